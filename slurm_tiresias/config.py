@@ -1,0 +1,389 @@
+"""The configuration: ``tiresias.toml`` as frozen dataclasses.
+
+Each setting says its meaning, unit, default and range in one place, here; the reference page and
+the example file are generated from it (``scripts/generate``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from slurm_tiresias.errors import ConfigError
+
+MAX_TIERS = 8
+"""More tiers than anybody has shown to help; bounds how finely the priority bands are cut."""
+
+POLICIES = ("2d-las", "2d-gittins")
+ORDERS = ("first-start", "entry", "running-first", "newest")
+MODES = ("enforce", "shadow")
+PRIORITY_WRITES = ("pinned", "site-factor")
+STYLES = ("consolidate", "spread")
+
+T = TypeVar("T")
+Setting = dataclasses.Field[Any]
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    unit: str = "",
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare one setting; everything that is said about it anywhere comes from here."""
+    metadata = {
+        "doc": doc,
+        "unit": unit,
+        "minimum": minimum,
+        "maximum": maximum,
+        "choices": choices,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class ManageConfig:
+    """Which jobs are managed. All others are never written to and never preempted."""
+
+    partitions: tuple[str, ...] = setting(
+        ("gpu",),
+        "The partitions whose GPU jobs are managed. A job is managed if it can only run in these.",
+    )
+    exclude_users: tuple[str, ...] = setting((), "Users whose jobs are left alone.")
+    exclude_accounts: tuple[str, ...] = setting((), "Accounts whose jobs are left alone.")
+    exclude_qos: tuple[str, ...] = setting((), "QOS whose jobs are left alone.")
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """How attained service becomes a tier, and the order inside a tier."""
+
+    name: str = setting(
+        "2d-las",
+        "2d-las needs nothing but the service attained. 2d-gittins orders each tier but "
+        "the last by the Gittins index of the jobs that have ended, once there are enough.",
+        choices=POLICIES,
+    )
+    thresholds_gpu_s: tuple[float, ...] = setting(
+        (3600.0,),
+        "Attained service at which a job moves down a tier, ascending; one threshold "
+        "makes two tiers (paper page 490).",
+        unit="GPU-seconds",
+        minimum=1e-3,
+    )
+    order: str = setting(
+        "first-start",
+        "Order inside a tier. first-start is the paper's: by the time a job first "
+        "started, jobs that never ran after those that did. entry: by the time it entered the "
+        "tier. running-first: by the time it last began to wait. newest: last entered first.",
+        choices=ORDERS,
+    )
+    promote_knob: float = setting(
+        0.0,
+        "A waiting job returns to the top tier when it has waited this many times as long as "
+        "it has run since its last promotion (paper page 491, PROMOTEKNOB). 0 turns it off.",
+        minimum=0,
+    )
+    promote_floor_s: float = setting(
+        3600.0,
+        "No job is promoted before it has waited this long. Without a floor wide jobs "
+        "cycle between the tiers.",
+        unit="seconds",
+        minimum=0,
+    )
+    gittins_samples: int = setting(
+        100,
+        "Jobs that must have ended before the Gittins index is believed; until then 2d-gittins "
+        "orders as 2d-las does.",
+        unit="jobs",
+        minimum=2,
+    )
+
+
+@dataclass(frozen=True)
+class PreemptionConfig:
+    """What protects a running job, and how it is asked to leave."""
+
+    min_run_s: float = setting(
+        120.0,
+        "A job is not preempted before it has run this long since it (re)started.",
+        unit="seconds",
+        minimum=0,
+    )
+    max_per_job: int = setting(
+        0,
+        "A job preempted this often is never preempted again. 0: no such bound.",
+        unit="preemptions",
+        minimum=0,
+    )
+    max_victims_per_cycle: int = setting(
+        100,
+        "At most this many jobs are preempted in one cycle.",
+        unit="jobs",
+        minimum=0,
+    )
+    signal: str = setting(
+        "",
+        "Signal sent to every process of a job before it is requeued, so that it can save a "
+        "checkpoint, e.g. USR1. A program that does not handle the signal may die of it. Empty: "
+        "none; the requeue itself sends SIGTERM and, KillWait later, SIGKILL.",
+    )
+    grace_s: float = setting(
+        0.0,
+        "Time between that signal and the requeue.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
+    )
+    start_bound_s: float = setting(
+        60.0,
+        "A job that does not start within this time of its GPUs being free gives its claim back.",
+        unit="seconds",
+        minimum=1,
+    )
+    retry_after_s: float = setting(
+        600.0,
+        "A job that gave its claim back is tried again when the nodes change, and in any "
+        "case after this time.",
+        unit="seconds",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True)
+class PlacementConfig:
+    """Which nodes a job gets when there is a choice (paper page 491, section 3.3)."""
+
+    pack_limit: float = setting(
+        0.5,
+        "A model whose largest tensor is a larger share of it than this is consolidated; any "
+        "value from 0.15 to 0.60 splits the paper's ten models as the paper does.",
+        minimum=0,
+        maximum=1,
+    )
+    unknown_model: str = setting(
+        "consolidate",
+        "Placement of jobs whose model has no profile.",
+        choices=STYLES,
+    )
+
+
+@dataclass(frozen=True)
+class PriorityConfig:
+    """How tiers are written back into Slurm."""
+
+    write: str = setting(
+        "pinned",
+        "pinned: an explicit priority, the tier decides everything. site-factor: added "
+        "to Slurm's multifactor priority, so that fairshare and age order the jobs of a tier.",
+        choices=PRIORITY_WRITES,
+    )
+
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """How the controller runs."""
+
+    mode: str = setting(
+        "enforce",
+        "enforce acts; shadow decides and records and writes nothing to Slurm.",
+        choices=MODES,
+    )
+    interval_s: float = setting(
+        10.0,
+        "Time between two cycles.",
+        unit="seconds",
+        minimum=0.2,
+        maximum=3600,
+    )
+    state_dir: str = setting(
+        "/var/lib/slurm-tiresias",
+        "Directory of the ledger, the lock, the control socket and the "
+        "published state. Only the controller writes there.",
+    )
+    command_timeout_s: float = setting(
+        30.0,
+        "A Slurm command that has not answered by then has failed.",
+        unit="seconds",
+        minimum=1,
+        maximum=600,
+    )
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole configuration file; each field is one of its tables."""
+
+    manage: ManageConfig = ManageConfig()
+    policy: PolicyConfig = PolicyConfig()
+    preemption: PreemptionConfig = PreemptionConfig()
+    placement: PlacementConfig = PlacementConfig()
+    priority: PriorityConfig = PriorityConfig()
+    controller: ControllerConfig = ControllerConfig()
+
+    @property
+    def tier_count(self) -> int:
+        return len(self.policy.thresholds_gpu_s) + 1
+
+
+def load(path: Path) -> Config:
+    """Read a configuration file. Raises ``ConfigError``, which names the setting and the remedy."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is not a text file (byte {error.start})", "Write it in UTF-8"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}",
+            "Name a readable file with --config or in TIRESIAS_CONFIG",
+        ) from error
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", "Mend that line") from error
+    return parse(tables, str(path))
+
+
+def parse(tables: Mapping[str, Any], source: str = "the configuration") -> Config:
+    """Turn tables as ``tomllib`` gives them into a ``Config``; raises ``ConfigError``."""
+    config = _parse_table(Config, tables, source, _parse_section)
+    _check_thresholds(config.policy.thresholds_gpu_s)
+    _check_signal(config.preemption)
+    return config
+
+
+def _parse_section(wanted: Any, field: Setting, value: Any, source: str) -> Any:
+    if not isinstance(value, dict):
+        raise ConfigError(
+            f"{source}: {field.name} is a table", f"Write [{field.name}] and its settings below"
+        )
+    return _parse_table(wanted, value, f"{source}: [{field.name}]", _parse_setting)
+
+
+def _parse_table(
+    table: type[T],
+    values: Mapping[str, Any],
+    source: str,
+    parse_value: Callable[[Any, Setting, Any, str], Any],
+) -> T:
+    types = get_type_hints(table)
+    fields = {field.name: field for field in dataclasses.fields(table)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in fields:
+            raise ConfigError(f"{source} has no setting {name!r}", _did_you_mean(name, fields))
+    return table(
+        **{
+            name: parse_value(types[name], fields[name], value, source)
+            for name, value in values.items()
+        }
+    )
+
+
+def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"Perhaps {close[0]!r} was meant" if close else f"There are: {', '.join(known)}"
+
+
+def _parse_setting(wanted: Any, field: Setting, value: Any, source: str) -> Any:
+    read, kind = _READERS[wanted]
+    try:
+        setting_value = read(value)
+    except (TypeError, ValueError):
+        unit = field.metadata["unit"]
+        raise ConfigError(
+            f"{source} {field.name} = {value!r} is not {kind}",
+            f"Write {kind}{f' ({unit}, without the unit)' if unit else ''}",
+        ) from None
+    _check_range(field, setting_value, source)
+    return setting_value
+
+
+def _as_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    if any(ord(character) < 32 for character in value):
+        raise ValueError
+    return value
+
+
+def _as_integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    return value
+
+
+def _as_number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _as_tuple(value: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
+    if not isinstance(value, list):
+        raise TypeError
+    return tuple(read(item) for item in value)
+
+
+_READERS: Mapping[Any, tuple[Callable[[Any], Any], str]] = {
+    str: (_as_text, "text in quotes"),
+    int: (_as_integer, "a whole number"),
+    float: (_as_number, "a number"),
+    tuple[str, ...]: (lambda value: _as_tuple(value, _as_text), "a list of texts"),
+    tuple[float, ...]: (lambda value: _as_tuple(value, _as_number), "a list of numbers"),
+}
+
+
+def _check_range(field: Setting, value: Any, source: str) -> None:
+    choices = field.metadata.get("choices", ())
+    if choices and value not in choices:
+        raise ConfigError(
+            f"{source} {field.name} = {value!r} is none of its choices",
+            f"Write one of: {', '.join(choices)}",
+        )
+    low, high = field.metadata.get("minimum"), field.metadata.get("maximum")
+    for number in value if isinstance(value, tuple) else (value,):
+        too_low = low is not None and number < low
+        too_high = high is not None and number > high
+        if too_low or too_high:
+            bound = f"at least {low:g}" if too_low else f"at most {high:g}"
+            raise ConfigError(
+                f"{source} {field.name} = {number:g} is out of range",
+                f"Write {bound} {field.metadata['unit']}".rstrip(),
+            )
+
+
+def _check_thresholds(thresholds_gpu_s: tuple[float, ...]) -> None:
+    if any(b <= a for a, b in pairwise(thresholds_gpu_s)):
+        written = ", ".join(f"{t:g}" for t in thresholds_gpu_s)
+        raise ConfigError(
+            f"policy.thresholds_gpu_s = [{written}] is not ascending",
+            "Write each threshold larger than the one before",
+        )
+    if not 1 <= len(thresholds_gpu_s) < MAX_TIERS:
+        raise ConfigError(
+            f"policy.thresholds_gpu_s has {len(thresholds_gpu_s)} thresholds",
+            f"Write 1 to {MAX_TIERS - 1}",
+        )
+
+
+def _check_signal(preemption: PreemptionConfig) -> None:
+    if preemption.grace_s > 0 and not preemption.signal:
+        raise ConfigError(
+            "preemption.grace_s is set without preemption.signal",
+            "Name the signal that asks a job to save its state, or set grace_s = 0",
+        )

@@ -1,0 +1,71 @@
+"""Every failure a person can meet: one line that says what, and what to do; an exit code each."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TiresiasError(Exception):
+    """The root of all errors this program raises on purpose.
+
+    ``what`` says what is wrong, ``remedy`` what to do about it; both are one line of plain text.
+    ``exit_code`` is what the command line returns.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.remedy}."
+
+
+class UsageError(TiresiasError):
+    """The command line asks for something that does not exist or does not go together."""
+
+    exit_code = 2
+
+
+class NotRunningError(TiresiasError):
+    """No controller answers, or what it published is too old to be believed."""
+
+    exit_code = 3
+
+
+class ConfigError(TiresiasError):
+    """The configuration file is missing, unreadable or wrong."""
+
+    exit_code = 4
+
+
+class SlurmUnreachableError(TiresiasError):
+    """slurmctld or one of Slurm's commands does not answer."""
+
+    exit_code = 5
+
+
+class SlurmPermissionError(TiresiasError):
+    """Slurm refuses this user the operations that the controller needs."""
+
+    exit_code = 6
+
+
+class SlurmAnswerError(TiresiasError):
+    """Slurm answered something this program cannot read; nothing was done on the strength of it."""
+
+    exit_code = 7
+
+
+class LedgerError(TiresiasError):
+    """The ledger cannot be opened, read or written."""
+
+    exit_code = 8
+
+
+class AlreadyRunningError(TiresiasError):
+    """Another controller holds the state directory."""
+
+    exit_code = 9

@@ -1,0 +1,1 @@
+"""Which job comes before which, and who may preempt whom. Pure."""

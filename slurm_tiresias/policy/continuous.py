@@ -1,0 +1,39 @@
+"""The policies before they are cut into tiers (paper section 3.2.2, Pseudocode 1, page 490).
+
+Every priority is a level of its own, so any difference preempts. They are yardsticks: a real
+cluster would drown in preemptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slurm_tiresias.model import Job
+from slurm_tiresias.policy.standing import Key, Standing, job_id_key
+
+
+@dataclass(frozen=True, slots=True)
+class Continuous:
+    """Jobs in the strict order of one number, smallest first; ties by submission, then job id."""
+
+    cost: Callable[[Job], float]
+
+    def standing(self, job: Job) -> Standing:
+        level: Key = (self.cost(job), job.submitted_s, *job_id_key(job.job_id))
+        return Standing(level, (), 0)
+
+
+def continuous_las() -> Continuous:
+    """2D-LAS: least GPU-seconds attained first."""
+    return Continuous(lambda job: job.attained_gpu_s)
+
+
+def continuous_gittins(index: Callable[[float], float]) -> Continuous:
+    """2D-Gittins: highest index first; ``index`` takes the GPU-seconds attained."""
+    return Continuous(lambda job: -index(job.attained_gpu_s))
+
+
+def shortest_remaining_service() -> Continuous:
+    """SRSF, clairvoyant: least remaining time x GPUs first. Needs ``job.remaining_s``."""
+    return Continuous(lambda job: (job.remaining_s or 0.0) * job.width)

@@ -1,0 +1,51 @@
+"""The Gittins index of a job, from how much service the jobs before it needed in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+
+class ServiceHistory:
+    """Total GPU-seconds of jobs that have ended: the distribution that Gittins conditions on.
+
+    Immutable. The index follows the printed formula of Pseudocode 1 (page 490); the values
+    plotted in the paper's Fig. 20 come from another one (see docs/algorithm.md).
+    """
+
+    __slots__ = ("_cumulative", "_sorted")
+
+    def __init__(self, gpu_seconds: Iterable[float]) -> None:
+        ordered: Final[npt.NDArray[np.float64]] = np.sort(
+            np.fromiter(gpu_seconds, dtype=np.float64)
+        )
+        self._sorted = ordered
+        self._cumulative = np.concatenate(([0.0], np.cumsum(ordered)))
+
+    def __len__(self) -> int:
+        return int(self._sorted.size)
+
+    def index(self, attained_gpu_s: float, quantum_gpu_s: float) -> float:
+        """P(S - a <= quantum | S > a) / E[min(S - a, quantum) | S > a]; 0 beyond all history."""
+        above = int(np.searchsorted(self._sorted, attained_gpu_s, side="right"))
+        alive = len(self) - above
+        if alive == 0:
+            return 0.0
+        limit = attained_gpu_s + quantum_gpu_s
+        done = int(np.searchsorted(self._sorted, limit, side="right"))
+        served = self._cumulative[done] - self._cumulative[above] - attained_gpu_s * (done - above)
+        expected_gpu_s = float(served) + quantum_gpu_s * (len(self) - done)
+        return (done - above) / expected_gpu_s
+
+    def best_index(self, attained_gpu_s: float) -> float:
+        """The same without a quantum: the supremum over all of them, reached at some sample."""
+        above = int(np.searchsorted(self._sorted, attained_gpu_s, side="right"))
+        left_gpu_s = self._sorted[above:] - attained_gpu_s
+        if left_gpu_s.size == 0:
+            return 0.0
+        done = np.arange(1, left_gpu_s.size + 1)
+        expected_gpu_s = np.cumsum(left_gpu_s) + left_gpu_s * (left_gpu_s.size - done)
+        return float(np.max(done / expected_gpu_s))

@@ -1,0 +1,117 @@
+"""Discretized tiers: the multi-level queue of paper section 3.2.3 (pages 490-491)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_tiresias.config import PolicyConfig
+from slurm_tiresias.model import Job, JobState
+from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.standing import Key, Policy, Standing
+
+
+def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
+    """The tier of a job: the index of the first threshold above its service, 0 the highest."""
+    return bisect_right(thresholds_gpu_s, attained_gpu_s)
+
+
+def by_first_start(job: Job) -> Key:
+    """The paper's order: first start ever; jobs that never ran after those, as submitted."""
+    if job.first_started_s is None:
+        return (1.0, job.submitted_s)
+    return (0.0, job.first_started_s)
+
+
+def by_entry(job: Job) -> Key:
+    """When the job entered its tier; for a job that never left its first tier, its submission."""
+    return (job.submitted_s if job.tier_entered_s is None else job.tier_entered_s,)
+
+
+def by_waiting(job: Job) -> Key:
+    """Running jobs first, then by when a job last began to wait, as the authors' simulator does."""
+    if job.state is JobState.RUNNING:
+        return (0.0, 0.0)
+    return (1.0, job.submitted_s if job.queued_s is None else job.queued_s)
+
+
+def by_newest(job: Job) -> Key:
+    """Last entered first."""
+    return tuple(-number for number in by_entry(job))
+
+
+ORDERS: Mapping[str, Callable[[Job], Key]] = {
+    "first-start": by_first_start,
+    "entry": by_entry,
+    "running-first": by_waiting,
+    "newest": by_newest,
+}
+"""The values of the setting ``policy.order``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TieredLas:
+    """Discretized 2D-LAS: tiers by attained service, one order inside each."""
+
+    thresholds_gpu_s: tuple[float, ...]
+    order: Callable[[Job], Key]
+
+    def standing(self, job: Job) -> Standing:
+        tier = tier_of(job.attained_since_promotion_gpu_s, self.thresholds_gpu_s)
+        return Standing((float(tier),), self.order(job), tier)
+
+
+@dataclass(frozen=True, slots=True)
+class TieredGittins:
+    """Discretized 2D-Gittins: the same tiers, each but the last ordered by the Gittins index.
+
+    The quantum of a tier is its upper limit; the last tier has none and is ordered as LAS orders
+    it (Pseudocode 2, page 491). The index sees all the service a job ever attained.
+    """
+
+    thresholds_gpu_s: tuple[float, ...]
+    order: Callable[[Job], Key]
+    history: ServiceHistory
+
+    def standing(self, job: Job) -> Standing:
+        tier = tier_of(job.attained_since_promotion_gpu_s, self.thresholds_gpu_s)
+        last = tier == len(self.thresholds_gpu_s)
+        order = self.order(job) if last else (-self._index(job, tier), *self.order(job))
+        return Standing((float(tier),), order, tier)
+
+    def _index(self, job: Job, tier: int) -> float:
+        return self.history.index(job.attained_gpu_s, self.thresholds_gpu_s[tier])
+
+
+def make_policy(config: PolicyConfig, history: ServiceHistory | None = None) -> Policy:
+    """The policy that a configuration asks for.
+
+    2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs.
+    """
+    order = ORDERS[config.order]
+    if config.name == "2d-gittins" and history and len(history) >= config.gittins_samples:
+        return TieredGittins(config.thresholds_gpu_s, order, history)
+    return TieredLas(config.thresholds_gpu_s, order)
+
+
+def deserves_promotion(job: Job, config: PolicyConfig) -> bool:
+    """Whether a job has starved long enough to return to the top tier (paper page 491).
+
+    The floor keeps wide jobs, which cross a threshold within seconds, from cycling.
+    """
+    if config.promote_knob <= 0 or job.state is not JobState.PENDING:
+        return False
+    if tier_of(job.attained_since_promotion_gpu_s, config.thresholds_gpu_s) == 0:
+        return False
+    starving_s = max(config.promote_floor_s, config.promote_knob * job.executed_since_promotion_s)
+    return job.waited_s >= starving_s
+
+
+def service_to_next_tier_gpu_s(job: Job, thresholds_gpu_s: Sequence[float]) -> float:
+    """How much more service the job may attain before it moves down; infinite in the last tier."""
+    tier = tier_of(job.attained_since_promotion_gpu_s, thresholds_gpu_s)
+    if tier == len(thresholds_gpu_s):
+        return math.inf
+    return thresholds_gpu_s[tier] - job.attained_since_promotion_gpu_s

@@ -1,0 +1,190 @@
+"""What the rest of the program may ask of Slurm, whichever driver answers.
+
+Two drivers are meant to stand behind this Protocol: Slurm's own commands (``commands.py``) and,
+later, the pyslurm binding. Both return the same frozen observations and take the same writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slurm_tiresias.model import Allocation, JobState, Node, Request
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedJob:
+    """One job, or one task of an array, as Slurm shows it now.
+
+    ``key`` is how Slurm's commands address it: ``123``, or ``123_4`` for a task of an array.
+    ``unsplit_array`` is true for a task that still sits in its array's common pending record; such
+    tasks of one array differ in nothing but their number and can be written to at once by
+    ``array_id``. ``state`` is None once the job has ended. ``elapsed_s`` is the time that this
+    incarnation has run, without suspensions. ``name``, ``comment``, ``admin_comment`` and
+    ``features`` are written by users: hostile.
+    """
+
+    key: str
+    raw_id: int
+    array_id: int | None
+    unsplit_array: bool
+    name: str
+    user: str
+    account: str
+    qos: str
+    partitions: tuple[str, ...]
+    state: JobState | None
+    slurm_state: str
+    reason: str
+    priority: int
+    restarts: int
+    batch: bool
+    requeue: bool
+    het: bool
+    submit_s: float
+    eligible_s: float | None
+    start_s: float | None
+    end_s: float | None
+    elapsed_s: float
+    time_limit_s: float | None
+    request: Request
+    allocation: Allocation
+    required_node_list: str
+    """As Slurm wrote it, to be given back as it was; empty where none is asked for."""
+    reservation: str = ""
+    comment: str = ""
+    admin_comment: str = ""
+
+    @property
+    def held(self) -> bool:
+        return self.state is JobState.PENDING and self.priority == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition. ``up`` is false where it starts nothing."""
+
+    name: str
+    nodes: frozenset[str]
+    up: bool
+    priority_tier: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One consistent reading of the cluster. ``at_s`` is the clock when the jobs were read."""
+
+    at_s: float
+    jobs: tuple[ObservedJob, ...]
+    nodes: tuple[Node, ...]
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """One row of accounting: one stretch of running of one job. ``end_s`` None: it still runs."""
+
+    key: str
+    start_s: float
+    end_s: float | None
+    elapsed_s: float
+    gpus: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What must be known of the cluster once, at start."""
+
+    name: str
+    version: tuple[int, int, int]
+    priority_type: str
+    accounting: bool
+    kill_wait_s: float
+    requeue_delay_s: float
+    """How long Slurm makes a requeued job wait by itself: cred_expire, or requeue_delay."""
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Changes to one pending job (priority also to a running one), in one request.
+
+    ``key`` may be an array's whole pending record (``123_[4-9]`` or ``123``). ``node_list`` ""
+    takes a list away; None leaves what is there. ``start_in_s`` sets StartTime that far from now.
+    """
+
+    key: str
+    priority: int | None = None
+    site_factor: int | None = None
+    node_list: str | None = None
+    start_in_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Requeue a running job; a job that no longer runs is left alone."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unpin:
+    """Give the priority of a pending job back to Slurm's own plugin."""
+
+    key: str
+
+
+Write = Update | Requeue | Unpin
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailure:
+    """One write that Slurm refused, with Slurm's own words."""
+
+    write: Write
+    message: str
+
+
+class Slurm(Protocol):
+    """The whole of what this program asks of Slurm.
+
+    Every method may raise ``SlurmUnreachableError``, ``SlurmPermissionError`` or
+    ``SlurmAnswerError``; none returns half an answer.
+    """
+
+    def cluster(self) -> Cluster:
+        """The facts about the cluster that do not change while slurmctld runs."""
+        ...
+
+    def observe(self) -> Observation:
+        """All jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
+        ...
+
+    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
+        """Every incarnation of these jobs that accounting knows, oldest first.
+
+        ``since_s`` bounds the search: jobs that were still alive then. Empty without accounting.
+        """
+        ...
+
+    def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
+        """Send all writes, in order, in one go; return those that Slurm refused."""
+        ...
+
+    def signal(self, keys: Sequence[str], signal: str) -> Sequence[str]:
+        """Send a signal to every process of these running jobs; return what went wrong."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The paths of Slurm's commands, each replaceable."""
+
+    squeue: str = "squeue"
+    scontrol: str = "scontrol"
+    sacct: str = "sacct"
+    scancel: str = "scancel"
+    timeout_s: float = 30.0
+    environment: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,132 @@
+"""Tiers, orders inside a tier, promotion and the Gittins index."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.model import Job, JobState
+from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.tiers import (
+    ORDERS,
+    TieredGittins,
+    deserves_promotion,
+    make_policy,
+    service_to_next_tier_gpu_s,
+    tier_of,
+)
+from tests.pictures import configured, gpus, job
+
+
+@pytest.mark.parametrize(
+    ("attained_gpu_s", "tier"), [(0, 0), (99.9, 0), (100, 1), (199.9, 1), (200, 2), (1e12, 2)]
+)
+def test_a_job_leaves_its_tier_exactly_at_the_threshold(attained_gpu_s: float, tier: int) -> None:
+    assert tier_of(attained_gpu_s, (100.0, 200.0)) == tier
+
+
+def _ids_in(order: str, jobs: list[Job]) -> list[str]:
+    return [one.job_id for one in sorted(jobs, key=ORDERS[order])]
+
+
+def test_the_papers_order_puts_jobs_that_ran_first_and_new_ones_as_submitted() -> None:
+    jobs = [
+        job("1", gpus(1), submitted_s=1),
+        job("2", gpus(1), submitted_s=2, first_started_s=50),
+        job("3", gpus(1), submitted_s=3, first_started_s=40),
+        job("4", gpus(1), submitted_s=0),
+    ]
+    assert _ids_in("first-start", jobs) == ["3", "2", "4", "1"]
+
+
+def test_entry_order_follows_when_a_job_came_into_its_tier_and_newest_is_its_reverse() -> None:
+    jobs = [
+        job("1", gpus(1), submitted_s=1, tier_entered_s=30),
+        job("2", gpus(1), submitted_s=20),
+        job("3", gpus(1), submitted_s=3, tier_entered_s=25),
+    ]
+    assert _ids_in("entry", jobs) == ["2", "3", "1"]
+    assert _ids_in("newest", jobs) == ["1", "3", "2"]
+
+
+def test_running_first_puts_a_preempted_job_behind_those_that_waited_longer() -> None:
+    running = job("3", gpus(1), submitted_s=9)
+    running = replace(running, state=JobState.RUNNING)
+    jobs = [
+        job("1", gpus(1), submitted_s=1, queued_s=60),
+        job("2", gpus(1), submitted_s=2),
+        running,
+    ]
+    assert _ids_in("running-first", jobs) == ["3", "2", "1"]
+
+
+def test_promotion_is_off_by_default() -> None:
+    starved = job("1", gpus(1), tier=1, waited_s=1e9, executed_since_promotion_s=1)
+    assert not deserves_promotion(starved, configured().policy)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "executed_s", "promoted"),
+    [(99, 1, False), (100, 1, True), (399, 50, False), (400, 50, True)],
+)
+def test_a_job_is_promoted_when_it_waited_knob_times_its_run_but_never_before_the_floor(
+    waited_s: float, executed_s: float, promoted: bool
+) -> None:
+    policy = configured(policy={"promote_knob": 8, "promote_floor_s": 100}).policy
+    starved = job("1", gpus(1), tier=1, waited_s=waited_s, executed_since_promotion_s=executed_s)
+    assert deserves_promotion(starved, policy) is promoted
+
+
+def test_gittins_waits_for_enough_history() -> None:
+    config = configured(policy={"name": "2d-gittins", "gittins_samples": 3}).policy
+    assert not isinstance(make_policy(config, ServiceHistory([1, 2])), TieredGittins)
+    assert isinstance(make_policy(config, ServiceHistory([1, 2, 3])), TieredGittins)
+
+
+def test_gittins_prefers_the_job_that_is_more_likely_to_end_soon() -> None:
+    config = configured(policy={"name": "2d-gittins", "gittins_samples": 3}).policy
+    policy = make_policy(config, ServiceHistory([50, 60, 5000, 6000]))
+    nearly = job("1", gpus(1), attained_gpu_s=45, attained_since_promotion_gpu_s=45)
+    past_it = job("2", gpus(1), attained_gpu_s=70, attained_since_promotion_gpu_s=70)
+    assert policy.standing(nearly).order < policy.standing(past_it).order
+
+
+def test_gittins_orders_the_last_tier_as_las_does() -> None:
+    config = configured(policy={"name": "2d-gittins", "gittins_samples": 2}).policy
+    policy = make_policy(config, ServiceHistory([50, 60, 5000]))
+    late = job("1", gpus(1), tier=2, first_started_s=9.0)
+    assert policy.standing(late).order == (0.0, 9.0)
+
+
+def test_the_service_left_in_the_last_tier_is_endless() -> None:
+    assert service_to_next_tier_gpu_s(job("1", gpus(1), tier=2), (100.0, 200.0)) == math.inf
+    assert service_to_next_tier_gpu_s(job("1", gpus(1), tier=1), (100.0, 250.0)) == 150.0
+
+
+services = st.lists(st.floats(0.5, 1e6), min_size=1, max_size=60)
+
+
+@given(services, st.floats(0, 1e6), st.floats(0.5, 1e6))
+def test_the_index_is_the_ratio_of_its_definition(
+    history: list[float], attained: float, quantum: float
+) -> None:
+    left = [total - attained for total in history if total > attained]
+    index = ServiceHistory(history).index(attained, quantum)
+    if not left:
+        assert index == 0
+        return
+    done = sum(attained + one <= attained + quantum for one in left)
+    expected = done / sum(min(one, quantum) for one in left)
+    assert index == pytest.approx(expected, rel=1e-6) or abs(done - index) <= 1
+
+
+@given(services, st.floats(0, 1e6), st.floats(0.5, 1e6))
+def test_no_quantum_beats_the_best_index(
+    history: list[float], attained: float, quantum: float
+) -> None:
+    known = ServiceHistory(history)
+    assert known.index(attained, quantum) <= known.best_index(attained) * (1 + 1e-6)

@@ -1,0 +1,298 @@
+"""What holds for every decision on every cluster."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_tiresias.config import ORDERS, Config
+from slurm_tiresias.decide import decide, guard_of
+from slurm_tiresias.model import (
+    Action,
+    Allocation,
+    Amount,
+    Job,
+    JobState,
+    Node,
+    PlacementStyle,
+    Plan,
+    Reason,
+    Request,
+    Snapshot,
+)
+from slurm_tiresias.placement.choose import allowed_nodes, place
+from slurm_tiresias.placement.evict import Tenant, find_eviction
+from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.policy.standing import Policy
+from slurm_tiresias.policy.tiers import make_policy
+from tests.pictures import NOW_S, configured
+
+PARTITIONS = ("gpu", "other")
+TYPES = ("", "a100")
+FEATURES = ("fast", "big")
+
+amounts_of_nodes = st.builds(
+    lambda plain, typed, cpus: Amount({"": plain, "a100": typed}, cpus, 1000),
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.integers(1, 12),
+)
+
+nodes_lists = st.lists(
+    st.builds(
+        Node,
+        name=st.just(""),
+        total=amounts_of_nodes,
+        partitions=st.frozensets(st.sampled_from(PARTITIONS), min_size=1),
+        features=st.frozensets(st.sampled_from(FEATURES)),
+        available=st.integers(0, 9).map(lambda n: n > 0),
+    ),
+    min_size=1,
+    max_size=6,
+).map(lambda nodes: [replace(node, name=f"n{i}") for i, node in enumerate(nodes)])
+
+counted = st.builds(
+    lambda count, kind, cpus, low: Request(
+        Amount({kind: 1}, cpus), count, min_nodes=min(low, count)
+    ),
+    st.integers(1, 10),
+    st.sampled_from(TYPES),
+    st.integers(0, 2),
+    st.integers(1, 2),
+)
+shaped = st.builds(
+    lambda count, kind, cpus, memory, nodes: Request(
+        Amount({kind: count}, cpus, memory),
+        nodes,
+        max_chunks_per_node=1,
+        min_nodes=nodes,
+        max_nodes=nodes,
+    ),
+    st.integers(1, 4),
+    st.sampled_from(TYPES),
+    st.integers(1, 4),
+    st.sampled_from([0, 100, 600]),
+    st.integers(1, 3),
+)
+requests = st.builds(
+    replace,
+    st.one_of(counted, shaped),
+    partitions=st.sampled_from([("gpu",), ("gpu",), ("other",), PARTITIONS]),
+    exclusive=st.integers(0, 9).map(lambda n: n == 0),
+    features=st.sampled_from(["", "", "fast", "fast&big", "fast|big"]),
+    excluded_nodes=st.sampled_from([frozenset(), frozenset({"n0"})]),
+    required_nodes=st.sampled_from([frozenset(), frozenset(), frozenset({"n1"})]),
+)
+
+jobs_lists = st.lists(
+    st.builds(
+        Job,
+        job_id=st.just(""),
+        state=st.just(JobState.PENDING),
+        request=requests,
+        submitted_s=st.floats(0, 100),
+        managed=st.integers(0, 9).map(lambda n: n > 0),
+        attained_since_promotion_gpu_s=st.sampled_from([0.0, 50.0, 150.0, 500.0]),
+        first_started_s=st.one_of(st.none(), st.floats(0, 100)),
+        running_since_s=st.sampled_from([NOW_S - 5, NOW_S - 500]),
+        preemptions=st.integers(0, 3),
+        held=st.integers(0, 19).map(lambda n: n == 0),
+        given_up=st.integers(0, 19).map(lambda n: n == 0),
+        style=st.sampled_from([None, *PlacementStyle]),
+    ),
+    max_size=14,
+).map(lambda jobs: [replace(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
+
+configs = st.builds(
+    lambda order, min_run_s, per_job, per_cycle: configured(
+        policy={"order": order, "thresholds_gpu_s": [100, 200]},
+        preemption={
+            "min_run_s": min_run_s,
+            "max_per_job": per_job,
+            "max_victims_per_cycle": per_cycle,
+        },
+    ),
+    st.sampled_from(ORDERS),
+    st.sampled_from([0, 60]),
+    st.sampled_from([0, 2]),
+    st.sampled_from([100, 1]),
+)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    """A random cluster on which some of the jobs already run, wherever they happened to fit."""
+    nodes = draw(nodes_lists)
+    pool = Pool(nodes)
+    jobs = []
+    for one in draw(jobs_lists):
+        allocation = _anywhere(one, nodes, pool) if draw(st.booleans()) else None
+        if allocation is not None:
+            pool.take(allocation)
+            one = replace(one, state=JobState.RUNNING, allocation=allocation, held=False)
+        jobs.append(one)
+    return Snapshot(NOW_S, tuple(nodes), tuple(jobs))
+
+
+def _anywhere(one: Job, nodes: list[Node], pool: Pool) -> Allocation | None:
+    return place(one.request, allowed_nodes(one.request, nodes), pool, PlacementStyle.SPREAD)
+
+
+def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
+    policy = make_policy(config.policy)
+    return decide(snapshot, policy, config), policy
+
+
+def _pool_after(snapshot: Snapshot, plan: Plan) -> Pool:
+    pool = Pool(snapshot.nodes)
+    for one in snapshot.jobs:
+        decision = plan.decisions[one.job_id]
+        if one.state is JobState.RUNNING and decision.action is not Action.PREEMPT:
+            pool.take(one.allocation)
+        pool.take(decision.start_on)
+    return pool
+
+
+def _next(snapshot: Snapshot, plan: Plan, later_s: float) -> Snapshot:
+    """The cluster once the plan has been carried out; nobody comes, ends or is demoted."""
+    jobs = []
+    for one in snapshot.jobs:
+        decision = plan.decisions[one.job_id]
+        if decision.action is Action.START:
+            one = replace(
+                one,
+                state=JobState.RUNNING,
+                allocation=decision.start_on,
+                running_since_s=snapshot.now_s,
+                first_started_s=one.first_started_s or snapshot.now_s,
+            )
+        elif decision.action is Action.PREEMPT:
+            one = replace(
+                one, state=JobState.PENDING, allocation={}, preemptions=one.preemptions + 1
+            )
+        jobs.append(one)
+    return Snapshot(snapshot.now_s + later_s, snapshot.nodes, tuple(jobs))
+
+
+@given(snapshots(), configs)
+def test_every_plan_fits_its_nodes(snapshot: Snapshot, config: Config) -> None:
+    plan, _ = _decided(snapshot, config)
+    pool = _pool_after(snapshot, plan)
+    for node in snapshot.nodes:
+        free = pool.free(node.name)
+        assert free.cpus >= 0
+        assert free.memory_mb >= 0
+        assert all(count >= 0 for count in free.gpus.values())
+
+
+@given(snapshots(), configs)
+def test_every_start_is_where_the_job_may_run_and_as_large_as_it_asked(
+    snapshot: Snapshot, config: Config
+) -> None:
+    plan, _ = _decided(snapshot, config)
+    jobs = {one.job_id: one for one in snapshot.jobs}
+    for start in plan.starts:
+        one = jobs[start.job_id]
+        usable = [node for node in snapshot.nodes if node.available]
+        assert start.start_on.keys() <= set(allowed_nodes(one.request, usable))
+        assert one.request.required_nodes <= start.start_on.keys()
+        assert len(start.start_on) >= one.request.min_nodes
+        assert one.request.max_nodes is None or len(start.start_on) <= one.request.max_nodes
+        asked = one.request.chunks * one.request.chunk.gpu_count
+        given_gpus = sum(amount.gpu_count for amount in start.start_on.values())
+        assert given_gpus == asked or (one.request.exclusive and given_gpus >= asked)
+
+
+@given(snapshots(), configs)
+def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_winners(
+    snapshot: Snapshot, config: Config
+) -> None:
+    plan, policy = _decided(snapshot, config)
+    jobs = {one.job_id: one for one in snapshot.jobs}
+    for preemption in plan.preemptions:
+        victim, winner = jobs[preemption.job_id], jobs[preemption.preempted_for]
+        assert victim.managed
+        assert guard_of(victim, snapshot.now_s, config.preemption) is None
+        assert policy.standing(victim).level > policy.standing(winner).level
+        assert plan.decisions[winner.job_id].action is Action.START
+        assert victim.job_id in plan.decisions[winner.job_id].victims
+    assert len(plan.preemptions) <= config.preemption.max_victims_per_cycle
+
+
+@given(snapshots(), requests, st.sampled_from(PlacementStyle))
+def test_no_victim_could_have_stayed(
+    snapshot: Snapshot, request: Request, style: PlacementStyle
+) -> None:
+    """Put any one of the victims back, and the job fits nowhere."""
+    pool = Pool(snapshot.nodes)
+    running = [one for one in snapshot.jobs if one.state is JobState.RUNNING]
+    for one in running:
+        pool.take(one.allocation)
+    tenants = [Tenant(one.job_id, i % 3, i, one.allocation) for i, one in enumerate(running)]
+    nodes = allowed_nodes(request, snapshot.nodes)
+    eviction = find_eviction(request, nodes, pool, tenants, style)
+    if eviction is None:
+        for tenant in tenants:
+            pool.give(tenant.allocation)
+        assert place(request, nodes, pool, style) is None
+        return
+    for tenant in eviction.tenants:
+        pool.give(tenant.allocation)
+    assert place(request, nodes, pool, style) == eviction.allocation
+    for tenant in eviction.tenants:
+        pool.take(tenant.allocation)
+        assert place(request, nodes, pool, style) is None
+        pool.give(tenant.allocation)
+
+
+@given(snapshots(), configs)
+def test_no_gpu_idles_while_a_job_that_fits_it_waits(snapshot: Snapshot, config: Config) -> None:
+    plan, _ = _decided(snapshot, config)
+    pool = _pool_after(snapshot, plan)
+    usable = [node for node in snapshot.nodes if node.available]
+    for one in snapshot.jobs:
+        decision = plan.decisions[one.job_id]
+        may_start = one.state is JobState.PENDING and one.managed and not one.held
+        if may_start and not one.given_up and decision.action is Action.WAIT:
+            for style in PlacementStyle:
+                assert place(one.request, allowed_nodes(one.request, usable), pool, style) is None
+
+
+@settings(deadline=None)
+@given(snapshots(), configs)
+def test_without_outside_change_preemption_comes_to_rest(
+    snapshot: Snapshot, config: Config
+) -> None:
+    preempted: Counter[str] = Counter()
+    for _ in range(40):
+        plan, _policy = _decided(snapshot, config)
+        if not plan.starts and not plan.preemptions:
+            return
+        preempted.update(one.job_id for one in plan.preemptions)
+        snapshot = _next(snapshot, plan, later_s=1000)
+    raise AssertionError(f"still preempting after 40 decisions: {preempted}")
+
+
+@given(snapshots(), configs, st.randoms(use_true_random=False))
+def test_the_order_in_which_jobs_and_nodes_come_changes_nothing(
+    snapshot: Snapshot, config: Config, chance: random.Random
+) -> None:
+    nodes, jobs = list(snapshot.nodes), list(snapshot.jobs)
+    chance.shuffle(nodes)
+    chance.shuffle(jobs)
+    shuffled = Snapshot(snapshot.now_s, tuple(nodes), tuple(jobs))
+    assert _decided(snapshot, config)[0] == _decided(shuffled, config)[0]
+
+
+@given(snapshots(), configs)
+def test_every_job_gets_a_decision_and_every_waiting_one_a_reason(
+    snapshot: Snapshot, config: Config
+) -> None:
+    plan, _ = _decided(snapshot, config)
+    assert plan.decisions.keys() == {one.job_id for one in snapshot.jobs}
+    waits = [d for d in plan.decisions.values() if d.action is Action.WAIT]
+    assert all(d.reason not in (Reason.STARTS, Reason.RUNS_ON) for d in waits)

@@ -1,0 +1,491 @@
+"""Decisions as pictures: the cluster before, who waits, the cluster after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.model import (
+    Action,
+    Amount,
+    Claim,
+    Guard,
+    Job,
+    JobState,
+    PlacementStyle,
+    Plan,
+    Reason,
+    Snapshot,
+)
+from tests.pictures import NOW_S, after, cluster, configured, drawn, gpus, job, plan_for
+
+
+def expect(snapshot: Snapshot, drawing: str, config: Config | None = None) -> Plan:
+    plan = plan_for(snapshot, config)
+    assert after(snapshot, plan) == drawn(drawing)
+    return plan
+
+
+def wide(job_id: str, count: int, **more: Any) -> Job:
+    """A job that counts GPUs and may span nodes (``--gpus=N``)."""
+    return job(job_id, gpus(count, spanning=True), **more)
+
+
+def test_a_short_job_takes_gpus_from_a_job_in_a_lower_tier() -> None:
+    before = cluster(
+        """
+        n1  1 1 1 1
+        n2  2 2 2 2
+        """,
+        [job("1", gpus(4), tier=1), job("2", gpus(4)), job("3", gpus(4))],
+    )
+    plan = expect(
+        before,
+        """
+        n1  3 3 3 3
+        n2  2 2 2 2
+        """,
+    )
+    assert plan.decisions["3"].victims == ("1",)
+    assert plan.decisions["1"].preempted_for == "3"
+
+
+def test_idle_gpus_are_taken_before_anybody_is_disturbed() -> None:
+    before = cluster(
+        """
+        n1  1 1 1 1
+        n2  . . . .
+        """,
+        [job("1", gpus(4), tier=2), job("3", gpus(2))],
+    )
+    plan = expect(
+        before,
+        """
+        n1  1 1 1 1
+        n2  3 3 . .
+        """,
+    )
+    assert plan.preemptions == ()
+
+
+def test_nobody_is_preempted_inside_a_tier() -> None:
+    before = cluster(
+        "n1  2 2 2 2", [job("2", gpus(4), submitted_s=5), job("1", gpus(1), submitted_s=1)]
+    )
+    plan = expect(before, "n1  2 2 2 2")
+    assert plan.decisions["1"].reason is Reason.NO_ROOM
+    assert plan.decisions["1"].blockers == (("2", Guard.SAME_TIER),)
+
+
+def test_a_demoted_job_runs_on_while_nobody_above_needs_its_gpus() -> None:
+    before = cluster("n1  1 1 . .", [job("1", gpus(2), tier=1), job("2", gpus(2))])
+    expect(before, "n1  1 1 2 2")
+
+
+def test_nobody_is_preempted_for_a_job_that_still_would_not_fit() -> None:
+    before = cluster(
+        """
+        n1  1 1 2 2
+        n2  3 3 3 3
+        """,
+        [job("1", gpus(2), tier=1), job("2", gpus(2)), job("3", gpus(4)), job("4", gpus(4))],
+    )
+    plan = expect(
+        before,
+        """
+        n1  1 1 2 2
+        n2  3 3 3 3
+        """,
+    )
+    assert plan.decisions["4"].reason is Reason.NO_ROOM
+
+
+def test_a_wide_job_that_does_not_fit_does_not_stop_a_narrow_one_behind_it() -> None:
+    before = cluster(
+        """
+        n1  1 1 1 .
+        n2  2 2 2 2
+        """,
+        [job("1", gpus(3)), job("2", gpus(4)), wide("3", 4), job("4", gpus(1))],
+    )
+    plan = expect(
+        before,
+        """
+        n1  1 1 1 4
+        n2  2 2 2 2
+        """,
+    )
+    assert plan.decisions["3"].reason is Reason.NO_ROOM
+
+
+def test_the_lowest_tier_leaves_first() -> None:
+    before = cluster(
+        """
+        n1  1 1
+        n2  2 2
+        """,
+        [job("1", gpus(2), tier=1), job("2", gpus(2), tier=2), job("3", gpus(2))],
+    )
+    expect(
+        before,
+        """
+        n1  1 1
+        n2  3 3
+        """,
+    )
+
+
+def test_in_one_tier_the_last_in_the_order_leaves() -> None:
+    before = cluster(
+        """
+        n1  1 1
+        n2  2 2
+        """,
+        [
+            job("1", gpus(2), tier=1, first_started_s=20),
+            job("2", gpus(2), tier=1, first_started_s=10),
+            job("3", gpus(2)),
+        ],
+    )
+    expect(
+        before,
+        """
+        n1  3 3
+        n2  2 2
+        """,
+    )
+
+
+def test_a_narrow_job_does_not_push_out_a_wide_one_when_a_narrow_one_will_do() -> None:
+    before = cluster(
+        """
+        n1  1 1 1 1
+        n2  1 1 2 4
+        """,
+        [
+            wide("1", 6, tier=1, first_started_s=90),
+            job("2", gpus(1), tier=1, first_started_s=10),
+            job("4", gpus(1)),
+            job("3", gpus(1)),
+        ],
+    )
+    expect(
+        before,
+        """
+        n1  1 1 1 1
+        n2  1 1 3 4
+        """,
+    )
+
+
+def test_only_the_victims_that_are_needed_leave() -> None:
+    before = cluster(
+        """
+        n1  1 2 3 4
+        n2  5 5 5 5
+        """,
+        [*(job(i, gpus(1), tier=1) for i in "1234"), job("5", gpus(4)), job("6", gpus(2))],
+    )
+    plan = expect(
+        before,
+        """
+        n1  1 2 6 6
+        n2  5 5 5 5
+        """,
+    )
+    assert plan.decisions["6"].victims == ("3", "4")
+
+
+def test_idle_gpus_beside_a_victim_are_used_with_it() -> None:
+    before = cluster(
+        """
+        n1  1 1 2 .
+        n2  3 3 3 3
+        """,
+        [job("1", gpus(2)), job("2", gpus(1), tier=1), job("3", gpus(4)), job("4", gpus(2))],
+    )
+    expect(
+        before,
+        """
+        n1  1 1 4 4
+        n2  3 3 3 3
+        """,
+    )
+
+
+def test_what_a_preemption_frees_beyond_its_need_goes_to_the_next_in_order() -> None:
+    before = cluster(
+        "n1  1 1 1 1",
+        [job("1", gpus(4), tier=1), job("2", gpus(2)), job("3", gpus(2), tier=1, submitted_s=9)],
+    )
+    plan = expect(before, "n1  2 2 3 3")
+    assert plan.decisions["3"].reason is Reason.STARTS
+
+
+def test_a_job_may_span_nodes_when_it_only_counts_gpus() -> None:
+    before = cluster(
+        """
+        n1  1 1 . .
+        n2  2 2 . .
+        """,
+        [job("1", gpus(2)), job("2", gpus(2)), wide("3", 4)],
+    )
+    expect(
+        before,
+        """
+        n1  1 1 3 3
+        n2  2 2 3 3
+        """,
+    )
+
+
+def test_a_fixed_shape_is_kept() -> None:
+    before = cluster(
+        """
+        n1  1 1 . .
+        n2  2 2 . .
+        n3  . . . .
+        """,
+        [job("1", gpus(2)), job("2", gpus(2)), job("3", gpus(2, nodes=3)), job("4", gpus(4))],
+    )
+    plan = expect(
+        before,
+        """
+        n1  1 1 3 3
+        n2  2 2 3 3
+        n3  3 3 . .
+        """,
+    )
+    assert plan.decisions["4"].reason is Reason.NO_ROOM
+
+
+@pytest.mark.parametrize(
+    ("style", "drawing"),
+    [
+        ("consolidate", "n1  1 1 . .\nn2  2 2 . .\nn3  3 3 3 3"),
+        ("spread", "n1  1 1 3 3\nn2  2 2 3 3\nn3  . . . ."),
+    ],
+)
+def test_a_skewed_model_gets_whole_nodes_and_another_the_fragments(
+    style: str, drawing: str
+) -> None:
+    before = cluster(
+        """
+        n1  1 1 . .
+        n2  2 2 . .
+        n3  . . . .
+        """,
+        [job("1", gpus(2)), job("2", gpus(2)), wide("3", 4, style=PlacementStyle(style))],
+    )
+    expect(before, drawing)
+
+
+@pytest.mark.parametrize(("skew", "style"), [(0.743, "consolidate"), (0.092, "spread")])
+def test_the_skew_of_the_model_decides_the_placement(skew: float, style: str) -> None:
+    before = cluster("n1  . . . .", [wide("1", 4, skew=skew)])
+    assert plan_for(before).decisions["1"].style is PlacementStyle(style)
+
+
+def test_a_small_job_goes_where_it_leaves_the_least_behind() -> None:
+    before = cluster(
+        """
+        n1  . . . .
+        n2  1 1 1 .
+        """,
+        [job("1", gpus(3)), job("2", gpus(1))],
+    )
+    expect(
+        before,
+        """
+        n1  . . . .
+        n2  1 1 1 2
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("protection", "config", "guard"),
+    [
+        (
+            {"running_since_s": NOW_S - 30},
+            configured(preemption={"min_run_s": 60}),
+            Guard.MIN_RUN,
+        ),
+        ({"preemptions": 3}, configured(preemption={"max_per_job": 3}), Guard.MAX_PREEMPTIONS),
+        ({}, configured(preemption={"max_victims_per_cycle": 0}), Guard.MAX_VICTIMS),
+        ({"protected_by": Guard.NO_REQUEUE}, configured(), Guard.NO_REQUEUE),
+    ],
+)
+def test_a_guarded_job_keeps_its_gpus_and_the_waiting_one_is_told_why(
+    protection: dict[str, Any], config: Config, guard: Guard
+) -> None:
+    before = cluster("n1  1 1", [job("1", gpus(2), tier=1, **protection), job("2", gpus(2))])
+    plan = expect(before, "n1  1 1", config)
+    assert plan.decisions["2"].reason is Reason.GUARDED
+    assert plan.decisions["2"].blockers == (("1", guard),)
+
+
+def test_jobs_that_are_not_managed_hold_their_gpus_and_are_left_alone() -> None:
+    before = cluster("n1  # # . .", [job("1", gpus(4)), job("2", gpus(2))])
+    plan = expect(before, "n1  # # 2 2")
+    assert plan.decisions["999999"].action is Action.LEAVE
+    assert plan.decisions["1"].blockers[-1] == ("999999", Guard.UNMANAGED)
+
+
+def test_cpus_and_memory_count_too() -> None:
+    before = cluster("n1  1 . . .", [job("1", gpus(1)), job("2", gpus(1)), job("3", gpus(1))])
+    hungry = replace(before.jobs[1].request, chunk=Amount({"": 1}, cpus=8))
+    fat = replace(before.jobs[2].request, chunk=Amount({"": 1}, cpus=1, memory_mb=2000))
+    jobs = (before.jobs[0], replace(before.jobs[1], request=hungry))
+    assert plan_for(replace(before, jobs=jobs)).decisions["2"].reason is Reason.NO_ROOM
+    jobs = (before.jobs[0], replace(before.jobs[2], request=fat))
+    assert plan_for(replace(before, jobs=jobs)).decisions["3"].reason is Reason.NEVER_FITS
+
+
+def test_gpus_of_a_type_serve_requests_for_that_type_or_for_any() -> None:
+    total = Amount({"a100": 2, "v100": 2}, cpus=8, memory_mb=1000)
+    before = cluster(
+        "n1  . . . .",
+        [
+            job("1", gpus(2, gpu_type="v100")),
+            job("2", gpus(1, gpu_type="v100")),
+            job("3", gpus(2)),
+            job("4", gpus(1, gpu_type="h100")),
+        ],
+        n1={"total": total},
+    )
+    plan = plan_for(before)
+    assert plan.decisions["1"].start_on["n1"].gpus == {"v100": 2}
+    assert plan.decisions["2"].reason is Reason.NO_ROOM
+    assert plan.decisions["3"].start_on["n1"].gpus == {"a100": 2}
+    assert plan.decisions["4"].reason is Reason.NEVER_FITS
+
+
+def test_an_exclusive_job_gets_empty_nodes_only_and_all_of_them() -> None:
+    before = cluster(
+        """
+        n1  1 . . .
+        n2  2 2 . .
+        """,
+        [
+            job("1", gpus(1)),
+            job("2", gpus(2), tier=1),
+            job("3", gpus(1, exclusive=True)),
+            job("4", gpus(2)),
+        ],
+    )
+    expect(
+        before,
+        """
+        n1  1 4 4 .
+        n2  3 3 3 3
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("constraint", "where"),
+    [
+        ({"features": "fast&new"}, "n2"),
+        ({"features": "slow|new"}, "n2"),
+        ({"required_nodes": frozenset({"n3"})}, "n3"),
+        ({"excluded_nodes": frozenset({"n1", "n2"})}, "n3"),
+        ({"partitions": ("other",)}, "n4"),
+    ],
+)
+def test_a_job_goes_only_where_it_may(constraint: dict[str, Any], where: str) -> None:
+    before = cluster(
+        """
+        n1  . .
+        n2  . .
+        n3  . .
+        n4  . .
+        """,
+        [job("1", gpus(2, **constraint))],
+        n1={"features": frozenset({"fast"})},
+        n2={"features": frozenset({"fast", "new"})},
+        n4={"partitions": frozenset({"other"})},
+    )
+    assert list(plan_for(before).decisions["1"].start_on) == [where]
+
+
+def test_all_required_nodes_are_used() -> None:
+    request = gpus(2, nodes=2, required_nodes=frozenset({"n2", "n3"}))
+    before = cluster("n1  . .\nn2  1 1\nn3  . .", [job("1", gpus(2), tier=1), job("2", request)])
+    expect(before, "n1  . .\nn2  2 2\nn3  2 2")
+
+
+def test_a_held_job_and_one_that_slurm_keeps_waiting_are_not_started() -> None:
+    before = cluster(
+        "n1  . . . .",
+        [
+            job("1", gpus(1), held=True),
+            job("2", gpus(1), not_eligible="Dependency"),
+            job("3", gpus(1)),
+        ],
+    )
+    plan = expect(before, "n1  3 . . .")
+    assert plan.decisions["1"].reason is Reason.HELD
+    assert plan.decisions["2"].reason is Reason.SLURM_WAITS
+
+
+def test_a_claim_in_flight_keeps_its_gpus_while_its_victim_leaves() -> None:
+    victim = job("1", gpus(4), tier=1, vacating_for="2")
+    winner = job("2", gpus(4), claim=Claim({"n1": Amount({"": 4}, cpus=1)}, NOW_S - 1))
+    before = cluster("n1  1 1 1 1", [victim, winner, job("3", gpus(4), submitted_s=0)])
+    plan = plan_for(before)
+    assert plan.decisions["2"].reason is Reason.CLAIMED
+    assert plan.decisions["1"].reason is Reason.VACATING
+    assert plan.decisions["3"].action is Action.WAIT
+    assert plan.preemptions == ()
+
+
+def test_a_claim_on_a_node_that_went_down_is_decided_anew() -> None:
+    claim = Claim({"n1!": Amount({"": 2}, cpus=1)}, NOW_S - 1)
+    before = cluster("n1!  . .\nn2  . .", [job("2", gpus(2), claim=claim)])
+    expect(before, "n1!  . .\nn2  2 2")
+
+
+def test_a_job_that_was_claimed_for_in_vain_takes_nothing_from_anybody() -> None:
+    before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), given_up=True)])
+    plan = expect(before, "n1  1 1")
+    assert plan.decisions["2"].reason is Reason.GIVEN_UP
+
+
+def test_a_starved_job_returns_to_the_top_tier() -> None:
+    config = configured(policy={"promote_knob": 2, "promote_floor_s": 10})
+    starved = job("2", gpus(2), tier=2, waited_s=100, executed_since_promotion_s=50)
+    before = cluster("n1  1 1", [job("1", gpus(2), tier=1), starved])
+    plan = expect(before, "n1  2 2", config)
+    assert plan.promotions == ("2",)
+    assert plan.decisions["2"].tier == 0
+
+
+def test_nodes_that_still_clean_up_are_used_last() -> None:
+    gone = Job("1", JobState.COMPLETING, gpus(1), 0.0, allocation={"n1": Amount({"": 1}, cpus=1)})
+    before = cluster("n1  . .\nn2  . .", [job("2", gpus(2))])
+    before = replace(before, jobs=(*before.jobs, gone))
+    assert list(plan_for(before).decisions["2"].start_on) == ["n2"]
+
+
+def test_a_job_wider_than_the_cluster_is_told_so() -> None:
+    plan = expect(cluster("n1  . .", [wide("1", 3)]), "n1  . .")
+    assert plan.decisions["1"].reason is Reason.NEVER_FITS
+
+
+def test_a_cluster_with_every_node_down_starts_nothing_and_says_why() -> None:
+    plan = expect(cluster("n1!  . .", [job("1", gpus(1))]), "n1!  . .")
+    assert plan.decisions["1"].reason is Reason.NO_NODES
+
+
+def test_a_partition_without_nodes_is_explained() -> None:
+    plan = plan_for(cluster("n1  . .", [job("1", gpus(1, partitions=("empty",)))]))
+    assert plan.decisions["1"].reason is Reason.NEVER_FITS
+    assert "empty" in plan.decisions["1"].detail
+
+
+def test_an_empty_cluster_has_an_empty_plan() -> None:
+    assert plan_for(Snapshot(NOW_S, (), ())).decisions == {}
