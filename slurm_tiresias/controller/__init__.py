@@ -1,0 +1,1 @@
+"""The controller: observe, account, decide, act, publish."""

@@ -1,0 +1,398 @@
+"""Accounting: from what Slurm shows now and what the ledger remembers to what a decision needs.
+
+Attained service is GPUs x running seconds over all incarnations. A running incarnation is
+measured by Slurm's own clock at each observation. One that has ended is taken from Slurm where it
+still shows it, and from accounting (``sacct -D``) where it does not: it may have been requeued, or
+have come and gone, between two observations or while no controller ran.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.ledger import (
+    EventRecord,
+    IncarnationRecord,
+    JobRecord,
+    Ledger,
+    without_claim,
+    without_intent,
+)
+from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
+from slurm_tiresias.model import Allocation, Amount, Claim, Job, JobState, Snapshot
+from slurm_tiresias.policy.tiers import tier_of
+from slurm_tiresias.slurm.protocol import Incarnation, Observation, ObservedJob, Slurm
+from slurm_tiresias.slurm.text import node_names
+
+log = logging.getLogger("tiresias-slurm")
+
+FIRST_PAUSE_S = 2.0
+LAST_PAUSE_S = 120.0
+MOST_QUESTIONS = 12
+"""Accounting lags behind: what it does not know yet it is asked again, ever more rarely. After so
+many questions (a quarter of an hour) the estimate stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """When accounting is next asked about a job, and how often it has been."""
+
+    next_s: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    asked: int = 0
+
+
+class Book:
+    """The ledger in memory: what is known of each managed job, and what changed since."""
+
+    def __init__(self, ledger: Ledger, config: Config, accounting: bool) -> None:
+        self._ledger = ledger
+        self._config = config
+        self._accounting = accounting
+        self._records = ledger.jobs()
+        self._incarnations = ledger.incarnations()
+        self._changed_jobs: set[str] = set()
+        self._changed_incarnations: set[tuple[str, float]] = set()
+        self._events: list[EventRecord] = []
+        self._questions: dict[str, _Question] = {}
+
+    def record(self, key: str) -> JobRecord | None:
+        return self._records.get(key)
+
+    def records(self) -> Mapping[str, JobRecord]:
+        return self._records
+
+    def put(self, record: JobRecord) -> None:
+        """Replace what is known of a job; committed with the rest."""
+        if self._records.get(record.key) != record:
+            self._records[record.key] = record
+            self._changed_jobs.add(record.key)
+
+    def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
+        """Remember an event; committed with the rest."""
+        self._events.append(EventRecord(at_s, kind, job_id, other, text))
+        log.info("job %s %s%s: %s", job_id, kind, f" by {other}" if other else "", text)
+
+    def commit(self) -> None:
+        """Write all changes in one transaction."""
+        if not (self._changed_jobs or self._changed_incarnations or self._events):
+            return
+        with self._ledger.transaction():
+            self._ledger.save_jobs(self._records[key] for key in self._changed_jobs)
+            self._ledger.save_incarnations(
+                self._incarnations[key][start] for key, start in self._changed_incarnations
+            )
+            self._ledger.add_events(self._events)
+        self._changed_jobs.clear()
+        self._changed_incarnations.clear()
+        self._events.clear()
+
+    # Taking in an observation
+
+    def observe(self, seen: Observation) -> None:
+        """Take in what Slurm shows: new jobs, running time, ends, requeues."""
+        managed = [job for job in seen.jobs if not why_unmanaged(job, self._config.manage)]
+        for job in sorted(managed, key=lambda job: (job.submit_s, job.raw_id)):
+            self._observe_job(job, seen.at_s)
+        self._observe_absences({job.key for job in seen.jobs}, seen.at_s)
+
+    def _observe_job(self, job: ObservedJob, now_s: float) -> None:
+        record = self._known(job.key)
+        if record is None:
+            record = self._new_record(job)
+        elif _is_another_job(job, record):
+            record = replace(self._new_record(job), born_after_s=record.ended_s or now_s)
+            self._drop(job.key)
+        self._measure(job, record, now_s)
+        self.put(self._follow_tier(self._follow_state(job, record, now_s), now_s))
+
+    def _known(self, key: str) -> JobRecord | None:
+        """What is known of a job, from the ledger itself for one that ended long ago."""
+        if key not in self._records and (record := self._ledger.job(key)):
+            self._records[key] = record
+            self._incarnations[key] = {i.start_s: i for i in self._ledger.incarnations_of(key)}
+        return self._records.get(key)
+
+    def _new_record(self, job: ObservedJob) -> JobRecord:
+        # Slurm resets the submission at a requeue: that of a job requeued earlier is lost.
+        return JobRecord(
+            key=job.key,
+            restarts=job.restarts,
+            submitted_s=job.submit_s,
+            tier_entered_s=job.submit_s,
+            queued_s=job.submit_s,
+            entry_number=self._ledger.next_number(),
+        )
+
+    def _drop(self, key: str) -> None:
+        self._ledger.forget(key)
+        self._records.pop(key, None)
+        self._incarnations.pop(key, None)
+        self._changed_jobs.discard(key)
+        self._changed_incarnations = {c for c in self._changed_incarnations if c[0] != key}
+
+    def _measure(self, job: ObservedJob, record: JobRecord, now_s: float) -> None:
+        """Bring the job's incarnations up to date; close the ones that are over."""
+        mine = self._incarnations.setdefault(job.key, {})
+        shown = job.start_s if _has_started(job) else None
+        for start_s, incarnation in list(mine.items()):
+            if incarnation.end_s is None and start_s != shown:
+                self._close_unseen(incarnation, record, now_s)
+        if shown is not None:
+            ended = job.state is not JobState.RUNNING
+            known = mine.get(shown)
+            gpus = sum(amount.gpu_count for amount in job.allocation.values())
+            self._keep(
+                IncarnationRecord(
+                    key=job.key,
+                    start_s=shown,
+                    end_s=(job.end_s or now_s) if ended else None,
+                    elapsed_s=job.elapsed_s,
+                    gpus=gpus or (known.gpus if known else job.request.gpu_count),
+                    confirmed=ended and (known is not None or not self._accounting),
+                )
+            )
+
+    def _close_unseen(
+        self, incarnation: IncarnationRecord, record: JobRecord, now_s: float
+    ) -> None:
+        """An incarnation ended while nobody looked: estimate its end until accounting tells."""
+        end_s = now_s if record.requeue_sent_s is None else record.requeue_sent_s
+        elapsed_s = max(incarnation.elapsed_s, end_s - incarnation.start_s)
+        self._keep(replace(incarnation, end_s=end_s, elapsed_s=elapsed_s, confirmed=self._final()))
+
+    def _final(self) -> bool:
+        """An estimate is final where no accounting can better it."""
+        return not self._accounting
+
+    def _keep(self, incarnation: IncarnationRecord) -> None:
+        mine = self._incarnations.setdefault(incarnation.key, {})
+        if mine.get(incarnation.start_s) != incarnation:
+            mine[incarnation.start_s] = incarnation
+            self._changed_incarnations.add((incarnation.key, incarnation.start_s))
+
+    def _follow_state(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
+        """Starts, requeues and ends, as the record keeps them."""
+        if job.restarts > record.restarts:
+            record = self._follow_requeue(job, record, now_s)
+        elif job.state is not JobState.RUNNING:
+            record = without_intent(record)
+        if job.state is JobState.RUNNING:
+            record = self._follow_start(job, record)
+        if job.state is None and record.ended_s is None:
+            record = replace(without_claim(record), ended_s=job.end_s or now_s)
+        return record
+
+    def _follow_requeue(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
+        """A requeue is believed when it is seen; if it was intended here, it was a preemption."""
+        queued_s = max((i.end_s or now_s for i in self._of(job.key)), default=now_s)
+        by = record.vacating_for
+        self.note(now_s, "preempted" if by else "requeued", job.key, f"restart {job.restarts}", by)
+        if by:
+            record = replace(
+                record,
+                preemptions=record.preemptions + 1,
+                preempted_by=by,
+                preempted_at_s=queued_s,
+                settling=True,
+            )
+        return replace(without_intent(record), restarts=job.restarts, queued_s=queued_s)
+
+    def _follow_start(self, job: ObservedJob, record: JobRecord) -> JobRecord:
+        if record.first_started_s is None:
+            first_s = min((i.start_s for i in self._of(job.key)), default=job.start_s)
+            record = replace(
+                record, first_started_s=first_s, start_number=self._ledger.next_number()
+            )
+        return replace(without_claim(record), settling=False, times_given_up=0, gave_up_s=None)
+
+    def _follow_tier(self, record: JobRecord, now_s: float) -> JobRecord:
+        tier = tier_of(
+            self.attained_gpu_s(record.key) - record.promoted_at_gpu_s,
+            self._config.policy.thresholds_gpu_s,
+        )
+        if tier == record.tier or record.ended_s is not None:
+            return record
+        if tier > record.tier:
+            self.note(now_s, "demoted", record.key, f"from tier {record.tier} to tier {tier}")
+        return replace(
+            record, tier=tier, tier_entered_s=now_s, entry_number=self._ledger.next_number()
+        )
+
+    def _observe_absences(self, present: set[str], now_s: float) -> None:
+        """Jobs that Slurm no longer remembers have ended."""
+        for key, record in list(self._records.items()):
+            if key in present:
+                continue
+            if record.ended_s is not None:
+                self._let_go(key)
+                continue
+            for incarnation in self._of(key):
+                if incarnation.end_s is None:
+                    # Its end is unknown, and not now: count what was seen until accounting tells.
+                    seen_s = incarnation.start_s + incarnation.elapsed_s
+                    self._keep(replace(incarnation, end_s=seen_s, confirmed=self._final()))
+            self.put(replace(without_intent(without_claim(record)), ended_s=now_s))
+
+    def _let_go(self, key: str) -> None:
+        """Keep a job that is over and settled in the ledger only."""
+        if key not in self._changed_jobs and not self._is_doubtful(key):
+            self._records.pop(key)
+            self._incarnations.pop(key, None)
+
+    # Asking accounting
+
+    def reconcile(self, slurm: Slurm, now_s: float) -> None:
+        """Ask accounting about incarnations whose end was not seen, and take its word."""
+        if not self._accounting:
+            return
+        due = [key for key in self._records if self._is_doubtful(key) and self._may_ask(key, now_s)]
+        if not due:
+            return
+        answers: dict[str, list[Incarnation]] = {}
+        for row in slurm.incarnations(due, min(self._records[key].born_after_s for key in due)):
+            answers.setdefault(row.key, []).append(row)
+        for key in due:
+            self._take_word(key, answers.get(key, []), now_s)
+
+    def _is_doubtful(self, key: str) -> bool:
+        """Whether an incarnation is missing, or one has ended by an estimate only."""
+        record = self._records[key]
+        missing = record.accounted_restarts < record.restarts
+        return missing or any(not i.confirmed and i.end_s is not None for i in self._of(key))
+
+    def _may_ask(self, key: str, now_s: float) -> bool:
+        return now_s >= self._questions.get(key, _Question()).next_s
+
+    def _take_word(self, key: str, rows: Sequence[Incarnation], now_s: float) -> None:
+        record = self._records[key]
+        asked = self._questions.get(key, _Question())
+        enough = asked.asked >= MOST_QUESTIONS
+        ended = [row for row in rows if row.end_s is not None]
+        for row in ended:
+            if row.start_s >= record.born_after_s:
+                self._keep(
+                    IncarnationRecord(key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True)
+                )
+        if enough:
+            for incarnation in list(self._of(key)):
+                if incarnation.end_s is not None:
+                    self._keep(replace(incarnation, confirmed=True))
+        if enough or len(ended) >= record.restarts:
+            record = replace(record, accounted_restarts=record.restarts)
+        self.put(self._with_first_start(record))
+        pause_s = min(2 * asked.pause_s, LAST_PAUSE_S)
+        self._questions[key] = _Question(now_s + asked.pause_s, pause_s, asked.asked + 1)
+        if not self._is_doubtful(key):
+            del self._questions[key]
+
+    def _with_first_start(self, record: JobRecord) -> JobRecord:
+        """Accounting may know of an earlier start than was ever seen."""
+        first_s = min((i.start_s for i in self._of(record.key)), default=None)
+        if first_s is None or (record.first_started_s or first_s + 1) <= first_s:
+            return record
+        number = record.start_number or self._ledger.next_number()
+        return replace(record, first_started_s=first_s, start_number=number)
+
+    # What a decision needs
+
+    def attained_gpu_s(self, key: str) -> float:
+        """GPU-seconds over all incarnations."""
+        return sum(incarnation.attained_gpu_s for incarnation in self._of(key))
+
+    def executed_s(self, key: str) -> float:
+        """Running seconds over all incarnations."""
+        return sum(incarnation.elapsed_s for incarnation in self._of(key))
+
+    def _of(self, key: str) -> Iterable[IncarnationRecord]:
+        return self._incarnations.get(key, {}).values()
+
+    def snapshot(self, seen: Observation, given_up: Collection[str]) -> Snapshot:
+        """The decision's view of an observation that ``observe`` has taken in."""
+        alive = [job for job in seen.jobs if job.state is not None]
+        jobs = tuple(self._job(job, seen.at_s, job.key in given_up) for job in alive)
+        return Snapshot(seen.at_s, seen.nodes, jobs)
+
+    def _job(self, job: ObservedJob, now_s: float, given_up: bool) -> Job:
+        unmanaged = why_unmanaged(job, self._config.manage)
+        record = self._records.get(job.key)
+        assert job.state is not None
+        if unmanaged or record is None:
+            return Job(
+                job_id=job.key,
+                state=job.state,
+                request=job.request,
+                submitted_s=job.submit_s,
+                managed=False,
+                unmanaged_because=unmanaged,
+                allocation=job.allocation,
+                running_since_s=job.start_s,
+            )
+        attained_gpu_s = self.attained_gpu_s(job.key)
+        running = job.state is JobState.RUNNING
+        until_s = job.start_s if running and job.start_s is not None else now_s
+        request = job.request
+        if record.written_nodes:
+            request = replace(request, required_nodes=frozenset(node_names(record.own_nodes)))
+        return Job(
+            job_id=job.key,
+            state=job.state,
+            request=request,
+            submitted_s=record.submitted_s,
+            attained_gpu_s=attained_gpu_s,
+            attained_since_promotion_gpu_s=attained_gpu_s - record.promoted_at_gpu_s,
+            executed_since_promotion_s=self.executed_s(job.key) - record.promoted_at_executed_s,
+            waited_s=max(0.0, until_s - record.queued_s),
+            first_started_s=record.first_started_s,
+            tier_entered_s=record.tier_entered_s,
+            queued_s=record.queued_s,
+            running_since_s=job.start_s if running else None,
+            allocation=job.allocation,
+            preemptions=record.preemptions,
+            held=job.held,
+            not_eligible=why_not_eligible(job, now_s),
+            claim=claim_of(record),
+            vacating_for=record.vacating_for,
+            given_up=given_up,
+        )
+
+
+def _has_started(job: ObservedJob) -> bool:
+    """Whether Slurm shows a real start, and how long the job has run since.
+
+    While a job is completing after a requeue, Slurm shows its start but not how long it ran.
+    """
+    return job.start_s is not None and job.state in (JobState.RUNNING, None)
+
+
+def _is_another_job(job: ObservedJob, record: JobRecord) -> bool:
+    """Whether Slurm has given the id of a job that ended to a new one."""
+    if job.restarts < record.restarts:
+        return True
+    return record.ended_s is not None and job.submit_s > record.ended_s
+
+
+def claim_of(record: JobRecord) -> Claim | None:
+    """The claim on named nodes that a record holds."""
+    if not record.claim or record.claimed_s is None:
+        return None
+    raw = json.loads(record.claim)
+    allocation = {
+        node: Amount(gpus=amount["gpus"], cpus=amount["cpus"], memory_mb=amount["memory_mb"])
+        for node, amount in raw.items()
+    }
+    return Claim(allocation, record.claimed_s)
+
+
+def claim_text(allocation: Allocation) -> str:
+    """How a claim stands in the ledger."""
+    return json.dumps(
+        {
+            node: {"gpus": dict(amount.gpus), "cpus": amount.cpus, "memory_mb": amount.memory_mb}
+            for node, amount in allocation.items()
+        }
+    )

@@ -1,0 +1,384 @@
+"""Acting on a plan: what is written to Slurm, in which order, and what is made of the answer.
+
+Every intent is in the ledger before Slurm hears of it. The winner of a preemption gets its claim
+priority and its nodes first; the victim its checkpoint signal and its grace; then it is requeued;
+and when it waits again it is told that it may start at once, for Slurm would let it wait two
+minutes. A winner that does not start gives its claim back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.account import Book, claim_of, claim_text
+from slurm_tiresias.controller.ledger import JobRecord, without_claim, without_intent
+from slurm_tiresias.model import Action, Decision, JobState, Node, Plan
+from slurm_tiresias.slurm.hostlist import array_tasks, folded, refolded
+from slurm_tiresias.slurm.protocol import (
+    Observation,
+    ObservedJob,
+    Requeue,
+    Slurm,
+    Unpin,
+    Update,
+    Write,
+    WriteFailure,
+)
+
+RESTART_IN_S = 2
+"""StartTime=now races with the revocation of the old credential and can kill the job; two seconds
+later does not (30 requeues on each of Slurm 22.05 and 24.11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of acting in one cycle."""
+
+    writes: int
+    failures: tuple[WriteFailure, ...]
+    unsettled: bool
+    """Something is under way that the next cycle should not be long in coming for."""
+
+
+class Actor:
+    """Turns plans into writes. The only part of the controller that changes anything in Slurm."""
+
+    def __init__(self, slurm: Slurm, book: Book, config: Config) -> None:
+        self._slurm = slurm
+        self._book = book
+        self._config = config
+        self._tasks_of: dict[str, list[str]] = {}
+        """The tasks behind each key that stands for the pending part of an array."""
+
+    # Before the decision
+
+    def review(self, seen: Observation) -> frozenset[str]:
+        """Check what earlier cycles set going; returns which jobs have been given up on."""
+        jobs = {job.key: job for job in seen.jobs}
+        self._spare_victims_of_nobody(jobs)
+        self._check_claims(jobs, seen)
+        likeness = _likeness(seen.nodes)
+        return frozenset(
+            record.key
+            for record in self._book.records().values()
+            if record.gave_up_on == likeness and self._still_given_up(record, seen.at_s)
+        )
+
+    def _spare_victims_of_nobody(self, jobs: Mapping[str, ObservedJob]) -> None:
+        """A winner that was cancelled during the grace of its victims no longer needs them."""
+        for record in list(self._book.records().values()):
+            if not record.vacating_for:
+                continue
+            winner = self._book.record(record.vacating_for)
+            waits = winner is not None and _is_pending(jobs.get(winner.key))
+            if winner is None or not waits or not winner.claim:
+                self._book.put(without_intent(record))
+
+    def _check_claims(self, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
+        """Give up the claims that have stood free for too long."""
+        awaited = {record.vacating_for for record in self._book.records().values()}
+        for record in list(self._book.records().values()):
+            if record.claimed_s is None or not _is_pending(jobs.get(record.key)):
+                continue
+            if record.key in awaited or self._is_cleaning_up(record, jobs.values()):
+                continue
+            if record.claim_free_s is None:
+                self._book.put(replace(record, claim_free_s=seen.at_s))
+            elif seen.at_s - record.claim_free_s > self._config.preemption.start_bound_s:
+                self._give_up(record, jobs[record.key].reason, seen)
+
+    def _is_cleaning_up(self, record: JobRecord, jobs: Iterable[ObservedJob]) -> bool:
+        """Whether somebody's last processes still sit on the claimed nodes."""
+        claim = claim_of(record)
+        return claim is not None and any(
+            job.state is JobState.COMPLETING
+            and not claim.allocation.keys().isdisjoint(job.allocation)
+            for job in jobs
+        )
+
+    def _give_up(self, record: JobRecord, slurm_reason: str, seen: Observation) -> None:
+        text = f"did not start on its claim (Slurm's reason: {slurm_reason or 'none'})"
+        self._book.note(seen.at_s, "gave-up", record.key, text)
+        self._book.put(
+            replace(
+                without_claim(record),
+                gave_up_s=seen.at_s,
+                gave_up_on=_likeness(seen.nodes),
+                times_given_up=record.times_given_up + 1,
+            )
+        )
+
+    def _still_given_up(self, record: JobRecord, now_s: float) -> bool:
+        """Given up on until the nodes change, or for a time that doubles."""
+        if record.gave_up_s is None:
+            return False
+        patience_s = self._config.preemption.retry_after_s * 2.0 ** (record.times_given_up - 1)
+        return now_s - record.gave_up_s < patience_s
+
+    # After the decision
+
+    def carry_out(self, plan: Plan, seen: Observation) -> Outcome:
+        """Write everything in which Slurm differs from the plan."""
+        jobs = {job.key: job for job in seen.jobs if job.state is not None}
+        self._promote(plan, seen.at_s)
+        self._claim(plan, jobs, seen.at_s)
+        self._intend(plan, seen.at_s)
+        updates = [*self._updates(plan, jobs, seen.at_s), *self._settling(jobs, seen.at_s)]
+        due = self._due_requeues(jobs, seen.at_s)
+        self._book.commit()
+        self._signal(plan, jobs)
+        failures = self._send([*updates, *due], seen.at_s)
+        self._book.commit()
+        unsettled = any(
+            record.claimed_s is not None or record.vacating_for or record.settling
+            for record in self._book.records().values()
+        )
+        return Outcome(len(updates) + len(due), failures, unsettled)
+
+    def stand_down(self, seen: Observation) -> Outcome:
+        """Act no more: take node lists and intents back, let requeued jobs start again."""
+        jobs = {job.key: job for job in seen.jobs if job.state is not None}
+        for record in list(self._book.records().values()):
+            # A requeue that has been sent takes its course; anything less is called off.
+            called_off = record if record.requeue_sent_s is not None else without_intent(record)
+            self._book.put(without_claim(called_off))
+        known = ((job, self._book.record(key)) for key, job in jobs.items())
+        restored = [
+            write
+            for job, record in known
+            if record is not None and (write := self._node_list(job, record))
+        ]
+        writes = [*restored, *self._settling(jobs, seen.at_s)]
+        self._book.commit()
+        failures = self._send(writes, seen.at_s)
+        self._book.commit()
+        return Outcome(len(writes), failures, unsettled=False)
+
+    def release(self, seen: Observation) -> Outcome:
+        """Give every job back to Slurm as it would have been."""
+        stood_down = self.stand_down(seen)
+        writes: list[Write] = []
+        for job in seen.jobs:
+            record = self._book.record(job.key)
+            if record is None or job.state is None or job.held:
+                continue
+            if record.written_site_factor:
+                writes.append(Update(job.key, site_factor=0))
+            if record.written_priority is not None:
+                writes.append(Unpin(job.key))
+        failures = self._send(writes, seen.at_s)
+        refused = {failure.write.key for failure in failures}
+        for record in list(self._book.records().values()):
+            if record.key not in refused:
+                self._book.put(replace(record, written_priority=None, written_site_factor=None))
+        self._book.note(seen.at_s, "released", "", f"{len(writes)} jobs given back to Slurm")
+        self._book.commit()
+        return Outcome(
+            stood_down.writes + len(writes), (*stood_down.failures, *failures), unsettled=False
+        )
+
+    # Changes in the ledger that a plan makes
+
+    def _promote(self, plan: Plan, now_s: float) -> None:
+        for key in plan.promotions:
+            record = self._book.record(key)
+            if record is not None:
+                self._book.put(
+                    replace(
+                        record,
+                        promotions=record.promotions + 1,
+                        promoted_at_gpu_s=self._book.attained_gpu_s(key),
+                        promoted_at_executed_s=self._book.executed_s(key),
+                        queued_s=now_s,
+                    )
+                )
+                self._book.note(now_s, "promoted", key, "waited long enough to start afresh")
+
+    def _claim(self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float) -> None:
+        """Remember what is asked to start, on which nodes, and since when."""
+        for key, decision in plan.decisions.items():
+            record = self._book.record(key)
+            if record is None:
+                continue
+            if decision.action is not Action.START:
+                if record.claimed_s is not None and _is_pending(jobs.get(key)):
+                    self._book.put(without_claim(record))
+            elif decision.victims:
+                claim = claim_text(decision.start_on)
+                self._book.put(replace(record, claim=claim, claimed_s=now_s, claim_free_s=None))
+            elif record.claimed_s is None:
+                self._book.put(replace(record, claimed_s=now_s, claim_free_s=now_s))
+
+    def _intend(self, plan: Plan, now_s: float) -> None:
+        """Remember who is about to be asked to leave, and for whom."""
+        for decision in plan.preemptions:
+            record = self._book.record(decision.job_id)
+            if record is not None:
+                winner = decision.preempted_for
+                self._book.put(replace(record, vacating_for=winner, vacating_since_s=now_s))
+
+    # Writes
+
+    def _updates(self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
+        """What each managed job's priority and node list must become; differences only."""
+        whole_arrays: dict[tuple[int, int], list[str]] = defaultdict(list)
+        single: list[tuple[int, Write]] = []
+        for key, decision in plan.decisions.items():
+            job, record = jobs.get(key), self._book.record(key)
+            if job is None or record is None or job.held or decision.action is Action.LEAVE:
+                continue
+            update = self._update(job, record, decision, now_s)
+            if update is None:
+                continue
+            untouched = job.unsplit_array and decision.action is not Action.START
+            if untouched and job.array_id is not None and update.priority is not None:
+                whole_arrays[job.array_id, update.priority].append(key)
+            else:
+                single.append((0 if update.node_list else 1, update))
+        # Claims on named nodes first: until they stand, Slurm might give those nodes away.
+        first_claims = [write for _, write in sorted(single, key=lambda pair: pair[0])]
+        self._tasks_of = {array_tasks(keys): keys for keys in whole_arrays.values()}
+        priorities = (priority for _, priority in whole_arrays)
+        arrays = [Update(k, priority=p) for k, p in zip(self._tasks_of, priorities, strict=True)]
+        return [*first_claims, *arrays]
+
+    def _update(
+        self, job: ObservedJob, record: JobRecord, decision: Decision, now_s: float
+    ) -> Update | None:
+        update = self._node_list(job, record) or Update(job.key)
+        if self._config.priority.write == "pinned":
+            update = self._with_priority(update, job, record, decision, now_s)
+        else:
+            update = self._with_site_factor(update, job, record, decision)
+        return None if update == Update(job.key) else update
+
+    def _with_priority(
+        self, update: Update, job: ObservedJob, record: JobRecord, decision: Decision, now_s: float
+    ) -> Update:
+        wanted = self._wanted_priority(record, decision)
+        if job.priority == wanted:
+            if record.written_priority != wanted:
+                self._book.put(replace(self._latest(record), written_priority=wanted))
+            return update
+        if record.written_priority not in (None, job.priority, 0):
+            text = f"priority was {record.written_priority}, found {job.priority}; set to {wanted}"
+            self._book.note(now_s, "repaired", job.key, text)
+        return replace(update, priority=wanted)
+
+    def _wanted_priority(self, record: JobRecord, decision: Decision) -> int:
+        if decision.action is Action.START:
+            return bands.CLAIM_ON_NODES if self._latest(record).claim else bands.CLAIM
+        order = self._config.policy.order
+        return bands.tier_priority(record, decision.tier or 0, order)
+
+    def _with_site_factor(
+        self, update: Update, job: ObservedJob, record: JobRecord, decision: Decision
+    ) -> Update:
+        """Slurm does not show the site factor, and takes it for pending jobs only."""
+        if job.state is not JobState.PENDING:
+            return update
+        wanted = bands.tier_site_factor(decision.tier or 0)
+        if decision.action is Action.START:
+            wanted = bands.SITE_FACTOR_CLAIM
+        stands = record.written_site_factor == wanted
+        if stands and bands.bears_site_factor(job.priority, wanted):
+            return update
+        return replace(update, site_factor=wanted)
+
+    def _node_list(self, job: ObservedJob, record: JobRecord) -> Update | None:
+        """Put the node list of a claim in place, or the user's own back."""
+        record = self._latest(record)
+        claim = claim_of(record)
+        if not _is_pending(job):
+            return None
+        if claim is not None:
+            wanted = folded(claim.allocation)
+            if record.written_nodes == wanted == refolded(job.required_node_list):
+                return None
+            own = record.own_nodes if record.written_nodes else job.required_node_list
+            self._book.put(replace(record, own_nodes=own, written_nodes=wanted))
+            return Update(job.key, node_list=wanted)
+        if record.written_nodes:
+            self._book.put(replace(record, own_nodes="", written_nodes=""))
+            return Update(job.key, node_list=record.own_nodes)
+        return None
+
+    def _settling(self, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
+        """Jobs that were requeued and now only wait for Slurm's own delay may start at once."""
+        writes: list[Write] = []
+        for record in list(self._book.records().values()):
+            job = jobs.get(record.key)
+            if not record.settling or job is None or job.state is not JobState.PENDING:
+                continue
+            self._book.put(replace(record, settling=False))
+            if job.eligible_s is not None and job.eligible_s > now_s + RESTART_IN_S + 1:
+                writes.append(Update(job.key, start_in_s=RESTART_IN_S))
+        return writes
+
+    def _due_requeues(self, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
+        """Victims whose grace is over. One that still runs has not been requeued yet."""
+        due: list[Write] = []
+        for record in list(self._book.records().values()):
+            job = jobs.get(record.key)
+            if not record.vacating_for or job is None or job.state is not JobState.RUNNING:
+                continue
+            asked_s = record.vacating_since_s or now_s
+            if now_s - asked_s >= self._config.preemption.grace_s:
+                self._book.put(replace(record, requeue_sent_s=now_s))
+                due.append(Requeue(record.key))
+        return due
+
+    def _signal(self, plan: Plan, jobs: Mapping[str, ObservedJob]) -> None:
+        """Ask the victims of this plan to save their state."""
+        victims = [d.job_id for d in plan.preemptions if d.job_id in jobs]
+        if victims and self._config.preemption.signal:
+            self._slurm.signal(victims, self._config.preemption.signal)
+
+    def _send(self, writes: Sequence[Write], now_s: float) -> tuple[WriteFailure, ...]:
+        failures = tuple(self._slurm.write(writes)) if writes else ()
+        refused = {id(failure.write) for failure in failures}
+        for write in writes:
+            if id(write) not in refused:
+                self._written(write)
+        for failure in failures:
+            self._refused(failure, now_s)
+        return failures
+
+    def _written(self, write: Write) -> None:
+        if not isinstance(write, Update):
+            return
+        for key in self._tasks_of.get(write.key, [write.key]):
+            record = self._book.record(key)
+            if record is not None and write.priority is not None:
+                self._book.put(replace(record, written_priority=write.priority))
+            elif record is not None and write.site_factor is not None:
+                self._book.put(replace(record, written_site_factor=write.site_factor))
+
+    def _refused(self, failure: WriteFailure, now_s: float) -> None:
+        write = failure.write
+        self._book.note(now_s, "failed", write.key, failure.message)
+        record = self._book.record(write.key)
+        if isinstance(write, Requeue) and record is not None:
+            self._book.put(without_intent(record))
+
+    def _latest(self, record: JobRecord) -> JobRecord:
+        return self._book.record(record.key) or record
+
+
+def _is_pending(job: ObservedJob | None) -> bool:
+    return job is not None and job.state is JobState.PENDING
+
+
+def _likeness(nodes: Iterable[Node]) -> str:
+    """A short text that changes when any node comes, goes or changes what it has."""
+    lines = sorted(
+        f"{node.name} {node.available} {sorted(node.total.gpus.items())} "
+        f"{node.total.cpus} {node.total.memory_mb}"
+        for node in nodes
+    )
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -1,0 +1,56 @@
+"""Tiers as Slurm's priorities: one wide band a tier, and above them all a band for claims.
+
+Slurm starts the highest priority first and lets nothing pass a job that cannot start. So the jobs
+that are planned to start now stand in the claim band, and the head of Slurm's queue is always a
+job that can start. Inside a tier's band jobs are numbered in the configured order, so that Slurm
+keeps to it by itself although it resets a job's submission at every requeue.
+"""
+
+from __future__ import annotations
+
+from slurm_tiresias.config import MAX_TIERS
+from slurm_tiresias.controller.ledger import JobRecord
+
+CLAIM_ON_NODES = 4_200_000_000
+"""Planned to start on named nodes, from which others are about to leave."""
+
+CLAIM = 4_100_000_000
+"""Planned to start on what is idle."""
+
+TOP_TIER = 3_000_000_000
+"""The foot of tier 0's band, where a job waits for its first run."""
+
+BAND = 375_000_000
+assert TOP_TIER == MAX_TIERS * BAND
+
+_NEWEST = BAND - 1
+
+SITE_FACTOR_CLAIM = 2_000_000_000
+SITE_FACTOR_TOP_TIER = 1_600_000_000
+SITE_FACTOR_BAND = 200_000_000
+"""Site factors are signed 32-bit; Slurm's own weighted sum stays far below one band."""
+
+
+def tier_priority(record: JobRecord, tier: int, order: str) -> int:
+    """The pinned priority of a job that waits or runs in a tier.
+
+    Jobs that never started share the foot of the band, where Slurm's own order is theirs: by
+    submission. Under ``newest`` they share its top.
+    """
+    foot = TOP_TIER - tier * BAND
+    if record.start_number is None:
+        return foot + (_NEWEST if order == "newest" else 0)
+    if order == "newest":
+        return foot + record.entry_number % _NEWEST
+    number = record.start_number if order == "first-start" else record.entry_number
+    return foot + _NEWEST - number % _NEWEST
+
+
+def tier_site_factor(tier: int) -> int:
+    """The site factor of a tier; Slurm's own factors order the jobs in it."""
+    return SITE_FACTOR_TOP_TIER - tier * SITE_FACTOR_BAND
+
+
+def bears_site_factor(priority: int, site_factor: int) -> bool:
+    """Whether a priority that Slurm shows can be its own sum plus this site factor."""
+    return site_factor <= priority < site_factor + SITE_FACTOR_BAND

@@ -1,0 +1,52 @@
+"""The control socket: how the command line reaches a running controller.
+
+A Unix stream socket in the state directory, mode 0600: only the controller's own user and root
+can speak to it. One request is one line with one word; the answer is one line of JSON: ``ok``, the
+``mode`` it is in now, perhaps a ``text`` for people, or ``error`` with what went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from slurm_tiresias.errors import NotRunningError, SlurmPermissionError
+
+SOCKET_NAME = "control.sock"
+COMMANDS = ("nudge", "pause", "resume", "release")
+"""nudge: run a cycle now. pause: decide and publish, act no more. resume: act again.
+release: pause, and give every managed job back to Slurm as it would have been."""
+
+
+def send(state_dir: Path, command: str, timeout_s: float = 60.0) -> dict[str, Any]:
+    """Send one of ``COMMANDS``; returns the controller's answer.
+
+    Raises ``NotRunningError`` where nobody listens, ``SlurmPermissionError`` where this user may
+    not speak to it.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(state_dir / SOCKET_NAME))
+            connection.sendall(command.encode() + b"\n")
+            with connection.makefile("r", encoding="utf-8") as answers:
+                return _answer(answers.readline())
+        except PermissionError as error:
+            raise SlurmPermissionError(
+                "This user may not command the controller",
+                "Run this command as the user the controller runs as, or as root",
+            ) from error
+        except (OSError, ValueError) as error:
+            raise NotRunningError(
+                f"No controller answers in {state_dir} ({error})",
+                "Start it with: tiresias-slurm controller --config FILE, or name its config here",
+            ) from error
+
+
+def _answer(line: str) -> dict[str, Any]:
+    answer = json.loads(line)
+    if not isinstance(answer, dict):
+        raise ValueError("not an answer")
+    return answer

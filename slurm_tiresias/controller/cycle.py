@@ -1,0 +1,95 @@
+"""One cycle: observe, account, decide, act."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.act import Actor, Outcome
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.decide import decide
+from slurm_tiresias.model import Plan, Snapshot
+from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.slurm.protocol import Observation, Slurm
+
+ENFORCE, SHADOW, PAUSED = "enforce", "shadow", "paused"
+
+HISTORY_EVERY_S = 300.0
+"""How often the Gittins index takes in the jobs that have ended since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What one cycle saw, decided and did."""
+
+    seen: Observation
+    snapshot: Snapshot
+    plan: Plan
+    outcome: Outcome
+
+
+class Cycles:
+    """Runs cycles over one ledger. Raises what the driver and the ledger raise; a cycle that
+    failed has acted on nothing it was not sure of, and the next one starts from what Slurm shows.
+    """
+
+    def __init__(self, slurm: Slurm, ledger: Ledger, config: Config, accounting: bool) -> None:
+        self._slurm = slurm
+        self._ledger = ledger
+        self._config = config
+        self.book = Book(ledger, config, accounting)
+        self._actor = Actor(slurm, self.book, config)
+        self._history: ServiceHistory | None = None
+        self._history_s = -HISTORY_EVERY_S
+        self._planned: dict[str, str] = {}
+
+    def run(self, mode: str) -> Cycle:
+        """One cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
+        seen = self._observe()
+        given_up = self._actor.review(seen) if mode == ENFORCE else frozenset()
+        snapshot = self.book.snapshot(seen, given_up)
+        policy = make_policy(self._config.policy, self._recent_history(seen.at_s))
+        plan = decide(snapshot, policy, self._config)
+        if mode == ENFORCE:
+            outcome = self._actor.carry_out(plan, seen)
+        elif mode == PAUSED:
+            outcome = self._actor.stand_down(seen)
+        else:
+            outcome = self._only_record(plan, seen.at_s)
+        return Cycle(seen, snapshot, plan, outcome)
+
+    def release(self) -> Outcome:
+        """Give every managed job back to Slurm."""
+        return self._actor.release(self._observe())
+
+    def _observe(self) -> Observation:
+        seen = self._slurm.observe()
+        self.book.observe(seen)
+        self.book.reconcile(self._slurm, seen.at_s)
+        self.book.commit()
+        return seen
+
+    def _recent_history(self, now_s: float) -> ServiceHistory | None:
+        if self._config.policy.name != "2d-gittins":
+            return None
+        if now_s - self._history_s >= HISTORY_EVERY_S:
+            self._history = ServiceHistory(self._ledger.services_of_ended_jobs_gpu_s())
+            self._history_s = now_s
+        return self._history
+
+    def _only_record(self, plan: Plan, now_s: float) -> Outcome:
+        """Shadow mode: note what would have been done, once for each change of mind."""
+        planned = {d.job_id: f"start on {_nodes(d.start_on)}" for d in plan.starts}
+        planned |= {d.job_id: f"preempt for {d.preempted_for}" for d in plan.preemptions}
+        for key, what in planned.items():
+            if self._planned.get(key) != what:
+                self.book.note(now_s, "would", key, what, plan.decisions[key].preempted_for)
+        self._planned = planned
+        self.book.commit()
+        return Outcome(0, (), unsettled=False)
+
+
+def _nodes(allocation: object) -> str:
+    return ", ".join(sorted(allocation)) if isinstance(allocation, dict) else ""

@@ -1,0 +1,300 @@
+"""The ledger: what must survive the controller, in SQLite.
+
+Slurm forgets what this program needs: the first start, the original submission, the service of
+earlier incarnations, the tier. Every change of a cycle is committed before anything is asked of
+Slurm on the strength of it, so a kill at any instruction loses nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slurm_tiresias.errors import LedgerError
+
+SCHEMA_VERSION = 1
+FILE_NAME = "ledger.sqlite"
+EVENTS_KEPT = 20_000
+NUMBERS_AT_A_TIME = 1000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What is known of one managed job beyond what Slurm says of it now.
+
+    ``start_number`` and ``entry_number`` count first starts and tier entries over all jobs: they
+    order jobs inside a priority band. ``promoted_at_gpu_s`` and ``promoted_at_executed_s`` are its
+    totals at its last promotion. ``written_*`` is what this program last wrote to Slurm;
+    ``own_nodes`` is the node list its user asked for, while ``written_nodes`` stands in its place.
+    """
+
+    key: str
+    restarts: int
+    submitted_s: float
+    tier_entered_s: float
+    queued_s: float
+    entry_number: int
+    born_after_s: float = 0.0
+    """Accounting from before this belongs to an earlier job of the same id."""
+    tier: int = 0
+    first_started_s: float | None = None
+    start_number: int | None = None
+    promotions: int = 0
+    promoted_at_gpu_s: float = 0.0
+    promoted_at_executed_s: float = 0.0
+    preemptions: int = 0
+    preempted_by: str = ""
+    preempted_at_s: float | None = None
+    accounted_restarts: int = 0
+    written_priority: int | None = None
+    written_site_factor: int | None = None
+    written_nodes: str = ""
+    own_nodes: str = ""
+    claim: str = ""
+    """The allocation of a claim on named nodes, as JSON; empty without one."""
+    claimed_s: float | None = None
+    claim_free_s: float | None = None
+    """Since when nothing stands between the claim and its start."""
+    vacating_for: str = ""
+    vacating_since_s: float | None = None
+    requeue_sent_s: float | None = None
+    settling: bool = False
+    """Requeued by us and not yet told when it may start again."""
+    gave_up_s: float | None = None
+    gave_up_on: str = ""
+    """What the cluster looked like when its claim came to nothing."""
+    times_given_up: int = 0
+    ended_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncarnationRecord:
+    """One stretch of running. ``end_s`` None: it still runs, or nobody knows yet."""
+
+    key: str
+    start_s: float
+    end_s: float | None
+    elapsed_s: float
+    gpus: int
+    confirmed: bool
+    """Whether the elapsed time is Slurm's own final word."""
+
+    @property
+    def attained_gpu_s(self) -> float:
+        return self.elapsed_s * self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """Something that happened to a job: see ``published.PublishedEvent``."""
+
+    at_s: float
+    kind: str
+    job_id: str
+    other: str
+    text: str
+
+
+class Ledger:
+    """Job records, incarnations and events of one cluster. One process writes at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the ledger; raises ``LedgerError``."""
+        self._path = path
+        self._next_number = self._numbers_reserved = 0
+        with self._explained():
+            self._database = sqlite3.connect(path, isolation_level=None)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._prepare()
+
+    def close(self) -> None:
+        self._database.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; on disk when it returns."""
+        with self._explained():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    # Jobs and their incarnations
+
+    def jobs(self) -> dict[str, JobRecord]:
+        """Every job that has not ended, and those whose last incarnations are unconfirmed."""
+        query = (
+            "SELECT * FROM jobs WHERE ended_s IS NULL OR key IN "
+            "(SELECT key FROM incarnations WHERE confirmed = 0)"
+        )
+        return {record.key: record for record in self._read(JobRecord, query)}
+
+    def incarnations(self) -> dict[str, dict[float, IncarnationRecord]]:
+        """The incarnations of those jobs, by job and start."""
+        query = (
+            "SELECT * FROM incarnations WHERE key IN (SELECT key FROM jobs WHERE ended_s IS NULL) "
+            "OR key IN (SELECT key FROM incarnations WHERE confirmed = 0)"
+        )
+        found: dict[str, dict[float, IncarnationRecord]] = {}
+        for record in self._read(IncarnationRecord, query):
+            found.setdefault(record.key, {})[record.start_s] = record
+        return found
+
+    def job(self, key: str) -> JobRecord | None:
+        return next(iter(self._read(JobRecord, "SELECT * FROM jobs WHERE key = ?", key)), None)
+
+    def incarnations_of(self, key: str) -> list[IncarnationRecord]:
+        query = "SELECT * FROM incarnations WHERE key = ? ORDER BY start_s"
+        return list(self._read(IncarnationRecord, query, key))
+
+    def save_jobs(self, records: Iterable[JobRecord]) -> None:
+        self._upsert("jobs", JobRecord, records)
+
+    def save_incarnations(self, records: Iterable[IncarnationRecord]) -> None:
+        self._upsert("incarnations", IncarnationRecord, records)
+
+    def forget(self, key: str) -> None:
+        """Drop all that is known of a job: its id has been given to another."""
+        self._database.execute("DELETE FROM jobs WHERE key = ?", (key,))
+        self._database.execute("DELETE FROM incarnations WHERE key = ?", (key,))
+
+    def services_of_ended_jobs_gpu_s(self, most_recent: int = 100_000) -> list[float]:
+        """The total service of each job that has ended, the latest ones."""
+        query = (
+            "SELECT SUM(elapsed_s * gpus) FROM incarnations JOIN jobs USING (key) "
+            "WHERE ended_s IS NOT NULL GROUP BY key ORDER BY ended_s DESC LIMIT ?"
+        )
+        with self._explained():
+            return [float(row[0]) for row in self._database.execute(query, (most_recent,))]
+
+    # Events and single values
+
+    def add_events(self, events: Iterable[EventRecord]) -> None:
+        rows = [dataclasses.astuple(event) for event in events]
+        self._database.executemany(
+            "INSERT INTO events (at_s, kind, job_id, other, text) VALUES (?, ?, ?, ?, ?)", rows
+        )
+        if rows:
+            self._database.execute(
+                "DELETE FROM events WHERE number <= (SELECT MAX(number) FROM events) - ?",
+                (EVENTS_KEPT,),
+            )
+
+    def last_events(self, count: int) -> list[EventRecord]:
+        """The latest events, oldest first."""
+        query = "SELECT at_s, kind, job_id, other, text FROM events ORDER BY number DESC LIMIT ?"
+        with self._explained():
+            rows = self._database.execute(query, (count,)).fetchall()
+        return [EventRecord(*row) for row in reversed(rows)]
+
+    def value(self, name: str) -> str | None:
+        with self._explained():
+            row = self._database.execute(
+                "SELECT value FROM facts WHERE name = ?", (name,)
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_value(self, name: str, value: str) -> None:
+        with self._explained():
+            self._database.execute(
+                "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = ?",
+                (name, value, value),
+            )
+
+    def next_number(self) -> int:
+        """A number larger than any given out before, over all runs of the controller."""
+        if self._next_number == self._numbers_reserved:
+            # Reserved by the thousand, so that a number costs no write to disk; gaps are harmless.
+            self._next_number = int(self.value("numbers_reserved") or "0")
+            self._numbers_reserved = self._next_number + NUMBERS_AT_A_TIME
+            self.set_value("numbers_reserved", str(self._numbers_reserved))
+        self._next_number += 1
+        return self._next_number
+
+    # The tables
+
+    def _prepare(self) -> None:
+        self._database.execute("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value)")
+        version = self.value("schema_version")
+        if version is None:
+            self._create_tables()
+            self.set_value("schema_version", str(SCHEMA_VERSION))
+        elif int(version) > SCHEMA_VERSION:
+            raise LedgerError(
+                f"{self._path} was written by a newer version (schema {version})",
+                "Use that version, or move the file away to start without history",
+            )
+
+    def _create_tables(self) -> None:
+        jobs = _columns(JobRecord, key="key TEXT PRIMARY KEY")
+        self._database.execute(f"CREATE TABLE jobs ({jobs})")
+        incarnations = _columns(IncarnationRecord)
+        self._database.execute(
+            f"CREATE TABLE incarnations ({incarnations}, PRIMARY KEY (key, start_s))"
+        )
+        self._database.execute("CREATE INDEX unconfirmed ON incarnations (key) WHERE confirmed = 0")
+        self._database.execute(
+            "CREATE TABLE events "
+            "(number INTEGER PRIMARY KEY, at_s REAL, kind TEXT, job_id TEXT, other TEXT, text TEXT)"
+        )
+
+    def _read(self, kind: type[T], query: str, *values: object) -> Iterator[T]:
+        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+        flags = {field.name for field in fields if field.type in ("bool", bool)}
+        with self._explained():
+            cursor = self._database.execute(query, values)
+            names = [column[0] for column in cursor.description]
+            for row in cursor:
+                pairs = zip(names, row, strict=True)
+                yield kind(**{n: bool(v) if n in flags else v for n, v in pairs})
+
+    def _upsert(self, table: str, kind: type[Any], records: Iterable[Any]) -> None:
+        names = [field.name for field in dataclasses.fields(kind)]
+        marks = ", ".join("?" for _ in names)
+        statement = f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({marks})"
+        with self._explained():
+            self._database.executemany(statement, map(dataclasses.astuple, records))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerError(
+                f"The ledger {self._path} cannot be used: {error}",
+                "Check the directory's permissions and free space; a damaged file may be moved "
+                "away, the controller then starts without history",
+            ) from error
+
+
+def _columns(kind: type[Any], **special: str) -> str:
+    return ", ".join(
+        special.get(field.name, f"{field.name} {_sql_type(str(field.type))}")
+        for field in dataclasses.fields(kind)
+    )
+
+
+def _sql_type(annotation: str) -> str:
+    kinds: Mapping[str, str] = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER"}
+    return kinds.get(annotation.split(" | ")[0], "REAL")
+
+
+def without_claim(record: JobRecord) -> JobRecord:
+    """The record of a job that claims nothing (any more)."""
+    return replace(record, claim="", claimed_s=None, claim_free_s=None)
+
+
+def without_intent(record: JobRecord) -> JobRecord:
+    """The record of a job that is not being asked to leave (any more)."""
+    return replace(record, vacating_for="", vacating_since_s=None, requeue_sent_s=None)

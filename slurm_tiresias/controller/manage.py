@@ -1,0 +1,47 @@
+"""Which jobs are managed, and what keeps a managed one from starting that is not ours to change."""
+
+from __future__ import annotations
+
+from slurm_tiresias.config import ManageConfig
+from slurm_tiresias.model import JobState
+from slurm_tiresias.slurm.protocol import ObservedJob
+
+_MERELY_WAITING = (
+    "None",
+    "Priority",
+    "Resources",
+    "ReqNodeNotAvail",
+    "Nodes_required",
+    "Nodes req",
+)
+"""Beginnings of Slurm's reasons that mean no more than: no room yet. Whether the nodes that a job
+needs are there is judged by the decision itself."""
+
+
+def why_unmanaged(job: ObservedJob, config: ManageConfig) -> str:
+    """Why a job is left alone, in a few words; empty for a managed job."""
+    foreign = [name for name in job.partitions if name not in config.partitions]
+    checks = (
+        (bool(foreign), f"partition {', '.join(foreign)} is not managed"),
+        (job.request.chunk.gpu_count == 0, "asks for no GPUs"),
+        (not job.batch, "interactive (srun or salloc)"),
+        (not job.requeue, "may not be requeued (--no-requeue)"),
+        (job.het, "part of a heterogeneous job"),
+        (bool(job.reservation), f"runs in reservation {job.reservation}"),
+        (job.user in config.exclude_users, "its user is excluded"),
+        (job.account in config.exclude_accounts, "its account is excluded"),
+        (job.qos in config.exclude_qos, "its QOS is excluded"),
+    )
+    return next((reason for applies, reason in checks if applies), "")
+
+
+def why_not_eligible(job: ObservedJob, now_s: float) -> str:
+    """Slurm's own reason to keep a pending job waiting; empty where it only waits for room."""
+    if job.state is not JobState.PENDING:
+        return ""
+    if job.eligible_s is not None and job.eligible_s > now_s:
+        return "BeginTime"
+    reason = job.reason.strip("()")
+    if not reason or reason.startswith(_MERELY_WAITING) or reason == "BeginTime":
+        return ""
+    return reason

@@ -1,0 +1,193 @@
+"""What the controller publishes each cycle: the one file that ``status`` and ``explain`` read.
+
+It is written whole and renamed into place, so a reader sees one cycle or the next, never half of
+one. The schema is part of the interface: fields are added, not changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slurm_tiresias.errors import NotRunningError
+
+SCHEMA = 1
+FILE_NAME = "state.json"
+STALE_AFTER_INTERVALS = 3
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTier:
+    """One tier: jobs whose attained service lies in [``from_gpu_s``, ``to_gpu_s``)."""
+
+    tier: int
+    from_gpu_s: float
+    to_gpu_s: float | None
+    running_jobs: int
+    running_gpus: int
+    pending_jobs: int
+    pending_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedGpus:
+    """GPUs of the nodes of the managed partitions. ``down`` ones are on unavailable nodes."""
+
+    total: int
+    managed: int
+    others: int
+    idle: int
+    down: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A running job that holds what another needs, and why it may not be preempted for it.
+
+    ``until_s`` is when that protection runs out, where it does by itself.
+    """
+
+    job_id: str
+    guard: str
+    until_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedJob:
+    """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
+
+    Name, user, account and partition are as Slurm gave them: hostile until made printable.
+    """
+
+    job_id: str
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: str
+    slurm_state: str
+    slurm_reason: str
+    managed: bool
+    tier: int | None
+    rank: int | None
+    gpus: int
+    attained_gpu_s: float
+    attained_since_promotion_gpu_s: float
+    waited_s: float
+    running_since_s: float | None
+    submitted_s: float
+    first_started_s: float | None
+    restarts: int
+    preemptions: int
+    preempted_by: str
+    preempted_at_s: float | None
+    promotions: int
+    nodes: str
+    style: str
+    action: str
+    reason: str
+    detail: str
+    start_on: str
+    victims: tuple[str, ...]
+    preempted_for: str
+    blockers: tuple[Blocker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedEvent:
+    """Something that happened: started, demoted, promoted, preempted, repaired, gave-up, failed."""
+
+    at_s: float
+    kind: str
+    job_id: str
+    other: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedState:
+    """Everything the controller says about itself and the cluster after one cycle.
+
+    ``mode`` is enforce, shadow, paused, or stopped after a clean end. ``failures`` counts the cycles that failed since the
+    last good one and ``error`` says why; ``at_s`` is the time of the last good cycle.
+    """
+
+    schema: int
+    cluster: str
+    slurm_version: str
+    version: str
+    driver: str
+    pid: int
+    mode: str
+    policy: str
+    order: str
+    interval_s: float
+    started_s: float
+    cycle: int
+    at_s: float
+    took_s: float
+    failures: int
+    error: str
+    gpus: PublishedGpus
+    tiers: tuple[PublishedTier, ...]
+    jobs: tuple[PublishedJob, ...]
+    events: tuple[PublishedEvent, ...]
+
+
+def write(state: PublishedState, state_dir: Path) -> None:
+    """Put the state in place of the one before, readable by everybody."""
+    handle, temporary = tempfile.mkstemp(prefix=".state-", dir=state_dir)
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        json.dump(asdict(state), stream, ensure_ascii=True, separators=(",", ":"))
+        os.fchmod(stream.fileno(), 0o644)
+    Path(temporary).replace(state_dir / FILE_NAME)
+
+
+def read(state_dir: Path) -> PublishedState:
+    """Read what the controller published last; ``NotRunningError`` where there is nothing."""
+    path = state_dir / FILE_NAME
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise NotRunningError(
+            f"No controller has published anything in {state_dir} ({error.strerror})",
+            "Start it with: tiresias-slurm controller --config FILE, or name its config here",
+        ) from error
+    try:
+        return _state(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise NotRunningError(
+            f"{path} is not a state that this version can read",
+            "Restart the controller with the same version as this command",
+        ) from error
+
+
+def _state(raw: Mapping[str, Any]) -> PublishedState:
+    jobs = tuple(
+        _build(PublishedJob, job | {"blockers": _all(Blocker, job["blockers"])})
+        for job in raw["jobs"]
+    )
+    nested = {
+        "gpus": _build(PublishedGpus, raw["gpus"]),
+        "tiers": _all(PublishedTier, raw["tiers"]),
+        "events": _all(PublishedEvent, raw["events"]),
+        "jobs": jobs,
+    }
+    return _build(PublishedState, {**raw, **nested})
+
+
+def _all(kind: type[T], raw: list[Mapping[str, Any]]) -> tuple[T, ...]:
+    return tuple(_build(kind, item) for item in raw)
+
+
+def _build(kind: type[T], raw: Mapping[str, Any]) -> T:
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in raw.items()}
+    return kind(**{name: value for name, value in values.items() if name in known})

@@ -1,0 +1,174 @@
+"""From one cycle to what is published of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from slurm_tiresias import __version__
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.ledger import EventRecord
+from slurm_tiresias.controller.published import (
+    SCHEMA,
+    Blocker,
+    PublishedEvent,
+    PublishedGpus,
+    PublishedJob,
+    PublishedState,
+    PublishedTier,
+)
+from slurm_tiresias.model import Action, Decision, Guard, Job, JobState, Node, Plan, Snapshot
+from slurm_tiresias.slurm.hostlist import folded
+from slurm_tiresias.slurm.protocol import Cluster, Observation, ObservedJob
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the controller says of itself, beside what it decided."""
+
+    mode: str
+    started_s: float
+    cycle: int
+    at_s: float
+    took_s: float
+    failures: int = 0
+    error: str = ""
+
+
+def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedState:
+    """The state before the first cycle is over."""
+    return PublishedState(
+        schema=SCHEMA,
+        cluster=cluster.name,
+        slurm_version=".".join(map(str, cluster.version)),
+        version=__version__,
+        driver="commands",
+        pid=os.getpid(),
+        policy=config.policy.name,
+        order=config.policy.order,
+        interval_s=config.controller.interval_s,
+        gpus=PublishedGpus(0, 0, 0, 0, 0),
+        tiers=(),
+        jobs=(),
+        events=(),
+        **asdict(health),
+    )
+
+
+def report(
+    cluster: Cluster,
+    config: Config,
+    health: Health,
+    seen: Observation,
+    snapshot: Snapshot,
+    plan: Plan,
+    book: Book,
+    events: Sequence[EventRecord],
+) -> PublishedState:
+    """Everything that ``status`` and ``explain`` may want to know of a cycle."""
+    nodes = [n for n in snapshot.nodes if not n.partitions.isdisjoint(config.manage.partitions)]
+    return PublishedState(
+        schema=SCHEMA,
+        cluster=cluster.name,
+        slurm_version=".".join(map(str, cluster.version)),
+        version=__version__,
+        driver="commands",
+        pid=os.getpid(),
+        policy=config.policy.name,
+        order=config.policy.order,
+        interval_s=config.controller.interval_s,
+        gpus=_gpus(nodes, snapshot.jobs),
+        tiers=tuple(_tiers(config, snapshot, plan)),
+        jobs=tuple(_jobs(config, seen, snapshot, plan, book)),
+        events=tuple(PublishedEvent(**asdict(event)) for event in events),
+        **asdict(health),
+    )
+
+
+def _gpus(nodes: Sequence[Node], jobs: Iterable[Job]) -> PublishedGpus:
+    up = {node.name for node in nodes if node.available}
+    held = {True: 0, False: 0}
+    for job in jobs:
+        for name, amount in job.allocation.items():
+            if name in up and job.state is JobState.RUNNING:
+                held[job.managed] += amount.gpu_count
+    total = sum(node.total.gpu_count for node in nodes)
+    down = sum(node.total.gpu_count for node in nodes if not node.available)
+    return PublishedGpus(
+        total=total,
+        managed=held[True],
+        others=held[False],
+        idle=max(0, total - down - held[True] - held[False]),
+        down=down,
+    )
+
+
+def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[PublishedTier]:
+    limits = (0.0, *config.policy.thresholds_gpu_s, math.inf)
+    by_tier: dict[int, list[Job]] = {tier: [] for tier in range(config.tier_count)}
+    for job in snapshot.jobs:
+        tier = plan.decisions[job.job_id].tier
+        if tier is not None:
+            by_tier[tier].append(job)
+    for tier, jobs in by_tier.items():
+        running = [job for job in jobs if job.state is JobState.RUNNING]
+        pending = [job for job in jobs if job.state is not JobState.RUNNING]
+        upper = limits[tier + 1]
+        yield PublishedTier(
+            tier=tier,
+            from_gpu_s=limits[tier],
+            to_gpu_s=None if math.isinf(upper) else upper,
+            running_jobs=len(running),
+            running_gpus=sum(job.gpus_held for job in running),
+            pending_jobs=len(pending),
+            pending_gpus=sum(job.request.gpu_count for job in pending),
+        )
+
+
+def _jobs(seen: Observation, snapshot: Snapshot, plan: Plan, book: Book) -> Iterable[PublishedJob]:
+    shown = {job.key: job for job in seen.jobs}
+    ranked = {job.job_id: job for job in snapshot.jobs}
+    for key, decision in plan.decisions.items():
+        yield _job(shown[key], ranked[key], decision, book)
+
+
+def _job(shown: ObservedJob, job: Job, decision: Decision, book: Book) -> PublishedJob:
+    record = book.record(job.job_id) if job.managed else None
+    style = decision.style.value if decision.style and decision.action is Action.START else ""
+    return PublishedJob(
+        job_id=job.job_id,
+        name=shown.name,
+        user=shown.user,
+        account=shown.account,
+        partition=",".join(shown.partitions),
+        state=job.state.value,
+        slurm_state=shown.slurm_state,
+        slurm_reason=shown.reason,
+        managed=job.managed,
+        tier=decision.tier,
+        rank=decision.rank,
+        gpus=job.width,
+        attained_gpu_s=job.attained_gpu_s,
+        attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s,
+        waited_s=job.waited_s,
+        running_since_s=job.running_since_s,
+        submitted_s=job.submitted_s,
+        first_started_s=job.first_started_s,
+        restarts=shown.restarts,
+        preemptions=job.preemptions,
+        preempted_by=record.preempted_by if record else "",
+        preempted_at_s=record.preempted_at_s if record else None,
+        promotions=record.promotions if record else 0,
+        nodes=folded(job.allocation),
+        style=style,
+        action=decision.action.value,
+        reason=decision.reason.value,
+        detail=decision.detail,
+        start_on=folded(decision.start_on),
+        victims=decision.victims,
+        preempted_for=decision.preempted_for,
+        blockers=blockers,
+    )

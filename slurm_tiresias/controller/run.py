@@ -1,0 +1,335 @@
+"""The controller as a process: the lock, the loop, the signals, the control socket."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import random
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import published
+from slurm_tiresias.controller.control import COMMANDS, SOCKET_NAME
+from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycle, Cycles
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.report import Health, nothing_yet, report
+from slurm_tiresias.errors import (
+    AlreadyRunningError,
+    ConfigError,
+    SlurmPermissionError,
+    TiresiasError,
+)
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Cluster, Commands, Slurm
+
+log = logging.getLogger("tiresias-slurm")
+
+LOCK_NAME = "lock"
+EVENTS_PUBLISHED = 300
+UNSETTLED_INTERVAL_S = 1.0
+"""While a preemption is under way the next cycle comes at least this soon."""
+
+STOPPED = "stopped"
+"""The mode that a controller publishes when it ends."""
+
+LONGEST_BACKOFF_S = 120.0
+READ_REQUEST_S = 1.0
+
+
+def run(config: Config, shadow: bool = False) -> None:
+    """Run the controller until a signal stops it.
+
+    Raises ``AlreadyRunningError`` where another one holds the state directory, and whatever the
+    first contact with Slurm, the ledger or the configuration raises: a controller that cannot
+    work does not start. Later failures are waited out.
+    """
+    slurm = driver(config)
+    with _state_dir_locked(config) as state_dir, closing(Ledger(state_dir / FILE_NAME)) as ledger:
+        cluster = slurm.cluster()
+        _check_partitions(slurm, config)
+        _check_rights(slurm)
+        Controller(slurm, cluster, ledger, config, state_dir, shadow).loop()
+
+
+def release(config: Config) -> int:
+    """Give every managed job back to Slurm while no controller runs; returns how many writes."""
+    slurm = driver(config)
+    with _state_dir_locked(config) as state_dir, closing(Ledger(state_dir / FILE_NAME)) as ledger:
+        cycles = Cycles(slurm, ledger, config, slurm.cluster().accounting)
+        ledger.set_value("paused", "yes")
+        return cycles.release().writes
+
+
+def set_paused(config: Config, paused: bool) -> None:
+    """Remember for the next controller whether it is to act, while none runs."""
+    with _state_dir_locked(config) as state_dir, closing(Ledger(state_dir / FILE_NAME)) as ledger:
+        ledger.set_value("paused", "yes" if paused else "no")
+
+
+def driver(config: Config) -> Slurm:
+    """The driver that this configuration asks for."""
+    return CommandSlurm(Commands(timeout_s=config.controller.command_timeout_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Backoff:
+    """How long to wait after failures: longer each time, with jitter, so that many do not knock
+    together."""
+
+    failures: int = 0
+
+    def pause_s(self, interval_s: float) -> float:
+        longest_s = min(LONGEST_BACKOFF_S, interval_s * 2.0**self.failures)
+        return random.uniform(longest_s / 2, longest_s)
+
+
+class Controller:
+    """The loop: a cycle when the interval is over, when somebody nudges, or sooner while a
+    preemption is under way."""
+
+    def __init__(
+        self,
+        slurm: Slurm,
+        cluster: Cluster,
+        ledger: Ledger,
+        config: Config,
+        state_dir: Path,
+        shadow: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._config = config
+        self._state_dir = state_dir
+        self._shadow = shadow or config.controller.mode == SHADOW
+        self._cycles = Cycles(slurm, ledger, config, cluster.accounting)
+        self._backoff = _Backoff()
+        self._stopping = False
+        self._next_s = time.monotonic()
+        self._health = Health(self._mode(), time.time(), 0, time.time(), 0.0)
+        self._state = nothing_yet(cluster, config, self._health)
+
+    def loop(self) -> None:
+        """Run cycles until a signal says stop."""
+        with _control_socket(self._state_dir) as listener, _wakeups() as wakeups:
+            self._catch_signals()
+            selector = selectors.DefaultSelector()
+            selector.register(listener, selectors.EVENT_READ)
+            selector.register(wakeups, selectors.EVENT_READ)
+            log.info("controls cluster %s in %s mode", self._cluster.name, self._mode())
+            while not self._stopping:
+                if time.monotonic() >= self._next_s:
+                    self._cycle()
+                _tell_systemd("READY=1\nWATCHDOG=1")
+                for key, _ in selector.select(max(0.0, self._next_s - time.monotonic())):
+                    if key.fileobj is listener:
+                        self._serve(listener)
+                    else:
+                        wakeups.recv(4096)
+        published.write(replace(self._state, mode=STOPPED), self._state_dir)
+        log.info("stopped; Slurm goes on by the priorities that stand there")
+
+    def _catch_signals(self) -> None:
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            self._stopping = True
+
+        def nudge(_signal: int, _frame: FrameType | None) -> None:
+            self._next_s = time.monotonic()
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGUSR1, nudge)
+
+    def _mode(self) -> str:
+        if self._shadow:
+            return SHADOW
+        return PAUSED if self._ledger.value("paused") == "yes" else ENFORCE
+
+    def _cycle(self) -> None:
+        started = time.monotonic()
+        try:
+            cycle = self._cycles.run(self._mode())
+        except SlurmPermissionError:
+            raise
+        except TiresiasError as error:
+            self._failed(error)
+            return
+        self._publish(cycle, time.monotonic() - started)
+        self._backoff = _Backoff()
+        interval_s = self._config.controller.interval_s
+        if cycle.outcome.unsettled:
+            interval_s = min(interval_s, UNSETTLED_INTERVAL_S)
+        self._next_s = started + interval_s
+
+    def _failed(self, error: TiresiasError) -> None:
+        """Say so, and try again later: nothing was acted on that was not sure."""
+        self._backoff = _Backoff(self._backoff.failures + 1)
+        pause_s = self._backoff.pause_s(self._config.controller.interval_s)
+        log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
+        self._next_s = time.monotonic() + pause_s
+        self._health = replace(
+            self._health, mode=self._mode(), failures=self._backoff.failures, error=str(error)
+        )
+        self._state = replace(
+            self._state,
+            mode=self._health.mode,
+            failures=self._health.failures,
+            error=self._health.error,
+        )
+        published.write(self._state, self._state_dir)
+
+    def _publish(self, cycle: Cycle, took_s: float) -> None:
+        self._health = Health(
+            mode=self._mode(),
+            started_s=self._health.started_s,
+            cycle=self._health.cycle + 1,
+            at_s=cycle.seen.at_s,
+            took_s=took_s,
+        )
+        self._state = report(
+            self._cluster,
+            self._config,
+            self._health,
+            cycle.seen,
+            cycle.snapshot,
+            cycle.plan,
+            self._cycles.book,
+            self._ledger.last_events(EVENTS_PUBLISHED),
+        )
+        published.write(self._state, self._state_dir)
+
+    # The control socket
+
+    def _serve(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(READ_REQUEST_S)
+            try:
+                command = connection.recv(64).decode("ascii", "replace").strip()
+                connection.sendall(json.dumps(self._obey(command)).encode() + b"\n")
+            except OSError as error:
+                log.warning("a request on the control socket was cut off: %s", error)
+
+    def _obey(self, command: str) -> dict[str, Any]:
+        if command not in COMMANDS:
+            return {"ok": False, "error": f"no such command: {command!r}"}
+        try:
+            return {"ok": True, **self._do(command)}
+        except TiresiasError as error:
+            return {"ok": False, "error": str(error), "exit_code": error.exit_code}
+
+    def _do(self, command: str) -> dict[str, Any]:
+        answer: dict[str, Any] = {}
+        if command in ("pause", "resume"):
+            self._ledger.set_value("paused", "yes" if command == "pause" else "no")
+        elif command == "release" and not self._shadow:
+            self._ledger.set_value("paused", "yes")
+            writes = self._cycles.release().writes
+            answer["text"] = f"Every managed job was given back to Slurm ({writes} changes)."
+        self._cycle()
+        return {"mode": self._mode(), **answer}
+
+
+@contextmanager
+def _state_dir_locked(config: Config) -> Iterator[Path]:
+    """The state directory, for this process alone. The lock dies with the process."""
+    state_dir = Path(config.controller.state_dir)
+    try:
+        state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor = os.open(state_dir / LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"The state directory {state_dir} cannot be used: {error.strerror}",
+            "Name one that this user may write in controller.state_dir",
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise AlreadyRunningError(
+            f"Another controller works in {state_dir}",
+            "Stop it first, or give this one its own controller.state_dir",
+        ) from error
+    try:
+        yield state_dir
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _control_socket(state_dir: Path) -> Iterator[socket.socket]:
+    path = state_dir / SOCKET_NAME
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        previous = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        except OSError as error:
+            raise ConfigError(
+                f"The control socket {path} cannot be made: {error}",
+                "Give controller.state_dir a path of less than 90 characters on a local disk",
+            ) from error
+        finally:
+            os.umask(previous)
+        listener.listen(8)
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _wakeups() -> Iterator[socket.socket]:
+    """A socket that becomes readable when a signal arrives, so that none is slept through."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        previous = signal.set_wakeup_fd(writer.fileno())
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(previous)
+
+
+def _tell_systemd(state: str) -> None:
+    """The notification protocol of systemd: one datagram, where it listens at all."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+        try:
+            notifier.connect("\0" + address[1:] if address.startswith("@") else address)
+            notifier.send(state.encode())
+        except OSError as error:
+            log.warning("systemd cannot be notified: %s", error)
+
+
+def _check_partitions(slurm: Slurm, config: Config) -> None:
+    """A misspelt partition would silently manage nothing."""
+    known = {partition.name for partition in slurm.observe().partitions}
+    missing = [name for name in config.manage.partitions if name not in known]
+    if missing:
+        raise ConfigError(
+            f"manage.partitions names {', '.join(missing)}, which this cluster does not have",
+            f"Name some of: {', '.join(sorted(known))}",
+        )
+
+
+def _check_rights(slurm: Slurm) -> None:
+    """Without the rights of an operator no priority can be raised: say so before the first job."""
+    if not slurm.may_operate():
+        raise SlurmPermissionError(
+            "This user may neither set priorities nor requeue other users' jobs",
+            "Run the controller as SlurmUser or root, or give this user AdminLevel=Operator",
+        )
