@@ -115,8 +115,9 @@ class PublishedEvent:
 class PublishedState:
     """Everything the controller says about itself and the cluster after one cycle.
 
-    ``mode`` is enforce, shadow, paused, or stopped after a clean end. ``failures`` counts the cycles that failed since the
-    last good one and ``error`` says why; ``at_s`` is the time of the last good cycle.
+    ``mode`` is enforce, shadow, paused, or stopped after a clean end. ``failures`` counts the
+    cycles that failed since the last good one and ``error`` says why; ``at_s`` is the time of
+    the last good cycle.
     """
 
     schema: int

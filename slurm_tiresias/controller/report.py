@@ -128,14 +128,28 @@ def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[Published
         )
 
 
-def _jobs(seen: Observation, snapshot: Snapshot, plan: Plan, book: Book) -> Iterable[PublishedJob]:
+def _jobs(
+    config: Config, seen: Observation, snapshot: Snapshot, plan: Plan, book: Book
+) -> Iterable[PublishedJob]:
     shown = {job.key: job for job in seen.jobs}
     ranked = {job.job_id: job for job in snapshot.jobs}
     for key, decision in plan.decisions.items():
-        yield _job(shown[key], ranked[key], decision, book)
+        blockers = tuple(
+            Blocker(blocker, guard.value, _protected_until_s(ranked[blocker], guard, config))
+            for blocker, guard in decision.blockers
+        )
+        yield _job(shown[key], ranked[key], decision, blockers, book)
 
 
-def _job(shown: ObservedJob, job: Job, decision: Decision, book: Book) -> PublishedJob:
+def _protected_until_s(job: Job, guard: Guard, config: Config) -> float | None:
+    if guard is not Guard.MIN_RUN or job.running_since_s is None:
+        return None
+    return job.running_since_s + config.preemption.min_run_s
+
+
+def _job(
+    shown: ObservedJob, job: Job, decision: Decision, blockers: tuple[Blocker, ...], book: Book
+) -> PublishedJob:
     record = book.record(job.job_id) if job.managed else None
     style = decision.style.value if decision.style and decision.action is Action.START else ""
     return PublishedJob(
