@@ -1,0 +1,165 @@
+"""A real controller for tests: the command itself, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slurm_tiresias.controller import control, published
+from slurm_tiresias.controller.ledger import FILE_NAME, IncarnationRecord, Ledger
+from slurm_tiresias.controller.published import PublishedJob, PublishedState
+from slurm_tiresias.errors import NotRunningError
+from tests.slurm.cluster import PATIENCE_S, RealCluster
+
+COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
+
+QUICK: Mapping[str, Mapping[str, object]] = {
+    "policy": {"thresholds_gpu_s": [8]},
+    "preemption": {"min_run_s": 1, "start_bound_s": 8},
+    "controller": {"interval_s": 0.5},
+}
+"""Two tiers, the second after two seconds on four GPUs; two cycles a second."""
+
+
+@dataclass
+class RealController:
+    """``tiresias-slurm controller`` on a real cluster."""
+
+    cluster: RealCluster
+    folder: Path
+    settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "tiresias.toml"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.folder / "state"
+
+    def start(self, *options: str) -> RealController:
+        """Start it and wait for its first cycle."""
+        self.write_config()
+        self.process = self.spawn(*options)
+        self.cluster.wait_until(self._has_cycled, "the controller's first cycle")
+        return self
+
+    def spawn(self, *options: str) -> subprocess.Popen[str]:
+        command = [*COMMAND, "controller", "--config", str(self.config_file), *options]
+        return subprocess.Popen(
+            command, env=self.environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **self.cluster.env}
+
+    def write_config(self) -> None:
+        merged = {
+            table: {**QUICK.get(table, {}), **self.settings.get(table, {})}
+            for table in {**QUICK, **self.settings}
+        }
+        merged["controller"]["state_dir"] = str(self.state_dir)
+        text = "\n".join(
+            f"[{table}]\n" + "\n".join(f"{k} = {_toml(v)}" for k, v in values.items())
+            for table, values in merged.items()
+        )
+        tomllib.loads(text)
+        self.config_file.write_text(text)
+
+    def stop(self) -> str:
+        """Stop it cleanly; what it logged."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> str:
+        """kill -9; what it logged."""
+        return self._end(signal.SIGKILL)
+
+    def _end(self, with_signal: int) -> str:
+        assert self.process is not None
+        self.process.send_signal(with_signal)
+        _, log = self.process.communicate(timeout=PATIENCE_S)
+        self.process = None
+        return log
+
+    def _has_cycled(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"the controller ended: {self.process.communicate()[1]}")
+        try:
+            state = self.state()
+        except NotRunningError:
+            return False
+        return state.pid == self.process.pid and state.cycle > 0
+
+    # What it says
+
+    def state(self) -> PublishedState:
+        return published.read(self.state_dir)
+
+    def job(self, key: str) -> PublishedJob | None:
+        """The job as it was published last; None where it was not."""
+        return next((job for job in self.state().jobs if job.job_id == key), None)
+
+    def events(self, kind: str) -> list[tuple[str, str]]:
+        """The jobs, with whom else, to which this kind of thing happened."""
+        return [(e.job_id, e.other) for e in self.state().events if e.kind == kind]
+
+    def incarnations(self, key: str) -> list[IncarnationRecord]:
+        with closing(Ledger(self.state_dir / FILE_NAME)) as ledger:
+            return ledger.incarnations_of(key)
+
+    def cycles(self, count: int) -> None:
+        """Let it run so many more whole cycles."""
+        first = self.state().cycle
+        self.wait_until(lambda: self.state().cycle > first + count, f"{count} more cycles")
+
+    def command(self, name: str) -> dict[str, Any]:
+        return control.send(self.state_dir, name)
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``tiresias-slurm`` with this controller's configuration."""
+        return subprocess.run(
+            [*COMMAND, "--config", str(self.config_file), *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    # Waiting
+
+    def wait_until(
+        self, condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S
+    ) -> None:
+        self.cluster.wait_until(condition, what, timeout_s)
+
+    def wait_for_tier(self, key: str, tier: int) -> None:
+        self.wait_until(
+            lambda: (job := self.job(key)) is not None and job.tier == tier, f"{key} in tier {tier}"
+        )
+
+    def wait_for_reason(self, key: str, reason: str) -> None:
+        self.wait_until(
+            lambda: (job := self.job(key)) is not None and job.reason == reason,
+            f"{key} because {reason}",
+        )
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return str(value)

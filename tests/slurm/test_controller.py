@@ -1,0 +1,537 @@
+"""How the controller behaves on a real cluster of four nodes with four GPUs each."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import RealCluster
+from tests.slurm.controller import COMMAND, RealController
+
+pytestmark = pytest.mark.slurm
+
+WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
+ONE_GPU = ("--gres=gpu:1", "--mem=100")
+SHORT = "sleep 3"
+
+Start = Callable[..., RealController]
+
+
+@pytest.fixture
+def start(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Start]:
+    """Start controllers with settings; whatever still runs at the end is killed."""
+    started: list[RealController] = []
+
+    def start_one(
+        *options: str, folder: str = "one", **settings: dict[str, object]
+    ) -> RealController:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        controller = RealController(clean_cluster, tmp_path / folder, settings)
+        started.append(controller)
+        return controller.start(*options)
+
+    yield start_one
+    for controller in started:
+        if controller.process is not None:
+            controller.kill()
+
+
+def fill(cluster: RealCluster, controller: RealController, *options: str) -> list[str]:
+    """Four jobs that hold all the GPUs, all in the lower tier."""
+    wall = [cluster.sbatch(*WHOLE_NODE, *options) for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    return wall
+
+
+def restarts(cluster: RealCluster, job: str) -> int:
+    return int(cluster.squeue_field(job, "RestartCnt"))
+
+
+def priority(cluster: RealCluster, job: str) -> int:
+    return int(cluster.squeue_field(job, "PriorityLong"))
+
+
+def all_fields(cluster: RealCluster) -> str:
+    """Everything that scontrol shows of every job, but for what passes with time."""
+    shown = cluster.run("scontrol", "-d", "show", "job")
+    passing = r"(RunTime|LastSchedEval|StartTime|EndTime|Deadline|SchedNodeList|Scheduler)=\S*"
+    return re.sub(passing, "", re.sub(r"Reason=\S+", "", shown))
+
+
+def test_a_short_job_behind_a_wall_of_long_ones_runs_within_three_seconds(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = fill(clean_cluster, controller)
+    short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
+    controller.wait_until(lambda: controller.job(short), "the short job is seen")
+    clean_cluster.wait_until(
+        lambda: clean_cluster.squeue_field(short, "State") == "RUNNING", "it runs", timeout_s=3
+    )
+    victims = [job for job in wall if restarts(clean_cluster, job) == 1]
+    assert len(victims) == 1
+    controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
+    assert controller.events("preempted") == [(victims[0], short)]
+    clean_cluster.wait_for_state(short, "COMPLETED")
+    clean_cluster.wait_for_state(victims[0], "RUNNING")
+    assert clean_cluster.squeue_field(victims[0], "ReqNodes") == ""
+
+
+def test_a_demoted_job_runs_on_until_somebody_above_can_use_its_gpus(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = fill(clean_cluster, controller)
+    never = clean_cluster.sbatch("-N5", "--gres=gpu:4", "--mem=100", "-t1", "--hold")
+    same_tier_as_all = clean_cluster.sbatch(*WHOLE_NODE, "--dependency=afterany:" + wall[0])
+    controller.wait_for_reason(never, "held")
+    controller.wait_for_reason(same_tier_as_all, "slurm-waits")
+    controller.cycles(3)
+    assert [restarts(clean_cluster, job) for job in wall] == [0, 0, 0, 0]
+    assert all(clean_cluster.squeue_field(job, "State") == "RUNNING" for job in wall)
+
+
+def test_a_wide_job_that_cannot_fit_does_not_stop_a_narrow_one_behind_it(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    start(policy={"thresholds_gpu_s": [100000]})
+    for _ in range(3):
+        clean_cluster.sbatch(*WHOLE_NODE)
+    blocker = clean_cluster.sbatch("--gres=gpu:3", "--mem=100")
+    clean_cluster.wait_for_state(blocker, "RUNNING")
+    wide = clean_cluster.sbatch("-N2", *WHOLE_NODE)
+    narrow = clean_cluster.sbatch(*ONE_GPU)
+    clean_cluster.wait_for_state(narrow, "RUNNING")
+    assert clean_cluster.squeue_field(wide, "State") == "PENDING"
+
+
+def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = fill(clean_cluster, controller)
+    starts = {job: controller.job(job) for job in wall}
+    urgent = [clean_cluster.sbatch(*WHOLE_NODE, script="sleep 4") for _ in range(4)]
+    for job in urgent:
+        clean_cluster.wait_for_state(job, "RUNNING")
+    # All four were requeued at once: Slurm gave them a new submission, we keep the first start.
+    controller.wait_until(
+        lambda: all((j := controller.job(w)) and j.preemptions == 1 for w in wall), "all requeued"
+    )
+    expected = sorted(
+        wall, key=lambda w: ((starts[w].first_started_s or 0) if starts[w] else 0, int(w))
+    )  # type: ignore[union-attr]
+    priorities = [priority(clean_cluster, job) for job in expected]
+    assert priorities == sorted(priorities, reverse=True)
+    blocker = [clean_cluster.sbatch(*WHOLE_NODE, "--no-requeue") for _ in range(3)]
+    for job in urgent:
+        clean_cluster.run("scancel", job)
+    clean_cluster.wait_for_state(expected[0], "RUNNING")
+    assert blocker
+
+
+def test_jobs_that_are_not_managed_are_neither_rewritten_nor_preempted_but_count(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    no_requeue = clean_cluster.sbatch(*WHOLE_NODE, "--no-requeue")
+    foreign = clean_cluster.sbatch(*WHOLE_NODE, "-p", "other")
+    cpu_only = clean_cluster.sbatch("-c4", "--mem=100")
+    held = clean_cluster.sbatch(*ONE_GPU, "--hold")
+    srun = ["srun", *WHOLE_NODE, "sleep", "600"]
+    interactive = subprocess.Popen(srun, env={**os.environ, **clean_cluster.env})
+    controller = start()
+    try:
+        controller.wait_until(lambda: controller.state().gpus.others == 12, "the foreign hold 12")
+        before = all_fields(clean_cluster)
+        long = clean_cluster.sbatch(*WHOLE_NODE)
+        controller.wait_for_tier(long, 1)
+        # It takes the GPUs of the one managed job, though the others have run for longer.
+        urgent = clean_cluster.sbatch(*WHOLE_NODE)
+        clean_cluster.wait_for_state(urgent, "RUNNING")
+        next_one = clean_cluster.sbatch("-N3", *WHOLE_NODE)
+        controller.wait_for_reason(next_one, "no-room")
+        after = all_fields(clean_cluster)
+    finally:
+        interactive.terminate()
+        interactive.wait()
+    for job in (no_requeue, foreign, cpu_only, held):
+        assert _record(before, job) == _record(after, job)
+    assert restarts(clean_cluster, long) == 1
+    assert priority(clean_cluster, held) == 0
+
+
+def _record(shown: str, job: str) -> str:
+    return next(part for part in shown.split("\n\n") if part.startswith(f"JobId={job} "))
+
+
+def test_array_tasks_are_accounted_and_preempted_one_by_one(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-5")
+    for task in range(4):
+        controller.wait_for_tier(f"{array}_{task}", 1)
+    # Tasks 4 and 5 never ran: they come from the top tier and push out two of their brothers.
+    for task in (4, 5):
+        clean_cluster.wait_for_state(f"{array}_{task}", "RUNNING")
+    counts = [restarts(clean_cluster, f"{array}_{task}") for task in range(6)]
+    assert sorted(counts[:4]) == [0, 0, 1, 1]
+    victims = {f"{array}_{task}" for task in range(4) if counts[task]}
+    controller.wait_until(
+        lambda: {key for key, _ in controller.events("preempted")} == victims, "both recorded"
+    )
+
+
+def test_an_array_that_waits_is_pinned_whole_and_never_split(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start(policy={"thresholds_gpu_s": [100000]})
+    for _ in range(4):
+        clean_cluster.sbatch(*WHOLE_NODE)
+    array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-99")
+    controller.wait_for_reason(f"{array}_50", "no-room")
+    controller.wait_until(
+        lambda: priority(clean_cluster, f"{array}_50") == 3_000_000_000, "the array is pinned"
+    )
+    lines = clean_cluster.run("squeue", "-h", "-j", array, "-o", "%i").split()
+    assert lines == [f"{array}_[0-99]"]
+
+
+def test_a_users_hold_and_release_does_not_lose_the_tier(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = fill(clean_cluster, controller)
+    urgent = clean_cluster.sbatch(*WHOLE_NODE)
+    controller.wait_until(lambda: controller.events("preempted"), "a preemption")
+    victim = controller.events("preempted")[0][0]
+    controller.wait_for_reason(victim, "no-room")
+    pinned = priority(clean_cluster, victim)
+    clean_cluster.run("scontrol", "hold", victim)
+    controller.wait_for_reason(victim, "held")
+    assert priority(clean_cluster, victim) == 0
+    clean_cluster.run("scontrol", "release", victim)
+    controller.wait_until(lambda: priority(clean_cluster, victim) == pinned, "pinned again")
+    job = controller.job(victim)
+    assert job is not None and job.tier == 1
+    assert urgent and wall
+
+
+def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start(policy={"thresholds_gpu_s": [100000]})
+    for _ in range(4):
+        clean_cluster.sbatch(*WHOLE_NODE)
+    waiting = clean_cluster.sbatch(*WHOLE_NODE)
+    controller.wait_for_reason(waiting, "no-room")
+    controller.cycles(1)
+    clean_cluster.run("scontrol", "update", f"JobId={waiting}", "Priority=7")
+    controller.wait_until(
+        lambda: priority(clean_cluster, waiting) == 3_000_000_000, "the priority is repaired"
+    )
+    controller.wait_until(lambda: (waiting, "") in controller.events("repaired"), "and reported")
+
+
+def test_nobody_is_preempted_again_before_the_minimum_run_time(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start(preemption={"min_run_s": 15})
+    wall = [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
+    controller.wait_for_reason(short, "guarded")
+    job = controller.job(short)
+    assert job is not None
+    assert {blocker.guard for blocker in job.blockers} == {"minimum-run-time"}
+    clean_cluster.wait_for_state(short, "RUNNING")
+    victim = controller.events("preempted") or [("", "")]
+    youngest = max(i.elapsed_s for w in wall for i in controller.incarnations(w))
+    assert youngest >= 14
+    assert victim
+
+
+def test_a_winner_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_again(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start(preemption={"start_bound_s": 3})
+    wall = fill(clean_cluster, controller, "-t5")
+    # Slurm will not start anything that would run into this, which no decision can know.
+    clean_cluster.run(
+        *"scontrol create reservation ReservationName=soon Users=root Nodes=ALL".split(),
+        *"StartTime=now+10minutes Duration=10 Flags=MAINT".split(),
+    )
+    try:
+        winner = clean_cluster.sbatch(*WHOLE_NODE, "-t60")
+        controller.wait_until(lambda: controller.events("gave-up"), "the winner gives up")
+        controller.wait_until(
+            lambda: clean_cluster.squeue_field(winner, "ReqNodes") == "", "its nodes are given back"
+        )
+        assert priority(clean_cluster, winner) == 3_000_000_000
+        victim = controller.events("preempted")[0][0]
+        clean_cluster.wait_for_state(victim, "RUNNING")
+        controller.cycles(8)
+        assert sum(restarts(clean_cluster, job) for job in wall) == 1
+        controller.wait_for_reason(winner, "given-up")
+    finally:
+        clean_cluster.run("scontrol", "delete", "ReservationName=soon")
+
+
+def test_with_the_controller_killed_every_job_finishes_and_a_new_one_carries_on(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = [clean_cluster.sbatch(*WHOLE_NODE, script="sleep 14") for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    urgent = clean_cluster.sbatch(*WHOLE_NODE, script="sleep 6")
+    controller.wait_until(lambda: controller.events("preempted"), "a preemption")
+    victim = controller.events("preempted")[0][0]
+    controller.wait_for_reason(victim, "no-room")
+    before = controller.job(victim)
+    controller.kill()
+    clean_cluster.wait_for_state(urgent, "COMPLETED")
+    clean_cluster.wait_for_state(victim, "RUNNING")
+    controller.start()
+    controller.wait_until(lambda: controller.job(victim), "the victim is known")
+    after = controller.job(victim)
+    assert before is not None and after is not None
+    assert after.first_started_s == before.first_started_s
+    assert after.submitted_s == before.submitted_s
+    assert (after.tier, after.preemptions, after.preempted_by) == (1, 1, urgent)
+    for job in wall:
+        clean_cluster.wait_for_state(job, "COMPLETED")
+
+
+def test_shadow_leaves_every_field_of_every_job_as_it_was(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    for _ in range(4):
+        clean_cluster.sbatch(*WHOLE_NODE)
+    clean_cluster.sbatch(*WHOLE_NODE, "--array=0-3")
+    waiting = clean_cluster.sbatch(*ONE_GPU)
+    clean_cluster.wait_until(
+        lambda: clean_cluster.squeue_field(waiting, "Reason") != "None", "Slurm has looked at it"
+    )
+    before = all_fields(clean_cluster)
+    controller = start("--shadow")
+    controller.wait_until(lambda: controller.events("would"), "it would have preempted")
+    controller.cycles(2)
+    assert all_fields(clean_cluster) == before
+
+
+def test_attained_service_equals_what_accounting_says(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(3)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    quick = clean_cluster.sbatch("--gres=gpu:2", "--mem=100", script="sleep 1")
+    clean_cluster.wait_for_state(quick, "COMPLETED")
+    clean_cluster.run("scontrol", "requeue", wall[0])
+    controller.wait_until(lambda: controller.events("requeued"), "the requeue is seen")
+    controller.stop()
+    # While nobody looks: one job comes and goes, another is requeued, a third ends.
+    unseen = clean_cluster.sbatch(*ONE_GPU, script="sleep 1")
+    clean_cluster.run("scontrol", "requeue", wall[1])
+    clean_cluster.run("scancel", wall[2])
+    clean_cluster.wait_for_state(unseen, "COMPLETED")
+    controller.start()
+    jobs = [*wall, quick, unseen]
+
+    def agree() -> bool:
+        driver = clean_cluster.driver()
+        told = {job: [i for i in driver.incarnations([job], 0) if i.elapsed_s] for job in jobs}
+        kept = {job: [i for i in controller.incarnations(job) if i.elapsed_s] for job in jobs}
+        return all(
+            len(told[job]) == len(kept[job])
+            and all(
+                abs(a.elapsed_s - b.elapsed_s) <= 1 and a.gpus == b.gpus
+                for a, b in zip(told[job], kept[job], strict=True)
+            )
+            for job in jobs
+        )
+
+    controller.wait_until(agree, "the ledger agrees with sacct -D", timeout_s=40)
+
+
+def test_pause_stops_acting_and_release_gives_everything_back(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    waiting = clean_cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
+    natural = priority(clean_cluster, waiting)
+    controller = start()
+    wall = fill(clean_cluster, controller)
+    controller.wait_until(lambda: priority(clean_cluster, waiting) == 3_000_000_000, "pinned")
+    assert controller.command("pause")["mode"] == "paused"
+    short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
+    controller.cycles(3)
+    assert clean_cluster.squeue_field(short, "State") == "PENDING"
+    assert controller.command("resume")["mode"] == "enforce"
+    clean_cluster.wait_for_state(short, "RUNNING")
+    assert controller.cli("release").returncode == 0
+    for job in (waiting, *wall):
+        if clean_cluster.squeue_field(job, "State") == "PENDING":
+            assert priority(clean_cluster, job) <= natural + 1
+            assert clean_cluster.squeue_field(job, "ReqNodes") == ""
+    controller.cycles(3)
+    assert priority(clean_cluster, waiting) <= natural + 1
+    controller.stop()
+    assert controller.cli("resume").returncode == 0
+
+
+def test_site_factors_order_the_tiers_and_leave_the_rest_to_slurm(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start(priority={"write": "site-factor"})
+    wall = fill(clean_cluster, controller)
+    short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
+    clean_cluster.wait_for_state(short, "RUNNING")
+    victim = (
+        controller.events("preempted") or controller.cycles(2) or controller.events("preempted")
+    )
+    assert victim[0][0] in wall
+    waiting = victim[0][0]
+    controller.wait_until(
+        lambda: 1_400_000_000 <= priority(clean_cluster, waiting) < 1_600_000_000,
+        "the victim waits in the band of tier 1",
+    )
+
+
+def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
+    clean_cluster: RealCluster, start: Start, tmp_path: Path
+) -> None:
+    controller = start(preemption={"signal": "USR1", "grace_s": 3, "min_run_s": 1})
+    told = tmp_path / "told"
+    script = f"trap 'date +%s.%N >> {told}' USR1; while :; do sleep 0.1; done"
+    wall = [clean_cluster.sbatch(*WHOLE_NODE, script=script) for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
+    controller.wait_until(told.exists, "a victim is told")
+    assert clean_cluster.squeue_field(short, "State") == "PENDING"
+    controller.wait_until(lambda: controller.events("preempted"), "the requeue")
+    assert len(told.read_text().split()) == 1
+    victim = next(i for w in wall for i in controller.incarnations(w) if i.end_s)
+    assert (victim.end_s or 0) - float(told.read_text()) >= 2
+    clean_cluster.wait_for_state(short, "RUNNING")
+
+
+def test_a_cluster_with_every_node_down_is_explained_and_recovers(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    assert controller.state().jobs == ()
+    clean_cluster.run("scontrol", "update", "NodeName=n[1-4]", "State=DRAIN", "Reason=test")
+    try:
+        waiting = clean_cluster.sbatch(*ONE_GPU)
+        controller.wait_for_reason(waiting, "no-nodes")
+        assert controller.state().gpus.down == 16
+        assert "unavailable" in controller.cli("explain", waiting).stdout
+    finally:
+        clean_cluster.run("scontrol", "update", "NodeName=n[1-4]", "State=RESUME")
+    clean_cluster.wait_for_state(waiting, "RUNNING")
+
+
+def test_a_job_wider_than_its_partition_has_become_is_explained(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    for _ in range(4):
+        clean_cluster.wait_for_state(clean_cluster.sbatch(*WHOLE_NODE, "-p", "other"), "RUNNING")
+    wide = clean_cluster.sbatch("-N3", *WHOLE_NODE)
+    controller = start()
+    controller.wait_for_reason(wide, "no-room")
+    try:
+        for nodes in ("n1", ""):
+            clean_cluster.run("scontrol", "update", "PartitionName=gpu", f"Nodes={nodes}")
+            controller.cycles(2)
+            controller.wait_until(
+                lambda: (j := controller.job(wide)) and j.reason in ("never-fits", "slurm-waits"),
+                f"it cannot run on {nodes or 'no node'}",
+            )
+            explained = controller.cli("explain", wide)
+            assert explained.returncode == 0, explained.stderr
+    finally:
+        clean_cluster.run("scontrol", "update", "PartitionName=gpu", "Nodes=n[1-4]")
+
+
+def test_a_second_controller_refuses_to_start(clean_cluster: RealCluster, start: Start) -> None:
+    controller = start()
+    second = controller.spawn()
+    _, complaint = second.communicate(timeout=10)
+    assert second.returncode == 9
+    assert "Another controller" in complaint and "Traceback" not in complaint
+
+
+def test_a_partition_that_does_not_exist_is_refused(
+    clean_cluster: RealCluster, tmp_path: Path
+) -> None:
+    controller = RealController(clean_cluster, tmp_path, {"manage": {"partitions": ["gpuu"]}})
+    controller.write_config()
+    process = controller.spawn()
+    _, complaint = process.communicate(timeout=10)
+    assert process.returncode == 4
+    assert "gpuu" in complaint and len(complaint.strip().splitlines()) == 1
+
+
+def test_an_unreachable_slurmctld_is_one_clear_line(
+    clean_cluster: RealCluster, tmp_path: Path
+) -> None:
+    controller = RealController(clean_cluster, tmp_path)
+    controller.write_config()
+    conf = tmp_path / "slurm.conf"
+    text = Path(clean_cluster.env["SLURM_CONF"]).read_text()
+    conf.write_text(re.sub(r"SlurmctldPort=\d+", "SlurmctldPort=9", text))
+    ended = subprocess.run(
+        [*COMMAND, "controller", "--config", str(controller.config_file)],
+        env={**controller.environment, "SLURM_CONF": str(conf)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 5
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+AS_NOBODY = """
+import os, sys
+from slurm_tiresias.cli.main import main
+from slurm_tiresias.controller import run
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+sys.exit(main())
+"""
+"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_user_without_rights_is_told_so(clean_cluster: RealCluster, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o777)
+        controller = RealController(clean_cluster, Path(folder))
+        controller.write_config()
+        ended = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                AS_NOBODY,
+                "controller",
+                "--config",
+                str(controller.config_file),
+            ],
+            env=controller.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 6, ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
