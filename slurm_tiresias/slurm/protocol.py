@@ -19,10 +19,14 @@ class ObservedJob:
 
     ``key`` is how Slurm's commands address it: ``123``, or ``123_4`` for a task of an array.
     ``unsplit_array`` is true for a task that still sits in its array's common pending record; such
-    tasks of one array differ in nothing but their number and can be written to at once by
-    ``array_id``. ``state`` is None once the job has ended. ``elapsed_s`` is the time that this
-    incarnation has run, without suspensions. ``name``, ``comment``, ``admin_comment`` and
-    ``features`` are written by users: hostile.
+    tasks of one array differ in nothing but their number, and can be written to at once as
+    ``123_[4-9]`` if all are named. ``state`` is None once the job has ended. ``start_s`` is None
+    while it is pending and while it completes after a requeue, ``end_s`` until it has ended: a job
+    that completes with an ``end_s`` does not come back, one without was requeued. ``eligible_s``
+    shows what ``Update.start_in_s`` has set. ``elapsed_s`` is the time that this incarnation has
+    run, without suspensions. ``name``, ``comment``, ``admin_comment`` and the request's features
+    are written by users: hostile. Until its epilog is over a completing job's ``allocation`` names
+    the nodes that are not done yet.
     """
 
     key: str
@@ -111,8 +115,14 @@ class Cluster:
 class Update:
     """Changes to one pending job (priority also to a running one), in one request.
 
-    ``key`` may be an array's whole pending record (``123_[4-9]`` or ``123``). ``node_list`` ""
-    takes a list away; None leaves what is there. ``start_in_s`` sets StartTime that far from now.
+    ``key`` may be all tasks of an array's pending record (``123_[4-9]``): they stay one record.
+    Fewer of them are split off, each into a record of its own; ``123`` alone means every task,
+    running ones too. A task that has started meanwhile takes the priority.
+
+    ``node_list`` "" takes a list away; None leaves what is there. It is written to each task
+    singly, which splits the record, and it resets the accrue time, hence Slurm's own age factor.
+    ``start_in_s`` sets StartTime that far from now. With either, the whole request is refused on
+    a job that is not pending.
     """
 
     key: str
@@ -131,7 +141,10 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Unpin:
-    """Give the priority of a pending job back to Slurm's own plugin."""
+    """Give the priority of a job back to Slurm's own plugin, which computes it anew at once.
+
+    It would also let go a held job (priority 0): never send it for one.
+    """
 
     key: str
 
@@ -141,7 +154,10 @@ Write = Update | Requeue | Unpin
 
 @dataclass(frozen=True, slots=True)
 class WriteFailure:
-    """One write that Slurm refused, with Slurm's own words."""
+    """One write that Slurm refused, with Slurm's own words.
+
+    Of an array's record some tasks may have taken it: the words name those that did not.
+    """
 
     write: Write
     message: str
@@ -156,6 +172,10 @@ class Slurm(Protocol):
 
     def cluster(self) -> Cluster:
         """The facts about the cluster that do not change while slurmctld runs."""
+        ...
+
+    def may_operate(self) -> bool:
+        """Whether this user may set the priority of any job and requeue any."""
         ...
 
     def observe(self) -> Observation:
@@ -186,5 +206,6 @@ class Commands:
     scontrol: str = "scontrol"
     sacct: str = "sacct"
     scancel: str = "scancel"
+    sacctmgr: str = "sacctmgr"
     timeout_s: float = 30.0
     environment: dict[str, str] = field(default_factory=dict)

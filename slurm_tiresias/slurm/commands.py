@@ -1,0 +1,258 @@
+"""The driver that speaks to Slurm through its own commands.
+
+One reading of the cluster is one squeue and one scontrol, any number of writes one more scontrol.
+Measured on 2000 pending jobs this is as fast as the C library, and it works with every release.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import secrets
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from slurm_tiresias.errors import SlurmAnswerError, SlurmUnreachableError, TiresiasError
+from slurm_tiresias.slurm import (
+    job_details,
+    job_rows,
+    parse_accounting,
+    parse_config,
+    parse_nodes,
+    process,
+    write_lines,
+)
+from slurm_tiresias.slurm.job_memory import JobMemory
+from slurm_tiresias.slurm.job_rows import JobRow
+from slurm_tiresias.slurm.process import Answer
+from slurm_tiresias.slurm.protocol import (
+    Cluster,
+    Commands,
+    Incarnation,
+    Observation,
+    Write,
+    WriteFailure,
+)
+
+MOST_JOBS_ONE_BY_ONE = 48
+"""Asking for one job costs 1.4 ms, for all of 2000 jobs 75 ms."""
+
+MOST_KEYS_A_COMMAND = 500
+"""Keeps a command line far below what the kernel takes."""
+
+ADMIN_LEVELS = ("Operator", "Administrator")
+"""Who may update other users' jobs, as ``sacctmgr show user`` spells it."""
+
+PING_TIMEOUT_S = 5.0
+
+PING_AFTER_S = 1.0
+"""An answer this old no longer shows that slurmctld is up: each cycle pings once."""
+
+_NEVER = float("-inf")
+
+_SHOW_ALL_JOBS = "show job"
+_GONE = re.compile(
+    r"(?:slurm_load_jobs? error: )?Invalid job id specified(?: for job .*)?|Job \S+ not found"
+)
+_NO_ACCOUNTING = "Slurm accounting storage is disabled"
+_PROMPT = re.compile(r"\A(?:scontrol: )+")
+_SIGNAL = re.compile(r"(?:SIG)?[A-Z][A-Z0-9+-]*", re.ASCII)
+
+
+class CommandSlurm:
+    """Slurm by squeue, scontrol, sacct and scancel. Implements ``protocol.Slurm``.
+
+    It remembers what each job asked for before it started, and each allocation while it lasts.
+    Not to be shared between threads.
+    """
+
+    def __init__(self, commands: Commands | None = None) -> None:
+        self._commands = commands or Commands()
+        self._environment = process.environment(self._commands.environment)
+        self._separator = job_rows.new_separator()
+        self._memory = JobMemory()
+        self._answered_s = _NEVER
+
+    def cluster(self) -> Cluster:
+        """The facts about the cluster that do not change while slurmctld runs."""
+        answer = self._ask([self._commands.scontrol, "show", "config"])
+        return parse_config.cluster(answer, time.time())
+
+    def may_operate(self) -> bool:
+        """Whether this user is SlurmUser, root, or an operator by accounting."""
+        config = self._ask([self._commands.scontrol, "show", "config"])
+        if os.geteuid() in (0, parse_config.slurm_user_id(config)):
+            return True
+        try:
+            user = pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:
+            return False
+        question = ["--noheader", "--parsable2", "show", "user", user, "format=AdminLevel"]
+        answer = self._run([self._commands.sacctmgr, *question])
+        return answer.stdout.strip() in ADMIN_LEVELS
+
+    def observe(self) -> Observation:
+        """All jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
+        at_s = time.time()
+        squeue = [self._commands.squeue, *job_rows.arguments(self._separator)]
+        rows = tuple(job_rows.rows(self._ask(squeue), self._separator))
+        job_questions = _job_questions(self._memory.unknown(rows), len(rows))
+        partition_text, node_text, *job_texts = self._show(
+            ["show partition", "show node", *job_questions]
+        )
+        self._memory.learn(rows, _job_records(job_questions, job_texts))
+        partitions = parse_nodes.partitions(partition_text)
+        return Observation(
+            at_s=at_s,
+            jobs=self._memory.jobs(rows),
+            nodes=parse_nodes.nodes(node_text, partitions),
+            partitions=partitions,
+        )
+
+    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
+        """Every incarnation of these jobs that accounting knows, oldest first.
+
+        ``SlurmUnreachableError`` where there is accounting and slurmdbd does not answer.
+        """
+        found = [
+            incarnation
+            for some in _in_parts(sorted(keys))
+            for incarnation in parse_accounting.incarnations(
+                self._ask_accounting(parse_accounting.arguments(some, since_s)), frozenset(some)
+            )
+        ]
+        return sorted(found, key=lambda incarnation: (incarnation.start_s, incarnation.key))
+
+    def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
+        """Send all writes, in order, by one scontrol; return those that Slurm refused.
+
+        ``SlurmPermissionError`` where all were refused for want of rights. After any other error
+        some may have been done: observe again before writing again.
+        """
+        if not writes:
+            return ()
+        marker = write_lines.new_marker()
+        answer = self._run([self._commands.scontrol], write_lines.script(writes, marker))
+        failures = write_lines.failures(writes, answer.stderr, marker)
+        if failures is None:
+            raise self._failed(process.complaint("scontrol", answer.stderr))
+        denied = [failure for failure in failures if process.is_denial(failure.message)]
+        if len(denied) == len(writes):
+            raise process.complaint("scontrol update", denied[0].message)
+        for failure in failures:
+            error = process.complaint("scontrol update", failure.message)
+            if isinstance(error, SlurmUnreachableError):
+                raise self._failed(error)
+        return failures
+
+    def signal(self, keys: Sequence[str], signal: str) -> Sequence[str]:
+        """Send a signal to every process of these running jobs; return what went wrong."""
+        if not _SIGNAL.fullmatch(signal):
+            raise ValueError(f"{signal!r} is no signal")
+        complaints: list[str] = []
+        for some in _in_parts(keys):
+            answer = self._run(
+                [self._commands.scancel, f"--signal={signal}", "--full", "--state=RUNNING", *some]
+            )
+            complaints += [line for line in answer.stderr.split("\n") if line.strip()]
+        return complaints
+
+    def _show(self, questions: Sequence[str]) -> Sequence[str]:
+        """The answer to each question, from one scontrol.
+
+        Between two questions it is asked to spell out a hostlist of two random names. Only the
+        answer has each on a line of its own, whether or not the question is echoed.
+        """
+        token = secrets.token_hex(8)
+        end = f"end{token}a\nend{token}b\n"
+        spell_out = f"show hostnames end{token}a,end{token}b"
+        script = "".join(f"{question}\n{spell_out}\n" for question in questions)
+        answer = self._run([self._commands.scontrol, "--all", "--oneliner", "--details"], script)
+        *sections, _ = answer.stdout.split(end)
+        complaints = [
+            line
+            for line in answer.stderr.split("\n")
+            if line.strip() and not _GONE.fullmatch(line.strip())
+        ]
+        if complaints:
+            raise self._failed(process.complaint("scontrol show", "\n".join(complaints)))
+        if len(sections) != len(questions):
+            raise SlurmAnswerError(
+                f"scontrol answered {len(sections)} of {len(questions)} questions",
+                "see whether something stops or limits its processes",
+            )
+        return [_PROMPT.sub("", section) for section in sections]
+
+    def _ask_accounting(self, arguments: Sequence[str]) -> str:
+        """What sacct prints: nothing on a cluster that keeps no accounts."""
+        sacct = [self._commands.sacct, *arguments]
+        answer = self._run(sacct)
+        return "" if _NO_ACCOUNTING in answer.stderr else self._checked(sacct, answer)
+
+    def _ask(self, arguments: Sequence[str]) -> str:
+        """What a command that must not complain prints."""
+        return self._checked(arguments, self._run(arguments))
+
+    def _checked(self, arguments: Sequence[str], answer: Answer) -> str:
+        if answer.status != 0 or "error:" in answer.stderr:
+            raise self._failed(process.complaint(arguments[0], answer.stderr))
+        return answer.stdout
+
+    def _run(self, arguments: Sequence[str], stdin: str = "") -> Answer:
+        """Run a command. Unless it has just answered, slurmctld is first asked if it is there.
+
+        Without it squeue waits nine seconds, and scontrol nine for every line on its input;
+        ``scontrol ping`` knows in three milliseconds.
+        """
+        if time.monotonic() - self._answered_s > PING_AFTER_S:
+            self._ping()
+        self._answered_s = _NEVER
+        answer = process.run(
+            arguments,
+            stdin=stdin,
+            timeout_s=self._commands.timeout_s,
+            environment=self._environment,
+        )
+        self._answered_s = time.monotonic()
+        return answer
+
+    def _ping(self) -> None:
+        answer = process.run(
+            [self._commands.scontrol, "ping"],
+            stdin="",
+            timeout_s=min(PING_TIMEOUT_S, self._commands.timeout_s),
+            environment=self._environment,
+        )
+        if " UP" not in answer.stdout:
+            said = answer.stderr.strip() or answer.stdout.strip()
+            raise SlurmUnreachableError(
+                f"slurmctld is down: {' '.join(said.split())[:300]}",
+                "start slurmctld, or see whether this host reaches it",
+            )
+
+    def _failed(self, error: TiresiasError) -> TiresiasError:
+        """Remember to ping first the next time."""
+        self._answered_s = _NEVER
+        return error
+
+
+def _job_questions(unknown: Sequence[JobRow], all_rows: int) -> Sequence[str]:
+    """What to ask scontrol to learn about these jobs: each, or all that there are."""
+    if len(unknown) > max(MOST_JOBS_ONE_BY_ONE, all_rows // 30):
+        return [_SHOW_ALL_JOBS]
+    return [f"show job {row.key}" for row in unknown]
+
+
+def _job_records(questions: Sequence[str], answers: Sequence[str]) -> Mapping[str, str]:
+    if questions == [_SHOW_ALL_JOBS]:
+        return job_details.records_of_all(answers[0])
+    found: dict[str, str] = {}
+    for answer in answers:
+        found |= job_details.record_of_one(answer)
+    return found
+
+
+def _in_parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    for at in range(0, len(keys), MOST_KEYS_A_COMMAND):
+        yield keys[at : at + MOST_KEYS_A_COMMAND]

@@ -1,0 +1,26 @@
+"""Slurm's short spellings of many names: ``n[1-3,7]`` and ``123_[4-9]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from ClusterShell.RangeSet import RangeSet
+
+from slurm_tiresias.slurm.text import node_names
+
+
+def folded(nodes: Iterable[str]) -> str:
+    """Node names in one hostlist, always the same for the same names; empty for none."""
+    return str(NodeSet.fromlist(sorted(nodes), resolver=RESOLVER_NOGROUP))
+
+
+def refolded(node_list: str) -> str:
+    """A hostlist in the spelling that ``folded`` gives it."""
+    return folded(node_names(node_list))
+
+
+def array_tasks(keys: Iterable[str]) -> str:
+    """Tasks of one array (``12_4``, ``12_5``) as one key: ``12_[4-5]``."""
+    arrays, numbers = zip(*(key.split("_", 1) for key in keys), strict=True)
+    return f"{arrays[0]}_[{RangeSet.fromlist(numbers)}]"

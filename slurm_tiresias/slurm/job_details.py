@@ -1,0 +1,131 @@
+"""``scontrol -o -d show job``: what squeue does not tell of a job.
+
+That is the allocation on each node, the bounds of ``-N``, the excluded nodes, and whether memory
+was asked per node or per CPU. The text is not quoted and has the job's name near its start and
+comments at its end, so a record is read only between the two, and is believed only where it agrees
+with what squeue said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slurm_tiresias.errors import SlurmAnswerError
+from slurm_tiresias.model import Allocation, Amount
+from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm.job_rows import JobRow
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """What one record says. ``most_nodes`` is None where ``-N`` set no bound, or does not show."""
+
+    least_nodes: int | None
+    most_nodes: int | None
+    excluded_nodes: frozenset[str]
+    memory_per_cpu: bool
+    allocation: Allocation = field(default_factory=dict)
+
+
+_RECORD = re.compile(r"^JobId=(\d+) ", re.MULTILINE | re.ASCII)
+_BEFORE_THE_NAME = re.compile(r"JobId=\d+ (?:(?:Array|Het)\w+=\S* )*JobName=", re.ASCII)
+_HOLDING = re.compile(r" Nodes=(\S+) CPU_IDs=([\d,-]+) Mem=(\d{1,15}) GRES=(\S*)", re.ASCII)
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+_END = " MinTmpDiskNode="
+"""After it come features, paths and comments: words of the user's."""
+
+
+def records_of_all(answer: str) -> Mapping[str, str]:
+    """The records of ``show job`` by raw job id, without those that come twice.
+
+    Users' text may hold a line that looks like a job's record. It cannot hide the true one, so
+    then there are two and neither is taken.
+    """
+    starts = [(match[1], match.start()) for match in _RECORD.finditer(answer)]
+    times = Counter(raw_id for raw_id, _ in starts)
+    ends = [start for _, start in starts[1:]] + [len(answer)]
+    return {
+        raw_id: answer[start:end]
+        for (raw_id, start), end in zip(starts, ends, strict=bool(starts))
+        if times[raw_id] == 1
+    }
+
+
+def record_of_one(answer: str) -> Mapping[str, str]:
+    """The record of ``show job ID`` by its raw job id: the first; none where the job is gone."""
+    match = _RECORD.search(answer)
+    return {match[1]: answer[match.start() :]} if match else {}
+
+
+def details(record: str, row: JobRow) -> JobDetails | None:
+    """What the record says of the job in ``row``; None where it does not agree with the row."""
+    trusted = _without_users_words(record, row)
+    if trusted is None:
+        return None
+    has = text.attributes(trusted)
+    if has.get("JobState") != row.state or text.present(has.get("NodeList", "")) != row.node_list:
+        return None
+    try:
+        return _details(trusted, has, row)
+    except SlurmAnswerError:
+        return None
+
+
+def _without_users_words(record: str, row: JobRow) -> str | None:
+    before = _BEFORE_THE_NAME.match(record)
+    after_the_name = (f"{row.name} UserId=", f"{row.name} HetJobIdSet=")
+    if before is None or not record.startswith(after_the_name, before.end()):
+        return None
+    rest = record[before.end() + len(row.name) :]
+    wckey = f" WCKey={row.wckey} "
+    if text.present(row.wckey) and wckey in rest:
+        rest = rest.replace(wckey, " ", 1)
+    trusted, end, _ = rest.partition(_END)
+    return trusted if end else None
+
+
+def _details(trusted: str, has: Mapping[str, str], row: JobRow) -> JobDetails | None:
+    bounds = _RANGE.fullmatch(has.get("NumNodes", ""))
+    allocation = _allocation(trusted)
+    if bounds is None or not _agrees(allocation, row):
+        return None
+    bounded = bounds[2] is not None
+    return JobDetails(
+        least_nodes=int(bounds[1]) if bounded else None,
+        most_nodes=int(bounds[2]) if bounded else None,
+        excluded_nodes=frozenset(text.node_names(has.get("ExcNodeList", ""))),
+        memory_per_cpu="MinMemoryCPU" in has,
+        allocation=allocation,
+    )
+
+
+def _allocation(trusted: str) -> Allocation:
+    holdings: dict[str, Amount] = {}
+    for match in _HOLDING.finditer(trusted):
+        amount = Amount(text.gpus(match[4]), _cpu_count(match[2]), int(match[3]))
+        holdings |= dict.fromkeys(text.node_names(match[1]), amount)
+    return holdings
+
+
+def _cpu_count(cpu_ids: str) -> int:
+    """The length of ``0-3,8``."""
+    count = 0
+    for part in cpu_ids.split(","):
+        first, _, last = part.partition("-")
+        count += text.whole(last or first) - text.whole(first) + 1
+    return count
+
+
+def _agrees(allocation: Allocation, row: JobRow) -> bool:
+    """The allocation is empty, or adds up to the nodes, CPUs and GPUs that squeue lists."""
+    if not allocation:
+        return True
+    if set(allocation) != set(text.node_names(row.node_list)):
+        return False
+    gpus = sum(text.gpus(row.tres).values())
+    held = sum(amount.gpu_count for amount in allocation.values())
+    cpus = sum(amount.cpus for amount in allocation.values())
+    return cpus == text.whole(row.cpus) and ("gres/gpu" not in row.tres or held == gpus)

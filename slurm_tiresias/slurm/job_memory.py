@@ -1,0 +1,125 @@
+"""What is remembered of jobs from one reading to the next.
+
+scontrol is asked about a job only when something squeue shows of its shape has changed, and what a
+job asked for is kept from before it started, because Slurm then shows what it got instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from slurm_tiresias.model import Allocation, JobState, Request
+from slurm_tiresias.slurm import parse_jobs, text
+from slurm_tiresias.slurm.job_details import JobDetails, details
+from slurm_tiresias.slurm.job_rows import JobRow
+from slurm_tiresias.slurm.protocol import ObservedJob
+from slurm_tiresias.slurm.request import Asked, request_of
+
+_SHAPE = attrgetter(
+    "raw_id",
+    "nodes",
+    "most_nodes",
+    "cpus",
+    "cpus_per_node",
+    "tasks",
+    "cpus_per_task",
+    "tasks_per_node",
+    "sockets",
+    "memory",
+    "over_subscribe",
+    "required_nodes",
+    "node_list",
+    "tres_per_job",
+    "tres_per_node",
+    "tres_per_socket",
+    "tres_per_task",
+    "cpus_per_tres",
+    "memory_per_tres",
+    "tres",
+    "partitions",
+    "features",
+)
+
+Shape = tuple[JobState | None, str, tuple[str, ...]]
+"""All that a request or an allocation is made from: while it stays the same, so do they."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    shape: Shape
+    complete: bool
+    """False where scontrol's record was missing or not to be believed."""
+    while_pending: Asked | None
+    request: Request
+    allocation: Allocation
+
+
+class JobMemory:
+    """Requests and allocations of the jobs of the last reading, by job key."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def unknown(self, rows: Iterable[JobRow]) -> Sequence[JobRow]:
+        """The live jobs about which scontrol must be asked; one task stands for its whole array."""
+        asked_for: dict[str, JobRow] = {}
+        for row in rows:
+            if parse_jobs.state_of(row) in (JobState.PENDING, JobState.RUNNING):
+                known = self._known.get(row.key)
+                if known is None or not known.complete or known.shape != _shape(row):
+                    asked_for.setdefault(row.raw_id, row)
+        return tuple(asked_for.values())
+
+    def learn(self, rows: Iterable[JobRow], records: Mapping[str, str]) -> None:
+        """Take in a reading: the rows, and scontrol's records by raw job id. Forget the rest."""
+        now_known: dict[str, _Known] = {}
+        for row in rows:
+            known = self._known.get(row.key)
+            shape = _shape(row)
+            if known is None or known.shape != shape or not known.complete:
+                known = _learned(row, shape, records.get(row.raw_id), known)
+            now_known[row.key] = known
+        self._known = now_known
+
+    def jobs(self, rows: Iterable[JobRow]) -> tuple[ObservedJob, ...]:
+        """The rows as observed jobs. They must have been learnt."""
+        return tuple(
+            parse_jobs.observed(row, known.request, known.allocation)
+            for row in rows
+            for known in (self._known[row.key],)
+        )
+
+
+def _shape(row: JobRow) -> Shape:
+    """A pending job's start time is only a forecast, and counts for nothing."""
+    state = parse_jobs.state_of(row)
+    return state, "" if state is JobState.PENDING else row.start, _SHAPE(row)
+
+
+def _learned(row: JobRow, shape: Shape, record: str | None, before: _Known | None) -> _Known:
+    state = parse_jobs.state_of(row)
+    found = details(record, row) if record is not None else None
+    remembered = before.while_pending if before else None
+    asked = parse_jobs.asked(row, found, remembered)
+    return _Known(
+        shape=shape,
+        complete=found is not None or state not in (JobState.PENDING, JobState.RUNNING),
+        while_pending=asked if state is JobState.PENDING else remembered,
+        request=request_of(asked),
+        allocation=_allocation(row, found, before),
+    )
+
+
+def _allocation(row: JobRow, found: JobDetails | None, before: _Known | None) -> Allocation:
+    """What the job holds; while it completes, what it held on the nodes that are not yet done."""
+    state = parse_jobs.state_of(row)
+    if state not in (JobState.RUNNING, JobState.COMPLETING):
+        return {}
+    if found is not None and found.allocation:
+        return found.allocation
+    nodes = set(text.node_names(row.node_list))
+    if state is JobState.COMPLETING and before is not None and nodes <= set(before.allocation):
+        return {name: held for name, held in before.allocation.items() if name in nodes}
+    return parse_jobs.even_split(row)

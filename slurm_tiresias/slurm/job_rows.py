@@ -1,0 +1,144 @@
+"""``squeue``: what is asked of it, and its answer cut into one row a job.
+
+Users write a job's name, comments, features and wckey, and may write there whatever looks like the
+rest of the answer: separators, newlines, whole records. So every field ends in a separator that
+carries a random token drawn for this process, and the whole answer is cut on it: nothing a user
+wrote can move a field or add a record.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from slurm_tiresias.slurm import text
+
+FIELDS = {
+    "key": "JobArrayID",
+    "raw_id": "JobID",
+    "array_id": "ArrayJobID",
+    "state": "State",
+    "priority": "PriorityLong",
+    "restarts": "RestartCnt",
+    "batch": "BatchFlag",
+    "requeue": "Requeue",
+    "het_id": "HetJobID",
+    "submit": "SubmitTime",
+    "eligible": "EligibleTime",
+    "start": "StartTime",
+    "end": "EndTime",
+    "time_used": "TimeUsed",
+    "time_limit": "TimeLimit",
+    "nodes": "NumNodes",
+    "most_nodes": "MaxNodes",
+    "cpus": "NumCPUs",
+    "cpus_per_node": "MinCPUs",
+    "tasks": "NumTasks",
+    "cpus_per_task": "cpus-per-task",
+    "tasks_per_node": "NTPerNode",
+    "sockets": "Sockets",
+    "memory": "MinMemory",
+    "over_subscribe": "OverSubscribe",
+    "required_nodes": "ReqNodes",
+    "node_list": "NodeList",
+    "tres_per_job": "tres-per-job",
+    "tres_per_node": "tres-per-node",
+    "tres_per_socket": "tres-per-socket",
+    "tres_per_task": "tres-per-task",
+    "cpus_per_tres": "cpus-per-tres",
+    "memory_per_tres": "mem-per-tres",
+    "tres": "tres-alloc",
+    "user": "UserName",
+    "account": "Account",
+    "qos": "QOS",
+    "partitions": "Partition",
+    "reservation": "Reservation",
+    "reason": "Reason",
+    "features": "Feature",
+    "wckey": "WCKey",
+    "admin_comment": "admin_comment",
+    "comment": "Comment",
+    "name": "Name",
+}
+"""Our name of each field, and Slurm's; those that users write stand last."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job as squeue prints it, each field as text."""
+
+    key: str
+    raw_id: str
+    array_id: str
+    state: str
+    priority: str
+    restarts: str
+    batch: str
+    requeue: str
+    het_id: str
+    submit: str
+    eligible: str
+    start: str
+    end: str
+    time_used: str
+    time_limit: str
+    nodes: str
+    most_nodes: str
+    cpus: str
+    cpus_per_node: str
+    tasks: str
+    cpus_per_task: str
+    tasks_per_node: str
+    sockets: str
+    memory: str
+    over_subscribe: str
+    required_nodes: str
+    node_list: str
+    tres_per_job: str
+    tres_per_node: str
+    tres_per_socket: str
+    tres_per_task: str
+    cpus_per_tres: str
+    memory_per_tres: str
+    tres: str
+    user: str
+    account: str
+    qos: str
+    partitions: str
+    reservation: str
+    reason: str
+    features: str
+    wckey: str
+    admin_comment: str
+    comment: str
+    name: str
+
+
+assert tuple(FIELDS) == tuple(field.name for field in fields(JobRow)), "FIELDS and JobRow agree"
+
+
+def new_separator() -> str:
+    """A separator that no one can guess. squeue takes digits at its start for a width."""
+    return f"\x1e{secrets.token_hex(8)}\x1e"
+
+
+def arguments(separator: str) -> list[str]:
+    """squeue's arguments: every job and array task that slurmctld remembers, in exact units."""
+    columns = ",".join(f"{column}:{separator}" for column in FIELDS.values())
+    return ["--noheader", "--noconvert", "--all", "--states=all", "--array", f"--Format={columns}"]
+
+
+def rows(answer: str, separator: str) -> Iterator[JobRow]:
+    """The rows of squeue's answer; ``SlurmAnswerError`` where it is cut off or anything is odd."""
+    pieces = answer.split(separator)
+    if pieces.pop().strip("\n"):
+        raise text.unreadable("an end that is cut off", answer[-80:])
+    width = len(FIELDS)
+    if len(pieces) % width:
+        raise text.unreadable("a row that is cut off", answer[-80:])
+    for at in range(0, len(pieces), width):
+        row = pieces[at : at + width]
+        if at and not row[0].startswith("\n"):
+            raise text.unreadable("a row without its own line", row[0])
+        yield JobRow(row[0].removeprefix("\n"), *row[1:])

@@ -1,0 +1,74 @@
+"""From ``scontrol show config`` to the facts about the cluster that do not change."""
+
+from __future__ import annotations
+
+import re
+
+from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm.protocol import Cluster
+
+DEFAULT_CRED_EXPIRE_S = 120.0
+"""slurm_cred.c, DEFAULT_EXPIRATION_WINDOW."""
+
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
+
+
+def cluster(answer: str, now_s: float) -> Cluster:
+    """The cluster that this configuration describes."""
+    has = _settings(answer)
+    version = _version(has.get("SLURM_VERSION", ""))
+    return Cluster(
+        name=_needed(has, "ClusterName"),
+        version=version,
+        priority_type=_needed(has, "PriorityType"),
+        accounting=_needed(has, "AccountingStorageType") == "accounting_storage/slurmdbd",
+        kill_wait_s=float(text.whole(_needed(has, "KillWait").removesuffix(" sec"))),
+        requeue_delay_s=_requeue_delay_s(has, version),
+        now_s=now_s,
+    )
+
+
+def slurm_user_id(answer: str) -> int:
+    """The uid of SlurmUser, from ``SlurmUser = slurm(64030)``."""
+    printed = _needed(_settings(answer), "SlurmUser")
+    return text.whole(printed.rpartition("(")[2].removesuffix(")"))
+
+
+def _settings(answer: str) -> dict[str, str]:
+    """``Key = value`` lines, up to the blank line after which the plugins' own follow."""
+    found: dict[str, str] = {}
+    for line in answer.splitlines():
+        key, equals, value = line.partition(" = ")
+        if equals:
+            found.setdefault(key.strip(), value.strip())
+    return found
+
+
+def _version(printed: str) -> tuple[int, int, int]:
+    match = _VERSION.match(printed)
+    if match is None:
+        raise text.unreadable("a release number", printed)
+    return int(match[1]), int(match[2]), int(match[3])
+
+
+def _requeue_delay_s(has: dict[str, str], version: tuple[int, int, int]) -> float:
+    """requeue_delay of SchedulerParameters (25.11 and later), else cred_expire of AuthInfo."""
+    delay = _parameter(has.get("SchedulerParameters", ""), "requeue_delay")
+    if delay is not None and version >= (25, 11, 0):
+        return delay
+    expire = _parameter(has.get("AuthInfo", ""), "cred_expire")
+    return DEFAULT_CRED_EXPIRE_S if expire is None else expire
+
+
+def _parameter(parameters: str, name: str) -> float | None:
+    for parameter in parameters.split(","):
+        key, _, value = parameter.strip().partition("=")
+        if key.lower() == name:
+            return float(text.whole(value))
+    return None
+
+
+def _needed(has: dict[str, str], key: str) -> str:
+    if key not in has:
+        raise text.unreadable(f"no {key} in the configuration", ", ".join(list(has)[:3]))
+    return has[key]

@@ -1,0 +1,66 @@
+"""From ``scontrol -o show node`` and ``show partition`` to nodes and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from slurm_tiresias.model import Amount, Node
+from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm.protocol import Partition
+
+STARTS_JOBS = frozenset(
+    {"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "CLOUD", "PLANNED", "DYNAMIC_NORM"}
+)
+"""The words of a node's state with which Slurm starts jobs on it.
+
+Any other word (DOWN, DRAIN, RESERVED, POWERED_DOWN, one that a later release invents) stops it.
+"""
+
+
+def nodes(answer: str, partitions: Iterable[Partition]) -> tuple[Node, ...]:
+    """All nodes, each with the partitions that would start a job on it now."""
+    up = [partition for partition in partitions if partition.up]
+    return tuple(_node(line, up) for line in _records(answer, "NodeName="))
+
+
+def partitions(answer: str) -> tuple[Partition, ...]:
+    """All partitions."""
+    return tuple(_partition(line) for line in _records(answer, "PartitionName="))
+
+
+def _records(answer: str, start: str) -> list[str]:
+    return [line for line in answer.split("\n") if line.startswith(start)]
+
+
+def _node(line: str, up: Iterable[Partition]) -> Node:
+    has = text.attributes(line)
+    name, state = _needed(has, "NodeName"), _needed(has, "State")
+    memory_mb = text.whole(_needed(has, "RealMemory")) - text.whole(has.get("MemSpecLimit", "0"))
+    return Node(
+        name=name,
+        total=Amount(
+            gpus=text.gpus(has.get("Gres", "")),
+            cpus=text.whole(has.get("CPUEfctv") or _needed(has, "CPUTot")),
+            memory_mb=max(memory_mb, 0),
+        ),
+        partitions=frozenset(partition.name for partition in up if name in partition.nodes),
+        features=frozenset(text.present(has.get("ActiveFeatures", "")).split(",")) - {""},
+        available=set(state.split("+")) <= STARTS_JOBS,
+        state=state,
+    )
+
+
+def _partition(line: str) -> Partition:
+    has = text.attributes(line)
+    return Partition(
+        name=_needed(has, "PartitionName"),
+        nodes=frozenset(text.node_names(_needed(has, "Nodes"))),
+        up=_needed(has, "State") == "UP",
+        priority_tier=text.whole(has.get("PriorityTier", "1")),
+    )
+
+
+def _needed(has: dict[str, str], key: str) -> str:
+    if key not in has:
+        raise text.unreadable(f"a record without {key}", " ".join(has))
+    return has[key]

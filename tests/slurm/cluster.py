@@ -1,0 +1,128 @@
+"""A real Slurm cluster for tests: submit, look, wait for a condition."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Commands, Observation, ObservedJob
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "cluster"
+
+PATIENCE_S = 30.0
+"""How long a test waits for something that Slurm should do at once."""
+
+Value = TypeVar("Value")
+
+
+class RealCluster:
+    """A cluster that ``scripts/cluster`` keeps in ``folder``; ``env`` lets commands find it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env: Mapping[str, str] = {}
+
+    def up(self, *options: str) -> None:
+        """Start it, and learn its environment."""
+        self._script("up", *options)
+        self.env = _exports(self._script("env"))
+
+    def down(self) -> None:
+        """Stop it and remove its folder."""
+        self._script("down")
+
+    def run(self, *command: str) -> str:
+        """What a command prints, run in the cluster's folder; ``AssertionError`` if it fails."""
+        ended = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**os.environ, **self.env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, f"{' '.join(command)}: {ended.stderr or ended.stdout}"
+        return ended.stdout
+
+    def sbatch(self, *options: str, script: str = "sleep 600") -> str:
+        """Submit a job that runs ``script``; its id."""
+        wrapped = ("--parsable", "--output=/dev/null", *options, "--wrap", script)
+        return self.run("sbatch", *wrapped).strip()
+
+    def squeue_field(self, job: str, field: str) -> str:
+        """One field of ``squeue -O`` for one job or array task."""
+        answer = self.run(
+            "squeue", "-h", "-a", "-r", "-t", "all", "-j", job, "-O", f"jobarrayid:|,{field}:|"
+        )
+        for line in answer.splitlines():
+            key, value, *_ = line.split("|")
+            if key == job:
+                return value
+        raise AssertionError(f"squeue does not list job {job}")
+
+    def driver(self, **commands: str | float) -> CommandSlurm:
+        """A new driver for this cluster."""
+        return CommandSlurm(Commands(environment=dict(self.env), **commands))  # type: ignore[arg-type]
+
+    def wait_until(
+        self, condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S
+    ) -> Value:
+        """Wait until the condition holds, and return what it returned."""
+        give_up = time.monotonic() + timeout_s
+        while not (value := condition()):
+            if time.monotonic() > give_up:
+                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.run('squeue')}")
+            time.sleep(0.05)
+        return value
+
+    def wait_for_state(self, job: str, state: str) -> None:
+        """Wait until squeue shows the job in this state."""
+        self.wait_until(lambda: self.squeue_field(job, "State") == state, f"job {job} {state}")
+
+    def clean(self) -> None:
+        """Cancel every job and wait until all nodes are idle."""
+        self.run("scancel", "--me")
+        self.wait_until(
+            lambda: (
+                set(self.run("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}
+                and not self.run("squeue", "-h").strip()
+            ),
+            "all nodes idle and no job left",
+        )
+
+    def _script(self, *arguments: str) -> str:
+        action, *options = arguments
+        ended = subprocess.run(
+            [str(SCRIPT), action, "--dir", str(self.folder), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, f"scripts/cluster {action}: {ended.stderr}"
+        return ended.stdout
+
+
+def job(observation: Observation, key: str) -> ObservedJob:
+    """The job with this key."""
+    for observed in observation.jobs:
+        if observed.key == key:
+            return observed
+    raise AssertionError(f"{key} was not observed")
+
+
+def _exports(script: str) -> dict[str, str]:
+    """What ``eval`` of the script would export, by value."""
+    shell = subprocess.run(
+        ["/bin/sh", "-c", f"{script}\nenv -0"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    pairs = (pair.partition("=") for pair in shell.stdout.split("\0") if pair)
+    return {key: value for key, _, value in pairs if key not in {"PWD", "SHLVL", "_", "OLDPWD"}}

@@ -1,0 +1,116 @@
+"""What people ask of sbatch, and the request it is reduced to.
+
+The cluster is that of ``conftest.py``: four GPUs, 16 CPUs and 8000 MiB a node, 500 MiB to a CPU
+where a job does not ask for memory, and features ``fast`` and ``ib`` on all nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from slurm_tiresias.model import ANY_TYPE, Amount, Request
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "two GPUs on a node": ("--gres=gpu:2",),
+    "six GPUs for three tasks": ("-n3", "--gpus=6"),
+    "eight GPUs anywhere": ("--gpus=8",),
+    "eight GPUs with four CPUs on each node": ("--gpus=8", "-c4"),
+    "eight GPUs for eight tasks": ("-n8", "--gpus=8"),
+    "eight GPUs on two nodes": ("-N2", "--gpus=8"),
+    "eight GPUs on two to four nodes": ("-N2-4", "--gpus=8"),
+    "four GPUs for one node": ("-N1", "--gpus=4"),
+    "two GPUs on each of two nodes": ("-N2", "--gpus-per-node=2"),
+    "one GPU for each of three tasks": ("-n3", "--gpus-per-task=1"),
+    "two GPUs and four CPUs a task": ("-n3", "--gpus-per-task=2", "--cpus-per-gpu=2"),
+    "GPUs by socket": ("-N2", "--gpus-per-socket=1", "--sockets-per-node=2"),
+    "one task a GPU": ("--gpus=4", "--ntasks-per-gpu=1"),
+    "typed GPUs on a node": ("--gres=gpu:a100:2",),
+    "typed GPUs anywhere": ("--gpus=a100:4",),
+    "a node for itself": ("--gres=gpu:1", "--exclusive"),
+    "memory by node": ("--gpus=2", "--mem=300"),
+    "memory by CPU": ("-n2", "-c3", "--mem-per-cpu=50"),
+    "memory by GPU": ("--gpus=2", "--mem-per-gpu=200"),
+    "CPUs by GPU": ("--gpus=2", "--cpus-per-gpu=3"),
+    "CPUs by GPU on two nodes": ("-N2", "--gres=gpu:2", "--cpus-per-gpu=3"),
+    "CPUs only": ("-n2", "-c4"),
+    "two tasks a node with GPUs": ("-N2", "--ntasks-per-node=2", "--gres=gpu:2"),
+    "two tasks a node with a GPU each": ("-n4", "--ntasks-per-node=2", "--gpus-per-task=1"),
+    "four tasks a node, eight GPUs": ("-n8", "--ntasks-per-node=4", "--gpus=8"),
+    "two to four nodes": ("-N2-4",),
+    "named nodes": ("--gres=gpu:1", "-w", "n1,n2"),
+    "excluded nodes": ("--gres=gpu:1", "-x", "n1,n3"),
+    "features": ("--gres=gpu:1", "-C", "fast&ib"),
+    "two partitions": ("--gres=gpu:1", "-p", "gpu,other"),
+}
+"""sbatch's options, by the job's name."""
+
+
+def _gpus(count: int, kind: str = ANY_TYPE) -> dict[str, int]:
+    return {kind: count}
+
+
+ONE_NODE = Request(
+    Amount(_gpus(1), 1, 500), max_chunks_per_node=1, max_nodes=1, partitions=("gpu",)
+)
+"""``--gres=gpu:1``"""
+
+SPANNING = Request(Amount(_gpus(1)), 8, per_node=Amount(cpus=1, memory_mb=500), partitions=("gpu",))
+"""``--gpus=8``"""
+
+TASKS = Request(Amount(_gpus(1), 1, 500), 3, max_nodes=3, partitions=("gpu",))
+"""``-n3 --gpus-per-task=1``"""
+
+REQUESTS: Mapping[str, Request] = {
+    "two GPUs on a node": replace(ONE_NODE, chunk=Amount(_gpus(2), 1, 500)),
+    "six GPUs for three tasks": replace(
+        SPANNING, chunks=6, per_node=Amount(cpus=3, memory_mb=1500), max_nodes=3
+    ),
+    "eight GPUs anywhere": SPANNING,
+    "eight GPUs with four CPUs on each node": replace(
+        SPANNING, per_node=Amount(cpus=4, memory_mb=2000)
+    ),
+    "eight GPUs for eight tasks": replace(TASKS, chunks=8, max_nodes=8),
+    "eight GPUs on two nodes": replace(SPANNING, min_nodes=2, max_nodes=2),
+    "eight GPUs on two to four nodes": replace(SPANNING, min_nodes=2, max_nodes=4),
+    "four GPUs for one node": replace(SPANNING, chunks=4, max_nodes=1),
+    "two GPUs on each of two nodes": replace(
+        ONE_NODE, chunk=Amount(_gpus(2), 1, 500), chunks=2, min_nodes=2, max_nodes=2
+    ),
+    "one GPU for each of three tasks": TASKS,
+    "two GPUs and four CPUs a task": replace(TASKS, chunk=Amount(_gpus(2), 4, 2000)),
+    "GPUs by socket": replace(
+        ONE_NODE, chunk=Amount(_gpus(2), 2, 1000), chunks=2, min_nodes=2, max_nodes=2
+    ),
+    "one task a GPU": replace(TASKS, chunks=4, max_nodes=4),
+    "typed GPUs on a node": replace(ONE_NODE, chunk=Amount(_gpus(2, "a100"), 1, 500)),
+    "typed GPUs anywhere": replace(SPANNING, chunk=Amount(_gpus(1, "a100")), chunks=4),
+    "a node for itself": replace(ONE_NODE, exclusive=True),
+    "memory by node": replace(SPANNING, chunks=2, per_node=Amount(cpus=1, memory_mb=300)),
+    "memory by CPU": Request(Amount({}, 3, 150), 2, max_nodes=2, partitions=("gpu",)),
+    "memory by GPU": replace(
+        SPANNING, chunk=Amount(_gpus(1), 0, 200), chunks=2, per_node=Amount(cpus=1)
+    ),
+    "CPUs by GPU": replace(SPANNING, chunk=Amount(_gpus(1), 3, 1500), chunks=2, per_node=Amount()),
+    "CPUs by GPU on two nodes": replace(
+        ONE_NODE, chunk=Amount(_gpus(2), 6, 3000), chunks=2, min_nodes=2, max_nodes=2
+    ),
+    "CPUs only": Request(Amount({}, 4, 2000), 2, max_nodes=2, partitions=("gpu",)),
+    "two tasks a node with GPUs": replace(
+        ONE_NODE, chunk=Amount(_gpus(2), 2, 1000), chunks=2, min_nodes=2, max_nodes=2
+    ),
+    "two tasks a node with a GPU each": replace(
+        TASKS, chunks=4, max_chunks_per_node=2, max_nodes=4
+    ),
+    "four tasks a node, eight GPUs": replace(TASKS, chunks=8, min_nodes=2, max_nodes=8),
+    "two to four nodes": Request(
+        Amount({}, 1, 500), 2, min_nodes=2, max_nodes=2, partitions=("gpu",)
+    ),
+    "named nodes": replace(
+        ONE_NODE, chunks=2, min_nodes=2, max_nodes=2, required_nodes=frozenset({"n1", "n2"})
+    ),
+    "excluded nodes": replace(ONE_NODE, excluded_nodes=frozenset({"n1", "n3"})),
+    "features": replace(ONE_NODE, features="fast&ib"),
+    "two partitions": replace(ONE_NODE, partitions=("gpu", "other")),
+}
+"""What each of them is reduced to."""

@@ -1,0 +1,601 @@
+"""The command driver on a real cluster: every write is verified by reading it back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.errors import (
+    SlurmAnswerError,
+    SlurmPermissionError,
+    SlurmUnreachableError,
+)
+from slurm_tiresias.model import ANY_TYPE, Amount, JobState
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import ObservedJob, Requeue, Unpin, Update, Write
+from tests.slurm.cluster import RealCluster, job
+from tests.slurm.hostile import HOSTILE_TEXT
+
+pytestmark = pytest.mark.slurm
+
+PINNED = 3_000_000_000
+STUBBORN = "trap '' TERM; while :; do sleep 1; done"
+
+
+@pytest.fixture
+def driver(clean_cluster: RealCluster) -> CommandSlurm:
+    return clean_cluster.driver()
+
+
+def observed(driver: CommandSlurm, key: str) -> ObservedJob:
+    return job(driver.observe(), key)
+
+
+def running(cluster: RealCluster, *options: str, script: str = "sleep 600") -> str:
+    """Submit a job and wait until it runs."""
+    key = cluster.sbatch(*options, script=script)
+    cluster.wait_for_state(key, "RUNNING")
+    return key
+
+
+# --------------------------------------------------------------------------- observing
+
+
+def test_the_cluster_is_described(driver: CommandSlurm, clean_cluster: RealCluster) -> None:
+    facts = driver.cluster()
+    release = clean_cluster.run("scontrol", "--version").split()[1]
+    assert facts.version[0] == int(release.split(".")[0])
+    assert facts.priority_type == "priority/multifactor"
+    assert facts.accounting
+    assert facts.requeue_delay_s == 120.0
+    assert abs(facts.now_s - time.time()) < 5
+
+
+def test_nodes_and_partitions_are_as_configured(driver: CommandSlurm) -> None:
+    observation = driver.observe()
+    assert [node.name for node in observation.nodes] == ["n1", "n2", "n3", "n4"]
+    for node in observation.nodes:
+        assert node.total == Amount({ANY_TYPE: 4}, 16, 8000)
+        assert node.partitions == {"gpu", "other"}
+        assert node.available
+    assert {partition.name for partition in observation.partitions} == {"gpu", "other"}
+
+
+def test_a_drained_node_is_not_available(driver: CommandSlurm, clean_cluster: RealCluster) -> None:
+    clean_cluster.run("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=test")
+    try:
+        nodes = {node.name: node.available for node in driver.observe().nodes}
+    finally:
+        clean_cluster.run("scontrol", "update", "NodeName=n2", "State=RESUME")
+    assert nodes == {"n1": True, "n2": False, "n3": True, "n4": True}
+
+
+def test_an_uneven_allocation_is_known_exactly(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    for node in ("n1", "n2", "n3", "n4"):
+        running(clean_cluster, "--gres=gpu:1", "-w", node)
+    key = running(clean_cluster, "-n5", "--gpus=5")
+    allocation = observed(driver, key).allocation
+    assert sorted(amount.gpu_count for amount in allocation.values()) == [2, 3]
+    assert sum(amount.cpus for amount in allocation.values()) == 5
+    assert all(amount.memory_mb == 500 * amount.cpus for amount in allocation.values())
+
+
+def test_a_job_without_n_may_spread_and_its_request_outlives_its_start(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    for node in ("n1", "n2", "n3", "n4"):
+        running(clean_cluster, "--gres=gpu:2", "-w", node)
+    key = clean_cluster.sbatch("--hold", "--gpus=8", "-N2-4")
+    before = observed(driver, key).request
+    clean_cluster.run("scontrol", "release", key)
+    clean_cluster.wait_for_state(key, "RUNNING")
+    after = observed(driver, key)
+    assert (before.chunks, before.min_nodes, before.max_nodes) == (8, 2, 4)
+    assert after.request == before
+    assert [held.gpu_count for held in after.allocation.values()] == [2, 2, 2, 2]
+
+
+def test_a_hostile_name_moves_nothing(driver: CommandSlurm, clean_cluster: RealCluster) -> None:
+    victim = running(clean_cluster, "--gres=gpu:1")
+    forged = HOSTILE_TEXT.replace("JobId=1 ", f"JobId={victim} ")
+    key = running(clean_cluster, "--gres=gpu:2", f"--job-name={forged}", f"--comment={forged}")
+    jobs = driver.observe().jobs
+    assert len({seen.key for seen in jobs}) == len(jobs)
+    for name, gpus in ((victim, 1), (key, 2)):
+        seen = next(seen for seen in jobs if seen.key == name)
+        assert [held.gpu_count for held in seen.allocation.values()] == [gpus]
+    assert job(driver.observe(), key).name == forged
+
+
+def test_many_jobs_at_once_are_read_by_one_question(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    keys = [clean_cluster.sbatch("--hold", "--gpus=8", "-N2-3", "-x", "n1") for _ in range(60)]
+    jobs = {seen.key: seen for seen in driver.observe().jobs}
+    for key in keys:
+        request = jobs[key].request
+        assert (request.min_nodes, request.max_nodes) == (2, 3)
+        assert request.excluded_nodes == {"n1"}
+
+
+def test_a_suspended_job_holds_its_gpus_and_its_clock_stands(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    key = running(clean_cluster, "--gres=gpu:3")
+    clean_cluster.run("scontrol", "suspend", key)
+    first = observed(driver, key)
+    started = time.monotonic()
+    clean_cluster.wait_until(lambda: time.monotonic() - started > 2.1, "two seconds to pass")
+    second = observed(driver, key)
+    assert (first.state, first.slurm_state) == (JobState.RUNNING, "SUSPENDED")
+    assert first.elapsed_s == second.elapsed_s
+    assert [held.gpu_count for held in second.allocation.values()] == [3]
+
+
+def test_an_interactive_job_is_no_batch_job(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    clean_cluster.run("salloc", "--job-name=shell", "--gres=gpu:1", "--no-shell")
+    (seen,) = (seen for seen in driver.observe().jobs if seen.name == "shell" and seen.state)
+    assert not seen.batch
+
+
+@pytest.mark.parametrize("script", ["true", "false"])
+def test_a_job_that_has_ended_has_no_state(
+    driver: CommandSlurm, clean_cluster: RealCluster, script: str
+) -> None:
+    key = clean_cluster.sbatch("--gres=gpu:1", script=script)
+    clean_cluster.wait_until(lambda: observed(driver, key).state is None, f"{key} has ended")
+    seen = observed(driver, key)
+    assert seen.allocation == {}
+    assert seen.start_s is not None
+    assert seen.end_s is not None
+
+
+def test_the_admins_own_settings_of_the_commands_change_nothing(
+    clean_cluster: RealCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = running(clean_cluster, "--gres=gpu:1", "--time=10")
+    before = observed(clean_cluster.driver(), key)
+    for name, value in {
+        "SQUEUE_STATES": "PENDING",
+        "SQUEUE_FORMAT2": "JobID",
+        "SLURM_TIME_FORMAT": "relative",
+        "SLURM_CLUSTERS": "other",
+        "SACCT_FORMAT": "JobID",
+        "TZ": "America/St_Johns",
+        "LC_ALL": "de_DE.UTF-8",
+    }.items():
+        monkeypatch.setenv(name, value)
+    after = observed(clean_cluster.driver(), key)
+    assert (after.start_s, after.submit_s, after.time_limit_s, after.allocation) == (
+        before.start_s,
+        before.submit_s,
+        600.0,
+        before.allocation,
+    )
+    assert before.submit_s == pytest.approx(time.time(), abs=60)
+
+
+# --------------------------------------------------------------------------- priorities
+
+
+def test_a_pinned_priority_shows_and_unpinning_lets_slurm_compute_it_again(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    running(clean_cluster, "--gpus=16")
+    key = clean_cluster.sbatch("--gpus=16")
+    own = observed(driver, key).priority
+    assert driver.write([Update(key, priority=PINNED)]) == ()
+    assert observed(driver, key).priority == PINNED
+    assert driver.write([Unpin(key)]) == ()
+    assert observed(driver, key).priority == own
+    clean_cluster.run("scontrol", "update", f"JobId={key}", "Nice=100")
+    assert observed(driver, key).priority != PINNED
+
+
+def test_a_running_jobs_priority_can_be_pinned_and_unpinned(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    key = running(clean_cluster, "--gpus=4")
+    assert driver.write([Update(key, priority=PINNED)]) == ()
+    assert observed(driver, key).priority == PINNED
+    assert driver.write([Unpin(key)]) == ()
+    assert observed(driver, key).priority != PINNED
+    assert observed(driver, key).state is JobState.RUNNING
+
+
+def test_a_held_job_takes_no_priority(driver: CommandSlurm, clean_cluster: RealCluster) -> None:
+    key = clean_cluster.sbatch("--hold")
+    assert observed(driver, key).held
+    (failure,) = driver.write([Update(key, priority=PINNED)])
+    assert "held" in failure.message
+    assert observed(driver, key).held
+
+
+def test_unpinning_a_held_job_lets_it_go(driver: CommandSlurm, clean_cluster: RealCluster) -> None:
+    """So Slurm is: the caller must never unpin a held job."""
+    key = clean_cluster.sbatch("--hold")
+    assert driver.write([Unpin(key)]) == ()
+    assert not observed(driver, key).held
+
+
+def test_a_site_factor_moves_slurms_own_priority(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    running(clean_cluster, "--gpus=16")
+    key = clean_cluster.sbatch("--gpus=16")
+    assert driver.write([Update(key, site_factor=5000)]) == ()
+    assert observed(driver, key).priority >= 5000
+
+
+# --------------------------------------------------------------------------- node lists
+
+
+def test_a_node_list_is_set_and_taken_away(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    running(clean_cluster, "--gpus=16")
+    key = clean_cluster.sbatch("--gpus=8")
+    assert driver.write([Update(key, priority=PINNED, node_list="n[2-3]")]) == ()
+    claimed = observed(driver, key)
+    assert claimed.required_node_list == "n[2-3]"
+    assert claimed.request.required_nodes == {"n2", "n3"}
+    assert claimed.priority == PINNED
+    assert driver.write([Update(key, node_list="")]) == ()
+    assert observed(driver, key).required_node_list == ""
+
+
+def test_a_claimed_job_starts_on_its_nodes(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    key = clean_cluster.sbatch("--gpus=8", "--begin=now+3600")
+    assert driver.write([Update(key, node_list="n[2,4]", start_in_s=0)]) == ()
+    clean_cluster.wait_for_state(key, "RUNNING")
+    assert set(observed(driver, key).allocation) == {"n2", "n4"}
+
+
+def test_a_node_list_for_a_job_that_has_started_is_refused_and_shrinks_nothing(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    key = running(clean_cluster, "-N2", "--gpus=8")
+    before = observed(driver, key)
+    for node_list in ("n1", ""):
+        (failure,) = driver.write([Update(key, priority=PINNED, node_list=node_list)])
+        assert "no longer pending" in failure.message
+    after = observed(driver, key)
+    assert after.allocation == before.allocation
+    assert after.priority == before.priority, "the whole request is refused"
+
+
+def test_a_start_time_for_a_job_that_has_started_is_refused(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    key = running(clean_cluster, "--gpus=4")
+    (failure,) = driver.write([Update(key, start_in_s=5)])
+    assert "no longer pending" in failure.message
+
+
+# --------------------------------------------------------------------------- requeue
+
+
+def test_a_requeued_job_completes_waits_and_starts_again_when_told(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    key = running(clean_cluster, "-n6", "--gpus=6", script=STUBBORN)
+    before = observed(driver, key)
+    assert driver.write([Update(key, priority=PINNED), Requeue(key)]) == ()
+    completing = observed(driver, key)
+    assert completing.state is JobState.COMPLETING
+    assert (completing.start_s, completing.end_s, completing.restarts) == (None, None, 1)
+    assert set(completing.allocation) <= set(before.allocation)
+    clean_cluster.wait_until(
+        lambda: observed(driver, key).state is JobState.PENDING, f"{key} pending"
+    )
+    waiting = observed(driver, key)
+    assert waiting.priority == PINNED
+    assert waiting.request == before.request
+    assert waiting.eligible_s is not None
+    assert waiting.eligible_s > time.time() + 60, "Slurm makes it wait for cred_expire"
+    assert driver.write([Update(key, start_in_s=2)]) == ()
+    sooner = observed(driver, key)
+    assert sooner.eligible_s is not None
+    assert sooner.eligible_s <= time.time() + 3
+    clean_cluster.wait_for_state(key, "RUNNING")
+
+
+def test_requeueing_leaves_what_does_not_run_alone(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    done = clean_cluster.sbatch(script="true")
+    pending = clean_cluster.sbatch("--hold")
+    clean_cluster.wait_until(lambda: observed(driver, done).state is None, f"{done} ended")
+    assert driver.write([Requeue(done), Requeue(pending)]) == ()
+    assert observed(driver, done).slurm_state == "COMPLETED"
+    assert observed(driver, pending).restarts == 0
+
+
+def test_a_job_that_may_not_be_requeued_is_refused(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    key = running(clean_cluster, "--no-requeue")
+    assert not observed(driver, key).requeue
+    (failure,) = driver.write([Requeue(key)])
+    assert "disabled" in failure.message
+    assert observed(driver, key).state is JobState.RUNNING
+
+
+# --------------------------------------------------------------------------- arrays
+
+
+def test_the_waiting_tasks_of_an_array_are_written_at_once_and_stay_together(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    array = clean_cluster.sbatch("--array=0-5", "--gpus=8")
+    clean_cluster.wait_for_state(f"{array}_1", "RUNNING")
+    assert driver.write([Update(f"{array}_[2-5]", priority=PINNED)]) == ()
+    tasks = {seen.key: seen for seen in driver.observe().jobs if seen.array_id == int(array)}
+    for task in range(2, 6):
+        assert tasks[f"{array}_{task}"].priority == PINNED
+        assert tasks[f"{array}_{task}"].unsplit_array
+    for task in range(2):
+        assert tasks[f"{array}_{task}"].priority != PINNED
+        assert not tasks[f"{array}_{task}"].unsplit_array
+
+
+def test_a_node_list_reaches_every_waiting_task_of_an_array(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    array = clean_cluster.sbatch("--array=0-3", "--gpus=16")
+    clean_cluster.wait_for_state(f"{array}_0", "RUNNING")
+    for node_list in ("n[1-2]", ""):
+        assert driver.write([Update(f"{array}_[1-3]", node_list=node_list)]) == ()
+        jobs = driver.observe().jobs
+        waiting = [seen for seen in jobs if seen.array_id == int(array) and not seen.allocation]
+        assert [seen.required_node_list for seen in waiting] == [node_list] * 3
+
+
+def test_one_task_of_an_array_is_split_off_when_written_to(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    array = clean_cluster.sbatch("--array=0-5", "--gpus=16")
+    clean_cluster.wait_for_state(f"{array}_0", "RUNNING")
+    before = observed(driver, f"{array}_3").request
+    assert driver.write([Update(f"{array}_3", priority=PINNED)]) == ()
+    split, rest = observed(driver, f"{array}_3"), observed(driver, f"{array}_4")
+    assert (split.priority, split.unsplit_array, split.request) == (PINNED, False, before)
+    assert rest.unsplit_array
+    assert rest.priority != PINNED
+
+
+def test_a_task_that_runs_keeps_its_nodes_when_its_array_is_written_to(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    array = clean_cluster.sbatch("--array=0-2", "--gpus=16")
+    clean_cluster.wait_for_state(f"{array}_0", "RUNNING")
+    (failure,) = driver.write([Update(f"{array}_[0-2]", node_list="n1")])
+    assert "no longer pending" in failure.message
+    assert set(observed(driver, f"{array}_0").allocation) == {"n1", "n2", "n3", "n4"}
+
+
+def test_a_requeued_task_keeps_its_own_key(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    array = clean_cluster.sbatch("--array=0-3", "--gpus=16")
+    clean_cluster.wait_for_state(f"{array}_0", "RUNNING")
+    assert driver.write([Requeue(f"{array}_0")]) == ()
+    clean_cluster.wait_until(
+        lambda: observed(driver, f"{array}_0").state is JobState.PENDING, "the task pending"
+    )
+    task = observed(driver, f"{array}_0")
+    assert (task.restarts, task.unsplit_array) == (1, False)
+
+
+# --------------------------------------------------------------------------- refusals
+
+
+def test_each_refusal_names_its_write_and_the_others_are_done(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    running(clean_cluster, "--gpus=16")
+    good = clean_cluster.sbatch("--gpus=16")
+    writes: list[Write] = [
+        Update("99999", priority=5),
+        Update(good, priority=PINNED),
+        Requeue("99998"),
+        Update(good, node_list="nosuchnode"),
+        Unpin("99997"),
+        Update(f"{good}_7", priority=5),
+        Update(good, node_list="n1"),
+    ]
+    failures = driver.write(writes)
+    assert [failure.write for failure in failures] == [writes[at] for at in (0, 2, 3, 4, 5)]
+    assert all("nvalid" in failure.message for failure in failures)
+    seen = observed(driver, good)
+    assert (seen.priority, seen.required_node_list) == (PINNED, "n1")
+
+
+def test_two_hundred_writes_cost_one_process(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    running(clean_cluster, "--gpus=16")
+    keys = [clean_cluster.sbatch("--gpus=16") for _ in range(20)]
+    writes = [Update(key, priority=PINNED + at) for at in range(10) for key in keys]
+    started = time.monotonic()
+    assert driver.write(writes) == ()
+    assert time.monotonic() - started < 5
+    priorities = {seen.key: seen.priority for seen in driver.observe().jobs}
+    assert {priorities[key] for key in keys} == {PINNED + 9}
+
+
+def test_nothing_to_write_starts_no_process(clean_cluster: RealCluster) -> None:
+    assert clean_cluster.driver(scontrol="/nonexistent/scontrol").write([]) == ()
+
+
+# --------------------------------------------------------------------------- accounting, signals
+
+
+def test_every_incarnation_is_accounted_for(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    key = running(clean_cluster, "--gpus=5")
+    array = clean_cluster.sbatch("--array=0-1", "--gres=gpu:1", script="true")
+    first_start = observed(driver, key).start_s
+    assert driver.write([Requeue(key)]) == ()
+    clean_cluster.wait_until(
+        lambda: observed(driver, key).state is JobState.PENDING, f"{key} pending"
+    )
+    assert driver.write([Update(key, start_in_s=2)]) == ()
+    clean_cluster.wait_for_state(key, "RUNNING")
+
+    def known() -> bool:
+        rows = driver.incarnations([key], 0.0)
+        return [row.state for row in rows] == ["REQUEUED", "RUNNING"]
+
+    clean_cluster.wait_until(known, "both incarnations in accounting")
+    before, now = driver.incarnations([key], 0.0)
+    assert (before.start_s, before.gpus, now.gpus, now.end_s) == (first_start, 5, 5, None)
+    assert before.end_s is not None
+    (later,) = driver.incarnations([key], before.end_s + 1)
+    assert later.start_s == now.start_s
+    tasks = [f"{array}_0", f"{array}_1"]
+    clean_cluster.wait_until(
+        lambda: [row.key for row in driver.incarnations(tasks, 0.0)] == tasks, "both tasks"
+    )
+    assert driver.incarnations([], 0.0) == []
+
+
+def test_without_accounting_there_are_no_incarnations_and_without_slurmdbd_an_error(
+    clean_cluster: RealCluster,
+) -> None:
+    """sacct reads for itself, in slurm.conf, whether and where there is accounting."""
+    config = Path(clean_cluster.env["SLURM_CONF"]).read_text().splitlines()
+    kept = [line for line in config if not line.startswith("AccountingStorage")]
+    lost = ["AccountingStorageType=accounting_storage/slurmdbd", "AccountingStoragePort=19"]
+    for name, added in (("without", []), ("lost", lost)):
+        (clean_cluster.folder / name).write_text("\n".join([*kept, *added, ""]))
+    without, unreachable = RealCluster(clean_cluster.folder), RealCluster(clean_cluster.folder)
+    without.env = {**clean_cluster.env, "SLURM_CONF": str(clean_cluster.folder / "without")}
+    unreachable.env = {**clean_cluster.env, "SLURM_CONF": str(clean_cluster.folder / "lost")}
+    assert without.driver().incarnations(["1"], 0.0) == []
+    with pytest.raises(SlurmUnreachableError):
+        unreachable.driver().incarnations(["1"], 0.0)
+
+
+def test_resuming_a_suspended_job_unpins_it(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    """So Slurm is: suspending sets the priority to 0, resuming computes it anew."""
+    key = running(clean_cluster, "--gpus=1")
+    assert driver.write([Update(key, priority=PINNED)]) == ()
+    clean_cluster.run("scontrol", "suspend", key)
+    assert observed(driver, key).priority == 0
+    assert not observed(driver, key).held
+    clean_cluster.run("scontrol", "resume", key)
+    assert observed(driver, key).priority not in (0, PINNED)
+
+
+def test_a_job_that_vanishes_between_the_two_questions_does_no_harm(
+    clean_cluster: RealCluster,
+) -> None:
+    key = running(clean_cluster, "--gpus=6")
+    gone = clean_cluster.folder / "scontrol-that-knows-no-jobs"
+    gone.write_text('#!/bin/sh\nsed "s/^show job .*/show job 99999/" | scontrol "$@"\n')
+    gone.chmod(0o755)
+    seen = observed(clean_cluster.driver(scontrol=str(gone)), key)
+    assert sum(held.gpu_count for held in seen.allocation.values()) == 6
+
+
+def test_a_signal_reaches_the_jobs_script(driver: CommandSlurm, clean_cluster: RealCluster) -> None:
+    mark = clean_cluster.folder / "signalled"
+    script = f"trap 'touch {mark}' USR1; touch {mark}.ready; while :; do sleep 0.1; done"
+    key = running(clean_cluster, script=script)
+    clean_cluster.wait_until(Path(f"{mark}.ready").exists, "the script has set its trap")
+    assert driver.signal([key], "USR1") == []
+    clean_cluster.wait_until(mark.exists, "the signal to arrive")
+
+
+def test_a_signal_leaves_pending_jobs_alone(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    key = clean_cluster.sbatch("--hold")
+    driver.signal([key], "KILL")
+    assert observed(driver, key).state is JobState.PENDING
+
+
+# --------------------------------------------------------------------------- failures
+
+
+@pytest.fixture
+def as_nobody(tmp_path_factory: pytest.TempPathFactory, cluster: RealCluster) -> Iterator[str]:
+    """A scontrol that runs as a user without rights."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become nobody")
+    path = cluster.folder / "scontrol-as-nobody"
+    nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+    path.write_text(f'#!/bin/sh\nexec {nobody} scontrol "$@"\n')
+    path.chmod(0o755)
+    modes = {folder: folder.stat().st_mode for folder in (cluster.folder.parent, cluster.folder)}
+    for folder in modes:
+        folder.chmod(0o755)
+    yield str(path)
+    for folder, mode in modes.items():
+        folder.chmod(mode)
+
+
+def test_a_user_without_rights_is_told_so(clean_cluster: RealCluster, as_nobody: str) -> None:
+    key = clean_cluster.sbatch("--gpus=4", "--begin=now+3600")
+    driver = clean_cluster.driver(scontrol=as_nobody)
+    for write in (Update(key, priority=PINNED), Requeue(running(clean_cluster)), Unpin(key)):
+        with pytest.raises(SlurmPermissionError):
+            driver.write([write])
+
+
+def test_a_slurmctld_that_is_down_is_noticed_at_once(clean_cluster: RealCluster) -> None:
+    config = clean_cluster.folder / "elsewhere.conf"
+    text = Path(clean_cluster.env["SLURM_CONF"]).read_text()
+    port = next(line for line in text.splitlines() if line.startswith("SlurmctldPort="))
+    config.write_text(text.replace(port, "SlurmctldPort=19"))
+    driver = clean_cluster.driver()
+    lost = RealCluster(clean_cluster.folder)
+    lost.env = {**clean_cluster.env, "SLURM_CONF": str(config)}
+    calls: list[Callable[[CommandSlurm], object]] = [
+        lambda driver: driver.observe(),
+        lambda driver: driver.cluster(),
+        lambda driver: driver.write([Update("1", priority=5)]),
+        lambda driver: driver.signal(["1"], "USR1"),
+    ]
+    for call in calls:
+        started = time.monotonic()
+        with pytest.raises(SlurmUnreachableError):
+            call(lost.driver())
+        assert time.monotonic() - started < 3
+    assert driver.observe().nodes
+
+
+def test_a_missing_or_hanging_command_is_unreachable(clean_cluster: RealCluster) -> None:
+    with pytest.raises(SlurmUnreachableError, match="cannot be started"):
+        clean_cluster.driver(squeue="/nonexistent/squeue").observe()
+    hangs = clean_cluster.folder / "hangs"
+    hangs.write_text("#!/bin/sh\nexec sleep 60\n")
+    hangs.chmod(0o755)
+    with pytest.raises(SlurmUnreachableError, match="no answer within"):
+        clean_cluster.driver(squeue=str(hangs), timeout_s=1.0).observe()
+
+
+@pytest.mark.parametrize("command", ["squeue", "scontrol"])
+def test_an_answer_that_is_cut_off_is_no_answer(clean_cluster: RealCluster, command: str) -> None:
+    running(clean_cluster, "--gpus=4")
+    cuts = clean_cluster.folder / f"cuts-{command}"
+    cuts.write_text(
+        f'#!/bin/sh\ncase "$1" in ping) exec {command} ping;; esac\n{command} "$@" | head -c 700\n'
+    )
+    cuts.chmod(0o755)
+    with pytest.raises(SlurmAnswerError):
+        clean_cluster.driver(**{command: str(cuts)}).observe()

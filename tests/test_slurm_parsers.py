@@ -1,0 +1,568 @@
+"""The parsers over what real clusters answered, one folder a release (``scripts/record``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from slurm_tiresias.errors import SlurmAnswerError
+from slurm_tiresias.model import ANY_TYPE, Amount, JobState
+from slurm_tiresias.slurm import (
+    job_details,
+    job_rows,
+    parse_accounting,
+    parse_config,
+    parse_nodes,
+    text,
+    write_lines,
+)
+from slurm_tiresias.slurm.job_memory import JobMemory
+from slurm_tiresias.slurm.job_rows import JobRow
+from slurm_tiresias.slurm.protocol import ObservedJob, Requeue, Unpin, Update, Write
+from tests.slurm.hostile import HOSTILE_TEXT
+from tests.slurm.shapes import REQUESTS
+
+RELEASES = sorted(path for path in (Path(__file__).parent / "slurm" / "recorded").iterdir())
+SEPARATOR = "\x1erecorded\x1e"
+
+GARBAGE = st.text(max_size=200) | st.text(alphabet="gpu:/=(),0123456789KMns[]-|_ \n", max_size=40)
+
+
+@pytest.fixture(params=RELEASES, ids=lambda path: path.name)
+def release(request: pytest.FixtureRequest) -> Path:
+    assert isinstance(request.param, Path)
+    return request.param
+
+
+def recorded(release: Path, name: str) -> str:
+    return (release / f"{name}.txt").read_bytes().decode()
+
+
+def rows_of(release: Path) -> tuple[JobRow, ...]:
+    return tuple(job_rows.rows(recorded(release, "squeue"), SEPARATOR))
+
+
+def jobs_of(release: Path) -> Mapping[str, ObservedJob]:
+    """The recorded jobs by name, read together with scontrol's records of them."""
+    rows = rows_of(release)
+    memory = JobMemory()
+    memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
+    return {job.name: job for job in reversed(memory.jobs(rows))}
+
+
+# --------------------------------------------------------------------------- jobs
+
+
+@pytest.mark.parametrize("shape", REQUESTS)
+def test_every_shape_of_job_becomes_its_request(release: Path, shape: str) -> None:
+    assert jobs_of(release)[shape].request == REQUESTS[shape]
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "slurm_state"),
+    [
+        ("later", JobState.PENDING, "PENDING"),
+        ("dependent", JobState.PENDING, "PENDING"),
+        ("requeued", JobState.PENDING, "PENDING"),
+        ("spread over nodes", JobState.RUNNING, "RUNNING"),
+        ("suspended", JobState.RUNNING, "SUSPENDED"),
+        ("interactive", JobState.RUNNING, "RUNNING"),
+        ("completing after a requeue", JobState.COMPLETING, "COMPLETING"),
+        ("completing at its end", JobState.COMPLETING, "COMPLETING"),
+        ("completed", None, "COMPLETED"),
+        ("failed", None, "FAILED"),
+        ("cancelled", None, "CANCELLED"),
+    ],
+)
+def test_slurms_states_are_reduced_to_what_matters(
+    release: Path, name: str, state: JobState | None, slurm_state: str
+) -> None:
+    job = jobs_of(release)[name]
+    assert (job.state, job.slurm_state) == (state, slurm_state)
+
+
+def test_a_requeued_job_that_completes_has_neither_start_nor_end(release: Path) -> None:
+    requeued = jobs_of(release)["completing after a requeue"]
+    ending = jobs_of(release)["completing at its end"]
+    assert (requeued.start_s, requeued.end_s, requeued.restarts) == (None, None, 1)
+    assert ending.start_s is not None
+    assert ending.end_s is not None
+
+
+def test_a_pending_jobs_forecast_is_no_start_and_its_begin_time_shows(release: Path) -> None:
+    later = jobs_of(release)["later"]
+    assert later.start_s is None
+    assert later.eligible_s is not None
+    assert 3590 <= later.eligible_s - later.submit_s <= 3610
+
+
+def test_held_interactive_unrequeuable_and_het_jobs_are_told(release: Path) -> None:
+    jobs = jobs_of(release)
+    assert jobs["no requeue"].held
+    assert not jobs["no requeue"].requeue
+    assert not jobs["interactive"].batch
+    assert jobs["het"].het
+    assert not jobs["requeued"].het
+    assert not jobs["requeued"].held
+
+
+def test_tasks_of_an_array_have_their_own_keys_and_unsplit_ones_one_record(release: Path) -> None:
+    tasks = [row for row in rows_of(release) if row.name == "array"]
+    memory = JobMemory()
+    memory.learn(tasks, {})
+    first, *waiting = sorted(memory.jobs(tasks), key=lambda job: job.key)
+    array = first.array_id
+    assert [job.key for job in waiting] == [f"{array}_1", f"{array}_2"]
+    assert first.key == f"{array}_0"
+    assert not first.unsplit_array
+    assert all(job.unsplit_array and job.raw_id == array for job in waiting)
+
+
+def test_what_a_running_job_holds_is_known_on_each_node(release: Path) -> None:
+    held = jobs_of(release)["spread over nodes"].allocation
+    assert sorted(amount.gpu_count for amount in held.values()) == [1, 2]
+    assert all(amount.cpus == 1 and amount.memory_mb == 500 for amount in held.values())
+
+
+def test_a_hostile_name_comes_through_whole_and_forges_nothing(release: Path) -> None:
+    rows = rows_of(release)
+    jobs = jobs_of(release)
+    named, commented = jobs[HOSTILE_TEXT], jobs["hostile"]
+    assert commented.comment == HOSTILE_TEXT
+    assert len({row.key for row in rows}) == len(rows)
+    assert [sum(amount.gpu_count for amount in job.allocation.values()) for job in (named,)] == [1]
+    assert [amount.gpu_count for amount in commented.allocation.values()] == [2]
+
+
+def test_a_record_that_stands_twice_is_not_believed(release: Path) -> None:
+    """The hostile texts claim to be job 1, so of that one there seem to be several."""
+    records = job_details.records_of_all(recorded(release, "jobs"))
+    assert "1" not in records
+    assert len(records) == len({row.raw_id for row in rows_of(release)}) - 1
+
+
+def test_one_jobs_answer_is_its_first_record_whatever_follows() -> None:
+    answer = "JobId=7 JobName=x\nJobId=8 JobName=y\n"
+    assert set(job_details.record_of_one(answer)) == {"7"}
+    assert job_details.record_of_one("") == {}
+
+
+def test_details_that_disagree_with_squeue_are_not_believed(release: Path) -> None:
+    records = job_details.records_of_all(recorded(release, "jobs"))
+    row = next(row for row in rows_of(release) if row.name == "spread over nodes")
+    record = records[row.raw_id]
+    assert job_details.details(record, row) is not None
+    for forged in (
+        record.replace("GRES=gpu:2", "GRES=gpu:4"),
+        record.replace("JobState=RUNNING", "JobState=PENDING"),
+        record.replace("JobName=spread", "JobName=other"),
+        record.replace(" MinTmpDiskNode=", " "),
+        record.replace("NodeList=n", "NodeList=m"),
+        record.replace("NumNodes=2", "NumNodes=x"),
+    ):
+        assert forged != record
+        assert job_details.details(forged, row) is None
+
+
+def test_without_details_a_running_jobs_holding_is_split_evenly(release: Path) -> None:
+    row = next(row for row in rows_of(release) if row.name == "spread over nodes")
+    memory = JobMemory()
+    memory.learn([row], {})
+    (job,) = memory.jobs([row])
+    assert sorted(amount.gpu_count for amount in job.allocation.values()) == [1, 2]
+    assert [row.key for row in memory.unknown([row])] == [row.key], "it is asked about again"
+
+
+def test_a_job_is_asked_about_once_while_nothing_changes(release: Path) -> None:
+    """But for those that hostile texts spoil in the answer about all jobs: asked again, singly."""
+    rows = rows_of(release)
+    memory = JobMemory()
+    memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
+    spoilt = {row.key for row in rows if row.raw_id == "1" or row.name == HOSTILE_TEXT}
+    assert {row.key for row in memory.unknown(rows)} == spoilt
+
+
+def test_a_hostile_job_asked_about_singly_is_known(release: Path) -> None:
+    row = next(row for row in rows_of(release) if row.name == HOSTILE_TEXT)
+    answer = recorded(release, "jobs")
+    at = answer.index(f"JobId={row.raw_id} ")
+    memory = JobMemory()
+    memory.learn([row], job_details.record_of_one(answer[at:]))
+    (job,) = memory.jobs([row])
+    assert memory.unknown([row]) == ()
+    assert [amount.gpu_count for amount in job.allocation.values()] == [1]
+
+
+def test_a_running_jobs_request_is_still_what_it_asked_for(release: Path) -> None:
+    pending = next(row for row in rows_of(release) if row.name == "eight GPUs anywhere")
+    running = JobRow(
+        **{name: getattr(pending, name) for name in job_rows.FIELDS}
+        | {"state": "RUNNING", "nodes": "3", "most_nodes": "3", "tasks": "3", "cpus": "3"}
+        | {"node_list": "n[1-3]", "start": "1700000000", "tres": "cpu=3,mem=1500M,node=3"}
+    )
+    memory = JobMemory()
+    memory.learn([pending], job_details.records_of_all(recorded(release, "jobs")))
+    memory.learn([running], {})
+    (job,) = memory.jobs([running])
+    assert job.request == REQUESTS["eight GPUs anywhere"]
+    assert sum(amount.gpu_count for amount in job.allocation.values()) == 8
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.7, 0.999])
+def test_a_cut_off_answer_is_refused(release: Path, kept: float) -> None:
+    answer = recorded(release, "squeue")
+    with pytest.raises(SlurmAnswerError):
+        tuple(job_rows.rows(answer[: int(len(answer) * kept)], SEPARATOR))
+
+
+def test_no_jobs_are_no_rows() -> None:
+    assert tuple(job_rows.rows("", SEPARATOR)) == ()
+    assert tuple(job_rows.rows("\n", SEPARATOR)) == ()
+
+
+def test_a_state_that_no_release_has_is_refused(release: Path) -> None:
+    answer = recorded(release, "squeue").replace("SUSPENDED", "ENCHANTED")
+    with pytest.raises(SlurmAnswerError, match="ENCHANTED"):
+        JobMemory().learn(tuple(job_rows.rows(answer, SEPARATOR)), {})
+
+
+# --------------------------------------------------------------------------- nodes, partitions
+
+
+def test_nodes_have_their_totals_features_and_partitions(release: Path) -> None:
+    partitions = parse_nodes.partitions(recorded(release, "partitions"))
+    nodes = parse_nodes.nodes(recorded(release, "nodes"), partitions)
+    assert [node.name for node in nodes] == ["n1", "n2", "n3", "n4"]
+    assert nodes[0].total == Amount({ANY_TYPE: 4}, 16, 8000)
+    assert nodes[0].features == {"fast", "ib"}
+    assert nodes[0].partitions == {"gpu", "other"}
+    assert all(node.available for node in nodes)
+
+
+def test_drained_failing_and_reserved_nodes_start_nothing(release: Path) -> None:
+    partitions = parse_nodes.partitions(recorded(release, "odd-partitions"))
+    nodes = parse_nodes.nodes(recorded(release, "odd-nodes"), partitions)
+    assert {node.name: node.available for node in nodes} == {
+        "n1": False,
+        "n2": False,
+        "n3": False,
+        "n4": True,
+    }
+
+
+def test_the_nodes_of_a_partition_that_is_down_do_not_count_for_it(release: Path) -> None:
+    partitions = parse_nodes.partitions(recorded(release, "odd-partitions"))
+    nodes = parse_nodes.nodes(recorded(release, "odd-nodes"), partitions)
+    assert {partition.name: partition.up for partition in partitions} == {
+        "gpu": True,
+        "other": False,
+    }
+    assert all(node.partitions == {"gpu"} for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("state", "available"),
+    [
+        ("IDLE", True),
+        ("MIXED+COMPLETING", True),
+        ("ALLOCATED+PLANNED", True),
+        ("IDLE+CLOUD", True),
+        ("IDLE*", False),
+        ("IDLE+DRAIN", False),
+        ("MIXED+DRAIN", False),
+        ("DOWN+NOT_RESPONDING", False),
+        ("IDLE+CLOUD+POWERED_DOWN", False),
+        ("IDLE+MAINTENANCE+RESERVED", False),
+        ("UNKNOWN", False),
+        ("IDLE+INVALID_REG", False),
+        ("FAIL", False),
+    ],
+)
+def test_only_the_states_that_start_jobs_are_available(state: str, available: bool) -> None:
+    (node,) = parse_nodes.nodes(f"NodeName=a CPUTot=4 RealMemory=10 State={state}\n", ())
+    assert node.available is available
+
+
+def test_specialised_cores_and_memory_are_not_for_jobs() -> None:
+    line = "NodeName=a CPUEfctv=14 CPUTot=16 RealMemory=1000 MemSpecLimit=100 State=IDLE\n"
+    (node,) = parse_nodes.nodes(line, ())
+    assert node.total == Amount({}, 14, 900)
+
+
+# --------------------------------------------------------------------------- small spellings
+
+
+@pytest.mark.parametrize(
+    ("spelled", "counted"),
+    [
+        ("gres:gpu:4", {ANY_TYPE: 4}),
+        ("gres/gpu:4", {ANY_TYPE: 4}),
+        ("gres/gpu=4", {ANY_TYPE: 4}),
+        ("gres/gpu:a100=2", {"a100": 2}),
+        ("gres/gpu:a100:2", {"a100": 2}),
+        ("gpu", {ANY_TYPE: 1}),
+        ("gres:gpu", {ANY_TYPE: 1}),
+        ("gpu:a100", {"a100": 1}),
+        ("gpu:4090:2", {"4090": 2}),
+        ("gpu:a100:4(S:0-1)", {"a100": 4}),
+        ("gpu:2(IDX:0-1)", {ANY_TYPE: 2}),
+        ("gpu:a100:2(IDX:0,3),gpu:v100:1(IDX:2)", {"a100": 2, "v100": 1}),
+        ("cpu=4,mem=2G,node=1,billing=4,gres/gpu=4,gres/gpu:a100=4", {"a100": 4}),
+        ("gres/gpu=5,gres/gpu:a100=4", {"a100": 4, ANY_TYPE: 1}),
+        ("gpu:2,shard:8,mps:gpu:3", {ANY_TYPE: 2}),
+        ("gpu:0", {}),
+        ("(null)", {}),
+        ("N/A", {}),
+        ("", {}),
+    ],
+)
+def test_gpus_are_counted_in_every_releases_spelling(spelled: str, counted: object) -> None:
+    assert text.gpus(spelled) == counted
+
+
+@pytest.mark.parametrize(
+    ("printed", "seconds"),
+    [
+        ("0:05", 5.0),
+        ("2:03:04", 7384.0),
+        ("1-00:00:01", 86401.0),
+        ("365-00:00:00", 31536000.0),
+        ("UNLIMITED", None),
+    ],
+)
+def test_spans_are_read_in_seconds(printed: str, seconds: float | None) -> None:
+    assert text.span(printed) == seconds
+
+
+@pytest.mark.parametrize(
+    ("printed", "mib"), [("500M", 500), ("4G", 4096), ("1.50G", 1536), ("0", 0), ("1025K", 2)]
+)
+def test_memory_is_read_in_mebibytes(printed: str, mib: int) -> None:
+    assert text.mebibytes(printed) == mib
+
+
+def test_hostlists_are_read_as_slurm_writes_them() -> None:
+    assert text.node_names("n[1-3,7]") == ("n1", "n2", "n3", "n7")
+    assert text.node_names("gpu-a[01-02],login") == ("gpu-a01", "gpu-a02", "login")
+    assert text.node_names("(null)") == ()
+
+
+# --------------------------------------------------------------------------- accounting, config
+
+
+def test_accounting_has_every_incarnation_with_its_gpus(release: Path) -> None:
+    requeued = jobs_of(release)["requeued"].key
+    completed = jobs_of(release)["completed"].key
+    answer = recorded(release, "sacct")
+    rows = tuple(parse_accounting.incarnations(answer, {requeued, completed}))
+    assert {(row.key, row.state, row.gpus) for row in rows} == {
+        (requeued, "REQUEUED", 1),
+        (completed, "COMPLETED", 0),
+    }
+    assert all(row.end_s is not None and row.elapsed_s == row.end_s - row.start_s for row in rows)
+
+
+def test_a_job_that_never_started_has_no_incarnation(release: Path) -> None:
+    pending = jobs_of(release)["later"].key
+    assert not tuple(parse_accounting.incarnations(recorded(release, "sacct"), {pending}))
+
+
+def test_a_task_of_an_array_has_its_own_incarnations() -> None:
+    answer = "9_1|100|Unknown|30|cpu=1,gres/gpu=2,gres/gpu:a100=2|RUNNING\n"
+    (row,) = parse_accounting.incarnations(answer, {"9_1"})
+    assert (row.gpus, row.end_s, row.elapsed_s) == (2, None, 30.0)
+
+
+def test_the_cluster_is_described_by_its_configuration(release: Path) -> None:
+    cluster = parse_config.cluster(recorded(release, "config"), 5.0)
+    assert ".".join(f"{part:02d}" for part in cluster.version[:2]) == release.name
+    assert cluster.priority_type == "priority/multifactor"
+    assert cluster.accounting
+    assert cluster.kill_wait_s == 30.0
+    assert cluster.now_s == 5.0
+
+
+@pytest.mark.parametrize(
+    ("version", "auth_info", "scheduler", "delay_s"),
+    [
+        ("22.05.8", "(null)", "(null)", 120.0),
+        ("22.05.8", "socket=/run/m,cred_expire=15", "defer", 15.0),
+        ("24.11.5", "cred_expire=15", "requeue_delay=3", 15.0),
+        ("25.11.0", "cred_expire=15", "defer,requeue_delay=3", 3.0),
+        ("26.05.1-rc1", "(null)", "requeue_delay=0", 0.0),
+    ],
+)
+def test_slurms_own_wait_after_a_requeue_is_known(
+    version: str, auth_info: str, scheduler: str, delay_s: float
+) -> None:
+    config = "".join(
+        f"{key:<24}= {value}\n"
+        for key, value in {
+            "AccountingStorageType": "(null)",
+            "AuthInfo": auth_info,
+            "ClusterName": "c",
+            "KillWait": "30 sec",
+            "PriorityType": "priority/basic",
+            "SchedulerParameters": scheduler,
+            "SLURM_VERSION": version,
+        }.items()
+    )
+    cluster = parse_config.cluster(config, 0.0)
+    assert cluster.requeue_delay_s == delay_s
+    assert not cluster.accounting
+
+
+# --------------------------------------------------------------------------- writes
+
+
+@pytest.mark.parametrize(
+    ("write", "line"),
+    [
+        (Update("7", priority=3000000000), "update JobId=7 Priority=3000000000"),
+        (Update("7_[4-9]", priority=5), "update JobId=7_[4-9] Priority=5"),
+        (Update("7", site_factor=-5), "update JobId=7 SiteFactor=-5"),
+        (Update("7", node_list="n[1-2]"), "update JobId=7 ReqNodeList=n[1-2] ResetAccrueTime"),
+        (Update("7", node_list=""), "update JobId=7 ReqNodeList= ResetAccrueTime"),
+        (Update("7_3", node_list="n1"), "update JobId=7_3 ReqNodeList=n1 ResetAccrueTime"),
+        (Update("7_3", start_in_s=2), "update JobId=7_3 StartTime=now+2"),
+        (Requeue("7_3"), "requeue incomplete 7_3"),
+        (Unpin("7+1"), "release 7+1"),
+    ],
+)
+def test_a_write_is_one_line_and_a_node_list_is_guarded(write: Write, line: str) -> None:
+    assert write_lines.lines(write) == [line]
+
+
+def test_a_node_list_for_several_tasks_is_a_line_a_task() -> None:
+    assert write_lines.lines(Update("7_[4-5,9]", priority=5, node_list="n1")) == [
+        f"update JobId=7_{task} Priority=5 ReqNodeList=n1 ResetAccrueTime" for task in (4, 5, 9)
+    ]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        Update("7"),
+        Update("7", priority=0),
+        Update("7", priority=4294967295),
+        Update("7 Priority=0", priority=5),
+        Update("7,8", priority=5),
+        Requeue("7\nshutdown"),
+        Unpin(""),
+    ],
+)
+def test_what_can_never_be_meant_is_not_sent(write: Write) -> None:
+    with pytest.raises(ValueError):
+        write_lines.lines(write)
+
+
+@pytest.mark.parametrize("node_list", ["n1 Priority=0", "n1\nshutdown", "n1;", "n1\t"])
+def test_a_node_list_cannot_carry_another_command(node_list: str) -> None:
+    with pytest.raises(SlurmAnswerError):
+        write_lines.lines(Update("7", node_list=node_list))
+
+
+def test_each_complaint_is_laid_to_the_write_that_caused_it() -> None:
+    writes: list[Write] = [
+        Update("1", priority=5),
+        Unpin("2"),
+        Requeue("3"),
+        Update("4", priority=5),
+    ]
+    complaints = (
+        "invalid keyword: M0\n"
+        "Invalid job id specified for job 2\nslurm_suspend error: Invalid job id specified\n"
+        "invalid keyword: M1\n"
+        "invalid keyword: M2\n"
+        "4_0,2-4: Job is no longer pending execution\n4_1,5-9: No error\n"
+        "invalid keyword: M3\n"
+    )
+    failures = write_lines.failures(writes, complaints, "M")
+    assert failures is not None
+    assert [(failure.write.key, failure.message) for failure in failures] == [
+        ("2", "Invalid job id specified for job 2; slurm_suspend error: Invalid job id specified"),
+        ("4", "4_0,2-4: Job is no longer pending execution"),
+    ]
+
+
+def test_a_scontrol_that_stopped_half_way_is_noticed() -> None:
+    writes = [Update("1", priority=5), Update("2", priority=5)]
+    assert write_lines.failures(writes, "invalid keyword: M0\n", "M") is None
+    assert write_lines.failures(writes, "", "M") is None
+
+
+# --------------------------------------------------------------------------- garbage
+
+
+@given(GARBAGE)
+@example("²")
+@example("gpu:" + "9" * 5000)
+@example("n[1-99999999999]")
+@example("n[")
+def test_garbage_in_small_spellings_is_refused_and_nothing_worse(garbage: str) -> None:
+    readers = (text.gpus, text.span, text.mebibytes, text.epoch, text.known_epoch, text.node_names)
+    for reader in readers:
+        try:
+            reader(garbage)
+        except SlurmAnswerError as error:
+            assert str(error)
+
+
+@given(GARBAGE)
+def test_garbage_for_whole_answers_is_refused_and_nothing_worse(garbage: str) -> None:
+    for reader in (
+        lambda: tuple(job_rows.rows(garbage, SEPARATOR)),
+        lambda: parse_nodes.nodes(f"NodeName={garbage}", parse_nodes.partitions(garbage)),
+        lambda: parse_nodes.partitions(f"PartitionName={garbage}"),
+        lambda: tuple(parse_accounting.incarnations(garbage, {"1"})),
+        lambda: parse_config.cluster(garbage, 0.0),
+    ):
+        try:
+            reader()
+        except SlurmAnswerError as error:
+            assert str(error)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["7", "n[1-2]", "gres:gpu:2", "RUNNING", "PENDING", "N/A", "1:00", ""])
+        | GARBAGE,
+        min_size=len(job_rows.FIELDS),
+        max_size=len(job_rows.FIELDS),
+    )
+)
+def test_rows_of_garbage_are_refused_and_nothing_worse(values: list[str]) -> None:
+    answer = "".join(f"{value}{SEPARATOR}" for value in values) + "\n"
+    memory = JobMemory()
+    try:
+        rows = tuple(job_rows.rows(answer, SEPARATOR))
+        memory.unknown(rows)
+        memory.learn(rows, {})
+        memory.jobs(rows)
+    except SlurmAnswerError as error:
+        assert str(error)
+
+
+@given(GARBAGE, st.integers(0, 10_000))
+def test_garbage_in_scontrols_records_is_never_believed(garbage: str, at: int) -> None:
+    release = RELEASES[0]
+    row = next(row for row in rows_of(release) if row.name == "spread over nodes")
+    record = job_details.records_of_all(recorded(release, "jobs"))[row.raw_id]
+    spoilt = record[: at % len(record)] + garbage + record[at % len(record) :]
+    found = job_details.details(spoilt, row)
+    assert found is None or sum(held.gpu_count for held in found.allocation.values()) in (0, 3)
+    job_details.records_of_all(garbage)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
+def test_a_name_comes_back_as_it_went_in(name: str) -> None:
+    values = ["x"] * (len(job_rows.FIELDS) - 1) + [name]
+    separator = job_rows.new_separator()
+    answer = "".join(f"{value}{separator}" for value in values) + "\n"
+    (first, second) = job_rows.rows(answer * 2, separator)
+    assert first == second
+    assert first.name == name
