@@ -1,0 +1,186 @@
+"""The columns of ``status``: what each shows of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from slurm_tiresias.cli.reasons import guard_text, reason_text
+from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.text import duration, moment, printable
+from slurm_tiresias.controller.published import PublishedJob
+from slurm_tiresias.errors import UsageError
+from slurm_tiresias.model import JobState, Reason
+
+NOTHING = "-"
+LEAST_REASON = 24
+"""Cells that are kept for the reason before any other column."""
+
+STATE_CODES: Mapping[str, str] = {
+    "PENDING": "PD",
+    "RUNNING": "R",
+    "SUSPENDED": "S",
+    "CONFIGURING": "CF",
+    "COMPLETING": "CG",
+    "STOPPED": "ST",
+    "RESIZING": "RS",
+    "SIGNALING": "SI",
+    "STAGE_OUT": "SO",
+    "REQUEUED": "RQ",
+    "REQUEUE_HOLD": "RH",
+    "REQUEUE_FED": "RF",
+    "SPECIAL_EXIT": "SE",
+}
+"""Slurm's short job states, as squeue shows them."""
+
+_TROUBLE = {Reason.NEVER_FITS.value, Reason.NO_NODES.value, Reason.GIVEN_UP.value}
+_PREEMPTED = {Reason.PREEMPTED.value, Reason.VACATING.value}
+
+
+def state_code(job: PublishedJob) -> str:
+    return STATE_CODES.get(job.slurm_state, printable(job.slurm_state)[:2] or NOTHING)
+
+
+def reason(job: PublishedJob) -> str:
+    """The short reason and what there is to add to it."""
+    short = printable(reason_text(job.reason).short)
+    if job.preempted_for and job.reason in _PREEMPTED:
+        return f"{short} for {printable(job.preempted_for)}"
+    return f"{short}: {added}" if (added := _added_to_reason(job)) else short
+
+
+def _added_to_reason(job: PublishedJob) -> str:
+    if job.reason == Reason.SLURM_WAITS.value and job.slurm_reason not in ("", "None"):
+        return printable(job.slurm_reason)
+    if job.reason == Reason.GUARDED.value and job.blockers:
+        first = job.blockers[0]
+        more = f" +{len(job.blockers) - 1}" if len(job.blockers) > 1 else ""
+        return f"{printable(first.job_id)}{more}, {printable(guard_text(first.guard).short)}"
+    return printable(job.detail)
+
+
+def nodes_or_reason(job: PublishedJob) -> str:
+    """As squeue's last column: where it runs; or the reason, where that says more."""
+    stays = job.reason in (Reason.RUNS_ON.value, Reason.UNMANAGED.value)
+    return printable(job.nodes) if stays and job.nodes else reason(job)
+
+
+def _preemptions(job: PublishedJob) -> str:
+    if not job.preemptions:
+        return NOTHING
+    by = f" by {printable(job.preempted_by)}" if job.preempted_by else ""
+    return f"{job.preemptions}{by}"
+
+
+def _attained(job: PublishedJob) -> str:
+    return duration(job.attained_gpu_s) if job.managed else NOTHING
+
+
+def _waited(job: PublishedJob) -> str:
+    waits = job.managed and job.state != JobState.RUNNING.value
+    return duration(job.waited_s) if waits else NOTHING
+
+
+def _look_of_state(job: PublishedJob) -> str:
+    if not job.managed:
+        return "quiet"
+    return "good" if job.state == JobState.RUNNING.value else ""
+
+
+def _look_of_reason(job: PublishedJob) -> str:
+    if job.reason in _TROUBLE:
+        return "bad"
+    if job.reason in _PREEMPTED:
+        return "note"
+    return _look_of_state(job)
+
+
+def _text(field: str) -> Callable[[PublishedJob], str]:
+    return lambda job: printable(getattr(job, field)) or NOTHING
+
+
+def _number(field: str) -> Callable[[PublishedJob], str]:
+    def write(job: PublishedJob) -> str:
+        value = getattr(job, field)
+        return NOTHING if value is None else f"{value}"
+
+    return write
+
+
+def _time(field: str) -> Callable[[PublishedJob], str]:
+    def write(job: PublishedJob) -> str:
+        value = getattr(job, field)
+        return NOTHING if value is None else moment(value)
+
+    return write
+
+
+_BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
+    Column("JOBID", _text("job_id"), "job id", right=True),
+    Column("USER", _text("user"), "user", least=6, goes=7),
+    Column("NAME", _text("name"), "job name", least=8, goes=3),
+    Column("ST", state_code, "Slurm's job state, short", look=_look_of_state),
+    Column("TIER", _number("tier"), "tier; 0 is the highest", right=True),
+    Column("GPUS", _number("gpus"), "GPUs held, or asked for", right=True, goes=6),
+    Column(
+        "ATTAINED",
+        _attained,
+        "GPU-time attained over all its runs",
+        right=True,
+        goes=5,
+    ),
+    Column("WAITED", _waited, "waiting since it last ran", right=True, goes=4),
+    Column("PREEMPT", _preemptions, "times preempted, and by whom last", goes=2),
+    Column("NODES", _text("nodes"), "nodes it runs on", least=8, goes=1),
+    Column(
+        "REASON", reason, "why it runs or waits", least=LEAST_REASON, worth=14, look=_look_of_reason
+    ),
+)
+
+_ON_REQUEST: tuple[Column[PublishedJob], ...] = (
+    Column("ACCOUNT", _text("account"), "account", least=6),
+    Column("PARTITION", _text("partition"), "partitions", least=6),
+    Column("STATE", _text("slurm_state"), "Slurm's job state", least=6),
+    Column("RANK", _number("rank"), "place in the whole order, from 0", right=True),
+    Column("SUBMITTED", _time("submitted_s"), "time of submission"),
+    Column("STARTED", _time("running_since_s"), "start of the present run"),
+    Column("FIRST", _time("first_started_s"), "first start ever"),
+    Column("RESTARTS", _number("restarts"), "times requeued, for any reason", right=True),
+    Column("PROMOTIONS", _number("promotions"), "times promoted to tier 0", right=True),
+    Column("STYLE", _text("style"), "placement: consolidate or spread"),
+    Column("STARTON", _text("start_on"), "nodes it is to start on", least=8),
+    Column("ACTION", _text("action"), "code of what is done with it"),
+    Column("CODE", _text("reason"), "code of the reason"),
+    Column("DETAIL", _text("detail"), "detail of the reason", least=LEAST_REASON),
+    Column("SLURMREASON", _text("slurm_reason"), "Slurm's own reason", least=8),
+)
+
+NODES_OR_REASON: Column[PublishedJob] = Column(
+    "NODES(REASON)", nodes_or_reason, least=LEAST_REASON, worth=14, look=_look_of_reason
+)
+"""Takes the place of REASON where there is no room for NODES."""
+
+COLUMNS: Mapping[str, Column[PublishedJob]] = {c.title: c for c in (*_BY_DEFAULT, *_ON_REQUEST)}
+
+
+def chosen(names: Sequence[str]) -> tuple[Column[PublishedJob], ...]:
+    """The columns named, or the default ones and those named after a ``+``."""
+    if not names:
+        return _BY_DEFAULT
+    added = names[0].startswith("+")
+    columns = tuple(_named(name.removeprefix("+") if added else name) for name in names)
+    return (*_BY_DEFAULT, *(c for c in columns if c not in _BY_DEFAULT)) if added else columns
+
+
+def _named(name: str) -> Column[PublishedJob]:
+    try:
+        return COLUMNS[name.upper()]
+    except KeyError:
+        raise UsageError(
+            f"There is no column {printable(name)!r}", f"There are: {', '.join(COLUMNS)}"
+        ) from None
+
+
+def help_on_columns() -> str:
+    """All columns with their meaning, for ``--help``."""
+    width = max(map(len, COLUMNS))
+    return "\n".join(f"{name:{width}}  {column.doc}" for name, column in COLUMNS.items())

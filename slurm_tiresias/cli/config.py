@@ -1,0 +1,167 @@
+"""``tiresias-slurm config``: check, show and document the configuration.
+
+The example file and the reference page are written from the settings' own descriptions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import click
+
+from slurm_tiresias.cli.options import config_option, config_path, takes_config
+from slurm_tiresias.cli.screen import stdout
+from slurm_tiresias.cli.text import count, printable, threshold
+from slurm_tiresias.config import Config, Setting, load
+
+COMMENT_WIDTH = 88
+
+
+@click.group(no_args_is_help=False)
+@config_option
+def config() -> None:
+    """Check, show and document the configuration."""
+
+
+@config.command()
+@click.argument("file", required=False, metavar="[FILE]")
+@config_option
+def check(file: str | None) -> None:
+    """Check a configuration file: FILE, or the one that would be used."""
+    path = Path(file) if file else config_path()
+    checked = load(path)
+    click.echo(f"{printable(str(path))}: ok")
+    screen = stdout()
+    screen.show(screen.prose(_summary(checked), indent=""))
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@takes_config
+def show(config: Config, as_json: bool) -> None:
+    """Print every setting as it takes effect; those that stand at their default say so."""
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(config)))
+    else:
+        stdout().show(effective(config))
+
+
+@config.command()
+def example() -> None:
+    """Print a configuration file with every setting explained and at its default."""
+    click.echo("\n".join(example_lines()))
+
+
+@config.command()
+def reference() -> None:
+    """Print the reference of all settings, in Markdown."""
+    click.echo("\n".join(reference_lines()))
+
+
+def _summary(config: Config) -> str:
+    partitions = ", ".join(map(printable, config.manage.partitions)) or "no partition"
+    limits = ", ".join(map(threshold, config.policy.thresholds_gpu_s))
+    policy, controller = config.policy, config.controller
+    return (
+        f"Manages {partitions} by {policy.name}, order {policy.order}, "
+        f"{count(config.tier_count, 'tier')} (split at {limits}), "
+        f"every {controller.interval_s:g} s, in {controller.mode} mode."
+    )
+
+
+def effective(config: Config) -> Iterator[str]:
+    """The configuration as TOML, every setting written out."""
+    default = Config()
+    for index, table in enumerate(dataclasses.fields(Config)):
+        if index:
+            yield ""
+        yield f"[{table.name}]"
+        section, usual = getattr(config, table.name), getattr(default, table.name)
+        for field in dataclasses.fields(section):
+            value = getattr(section, field.name)
+            mark = "  # default" if value == getattr(usual, field.name) else ""
+            yield f"{field.name} = {toml(value)}{mark}"
+
+
+def toml(value: Any) -> str:
+    """A setting's value as TOML writes it, in printable characters only."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, str):
+        return '"' + "".join(map(_toml_character, value)) + '"'
+    return repr(value)
+
+
+def _toml_character(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isprintable() else f"\\U{ord(character):08X}"
+
+
+def _tables() -> Iterator[tuple[str, type, tuple[Setting, ...]]]:
+    """Each table of the file: its name, its class, its settings."""
+    types = get_type_hints(Config)
+    for field in dataclasses.fields(Config):
+        table = types[field.name]
+        yield field.name, table, dataclasses.fields(table)
+
+
+def example_lines() -> Iterator[str]:
+    """The example file: everything is commented out, so that defaults may still improve."""
+    yield "# Configuration of tiresias-slurm. Every setting stands here at its default, commented"
+    yield "# out: take the mark away to change one. Check with: tiresias-slurm config check FILE"
+    for name, table, settings in _tables():
+        yield ""
+        yield f"# {inspect.getdoc(table)}"
+        yield f"[{name}]"
+        for field in settings:
+            yield ""
+            yield from _commented(field.metadata["doc"])
+            if limits := _limits(field):
+                yield from _commented(f"{limits[0].upper()}{limits[1:]}.")
+            yield f"#{field.name} = {toml(field.default)}"
+
+
+def _commented(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+    )
+
+
+def _limits(field: Setting) -> str:
+    """Unit and range of a setting in words; empty where it has neither."""
+    unit, low, high = (field.metadata[key] for key in ("unit", "minimum", "maximum"))
+    choices = field.metadata["choices"]
+    parts = [
+        unit,
+        f"at least {low:g}" if low is not None else "",
+        f"at most {high:g}" if high is not None else "",
+        f"one of {', '.join(choices)}" if choices else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def reference_lines() -> Iterator[str]:
+    """The reference page."""
+    yield "# Configuration reference"
+    yield ""
+    yield "All settings of `tiresias.toml`, by table. Every setting may be left out. This page is"
+    yield "the output of `tiresias-slurm config reference`."
+    for name, table, settings in _tables():
+        yield ""
+        yield f"## [{name}]"
+        yield ""
+        yield inspect.getdoc(table) or ""
+        yield ""
+        yield "| setting | default | unit and range | meaning |"
+        yield "|---|---|---|---|"
+        for field in settings:
+            cells = (f"`{field.name}`", f"`{toml(field.default)}`", _limits(field))
+            meaning = field.metadata["doc"]
+            yield "| " + " | ".join(c.replace("|", "\\|") for c in (*cells, meaning)) + " |"

@@ -1,0 +1,46 @@
+"""What the controller noted of a job, told from that job's point of view."""
+
+from __future__ import annotations
+
+from slurm_tiresias.cli.text import printable
+from slurm_tiresias.controller.published import PublishedEvent
+
+
+def told_of(job_id: str, event: PublishedEvent) -> str:
+    """The event as something that this job did, or that was done to it."""
+    if event.job_id == job_id:
+        return _its_own(event)
+    return _as_the_other(event)
+
+
+def _its_own(event: PublishedEvent) -> str:
+    other, text = printable(event.other), printable(event.text)
+    if event.kind == "preempted" and other:
+        return f"preempted by job {other}{_in_brackets(text)}"
+    if event.kind == "would" and other:
+        return f"would be preempted for job {other}"
+    if event.kind in ("would", "demoted"):
+        return f"{event.kind} {text}"
+    return f"{_kind(event)}{_after_colon(text)}"
+
+
+def _as_the_other(event: PublishedEvent) -> str:
+    whom, text = f"job {printable(event.job_id)}", printable(event.text)
+    if event.kind == "preempted":
+        return f"preempted {whom}{_in_brackets(text and f'its {text}')}"
+    if event.kind == "would":
+        return f"would preempt {whom}"
+    return f"{whom} {_kind(event)}{_after_colon(text)}"
+
+
+def _kind(event: PublishedEvent) -> str:
+    """``gave-up`` is ``gave up``; a kind of a newer controller stands for itself."""
+    return printable(event.kind).replace("-", " ")
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _after_colon(text: str) -> str:
+    return f": {text}" if text else ""

@@ -1,0 +1,305 @@
+"""``tiresias-slurm explain``: in plain sentences, why a job is where it is and what changes it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from slurm_tiresias.cli.events import told_of
+from slurm_tiresias.cli.options import (
+    STOPPED,
+    answers_to,
+    checked_job_id,
+    complain_if_not_current,
+    takes_config,
+)
+from slurm_tiresias.cli.reasons import guard_text, reason_text
+from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.text import count, duration, listed, moment, printable, threshold
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import published
+from slurm_tiresias.controller.published import (
+    Blocker,
+    PublishedEvent,
+    PublishedJob,
+    PublishedState,
+    PublishedTier,
+)
+from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.model import JobState, Reason
+
+EXPLANATION_SCHEMA = 1
+MOST_BLOCKERS = 8
+MOST_EVENTS = 10
+LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value)
+WITHOUT_NEWS = ("", "None", "Priority", "Resources")
+"""Slurm's reasons that say no more than that a job waits its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One heading and what stands below it; ``listed`` sentences are set apart as a list."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One job of one published state, and all that is looked up to explain it."""
+
+    job: PublishedJob
+    state: PublishedState
+    jobs: Mapping[str, PublishedJob]
+    now_s: float
+
+    @property
+    def tier(self) -> PublishedTier | None:
+        return next((t for t in self.state.tiers if t.tier == self.job.tier), None)
+
+    @property
+    def waits(self) -> bool:
+        return self.job.state == JobState.PENDING.value
+
+    @property
+    def blocking_jobs(self) -> tuple[PublishedJob, ...]:
+        ids = (blocker.job_id for blocker in self.job.blockers)
+        return tuple(self.jobs[job_id] for job_id in ids if job_id in self.jobs)
+
+    @property
+    def events(self) -> tuple[PublishedEvent, ...]:
+        """The latest events that name this job, oldest first."""
+        job_id = self.job.job_id
+        named = [event for event in self.state.events if job_id in (event.job_id, event.other)]
+        return tuple(sorted(named, key=lambda event: event.at_s)[-MOST_EVENTS:])
+
+    def who(self, job_id: str) -> str:
+        """``job 12 of alice``, as far as it is known."""
+        other = self.jobs.get(job_id)
+        of_user = f" of {printable(other.user)}" if other else ""
+        return f"job {printable(job_id)}{of_user}"
+
+
+@click.command()
+@click.argument("job_id", metavar="JOBID")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@takes_config
+def explain(config: Config, job_id: str, as_json: bool) -> None:
+    """Say why a job waits, runs or was preempted.
+
+    Says where the job stands, who holds what it needs and what protects them, what has to happen
+    for it to start, and what its user can do. Exit code 1: no such job. Exit code 3: no controller
+    runs, or what it published is too old to be believed (it is explained nevertheless).
+    """
+    checked_job_id(job_id)
+    state, now_s = published.read(Path(config.controller.state_dir)), time.time()
+    case = Case(
+        job=_the_job(state, job_id, now_s),
+        state=state,
+        jobs={job.job_id: job for job in state.jobs},
+        now_s=now_s,
+    )
+    if as_json:
+        click.echo(json.dumps(as_data(case)))
+    else:
+        screen = stdout()
+        screen.show(lines(case, screen))
+    complain_if_not_current(state, now_s)
+
+
+def _the_job(state: PublishedState, job_id: str, now_s: float) -> PublishedJob:
+    answering = [job for job in state.jobs if answers_to(job.job_id, job_id)]
+    exact = [job for job in answering if job.job_id == job_id]
+    if exact or len(answering) == 1:
+        return (exact or answering)[0]
+    if answering:
+        names = listed(tuple(printable(job.job_id) for job in answering))
+        raise UsageError(f"Job {job_id} has several parts: {names}", "Name one of them")
+    complain_if_not_current(state, now_s)
+    raise TiresiasError(
+        f"The controller knows no job {job_id}: it has ended, was submitted just now, or never "
+        "asked for GPUs in a managed partition",
+        f"See Slurm's own records with: sacct -j {job_id}",
+    )
+
+
+def as_data(case: Case) -> dict[str, object]:
+    """The explanation for programs; fields are added, never changed."""
+    job = case.job
+    return {
+        "schema": EXPLANATION_SCHEMA,
+        "cluster": case.state.cluster,
+        "mode": case.state.mode,
+        "at_s": case.state.at_s,
+        "job": asdict(job),
+        "tier": asdict(case.tier) if case.tier else None,
+        "blocking_jobs": [asdict(other) for other in case.blocking_jobs],
+        "events": [asdict(event) for event in case.events],
+        "sections": [asdict(section) for section in sections(case)],
+    }
+
+
+def lines(case: Case, screen: Screen) -> Iterator[str]:
+    """The explanation for people."""
+    yield from screen.prose(_headline(case), indent="")
+    for section in sections(case):
+        yield ""
+        yield screen.style(section.title, "title")
+        for sentence in section.sentences:
+            yield from screen.prose(sentence)
+        for item in section.items:
+            first, *rest = screen.prose(item, indent="    ")
+            yield "  - " + first.lstrip()
+            yield from rest
+
+
+def _headline(case: Case) -> str:
+    job = case.job
+    verb = "asks for" if case.waits else "holds"
+    where = f" on {printable(job.nodes)}" if job.nodes else ""
+    return (
+        f"Job {printable(job.job_id)} ({printable(job.name)}) of {printable(job.user)}, "
+        f"partition {printable(job.partition)}: {printable(job.slurm_state)}, "
+        f"{verb} {count(job.gpus, 'GPU')}{where}."
+    )
+
+
+def sections(case: Case) -> list[Section]:
+    """The whole explanation; sections that have nothing to say are left out."""
+    text = reason_text(case.job.reason)
+    job_id = printable(case.job.job_id)
+    candidates = [
+        Section("Where it stands", tuple(_standing(case))),
+        Section(_title_of_why(case), tuple(_why(case)), tuple(_blockers(case))),
+        Section("Preemptions", tuple(_preemptions(case))),
+        Section("What happens next", (text.ends.replace("JOBID", job_id), *_mode(case))),
+        Section("What its user can do", tuple(filter(None, [text.do.replace("JOBID", job_id)]))),
+        Section("What happened to it lately", (), tuple(_events(case))),
+    ]
+    return [section for section in candidates if section.sentences or section.items]
+
+
+def _title_of_why(case: Case) -> str:
+    if case.job.state == JobState.RUNNING.value:
+        return "Why it stops" if case.job.reason in LEAVES else "Why it runs"
+    return "Why it waits" if case.waits else "What it does"
+
+
+def _standing(case: Case) -> Iterator[str]:
+    job = case.job
+    if job.tier is None:
+        yield "It has no tier, and the service it attains is not counted."
+        return
+    rank = "" if job.rank is None else f", place {job.rank + 1} in the whole order"
+    yield f"It is in tier {job.tier}{_among_tiers(case)}{rank}."
+    attained = f"It has attained {duration(job.attained_gpu_s)} of GPU time"
+    yield f"{attained} (GPUs x running time, over all its runs){_way_to_next_tier(case)}."
+    if job.promotions:
+        yield (
+            f"It was promoted to tier 0 {_times(job.promotions)} for having waited long; its tier "
+            "counts only what it attained since."
+        )
+    if case.waits:
+        yield f"It has waited {duration(job.waited_s)} since it last ran or was submitted."
+
+
+def _among_tiers(case: Case) -> str:
+    last = len(case.state.tiers) - 1
+    return f" (0 is the highest, {last} the lowest)" if last > 0 else ""
+
+
+def _way_to_next_tier(case: Case) -> str:
+    job, tier = case.job, case.tier
+    if tier is None:
+        return ""
+    if tier.to_gpu_s is None:
+        return "; there is no tier below its own"
+    move = f"; at {threshold(tier.to_gpu_s)} it moves down to tier {tier.tier + 1}"
+    missing_gpu_s = tier.to_gpu_s - job.attained_since_promotion_gpu_s
+    if not job.gpus or missing_gpu_s <= 0:
+        return move
+    return f"{move}, after {duration(missing_gpu_s / job.gpus)} more on {count(job.gpus, 'GPU')}"
+
+
+def _why(case: Case) -> Iterator[str]:
+    job = case.job
+    yield printable(reason_text(job.reason).means)
+    if job.detail and job.detail != job.slurm_reason:
+        yield f"In detail: {printable(job.detail).rstrip('.')}."
+    if case.waits and job.slurm_reason not in WITHOUT_NEWS:
+        yield f"Slurm's own reason: {printable(job.slurm_reason)}."
+    if job.start_on:
+        style = f", to {printable(job.style)}" if job.style else ""
+        yield f"It is to start on {printable(job.start_on)}{style}."
+    if job.victims:
+        victims = listed(tuple(case.who(victim) for victim in job.victims))
+        yield f"Room is made by preempting {victims}."
+    if job.preempted_for:
+        yield f"It makes room for {case.who(job.preempted_for)}."
+    if job.blockers:
+        yield "What it needs is held by these, which may not be preempted for it:"
+
+
+def _blockers(case: Case) -> Iterator[str]:
+    blockers = case.job.blockers
+    for blocker in blockers[:MOST_BLOCKERS]:
+        because = printable(guard_text(blocker.guard).because)
+        yield f"{_holding(case, blocker)}: {because}{_until(case, blocker)}."
+    if len(blockers) > MOST_BLOCKERS:
+        yield f"And {count(len(blockers) - MOST_BLOCKERS, 'job')} more."
+
+
+def _holding(case: Case, blocker: Blocker) -> str:
+    who = case.who(blocker.job_id)
+    who = who[0].upper() + who[1:]
+    other = case.jobs.get(blocker.job_id)
+    if other is None:
+        return who
+    tier = "" if other.tier is None else f" (tier {other.tier})"
+    where = f" on {printable(other.nodes)}" if other.nodes else ""
+    return f"{who}{tier}, {count(other.gpus, 'GPU')}{where}"
+
+
+def _until(case: Case, blocker: Blocker) -> str:
+    """How long the protection lasts yet, where it runs out by itself."""
+    left_s = 0.0 if blocker.until_s is None else blocker.until_s - case.now_s
+    return f"; {duration(left_s)} to go" if left_s > 0 else ""
+
+
+def _preemptions(case: Case) -> Iterator[str]:
+    job = case.job
+    if not job.preemptions:
+        return
+    by = f" by {case.who(job.preempted_by)}" if job.preempted_by else ""
+    when = "" if job.preempted_at_s is None else f", {_ago(case, job.preempted_at_s)}"
+    last = ", last" if job.preemptions > 1 and (by or when) else "," if by else ""
+    yield f"It was preempted {_times(job.preemptions)}{last}{by}{when}."
+    yield "It kept its job id and the service it attained."
+
+
+def _mode(case: Case) -> Iterator[str]:
+    if case.state.mode == "shadow":
+        yield "The controller runs in shadow mode: it decides and does nothing; Slurm schedules."
+    if case.state.mode == "paused":
+        yield "The controller is paused: until tiresias-slurm resume, Slurm schedules by itself."
+    if case.state.mode == STOPPED:
+        yield "The controller was stopped: until it is started again, Slurm schedules by itself."
+
+
+def _events(case: Case) -> Iterator[str]:
+    for event in case.events:
+        yield f"{_ago(case, event.at_s)}: {told_of(case.job.job_id, event)}"
+
+
+def _ago(case: Case, at_s: float) -> str:
+    return f"{duration(case.now_s - at_s)} ago ({moment(at_s)})"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

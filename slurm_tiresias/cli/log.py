@@ -1,0 +1,32 @@
+"""How the controller's log lines are written to standard error."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from slurm_tiresias.cli.text import printable
+
+PLAIN = "%(levelname)s: %(message)s"
+TIMED = "%(asctime)s %(levelname)s: %(message)s"
+TIME = "%Y-%m-%d %H:%M:%S"
+
+
+class OneLine(logging.Formatter):
+    """A record is one printable line: Slurm's words, which it may repeat, are hostile."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return printable(super().formatMessage(record))
+
+
+def log_to_stderr() -> None:
+    """Begin to log; systemd's journal notes the time of each line by itself."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine(PLAIN if _journal_reads() else TIMED, TIME))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def _journal_reads() -> bool:
+    """A terminal started by a service inherits the variable, but not the journal."""
+    return "JOURNAL_STREAM" in os.environ and not sys.stderr.isatty()

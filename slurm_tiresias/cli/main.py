@@ -1,0 +1,121 @@
+"""The command ``tiresias-slurm``: its subcommands, and how every one of them ends.
+
+Whatever goes wrong ends in one line on standard error and an exit code of its own, never in a
+traceback: 1 error, 2 usage, 3 no controller or a stale one, and so on (``errors.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slurm_tiresias import __version__
+from slurm_tiresias.cli.config import config
+from slurm_tiresias.cli.control import nudge, pause, release, resume
+from slurm_tiresias.cli.controller import controller
+from slurm_tiresias.cli.explain import explain
+from slurm_tiresias.cli.options import PROGRAM, root_config_option
+from slurm_tiresias.cli.status import status
+from slurm_tiresias.cli.text import printable
+from slurm_tiresias.errors import TiresiasError, UsageError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell gives it: 128 + SIGINT."""
+NOBODY_READS = 141
+"""Exit code where the reader of the output has left, as a shell gives it: 128 + SIGPIPE."""
+
+_DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
+
+
+class Program(click.Group):
+    """A group of commands that end as this module promises."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        sys.exit(self._exit_code(*arguments, **{**options, "standalone_mode": False}))
+
+    def _exit_code(self, *arguments: Any, **options: Any) -> int:
+        try:
+            code = super().main(*arguments, **options)
+        except TiresiasError as error:
+            return _fail(error)
+        except click.UsageError as error:
+            return _fail(_usage_error(error))
+        except click.Abort:
+            return INTERRUPTED
+        except OSError as error:
+            _abandon_broken_stdout()
+            return _fail(_system_error(error))
+        return code if isinstance(code, int) else 0
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            result = super().invoke(context)
+            _flush_stdout()
+        except BrokenPipeError:
+            _abandon_broken_stdout()
+            context.exit(NOBODY_READS)
+        return result
+
+
+def _usage_error(error: click.UsageError) -> UsageError:
+    what = _DID_YOU_MEAN.sub(r"Perhaps \1 was meant", " ".join(error.format_message().split()))
+    command = error.ctx.command_path if error.ctx else PROGRAM
+    return UsageError(what.rstrip("?"), f"See: {command} --help")
+
+
+def _system_error(error: OSError) -> TiresiasError:
+    about = f" ({error.filename})" if error.filename else ""
+    return TiresiasError(
+        f"The system refused: {error.strerror or error}{about}", "Mend that and try again"
+    )
+
+
+def _fail(error: TiresiasError) -> int:
+    click.echo(f"{PROGRAM}: error: {printable(str(error))}", err=True)
+    return error.exit_code
+
+
+def _abandon_broken_stdout() -> None:
+    """Let what cannot be written vanish, or Python complains about it once more at its end."""
+    try:
+        _flush_stdout()
+    except OSError:
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def _flush_stdout() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+@click.group(
+    cls=Program,
+    name=PROGRAM,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name=PROGRAM)
+@root_config_option
+def cli() -> None:
+    """Tiresias on stock Slurm: short jobs first, without knowing how long any of them runs.
+
+    \b
+    Exit codes: 0 ok, 1 error, 2 usage, 3 controller not running or stale,
+    4 configuration, 5 slurmctld unreachable, 6 permission denied,
+    7 unreadable answer of Slurm, 8 ledger, 9 already running.
+    """
+
+
+for command in (controller, status, explain, pause, resume, release, nudge, config):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """The entry point."""
+    cli(prog_name=PROGRAM)

@@ -1,0 +1,135 @@
+"""What several commands share: the configuration option, and words given as a comma list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from slurm_tiresias.cli.text import duration, printable
+from slurm_tiresias.config import Config, load
+from slurm_tiresias.controller.published import STALE_AFTER_INTERVALS, PublishedState
+from slurm_tiresias.errors import NotRunningError, UsageError
+
+PROGRAM = "tiresias-slurm"
+DEFAULT_CONFIG = "/etc/slurm-tiresias/tiresias.toml"
+CONFIG_VARIABLE = "TIRESIAS_CONFIG"
+STALE_GRACE_S = 5.0
+STOPPED = "stopped"
+"""The mode that a controller publishes when it ends."""
+
+_CONFIG_KEY = "slurm_tiresias.config"
+_JOB_ID = re.compile(r"[0-9]+([_+][0-9]+)?", re.ASCII)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Command = Callable[..., Any]
+
+
+def root_config_option(command: Command) -> Command:
+    """``--config`` before the subcommand: the one that knows the variable and the default."""
+    return click.option(
+        "--config",
+        metavar="FILE",
+        envvar=CONFIG_VARIABLE,
+        default=DEFAULT_CONFIG,
+        show_envvar=True,
+        show_default=True,
+        expose_value=False,
+        callback=_remember_config,
+        is_eager=True,
+        help="The configuration file. May also be given after the command.",
+    )(command)
+
+
+def config_option(command: Command) -> Command:
+    """``--config`` after the subcommand; it wins over the one before."""
+    return click.option(
+        "--config",
+        metavar="FILE",
+        expose_value=False,
+        callback=_remember_config,
+        help="The configuration file.",
+    )(command)
+
+
+def _remember_config(
+    context: click.Context, _parameter: click.Parameter, value: str | None
+) -> None:
+    if value is not None:
+        context.meta[_CONFIG_KEY] = value
+
+
+def config_path() -> Path:
+    """The configuration file that this command line names."""
+    return Path(click.get_current_context().meta[_CONFIG_KEY])
+
+
+def takes_config(
+    callback: Callable[Concatenate[Config, P], R],
+) -> Callable[P, R]:
+    """Give a command ``--config``, and the configuration itself as its first argument."""
+
+    @config_option
+    @wraps(callback)
+    def with_config(*arguments: P.args, **options: P.kwargs) -> R:
+        return callback(load(config_path()), *arguments, **options)
+
+    return with_config
+
+
+def words(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    """The callback of an option that takes a comma list."""
+    return tuple(filter(None, (word.strip() for word in (value or "").split(","))))
+
+
+def checked_job_id(job_id: str) -> str:
+    """A job id as Slurm writes it: 12, 12_3 (a task of an array), 12+1 (a part of a het job)."""
+    if not _JOB_ID.fullmatch(job_id):
+        raise UsageError(
+            f"{printable(job_id)!r} is not a job id", "Write a number, or 12_3 for an array's task"
+        )
+    return job_id
+
+
+def answers_to(job_id: str, asked: str) -> bool:
+    """Whether the id asked for names this job: ``12`` also names its tasks ``12_3``."""
+    return job_id == asked or job_id.startswith((f"{asked}_", f"{asked}+"))
+
+
+def is_stale(state: PublishedState, now_s: float) -> bool:
+    """Whether the last good cycle is so long ago that the controller cannot be well."""
+    if state.mode == STOPPED:
+        return False
+    return now_s - state.at_s > STALE_AFTER_INTERVALS * state.interval_s + STALE_GRACE_S
+
+
+def complain_if_not_current(state: PublishedState, now_s: float) -> None:
+    """Raise ``NotRunningError`` for a state of a stopped or unwell controller.
+
+    Call it after what there is was shown.
+    """
+    age = duration(now_s - state.at_s)
+    if state.mode == STOPPED:
+        raise NotRunningError(
+            f"The controller was stopped; its last cycle was {age} ago",
+            f"Start it with: {PROGRAM} controller",
+        )
+    if not is_stale(state, now_s):
+        return
+    if state.failures:
+        raise NotRunningError(
+            f"The controller has had no good cycle for {age}, and what it shows is that old: "
+            f"{printable(state.error)}",
+            "It goes on trying; mend the cause",
+        )
+    raise NotRunningError(
+        f"The controller has published nothing for {age}, and what it shows is that old",
+        f"See whether it runs: look at its log, or start it with: {PROGRAM} controller",
+    )

@@ -1,0 +1,369 @@
+"""``tiresias-slurm status``: the queue as the controller sees it.
+
+It reads what the controller published and never asks slurmctld anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import click
+
+from slurm_tiresias.cli import columns as job_columns
+from slurm_tiresias.cli import table
+from slurm_tiresias.cli.columns import COLUMNS, NODES_OR_REASON, STATE_CODES, help_on_columns
+from slurm_tiresias.cli.options import (
+    STOPPED,
+    answers_to,
+    checked_job_id,
+    complain_if_not_current,
+    is_stale,
+    takes_config,
+    words,
+)
+from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.table import WIDE_GAP, Column, shares
+from slurm_tiresias.cli.text import cells, count, duration, pad, printable, threshold
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import published
+from slurm_tiresias.controller.published import PublishedJob, PublishedState, PublishedTier
+from slurm_tiresias.errors import NotRunningError, UsageError
+
+Columns = Sequence[Column[PublishedJob]]
+
+GPU_BAR_CELLS = 40
+TIER_BAR_CELLS = 20
+LEAST_BAR_CELLS = 4
+DEFAULT_WATCH_S = 2.0
+MODE_LOOKS = {"enforce": "good", "shadow": "note", "paused": "note", STOPPED: "bad"}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which jobs are shown; an empty field selects all. Jobs named by id need no ``everyone``."""
+
+    users: frozenset[str] = frozenset()
+    job_ids: tuple[str, ...] = ()
+    partitions: frozenset[str] = frozenset()
+    states: frozenset[str] = frozenset()
+    tiers: frozenset[str] = frozenset()
+    everyone: bool = False
+
+    def of(self, jobs: Sequence[PublishedJob]) -> tuple[PublishedJob, ...]:
+        return tuple(job for job in jobs if self._wants(job) and self._shows(job))
+
+    def hidden(self, jobs: Sequence[PublishedJob]) -> int:
+        """How many jobs would be shown if they were managed."""
+        return sum(1 for job in jobs if self._wants(job) and not self._shows(job))
+
+    def _shows(self, job: PublishedJob) -> bool:
+        return job.managed or self.everyone or bool(self.job_ids)
+
+    def _wants(self, job: PublishedJob) -> bool:
+        return (
+            (not self.users or job.user in self.users)
+            and (not self.job_ids or any(answers_to(job.job_id, i) for i in self.job_ids))
+            and (not self.partitions or not self.partitions.isdisjoint(job.partition.split(",")))
+            and (not self.states or not self.states.isdisjoint(_names_of_state(job)))
+            and (not self.tiers or str(job.tier) in self.tiers)
+        )
+
+
+def _names_of_state(job: PublishedJob) -> tuple[str, ...]:
+    return job.slurm_state, job_columns.state_code(job), job.state.upper()
+
+
+@click.command(
+    epilog="\b\nColumns:\n" + "\n".join("  " + line for line in help_on_columns().splitlines())
+)
+@click.option("--me", is_flag=True, help="Only my jobs.")
+@click.option("-u", "--user", metavar="USER,..", callback=words, help="Only jobs of these users.")
+@click.option(
+    "-j",
+    "--jobs",
+    metavar="JOBID,..",
+    callback=words,
+    help="Only these jobs; 12 also names the tasks 12_3 of its array.",
+)
+@click.option("-p", "--partition", metavar="PART,..", callback=words, help="Only these partitions.")
+@click.option(
+    "-t", "--states", metavar="STATE,..", callback=words, help="Only these states: R, PENDING, .."
+)
+@click.option("--tier", metavar="TIER,..", callback=words, help="Only these tiers; 0 is highest.")
+@click.option("-a", "--all", "everyone", is_flag=True, help="Also jobs that are not managed.")
+@click.option(
+    "-o",
+    "--format",
+    "wanted",
+    metavar="COLUMN,..",
+    envvar="TIRESIAS_STATUS_FORMAT",
+    show_envvar=True,
+    callback=words,
+    help="These columns; +COLUMN,.. adds to the default ones.",
+)
+@click.option("-n", "--noheader", is_flag=True, help="Only the rows of the jobs table.")
+@click.option("--json", "as_json", is_flag=True, help="The published state, with the jobs chosen.")
+@click.option(
+    "-w",
+    "--watch",
+    "watch_s",
+    metavar="[SECONDS]",
+    type=click.FloatRange(min=0.1),
+    is_flag=False,
+    flag_value=DEFAULT_WATCH_S,
+    help="Show it again and again, until interrupted.",
+)
+@takes_config
+def status(
+    config: Config,
+    me: bool,
+    user: tuple[str, ...],
+    jobs: tuple[str, ...],
+    partition: tuple[str, ...],
+    states: tuple[str, ...],
+    tier: tuple[str, ...],
+    everyone: bool,
+    wanted: tuple[str, ...],
+    noheader: bool,
+    as_json: bool,
+    watch_s: float | None,
+) -> None:
+    """Show the controller, the tiers and the jobs.
+
+    Reads what the controller published last; never asks slurmctld. Exit code 3: no controller
+    runs, or what it published is too old to be believed (it is shown nevertheless).
+    """
+    selection = Selection(
+        users=frozenset(user) | ({_my_name()} if me else frozenset()),
+        job_ids=tuple(checked_job_id(job_id) for job_id in jobs),
+        partitions=frozenset(partition),
+        states=_checked_states(states),
+        tiers=_checked_tiers(tier),
+        everyone=everyone,
+    )
+    view = View(selection, job_columns.chosen(wanted), bool(wanted), not noheader)
+    state_dir = Path(config.controller.state_dir)
+    if watch_s is not None:
+        _watch(state_dir, view, watch_s, as_json)
+        return
+    state, now_s = published.read(state_dir), time.time()
+    if as_json:
+        click.echo(json.dumps(asdict(replace(state, jobs=selection.of(state.jobs)))))
+    else:
+        screen = stdout()
+        screen.show(view.lines(state, screen, now_s))
+    complain_if_not_current(state, now_s)
+
+
+def _my_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        raise UsageError(
+            f"User id {os.getuid()} has no name on this machine", "Name the user with --user"
+        ) from None
+
+
+def _checked_states(states: Sequence[str]) -> frozenset[str]:
+    known = {*STATE_CODES, *STATE_CODES.values()}
+    for state in states:
+        if state.upper() not in known:
+            raise UsageError(
+                f"There is no job state {printable(state)!r}",
+                f"There are: {', '.join(STATE_CODES)}",
+            )
+    return frozenset(state.upper() for state in states)
+
+
+def _checked_tiers(tiers: Sequence[str]) -> frozenset[str]:
+    for tier in tiers:
+        if not (tier.isascii() and tier.isdigit()):
+            raise UsageError(f"{printable(tier)!r} is not a tier", "Write a number; 0 is highest")
+    return frozenset(str(int(tier)) for tier in tiers)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is shown of a state. ``as_asked``: the columns were chosen, so all of them stay."""
+
+    selection: Selection
+    columns: Columns
+    as_asked: bool = False
+    header: bool = True
+
+    def lines(self, state: PublishedState, screen: Screen, now_s: float) -> Iterator[str]:
+        if self.header:
+            yield from header_lines(state, screen, now_s)
+            yield ""
+            yield from tier_lines(state, screen)
+            yield ""
+        yield from self._job_lines(state, screen)
+
+    def _job_lines(self, state: PublishedState, screen: Screen) -> Iterator[str]:
+        jobs = sorted(self.selection.of(state.jobs), key=_in_order)
+        columns = self.columns if self.as_asked else _that_fit(self.columns, jobs, screen)
+        if jobs:
+            yield from table.lines(columns, jobs, screen, self.header)
+        if self.header:
+            yield from self._footer(state, jobs, columns, screen)
+
+    def _footer(
+        self,
+        state: PublishedState,
+        jobs: Sequence[PublishedJob],
+        columns: Columns,
+        screen: Screen,
+    ) -> Iterator[str]:
+        said = [count(len(jobs), "job") if jobs else "No jobs"]
+        if hidden := self.selection.hidden(state.jobs):
+            said.append(f"{hidden:,} not managed and not shown (-a shows all)")
+        if missing := _missing(self.columns, columns):
+            said.append(f"no room for {', '.join(missing)} (choose with -o)")
+        lines = screen.prose("; ".join(said) + ".", indent="")
+        yield from (screen.style(line, "quiet") for line in lines)
+
+
+def _in_order(job: PublishedJob) -> tuple[float, list[int]]:
+    numbers = job.job_id.replace("_", " ").replace("+", " ").split()
+    rank = float("inf") if job.rank is None else job.rank
+    return rank, [int(number) for number in numbers if number.isdecimal()]
+
+
+def _that_fit(columns: Columns, jobs: Sequence[PublishedJob], screen: Screen) -> Columns:
+    """The columns there is room for; REASON says the nodes where NODES has to go."""
+    fitting = table.that_fit(columns, jobs, screen)
+    if COLUMNS["NODES"] in fitting:
+        return fitting
+    return tuple(NODES_OR_REASON if column is COLUMNS["REASON"] else column for column in fitting)
+
+
+def _missing(wanted: Columns, shown: Columns) -> list[str]:
+    return [c.title for c in wanted if c not in shown and c.title not in ("NODES", "REASON")]
+
+
+def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterator[str]:
+    """Who decides here, how, how long ago; and where the GPUs are."""
+    age = f"cycle {state.cycle}, {duration(now_s - state.at_s)} ago"
+    mode = printable(state.mode)
+    yield from screen.flow(
+        [
+            screen.style(printable(state.cluster) or "(unnamed cluster)", "title"),
+            f"{printable(state.policy)}, order {printable(state.order)}",
+            screen.style(mode, MODE_LOOKS.get(mode, "")),
+            screen.style(f"STALE: {age}", "bad") if is_stale(state, now_s) else age,
+        ]
+    )
+    if state.failures:
+        failed = f"{count(state.failures, 'cycle')} failed since: {printable(state.error)}"
+        yield from (screen.style(line, "bad") for line in screen.prose(failed, indent=""))
+    yield from _gpu_lines(state, screen)
+
+
+def _gpu_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
+    gpus = state.gpus
+    if not gpus.total:
+        yield "No GPUs in the managed partitions."
+        return
+    parts = (
+        ("█", "good", gpus.managed, "managed"),
+        ("▓", "other", gpus.others, "others"),
+        ("░", "quiet", gpus.idle, "idle"),
+        ("x", "bad", gpus.down, "down"),
+    )
+    title = f"GPUs {gpus.total}"
+    room = GPU_BAR_CELLS if screen.width is None else screen.width - cells(title) - 2
+    widths = shares([part[2] for part in parts], min(GPU_BAR_CELLS, room))
+    bar = "".join(
+        screen.style(mark * width, look)
+        for (mark, look, _, _), width in zip(parts, widths, strict=True)
+    )
+    legend = [f"{screen.style(mark, look)} {n} {name}" for mark, look, n, name in parts]
+    whole = WIDE_GAP.join([f"{title}  {bar}".rstrip(), *legend])
+    yield from [whole] if screen.fits(whole) else [f"{title}  {bar}".rstrip(), *screen.flow(legend)]
+
+
+def tier_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
+    """The tiers: what attained service puts a job there, and what runs and waits in each."""
+    counts: list[Column[PublishedTier]] = [
+        Column("TIER", lambda tier: f"{tier.tier}", right=True),
+        Column("ATTAINED", _service_range, least=8),
+        Column("RUN", lambda tier: f"{tier.running_jobs}", right=True),
+        Column("GPUS", lambda tier: f"{tier.running_gpus}", right=True),
+        Column("PEND", lambda tier: f"{tier.pending_jobs}", right=True),
+        Column("GPUS", lambda tier: f"{tier.pending_gpus}", right=True),
+    ]
+    width = _tier_bar_cells(counts, state.tiers, screen)
+    most = max((max(t.running_gpus, t.pending_gpus) for t in state.tiers), default=0)
+    if width >= LEAST_BAR_CELLS:
+        counts.insert(4, Column("", lambda t: _bar("█", t.running_gpus, most, width), look=_green))
+        counts.append(Column("", lambda t: _bar("▓", t.pending_gpus, most, width), look=_yellow))
+    yield from table.lines(counts, state.tiers, screen)
+
+
+def _tier_bar_cells(
+    counts: Sequence[Column[PublishedTier]], tiers: Sequence[PublishedTier], screen: Screen
+) -> int:
+    """How wide each of the two bars may be."""
+    if screen.width is None:
+        return TIER_BAR_CELLS
+    without_bars = max(cells(line) for line in table.lines(counts, tiers, Screen()))
+    return min(TIER_BAR_CELLS, (screen.width - without_bars) // 2 - 1)
+
+
+def _service_range(tier: PublishedTier) -> str:
+    if tier.to_gpu_s is None:
+        return f"from {threshold(tier.from_gpu_s)}" if tier.from_gpu_s else "any"
+    if not tier.from_gpu_s:
+        return f"below {threshold(tier.to_gpu_s)}"
+    return f"{threshold(tier.from_gpu_s)} to {threshold(tier.to_gpu_s)}"
+
+
+def _bar(mark: str, part: int, whole: int, width: int) -> str:
+    """A bar as long as its part of the whole; where there is something, there is a bar."""
+    filled = shares([part, whole - part], width)[0]
+    return pad(mark * filled, width)
+
+
+def _green(_tier: PublishedTier) -> str:
+    return "good"
+
+
+def _yellow(_tier: PublishedTier) -> str:
+    return "note"
+
+
+def _watch(state_dir: Path, view: View, every_s: float, as_json: bool) -> None:
+    """Show the state in place, until interrupted."""
+    screen = stdout()
+    if screen.width is None or as_json:
+        raise UsageError("--watch needs a terminal, and no --json", "Leave --watch out")
+    _show_in_place(lambda: _picture(state_dir, view), every_s)
+
+
+def _picture(state_dir: Path, view: View) -> list[str]:
+    screen = stdout()
+    try:
+        state, now_s = published.read(state_dir), time.time()
+    except NotRunningError as error:
+        return [screen.style(line, "bad") for line in screen.prose(printable(str(error)), "")]
+    return [screen.encodable(line) for line in view.lines(state, screen, now_s)]
+
+
+def _show_in_place(picture: Callable[[], list[str]], every_s: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    # Left alone, standard output still tells its encoding and width at every picture.
+    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
+        while True:
+            shown = picture()[: console.height]
+            live.update(Text.from_ansi("\n".join(shown), no_wrap=True), refresh=True)
+            time.sleep(every_s)

@@ -1,0 +1,116 @@
+"""Running the command line in tests: in this process, in another, and on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from slurm_tiresias.cli.main import cli
+from slurm_tiresias.controller import published
+from slurm_tiresias.controller.published import PublishedState
+
+ROOT = Path(__file__).parents[2]
+_NOT_PASSED_ON = ("PYTHONUNBUFFERED", "NO_COLOR", "JOURNAL_STREAM")
+COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
+
+
+class Site:
+    """A machine with a configuration file and, once published, a state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "tiresias.toml"
+        self.configure("")
+
+    def configure(self, text: str) -> None:
+        settings = f'[controller]\nstate_dir = "{self.folder}"\n'
+        self.config.write_text(settings + text, encoding="utf-8")
+
+    def publish(self, state: PublishedState) -> None:
+        published.write(state, self.folder)
+
+    def run(self, *arguments: str, **environment: str) -> Result:
+        """Run in this process; a traceback of the program fails the test."""
+        runner = CliRunner(env={"TIRESIAS_CONFIG": str(self.config), **environment})
+        result = runner.invoke(cli, list(arguments), prog_name="tiresias-slurm")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    def environment(self, **changes: str) -> Mapping[str, str]:
+        kept = {k: v for k, v in os.environ.items() if k not in _NOT_PASSED_ON}
+        return {
+            **kept,
+            "LC_ALL": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "TIRESIAS_CONFIG": str(self.config),
+            **changes,
+        }
+
+    def spawn(
+        self, *arguments: str, command: Sequence[str] = COMMAND, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run in a process of its own, its output piped."""
+        return subprocess.run(
+            [*command, *arguments],
+            cwd=ROOT,
+            env=self.environment(**environment),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=60,
+            check=False,
+        )
+
+    def on_terminal(
+        self,
+        width: int,
+        *arguments: str,
+        command: Sequence[str] = COMMAND,
+        **environment: str,
+    ) -> tuple[int, str]:
+        """Run in a process of its own on a terminal that is ``width`` cells wide."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+        process = subprocess.Popen(
+            [*command, *arguments],
+            cwd=ROOT,
+            env=self.environment(**environment),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        output = _all_from(ours)
+        os.close(ours)
+        return process.wait(timeout=60), output.decode("utf-8").replace("\r\n", "\n")
+
+
+def _all_from(terminal: int) -> bytes:
+    output = b""
+    while True:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:
+            return output
+        if not piece:
+            return output
+        output += piece
+
+
+def error_of(result: Result) -> str:
+    """What stands on standard error, which must be the one line every error has."""
+    line: str = result.stderr
+    assert line.startswith("tiresias-slurm: error: "), line
+    assert line.count("\n") == 1, line
+    assert line.endswith(".\n"), line
+    return line.removeprefix("tiresias-slurm: error: ").rstrip("\n")

@@ -1,0 +1,101 @@
+"""The configuration, checked, shown and documented."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.config import Config, load, parse
+from tests.cli.running import ROOT, Site, error_of
+
+
+def test_a_good_file_is_ok_and_summed_up(site: Site) -> None:
+    site.configure("[policy]\nthresholds_gpu_s = [3250, 18000]\n")
+    result = site.run("config", "check", str(site.config))
+    assert result.exit_code == 0
+    assert result.stdout == (
+        f"{site.config}: ok\nManages gpu by 2d-las, order first-start, 3 tiers (split at "
+        "3250 GPU-s, 5h), every 10 s, in enforce mode.\n"
+    )
+
+
+def test_the_file_that_would_be_used_is_checked_where_none_is_named(site: Site) -> None:
+    assert site.run("config", "check").stdout.startswith(f"{site.config}: ok\n")
+    assert site.run("config", "--config", "/nowhere", "check").exit_code == 4
+    assert site.run("config", "check", "--config", "/nowhere").exit_code == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[policy]\nthreshold_gpu_s = [1]\n",
+        "[policy]\nthresholds_gpu_s = [5, 1]\n",
+        '[policy]\nname = "fifo"\n',
+        "[manage\n",
+        "manage = 3\n",
+        "[preemption]\ngrace_s = 10\n",
+    ],
+)
+def test_a_bad_file_is_one_line_and_exit_code_four(site: Site, text: str) -> None:
+    site.config.write_text(text)
+    result = site.run("config", "check")
+    assert result.exit_code == 4
+    assert error_of(result)
+
+
+def test_a_file_that_is_no_text_is_one_line_and_exit_code_four(site: Site) -> None:
+    site.config.write_bytes(b"\xff\xfe\x00")
+    result = site.run("config", "check")
+    assert result.exit_code == 4
+    assert "is not a text file" in error_of(result)
+
+
+def test_what_is_shown_is_the_configuration_again(site: Site) -> None:
+    site.configure('[manage]\npartitions = ["a100", "h100 \\"x\\" ü"]\n')
+    output = site.run("config", "show").stdout
+    assert parse(tomllib.loads(output)) == load(site.config)
+
+
+def test_defaults_are_marked(site: Site) -> None:
+    site.configure("[policy]\npromote_knob = 4\n")
+    lines = site.run("config", "show").stdout.splitlines()
+    assert "promote_knob = 4.0" in lines
+    assert "promote_floor_s = 3600.0  # default" in lines
+
+
+def test_the_configuration_is_shown_to_programs(site: Site) -> None:
+    answer = json.loads(site.run("config", "show", "--json").stdout)
+    assert answer["controller"]["state_dir"] == str(site.folder)
+    assert answer["policy"]["thresholds_gpu_s"] == [3600.0]
+
+
+def test_the_example_is_the_default_with_its_marks_and_without(site: Site) -> None:
+    example = site.run("config", "example").stdout
+    assert parse(tomllib.loads(example)) == Config()
+    unmarked = re.sub(r"^#(?=\w)", "", example, flags=re.MULTILINE)
+    assert parse(tomllib.loads(unmarked)) == Config()
+    assert len(re.findall(r"^#\w+ = ", example, re.MULTILINE)) == sum(
+        len(dataclasses.fields(getattr(Config(), table.name)))
+        for table in dataclasses.fields(Config)
+    )
+
+
+def test_the_reference_has_every_setting_in_a_row_of_its_own(site: Site) -> None:
+    reference = site.run("config", "reference").stdout
+    for table in dataclasses.fields(Config):
+        assert f"\n## [{table.name}]\n" in reference
+        for setting in dataclasses.fields(getattr(Config(), table.name)):
+            assert f"\n| `{setting.name}` | " in reference
+
+
+@pytest.mark.parametrize(
+    ("command", "path"), [("example", "etc/tiresias.toml"), ("reference", "docs/config.md")]
+)
+def test_generated_files_are_up_to_date(site: Site, command: str, path: str) -> None:
+    written = (ROOT / Path(path)).read_text(encoding="utf-8")
+    assert site.run("config", command).stdout == written, "run scripts/generate"

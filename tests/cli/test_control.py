@@ -1,0 +1,134 @@
+"""A word to the controller, and what is done where there is none."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.controller.control import SOCKET_NAME, command_of
+from slurm_tiresias.errors import AlreadyRunningError
+from tests.cli.running import Site, error_of
+from tests.cli.test_main import FakeRun, fake_run
+
+__all__ = ["fake_run"]
+
+
+def answering(folder: Path, answer: bytes) -> list[str]:
+    """Listen once on the control socket; the words heard are in the list returned."""
+    heard: list[str] = []
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(folder / SOCKET_NAME))
+    listener.listen()
+
+    def serve() -> None:
+        with listener:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rw", encoding="utf-8") as stream:
+                heard.append(stream.readline().strip())
+                connection.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return heard
+
+
+def line(**answer: Any) -> bytes:
+    return json.dumps(answer).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("pause", "Paused: "),
+        ("resume", "Resumed: "),
+        ("release", "Released: "),
+        ("nudge", "A cycle was run."),
+    ],
+)
+def test_each_command_is_one_word_to_the_controller(site: Site, word: str, said: str) -> None:
+    heard = answering(site.folder, line(ok=True))
+    result = site.run(word)
+    assert result.exit_code == 0 and [command_of(said.encode()) for said in heard] == [word]
+    assert result.stdout.startswith(said) and result.stdout.count("\n") == 1
+
+
+def test_the_controllers_own_words_are_passed_on(site: Site) -> None:
+    answering(site.folder, line(text="released 12 jobs\x1b[2J"))
+    assert site.run("release").stdout == "released 12 jobs?[2J\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [({}, 1), ({"exit_code": 5}, 5), ({"exit_code": 99}, 1), ({"exit_code": "x"}, 1)],
+)
+def test_a_refusal_is_an_error_with_the_exit_code_it_names(
+    site: Site, more: dict[str, Any], code: int
+) -> None:
+    answering(site.folder, line(ok=False, error="slurmctld is away. Start it.", **more))
+    result = site.run("release")
+    assert result.exit_code == code
+    assert error_of(result) == (
+        "The controller could not do it: slurmctld is away. Start it. Its log may say more."
+    )
+
+
+def test_in_shadow_mode_nothing_is_released(site: Site) -> None:
+    answering(site.folder, line(ok=True, mode="shadow"))
+    result = site.run("release")
+    assert result.exit_code == 1
+    assert error_of(result).startswith("Nothing was released: the controller runs in shadow mode")
+
+
+@pytest.mark.parametrize(
+    ("word", "then"), [("pause", "acts no more until it is resumed"), ("resume", "acts")]
+)
+def test_in_shadow_mode_word_is_kept_for_later(site: Site, word: str, then: str) -> None:
+    answering(site.folder, line(ok=True, mode="shadow"))
+    assert site.run(word).stdout == (
+        f"The controller runs in shadow mode and does nothing; once in enforce mode, it {then}.\n"
+    )
+
+
+@pytest.mark.parametrize("word", ["pause", "resume", "release"])
+def test_nothing_is_done_behind_the_back_of_a_busy_controller(
+    site: Site, fake_run: FakeRun, word: str
+) -> None:
+    fake_run.error = AlreadyRunningError("Another controller works in /x", "Stop it first")
+    answering(site.folder, b"")
+    result = site.run(word)
+    assert result.exit_code == 9
+    assert error_of(result) == "Another controller works in /x. Stop it first."
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]\n", b"\xff\n", b"{"])
+def test_an_answer_that_is_none_counts_as_no_controller(site: Site, answer: bytes) -> None:
+    answering(site.folder, answer)
+    result = site.run("nudge")
+    assert result.exit_code == 3
+    assert error_of(result).startswith("No controller answers in ")
+
+
+def test_without_a_controller_jobs_are_released_nevertheless(site: Site, fake_run: FakeRun) -> None:
+    result = site.run("release")
+    assert result.exit_code == 0 and fake_run.asked == [("release", str(site.folder))]
+    assert result.stdout == (
+        "No controller runs; every managed job was given back to Slurm by this command "
+        "(12 changes), and the next one starts paused.\n"
+    )
+
+
+def test_without_a_controller_word_is_left_for_the_next(site: Site, fake_run: FakeRun) -> None:
+    assert site.run("pause").stdout == "No controller runs; the next one starts paused.\n"
+    assert site.run("resume").stdout == "No controller runs; the next one acts from its start.\n"
+    assert fake_run.asked == [("set_paused", True), ("set_paused", False)]
+
+
+def test_without_a_controller_there_is_nothing_to_nudge(site: Site) -> None:
+    result = site.run("nudge")
+    assert result.exit_code == 3
+    assert error_of(result).startswith("No controller answers in ")

@@ -1,0 +1,200 @@
+"""How every command begins and ends."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Iterator
+
+import pytest
+
+from slurm_tiresias import __version__
+from slurm_tiresias.config import Config
+from slurm_tiresias.errors import (
+    AlreadyRunningError,
+    SlurmPermissionError,
+    SlurmUnreachableError,
+    TiresiasError,
+)
+from tests.cli.running import COMMAND, ROOT, Site, error_of
+from tests.cli.states import busy_state
+
+COMMANDS = (
+    ("status",),
+    ("explain",),
+    ("controller",),
+    ("pause",),
+    ("resume",),
+    ("release",),
+    ("nudge",),
+    ("config",),
+    ("config", "check"),
+    ("config", "show"),
+    ("config", "example"),
+    ("config", "reference"),
+)
+
+
+class FakeRun(types.ModuleType):
+    """Stands for the controller's own module and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("slurm_tiresias.controller.run")
+        self.asked: list[tuple[object, ...]] = []
+        self.error: BaseException | None = None
+
+    def run(self, config: Config, shadow: bool) -> None:
+        self._asked("run", config.controller.interval_s, shadow)
+
+    def release(self, config: Config) -> int:
+        self._asked("release", config.controller.state_dir)
+        return 12
+
+    def set_paused(self, config: Config, paused: bool) -> None:
+        self._asked("set_paused", paused)
+
+    def _asked(self, *what: object) -> None:
+        self.asked.append(what)
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def fake_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRun]:
+    fake = FakeRun()
+    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    yield fake
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_helps_by_both_names(site: Site, command: tuple[str, ...]) -> None:
+    long, short = site.run(*command, "--help"), site.run(*command, "-h")
+    assert long.exit_code == 0 and long.stdout == short.stdout
+    assert long.stdout.startswith(f"Usage: tiresias-slurm {' '.join(command)} ")
+
+
+def test_the_version_is_told(site: Site) -> None:
+    assert site.run("--version").stdout == f"tiresias-slurm, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "Missing command. See: tiresias-slurm --help."),
+        (("config",), "Missing command. See: tiresias-slurm config --help."),
+        (("stat",), "No such command 'stat'"),
+        (("statsu",), "No such command 'statsu'. Perhaps 'status' was meant. See: "),
+        (("explain",), "Missing argument 'JOBID'. See: tiresias-slurm explain --help."),
+        (("controller", "--interval", "0"), "Invalid value for '--interval': 0.0 is not in"),
+        (("controller", "--interval", "soon"), "Invalid value for '--interval': 'soon' is not"),
+        (("pause", "now"), "Got unexpected extra argument (now)"),
+        (("--config",), "Option '--config' requires an argument"),
+        (("config", "check", "a", "b"), "Got unexpected extra argument (b)"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_two(
+    site: Site, arguments: tuple[str, ...], complaint: str
+) -> None:
+    result = site.run(*arguments)
+    assert result.exit_code == 2
+    assert error_of(result).startswith(complaint)
+
+
+@pytest.mark.parametrize("command", ["status", "pause", "release", "nudge", "controller"])
+def test_a_missing_configuration_is_exit_code_four(site: Site, command: str) -> None:
+    result = site.run("--config", "/nowhere/tiresias.toml", command)
+    assert result.exit_code == 4
+    assert error_of(result).startswith("/nowhere/tiresias.toml cannot be read: No such file")
+
+
+def test_the_configuration_is_named_before_or_after_the_command(site: Site) -> None:
+    site.publish(busy_state())
+    wrong = "/nowhere/tiresias.toml"
+    assert site.run("--config", str(site.config), "status", TIRESIAS_CONFIG=wrong).exit_code == 0
+    assert site.run("status", "--config", str(site.config), TIRESIAS_CONFIG=wrong).exit_code == 0
+    assert site.run("--config", wrong, "status", "--config", str(site.config)).exit_code == 0
+    assert site.run("status", TIRESIAS_CONFIG=wrong).exit_code == 4
+
+
+def test_the_controller_runs_as_configured(site: Site, fake_run: FakeRun) -> None:
+    assert site.run("controller").exit_code == 0
+    assert site.run("controller", "--shadow", "--interval", "2.5").exit_code == 0
+    assert fake_run.asked == [("run", 10.0, False), ("run", 2.5, True)]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SlurmUnreachableError("slurmctld does not answer", "Start it"), 5),
+        (SlurmPermissionError("Slurm refuses", "Run as SlurmUser"), 6),
+        (AlreadyRunningError("Another controller runs", "Stop it"), 9),
+        (TiresiasError("It broke\x1b[2J\nbadly", "Mend it"), 1),
+        (FileNotFoundError(2, "No such file or directory", "/x"), 1),
+    ],
+)
+def test_every_error_is_one_line_with_its_exit_code(
+    site: Site, fake_run: FakeRun, error: Exception, code: int
+) -> None:
+    fake_run.error = error
+    result = site.run("controller")
+    assert result.exit_code == code
+    assert error_of(result).isprintable()
+
+
+def test_a_full_stop_in_what_is_wrong_is_not_doubled() -> None:
+    error = SlurmUnreachableError("Slurm said: Connection refused.", "Start slurmctld")
+    assert str(error) == "Slurm said: Connection refused. Start slurmctld."
+
+
+@pytest.mark.parametrize(
+    ("environment", "began"),
+    [({}, r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO: "), ({"JOURNAL_STREAM": "8:1"}, "INFO: ")],
+)
+def test_the_controller_logs_to_stderr_and_leaves_the_time_to_the_journal(
+    live_site: Site, environment: dict[str, str], began: str
+) -> None:
+    script = (
+        "import logging, sys, types; run = types.ModuleType('run'); "
+        "run.run = lambda config, shadow: logging.getLogger('x').info('said\\n\\x1b[2J'); "
+        "sys.modules['slurm_tiresias.controller.run'] = run; "
+        "from slurm_tiresias.cli.main import main; main()"
+    )
+    result = live_site.spawn("controller", command=(sys.executable, "-c", script), **environment)
+    assert result.stdout == ""
+    assert re.fullmatch(rf"{began}said\?\?\[2J\n", result.stderr), result.stderr
+
+
+def test_an_interrupt_is_quiet(site: Site, fake_run: FakeRun) -> None:
+    fake_run.error = KeyboardInterrupt()
+    result = site.run("controller")
+    assert result.exit_code == 130
+    assert result.output.strip() == ""
+
+
+def test_watch_goes_on_until_interrupted_and_leaves_the_terminal_clean(live_site: Site) -> None:
+    live_site.publish(busy_state(at_s=time.time()))
+    script = (
+        "import os, signal, sys, threading; from slurm_tiresias.cli.main import main; "
+        "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start(); "
+        "sys.argv[1:] = ['status', '-w', '0.1']; main()"
+    )
+    code, output = live_site.on_terminal(80, command=(sys.executable, "-c", script))
+    assert code == 128 + signal.SIGINT
+    assert "hopper" in output and "\x1b[?1049l" in output and "Traceback" not in output
+
+
+def test_closed_output_is_no_traceback(live_site: Site) -> None:
+    result = subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} --version >&-"],
+        cwd=ROOT,
+        env=live_site.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in result.stderr

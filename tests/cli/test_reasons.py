@@ -1,0 +1,26 @@
+"""No decision goes without words."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_tiresias.cli.reasons import GUARD_TEXTS, REASON_TEXTS, guard_text, reason_text
+from slurm_tiresias.model import Guard, Reason
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_its_text(reason: Reason) -> None:
+    text = REASON_TEXTS[reason]
+    assert text.short and len(text.short) <= 20
+    assert all(sentence.endswith(".") for sentence in (text.means, text.ends))
+
+
+@pytest.mark.parametrize("guard", Guard)
+def test_every_guard_has_its_text(guard: Guard) -> None:
+    text = GUARD_TEXTS[guard]
+    assert text.short and text.because and not text.because.endswith(".")
+
+
+def test_a_code_of_a_newer_controller_stands_for_itself() -> None:
+    assert reason_text("sent-to-mars").short == "sent-to-mars"
+    assert guard_text("too-precious").short == "too-precious"

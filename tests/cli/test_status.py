@@ -1,0 +1,410 @@
+"""What ``status`` shows, to whom, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.cli import options
+from slurm_tiresias.cli.columns import COLUMNS, chosen
+from slurm_tiresias.cli.screen import Screen
+from slurm_tiresias.cli.status import Selection, View, header_lines
+from slurm_tiresias.cli.text import cells
+from slurm_tiresias.controller import published, run
+from tests.cli.running import COMMAND, ROOT, Site, error_of
+from tests.cli.states import NOW_S, busy_state, empty_state, running, state, unmanaged, waiting
+
+ESCAPE = "\x1b"
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e[red]evil[/red]\nroot\t\u200b"
+
+
+def shown(site: Site, *arguments: str) -> list[str]:
+    """The job ids that ``status`` shows with these arguments."""
+    result = site.run("status", "-n", "-o", "jobid", *arguments)
+    assert result.exit_code == 0, result.output
+    return [line.strip() for line in result.stdout.splitlines()]
+
+
+def screen_of(width: int, **changes: bool) -> Screen:
+    return replace(Screen(width=width), **changes)
+
+
+def drawn(published_state: published.PublishedState, screen: Screen) -> list[str]:
+    view = View(Selection(), chosen(()))
+    return list(view.lines(published_state, screen, NOW_S))
+
+
+def test_the_header_says_who_decides_how_and_how_long_ago(site: Site) -> None:
+    site.publish(busy_state())
+    first = site.run("status").stdout.splitlines()[0]
+    assert first == "hopper  2d-las, order first-start  enforce  cycle 4821, 4s ago"
+
+
+def test_the_bar_tells_whose_the_gpus_are() -> None:
+    bar = list(header_lines(busy_state(), Screen(), NOW_S))[1]
+    assert bar.endswith("█ 180 managed  ▓ 40 others  ░ 28 idle  x 8 down")
+    assert len(re.findall("[█▓░x]", bar)) == 40 + 4
+
+
+def test_thresholds_are_readable(site: Site) -> None:
+    site.publish(empty_state())
+    output = site.run("status").stdout
+    assert "below 3200 GPU-s" in output
+    site.publish(busy_state())
+    output = site.run("status").stdout
+    assert "below 1h" in output and "1h to 5h" in output and "from 5h" in output
+
+
+def test_jobs_stand_in_their_order_with_right_aligned_ids(site: Site) -> None:
+    site.publish(state(waiting("9", rank=1), waiting("1234_5", rank=0), waiting("77", rank=2)))
+    rows = site.run("status", "-n").stdout.splitlines()
+    assert [row[:6] for row in rows] == ["1234_5", "     9", "    77"]
+
+
+def test_a_preempted_job_says_by_whom_it_was(site: Site) -> None:
+    site.publish(busy_state())
+    output = site.run("status", "-n", "-o", "jobid,preempt,reason", "-j", "40655").stdout
+    assert output.split(maxsplit=1) == ["40655", "2 by 40601  preempted for 40731\n"]
+
+
+def test_a_guarded_job_says_who_is_protected_and_how(site: Site) -> None:
+    site.publish(busy_state())
+    output = site.run("status", "-n", "-o", "reason", "-j", "40729").stdout
+    assert output == "guarded: 40718_3 +1, minimum run time\n"
+
+
+def test_slurms_own_reason_is_told_where_slurm_makes_a_job_wait(site: Site) -> None:
+    site.publish(state(waiting("1", reason="slurm-waits", slurm_reason="Dependency")))
+    assert site.run("status", "-n", "-o", "reason").stdout == "Slurm waits: Dependency\n"
+
+
+def test_unmanaged_jobs_are_hidden_but_counted(site: Site) -> None:
+    site.publish(busy_state())
+    assert "40500" not in site.run("status", "-n").stdout
+    assert "8 jobs; 1 not managed and not shown (-a shows all)." in site.run("status").stdout
+    assert "40500" in site.run("status", "--all").stdout
+
+
+def test_an_unmanaged_job_asked_for_by_id_is_shown(site: Site) -> None:
+    site.publish(busy_state())
+    assert shown(site, "-j", "40500") == ["40500"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("-u", "wei"), ["40600", "39911"]),
+        (("--user", "wei,bob"), ["40600", "39911", "40735"]),
+        (("-j", "40718"), ["40718_3"]),
+        (("-j", "40718_3,40735"), ["40718_3", "40735"]),
+        (("-j", "4071"), []),
+        (("-p", "cpu"), []),
+        (("-p", "cpu,gpu", "-u", "bob"), ["40735"]),
+        (("-t", "r", "-u", "wei"), ["40600"]),
+        (("-t", "PENDING", "-u", "wei"), ["39911"]),
+        (("--tier", "1"), ["40655", "40600"]),
+        (("--tier", "02,1"), ["40655", "40600", "39911"]),
+    ],
+)
+def test_filters_follow_slurms_conventions(
+    site: Site, arguments: tuple[str, ...], expected: list[str]
+) -> None:
+    site.publish(busy_state())
+    assert shown(site, *arguments) == expected
+
+
+def test_a_job_of_several_partitions_is_found_by_each(site: Site) -> None:
+    site.publish(state(waiting("5", partition="a100,h100")))
+    assert shown(site, "-p", "h100") == ["5"]
+
+
+def test_me_means_the_one_who_asks(site: Site) -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    site.publish(state(waiting("5", user=me), waiting("6", user=f"not{me}")))
+    assert shown(site, "--me") == ["5"]
+
+
+def test_columns_are_chosen_and_added(site: Site) -> None:
+    site.publish(busy_state())
+    titles = [
+        site.run("status", "-o", wanted).stdout.splitlines()[8].split()
+        for wanted in ("jobid,Partition", "+partition,rank")
+    ]
+    assert titles[0] == ["JOBID", "PARTITION"]
+    assert titles[1][-3:] == ["REASON", "PARTITION", "RANK"]
+
+
+def test_the_format_comes_from_the_environment_too(site: Site) -> None:
+    site.publish(busy_state())
+    output = site.run("status", "-n", "-u", "bob", TIRESIAS_STATUS_FORMAT="tier,jobid").stdout
+    assert output.split() == ["0", "40735"]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_column_can_be_shown_of_every_job(site: Site, name: str) -> None:
+    site.publish(busy_state())
+    result = site.run("status", "-n", "-a", "-o", name)
+    assert len(result.stdout.splitlines()) == 9
+
+
+def test_an_unknown_column_is_refused_with_the_list_of_all(site: Site) -> None:
+    site.publish(busy_state())
+    result = site.run("status", "-o", "jobid,colour")
+    assert result.exit_code == 2
+    assert error_of(result).startswith("There is no column 'colour'. There are: JOBID, USER, ")
+
+
+def test_an_empty_cluster_reads_well(site: Site) -> None:
+    site.publish(empty_state())
+    result = site.run("status")
+    assert result.exit_code == 0
+    assert result.stdout.endswith("\n\nNo jobs.\n")
+    assert "No GPUs in the managed partitions." in result.stdout
+
+
+def test_without_a_state_it_says_that_no_controller_runs(site: Site) -> None:
+    result = site.run("status")
+    assert result.exit_code == 3
+    assert error_of(result).startswith("No controller has published anything in ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff\xfe", b"null", b'{"jobs": 3}', b'{"jobs": ["x"]}', b'{"jobs": []}'],
+)
+def test_a_damaged_state_is_no_traceback(site: Site, content: bytes) -> None:
+    (site.folder / published.FILE_NAME).write_bytes(content)
+    result = site.run("status")
+    assert result.exit_code == 3
+    assert "is not a state that this version can read" in error_of(result)
+
+
+def test_a_stale_state_is_shown_and_complained_about(site: Site) -> None:
+    site.publish(busy_state(at_s=NOW_S - 36))
+    result = site.run("status")
+    assert result.exit_code == 3
+    assert "STALE: cycle 4821, 36s ago" in result.stdout and "40712" in result.stdout
+    assert "has published nothing for 36s" in error_of(result)
+
+
+def test_a_stopped_controller_is_told_from_a_stale_one(site: Site) -> None:
+    site.publish(busy_state(mode="stopped", at_s=NOW_S - 600))
+    result = site.run("status")
+    assert result.exit_code == 3
+    assert "  stopped  cycle 4821, 10m00s ago" in result.stdout and "40712" in result.stdout
+    assert error_of(result) == (
+        "The controller was stopped; its last cycle was 10m00s ago. "
+        "Start it with: tiresias-slurm controller."
+    )
+
+
+def test_the_mode_of_a_stopped_controller_is_the_one_it_publishes() -> None:
+    assert options.STOPPED == run.STOPPED
+
+
+def test_unmanaged_jobs_have_no_service_and_no_wait_that_anybody_counts(site: Site) -> None:
+    site.publish(state(unmanaged("1"), unmanaged("2", state="pending")))
+    output = site.run("status", "-a", "-n", "-o", "jobid,attained,waited").stdout
+    assert [row.split() for row in output.splitlines()] == [["1", "-", "-"], ["2", "-", "-"]]
+
+
+def test_a_state_of_another_schema_is_no_state(site: Site) -> None:
+    site.publish(state(schema=published.SCHEMA + 1))
+    result = site.run("status")
+    assert result.exit_code == 3
+    assert "state.json is not a state that this version can read" in error_of(result)
+
+
+def test_a_state_of_three_intervals_and_a_little_is_not_stale(site: Site) -> None:
+    site.publish(busy_state(at_s=NOW_S - 35))
+    assert site.run("status").exit_code == 0
+
+
+def test_failed_cycles_are_told_with_their_cause(site: Site) -> None:
+    site.publish(busy_state(at_s=NOW_S - 600, failures=58, error="Unable to contact slurmctld"))
+    result = site.run("status")
+    assert result.exit_code == 3
+    assert "58 cycles failed since: Unable to contact slurmctld" in result.stdout
+    assert "no good cycle for 10m00s, and what it shows is that old: Unable" in error_of(result)
+
+
+def test_json_round_trips_to_the_published_state(site: Site) -> None:
+    everything = busy_state()
+    site.publish(everything)
+    output = site.run("status", "--json", "--all").stdout
+    (site.folder / published.FILE_NAME).write_text(output)
+    assert published.read(site.folder) == everything
+
+
+def test_json_holds_the_jobs_chosen_and_the_whole_rest(site: Site) -> None:
+    site.publish(busy_state())
+    answer = json.loads(site.run("status", "--json", "-u", "wei").stdout)
+    assert [job["job_id"] for job in answer["jobs"]] == ["40600", "39911"]
+    assert answer["gpus"]["total"] == 256 and len(answer["tiers"]) == 3
+
+
+def test_json_of_a_stale_state_comes_with_the_same_exit_code(site: Site) -> None:
+    site.publish(busy_state(at_s=NOW_S - 600))
+    result = site.run("status", "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["cycle"] == 4821
+
+
+@pytest.mark.parametrize("field", ["name", "user", "account", "partition", "detail", "nodes"])
+def test_a_hostile_text_is_printed_and_never_obeyed(site: Site, field: str) -> None:
+    site.publish(state(waiting("7", **{field: HOSTILE})))
+    lines = site.run("status", "-n", "-o", ",".join(COLUMNS)).stdout.splitlines()
+    assert len(lines) == 1
+    assert lines[0].isprintable()
+    assert "?]0;owned??[2J?[red]evil[/red]?root??" in lines[0]
+
+
+def test_a_hostile_cluster_or_error_is_never_obeyed(site: Site) -> None:
+    site.publish(busy_state(cluster=HOSTILE, mode=HOSTILE, failures=1, error=HOSTILE))
+    assert all(line.isprintable() for line in site.run("status").stdout.splitlines())
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_no_line_is_wider_than_the_screen(width: int) -> None:
+    for published_state in (busy_state(), empty_state(), busy_state(failures=3, error="x " * 80)):
+        assert max(map(cells, drawn(published_state, screen_of(width)))) <= width
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [
+        (40, "JOBID ST TIER NODES(REASON)"),
+        (80, "JOBID USER NAME ST TIER GPUS ATTAINED WAITED NODES(REASON)"),
+        (200, "JOBID USER NAME ST TIER GPUS ATTAINED WAITED PREEMPT NODES REASON"),
+    ],
+)
+def test_a_narrow_screen_keeps_what_matters_most(width: int, titles: str) -> None:
+    assert titles.split() in [line.split() for line in drawn(busy_state(), screen_of(width))]
+
+
+def test_what_there_is_no_room_for_is_named() -> None:
+    assert drawn(busy_state(), screen_of(80))[-2:] == [
+        "8 jobs; 1 not managed and not shown (-a shows all); no room for PREEMPT (choose",
+        "with -o).",
+    ]
+
+
+def test_wide_characters_are_counted_as_wide() -> None:
+    lines = drawn(state(waiting("7", name="模型训练" * 20)), screen_of(80))
+    assert max(map(cells, lines)) <= 80
+
+
+def test_colour_changes_no_width() -> None:
+    coloured = drawn(busy_state(), screen_of(80, colour=True))
+    plain = drawn(busy_state(), screen_of(80))
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured] == plain
+    assert coloured != plain
+
+
+def test_a_pipe_gets_no_colour_and_nothing_cut(live_site: Site) -> None:
+    long_name = "a-very-long-name-" * 20
+    live_site.publish(state(waiting("7", name=long_name), at_s=time.time()))
+    result = live_site.spawn("status", COLUMNS="40")
+    assert result.returncode == 0
+    assert ESCAPE not in result.stdout and long_name in result.stdout
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_terminal_gets_colour_and_lines_that_fit(live_site: Site, width: int) -> None:
+    live_site.publish(busy_state(at_s=time.time()))
+    code, output = live_site.on_terminal(width, "status")
+    assert code == 0
+    assert ESCAPE in output
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    assert max(map(cells, plain.splitlines())) <= width
+
+
+def test_no_color_is_honoured(live_site: Site) -> None:
+    live_site.publish(busy_state(at_s=time.time()))
+    assert ESCAPE not in live_site.on_terminal(80, "status", NO_COLOR="1")[1]
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])
+def test_an_ascii_locale_gets_ascii(live_site: Site, locale: dict[str, str]) -> None:
+    live_site.publish(busy_state(at_s=time.time(), cluster="Zoë模"))
+    result = live_site.spawn("status", **locale)
+    assert result.returncode == 0 and result.stdout.isascii()
+    assert result.stdout.startswith("Zo???  2d-las") and "####" in result.stdout
+
+
+def test_a_reader_that_leaves_is_no_error(live_site: Site) -> None:
+    live_site.publish(state(*(waiting(str(i)) for i in range(5000)), at_s=time.time()))
+    with subprocess.Popen(
+        [*COMMAND, "status"],
+        cwd=ROOT,
+        env=live_site.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 141
+
+
+def test_a_full_disk_is_one_line(live_site: Site) -> None:
+    live_site.publish(busy_state(at_s=time.time()))
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [*COMMAND, "status"],
+            cwd=ROOT,
+            env=live_site.environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert result.stderr == (
+        "tiresias-slurm: error: The system refused: No space left on device. "
+        "Mend that and try again.\n"
+    )
+
+
+def test_ten_thousand_jobs_take_less_than_three_seconds(live_site: Site) -> None:
+    jobs = (running(str(i), rank=i) if i % 3 else unmanaged(str(i)) for i in range(10_000))
+    live_site.publish(state(*jobs, at_s=time.time()))
+    began_s = time.monotonic()
+    result = live_site.spawn("status", "-a")
+    assert time.monotonic() - began_s < 3
+    assert len(result.stdout.splitlines()) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("-j", "foo"), "'foo' is not a job id. "),
+        (("-j", "12;rm"), "'12;rm' is not a job id. "),
+        (("-j", "٣"), "'٣' is not a job id. "),
+        (("-j", "\x1b[2J"), "'?[2J' is not a job id. "),
+        (("-t", "ZZ"), "There is no job state 'ZZ'. There are: PENDING, "),
+        (("--tier", "high"), "'high' is not a tier. "),
+        (("--tier", "-1"), "'-1' is not a tier. "),
+        (("--watch", "0"), "Invalid value for '-w' / '--watch'"),
+        (("-w",), "--watch needs a terminal"),
+        (("--jsn",), "No such option"),
+        (("extra",), "Got unexpected extra argument (extra). See: tiresias-slurm status --help."),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_two(
+    site: Site, arguments: tuple[str, ...], complaint: str
+) -> None:
+    site.publish(busy_state())
+    result = site.run("status", *arguments)
+    assert result.exit_code == 2
+    assert error_of(result).startswith(complaint)
