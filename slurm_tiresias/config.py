@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import signal
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -261,6 +262,7 @@ def parse(tables: Mapping[str, Any], source: str = "the configuration") -> Confi
     config = _parse_table(Config, tables, source, _parse_section)
     _check_thresholds(config.policy.thresholds_gpu_s)
     _check_signal(config.preemption)
+    _check_places(config)
     return config
 
 
@@ -382,8 +384,23 @@ def _check_thresholds(thresholds_gpu_s: tuple[float, ...]) -> None:
 
 
 def _check_signal(preemption: PreemptionConfig) -> None:
-    if preemption.grace_s > 0 and not preemption.signal:
+    name = preemption.signal
+    if name and f"SIG{name.removeprefix('SIG')}" not in signal.Signals.__members__:
+        raise ConfigError(f"preemption.signal = {name!r} is no signal", "Write a name like USR1")
+    if preemption.grace_s > 0 and not name:
         raise ConfigError(
             "preemption.grace_s is set without preemption.signal",
             "Name the signal that asks a job to save its state, or set grace_s = 0",
+        )
+
+
+def _check_places(config: Config) -> None:
+    if not config.manage.partitions:
+        raise ConfigError(
+            "manage.partitions is empty: no job would be managed", "Name at least one partition"
+        )
+    if not Path(config.controller.state_dir).is_absolute():
+        raise ConfigError(
+            f"controller.state_dir = {config.controller.state_dir!r} is not an absolute path",
+            "Write the path of a directory, from the root",
         )

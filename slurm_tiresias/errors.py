@@ -20,7 +20,8 @@ class TiresiasError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.what}. {self.remedy}."
+        # Slurm's own words, which ``what`` may end in, may end in a full stop themselves.
+        return f"{self.what.rstrip('.')}. {self.remedy}."
 
 
 class UsageError(TiresiasError):

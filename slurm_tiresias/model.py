@@ -109,8 +109,7 @@ class Guard(enum.Enum):
     MIN_RUN = "minimum-run-time"
     MAX_PREEMPTIONS = "preempted-often-enough"
     MAX_VICTIMS = "victims-of-this-cycle"
-    NO_REQUEUE = "no-requeue"
-    INTERACTIVE = "interactive"
+    SUSPENDED = "suspended"
     UNMANAGED = "unmanaged"
     SAME_TIER = "same-or-higher-tier"
 

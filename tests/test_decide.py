@@ -316,7 +316,7 @@ def test_a_small_job_goes_where_it_leaves_the_least_behind() -> None:
         ),
         ({"preemptions": 3}, configured(preemption={"max_per_job": 3}), Guard.MAX_PREEMPTIONS),
         ({}, configured(preemption={"max_victims_per_cycle": 0}), Guard.MAX_VICTIMS),
-        ({"protected_by": Guard.NO_REQUEUE}, configured(), Guard.NO_REQUEUE),
+        ({"protected_by": Guard.SUSPENDED}, configured(), Guard.SUSPENDED),
     ],
 )
 def test_a_guarded_job_keeps_its_gpus_and_the_waiting_one_is_told_why(

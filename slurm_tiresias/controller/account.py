@@ -23,7 +23,7 @@ from slurm_tiresias.controller.ledger import (
     without_intent,
 )
 from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
-from slurm_tiresias.model import Allocation, Amount, Claim, Job, JobState, Snapshot
+from slurm_tiresias.model import Allocation, Amount, Claim, Guard, Job, JobState, Snapshot
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.slurm.protocol import Incarnation, Observation, ObservedJob, Slurm
 from slurm_tiresias.slurm.text import node_names
@@ -75,7 +75,7 @@ class Book:
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
         """Remember an event; committed with the rest."""
         self._events.append(EventRecord(at_s, kind, job_id, other, text))
-        log.info("job %s %s%s: %s", job_id, kind, f" by {other}" if other else "", text)
+        log.info("%s%s: %s", f"job {job_id} " if job_id else "", kind, text)
 
     def commit(self) -> None:
         """Write all changes in one transaction."""
@@ -191,7 +191,8 @@ class Book:
         """A requeue is believed when it is seen; if it was intended here, it was a preemption."""
         queued_s = max((i.end_s or now_s for i in self._of(job.key)), default=now_s)
         by = record.vacating_for
-        self.note(now_s, "preempted" if by else "requeued", job.key, f"restart {job.restarts}", by)
+        text = f"for job {by}, restart {job.restarts}" if by else f"restart {job.restarts}"
+        self.note(now_s, "preempted" if by else "requeued", job.key, text, by)
         if by:
             record = replace(
                 record,
@@ -352,6 +353,7 @@ class Book:
             queued_s=record.queued_s,
             running_since_s=job.start_s if running else None,
             allocation=job.allocation,
+            protected_by=Guard.SUSPENDED if job.slurm_state == "SUSPENDED" else None,
             preemptions=record.preemptions,
             held=job.held,
             not_eligible=why_not_eligible(job, now_s),

@@ -9,7 +9,6 @@ minutes. A winner that does not start gives its claim back.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +32,10 @@ from slurm_tiresias.slurm.protocol import (
 RESTART_IN_S = 2
 """StartTime=now races with the revocation of the old credential and can kill the job; two seconds
 later does not (30 requeues on each of Slurm 22.05 and 24.11)."""
+
+
+MOST_FAILURES_NOTED = 10
+"""An array of thousands of tasks that is refused at once is noted for its first ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +165,22 @@ class Actor:
     def release(self, seen: Observation) -> Outcome:
         """Give every job back to Slurm as it would have been."""
         stood_down = self.stand_down(seen)
-        writes: list[Write] = []
+        unpinned: list[tuple[ObservedJob, Write]] = []
         for job in seen.jobs:
             record = self._book.record(job.key)
             if record is None or job.state is None or job.held:
                 continue
             if record.written_site_factor:
-                writes.append(Update(job.key, site_factor=0))
+                unpinned.append((job, Update(job.key, site_factor=0)))
             if record.written_priority is not None:
-                writes.append(Unpin(job.key))
+                unpinned.append((job, Unpin(job.key)))
+        writes = self._with_arrays_whole(unpinned)
         failures = self._send(writes, seen.at_s)
-        refused = {failure.write.key for failure in failures}
+        refused = {
+            key
+            for failure in failures
+            for key in self._tasks_of.get(failure.write.key, [failure.write.key])
+        }
         for record in list(self._book.records().values()):
             if record.key not in refused:
                 self._book.put(replace(record, written_priority=None, written_site_factor=None))
@@ -226,26 +234,35 @@ class Actor:
 
     def _updates(self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
         """What each managed job's priority and node list must become; differences only."""
-        whole_arrays: dict[tuple[int, int], list[str]] = defaultdict(list)
-        single: list[tuple[int, Write]] = []
+        updates: list[tuple[ObservedJob, Write]] = []
         for key, decision in plan.decisions.items():
             job, record = jobs.get(key), self._book.record(key)
-            if job is None or record is None or job.held or decision.action is Action.LEAVE:
+            if job is None or record is None or decision.action is Action.LEAVE:
                 continue
-            update = self._update(job, record, decision, now_s)
-            if update is None:
-                continue
-            untouched = job.unsplit_array and decision.action is not Action.START
-            if untouched and job.array_id is not None and update.priority is not None:
-                whole_arrays[job.array_id, update.priority].append(key)
-            else:
-                single.append((0 if update.node_list else 1, update))
+            if job.priority == 0:
+                continue  # held, or suspended: not ours to wake
+            if update := self._update(job, record, decision, now_s):
+                updates.append((job, update))
         # Claims on named nodes first: until they stand, Slurm might give those nodes away.
-        first_claims = [write for _, write in sorted(single, key=lambda pair: pair[0])]
-        self._tasks_of = {array_tasks(keys): keys for keys in whole_arrays.values()}
-        priorities = (priority for _, priority in whole_arrays)
-        arrays = [Update(k, priority=p) for k, p in zip(self._tasks_of, priorities, strict=True)]
-        return [*first_claims, *arrays]
+        updates.sort(key=lambda pair: not (isinstance(pair[1], Update) and pair[1].node_list))
+        return self._with_arrays_whole(updates)
+
+    def _with_arrays_whole(self, writes: Iterable[tuple[ObservedJob, Write]]) -> list[Write]:
+        """Tasks that wait together in an array's record are written to together.
+
+        One by one each would be split off: 5,000 tasks would become 5,000 records in slurmctld.
+        """
+        together: dict[Write, list[str]] = {}
+        for job, write in writes:
+            alike = replace(write, key=str(job.array_id)) if job.unsplit_array else write
+            together.setdefault(alike, []).append(write.key)
+        self._tasks_of = {array_tasks(keys): keys for keys in together.values() if len(keys) > 1}
+        # Last, when the tasks that are to start have been split off: only what names all the
+        # tasks that are left leaves them in one record.
+        return [
+            replace(write, key=array_tasks(keys) if len(keys) > 1 else keys[0])
+            for write, keys in sorted(together.items(), key=lambda pair: len(pair[1]) > 1)
+        ]
 
     def _update(
         self, job: ObservedJob, record: JobRecord, decision: Decision, now_s: float
@@ -361,7 +378,8 @@ class Actor:
 
     def _refused(self, failure: WriteFailure, now_s: float) -> None:
         write = failure.write
-        self._book.note(now_s, "failed", write.key, failure.message)
+        for key in self._tasks_of.get(write.key, [write.key])[:MOST_FAILURES_NOTED]:
+            self._book.note(now_s, "failed", key, failure.message)
         record = self._book.record(write.key)
         if isinstance(write, Requeue) and record is not None:
             self._book.put(without_intent(record))

@@ -1,7 +1,8 @@
 """The control socket: how the command line reaches a running controller.
 
 A Unix stream socket in the state directory, mode 0600: only the controller's own user and root
-can speak to it. One request is one line with one word; the answer is one line of JSON: ``ok``, the
+can speak to it. One request is one line, a command and the time (of the machine's
+monotonic clock) until which it is meant; the answer is one line of JSON: ``ok``, the
 ``mode`` it is in now, perhaps a ``text`` for people, or ``error`` with what went wrong.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ def send(state_dir: Path, command: str, timeout_s: float = 60.0) -> dict[str, An
         connection.settimeout(timeout_s)
         try:
             connection.connect(str(state_dir / SOCKET_NAME))
-            connection.sendall(command.encode() + b"\n")
+            connection.sendall(request(command, timeout_s))
             with connection.makefile("r", encoding="utf-8") as answers:
                 return _answer(answers.readline())
         except PermissionError as error:
@@ -39,10 +41,26 @@ def send(state_dir: Path, command: str, timeout_s: float = 60.0) -> dict[str, An
                 "Run this command as the user the controller runs as, or as root",
             ) from error
         except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise NotRunningError(
-                f"No controller answers in {state_dir} ({error})",
+                f"No controller answers in {state_dir} ({reason})",
                 "Start it with: tiresias-slurm controller --config FILE, or name its config here",
             ) from error
+
+
+def request(command: str, timeout_s: float) -> bytes:
+    """A request says until when it is meant: nobody waits for what is obeyed after that."""
+    return f"{command} {time.monotonic() + timeout_s:.3f}\n".encode()
+
+
+def command_of(request: bytes) -> str:
+    """The command of a request; empty for one that came too late or makes no sense."""
+    command, _, until = request.decode("ascii", "replace").strip().partition(" ")
+    try:
+        in_time = time.monotonic() < float(until)
+    except ValueError:
+        return ""
+    return command if in_time and command in COMMANDS else ""
 
 
 def _answer(line: str) -> dict[str, Any]:

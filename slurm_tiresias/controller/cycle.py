@@ -12,6 +12,7 @@ from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Observation, Slurm
 
 ENFORCE, SHADOW, PAUSED = "enforce", "shadow", "paused"
@@ -81,15 +82,11 @@ class Cycles:
 
     def _only_record(self, plan: Plan, now_s: float) -> Outcome:
         """Shadow mode: note what would have been done, once for each change of mind."""
-        planned = {d.job_id: f"start on {_nodes(d.start_on)}" for d in plan.starts}
-        planned |= {d.job_id: f"preempt for {d.preempted_for}" for d in plan.preemptions}
+        planned = {d.job_id: f"start on {folded(d.start_on)}" for d in plan.starts}
+        planned |= {d.job_id: f"be preempted for job {d.preempted_for}" for d in plan.preemptions}
         for key, what in planned.items():
             if self._planned.get(key) != what:
                 self.book.note(now_s, "would", key, what, plan.decisions[key].preempted_for)
         self._planned = planned
         self.book.commit()
         return Outcome(0, (), unsettled=False)
-
-
-def _nodes(allocation: object) -> str:
-    return ", ".join(sorted(allocation)) if isinstance(allocation, dict) else ""

@@ -36,9 +36,11 @@ def why_unmanaged(job: ObservedJob, config: ManageConfig) -> str:
 
 
 def why_not_eligible(job: ObservedJob, now_s: float) -> str:
-    """Slurm's own reason to keep a pending job waiting; empty where it only waits for room."""
+    """Slurm's own reason to keep a pending job from starting; empty where it only lacks room."""
     if job.state is not JobState.PENDING:
         return ""
+    if job.held:
+        return job.reason
     if job.eligible_s is not None and job.eligible_s > now_s:
         return "BeginTime"
     reason = job.reason.strip("()")

@@ -162,7 +162,10 @@ def read(state_dir: Path) -> PublishedState:
             "Start it with: tiresias-slurm controller --config FILE, or name its config here",
         ) from error
     try:
-        return _state(json.loads(text))
+        raw = json.loads(text)
+        if raw["schema"] != SCHEMA:
+            raise ValueError("another schema")
+        return _state(raw)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NotRunningError(
             f"{path} is not a state that this version can read",

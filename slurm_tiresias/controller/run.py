@@ -20,9 +20,11 @@ from typing import Any
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
-from slurm_tiresias.controller.control import COMMANDS, SOCKET_NAME
+from slurm_tiresias.controller.act import Outcome
+from slurm_tiresias.controller.control import SOCKET_NAME, command_of
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycle, Cycles
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.controller.report import Health, nothing_yet, report
 from slurm_tiresias.errors import (
     AlreadyRunningError,
@@ -66,9 +68,10 @@ def release(config: Config) -> int:
     """Give every managed job back to Slurm while no controller runs; returns how many writes."""
     slurm = driver(config)
     with _state_dir_locked(config) as state_dir, closing(Ledger(state_dir / FILE_NAME)) as ledger:
-        cycles = Cycles(slurm, ledger, config, slurm.cluster().accounting)
+        outcome = Cycles(slurm, ledger, config, slurm.cluster().accounting).release()
+        _raise_for_failures(outcome)
         ledger.set_value("paused", "yes")
-        return cycles.release().writes
+        return outcome.writes
 
 
 def set_paused(config: Config, paused: bool) -> None:
@@ -115,6 +118,7 @@ class Controller:
         self._cycles = Cycles(slurm, ledger, config, cluster.accounting)
         self._backoff = _Backoff()
         self._stopping = False
+        self._fatal: TiresiasError | None = None
         self._next_s = time.monotonic()
         self._health = Health(self._mode(), time.time(), 0, time.time(), 0.0)
         self._state = nothing_yet(cluster, config, self._health)
@@ -127,7 +131,7 @@ class Controller:
             selector.register(listener, selectors.EVENT_READ)
             selector.register(wakeups, selectors.EVENT_READ)
             log.info("controls cluster %s in %s mode", self._cluster.name, self._mode())
-            while not self._stopping:
+            while not self._stopping and self._fatal is None:
                 if time.monotonic() >= self._next_s:
                     self._cycle()
                 _tell_systemd("READY=1\nWATCHDOG=1")
@@ -136,7 +140,9 @@ class Controller:
                         self._serve(listener)
                     else:
                         wakeups.recv(4096)
-        published.write(replace(self._state, mode=STOPPED), self._state_dir)
+        self._put(replace(self._state, mode=STOPPED))
+        if self._fatal is not None:
+            raise self._fatal
         log.info("stopped; Slurm goes on by the priorities that stand there")
 
     def _catch_signals(self) -> None:
@@ -159,8 +165,9 @@ class Controller:
         started = time.monotonic()
         try:
             cycle = self._cycles.run(self._mode())
-        except SlurmPermissionError:
-            raise
+        except SlurmPermissionError as error:
+            self._fatal = error
+            return
         except TiresiasError as error:
             self._failed(error)
             return
@@ -180,13 +187,14 @@ class Controller:
         self._health = replace(
             self._health, mode=self._mode(), failures=self._backoff.failures, error=str(error)
         )
-        self._state = replace(
-            self._state,
-            mode=self._health.mode,
-            failures=self._health.failures,
-            error=self._health.error,
+        self._put(
+            replace(
+                self._state,
+                mode=self._health.mode,
+                failures=self._health.failures,
+                error=self._health.error,
+            )
         )
-        published.write(self._state, self._state_dir)
 
     def _publish(self, cycle: Cycle, took_s: float) -> None:
         self._health = Health(
@@ -196,17 +204,26 @@ class Controller:
             at_s=cycle.seen.at_s,
             took_s=took_s,
         )
-        self._state = report(
-            self._cluster,
-            self._config,
-            self._health,
-            cycle.seen,
-            cycle.snapshot,
-            cycle.plan,
-            self._cycles.book,
-            self._ledger.last_events(EVENTS_PUBLISHED),
+        self._put(
+            report(
+                self._cluster,
+                self._config,
+                self._health,
+                cycle.seen,
+                cycle.snapshot,
+                cycle.plan,
+                self._cycles.book,
+                self._ledger.last_events(EVENTS_PUBLISHED),
+            )
         )
-        published.write(self._state, self._state_dir)
+
+    def _put(self, state: PublishedState) -> None:
+        """Publish; a full disk keeps people from seeing, not the controller from working."""
+        self._state = state
+        try:
+            published.write(state, self._state_dir)
+        except OSError as error:
+            log.warning("the state cannot be published: %s", error)
 
     # The control socket
 
@@ -215,14 +232,14 @@ class Controller:
         with connection:
             connection.settimeout(READ_REQUEST_S)
             try:
-                command = connection.recv(64).decode("ascii", "replace").strip()
+                command = command_of(connection.recv(64))
                 connection.sendall(json.dumps(self._obey(command)).encode() + b"\n")
             except OSError as error:
                 log.warning("a request on the control socket was cut off: %s", error)
 
     def _obey(self, command: str) -> dict[str, Any]:
-        if command not in COMMANDS:
-            return {"ok": False, "error": f"no such command: {command!r}"}
+        if not command:
+            return {"ok": False, "error": "That is no command, or it came too late"}
         try:
             return {"ok": True, **self._do(command)}
         except TiresiasError as error:
@@ -230,14 +247,28 @@ class Controller:
 
     def _do(self, command: str) -> dict[str, Any]:
         answer: dict[str, Any] = {}
-        if command in ("pause", "resume"):
-            self._ledger.set_value("paused", "yes" if command == "pause" else "no")
-        elif command == "release" and not self._shadow:
-            self._ledger.set_value("paused", "yes")
-            writes = self._cycles.release().writes
-            answer["text"] = f"Every managed job was given back to Slurm ({writes} changes)."
+        if command == "release" and not self._shadow:
+            outcome = self._cycles.release()
+            _raise_for_failures(outcome)
+            answer["text"] = (
+                f"Every managed job was given back to Slurm ({outcome.writes} changes)."
+            )
+        if command != "nudge":
+            self._ledger.set_value("paused", "no" if command == "resume" else "yes")
         self._cycle()
+        if self._health.error:
+            answer["error"] = self._health.error
         return {"mode": self._mode(), **answer}
+
+
+def _raise_for_failures(outcome: Outcome) -> None:
+    if outcome.failures:
+        first = outcome.failures[0]
+        raise TiresiasError(
+            f"Slurm refused {len(outcome.failures)} of {outcome.writes} changes, the first for job "
+            f"{first.write.key}: {first.message}",
+            "Try again; what was refused stands as it was",
+        )
 
 
 @contextmanager
@@ -250,7 +281,8 @@ def _state_dir_locked(config: Config) -> Iterator[Path]:
     except OSError as error:
         raise ConfigError(
             f"The state directory {state_dir} cannot be used: {error.strerror}",
-            "Name one that this user may write in controller.state_dir",
+            "Run this as the user that the controller runs as, or name a directory that this user "
+            "may write in controller.state_dir",
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -258,7 +290,7 @@ def _state_dir_locked(config: Config) -> Iterator[Path]:
         os.close(descriptor)
         raise AlreadyRunningError(
             f"Another controller works in {state_dir}",
-            "Stop it first, or give this one its own controller.state_dir",
+            "Use that one; if it does not answer, see its log, or stop it",
         ) from error
     try:
         yield state_dir
