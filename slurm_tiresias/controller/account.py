@@ -96,17 +96,25 @@ class Book:
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
         managed = [job for job in seen.jobs if not why_unmanaged(job, self._config.manage)]
-        for job in sorted(managed, key=lambda job: (job.submit_s, job.raw_id)):
-            self._observe_job(job, seen.at_s)
+        # Numbers are given out on the way: for entries as submitted, for first starts as started.
+        managed.sort(key=lambda job: (job.submit_s, job.raw_id))
+        for job in managed:
+            self._recognise(job, seen.at_s)
+        managed.sort(key=lambda job: (job.start_s or seen.at_s, job.raw_id))
+        for job in managed:
+            self._observe_job(job, self._records[job.key], seen.at_s)
         self._observe_absences({job.key for job in seen.jobs}, seen.at_s)
 
-    def _observe_job(self, job: ObservedJob, now_s: float) -> None:
+    def _recognise(self, job: ObservedJob, now_s: float) -> None:
+        """Find the job's record, or open one."""
         record = self._known(job.key)
         if record is None:
-            record = self._new_record(job)
+            self.put(self._new_record(job))
         elif _is_another_job(job, record):
-            record = replace(self._new_record(job), born_after_s=record.ended_s or now_s)
             self._drop(job.key)
+            self.put(replace(self._new_record(job), born_after_s=record.ended_s or now_s))
+
+    def _observe_job(self, job: ObservedJob, record: JobRecord, now_s: float) -> None:
         self._measure(job, record, now_s)
         self.put(self._follow_tier(self._follow_state(job, record, now_s), now_s))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ pytestmark = pytest.mark.slurm
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 ONE_GPU = ("--gres=gpu:1", "--mem=100")
 SHORT = "sleep 3"
+TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 
 Start = Callable[..., RealController]
 
@@ -49,6 +52,12 @@ def fill(cluster: RealCluster, controller: RealController, *options: str) -> lis
     for job in wall:
         controller.wait_for_tier(job, 1)
     return wall
+
+
+def wait_for_the_next_second(cluster: RealCluster) -> None:
+    """Slurm's clock ticks in seconds."""
+    now_s = int(time.time())
+    cluster.wait_until(lambda: time.time() >= now_s + 1, "the next second")
 
 
 def restarts(cluster: RealCluster, job: str) -> int:
@@ -85,6 +94,32 @@ def test_a_short_job_behind_a_wall_of_long_ones_runs_within_three_seconds(
     assert clean_cluster.squeue_field(victims[0], "ReqNodes") == ""
 
 
+def test_a_preempted_job_resumes_from_its_checkpoint_and_does_every_step_once(
+    clean_cluster: RealCluster, start: Start, tmp_path: Path
+) -> None:
+    controller = start()
+
+    def train(folder: Path, *arguments: str) -> str:
+        return f"exec {sys.executable} {TRAIN} --dir {folder} --steps 60 {' '.join(arguments)}"
+
+    folders = [tmp_path / f"run{number}" for number in range(4)]
+    wall = [
+        clean_cluster.sbatch(*WHOLE_NODE, script=train(folder, "--step-seconds", "0.2"))
+        for folder in folders
+    ]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    short = clean_cluster.sbatch("-N2", *WHOLE_NODE, script=SHORT)
+    clean_cluster.wait_for_state(short, "RUNNING")
+    for job in wall:
+        clean_cluster.wait_for_state(job, "COMPLETED")
+    proofs = [
+        json.loads(clean_cluster.run("bash", "-c", train(folder, "--verify"))) for folder in folders
+    ]
+    assert all(proof["each_step_once"] and proof["steps"] == 60 for proof in proofs)
+    assert sorted(proof["restarts"] for proof in proofs) == [0, 0, 1, 1]
+
+
 def test_a_demoted_job_runs_on_until_somebody_above_can_use_its_gpus(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -117,12 +152,13 @@ def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
-    # Submitted in one order, started in the other, by way of holds.
+    # Submitted in one order, started in the other, each in a second of its own.
     wall = [clean_cluster.sbatch(*WHOLE_NODE, "--hold") for _ in range(4)]
     in_order = list(reversed(wall))
     for job in in_order:
         clean_cluster.run("scontrol", "release", job)
         clean_cluster.wait_for_state(job, "RUNNING")
+        wait_for_the_next_second(clean_cluster)
     for job in wall:
         controller.wait_for_tier(job, 1)
     urgent = [clean_cluster.sbatch(*WHOLE_NODE, "-t5") for _ in range(4)]
