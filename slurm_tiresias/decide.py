@@ -8,6 +8,7 @@ in a lower tier; what does not fit is skipped.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,7 @@ from slurm_tiresias.model import (
     Snapshot,
 )
 from slurm_tiresias.placement.choose import allowed_nodes, place, style_of
-from slurm_tiresias.placement.evict import Eviction, Tenant, find_eviction
+from slurm_tiresias.placement.evict import Eviction, Offers, Tenancy, Tenant, find_eviction
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.policy.standing import Policy, Standing, job_id_key
 from slurm_tiresias.policy.tiers import deserves_promotion
@@ -69,6 +70,9 @@ class _Pass:
         )
         self._pool = Pool(self._nodes)
         self._cleaning = _nodes_of(job for job in snapshot.jobs if job.state is JobState.COMPLETING)
+        self._guards = self._guards_of_the_running()
+        self._tenancy = Tenancy(map(_tenant, self._running()))
+        self._offers: dict[Hashable, Offers] = defaultdict(Offers)
         self._victim_of: dict[str, str] = {}
         self._decisions: dict[str, Decision] = {}
         self._allowed: dict[Hashable, list[str]] = {}
@@ -141,10 +145,7 @@ class _Pass:
         return self._start(ranked, allocation, Reason.STARTS)
 
     def _start_by_preempting(self, ranked: _Ranked) -> Decision | None:
-        tenants = [
-            _tenant(other) for other in self._lower(ranked) if self._guard(other.job) is None
-        ]
-        eviction = self._evict(ranked, tenants)
+        eviction = self._evict(ranked, even_guarded=False)
         if eviction is None or not self._may_preempt(len(eviction.tenants)):
             return None
         self._commit(ranked, eviction)
@@ -156,6 +157,7 @@ class _Pass:
     def _commit(self, ranked: _Ranked, eviction: Eviction) -> None:
         for tenant in eviction.tenants:
             self._pool.give(tenant.allocation)
+            self._tenancy.leave(tenant)
             self._victim_of[tenant.job_id] = ranked.job.job_id
         self._pool.take(eviction.allocation)
         self._hopeless.clear()
@@ -167,42 +169,54 @@ class _Pass:
         """Offer what is idle once more: a later preemption may have freed more than it needed."""
         if not self._victim_of:
             return
+        full: set[Hashable] = set()
         for ranked in self._ranked:
+            alike = (self._style(ranked), _shape(ranked.job.request))
             waits = self._decisions[ranked.job.job_id].reason in (Reason.NO_ROOM, Reason.GUARDED)
-            if waits and (decision := self._start_on_idle(ranked)):
+            if not waits or alike in full:
+                continue
+            if decision := self._start_on_idle(ranked):
                 self._decisions[ranked.job.job_id] = decision
+            else:
+                full.add(alike)
 
     # Who may be preempted
 
-    def _lower(self, ranked: _Ranked) -> list[_Ranked]:
-        """Running jobs in a lower tier than this one that nobody has claimed yet."""
+    def _running(self) -> list[_Ranked]:
+        """Running jobs that are not already on their way out."""
         return [
-            other
-            for other in self._ranked[ranked.rank + 1 :]
-            if other.job.state is JobState.RUNNING
-            and other.standing.level > ranked.standing.level
-            and not other.job.vacating_for
-            and other.job.job_id not in self._victim_of
+            ranked
+            for ranked in self._ranked
+            if ranked.job.state is JobState.RUNNING and not ranked.job.vacating_for
         ]
 
-    def _guard(self, job: Job) -> Guard | None:
-        return guard_of(job, self._now_s, self._config.preemption)
+    def _guards_of_the_running(self) -> dict[str, Guard]:
+        config = self._config.preemption
+        guards = ((r.job.job_id, guard_of(r.job, self._now_s, config)) for r in self._running())
+        return {job_id: guard for job_id, guard in guards if guard is not None}
 
     def _may_preempt(self, more: int) -> bool:
         bound = self._config.preemption.max_victims_per_cycle
         return len(self._victim_of) + more <= bound
 
-    def _evict(self, ranked: _Ranked, tenants: Sequence[Tenant]) -> Eviction | None:
-        if not tenants:
-            return None
+    def _evict(self, ranked: _Ranked, *, even_guarded: bool) -> Eviction | None:
+        """Room made by jobs of a lower tier, or None; the pool stays as it is."""
+        level = ranked.standing.level
+
+        def may_leave(tenant: Tenant) -> bool:
+            lower = self._ranked[tenant.rank].standing.level > level
+            return lower and (even_guarded or tenant.job_id not in self._guards)
+
         request = ranked.job.request
         return find_eviction(
             request,
             self._nodes_for(request),
             self._pool,
-            tenants,
+            self._tenancy,
+            may_leave,
             self._style(ranked),
             self._cleaning,
+            self._offers[level, even_guarded, _shape(request)],
         )
 
     # Where jobs fit
@@ -236,14 +250,11 @@ class _Pass:
         return self._who_is_in_the_way(ranked)
 
     def _who_is_in_the_way(self, ranked: _Ranked) -> Decision:
-        lower = self._lower(ranked)
-        eviction = self._evict(ranked, [_tenant(other) for other in lower])
+        eviction = self._evict(ranked, even_guarded=True)
         if eviction is not None:
-            leaving = {tenant.job_id for tenant in eviction.tenants}
             guards = [
-                (other.job.job_id, self._guard(other.job) or Guard.MAX_VICTIMS)
-                for other in lower
-                if other.job.job_id in leaving
+                (tenant.job_id, self._guards.get(tenant.job_id, Guard.MAX_VICTIMS))
+                for tenant in eviction.tenants
             ]
             return _verdict(ranked, Action.WAIT, Reason.GUARDED, blockers=_first(guards))
         return _verdict(ranked, Action.WAIT, Reason.NO_ROOM, blockers=self._holders(ranked))
@@ -251,12 +262,12 @@ class _Pass:
     def _holders(self, ranked: _Ranked) -> tuple[tuple[str, Guard], ...]:
         """The jobs that hold what this one could use: managed ones first, as they rank."""
         nodes = set(self._nodes_for(ranked.job.request))
-        lower = {other.job.job_id for other in self._lower(ranked)}
         holders: list[tuple[str, Guard]] = []
-        for other in self._ranked:
+        for other in self._running():
             job = other.job
-            if job.state is JobState.RUNNING and not nodes.isdisjoint(job.allocation):
-                guard = self._guard(job) if job.job_id in lower else Guard.SAME_TIER
+            if not nodes.isdisjoint(job.allocation) and job.job_id not in self._victim_of:
+                lower = other.standing.level > ranked.standing.level
+                guard = self._guards.get(job.job_id) if lower else Guard.SAME_TIER
                 if guard:
                     holders.append((job.job_id, guard))
         holders.extend(
@@ -333,7 +344,8 @@ def _leave(job: Job) -> Decision:
 
 
 def _tenant(ranked: _Ranked) -> Tenant:
-    return Tenant(ranked.job.job_id, ranked.standing.tier, ranked.rank, ranked.job.allocation)
+    job = ranked.job
+    return Tenant(job.job_id, ranked.standing.tier, ranked.rank, job.allocation, job.gpus_held)
 
 
 def _first(blockers: Sequence[tuple[str, Guard]]) -> tuple[tuple[str, Guard], ...]:

@@ -66,14 +66,14 @@ def _choose(
 
 def _fragments_first(room: Mapping[str, int], pool: Pool) -> list[str]:
     """Nodes in the order that leaves whole nodes to those who need them."""
-    return sorted(room, key=lambda node: (pool.is_idle(node), pool.free(node).gpu_count, node))
+    return sorted(room, key=lambda node: (pool.is_idle(node), pool.free_gpus(node), node))
 
 
 def _consolidate(request: Request, room: Mapping[str, int], pool: Pool) -> Mapping[str, int] | None:
     """Fewest nodes; among those the tightest fit for what is left over."""
     largest_first = sorted(
         room,
-        key=lambda node: (-room[node], pool.free(node).gpu_count, not pool.is_idle(node), node),
+        key=lambda node: (-room[node], pool.free_gpus(node), not pool.is_idle(node), node),
     )
     return _fill(request, room, largest_first, tightest=pool)
 
@@ -103,7 +103,7 @@ def _fill(
         node = waiting[0]
         if tightest is not None and node not in request.required_nodes and room[node] >= share:
             enough = (n for n in waiting if room[n] >= share)
-            node = min(enough, key=lambda n: (tightest.free(n).gpu_count, n))
+            node = min(enough, key=lambda n: (tightest.free_gpus(n), n))
         waiting.remove(node)
         chosen[node] = min(share, room[node])
         left -= chosen[node]

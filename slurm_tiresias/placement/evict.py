@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from slurm_tiresias.model import Allocation, PlacementStyle, Request
 from slurm_tiresias.placement.choose import place
@@ -18,10 +19,24 @@ class Tenant:
     tier: int
     rank: int
     allocation: Allocation
+    gpus: int
 
-    @property
-    def gpus(self) -> int:
-        return sum(amount.gpu_count for amount in self.allocation.values())
+
+class Tenancy:
+    """Who sits on which node while a decision is being made."""
+
+    def __init__(self, tenants: Iterable[Tenant]) -> None:
+        self._on: dict[str, list[Tenant]] = {}
+        for tenant in tenants:
+            for node in tenant.allocation:
+                self._on.setdefault(node, []).append(tenant)
+
+    def on(self, node: str) -> Sequence[Tenant]:
+        return self._on.get(node, ())
+
+    def leave(self, tenant: Tenant) -> None:
+        for node in tenant.allocation:
+            self._on[node].remove(tenant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,98 +48,116 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
-    """What one node could give, and the tenants that would have to leave it."""
+class Offer:
+    """What one node could give at the most, and the tenants that would have to leave it."""
 
     node: str
     chunks: int
-    leaving: tuple[Tenant, ...]
+    cost: tuple[float, ...]
 
-    def cost(self) -> tuple[float, ...]:
-        """Idle room first; then the lowest tiers; then the fewest GPUs disturbed per chunk."""
-        if not self.leaving:
-            return (0.0,)
-        return (
-            1.0,
-            -min(tenant.tier for tenant in self.leaving),
-            sum(tenant.gpus for tenant in self.leaving) / self.chunks,
-            len(self.leaving) / self.chunks,
-            -min(tenant.rank for tenant in self.leaving),
-        )
+
+@dataclass(slots=True)
+class Offers:
+    """Offers made to one kind of job, each good until something changes on its node."""
+
+    _made: dict[str, tuple[int, Offer | None]] = field(default_factory=dict)
+
+    def of(self, node: str, stamp: int, make: Callable[[], Offer | None]) -> Offer | None:
+        made = self._made.get(node)
+        if made is None or made[0] != stamp:
+            made = self._made[node] = (stamp, make())
+        return made[1]
 
 
 def find_eviction(
     request: Request,
     nodes: Collection[str],
     pool: Pool,
-    tenants: Sequence[Tenant],
+    tenancy: Tenancy,
+    may_leave: Callable[[Tenant], bool],
     style: PlacementStyle,
     last_resort: Collection[str] = (),
+    offers: Offers | None = None,
 ) -> Eviction | None:
     """Make room for a job by the cheapest set of tenants found, or None where even all do not do.
 
     The pool is left as it was. Nodes are collected cheapest first until the job fits; then every
-    tenant that turns out not to be needed is put back, the most important first.
+    tenant that turns out not to be needed is put back, the most important first. ``offers`` may be
+    kept between calls for jobs that ask alike and may evict the same tenants.
     """
 
     def fits(on: Collection[str]) -> Allocation | None:
         return place(request, on, pool, style, last_resort)
 
-    here = [tenant for tenant in tenants if not tenant.allocation.keys().isdisjoint(nodes)]
-    with _evicted(pool, here):
-        if fits(nodes) is None:
-            return None
-    enough = _enough_nodes(request, nodes, pool, here, fits)
-    involved = [tenant for tenant in here if not tenant.allocation.keys().isdisjoint(enough)]
-    sweeps = (_widest_stay, _most_important_stay)
-    evictions = [_sweep(pool, sorted(involved, key=keep), lambda: fits(enough)) for keep in sweeps]
-    cheapest = min(evictions, key=_disturbance)
-    # A tenant that spans nodes frees room elsewhere too: the job may now fit without the others.
-    return _sweep(pool, sorted(cheapest.tenants, key=_most_important_stay), lambda: fits(nodes))
+    def leaving(on: Collection[str]) -> list[Tenant]:
+        found = {t.job_id: t for node in on for t in tenancy.on(node) if may_leave(t)}
+        return list(found.values())
 
-
-def _enough_nodes(
-    request: Request,
-    nodes: Collection[str],
-    pool: Pool,
-    tenants: Sequence[Tenant],
-    fits: Callable[[Collection[str]], Allocation | None],
-) -> Collection[str]:
-    """The fewest of the cheapest nodes on which the job fits once their tenants have left.
-
-    Where a single node can take the whole job, a single node does.
-    """
-    by_node: dict[str, list[Tenant]] = {node: [] for node in nodes}
-    for tenant in tenants:
-        for node in tenant.allocation.keys() & by_node.keys():
-            by_node[node].append(tenant)
-    made = (_offer(request, node, pool, by_node[node]) for node in nodes)
-    offers = sorted((offer for offer in made if offer), key=lambda o: (o.cost(), o.node))
-    with _evicted(pool, tenants):
-        if request.min_nodes == 1:
-            for offer in offers:
-                if offer.chunks == request.chunks and fits([offer.node]) is not None:
-                    return [offer.node]
-        enough = sorted(request.required_nodes)
-        for offer in offers:
-            enough.append(offer.node)
-            if fits(enough) is not None:
-                return enough
-    return nodes
-
-
-def _offer(request: Request, node: str, pool: Pool, tenants: Sequence[Tenant]) -> _Offer | None:
-    """The fewest tenants of one node that must leave for it to give all that it can."""
-    with _evicted(pool, tenants):
-        chunks = pool.chunks_that_fit(node, request)
-    if chunks == 0:
+    if not request.required_nodes <= set(nodes):
         return None
+    kept = offers if offers is not None else Offers()
+    made = (
+        kept.of(node, pool.stamp(node), lambda n=node: _offer(request, n, pool, leaving([n])))  # type: ignore[misc]
+        for node in nodes
+    )
+    cheapest = sorted((offer for offer in made if offer), key=lambda o: (o.cost, o.node))
+    for enough in _ever_more_nodes(request, cheapest):
+        involved = leaving(enough)
+        with _evicted(pool, involved):
+            if fits(enough) is None:
+                continue
+        sweeps = [
+            _sweep(pool, sorted(involved, key=keep), lambda: fits(enough))  # noqa: B023
+            for keep in (_widest_stay, _most_important_stay)
+        ]
+        tenants = min(sweeps, key=_disturbance).tenants
+        # One that spans nodes frees room elsewhere too: the job may now fit without the others.
+        return _sweep(pool, sorted(tenants, key=_most_important_stay), lambda: fits(nodes))
+    return None
 
-    def gives_all() -> Allocation | None:
-        return {} if pool.chunks_that_fit(node, request) >= chunks else None
 
-    eviction = _sweep(pool, sorted(tenants, key=_widest_stay), gives_all)
-    return _Offer(node, chunks, eviction.tenants)
+def _ever_more_nodes(request: Request, cheapest: Sequence[Offer]) -> Iterator[Collection[str]]:
+    """Sets of nodes to try: single ones that suffice, then more and more of the cheapest."""
+    if request.min_nodes == 1 and len(request.required_nodes) <= 1:
+        yield from ([offer.node] for offer in cheapest if offer.chunks >= request.chunks)
+    required = sorted(request.required_nodes)
+    count, chunks = 0, 0
+    while count < len(cheapest) and (chunks < request.chunks or count < request.min_nodes):
+        chunks += cheapest[count].chunks
+        count += 1
+    if chunks < request.chunks:
+        return
+    while True:
+        yield list(dict.fromkeys([*required, *(offer.node for offer in cheapest[:count])]))
+        if count >= len(cheapest):
+            return
+        count = min(2 * count, len(cheapest))
+
+
+def _offer(request: Request, node: str, pool: Pool, tenants: Sequence[Tenant]) -> Offer | None:
+    """All that a node can give, for the fewest tenants leaving it."""
+    leaving = sorted(tenants, key=_widest_stay)
+    most = pool.chunks_without(node, request, leaving)
+    if most == 0:
+        return None
+    for tenant in list(leaving):
+        others = [other for other in leaving if other is not tenant]
+        if pool.chunks_without(node, request, others) == most:
+            leaving = others
+    return Offer(node, most, _cost(leaving, most))
+
+
+def _cost(leaving: Sequence[Tenant], chunks: int) -> tuple[float, ...]:
+    """Idle room first; then the lowest tiers; then the fewest GPUs disturbed per chunk."""
+    if not leaving:
+        return (0.0,)
+    return (
+        1.0,
+        -min(tenant.tier for tenant in leaving),
+        sum(tenant.gpus for tenant in leaving) / chunks,
+        len(leaving) / chunks,
+        -min(tenant.rank for tenant in leaving),
+    )
 
 
 def _sweep(
@@ -166,17 +199,13 @@ def _disturbance(eviction: Eviction) -> tuple[int, ...]:
     )
 
 
-class _evicted:  # noqa: N801  (reads as a phrase: with _evicted(pool, tenants))
+@contextmanager
+def _evicted(pool: Pool, tenants: Sequence[Tenant]) -> Iterator[None]:
     """Hold a pool as if these tenants were gone, and put them back."""
-
-    def __init__(self, pool: Pool, tenants: Iterable[Tenant]) -> None:
-        self._pool = pool
-        self._tenants = list(tenants)
-
-    def __enter__(self) -> None:
-        for tenant in self._tenants:
-            self._pool.give(tenant.allocation)
-
-    def __exit__(self, *_: object) -> None:
-        for tenant in self._tenants:
-            self._pool.take(tenant.allocation)
+    for tenant in tenants:
+        pool.give(tenant.allocation)
+    try:
+        yield
+    finally:
+        for tenant in tenants:
+            pool.take(tenant.allocation)

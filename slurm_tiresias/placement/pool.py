@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, GpuCounts, Node, Request
+
+
+class Holder(Protocol):
+    """Whoever holds something."""
+
+    @property
+    def allocation(self) -> Allocation: ...
 
 
 class Pool:
@@ -17,14 +25,24 @@ class Pool:
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._total: dict[str, Amount] = {node.name: node.total for node in nodes}
         self._free = dict(self._total)
+        self._free_gpus = {name: total.gpu_count for name, total in self._total.items()}
         self._holders = dict.fromkeys(self._total, 0)
+        self._stamps = dict.fromkeys(self._total, 0)
 
     def free(self, node: str) -> Amount:
         return self._free[node]
 
+    def free_gpus(self, node: str) -> int:
+        """GPUs of all types that are free on the node."""
+        return self._free_gpus[node]
+
     def is_idle(self, node: str) -> bool:
         """Whether nobody holds anything on the node."""
         return self._holders[node] == 0
+
+    def stamp(self, node: str) -> int:
+        """A number that changes whenever something is taken from or given back to the node."""
+        return self._stamps[node]
 
     def take(self, allocation: Allocation) -> None:
         self._add(allocation, -1)
@@ -36,13 +54,26 @@ class Pool:
         for node, amount in allocation.items():
             if node in self._free:
                 self._free[node] = _sum(self._free[node], amount, sign)
+                self._free_gpus[node] += sign * amount.gpu_count
                 self._holders[node] -= sign
+                self._stamps[node] += 1
 
     def chunks_that_fit(self, node: str, request: Request) -> int:
         """How many chunks of this request the node could take now; at most what it asks for."""
+        if request.chunk.gpus and self._free_gpus[node] <= 0:
+            return 0  # most nodes of a busy cluster: not worth a closer look
         if request.exclusive and not self.is_idle(node):
             return 0
         return chunks_that_fit(self._free[node], request)
+
+    def chunks_without(self, node: str, request: Request, holders: Sequence[Holder]) -> int:
+        """The same if these holders of something on the node were gone."""
+        if request.exclusive and self._holders[node] > len(holders):
+            return 0
+        free = self._free[node]
+        for holder in holders:
+            free = _sum(free, holder.allocation[node], +1)
+        return chunks_that_fit(free, request)
 
     def lay(self, chunks: Mapping[str, int], request: Request) -> Allocation:
         """The amounts that so many chunks on each node take."""

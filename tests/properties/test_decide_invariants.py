@@ -25,7 +25,7 @@ from slurm_tiresias.model import (
     Snapshot,
 )
 from slurm_tiresias.placement.choose import allowed_nodes, place
-from slurm_tiresias.placement.evict import Tenant, find_eviction
+from slurm_tiresias.placement.evict import Tenancy, Tenant, find_eviction
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.policy.standing import Policy
 from slurm_tiresias.policy.tiers import make_policy
@@ -232,9 +232,11 @@ def test_no_victim_could_have_stayed(
     running = [one for one in snapshot.jobs if one.state is JobState.RUNNING]
     for one in running:
         pool.take(one.allocation)
-    tenants = [Tenant(one.job_id, i % 3, i, one.allocation) for i, one in enumerate(running)]
+    tenants = [
+        Tenant(one.job_id, i % 3, i, one.allocation, one.gpus_held) for i, one in enumerate(running)
+    ]
     nodes = allowed_nodes(request, snapshot.nodes)
-    eviction = find_eviction(request, nodes, pool, tenants, style)
+    eviction = find_eviction(request, nodes, pool, Tenancy(tenants), lambda _: True, style)
     if eviction is None:
         for tenant in tenants:
             pool.give(tenant.allocation)
