@@ -9,7 +9,7 @@ in a lower tier; what does not fit is skipped.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config, PreemptionConfig
@@ -27,7 +27,12 @@ from slurm_tiresias.model import (
     Request,
     Snapshot,
 )
-from slurm_tiresias.placement.choose import allowed_nodes, place, style_of
+from slurm_tiresias.placement.choose import (
+    allowed_nodes,
+    on_one_node_if_any_can,
+    place,
+    style_of,
+)
 from slurm_tiresias.placement.evict import Eviction, Offers, Tenancy, Tenant, find_eviction
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.policy.standing import Policy, Standing, job_id_key
@@ -64,7 +69,7 @@ class _Pass:
         self._now_s = snapshot.now_s
         self._nodes = sorted(snapshot.nodes, key=lambda node: node.name)
         self._usable = [node for node in self._nodes if node.available]
-        self._ranked = _rank(snapshot.jobs, policy, config)
+        self._ranked = _rank(self._with_settled_requests(snapshot.jobs), policy, config)
         self._unmanaged = sorted(
             (job for job in snapshot.jobs if not job.managed), key=lambda j: job_id_key(j.job_id)
         )
@@ -86,6 +91,16 @@ class _Pass:
         for job in self._unmanaged:
             self._decisions[job.job_id] = _leave(job)
         return Plan(self._decisions)
+
+    def _with_settled_requests(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        settled: dict[Hashable, Request] = {}
+        for job in jobs:
+            if job.request.may_be_one_task and job.state is JobState.PENDING:
+                shape = _shape(job.request)
+                if shape not in settled:
+                    settled[shape] = on_one_node_if_any_can(job.request, self._nodes)
+                job = replace(job, request=settled[shape])
+            yield job
 
     def _take_what_is_held(self) -> None:
         """Book every running job but those on their way out, and every claim still in flight."""
@@ -373,6 +388,7 @@ def _shape(request: Request) -> Hashable:
         request.max_chunks_per_node,
         request.min_nodes,
         request.max_nodes,
+        request.may_be_one_task,
         request.exclusive,
         request.features,
         request.required_nodes,

@@ -50,6 +50,9 @@ class Request:
     max_chunks_per_node: int | None = None
     min_nodes: int = 1
     max_nodes: int | None = None
+    may_be_one_task: bool = False
+    """Slurm shows ``-n 1 --gpus=4``, which cannot span nodes, and ``--gpus=4``, which can, alike.
+    Such a job is laid over several nodes only where no single one is large enough."""
     exclusive: bool = False
     features: str = ""
     required_nodes: frozenset[str] = frozenset()

@@ -242,6 +242,23 @@ def test_a_job_may_span_nodes_when_it_only_counts_gpus() -> None:
     )
 
 
+@pytest.mark.parametrize(("count", "spans"), [(4, False), (6, True)])
+def test_what_may_be_one_task_spans_nodes_only_where_no_node_is_large_enough(
+    count: int, spans: bool
+) -> None:
+    before = cluster(
+        """
+        n1  1 . . .
+        n2  2 . . .
+        """,
+        [job("1", gpus(1)), job("2", gpus(1)), wide("3", count)],
+    )
+    one_task = replace(before.jobs[2].request, may_be_one_task=True)
+    jobs = (*before.jobs[:2], replace(before.jobs[2], request=one_task))
+    plan = plan_for(replace(before, jobs=jobs))
+    assert (plan.decisions["3"].action is Action.START) is spans
+
+
 def test_a_fixed_shape_is_kept() -> None:
     before = cluster(
         """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from slurm_tiresias.config import PlacementConfig
 from slurm_tiresias.model import Allocation, Job, Node, PlacementStyle, Request
 from slurm_tiresias.placement.features import matches
-from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.placement.pool import Pool, chunks_that_fit
 
 
 def style_of(job: Job, config: PlacementConfig) -> PlacementStyle:
@@ -29,6 +30,15 @@ def allowed_nodes(request: Request, nodes: Iterable[Node]) -> list[str]:
         and not node.partitions.isdisjoint(request.partitions)
         and matches(request.features, node.features)
     ]
+
+
+def on_one_node_if_any_can(request: Request, nodes: Sequence[Node]) -> Request:
+    """The request of what may be one task, kept from being split where a node could take it."""
+    allowed = set(allowed_nodes(request, nodes))
+    totals = (node.total for node in nodes if node.name in allowed)
+    if any(chunks_that_fit(total, request) >= request.chunks for total in totals):
+        return replace(request, max_nodes=1)
+    return request
 
 
 def place(

@@ -107,8 +107,7 @@ def _one_chunk_a_node(asked: Asked) -> Request:
 def _one_chunk_a_gpu(asked: Asked) -> Request:
     """``--gpus=N``. Slurm spans nodes freely, but starts no more nodes than there are tasks.
 
-    A job without ``-n`` gets ``-c`` CPUs on every node. Slurm shows ``-n 1`` and no ``-n`` alike;
-    the latter is assumed.
+    A job without ``-n`` gets ``-c`` CPUs on every node. Slurm shows ``-n 1`` and no ``-n`` alike.
     """
     by_type = gpus_of_the_job(asked)
     count = sum(by_type.values())
@@ -132,6 +131,7 @@ def _one_chunk_a_gpu(asked: Asked) -> Request:
         ),
         least_nodes=_nodes_for_tasks(asked),
         most_nodes=min(most_nodes, default=None),
+        may_be_one_task=asked.tasks is None and asked.nodes == 1 and not asked.most_nodes,
     )
 
 
@@ -170,6 +170,7 @@ def _request(
     max_chunks_per_node: int | None = None,
     least_nodes: int = 1,
     most_nodes: int | None = None,
+    may_be_one_task: bool = False,
 ) -> Request:
     return Request(
         chunk=chunk,
@@ -178,6 +179,7 @@ def _request(
         max_chunks_per_node=max_chunks_per_node,
         min_nodes=min(max(asked.nodes, least_nodes), chunks),
         max_nodes=most_nodes,
+        may_be_one_task=may_be_one_task,
         exclusive=asked.exclusive,
         features=asked.features,
         required_nodes=asked.required_nodes,

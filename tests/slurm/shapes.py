@@ -55,7 +55,10 @@ ONE_NODE = Request(
 )
 """``--gres=gpu:1``"""
 
-SPANNING = Request(Amount(_gpus(1)), 8, per_node=Amount(cpus=1, memory_mb=500), partitions=("gpu",))
+BOUNDED = Request(Amount(_gpus(1)), 8, per_node=Amount(cpus=1, memory_mb=500), partitions=("gpu",))
+"""``--gpus=8`` with a number of tasks or nodes"""
+
+SPANNING = replace(BOUNDED, may_be_one_task=True)
 """``--gpus=8``"""
 
 TASKS = Request(Amount(_gpus(1), 1, 500), 3, max_nodes=3, partitions=("gpu",))
@@ -64,16 +67,16 @@ TASKS = Request(Amount(_gpus(1), 1, 500), 3, max_nodes=3, partitions=("gpu",))
 REQUESTS: Mapping[str, Request] = {
     "two GPUs on a node": replace(ONE_NODE, chunk=Amount(_gpus(2), 1, 500)),
     "six GPUs for three tasks": replace(
-        SPANNING, chunks=6, per_node=Amount(cpus=3, memory_mb=1500), max_nodes=3
+        BOUNDED, chunks=6, per_node=Amount(cpus=3, memory_mb=1500), max_nodes=3
     ),
     "eight GPUs anywhere": SPANNING,
     "eight GPUs with four CPUs on each node": replace(
         SPANNING, per_node=Amount(cpus=4, memory_mb=2000)
     ),
     "eight GPUs for eight tasks": replace(TASKS, chunks=8, max_nodes=8),
-    "eight GPUs on two nodes": replace(SPANNING, min_nodes=2, max_nodes=2),
-    "eight GPUs on two to four nodes": replace(SPANNING, min_nodes=2, max_nodes=4),
-    "four GPUs for one node": replace(SPANNING, chunks=4, max_nodes=1),
+    "eight GPUs on two nodes": replace(BOUNDED, min_nodes=2, max_nodes=2),
+    "eight GPUs on two to four nodes": replace(BOUNDED, min_nodes=2, max_nodes=4),
+    "four GPUs for one node": replace(BOUNDED, chunks=4, max_nodes=1),
     "two GPUs on each of two nodes": replace(
         ONE_NODE, chunk=Amount(_gpus(2), 1, 500), chunks=2, min_nodes=2, max_nodes=2
     ),
