@@ -23,6 +23,7 @@ from slurm_tiresias.controller.ledger import (
     without_intent,
 )
 from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
+from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Allocation, Amount, Claim, Guard, Job, JobState, Snapshot
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.slurm.protocol import Incarnation, Observation, ObservedJob, Slurm
@@ -59,6 +60,7 @@ class Book:
         self._changed_incarnations: set[tuple[str, float]] = set()
         self._events: list[EventRecord] = []
         self._questions: dict[str, _Question] = {}
+        self._ask_nothing_before_s = 0.0
 
     def record(self, key: str) -> JobRecord | None:
         return self._records.get(key)
@@ -257,13 +259,21 @@ class Book:
 
     def reconcile(self, slurm: Slurm, now_s: float) -> None:
         """Ask accounting about incarnations whose end was not seen, and take its word."""
-        if not self._accounting:
+        if not self._accounting or now_s < self._ask_nothing_before_s:
             return
         due = [key for key in self._records if self._is_doubtful(key) and self._may_ask(key, now_s)]
         if not due:
             return
+        since_s = min(self._records[key].born_after_s for key in due)
+        try:
+            rows = slurm.incarnations(due, since_s)
+        except TiresiasError as error:
+            # The estimates stand meanwhile: scheduling does not wait for accounting.
+            log.warning("accounting is asked again in %.0f s: %s", LAST_PAUSE_S, error)
+            self._ask_nothing_before_s = now_s + LAST_PAUSE_S
+            return
         answers: dict[str, list[Incarnation]] = {}
-        for row in slurm.incarnations(due, min(self._records[key].born_after_s for key in due)):
+        for row in rows:
             answers.setdefault(row.key, []).append(row)
         for key in due:
             self._take_word(key, answers.get(key, []), now_s)

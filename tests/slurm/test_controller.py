@@ -401,6 +401,25 @@ def test_attained_service_equals_what_accounting_says(
     controller.wait_until(agree, "the ledger agrees with sacct -D", timeout_s=40)
 
 
+def test_a_job_that_starved_long_enough_returns_to_the_top_tier(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start(
+        policy={"thresholds_gpu_s": [8], "promote_knob": 0.5, "promote_floor_s": 4},
+        preemption={"min_run_s": 1, "max_per_job": 1},
+    )
+    wall = fill(clean_cluster, controller)
+    urgent = clean_cluster.sbatch(*WHOLE_NODE)
+    controller.wait_until(lambda: controller.events("preempted"), "a preemption")
+    victim = controller.events("preempted")[0][0]
+    controller.wait_until(lambda: (victim, "") in controller.events("promoted"), "it is promoted")
+    clean_cluster.wait_for_state(victim, "RUNNING")
+    controller.wait_until(lambda: len(controller.events("preempted")) > 1, "it pushed one out")
+    pushed, by = controller.events("preempted")[1]
+    assert pushed in {*wall, urgent} - {victim}
+    assert by == victim
+
+
 def test_pause_stops_acting_and_release_gives_everything_back(
     clean_cluster: RealCluster, start: Start
 ) -> None:

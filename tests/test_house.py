@@ -1,0 +1,63 @@
+"""The rules of the house: imports run one way, and what is pure stays pure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "slurm_tiresias"
+
+MAY_IMPORT = {
+    "errors": set(),
+    "model": set(),
+    "config": {"errors"},
+    "policy": {"model", "config"},
+    "placement": {"model", "config"},
+    "decide": {"model", "config", "policy", "placement"},
+    "slurm": {"model", "errors"},
+    "controller": {"model", "config", "errors", "decide", "policy", "slurm"},
+    "cli": {"model", "config", "errors", "controller"},
+}
+"""What each part may import of the others, besides itself."""
+
+PURE = ("model", "policy", "placement", "decide")
+IMPURE_MODULES = {"time", "datetime", "random", "logging", "os", "pathlib", "subprocess", "socket"}
+
+
+def _imports(part: str) -> Iterator[tuple[Path, str]]:
+    """Every module that a part imports, with the file that does."""
+    path = PACKAGE / part
+    for file in path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                yield file, node.module
+            elif isinstance(node, ast.Import):
+                yield from ((file, alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_imports_run_one_way(part: str) -> None:
+    for file, module in _imports(part):
+        package, _, rest = module.partition(".")
+        if package == "slurm_tiresias" and rest:
+            assert rest.split(".")[0] in {part, *MAY_IMPORT[part]}, f"{file} imports {module}"
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_a_decision_has_no_clock_no_chance_and_no_files(part: str) -> None:
+    for file, module in _imports(part):
+        assert module.split(".")[0] not in IMPURE_MODULES, f"{file} imports {module}"
+
+
+def test_only_the_slurm_package_starts_processes() -> None:
+    for part in MAY_IMPORT:
+        for file, module in _imports(part):
+            assert module != "subprocess" or part == "slurm", f"{file} imports {module}"
+
+
+def test_every_part_of_the_house_has_its_rule() -> None:
+    parts = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert parts - {"__init__", "__pycache__"} == MAY_IMPORT.keys()
