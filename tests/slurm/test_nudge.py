@@ -1,0 +1,60 @@
+"""Slurm's own hook nudges the controller when a job ends."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import RealCluster
+from tests.slurm.controller import RealController
+
+pytestmark = pytest.mark.slurm
+
+HOOK = Path(__file__).parents[2] / "etc" / "nudge"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    # Paths of Unix sockets may not be long: the folder stands right below /tmp.
+    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def nudging_cluster(folder: Path) -> Iterator[RealCluster]:
+    """One node, and the hook of etc/ in place as an admin would put it there."""
+    hook = folder / "epilog"
+    hook.write_text(
+        "#!/bin/sh\n"
+        f"export PATH={Path(sys.executable).parent}:/usr/bin:/bin\n"
+        f"export TIRESIAS_CONFIG={folder}/tiresias.toml\n"
+        f"exec {HOOK}\n"
+    )
+    hook.chmod(0o755)
+    cluster = RealCluster(folder / "c")
+    cluster.up("--nodes", "1", "--slurm-conf-line", f"EpilogSlurmctld={hook}")
+    yield cluster
+    cluster.down()
+
+
+def test_gpus_that_become_free_are_used_long_before_the_next_cycle(
+    nudging_cluster: RealCluster, folder: Path
+) -> None:
+    controller = RealController(nudging_cluster, folder, {"controller": {"interval_s": 600}})
+    first = nudging_cluster.sbatch("--gres=gpu:3", script="sleep 2")
+    nudging_cluster.wait_for_state(first, "RUNNING")
+    wide = nudging_cluster.sbatch("--gres=gpu:4")
+    held_back = nudging_cluster.sbatch("--gres=gpu:2", "--dependency=afterany:" + wide)
+    controller.start()
+    try:
+        nudging_cluster.wait_for_state(first, "COMPLETED")
+        controller.wait_until(lambda: controller.state().cycle >= 2, "the hook has nudged")
+        nudging_cluster.wait_for_state(wide, "RUNNING")
+        job = controller.job(held_back)
+        assert job is not None and job.reason == "slurm-waits"
+    finally:
+        controller.stop()
