@@ -28,12 +28,19 @@ from slurm_tiresias.model import (
     Snapshot,
 )
 from slurm_tiresias.placement.choose import (
-    allowed_nodes,
+    node_sets,
     on_one_node_if_any_can,
     place,
     style_of,
 )
-from slurm_tiresias.placement.evict import Eviction, Offers, Tenancy, Tenant, find_eviction
+from slurm_tiresias.placement.evict import (
+    Eviction,
+    Offers,
+    Tenancy,
+    Tenant,
+    disturbance,
+    find_eviction,
+)
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.policy.standing import Policy, Standing, job_id_key
 from slurm_tiresias.policy.tiers import deserves_promotion
@@ -80,7 +87,7 @@ class _Pass:
         self._offers: dict[Hashable, Offers] = defaultdict(Offers)
         self._victim_of: dict[str, str] = {}
         self._decisions: dict[str, Decision] = {}
-        self._allowed: dict[Hashable, list[str]] = {}
+        self._allowed: dict[Hashable, list[list[str]]] = {}
         self._hopeless: dict[Hashable, Decision] = {}
 
     def plan(self) -> Plan:
@@ -115,7 +122,8 @@ class _Pass:
         """A claim holds while its job waits for nothing else and its nodes are all there."""
         if job.claim is None or job.state is not JobState.PENDING or _blocked_by_slurm(job):
             return False
-        return job.claim.allocation.keys() <= set(self._nodes_for(job.request))
+        sets = self._node_sets(job.request)
+        return any(job.claim.allocation.keys() <= set(nodes) for nodes in sets)
 
     def _decide_one(self, ranked: _Ranked) -> Decision:
         job = ranked.job
@@ -222,17 +230,21 @@ class _Pass:
             lower = self._ranked[tenant.rank].standing.level > level
             return lower and (even_guarded or tenant.job_id not in self._guards)
 
-        request = ranked.job.request
-        return find_eviction(
-            request,
-            self._nodes_for(request),
-            self._pool,
-            self._tenancy,
-            may_leave,
-            self._style(ranked),
-            self._cleaning,
-            self._offers[level, even_guarded, _shape(request)],
+        request, style = ranked.job.request, self._style(ranked)
+        found = (
+            find_eviction(
+                request,
+                nodes,
+                self._pool,
+                self._tenancy,
+                may_leave,
+                style,
+                self._cleaning,
+                self._offers[level, even_guarded, _shape(request), number],
+            )
+            for number, nodes in enumerate(self._node_sets(request))
         )
+        return min(filter(None, found), key=disturbance, default=None)
 
     # Where jobs fit
 
@@ -240,12 +252,14 @@ class _Pass:
         return style_of(ranked.job, self._config.placement)
 
     def _place(self, request: Request, style: PlacementStyle) -> Allocation | None:
-        return place(request, self._nodes_for(request), self._pool, style, self._cleaning)
+        sets = self._node_sets(request)
+        places = (place(request, nodes, self._pool, style, self._cleaning) for nodes in sets)
+        return next(filter(None, places), None)
 
-    def _nodes_for(self, request: Request) -> list[str]:
+    def _node_sets(self, request: Request) -> list[list[str]]:
         key = (request.partitions, request.features, request.excluded_nodes)
         if key not in self._allowed:
-            self._allowed[key] = allowed_nodes(request, self._usable)
+            self._allowed[key] = node_sets(request, self._usable)
         return self._allowed[key]
 
     # Why a job waits
@@ -255,7 +269,7 @@ class _Pass:
         if not _fits_empty(request, self._nodes):
             where = ", ".join(request.partitions) or "any partition"
             detail = f"asks for more than the nodes of {where} have"
-            if not allowed_nodes(request, self._nodes):
+            if not node_sets(request, self._nodes):
                 detail = f"no node of {where} may serve it"
             return _verdict(ranked, Action.WAIT, Reason.NEVER_FITS, detail=detail)
         if not _fits_empty(request, self._usable):
@@ -276,7 +290,7 @@ class _Pass:
 
     def _holders(self, ranked: _Ranked) -> tuple[tuple[str, Guard], ...]:
         """The jobs that hold what this one could use: managed ones first, as they rank."""
-        nodes = set(self._nodes_for(ranked.job.request))
+        nodes = {node for some in self._node_sets(ranked.job.request) for node in some}
         holders: list[tuple[str, Guard]] = []
         for other in self._running():
             job = other.job
@@ -372,8 +386,9 @@ def _nodes_of(jobs: Iterable[Job]) -> frozenset[str]:
 
 
 def _fits_empty(request: Request, nodes: Sequence[Node]) -> bool:
-    names = allowed_nodes(request, nodes)
-    return place(request, names, Pool(nodes), PlacementStyle.CONSOLIDATE) is not None
+    empty = Pool(nodes)
+    sets = node_sets(request, nodes)
+    return any(place(request, names, empty, PlacementStyle.CONSOLIDATE) for names in sets)
 
 
 def _shape(request: Request) -> Hashable:

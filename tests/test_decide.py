@@ -429,6 +429,21 @@ def test_a_job_goes_only_where_it_may(constraint: dict[str, Any], where: str) ->
     assert list(plan_for(before).decisions["1"].start_on) == [where]
 
 
+def test_a_job_that_names_two_partitions_is_not_laid_over_both() -> None:
+    other = {"partitions": frozenset({"other"})}
+    before = cluster(
+        """
+        n1  . .
+        n2  . .
+        n3  . .
+        """,
+        [job("1", gpus(2, nodes=2, partitions=("gpu", "other")))],
+        n2=other,
+        n3=other,
+    )
+    assert plan_for(before).decisions["1"].start_on.keys() == {"n2", "n3"}
+
+
 def test_all_required_nodes_are_used() -> None:
     request = gpus(2, nodes=2, required_nodes=frozenset({"n2", "n3"}))
     before = cluster("n1  . .\nn2  1 1\nn3  . .", [job("1", gpus(2), tier=1), job("2", request)])

@@ -21,22 +21,26 @@ def style_of(job: Job, config: PlacementConfig) -> PlacementStyle:
     return PlacementStyle.CONSOLIDATE if skewed else PlacementStyle.SPREAD
 
 
-def allowed_nodes(request: Request, nodes: Iterable[Node]) -> list[str]:
-    """The nodes that Slurm would let the job run on: partition, features, its own exclusions."""
-    return [
-        node.name
+def node_sets(request: Request, nodes: Iterable[Node]) -> list[list[str]]:
+    """The nodes that Slurm would let the job run on: one set for each of its partitions.
+
+    A job that names several partitions runs in one of them; sets that are alike come once, and
+    empty ones not at all.
+    """
+    able = [
+        node
         for node in nodes
-        if node.name not in request.excluded_nodes
-        and not node.partitions.isdisjoint(request.partitions)
-        and matches(request.features, node.features)
+        if node.name not in request.excluded_nodes and matches(request.features, node.features)
     ]
+    sets = ([n.name for n in able if partition in n.partitions] for partition in request.partitions)
+    return [list(names) for names in dict.fromkeys(map(tuple, sets)) if names]
 
 
 def on_one_node_if_any_can(request: Request, nodes: Sequence[Node]) -> Request:
     """The request of what may be one task, kept from being split where a node could take it."""
-    allowed = set(allowed_nodes(request, nodes))
-    totals = (node.total for node in nodes if node.name in allowed)
-    if any(chunks_that_fit(total, request) >= request.chunks for total in totals):
+    totals = {node.name: node.total for node in nodes}
+    allowed = {name for names in node_sets(request, nodes) for name in names}
+    if any(chunks_that_fit(totals[name], request) >= request.chunks for name in allowed):
         return replace(request, max_nodes=1)
     return request
 

@@ -110,7 +110,7 @@ def find_eviction(
             _sweep(pool, sorted(involved, key=keep), lambda: fits(enough))  # noqa: B023
             for keep in (_widest_stay, _most_important_stay)
         ]
-        tenants = min(sweeps, key=_disturbance).tenants
+        tenants = min(sweeps, key=disturbance).tenants
         # One that spans nodes frees room elsewhere too: the job may now fit without the others.
         return _sweep(pool, sorted(tenants, key=_most_important_stay), lambda: fits(nodes))
     return None
@@ -190,7 +190,8 @@ def _most_important_stay(tenant: Tenant) -> tuple[int, ...]:
     return (tenant.tier, tenant.rank)
 
 
-def _disturbance(eviction: Eviction) -> tuple[int, ...]:
+def disturbance(eviction: Eviction) -> tuple[int, ...]:
+    """What an eviction does to others; less is better. The lowest tiers count least."""
     tenants = eviction.tenants
     return (
         -min((tenant.tier for tenant in tenants), default=0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -37,8 +38,9 @@ class ServiceHistory:
         limit = attained_gpu_s + quantum_gpu_s
         done = int(np.searchsorted(self._sorted, limit, side="right"))
         served = self._cumulative[done] - self._cumulative[above] - attained_gpu_s * (done - above)
-        expected_gpu_s = float(served) + quantum_gpu_s * (len(self) - done)
-        return (done - above) / expected_gpu_s
+        # Differences of large sums lose digits: a job about to end must not need less than nothing.
+        expected_gpu_s = max(0.0, float(served)) + quantum_gpu_s * (len(self) - done)
+        return (done - above) / expected_gpu_s if expected_gpu_s > 0 else math.inf
 
     def best_index(self, attained_gpu_s: float) -> float:
         """The same without a quantum: the supremum over all of them, reached at some sample."""

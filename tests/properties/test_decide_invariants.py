@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from slurm_tiresias.model import (
     Request,
     Snapshot,
 )
-from slurm_tiresias.placement.choose import allowed_nodes, place
+from slurm_tiresias.placement.choose import node_sets, place
 from slurm_tiresias.placement.evict import Tenancy, Tenant, find_eviction
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.policy.standing import Policy
@@ -139,7 +140,11 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 
 def _anywhere(one: Job, nodes: list[Node], pool: Pool) -> Allocation | None:
-    return place(one.request, allowed_nodes(one.request, nodes), pool, PlacementStyle.SPREAD)
+    places = (
+        place(one.request, names, pool, PlacementStyle.SPREAD)
+        for names in node_sets(one.request, nodes)
+    )
+    return next(filter(None, places), None)
 
 
 def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
@@ -198,7 +203,8 @@ def test_every_start_is_where_the_job_may_run_and_as_large_as_it_asked(
     for start in plan.starts:
         one = jobs[start.job_id]
         usable = [node for node in snapshot.nodes if node.available]
-        assert start.start_on.keys() <= set(allowed_nodes(one.request, usable))
+        sets = node_sets(one.request, usable)
+        assert any(start.start_on.keys() <= set(names) for names in sets)
         assert one.request.required_nodes <= start.start_on.keys()
         assert len(start.start_on) >= one.request.min_nodes
         assert one.request.max_nodes is None or len(start.start_on) <= one.request.max_nodes
@@ -235,7 +241,7 @@ def test_no_victim_could_have_stayed(
     tenants = [
         Tenant(one.job_id, i % 3, i, one.allocation, one.gpus_held) for i, one in enumerate(running)
     ]
-    nodes = allowed_nodes(request, snapshot.nodes)
+    nodes = next(iter(node_sets(request, snapshot.nodes)), [])
     eviction = find_eviction(request, nodes, pool, Tenancy(tenants), lambda _: True, style)
     if eviction is None:
         for tenant in tenants:
@@ -260,8 +266,8 @@ def test_no_gpu_idles_while_a_job_that_fits_it_waits(snapshot: Snapshot, config:
         decision = plan.decisions[one.job_id]
         may_start = one.state is JobState.PENDING and one.managed and not one.held
         if may_start and not one.given_up and decision.action is Action.WAIT:
-            for style in PlacementStyle:
-                assert place(one.request, allowed_nodes(one.request, usable), pool, style) is None
+            for names, style in product(node_sets(one.request, usable), PlacementStyle):
+                assert place(one.request, names, pool, style) is None
 
 
 @settings(deadline=None)
