@@ -170,9 +170,15 @@ class Book:
     def _close_unseen(
         self, incarnation: IncarnationRecord, record: JobRecord, now_s: float
     ) -> None:
-        """An incarnation ended while nobody looked: estimate its end until accounting tells."""
-        end_s = now_s if record.requeue_sent_s is None else record.requeue_sent_s
-        elapsed_s = max(incarnation.elapsed_s, end_s - incarnation.start_s)
+        """An incarnation ended while nobody looked: estimate its end until accounting tells.
+
+        It lasted at least as long as it was seen to; at most one interval more, had anybody
+        looked since.
+        """
+        latest_s = now_s if record.requeue_sent_s is None else record.requeue_sent_s
+        most_s = incarnation.elapsed_s + self._config.controller.interval_s
+        elapsed_s = max(incarnation.elapsed_s, min(latest_s - incarnation.start_s, most_s))
+        end_s = incarnation.start_s + elapsed_s
         self._keep(replace(incarnation, end_s=end_s, elapsed_s=elapsed_s, confirmed=self._final()))
 
     def _final(self) -> bool:
@@ -193,9 +199,9 @@ class Book:
             record = without_intent(record)
         if job.state is JobState.RUNNING:
             record = self._follow_start(job, record)
-        if job.state is None and record.ended_s is None:
-            record = replace(without_claim(record), ended_s=job.end_s or now_s)
-        return record
+        if job.state is not None:
+            return replace(record, ended_s=None)
+        return replace(without_claim(record), ended_s=record.ended_s or job.end_s or now_s)
 
     def _follow_requeue(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
         """A requeue is believed when it is seen; if it was intended here, it was a preemption."""
@@ -390,9 +396,12 @@ def _has_started(job: ObservedJob) -> bool:
 
 
 def _is_another_job(job: ObservedJob, record: JobRecord) -> bool:
-    """Whether Slurm has given the id of a job that ended to a new one."""
-    if job.restarts < record.restarts:
-        return True
+    """Whether Slurm has given the id of a job that ended to a new one.
+
+    A job that ended and is requeued by hand is still the same job: it counts one restart more.
+    """
+    if job.restarts != record.restarts:
+        return job.restarts < record.restarts
     return record.ended_s is not None and job.submit_s > record.ended_s
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import ORDERS, Config
@@ -270,7 +270,6 @@ def test_no_gpu_idles_while_a_job_that_fits_it_waits(snapshot: Snapshot, config:
                 assert place(one.request, names, pool, style) is None
 
 
-@settings(deadline=None)
 @given(snapshots(), configs)
 def test_without_outside_change_preemption_comes_to_rest(
     snapshot: Snapshot, config: Config

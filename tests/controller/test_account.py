@@ -1,0 +1,208 @@
+"""Accounting from what Slurm shows, with nobody but the ledger to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.errors import LedgerError
+from slurm_tiresias.model import Amount, JobState
+from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from tests.pictures import gpus
+
+CONFIG = parse({"policy": {"thresholds_gpu_s": [100]}, "controller": {"interval_s": 10}})
+HELD = {"n1": Amount({"": 4}, 4)}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with closing(Ledger(tmp_path / FILE_NAME)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def book(ledger: Ledger) -> Book:
+    return Book(ledger, CONFIG, accounting=False)
+
+
+def pending(key: str = "7", **changes: Any) -> ObservedJob:
+    job = ObservedJob(
+        key=key,
+        raw_id=int(key),
+        array_id=None,
+        unsplit_array=False,
+        name="train",
+        user="ann",
+        account="lab",
+        qos="normal",
+        partitions=("gpu",),
+        state=JobState.PENDING,
+        slurm_state="PENDING",
+        reason="Priority",
+        priority=1,
+        restarts=0,
+        batch=True,
+        requeue=True,
+        het=False,
+        submit_s=1000.0,
+        eligible_s=1000.0,
+        start_s=None,
+        end_s=None,
+        elapsed_s=0.0,
+        time_limit_s=None,
+        request=gpus(4),
+        allocation={},
+        required_node_list="",
+    )
+    return replace(job, **changes)
+
+
+def running(start_s: float, elapsed_s: float, **changes: Any) -> ObservedJob:
+    return replace(
+        pending(),
+        state=JobState.RUNNING,
+        slurm_state="RUNNING",
+        start_s=start_s,
+        elapsed_s=elapsed_s,
+        allocation=HELD,
+        **changes,
+    )
+
+
+def ended(start_s: float, elapsed_s: float, **changes: Any) -> ObservedJob:
+    return replace(
+        pending(),
+        state=None,
+        slurm_state="COMPLETED",
+        start_s=start_s,
+        end_s=start_s + elapsed_s,
+        elapsed_s=elapsed_s,
+        **changes,
+    )
+
+
+def see(book: Book, at_s: float, *jobs: ObservedJob) -> None:
+    book.observe(Observation(at_s, jobs, (), ()))
+    book.commit()
+
+
+def test_service_is_gpus_times_running_seconds_over_all_incarnations(book: Book) -> None:
+    see(book, 1000, pending())
+    see(book, 1010, running(1005, 5))
+    assert book.attained_gpu_s("7") == 20
+    see(book, 1020, running(1005, 15))
+    see(book, 1021, pending(restarts=1, submit_s=1020))
+    see(book, 1050, running(1040, 10, restarts=1, submit_s=1020))
+    assert book.attained_gpu_s("7") == pytest.approx(4 * (16 + 10))
+
+
+def test_a_requeued_job_keeps_its_submission_and_its_first_start(book: Book) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 1050, running(1040, 10, restarts=1, submit_s=1020, eligible_s=1020))
+    record = book.record("7")
+    assert record is not None
+    assert (record.submitted_s, record.first_started_s, record.restarts) == (1000, 1005, 1)
+
+
+def test_what_nobody_saw_counts_at_most_one_interval(book: Book) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 9000, pending(restarts=1, submit_s=2000))
+    assert book.attained_gpu_s("7") == 4 * 15
+
+
+def test_a_job_that_comes_and_goes_between_two_looks_is_counted(book: Book) -> None:
+    see(book, 1010, ended(1002, 3))
+    assert book.attained_gpu_s("7") == 12
+
+
+def test_a_job_that_ended_and_is_requeued_by_hand_goes_on_counting(book: Book) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 1020, ended(1005, 12))
+    see(book, 1100, pending(restarts=1, submit_s=1090))
+    record = book.record("7")
+    assert record is not None and record.ended_s is None
+    assert book.attained_gpu_s("7") == 48
+
+
+def test_an_id_that_slurm_gives_to_a_new_job_starts_from_nothing(book: Book) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 1020, ended(1005, 12))
+    see(book, 5010, running(5005, 5, submit_s=5000))
+    assert book.attained_gpu_s("7") == 20
+
+
+def test_a_job_that_slurm_forgot_has_ended_and_one_that_shows_again_has_not(book: Book) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 1020)
+    record = book.record("7")
+    assert record is not None and record.ended_s == 1020
+    see(book, 1030, running(1005, 25))
+    record = book.record("7")
+    assert record is not None and record.ended_s is None
+    assert book.attained_gpu_s("7") == 100
+
+
+def test_a_job_is_demoted_when_it_crosses_the_threshold(book: Book) -> None:
+    see(book, 1010, running(1005, 24))
+    assert book.records()["7"].tier == 0
+    see(book, 1030, running(1005, 25))
+    record = book.records()["7"]
+    assert (record.tier, record.tier_entered_s) == (1, 1030)
+
+
+def test_first_starts_are_numbered_as_they_happened_though_seen_at_once(book: Book) -> None:
+    late = replace(running(1009, 1), key="8", raw_id=8, submit_s=999)
+    see(book, 1010, late, running(1005, 5))
+    numbers = [book.records()[key].start_number or 0 for key in ("7", "8")]
+    assert numbers == sorted(numbers)
+
+
+def test_another_process_finds_all_that_was_committed(book: Book, ledger: Ledger) -> None:
+    see(book, 1010, running(1005, 5))
+    again = Book(ledger, CONFIG, accounting=False)
+    assert again.records() == book.records()
+    assert again.attained_gpu_s("7") == 20
+
+
+def test_jobs_that_are_over_leave_memory_but_not_the_ledger(book: Book, ledger: Ledger) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 1020, ended(1005, 12))
+    see(book, 1400)
+    assert book.record("7") is None
+    assert ledger.services_of_ended_jobs_gpu_s() == [48.0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"partitions": ("gpu", "other")},
+        {"batch": False},
+        {"requeue": False},
+        {"het": True},
+        {"reservation": "maintenance"},
+        {"request": gpus(0)},
+    ],
+)
+def test_a_job_that_is_not_managed_has_no_record(book: Book, changes: dict[str, Any]) -> None:
+    see(book, 1010, running(1005, 5, **changes))
+    assert book.record("7") is None
+
+
+def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.set_value("schema_version", "99")
+    with pytest.raises(LedgerError, match="newer version"):
+        Ledger(tmp_path / FILE_NAME)
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("not a database at all, but long enough to look like a page")
+    with pytest.raises(LedgerError, match="cannot be used"):
+        Ledger(tmp_path / "x")
