@@ -101,7 +101,8 @@ def toml(value: Any) -> str:
 def _toml_character(character: str) -> str:
     if character in '"\\':
         return "\\" + character
-    return character if character.isprintable() else f"\\U{ord(character):08X}"
+    plain = character.isascii() and character.isprintable()
+    return character if plain else f"\\U{ord(character):08X}"
 
 
 def _tables() -> Iterator[tuple[str, type, tuple[Setting, ...]]]:

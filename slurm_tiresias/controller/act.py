@@ -132,10 +132,14 @@ class Actor:
         self._claim(plan, jobs, seen.at_s)
         self._intend(plan, seen.at_s)
         updates = [*self._updates(plan, jobs, seen.at_s), *self._settling(jobs, seen.at_s)]
+        self._book.commit()
+        failures = self._send(updates, seen.at_s)
+        self._spare_victims_of_the_refused(failures)
+        # Only now: nobody leaves for a job that Slurm would not let stand in front.
         due = self._due_requeues(jobs, seen.at_s)
         self._book.commit()
         self._signal(plan, jobs)
-        failures = self._send([*updates, *due], seen.at_s)
+        failures += self._send(due, seen.at_s)
         self._book.commit()
         unsettled = any(
             record.claimed_s is not None or record.vacating_for or record.settling
@@ -350,9 +354,19 @@ class Actor:
                 due.append(Requeue(record.key))
         return due
 
+    def _spare_victims_of_the_refused(self, failures: Iterable[WriteFailure]) -> None:
+        """A winner that could not be put in front (it was just held, say) claims nothing."""
+        refused = {failure.write.key for failure in failures}
+        for record in list(self._book.records().values()):
+            if record.vacating_for in refused:
+                self._book.put(without_intent(record))
+            if record.key in refused and record.claimed_s is not None:
+                self._book.put(without_claim(record))
+
     def _signal(self, plan: Plan, jobs: Mapping[str, ObservedJob]) -> None:
         """Ask the victims of this plan to save their state."""
-        victims = [d.job_id for d in plan.preemptions if d.job_id in jobs]
+        leaving = {record.key for record in self._book.records().values() if record.vacating_for}
+        victims = [d.job_id for d in plan.preemptions if d.job_id in leaving & jobs.keys()]
         if victims and self._config.preemption.signal:
             self._slurm.signal(victims, self._config.preemption.signal)
 
