@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from slurm_tiresias import __version__
 from slurm_tiresias.config import Config
@@ -70,21 +70,12 @@ def report(
 ) -> PublishedState:
     """Everything that ``status`` and ``explain`` may want to know of a cycle."""
     nodes = [n for n in snapshot.nodes if not n.partitions.isdisjoint(config.manage.partitions)]
-    return PublishedState(
-        schema=SCHEMA,
-        cluster=cluster.name,
-        slurm_version=".".join(map(str, cluster.version)),
-        version=__version__,
-        driver="commands",
-        pid=os.getpid(),
-        policy=config.policy.name,
-        order=config.policy.order,
-        interval_s=config.controller.interval_s,
+    return replace(
+        nothing_yet(cluster, config, health),
         gpus=_gpus(nodes, snapshot.jobs),
         tiers=tuple(_tiers(config, snapshot, plan)),
         jobs=tuple(_jobs(config, seen, snapshot, plan, book)),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
-        **asdict(health),
     )
 
 
