@@ -64,6 +64,7 @@ class _Ranked:
 
     job: Job
     standing: Standing
+    level: int
     rank: int
     promoted: bool
 
@@ -148,7 +149,7 @@ class _Pass:
         return _verdict(ranked, Action.RUN_ON, Reason.RUNS_ON)
 
     def _decide_waiting(self, ranked: _Ranked) -> Decision:
-        alike = (ranked.standing.level, self._style(ranked), _shape(ranked.job.request))
+        alike = (ranked.level, self._style(ranked), _shape(ranked.job.request))
         if known := self._hopeless.get(alike):
             return replace(
                 known, job_id=ranked.job.job_id, rank=ranked.rank, promoted=ranked.promoted
@@ -224,11 +225,10 @@ class _Pass:
 
     def _evict(self, ranked: _Ranked, *, even_guarded: bool) -> Eviction | None:
         """Room made by jobs of a lower tier, or None; the pool stays as it is."""
-        level = ranked.standing.level
+        level = ranked.level
 
         def may_leave(tenant: Tenant) -> bool:
-            lower = self._ranked[tenant.rank].standing.level > level
-            return lower and (even_guarded or tenant.job_id not in self._guards)
+            return tenant.level > level and (even_guarded or tenant.job_id not in self._guards)
 
         request, style = ranked.job.request, self._style(ranked)
         found = (
@@ -295,7 +295,7 @@ class _Pass:
         for other in self._running():
             job = other.job
             if not nodes.isdisjoint(job.allocation) and job.job_id not in self._victim_of:
-                lower = other.standing.level > ranked.standing.level
+                lower = other.level > ranked.level
                 guard = self._guards.get(job.job_id) if lower else Guard.SAME_TIER
                 if guard:
                     holders.append((job.job_id, guard))
@@ -325,8 +325,9 @@ def _rank(jobs: Iterable[Job], policy: Policy, config: Config) -> list[_Ranked]:
             promoted = deserves_promotion(job, config.policy) and not _blocked_by_slurm(job)
             judged.append((policy.standing(_reset(job) if promoted else job), job, promoted))
     judged.sort(key=lambda entry: (entry[0].level, entry[0].order, job_id_key(entry[1].job_id)))
+    levels = {level: number for number, level in enumerate(sorted({j[0].level for j in judged}))}
     return [
-        _Ranked(job, standing, rank, promoted)
+        _Ranked(job, standing, levels[standing.level], rank, promoted)
         for rank, (standing, job, promoted) in enumerate(judged)
     ]
 
@@ -374,7 +375,7 @@ def _leave(job: Job) -> Decision:
 
 def _tenant(ranked: _Ranked) -> Tenant:
     job = ranked.job
-    return Tenant(job.job_id, ranked.standing.tier, ranked.rank, job.allocation, job.gpus_held)
+    return Tenant(job.job_id, ranked.level, ranked.rank, job.allocation, job.gpus_held)
 
 
 def _first(blockers: Sequence[tuple[str, Guard]]) -> tuple[tuple[str, Guard], ...]:

@@ -13,10 +13,13 @@ from slurm_tiresias.placement.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A running job that may be asked to leave. A larger ``rank`` is a job further back."""
+    """A running job that may be asked to leave.
+
+    ``level`` counts the preemption classes from the best, 0; ``rank`` all jobs.
+    """
 
     job_id: str
-    tier: int
+    level: int
     rank: int
     allocation: Allocation
     gpus: int
@@ -148,12 +151,12 @@ def _offer(request: Request, node: str, pool: Pool, tenants: Sequence[Tenant]) -
 
 
 def _cost(leaving: Sequence[Tenant], chunks: int) -> tuple[float, ...]:
-    """Idle room first; then the lowest tiers; then the fewest GPUs disturbed per chunk."""
+    """Idle room first; then the lowest levels; then the fewest GPUs disturbed per chunk."""
     if not leaving:
         return (0.0,)
     return (
         1.0,
-        -min(tenant.tier for tenant in leaving),
+        -min(tenant.level for tenant in leaving),
         sum(tenant.gpus for tenant in leaving) / chunks,
         len(leaving) / chunks,
         -min(tenant.rank for tenant in leaving),
@@ -183,18 +186,18 @@ def _sweep(
 
 
 def _widest_stay(tenant: Tenant) -> tuple[int, ...]:
-    return (tenant.tier, -tenant.gpus, tenant.rank)
+    return (tenant.level, -tenant.gpus, tenant.rank)
 
 
 def _most_important_stay(tenant: Tenant) -> tuple[int, ...]:
-    return (tenant.tier, tenant.rank)
+    return (tenant.level, tenant.rank)
 
 
 def disturbance(eviction: Eviction) -> tuple[int, ...]:
-    """What an eviction does to others; less is better. The lowest tiers count least."""
+    """What an eviction does to others; less is better. The lowest levels count least."""
     tenants = eviction.tenants
     return (
-        -min((tenant.tier for tenant in tenants), default=0),
+        -min((tenant.level for tenant in tenants), default=0),
         sum(tenant.gpus for tenant in tenants),
         len(tenants),
     )
