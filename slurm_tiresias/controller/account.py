@@ -77,7 +77,8 @@ class Book:
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
         """Remember an event; committed with the rest."""
         self._events.append(EventRecord(at_s, kind, job_id, other, text))
-        log.info("%s%s: %s", f"job {job_id} " if job_id else "", kind, text)
+        whom = f" for job {other}" if other else ""
+        log.info("%s%s%s: %s", f"job {job_id} " if job_id else "", kind, whom, text)
 
     def commit(self) -> None:
         """Write all changes in one transaction."""
@@ -207,8 +208,7 @@ class Book:
         """A requeue is believed when it is seen; if it was intended here, it was a preemption."""
         queued_s = max((i.end_s or now_s for i in self._of(job.key)), default=now_s)
         by = record.vacating_for
-        text = f"for job {by}, restart {job.restarts}" if by else f"restart {job.restarts}"
-        self.note(now_s, "preempted" if by else "requeued", job.key, text, by)
+        self.note(now_s, "preempted" if by else "requeued", job.key, f"restart {job.restarts}", by)
         if by:
             record = replace(
                 record,

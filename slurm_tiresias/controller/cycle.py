@@ -83,10 +83,11 @@ class Cycles:
     def _only_record(self, plan: Plan, now_s: float) -> Outcome:
         """Shadow mode: note what would have been done, once for each change of mind."""
         planned = {d.job_id: f"start on {folded(d.start_on)}" for d in plan.starts}
-        planned |= {d.job_id: f"be preempted for job {d.preempted_for}" for d in plan.preemptions}
+        planned |= {d.job_id: "be preempted" for d in plan.preemptions}
         for key, what in planned.items():
-            if self._planned.get(key) != what:
-                self.book.note(now_s, "would", key, what, plan.decisions[key].preempted_for)
-        self._planned = planned
+            other = plan.decisions[key].preempted_for
+            if self._planned.get(key) != what + other:
+                self.book.note(now_s, "would", key, what, other)
+        self._planned = {k: what + plan.decisions[k].preempted_for for k, what in planned.items()}
         self.book.commit()
         return Outcome(0, (), unsettled=False)
