@@ -136,8 +136,11 @@ class _Pass:
             return _verdict(ranked, Action.WAIT, blocked, detail=job.not_eligible)
         if self._claim_stands(job):
             return self._start(ranked, job.claim.allocation, Reason.CLAIMED)  # type: ignore[union-attr]
-        if job.given_up:
+        if job.resting:
             return _verdict(ranked, Action.WAIT, Reason.GIVEN_UP)
+        if job.given_up:
+            given_up = _verdict(ranked, Action.WAIT, Reason.GIVEN_UP)
+            return self._start_on_idle(ranked) or given_up
         return self._decide_waiting(ranked)
 
     def _decide_running(self, ranked: _Ranked) -> Decision:

@@ -112,7 +112,7 @@ class Guard(enum.Enum):
     MIN_RUN = "minimum-run-time"
     MAX_PREEMPTIONS = "preempted-often-enough"
     MAX_VICTIMS = "victims-of-this-cycle"
-    SUSPENDED = "suspended"
+    HELD = "held-or-suspended"
     UNMANAGED = "unmanaged"
     SAME_TIER = "same-or-higher-tier"
 
@@ -167,6 +167,8 @@ class Job:
     """The job for which it is being requeued right now; empty where it is not."""
     given_up: bool = False
     """It was claimed for and did not start: no victim is named for it until the cluster changes."""
+    resting: bool = False
+    """It gave a claim back only just now: it is not claimed for at all."""
     skew: float | None = None
     """Largest tensor over model size, where known (paper page 500, Table 6)."""
     style: PlacementStyle | None = None

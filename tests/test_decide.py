@@ -333,7 +333,7 @@ def test_a_small_job_goes_where_it_leaves_the_least_behind() -> None:
         ),
         ({"preemptions": 3}, configured(preemption={"max_per_job": 3}), Guard.MAX_PREEMPTIONS),
         ({}, configured(preemption={"max_victims_per_cycle": 0}), Guard.MAX_VICTIMS),
-        ({"protected_by": Guard.SUSPENDED}, configured(), Guard.SUSPENDED),
+        ({"protected_by": Guard.HELD}, configured(), Guard.HELD),
     ],
 )
 def test_a_guarded_job_keeps_its_gpus_and_the_waiting_one_is_told_why(

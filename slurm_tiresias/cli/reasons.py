@@ -124,7 +124,7 @@ GUARD_TEXTS: Mapping[Guard, GuardText] = {
     Guard.MAX_VICTIMS: GuardText(
         "victims of this cycle", "as many jobs as one cycle may preempt are preempted already"
     ),
-    Guard.SUSPENDED: GuardText("suspended", "somebody has suspended it"),
+    Guard.HELD: GuardText("held or suspended", "somebody has held or suspended it"),
     Guard.UNMANAGED: GuardText("not managed", "it is not managed by this controller"),
     Guard.SAME_TIER: GuardText(
         "same or higher tier", "it sits in the same tier as the job that waits, or in a higher one"

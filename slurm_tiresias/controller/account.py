@@ -25,6 +25,7 @@ from slurm_tiresias.controller.ledger import (
 from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Allocation, Amount, Claim, Guard, Job, JobState, Snapshot
+from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.slurm.protocol import Incarnation, Observation, ObservedJob, Slurm
 from slurm_tiresias.slurm.text import node_names
@@ -45,6 +46,18 @@ class _Question:
     next_s: float = 0.0
     pause_s: float = FIRST_PAUSE_S
     asked: int = 0
+
+
+ARRAY_LIMIT = "JobArrayTaskLimit"
+"""Slurm's word for a task that waits because enough of its array run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rests:
+    """Jobs whose claims came to nothing: which get no victims, and which no claim at all yet."""
+
+    given_up: frozenset[str] = frozenset()
+    resting: frozenset[str] = frozenset()
 
 
 class Book:
@@ -149,7 +162,7 @@ class Book:
     def _measure(self, job: ObservedJob, record: JobRecord, now_s: float) -> None:
         """Bring the job's incarnations up to date; close the ones that are over."""
         mine = self._incarnations.setdefault(job.key, {})
-        shown = job.start_s if _has_started(job) else None
+        shown = job.start_s if _has_started(job, mine) else None
         for start_s, incarnation in list(mine.items()):
             if incarnation.end_s is None and start_s != shown:
                 self._close_unseen(incarnation, record, now_s)
@@ -336,13 +349,33 @@ class Book:
     def _of(self, key: str) -> Iterable[IncarnationRecord]:
         return self._incarnations.get(key, {}).values()
 
-    def snapshot(self, seen: Observation, given_up: Collection[str]) -> Snapshot:
+    def snapshot(self, seen: Observation, rests: Rests) -> Snapshot:
         """The decision's view of an observation that ``observe`` has taken in."""
         alive = [job for job in seen.jobs if job.state is not None]
-        jobs = tuple(self._job(job, seen.at_s, job.key in given_up) for job in alive)
+        over = self._beyond_array_limits(alive)
+        jobs = tuple(self._job(job, seen.at_s, rests, job.key in over) for job in alive)
         return Snapshot(seen.at_s, seen.nodes, jobs)
 
-    def _job(self, job: ObservedJob, now_s: float, given_up: bool) -> Job:
+    def _beyond_array_limits(self, alive: Iterable[ObservedJob]) -> set[str]:
+        """Waiting tasks of arrays that may run no more at once (``--array=0-9%2``)."""
+        arrays: dict[int, list[ObservedJob]] = {}
+        for job in alive:
+            if job.array_id is not None and job.array_limit:
+                arrays.setdefault(job.array_id, []).append(job)
+        over: set[str] = set()
+        for tasks in arrays.values():
+            limit = min(task.array_limit or 0 for task in tasks)
+            running = sum(task.state is JobState.RUNNING for task in tasks)
+            waiting = [task.key for task in tasks if task.state is JobState.PENDING]
+            waiting.sort(key=lambda key: (not self._is_claimed(key), job_id_key(key)))
+            over.update(waiting[max(0, limit - running) :])
+        return over
+
+    def _is_claimed(self, key: str) -> bool:
+        record = self._records.get(key)
+        return record is not None and record.claimed_s is not None
+
+    def _job(self, job: ObservedJob, now_s: float, rests: Rests, over_limit: bool) -> Job:
         unmanaged = why_unmanaged(job, self._config.manage)
         record = self._records.get(job.key)
         assert job.state is not None
@@ -377,22 +410,26 @@ class Book:
             queued_s=record.queued_s,
             running_since_s=job.start_s if running else None,
             allocation=job.allocation,
-            protected_by=Guard.SUSPENDED if job.slurm_state == "SUSPENDED" else None,
+            protected_by=Guard.HELD if job.priority == 0 else None,
             preemptions=record.preemptions,
             held=job.held,
-            not_eligible=why_not_eligible(job, now_s),
+            not_eligible=why_not_eligible(job, now_s) or (ARRAY_LIMIT if over_limit else ""),
             claim=claim_of(record),
             vacating_for=record.vacating_for,
-            given_up=given_up,
+            given_up=job.key in rests.given_up,
+            resting=job.key in rests.resting,
         )
 
 
-def _has_started(job: ObservedJob) -> bool:
+def _has_started(job: ObservedJob, known: Collection[float]) -> bool:
     """Whether Slurm shows a real start, and how long the job has run since.
 
-    While a job is completing after a requeue, Slurm shows its start but not how long it ran.
+    While a job is completing after a requeue, Slurm shows its start but not how long it ran; for
+    one that was cancelled before it ever ran it shows the cancellation as its start.
     """
-    return job.start_s is not None and job.state in (JobState.RUNNING, None)
+    if job.start_s is None or job.state not in (JobState.RUNNING, None):
+        return False
+    return job.state is JobState.RUNNING or job.elapsed_s > 0 or job.start_s in known
 
 
 def _is_another_job(job: ObservedJob, record: JobRecord) -> bool:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.account import Book, claim_of, claim_text
+from slurm_tiresias.controller.account import Book, Rests, claim_of, claim_text
 from slurm_tiresias.controller.ledger import JobRecord, without_claim, without_intent
-from slurm_tiresias.model import Action, Decision, JobState, Node, Plan
+from slurm_tiresias.controller.manage import lacks_only_resources
+from slurm_tiresias.model import Action, Decision, JobState, Node, Plan, Reason
 from slurm_tiresias.slurm.hostlist import array_tasks, folded, refolded
 from slurm_tiresias.slurm.protocol import (
     Observation,
@@ -33,6 +34,9 @@ RESTART_IN_S = 2
 """StartTime=now races with the revocation of the old credential and can kill the job; two seconds
 later does not (30 requeues on each of Slurm 22.05 and 24.11)."""
 
+
+MOST_DOUBLINGS = 10
+"""Of the time that a job rests after a claim that came to nothing."""
 
 MOST_FAILURES_NOTED = 10
 """An array of thousands of tasks that is refused at once is noted for its first ones."""
@@ -51,8 +55,9 @@ class Outcome:
 class Actor:
     """Turns plans into writes. The only part of the controller that changes anything in Slurm."""
 
-    def __init__(self, slurm: Slurm, book: Book, config: Config) -> None:
+    def __init__(self, slurm: Slurm, book: Book, config: Config, requeue_delay_s: float) -> None:
         self._slurm = slurm
+        self._requeue_delay_s = requeue_delay_s
         self._book = book
         self._config = config
         self._tasks_of: dict[str, list[str]] = {}
@@ -60,39 +65,51 @@ class Actor:
 
     # Before the decision
 
-    def review(self, seen: Observation) -> frozenset[str]:
+    def review(self, seen: Observation) -> Rests:
         """Check what earlier cycles set going; returns which jobs have been given up on."""
         jobs = {job.key: job for job in seen.jobs}
-        self._spare_victims_of_nobody(jobs)
         self._check_claims(jobs, seen)
+        self._spare_victims_of_nobody(jobs)
         likeness = _likeness(seen.nodes)
-        return frozenset(
-            record.key
-            for record in self._book.records().values()
-            if record.gave_up_on == likeness and self._still_given_up(record, seen.at_s)
+        return Rests(
+            given_up=frozenset(
+                record.key
+                for record in self._book.records().values()
+                if record.gave_up_on == likeness
+                and self._rests(record, seen.at_s, self._config.preemption.retry_after_s)
+            ),
+            resting=frozenset(
+                record.key
+                for record in self._book.records().values()
+                if self._rests(record, seen.at_s, self._config.preemption.start_bound_s)
+            ),
         )
 
     def _spare_victims_of_nobody(self, jobs: Mapping[str, ObservedJob]) -> None:
-        """A winner that was cancelled during the grace of its victims no longer needs them."""
+        """A winner that no longer waits on its claim no longer needs its victims."""
         for record in list(self._book.records().values()):
-            if not record.vacating_for:
-                continue
-            winner = self._book.record(record.vacating_for)
-            waits = winner is not None and _is_pending(jobs.get(winner.key))
-            if winner is None or not waits or not winner.claim:
+            if record.vacating_for and not self._still_claims(record.vacating_for, jobs):
                 self._book.put(without_intent(record))
 
+    def _still_claims(self, key: str, jobs: Mapping[str, ObservedJob]) -> bool:
+        record = self._book.record(key)
+        return record is not None and bool(record.claim) and _is_pending(jobs.get(key))
+
     def _check_claims(self, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
-        """Give up the claims that have stood free for too long."""
-        awaited = {record.vacating_for for record in self._book.records().values()}
+        """Give up the claims that Slurm has not answered, or that stood free, for too long."""
+        bound_s = self._config.preemption.start_bound_s
+        intents = [r for r in self._book.records().values() if r.vacating_for]
+        leaving = {record.vacating_for for record in intents if record.vacating_since_s is not None}
+        untried = {record.vacating_for for record in intents} - leaving
         for record in list(self._book.records().values()):
             if record.claimed_s is None or not _is_pending(jobs.get(record.key)):
                 continue
-            if record.key in awaited or self._is_cleaning_up(record, jobs.values()):
+            if record.key in leaving or self._is_cleaning_up(record, jobs.values()):
                 continue
-            if record.claim_free_s is None:
+            since_s = record.claimed_s if record.key in untried else record.claim_free_s
+            if since_s is None:
                 self._book.put(replace(record, claim_free_s=seen.at_s))
-            elif seen.at_s - record.claim_free_s > self._config.preemption.start_bound_s:
+            elif seen.at_s - since_s > bound_s:
                 self._give_up(record, jobs[record.key].reason, seen)
 
     def _is_cleaning_up(self, record: JobRecord, jobs: Iterable[ObservedJob]) -> bool:
@@ -116,12 +133,12 @@ class Actor:
             )
         )
 
-    def _still_given_up(self, record: JobRecord, now_s: float) -> bool:
-        """Given up on until the nodes change, or for a time that doubles."""
+    def _rests(self, record: JobRecord, now_s: float, first_s: float) -> bool:
+        """Whether a job that gave up rests still: ``first_s``, and twice as long each time."""
         if record.gave_up_s is None:
             return False
-        patience_s = self._config.preemption.retry_after_s * 2.0 ** (record.times_given_up - 1)
-        return now_s - record.gave_up_s < patience_s
+        doublings = min(record.times_given_up - 1, MOST_DOUBLINGS)
+        return now_s - record.gave_up_s < first_s * 2.0**doublings
 
     # After the decision
 
@@ -129,16 +146,18 @@ class Actor:
         """Write everything in which Slurm differs from the plan."""
         jobs = {job.key: job for job in seen.jobs if job.state is not None}
         self._promote(plan, seen.at_s)
-        self._claim(plan, jobs, seen.at_s)
-        self._intend(plan, seen.at_s)
+        self._claim(plan, jobs, seen)
+        self._intend(plan)
         updates = [*self._updates(plan, jobs, seen.at_s), *self._settling(jobs, seen.at_s)]
         self._book.commit()
         failures = self._send(updates, seen.at_s)
         self._spare_victims_of_the_refused(failures)
-        # Only now: nobody leaves for a job that Slurm would not let stand in front.
-        due = self._due_requeues(jobs, seen.at_s)
+        # Only now: nobody leaves for a job that Slurm would not let stand in front, or has not
+        # tried to start and found to lack nothing but room.
+        asked = self._ask_to_leave(plan, jobs, seen.at_s)
+        due = self._due_requeues(plan, jobs, seen.at_s)
         self._book.commit()
-        self._signal(plan, jobs)
+        self._signal(asked)
         failures += self._send(due, seen.at_s)
         self._book.commit()
         unsettled = any(
@@ -180,11 +199,7 @@ class Actor:
                 unpinned.append((job, Unpin(job.key)))
         writes = self._with_arrays_whole(unpinned)
         failures = self._send(writes, seen.at_s)
-        refused = {
-            key
-            for failure in failures
-            for key in self._tasks_of.get(failure.write.key, [failure.write.key])
-        }
+        refused = {key for failure in failures for key in self._keys_of(failure.write)}
         for record in list(self._book.records().values()):
             if record.key not in refused:
                 self._book.put(replace(record, written_priority=None, written_site_factor=None))
@@ -211,7 +226,7 @@ class Actor:
                 )
                 self._book.note(now_s, "promoted", key, "waited long enough to start afresh")
 
-    def _claim(self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float) -> None:
+    def _claim(self, plan: Plan, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
         """Remember what is asked to start, on which nodes, and since when."""
         for key, decision in plan.decisions.items():
             record = self._book.record(key)
@@ -219,20 +234,30 @@ class Actor:
                 continue
             if decision.action is not Action.START:
                 if record.claimed_s is not None and _is_pending(jobs.get(key)):
-                    self._book.put(without_claim(record))
+                    self._withdraw(record, decision, jobs[key], seen)
             elif decision.victims:
                 claim = claim_text(decision.start_on)
-                self._book.put(replace(record, claim=claim, claimed_s=now_s, claim_free_s=None))
-            elif record.claimed_s is None:
-                self._book.put(replace(record, claimed_s=now_s, claim_free_s=now_s))
+                self._book.put(replace(record, claim=claim, claimed_s=seen.at_s, claim_free_s=None))
+            elif record.claimed_s is None or (record.claim and decision.reason is Reason.STARTS):
+                self._book.put(
+                    replace(record, claim="", claimed_s=seen.at_s, claim_free_s=seen.at_s)
+                )
 
-    def _intend(self, plan: Plan, now_s: float) -> None:
-        """Remember who is about to be asked to leave, and for whom."""
+    def _withdraw(
+        self, record: JobRecord, decision: Decision, job: ObservedJob, seen: Observation
+    ) -> None:
+        """The plan has changed, or Slurm has named a reason of its own to let the job wait."""
+        if decision.reason is Reason.SLURM_WAITS:
+            self._give_up(record, job.reason, seen)
+        else:
+            self._book.put(without_claim(record))
+
+    def _intend(self, plan: Plan) -> None:
+        """Remember who is to leave, and for whom."""
         for decision in plan.preemptions:
             record = self._book.record(decision.job_id)
             if record is not None:
-                winner = decision.preempted_for
-                self._book.put(replace(record, vacating_for=winner, vacating_since_s=now_s))
+                self._book.put(replace(record, vacating_for=decision.preempted_for))
 
     # Writes
 
@@ -241,11 +266,11 @@ class Actor:
         updates: list[tuple[ObservedJob, Write]] = []
         for key, decision in plan.decisions.items():
             job, record = jobs.get(key), self._book.record(key)
-            if job is None or record is None or decision.action is Action.LEAVE:
-                continue
-            if job.priority == 0:
-                continue  # held, or suspended: not ours to wake
-            if update := self._update(job, record, decision, now_s):
+            if job is None or record is None or job.priority == 0:
+                continue  # not ours, or held or suspended and not ours to wake
+            if decision.action is Action.LEAVE:
+                updates += self._given_back(job, record)
+            elif update := self._update(job, record, decision, now_s):
                 updates.append((job, update))
         # Claims on named nodes first: until they stand, Slurm might give those nodes away.
         updates.sort(key=lambda pair: not (isinstance(pair[1], Update) and pair[1].node_list))
@@ -311,23 +336,48 @@ class Actor:
             return update
         return replace(update, site_factor=wanted)
 
+    def _given_back(
+        self, job: ObservedJob, record: JobRecord
+    ) -> Iterable[tuple[ObservedJob, Write]]:
+        """A waiting job that is managed no longer (its partition was changed, say) is let go."""
+        if not _is_pending(job):
+            return
+        self._book.put(without_claim(self._latest(record)))
+        if restored := self._node_list(job, record):
+            yield job, restored
+        if record.written_site_factor:
+            yield job, Update(job.key, site_factor=0)
+        if record.written_priority is not None:
+            yield job, Unpin(job.key)
+
     def _node_list(self, job: ObservedJob, record: JobRecord) -> Update | None:
-        """Put the node list of a claim in place, or the user's own back."""
+        """Put the node list of a claim in place, or the user's own back.
+
+        What was written is remembered until Slurm is seen to have the user's own list again.
+        """
         record = self._latest(record)
-        claim = claim_of(record)
         if not _is_pending(job):
             return None
-        if claim is not None:
-            wanted = folded(claim.allocation)
-            if record.written_nodes == wanted == refolded(job.required_node_list):
+        shown = refolded(job.required_node_list)
+        written = record.written_nodes.split()
+        if written and shown not in (*written, refolded(record.own_nodes)):
+            # Its user has changed the list meanwhile: that one counts.
+            record = replace(without_claim(record), own_nodes="", written_nodes="")
+            self._book.put(record)
+            written = []
+        claim = claim_of(record)
+        if claim is None:
+            if not record.written_nodes or shown == refolded(record.own_nodes):
+                self._book.put(replace(record, own_nodes="", written_nodes=""))
                 return None
-            own = record.own_nodes if record.written_nodes else job.required_node_list
-            self._book.put(replace(record, own_nodes=own, written_nodes=wanted))
-            return Update(job.key, node_list=wanted)
-        if record.written_nodes:
-            self._book.put(replace(record, own_nodes="", written_nodes=""))
             return Update(job.key, node_list=record.own_nodes)
-        return None
+        wanted = folded(claim.allocation)
+        if written and written[-1] == wanted == shown:
+            return None
+        own = record.own_nodes if written else job.required_node_list
+        lists = " ".join([*(name for name in written if name != wanted), wanted])
+        self._book.put(replace(record, own_nodes=own, written_nodes=lists))
+        return Update(job.key, node_list=wanted)
 
     def _settling(self, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
         """Jobs that were requeued and now only wait for Slurm's own delay may start at once."""
@@ -336,39 +386,62 @@ class Actor:
             job = jobs.get(record.key)
             if not record.settling or job is None or job.state is not JobState.PENDING:
                 continue
-            self._book.put(replace(record, settling=False))
-            if job.eligible_s is not None and job.eligible_s > now_s + RESTART_IN_S + 1:
+            waits_s = (job.eligible_s or now_s) - now_s
+            slurms_own_delay = RESTART_IN_S + 1 < waits_s <= self._requeue_delay_s + RESTART_IN_S
+            if slurms_own_delay and job.priority != 0:
                 writes.append(Update(job.key, start_in_s=RESTART_IN_S))
+            else:
+                self._book.put(replace(record, settling=False))
         return writes
 
-    def _due_requeues(self, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
+    def _ask_to_leave(self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float) -> list[str]:
+        """Victims whose winner Slurm has tried, and found to lack nothing but room."""
+        asked: list[str] = []
+        for record in list(self._book.records().values()):
+            if not self._has_to_leave(record, plan, jobs) or record.vacating_since_s is not None:
+                continue
+            if lacks_only_resources(jobs[record.vacating_for]):
+                self._book.put(replace(record, vacating_since_s=now_s))
+                asked.append(record.key)
+        return asked
+
+    def _has_to_leave(self, record: JobRecord, plan: Plan, jobs: Mapping[str, ObservedJob]) -> bool:
+        """Whether a victim still runs and is managed, and its winner still claims its place."""
+        job, decision = jobs.get(record.key), plan.decisions.get(record.key)
+        runs = job is not None and job.state is JobState.RUNNING and job.priority != 0
+        managed = decision is not None and decision.action is not Action.LEAVE
+        return runs and managed and self._still_claims(record.vacating_for, jobs)
+
+    def _due_requeues(
+        self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float
+    ) -> list[Write]:
         """Victims whose grace is over. One that still runs has not been requeued yet."""
         due: list[Write] = []
         for record in list(self._book.records().values()):
-            job = jobs.get(record.key)
-            if not record.vacating_for or job is None or job.state is not JobState.RUNNING:
+            if record.vacating_since_s is None or not self._has_to_leave(record, plan, jobs):
                 continue
-            asked_s = record.vacating_since_s or now_s
-            if now_s - asked_s >= self._config.preemption.grace_s:
+            if now_s - record.vacating_since_s >= self._config.preemption.grace_s:
                 self._book.put(replace(record, requeue_sent_s=now_s))
                 due.append(Requeue(record.key))
         return due
 
     def _spare_victims_of_the_refused(self, failures: Iterable[WriteFailure]) -> None:
         """A winner that could not be put in front (it was just held, say) claims nothing."""
-        refused = {failure.write.key for failure in failures}
+        refused = {key for failure in failures for key in self._keys_of(failure.write)}
         for record in list(self._book.records().values()):
             if record.vacating_for in refused:
                 self._book.put(without_intent(record))
             if record.key in refused and record.claimed_s is not None:
                 self._book.put(without_claim(record))
 
-    def _signal(self, plan: Plan, jobs: Mapping[str, ObservedJob]) -> None:
-        """Ask the victims of this plan to save their state."""
-        leaving = {record.key for record in self._book.records().values() if record.vacating_for}
-        victims = [d.job_id for d in plan.preemptions if d.job_id in leaving & jobs.keys()]
+    def _signal(self, victims: Sequence[str]) -> None:
+        """Ask victims to save their state."""
         if victims and self._config.preemption.signal:
             self._slurm.signal(victims, self._config.preemption.signal)
+
+    def _keys_of(self, write: Write) -> Sequence[str]:
+        """The job that a write is for, or the tasks where it is for a part of an array."""
+        return self._tasks_of.get(write.key, [write.key])
 
     def _send(self, writes: Sequence[Write], now_s: float) -> tuple[WriteFailure, ...]:
         failures = tuple(self._slurm.write(writes)) if writes else ()
@@ -381,9 +454,13 @@ class Actor:
         return failures
 
     def _written(self, write: Write) -> None:
+        if isinstance(write, Unpin):
+            for key in self._keys_of(write):
+                if record := self._book.record(key):
+                    self._book.put(replace(record, written_priority=None))
         if not isinstance(write, Update):
             return
-        for key in self._tasks_of.get(write.key, [write.key]):
+        for key in self._keys_of(write):
             record = self._book.record(key)
             if record is not None and write.priority is not None:
                 self._book.put(replace(record, written_priority=write.priority))
@@ -392,7 +469,7 @@ class Actor:
 
     def _refused(self, failure: WriteFailure, now_s: float) -> None:
         write = failure.write
-        for key in self._tasks_of.get(write.key, [write.key])[:MOST_FAILURES_NOTED]:
+        for key in self._keys_of(write)[:MOST_FAILURES_NOTED]:
             self._book.note(now_s, "failed", key, failure.message)
         record = self._book.record(write.key)
         if isinstance(write, Requeue) and record is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import Book, Rests
 from slurm_tiresias.controller.act import Actor, Outcome
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.decide import decide
@@ -13,7 +13,7 @@ from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.slurm.hostlist import folded
-from slurm_tiresias.slurm.protocol import Observation, Slurm
+from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 
 ENFORCE, SHADOW, PAUSED = "enforce", "shadow", "paused"
 
@@ -36,12 +36,12 @@ class Cycles:
     failed has acted on nothing it was not sure of, and the next one starts from what Slurm shows.
     """
 
-    def __init__(self, slurm: Slurm, ledger: Ledger, config: Config, accounting: bool) -> None:
+    def __init__(self, slurm: Slurm, cluster: Cluster, ledger: Ledger, config: Config) -> None:
         self._slurm = slurm
         self._ledger = ledger
         self._config = config
-        self.book = Book(ledger, config, accounting)
-        self._actor = Actor(slurm, self.book, config)
+        self.book = Book(ledger, config, cluster.accounting)
+        self._actor = Actor(slurm, self.book, config, cluster.requeue_delay_s)
         self._history: ServiceHistory | None = None
         self._history_s = -HISTORY_EVERY_S
         self._planned: dict[str, str] = {}
@@ -49,8 +49,8 @@ class Cycles:
     def run(self, mode: str) -> Cycle:
         """One cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
         seen = self._observe()
-        given_up = self._actor.review(seen) if mode == ENFORCE else frozenset()
-        snapshot = self.book.snapshot(seen, given_up)
+        rests = self._actor.review(seen) if mode == ENFORCE else Rests()
+        snapshot = self.book.snapshot(seen, rests)
         policy = make_policy(self._config.policy, self._recent_history(seen.at_s))
         plan = decide(snapshot, policy, self._config)
         if mode == ENFORCE:

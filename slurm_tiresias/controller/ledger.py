@@ -56,6 +56,7 @@ class JobRecord:
     written_priority: int | None = None
     written_site_factor: int | None = None
     written_nodes: str = ""
+    """All node lists written here since its own stood there, the last one last."""
     own_nodes: str = ""
     claim: str = ""
     """The allocation of a claim on named nodes, as JSON; empty without one."""
@@ -63,7 +64,9 @@ class JobRecord:
     claim_free_s: float | None = None
     """Since when nothing stands between the claim and its start."""
     vacating_for: str = ""
+    """The job for which it is to make room."""
     vacating_since_s: float | None = None
+    """When it was asked to leave, and its grace began; None until then."""
     requeue_sent_s: float | None = None
     settling: bool = False
     """Requeued by us and not yet told when it may start again."""

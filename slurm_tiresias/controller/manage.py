@@ -44,6 +44,17 @@ def why_not_eligible(job: ObservedJob, now_s: float) -> str:
     if job.eligible_s is not None and job.eligible_s > now_s:
         return "BeginTime"
     reason = job.reason.strip("()")
+    if reason.startswith("ReqNodeNotAvail") and "eserved" in reason:
+        return reason  # of nodes that are up, but reserved before it could end
     if not reason or reason.startswith(_MERELY_WAITING) or reason == "BeginTime":
         return ""
     return reason
+
+
+def lacks_only_resources(job: ObservedJob) -> bool:
+    """Whether Slurm has tried to start the job and found nothing missing but room.
+
+    Until then nobody knows what limit, licence or reservation stands in its way: the reasons None
+    and Priority mean that it has not been tried.
+    """
+    return job.reason.strip("()") == "Resources"

@@ -39,7 +39,7 @@ log = logging.getLogger("tiresias-slurm")
 
 LOCK_NAME = "lock"
 EVENTS_PUBLISHED = 300
-UNSETTLED_INTERVAL_S = 1.0
+UNSETTLED_INTERVAL_S = 0.5
 """While a preemption is under way the next cycle comes at least this soon."""
 
 LEAST_GAP_S = 0.2
@@ -71,7 +71,7 @@ def release(config: Config) -> int:
     """Give every managed job back to Slurm while no controller runs; returns how many writes."""
     slurm = driver(config)
     with _state_dir_locked(config) as state_dir, closing(Ledger(state_dir / FILE_NAME)) as ledger:
-        outcome = Cycles(slurm, ledger, config, slurm.cluster().accounting).release()
+        outcome = Cycles(slurm, slurm.cluster(), ledger, config).release()
         _raise_for_failures(outcome)
         ledger.set_value("paused", "yes")
         return outcome.writes
@@ -118,7 +118,7 @@ class Controller:
         self._config = config
         self._state_dir = state_dir
         self._shadow = shadow or config.controller.mode == SHADOW
-        self._cycles = Cycles(slurm, ledger, config, cluster.accounting)
+        self._cycles = Cycles(slurm, cluster, ledger, config)
         self._backoff = _Backoff()
         self._stopping = False
         self._fatal: TiresiasError | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import Allocation, Amount
@@ -27,11 +27,14 @@ class JobDetails:
     most_nodes: int | None
     excluded_nodes: frozenset[str]
     memory_per_cpu: bool
+    array_limit: int | None = None
+    """How many tasks of its array may run at once (``--array=0-9%2``)."""
     allocation: Allocation = field(default_factory=dict)
 
 
 _RECORD = re.compile(r"^JobId=(\d+) ", re.MULTILINE | re.ASCII)
 _BEFORE_THE_NAME = re.compile(r"JobId=\d+ (?:(?:Array|Het)\w+=\S* )*JobName=", re.ASCII)
+_ARRAY_LIMIT = re.compile(r" ArrayTaskThrottle=(\d{1,9})(?= |$)", re.ASCII)
 _HOLDING = re.compile(r" Nodes=(\S+) CPU_IDs=([\d,-]+) Mem=(\d{1,15}) GRES=(\S*)", re.ASCII)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 _END = " MinTmpDiskNode="
@@ -65,13 +68,17 @@ def details(record: str, row: JobRow) -> JobDetails | None:
     trusted = _without_users_words(record, row)
     if trusted is None:
         return None
+    limit = _ARRAY_LIMIT.search(record.partition(" JobName=")[0])
     has = text.attributes(trusted)
     if has.get("JobState") != row.state or text.present(has.get("NodeList", "")) != row.node_list:
         return None
     try:
-        return _details(trusted, has, row)
+        found = _details(trusted, has, row)
     except SlurmAnswerError:
         return None
+    if found is None or limit is None:
+        return found
+    return replace(found, array_limit=int(limit[1]))
 
 
 def _without_users_words(record: str, row: JobRow) -> str | None:

@@ -54,6 +54,7 @@ class _Known:
     while_pending: Asked | None
     request: Request
     allocation: Allocation
+    array_limit: int | None
 
 
 class JobMemory:
@@ -86,7 +87,7 @@ class JobMemory:
     def jobs(self, rows: Iterable[JobRow]) -> tuple[ObservedJob, ...]:
         """The rows as observed jobs. They must have been learnt."""
         return tuple(
-            parse_jobs.observed(row, known.request, known.allocation)
+            parse_jobs.observed(row, known.request, known.allocation, known.array_limit)
             for row in rows
             for known in (self._known[row.key],)
         )
@@ -109,6 +110,7 @@ def _learned(row: JobRow, shape: Shape, record: str | None, before: _Known | Non
         while_pending=asked if state is JobState.PENDING else remembered,
         request=request_of(asked),
         allocation=_allocation(row, found, before),
+        array_limit=found.array_limit if found else None,
     )
 
 

@@ -55,7 +55,9 @@ def state_of(row: JobRow) -> JobState | None:
     return STATES[row.state]
 
 
-def observed(row: JobRow, request: Request, allocation: Allocation) -> ObservedJob:
+def observed(
+    row: JobRow, request: Request, allocation: Allocation, array_limit: int | None
+) -> ObservedJob:
     """The job of this row; what needs more than the row is given beside it."""
     state = state_of(row)
     raw_id = text.whole(row.raw_id)
@@ -64,6 +66,7 @@ def observed(row: JobRow, request: Request, allocation: Allocation) -> ObservedJ
         key=row.key,
         raw_id=raw_id,
         array_id=text.whole(row.array_id) if in_array else None,
+        array_limit=array_limit,
         unsplit_array=in_array and state is PENDING and row.raw_id == row.array_id,
         name=text.present(row.name),
         user=row.user,

@@ -32,6 +32,8 @@ class ObservedJob:
     key: str
     raw_id: int
     array_id: int | None
+    array_limit: int | None
+    """How many tasks of its array may run at once; None where there is no such bound."""
     unsplit_array: bool
     name: str
     user: str

@@ -38,6 +38,7 @@ def pending(key: str = "7", **changes: Any) -> ObservedJob:
         key=key,
         raw_id=int(key),
         array_id=None,
+        array_limit=None,
         unsplit_array=False,
         name="train",
         user="ann",

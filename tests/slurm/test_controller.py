@@ -300,26 +300,67 @@ def test_a_winner_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_a
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start(preemption={"start_bound_s": 3})
-    wall = fill(clean_cluster, controller, "-t5")
-    # Slurm will not start anything that would run into this, which no decision can know.
-    clean_cluster.run(
-        *["scontrol", "create", "reservation", "ReservationName=soon", "Users=root", "Nodes=ALL"],
-        *["StartTime=now+10minutes", "Duration=10", "Flags=MAINT"],
-    )
-    try:
-        winner = clean_cluster.sbatch(*WHOLE_NODE, "-t60")
-        controller.wait_until(lambda: controller.events("gave-up"), "the winner gives up")
-        controller.wait_until(
-            lambda: clean_cluster.squeue_field(winner, "ReqNodes") == "", "its nodes are given back"
+    half = ("--gres=gpu:2", "--mem=100")
+    for node in ("n1", "n2", "n3", "n4"):
+        clean_cluster.wait_for_state(
+            clean_cluster.sbatch(*half, "-w", node, "--no-requeue"), "RUNNING"
         )
-        assert priority(clean_cluster, winner) == 3_000_000_000
-        victim = controller.events("preempted")[0][0]
-        clean_cluster.wait_for_state(victim, "RUNNING")
-        controller.cycles(8)
-        assert sum(restarts(clean_cluster, job) for job in wall) == 1
-        controller.wait_for_reason(winner, "given-up")
+    wall = [clean_cluster.sbatch(*half) for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    # It wants all of a node's memory, which Slurm shows as 0: no decision can know.
+    winner = clean_cluster.sbatch("--gres=gpu:2", "--mem=0")
+    controller.wait_until(lambda: controller.events("gave-up"), "the winner gives up")
+    controller.wait_until(
+        lambda: clean_cluster.squeue_field(winner, "ReqNodes") == "", "its nodes are given back"
+    )
+    controller.wait_until(
+        lambda: priority(clean_cluster, winner) == 3_000_000_000, "and its place in front"
+    )
+    victim = controller.events("preempted")[0][0]
+    clean_cluster.wait_for_state(victim, "RUNNING")
+    controller.cycles(8)
+    assert sum(restarts(clean_cluster, job) for job in wall) == 1
+    controller.wait_for_reason(winner, "given-up")
+
+
+@pytest.mark.parametrize("why", ["reservation", "array"])
+def test_nobody_leaves_for_a_job_that_slurm_would_not_start_anyway(
+    clean_cluster: RealCluster, start: Start, why: str
+) -> None:
+    controller = start(preemption={"start_bound_s": 4})
+    wall = fill(clean_cluster, controller, "-t5")
+    reservation = ["ReservationName=soon", "Users=root", "Nodes=ALL", "Flags=MAINT"]
+    if why == "reservation":
+        span = ["StartTime=now+10minutes", "Duration=10"]
+        clean_cluster.run("scontrol", "create", "reservation", *reservation, *span)
+    try:
+        if why == "reservation":
+            winner = clean_cluster.sbatch(*WHOLE_NODE, "-t60")
+            controller.wait_until(lambda: controller.events("gave-up"), "Slurm has said why not")
+            said = [e.text for e in controller.state().events if e.job_id == winner]
+            assert any("eserved" in text for text in said)
+        else:
+            array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-3%1")
+            clean_cluster.wait_for_state(f"{array}_0", "RUNNING")
+            controller.wait_for_reason(f"{array}_1", "slurm-waits")
+        controller.cycles(6)
+        assert sum(restarts(clean_cluster, job) for job in wall) == (why == "array")
     finally:
-        clean_cluster.run("scontrol", "delete", "ReservationName=soon")
+        if why == "reservation":
+            clean_cluster.run("scontrol", "delete", "ReservationName=soon")
+
+
+def test_a_job_that_leaves_the_managed_partition_loses_its_priority_again(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start(policy={"thresholds_gpu_s": [100000]})
+    for _ in range(4):
+        clean_cluster.sbatch(*WHOLE_NODE)
+    moved = clean_cluster.sbatch(*WHOLE_NODE)
+    controller.wait_until(lambda: priority(clean_cluster, moved) == 3_000_000_000, "pinned")
+    clean_cluster.run("scontrol", "update", f"JobId={moved}", "Partition=other")
+    controller.wait_until(lambda: priority(clean_cluster, moved) < 1000, "given back")
 
 
 def test_with_the_controller_killed_every_job_finishes_and_a_new_one_carries_on(
