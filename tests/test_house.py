@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "decide": {"model", "config", "policy", "placement"},
     "slurm": {"model", "errors"},
     "controller": {"model", "config", "errors", "decide", "policy", "slurm"},
-    "cli": {"model", "config", "errors", "controller"},
+    "simulator": {"model", "config", "errors", "decide", "policy", "placement", "slurm"},
+    "cli": {"model", "config", "errors", "controller", "simulator"},
 }
 """What each part may import of the others, besides itself."""
 
