@@ -30,6 +30,10 @@ class UsageError(TiresiasError):
     exit_code = 2
 
 
+class TraceError(UsageError):
+    """A trace cannot be read as what it claims to be; ``what`` names the file and the line."""
+
+
 class NotRunningError(TiresiasError):
     """No controller answers, or what it published is too old to be believed."""
 

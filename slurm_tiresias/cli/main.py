@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,21 @@ NOBODY_READS = 141
 _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
 
 
+LATE = {"simulate": "slurm_tiresias.cli.simulate"}
+"""Commands whose modules are loaded only when they are called: others need not wait for NumPy."""
+
+
 class Program(click.Group):
     """A group of commands that end as this module promises."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted([*super().list_commands(context), *LATE])
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in LATE:
+            return super().get_command(context, name)
+        found: click.Command = getattr(import_module(LATE[name]), name)
+        return found
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         sys.exit(self._exit_code(*arguments, **{**options, "standalone_mode": False}))

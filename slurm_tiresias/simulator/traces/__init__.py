@@ -1,0 +1,86 @@
+"""Recorded workloads: one module a format, and the choice between them.
+
+A format has a name, a title, a test of a file's first line and a loader. Loaders raise nothing but
+``TraceError``, whatever is in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_tiresias.errors import UsageError
+from slurm_tiresias.simulator.traces import (
+    alibaba2020,
+    alibaba2023,
+    generic,
+    helios,
+    itp,
+    philly,
+    reading,
+    sacct,
+    swf,
+)
+from slurm_tiresias.simulator.workload import Workload
+
+AUTO = "auto"
+HEAD_BYTES = 65536
+"""The first line of a trace, which tells its format, is not longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """``fits`` looks at the first line that is not blank."""
+
+    name: str
+    title: str
+    fits: Callable[[str], bool]
+    load: Callable[[Path], Workload]
+
+
+FORMATS: Mapping[str, Format] = {
+    module.NAME: Format(module.NAME, module.TITLE, module.fits, module.load)
+    for module in (sacct, swf, philly, itp, helios, alibaba2020, alibaba2023, generic)
+}
+"""By name, in the order in which they are tried: the one that fits nearly everything is last."""
+
+
+def load_trace(path: Path, format: str = AUTO, processors_per_gpu: int = 1) -> Workload:  # noqa: A002
+    """The jobs of a recorded trace; ``processors_per_gpu`` is for formats that know no GPUs.
+
+    ``UsageError`` for a format that does not exist, ``TraceError`` for a file that is not right.
+    """
+    name = sniff(path) if format == AUTO else format
+    if name not in FORMATS:
+        raise UsageError(
+            f"there is no trace format {name!r}", f"choose among {', '.join([AUTO, *FORMATS])}"
+        )
+    if name == swf.NAME:
+        return swf.load(path, processors_per_gpu)
+    return FORMATS[name].load(path)
+
+
+def sniff(path: Path) -> str:
+    """The name of the format that a file, or a folder of files, is in."""
+    if path.is_dir():
+        return alibaba2020.NAME
+    line, first = _first_line(path)
+    for name, known in FORMATS.items():
+        if known.fits(first):
+            return name
+    raise reading.refusal(
+        path,
+        line,
+        "this begins like no trace that is known",
+        f"give a header line that names the columns, or say which of {', '.join(FORMATS)} it is",
+    )
+
+
+def _first_line(path: Path) -> tuple[int, str]:
+    """The first line that is not blank, and its number."""
+    head = reading.head(path, HEAD_BYTES)
+    for line, words in enumerate(head.split("\n"), start=1):
+        if words.strip():
+            return line, words.strip()
+    return 1, ""

@@ -1,0 +1,154 @@
+"""Alibaba's PAI (2020): ``pai_task_table.csv``, alone or in a folder with ``pai_job_table.csv``.
+
+A job is all the tasks of one name that ask for GPUs: parameter servers and evaluators without any
+are passed over. It runs from the first start to the last end of these tasks. PAI gives out parts
+of a GPU and Slurm does not: each instance of a task counts as ``plan_gpu`` (in percent) rounded up
+to whole GPUs. The task table does not say when a job was submitted, only when it started; with
+the job table beside it the time of submission is known, and the user.
+
+The published files have no header; its names stand in files of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slurm_tiresias.errors import TraceError
+from slurm_tiresias.simulator.traces import reading, table
+from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, TraceFile
+from slurm_tiresias.simulator.traces.table import Row
+from slurm_tiresias.simulator.workload import TraceJob, Workload
+
+NAME = "alibaba2020"
+TITLE = "Alibaba PAI 2020: pai_task_table.csv, or the folder with pai_job_table.csv, too"
+
+TASK_TABLE = "pai_task_table.csv"
+JOB_TABLE = "pai_job_table.csv"
+TASK_COLUMNS = (
+    "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type"
+)
+JOB_COLUMNS = "job_name,inst_id,user,status,start_time,end_time"
+STATUSES = frozenset({"Running", "Terminated", "Failed", "Waiting"})
+
+UNKNOWN_INSTANCES = "does not say how many instances it has"
+
+
+@dataclass(slots=True)
+class _Job:
+    """The tasks of one job so far. ``dropped_because`` is empty while it can be simulated."""
+
+    line: int
+    start_s: float = math.inf
+    end_s: float = -math.inf
+    gpus: int = 0
+    gpu_type: str = ""
+    shares: bool = False
+    dropped_because: str = ""
+
+
+def fits(first_line: str) -> bool:
+    fields = first_line.split(",")
+    wide = len(TASK_COLUMNS.split(","))
+    return first_line == TASK_COLUMNS or (len(fields) == wide and fields[3] in STATUSES)
+
+
+def load(path: Path) -> Workload:
+    if not path.is_dir():
+        return _load(reading.open_trace(path), {})
+    jobs, tasks = (reading.open_trace(path / name) for name in (JOB_TABLE, TASK_TABLE))
+    both = hashlib.sha256(f"{jobs.sha256} {tasks.sha256}".encode()).hexdigest()
+    return _load(replace(tasks, sha256=both), _submissions(jobs))
+
+
+def _load(file: TraceFile, submissions: Mapping[str, tuple[float | None, str]]) -> Workload:
+    harvest = Harvest(file, NAME)
+    jobs = _jobs(file)
+    for name, job in jobs.items():
+        if job.dropped_because:
+            harvest.drop(job.line, job.dropped_because)
+            continue
+        submitted_s, user = submissions.get(name, (None, ""))
+        if not job.gpus:
+            harvest.drop(job.line, reading.NO_GPU)
+            continue
+        came_s = job.start_s if submitted_s is None else min(submitted_s, job.start_s)
+        ran_s = job.end_s - job.start_s
+        harvest.keep(
+            job.line,
+            TraceJob(name, came_s, job.gpus, ran_s, gpu_type=job.gpu_type, user=user),
+        )
+    shared = sum(job.shares for job in jobs.values())
+    if shared:
+        harvest.notes.append(f"{shared:,} jobs asked for parts of GPUs and were given whole ones")
+    if not submissions:
+        harvest.notes.append("jobs count as submitted when they started: there is no job table")
+    return harvest.workload()
+
+
+def _jobs(file: TraceFile) -> Mapping[str, _Job]:
+    jobs: dict[str, _Job] = {}
+    for line, row in _rows(file, TASK_COLUMNS):
+        if row[0] not in jobs:
+            jobs[row[0]] = _Job(line)
+        try:
+            _add_task(jobs[row[0]], row)
+        except BadValueError as error:
+            raise file.refuse(line, str(error)) from None
+    return jobs
+
+
+def _add_task(job: _Job, row: Row) -> None:
+    _, _, instances, status, start, end, _, _, share, gpu_type = row
+    percent = reading.number(share or "0", "plan_gpu")
+    if percent < 0.0:
+        raise BadValueError(f"plan_gpu is negative: {reading.quoted(share)}")
+    if percent == 0.0:
+        return
+    job.dropped_because = job.dropped_because or _why_dropped(instances, status, start, end)
+    if job.dropped_because:
+        return
+    job.gpus += reading.whole(instances, "inst_num") * math.ceil(percent / 100.0)
+    job.shares = job.shares or percent % 100.0 != 0.0
+    job.start_s = min(job.start_s, reading.number(start, "start_time"))
+    job.end_s = max(job.end_s, reading.number(end, "end_time"))
+    job.gpu_type = job.gpu_type or gpu_type
+
+
+def _why_dropped(instances: str, status: str, start: str, end: str) -> str:
+    if not start:
+        return reading.NEVER_RAN
+    if not end or status in {"Running", "Waiting"}:
+        return reading.NOT_OVER
+    if reading.number(end, "end_time") < reading.number(start, "start_time"):
+        return reading.ENDS_TOO_EARLY
+    return "" if instances else UNKNOWN_INSTANCES
+
+
+def _submissions(file: TraceFile) -> Mapping[str, tuple[float | None, str]]:
+    """When each job was submitted, if that is known, and by whom."""
+    found: dict[str, tuple[float | None, str]] = {}
+    for line, (name, _, user, _, start, _) in _rows(file, JOB_COLUMNS):
+        try:
+            found[name] = (reading.number(start, "start_time") if start else None, user)
+        except BadValueError as error:
+            raise file.refuse(line, str(error)) from None
+    return found
+
+
+def _rows(file: TraceFile, columns: str) -> Iterator[tuple[int, Row]]:
+    names: Sequence[str] = columns.split(",")
+    for line, row in table.rows(file):
+        if len(row) != len(names):
+            raise _misfit(file, line, columns)
+        if row != names:
+            yield line, row
+
+
+def _misfit(file: TraceFile, line: int, columns: str) -> TraceError:
+    return file.refuse(
+        line, f"does not have the columns {columns}", "name a trace of this format, or another"
+    )

@@ -1,0 +1,40 @@
+"""Any CSV table with a line a job: the format to bring a trace of one's own into.
+
+Needed are ``job_id``, ``submit_time_s`` (in seconds, from any zero), ``num_gpus`` and
+``duration_s``; ``model``, ``gpu_type``, ``user``, ``name``, ``group`` and ``limit_s`` may stand
+beside them, in any order. The spellings of other simulators' traces are understood, too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_tiresias.simulator.traces import table
+from slurm_tiresias.simulator.traces.table import Layout
+from slurm_tiresias.simulator.workload import Workload
+
+NAME = "csv"
+TITLE = "a CSV table with job_id, submit_time_s, num_gpus, duration_s"
+
+LAYOUT = Layout(
+    format=NAME,
+    job_id=("job_id", "jobid", "id"),
+    submitted=("submit_time_s", "submitted_s", "submit_time", "submission_time", "arrival_time"),
+    gpus=("num_gpus", "gpus", "num_gpu", "gpu_num"),
+    duration=("duration_s", "duration", "run_time", "runtime"),
+    model=("model", "model_name"),
+    gpu_type=("gpu_type",),
+    user=("user",),
+    name=("name", "job_name"),
+    group=("group", "vc", "cluster", "partition", "queue"),
+    limit=("limit_s", "time_limit_s"),
+)
+
+
+def fits(first_line: str) -> bool:
+    """Whether this may be such a table: what fits nothing else is read as one."""
+    return "," in first_line
+
+
+def load(path: Path) -> Workload:
+    return table.load(path, LAYOUT)

@@ -1,0 +1,42 @@
+"""Microsoft's Philly trace (2017) as one CSV table, in two spellings.
+
+The one has ``job_id,submit_time_s,num_gpus,duration_s,model,vc``; the other, published with
+AdaptDL, has ``timestamp,duration,num_gpus,gpu_time,cluster``, where ``cluster`` is the virtual
+cluster and jobs have no ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from slurm_tiresias.simulator.traces import generic, reading, table
+from slurm_tiresias.simulator.traces.table import Layout
+from slurm_tiresias.simulator.workload import Workload
+
+NAME = "philly"
+TITLE = "Microsoft Philly, as CSV"
+
+LAYOUT = replace(generic.LAYOUT, format=NAME, group=("vc",))
+WITH_IDS = {"job_id", "submit_time_s", "num_gpus", "duration_s", "vc"}
+
+DATED_LAYOUT = Layout(
+    format=NAME,
+    job_id=(),
+    submitted=("timestamp",),
+    gpus=("num_gpus",),
+    duration=("duration",),
+    group=("cluster",),
+    clock=reading.date_s,
+    passed_over=frozenset({"gpu_time"}),
+)
+DATED = "timestamp,duration,num_gpus,gpu_time,cluster"
+
+
+def fits(first_line: str) -> bool:
+    return first_line == DATED or set(first_line.split(",")) >= WITH_IDS
+
+
+def load(path: Path) -> Workload:
+    dated = reading.head(path, len(DATED)).startswith("timestamp,")
+    return table.load(path, DATED_LAYOUT if dated else LAYOUT)

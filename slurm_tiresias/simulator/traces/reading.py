@@ -1,0 +1,249 @@
+"""What all loaders share: opening a trace, reading its numbers, and keeping book of its lines.
+
+Two kinds of trouble are kept apart. A line that says what cannot be (a negative duration, a number
+that is none, an id that was there before) makes the whole file doubtful: it is refused, with the
+line. A line that is true but is no job to simulate (no GPU, never ran, not over yet) is dropped,
+and the workload says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from slurm_tiresias.errors import TraceError
+from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload
+
+MOST_GPUS = 1_000_000
+"""A job may be wider than the cluster; one that asks for more than this was never submitted."""
+
+MOST_SECONDS = 1e12
+"""Thirty thousand years: times and durations beyond are mistakes."""
+
+NO_GPU = "asks for no GPU"
+ABSURDLY_WIDE = f"asks for more than {MOST_GPUS:,} GPUs"
+RAN_FOR_NO_TIME = "ran for no time"
+NEVER_RAN = "never ran"
+NOT_OVER = "was not over when the trace ended"
+ENDS_TOO_EARLY = "ends before it starts"
+
+
+class BadValueError(ValueError):
+    """A line says what cannot be; the caller knows which line."""
+
+
+def quoted(text: str) -> str:
+    """Foreign text in a message: short, and without control characters."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def number(text: str, what: str) -> float:
+    """Any finite number of a sane size."""
+    try:
+        value = math.nan if "_" in text else float(text)
+    except ValueError:
+        value = math.nan
+    if -MOST_SECONDS <= value <= MOST_SECONDS:
+        return value
+    raise BadValueError(f"{what} is {f'no sane number: {quoted(text)}' if text else 'missing'}")
+
+
+def duration(text: str) -> float:
+    """Seconds that a job ran: zero or more."""
+    value_s = number(text, "the duration")
+    if value_s < 0.0:
+        raise BadValueError(f"the duration is negative: {quoted(text)}")
+    return value_s
+
+
+def whole(text: str, what: str = "the number of GPUs") -> int:
+    """A count: zero or more. ``8.0`` is a whole number, too."""
+    value = number(text, what)
+    if value < 0.0 or value != int(value):
+        raise BadValueError(f"{what} is no whole number of zero or more: {quoted(text)}")
+    return int(value)
+
+
+def date_s(text: str) -> float:
+    """A date and time as seconds since the epoch; in UTC unless it says otherwise."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise BadValueError(f"this is no date and time: {quoted(text)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """One file, read whole."""
+
+    path: Path
+    text: str
+    sha256: str
+
+    def refuse(self, line: int, what: str, remedy: str = "") -> TraceError:
+        """The error that names this file and a line of it."""
+        return refusal(self.path, line, what, remedy)
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Its lines with their numbers, without line breaks."""
+        return enumerate((line.rstrip("\r") for line in self.text.split("\n")[:-1]), start=1)
+
+    @property
+    def last_line(self) -> int:
+        return self.text.count("\n")
+
+
+def refusal(path: Path, line: int, what: str, remedy: str = "") -> TraceError:
+    return TraceError(
+        f"{path}, line {line}: {what}", remedy or "correct that line, or take it out of the trace"
+    )
+
+
+def open_trace(path: Path, errors: str = "strict") -> TraceFile:
+    """The file as text; ``TraceError`` where it is missing, empty, binary or cut off.
+
+    ``errors`` is what becomes of bytes that are not UTF-8, as in ``bytes.decode``.
+    """
+    return as_trace(path, _bytes(path), errors)
+
+
+def as_trace(path: Path, data: bytes, errors: str = "strict") -> TraceFile:
+    """What a file holds, or what a command said and ``path`` is to be called."""
+    if not data.strip():
+        raise _empty(path)
+    try:
+        text = data.decode("utf-8-sig", errors)
+    except UnicodeDecodeError as error:
+        raise _binary(path, data, error.start) from None
+    if "\0" in text:
+        raise _binary(path, data, data.index(0))
+    # A file that was cut off may well end in a line that looks whole, but for its last digits.
+    if not text.endswith("\n"):
+        raise refusal(
+            path,
+            text.count("\n") + 1,
+            "the file ends within this line",
+            "fetch the file again, or end the line with a line break if nothing is missing",
+        )
+    return TraceFile(path, text, hashlib.sha256(data).hexdigest())
+
+
+def head(path: Path, size: int) -> str:
+    """The beginning of a file, enough to tell its format; ``TraceError`` where there is none."""
+    beginning = _bytes(path, size)
+    if not beginning.strip():
+        raise _empty(path)
+    if b"\0" in beginning:
+        raise _binary(path, beginning, beginning.index(0))
+    return beginning.decode("utf-8-sig", "replace")
+
+
+def _empty(path: Path) -> TraceError:
+    return refusal(path, 1, "the file is empty", "name a file with jobs in it")
+
+
+def _bytes(path: Path, size: int = -1) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TraceError(
+            f"{path} cannot be read: {why}", "name a file that exists and that you may read"
+        ) from None
+
+
+def _binary(path: Path, data: bytes, position: int) -> TraceError:
+    line = data.count(b"\n", 0, position) + 1
+    return refusal(path, line, "this is no text in UTF-8", "unpack the file if it is compressed")
+
+
+@dataclass(slots=True)
+class Harvest:
+    """The jobs of a trace as they are found, and what was dropped on the way."""
+
+    file: TraceFile
+    format: str
+    notes: list[str] = field(default_factory=list)
+    _jobs: list[TraceJob] = field(default_factory=list)
+    _dropped: list[Dropped] = field(default_factory=list)
+    _seen: dict[str, int] = field(default_factory=dict)
+    _out_of_order: int = 0
+
+    def keep(self, line: int, job: TraceJob) -> None:
+        """Take a job in, if there is anything to simulate in it. ``BadValueError``: seen before."""
+        if not job.job_id:
+            raise BadValueError("the job id is missing")
+        before = self._seen.setdefault(job.job_id, line)
+        if before != line:
+            raise BadValueError(f"the job id {quoted(job.job_id)} was on line {before} already")
+        if job.gpus == 0:
+            self.drop(line, NO_GPU)
+        elif job.gpus > MOST_GPUS:
+            self.drop(line, ABSURDLY_WIDE)
+        elif job.duration_s == 0.0:
+            self.drop(line, RAN_FOR_NO_TIME)
+        else:
+            if self._jobs and job.submitted_s < self._jobs[-1].submitted_s:
+                self._out_of_order += 1
+            self._jobs.append(job)
+
+    def drop(self, line: int, why: str) -> None:
+        self._dropped.append(Dropped(line, why))
+
+    def workload(self) -> Workload:
+        """All jobs, by submission, on the clock of the first. ``TraceError`` if there are none."""
+        if not self._jobs:
+            raise self._nothing_left()
+        jobs = sorted(self._jobs, key=lambda job: job.submitted_s)
+        if self._out_of_order:
+            self.notes.append(
+                f"put in order: {self._out_of_order:,} jobs came before the job on the line above"
+            )
+        return Workload(
+            name=self.file.path.name,
+            jobs=tuple(_counted_from(jobs, jobs[0].submitted_s)),
+            dropped=tuple(sorted(self._dropped, key=lambda dropped: dropped.line)),
+            notes=tuple(self.notes),
+            format=self.format,
+            sha256=self.file.sha256,
+        )
+
+    def _nothing_left(self) -> TraceError:
+        if not self._dropped:
+            return self.file.refuse(
+                self.file.last_line, "there is no job in this file", "name a file with jobs in it"
+            )
+        first = min(self._dropped, key=lambda dropped: dropped.line)
+        return self.file.refuse(
+            first.line,
+            f"no job of this file can be simulated; this one {first.why}",
+            "name a file with jobs that ran on GPUs",
+        )
+
+
+def _counted_from(jobs: Iterable[TraceJob], start_s: float) -> Iterable[TraceJob]:
+    """The jobs on another clock."""
+    if start_s == 0.0:
+        return jobs
+    return (
+        # Spelled out: dataclasses.replace takes four times as long.
+        TraceJob(
+            job.job_id,
+            job.submitted_s - start_s,
+            job.gpus,
+            job.duration_s,
+            job.model,
+            job.gpu_type,
+            job.user,
+            job.name,
+            job.group,
+            job.limit_s,
+        )
+        for job in jobs
+    )

@@ -1,0 +1,331 @@
+"""Slurm's own history: what ``sacct`` prints, saved to a file.
+
+The header says which columns there are. Slurm writes a row for every incarnation of a job that
+was requeued; they are put together into one job that was submitted with the first and ran for the
+sum of them. ElapsedRaw and Elapsed are without the time that a job was suspended (sacct takes it
+off); where a file has neither, it is End - Start - Suspended.
+
+A job has a type of GPU here only where Slurm keeps accounts of types (AccountingStorageTRES with
+gres/gpu:TYPE), whatever it asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_tiresias.errors import SlurmAnswerError
+from slurm_tiresias.model import ANY_TYPE
+from slurm_tiresias.simulator.traces import reading
+from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, TraceFile
+from slurm_tiresias.simulator.workload import TraceJob, Workload
+from slurm_tiresias.slurm import text
+
+NAME = "sacct"
+TITLE = "Slurm's history: sacct --allocations --duplicates --parsable2"
+
+COLUMNS = (
+    "JobID",
+    "Submit",
+    "Start",
+    "End",
+    "ElapsedRaw",
+    "Suspended",
+    "State",
+    "AllocTRES",
+    "ReqTRES",
+    "TimelimitRaw",
+    "Partition",
+    "User",
+)
+"""Nothing that users write: sacct prints a job's name as it is, with all its ``|`` and line breaks,
+so that a name may look like columns or like rows. A file that has names anyway should have them in
+its last column: there a ``|`` does no harm."""
+
+ENVIRONMENT = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "%s"}
+"""Times as seconds since the epoch: a local time is not one on the day when clocks go back."""
+
+
+def arguments(since: str) -> list[str]:
+    """sacct's arguments for all that was alive at or after ``since``, in any of its spellings."""
+    return [
+        "--allusers",
+        "--allocations",
+        "--duplicates",
+        "--parsable2",
+        f"--starttime={since}",
+        f"--format={','.join(COLUMNS)}",
+    ]
+
+
+EXPORT_COMMAND = " ".join(
+    [*(f"{name}={value}" for name, value in ENVIRONMENT.items()), "sacct", *arguments("DATE")]
+)
+"""What an administrator types to save the history: with a DATE, and into a file."""
+
+ALIVE = frozenset(
+    {
+        "COMPLETING",
+        "CONFIGURING",
+        "EXPEDITING",
+        "PENDING",
+        "POWER_UP_NODE",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESIZING",
+        "RESV_DEL_HOLD",
+        "RUNNING",
+        "SIGNALING",
+        "SPECIAL_EXIT",
+        "STAGE_OUT",
+        "STOPPED",
+        "SUSPENDED",
+        "UPDATE_DB",
+    }
+)
+"""A job in one of these states may run again, or runs."""
+
+OVER = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "RECONFIG_FAIL",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
+
+COMES_BACK = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"})
+"""Ends after which Slurm itself requeues a job, which then keeps its id."""
+
+ID_REUSED_AFTER_S = 86400.0
+"""A job that ended for good can be requeued by hand for as long as slurmctld remembers it
+(MinJobAge, minutes). A row with the same id that was submitted a day later is another job."""
+
+NAMES = "JobName"
+REST_OF_A_NAME = "has too few columns: it is the rest of a job name with a line break in it"
+STEP = "is a step of a job"
+HET = "is a part of a heterogeneous job"
+SAME_AGAIN = "is the same incarnation again"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One incarnation."""
+
+    line: int
+    job_id: str
+    submitted_s: float
+    ended_s: float | None
+    ran_s: float
+    state: str
+    gpus: Mapping[str, int]
+    limit_s: float | None
+    partition: str
+    user: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Where the columns stand."""
+
+    at: Mapping[str, int]
+    width: int
+
+
+def fits(first_line: str) -> bool:
+    return {"JobID", "State"} <= set(first_line.split("|"))
+
+
+def load(path: Path) -> Workload:
+    # Slurm passes on the bytes of a job's name as they are, whatever their encoding.
+    return history(reading.open_trace(path, errors="replace"))
+
+
+def answered(answer: str) -> Workload:
+    """The history that sacct has just printed, asked with ``arguments`` and ``ENVIRONMENT``."""
+    return history(reading.as_trace(Path("sacct"), answer.encode(errors="replace"), "replace"))
+
+
+def history(file: TraceFile) -> Workload:
+    """The jobs of a saved or printed history."""
+    harvest = Harvest(file, NAME)
+    jobs: dict[str, list[_Row]] = {}
+    seen = set()
+    for row in _rows(file, harvest):
+        # Exports that overlap, one after the other in one file.
+        key = (row.job_id, row.submitted_s, row.ended_s, row.state)
+        if key in seen:
+            harvest.drop(row.line, SAME_AGAIN)
+            continue
+        seen.add(key)
+        jobs.setdefault(row.job_id, []).append(row)
+    for job_id, rows in jobs.items():
+        rows.sort(key=lambda row: row.submitted_s)
+        for number, incarnations in enumerate(_lives(rows)):
+            # An id that Slurm has given out again.
+            name = f"{job_id}#{number + 1}" if number else job_id
+            _take(harvest, name, incarnations)
+    return harvest.workload()
+
+
+def _rows(file: TraceFile, harvest: Harvest) -> Iterator[_Row]:
+    lines = file.lines()
+    header = next((words for _, words in lines if words.strip()), "")
+    table = _header(file, header.split("|"))
+    for line, words in lines:
+        if not words:
+            continue
+        row = words.split("|", table.width - 1)
+        if len(row) != table.width and NAMES in table.at:
+            harvest.drop(line, REST_OF_A_NAME)
+            continue
+        if len(row) != table.width:
+            raise file.refuse(line, f"has {len(row)} columns, and the header {table.width}")
+        values = {name: row[at] for name, at in table.at.items()}
+        if "." in values["JobID"]:
+            harvest.drop(line, STEP)
+            continue
+        if "+" in values["JobID"]:
+            harvest.drop(line, HET)
+            continue
+        try:
+            yield _incarnation(line, values)
+        except BadValueError as error:
+            raise file.refuse(line, str(error)) from None
+        except SlurmAnswerError as error:
+            raise file.refuse(line, error.what) from None
+
+
+def _header(file: TraceFile, names: Sequence[str]) -> _Table:
+    at = {name: position for position, name in enumerate(names) if name}
+    for either in (
+        ("JobID",),
+        ("Submit",),
+        ("State",),
+        ("AllocTRES", "ReqTRES"),
+        ("ElapsedRaw", "Elapsed", "End"),
+    ):
+        if not any(name in at for name in either):
+            raise file.refuse(
+                1, f"the header has no column {' or '.join(either)}", f"use: {EXPORT_COMMAND}"
+            )
+    if not at.keys() & {"ElapsedRaw", "Elapsed"} and "Start" not in at:
+        raise file.refuse(1, "the header has no column ElapsedRaw", f"use: {EXPORT_COMMAND}")
+    return _Table(at, len(names))
+
+
+def _incarnation(line: int, values: Mapping[str, str]) -> _Row:
+    state = values["State"].split(" ")[0].rstrip("+")
+    if state not in ALIVE | OVER:
+        raise BadValueError(f"Slurm has no state {reading.quoted(values['State'])}")
+    submitted_s = _moment(values["Submit"])
+    if submitted_s is None or not values["JobID"]:
+        raise BadValueError("the job id or the time of submission is missing")
+    return _Row(
+        line=line,
+        job_id=values["JobID"],
+        submitted_s=submitted_s,
+        ended_s=_moment(values.get("End", "")),
+        ran_s=_ran_s(values),
+        state=state,
+        gpus=text.gpus(values.get("AllocTRES", "")) or text.gpus(values.get("ReqTRES", "")),
+        limit_s=_limit_s(values),
+        partition=values.get("Partition", ""),
+        user=values.get("User", ""),
+        name=values.get(NAMES, ""),
+    )
+
+
+def _moment(words: str) -> float | None:
+    """Seconds since the epoch, or a date and time; None where Slurm knows none."""
+    if words in text.UNKNOWN_TIMES:
+        return None
+    return reading.number(words, "a time") if words.isdigit() else reading.date_s(words)
+
+
+def _ran_s(values: Mapping[str, str]) -> float:
+    if "ElapsedRaw" in values:
+        return reading.duration(values["ElapsedRaw"] or "0")
+    if "Elapsed" in values:
+        return text.span(values["Elapsed"]) or 0.0 if values["Elapsed"] else 0.0
+    start_s, end_s = _moment(values["Start"]), _moment(values["End"])
+    if start_s is None or end_s is None:
+        return 0.0
+    suspended = values.get("Suspended", "")
+    ran_s = end_s - start_s - ((text.span(suspended) or 0.0) if suspended else 0.0)
+    return reading.duration(str(ran_s))
+
+
+def _limit_s(values: Mapping[str, str]) -> float | None:
+    minutes = values.get("TimelimitRaw", "")
+    if minutes and minutes not in text.UNLIMITED_SPANS:
+        return text.whole(minutes) * 60.0 or None
+    span = values.get("Timelimit", "")
+    return (text.span(span) or None) if span else None
+
+
+def _lives(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+    """The rows of one id, job by job."""
+    life: list[_Row] = []
+    for row in rows:
+        if life and _is_another_job(life[-1], row):
+            yield life
+            life = []
+        life.append(row)
+    yield life
+
+
+def _is_another_job(before: _Row, row: _Row) -> bool:
+    if before.state in ALIVE | COMES_BACK or before.ended_s is None:
+        return False
+    return row.user != before.user or row.submitted_s > before.ended_s + ID_REUSED_AFTER_S
+
+
+def _take(harvest: Harvest, job_id: str, incarnations: Sequence[_Row]) -> None:
+    """One job of all its incarnations. It asks for what it held, or asked for, the last time."""
+    first, last = incarnations[0], incarnations[-1]
+    gpus = next((row.gpus for row in reversed(incarnations) if row.gpus), {})
+    ran_s = sum(row.ran_s for row in incarnations)
+    why = _why_dropped(last, gpus, ran_s)
+    if why:
+        for row in incarnations:
+            harvest.drop(row.line, why)
+        return
+    harvest.keep(
+        first.line,
+        TraceJob(
+            job_id,
+            first.submitted_s,
+            sum(gpus.values()),
+            ran_s,
+            gpu_type=_type_of(gpus),
+            user=last.user,
+            name=last.name,
+            group=last.partition,
+            limit_s=last.limit_s,
+        ),
+    )
+
+
+def _why_dropped(last: _Row, gpus: Mapping[str, int], ran_s: float) -> str:
+    if not gpus:
+        return reading.NO_GPU
+    if last.state in ALIVE:
+        return reading.NOT_OVER
+    return "" if ran_s else reading.RAN_FOR_NO_TIME
+
+
+def _type_of(gpus: Mapping[str, int]) -> str:
+    """The one type of all its GPUs; none where they are mixed or untyped."""
+    return next(iter(gpus)) if len(gpus) == 1 else ANY_TYPE

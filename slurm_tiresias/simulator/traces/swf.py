@@ -1,0 +1,99 @@
+"""The Standard Workload Format of the Parallel Workloads Archive, version 2.2: ``.swf``.
+
+Eighteen numbers a line, -1 for what is not known, comments after a semicolon. It knows processors
+and no GPUs: how many processors make one GPU is for the reader to say.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_tiresias.errors import UsageError
+from slurm_tiresias.simulator.traces import reading
+from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest
+from slurm_tiresias.simulator.workload import TraceJob, Workload
+
+NAME = "swf"
+TITLE = "the Standard Workload Format, .swf"
+
+FIELDS = 18
+JOB, SUBMIT, RUN, ALLOCATED, REQUESTED, LIMIT, STATUS = 0, 1, 3, 4, 7, 8, 10
+USER, QUEUE = 11, 14
+PARTS = (2.0, 3.0, 4.0)
+"""The status of a line that is one stretch of a job which also has a line for the whole of it."""
+
+UNKNOWN = -1.0
+PART_OF_A_JOB = "is one stretch of a job that has a line for the whole of it"
+UNKNOWN_TIMES = "does not say when it was submitted or how long it ran"
+UNKNOWN_WIDTH = "does not say how many processors it had"
+
+
+def fits(first_line: str) -> bool:
+    if first_line.startswith(";"):
+        return True
+    fields = first_line.split()
+    return len(fields) == FIELDS and all(_is_number(field) for field in fields)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        reading.number(text, "")
+    except BadValueError:
+        return False
+    return True
+
+
+def load(path: Path, processors_per_gpu: int = 1) -> Workload:
+    """A job gets as many GPUs as its processors make, rounded up."""
+    if processors_per_gpu < 1:
+        raise UsageError("a GPU is at least one processor", "give a whole number of one or more")
+    file = reading.open_trace(path)
+    harvest = Harvest(file, NAME)
+    for line, text in file.lines():
+        fields = text.partition(";")[0].split()
+        if not fields:
+            continue
+        if len(fields) != FIELDS:
+            raise file.refuse(line, f"has {len(fields)} fields, and the format {FIELDS}")
+        try:
+            _take(harvest, line, fields, processors_per_gpu)
+        except BadValueError as error:
+            raise file.refuse(line, str(error)) from None
+    harvest.notes.append(f"{processors_per_gpu} processors count as one GPU")
+    return harvest.workload()
+
+
+def _take(harvest: Harvest, line: int, fields: list[str], processors_per_gpu: int) -> None:
+    values = [reading.number(field, f"field {at}") for at, field in enumerate(fields, start=1)]
+    why = _why_dropped(values)
+    if why:
+        harvest.drop(line, why)
+        return
+    allocated = values[ALLOCATED] > 0.0
+    processors = reading.whole(fields[ALLOCATED if allocated else REQUESTED], "processors")
+    harvest.keep(
+        line,
+        TraceJob(
+            fields[JOB],
+            values[SUBMIT],
+            -(-processors // processors_per_gpu),
+            reading.duration(fields[RUN]),
+            user=_known(fields[USER]),
+            group=_known(fields[QUEUE]),
+            limit_s=values[LIMIT] if values[LIMIT] > 0.0 else None,
+        ),
+    )
+
+
+def _why_dropped(values: list[float]) -> str:
+    if values[STATUS] in PARTS:
+        return PART_OF_A_JOB
+    if UNKNOWN in (values[SUBMIT], values[RUN]):
+        return UNKNOWN_TIMES
+    if values[ALLOCATED] <= 0.0 and values[REQUESTED] <= 0.0:
+        return UNKNOWN_WIDTH
+    return ""
+
+
+def _known(field: str) -> str:
+    return "" if field == "-1" else field
