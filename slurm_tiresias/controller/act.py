@@ -35,7 +35,7 @@ RESTART_IN_S = 2
 later does not (30 requeues on each of Slurm 22.05 and 24.11)."""
 
 
-MOST_DOUBLINGS = 10
+MOST_DOUBLINGS = 3
 """Of the time that a job rests after a claim that came to nothing."""
 
 MOST_FAILURES_NOTED = 10

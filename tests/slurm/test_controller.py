@@ -352,6 +352,27 @@ def test_nobody_leaves_for_a_job_that_slurm_would_not_start_anyway(
             clean_cluster.run("scontrol", "delete", "ReservationName=soon")
 
 
+def test_a_winner_whose_node_is_drained_meanwhile_goes_elsewhere(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    # They ignore SIGTERM: from the requeue until KillWait is over their nodes start nothing.
+    stubborn = "trap '' TERM; while :; do sleep 1; done"
+    wall = [clean_cluster.sbatch(*WHOLE_NODE, script=stubborn) for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    winner = clean_cluster.sbatch(*WHOLE_NODE)
+    controller.wait_until(lambda: controller.events("preempted"), "somebody is leaving")
+    claimed = clean_cluster.squeue_field(winner, "ReqNodes")
+    assert claimed in ("n1", "n2", "n3", "n4")
+    clean_cluster.run("scontrol", "update", f"NodeName={claimed}", "State=DRAIN", "Reason=test")
+    try:
+        clean_cluster.wait_for_state(winner, "RUNNING")
+        assert clean_cluster.squeue_field(winner, "NodeList") != claimed
+    finally:
+        clean_cluster.run("scontrol", "update", f"NodeName={claimed}", "State=RESUME")
+
+
 def test_a_job_that_leaves_the_managed_partition_loses_its_priority_again(
     clean_cluster: RealCluster, start: Start
 ) -> None:
