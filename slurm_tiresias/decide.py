@@ -30,7 +30,7 @@ from slurm_tiresias.model import (
 from slurm_tiresias.placement.choose import (
     node_sets,
     on_one_node_if_any_can,
-    place,
+    place_on_any,
     style_of,
 )
 from slurm_tiresias.placement.evict import (
@@ -116,15 +116,16 @@ class _Pass:
             if job.state is JobState.RUNNING and not job.vacating_for:
                 self._pool.take(job.allocation)
         for ranked in self._ranked:
-            if self._claim_stands(ranked.job):
-                self._pool.take(ranked.job.claim.allocation)  # type: ignore[union-attr]
+            if claimed := self._standing_claim(ranked.job):
+                self._pool.take(claimed)
 
-    def _claim_stands(self, job: Job) -> bool:
-        """A claim holds while its job waits for nothing else and its nodes are all there."""
+    def _standing_claim(self, job: Job) -> Allocation | None:
+        """What a job claims, while it waits for nothing else and its nodes are all there."""
         if job.claim is None or job.state is not JobState.PENDING or _blocked_by_slurm(job):
-            return False
+            return None
         sets = self._node_sets(job.request)
-        return any(job.claim.allocation.keys() <= set(nodes) for nodes in sets)
+        stands = any(job.claim.keys() <= set(nodes) for nodes in sets)
+        return job.claim if stands else None
 
     def _decide_one(self, ranked: _Ranked) -> Decision:
         job = ranked.job
@@ -134,8 +135,8 @@ class _Pass:
             return self._decide_running(ranked)
         if blocked := _blocked_by_slurm(job):
             return _verdict(ranked, Action.WAIT, blocked, detail=job.not_eligible)
-        if self._claim_stands(job):
-            return self._start(ranked, job.claim.allocation, Reason.CLAIMED)  # type: ignore[union-attr]
+        if claimed := self._standing_claim(job):
+            return self._start(ranked, claimed, Reason.CLAIMED)
         if job.resting:
             return _verdict(ranked, Action.WAIT, Reason.GIVEN_UP)
         if job.given_up:
@@ -256,8 +257,7 @@ class _Pass:
 
     def _place(self, request: Request, style: PlacementStyle) -> Allocation | None:
         sets = self._node_sets(request)
-        places = (place(request, nodes, self._pool, style, self._cleaning) for nodes in sets)
-        return next(filter(None, places), None)
+        return place_on_any(request, sets, self._pool, style, self._cleaning)
 
     def _node_sets(self, request: Request) -> list[list[str]]:
         key = (request.partitions, request.features, request.excluded_nodes)
@@ -390,9 +390,8 @@ def _nodes_of(jobs: Iterable[Job]) -> frozenset[str]:
 
 
 def _fits_empty(request: Request, nodes: Sequence[Node]) -> bool:
-    empty = Pool(nodes)
     sets = node_sets(request, nodes)
-    return any(place(request, names, empty, PlacementStyle.CONSOLIDATE) for names in sets)
+    return place_on_any(request, sets, Pool(nodes), PlacementStyle.CONSOLIDATE) is not None
 
 
 def _shape(request: Request) -> Hashable:

@@ -125,14 +125,6 @@ class PlacementStyle(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A start that has been asked of Slurm and not yet seen: its GPUs are as good as taken."""
-
-    allocation: Allocation
-    since_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """One job (one task of an array) as the decision sees it.
 
@@ -162,7 +154,8 @@ class Job:
     preemptions: int = 0
     held: bool = False
     not_eligible: str = ""
-    claim: Claim | None = None
+    claim: Allocation | None = None
+    """A start that has been asked of Slurm and not yet seen: these GPUs are as good as taken."""
     vacating_for: str = ""
     """The job for which it is being requeued right now; empty where it is not."""
     given_up: bool = False

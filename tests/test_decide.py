@@ -11,7 +11,6 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.model import (
     Action,
     Amount,
-    Claim,
     Guard,
     Job,
     JobState,
@@ -466,7 +465,7 @@ def test_a_held_job_and_one_that_slurm_keeps_waiting_are_not_started() -> None:
 
 def test_a_claim_in_flight_keeps_its_gpus_while_its_victim_leaves() -> None:
     victim = job("1", gpus(4), tier=1, vacating_for="2")
-    winner = job("2", gpus(4), claim=Claim({"n1": Amount({"": 4}, cpus=1)}, NOW_S - 1))
+    winner = job("2", gpus(4), claim={"n1": Amount({"": 4}, cpus=1)})
     before = cluster("n1  1 1 1 1", [victim, winner, job("3", gpus(4), submitted_s=0)])
     plan = plan_for(before)
     assert plan.decisions["2"].reason is Reason.CLAIMED
@@ -476,7 +475,7 @@ def test_a_claim_in_flight_keeps_its_gpus_while_its_victim_leaves() -> None:
 
 
 def test_a_claim_on_a_node_that_went_down_is_decided_anew() -> None:
-    claim = Claim({"n1!": Amount({"": 2}, cpus=1)}, NOW_S - 1)
+    claim = {"n1!": Amount({"": 2}, cpus=1)}
     before = cluster("n1!  . .\nn2  . .", [job("2", gpus(2), claim=claim)])
     expect(before, "n1!  . .\nn2  2 2")
 

@@ -24,7 +24,7 @@ from slurm_tiresias.controller.ledger import (
 )
 from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import Allocation, Amount, Claim, Guard, Job, JobState, Snapshot
+from slurm_tiresias.model import Allocation, Amount, Guard, Job, JobState, Snapshot
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.slurm.protocol import Incarnation, Observation, ObservedJob, Slurm
@@ -442,16 +442,14 @@ def _is_another_job(job: ObservedJob, record: JobRecord) -> bool:
     return record.ended_s is not None and job.submit_s > record.ended_s
 
 
-def claim_of(record: JobRecord) -> Claim | None:
-    """The claim on named nodes that a record holds."""
-    if not record.claim or record.claimed_s is None:
+def claim_of(record: JobRecord) -> Allocation | None:
+    """What a record claims on named nodes."""
+    if not record.claim:
         return None
-    raw = json.loads(record.claim)
-    allocation = {
+    return {
         node: Amount(gpus=amount["gpus"], cpus=amount["cpus"], memory_mb=amount["memory_mb"])
-        for node, amount in raw.items()
+        for node, amount in json.loads(record.claim).items()
     }
-    return Claim(allocation, record.claimed_s)
 
 
 def claim_text(allocation: Allocation) -> str:

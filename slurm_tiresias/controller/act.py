@@ -116,8 +116,7 @@ class Actor:
         """Whether somebody's last processes still sit on the claimed nodes."""
         claim = claim_of(record)
         return claim is not None and any(
-            job.state is JobState.COMPLETING
-            and not claim.allocation.keys().isdisjoint(job.allocation)
+            job.state is JobState.COMPLETING and not claim.keys().isdisjoint(job.allocation)
             for job in jobs
         )
 
@@ -356,7 +355,7 @@ class Actor:
         What was written is remembered until Slurm is seen to have the user's own list again.
         """
         record = self._latest(record)
-        if not _is_pending(job):
+        if not _is_pending(job) or not (record.claim or record.written_nodes):
             return None
         shown = refolded(job.required_node_list)
         written = record.written_nodes.split()
@@ -371,7 +370,7 @@ class Actor:
                 self._book.put(replace(record, own_nodes="", written_nodes=""))
                 return None
             return Update(job.key, node_list=record.own_nodes)
-        wanted = folded(claim.allocation)
+        wanted = folded(claim)
         if written and written[-1] == wanted == shown:
             return None
         own = record.own_nodes if written else job.required_node_list

@@ -44,7 +44,7 @@ class Cycles:
         self._actor = Actor(slurm, self.book, config, cluster.requeue_delay_s)
         self._history: ServiceHistory | None = None
         self._history_s = -HISTORY_EVERY_S
-        self._planned: dict[str, str] = {}
+        self._planned: dict[str, tuple[str, str]] = {}
 
     def run(self, mode: str) -> Cycle:
         """One cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
@@ -82,12 +82,11 @@ class Cycles:
 
     def _only_record(self, plan: Plan, now_s: float) -> Outcome:
         """Shadow mode: note what would have been done, once for each change of mind."""
-        planned = {d.job_id: f"start on {folded(d.start_on)}" for d in plan.starts}
-        planned |= {d.job_id: "be preempted" for d in plan.preemptions}
-        for key, what in planned.items():
-            other = plan.decisions[key].preempted_for
-            if self._planned.get(key) != what + other:
+        planned = {d.job_id: (f"start on {folded(d.start_on)}", "") for d in plan.starts}
+        planned |= {d.job_id: ("be preempted", d.preempted_for) for d in plan.preemptions}
+        for key, (what, other) in planned.items():
+            if self._planned.get(key) != (what, other):
                 self.book.note(now_s, "would", key, what, other)
-        self._planned = {k: what + plan.decisions[k].preempted_for for k, what in planned.items()}
+        self._planned = planned
         self.book.commit()
         return Outcome(0, (), unsettled=False)

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -88,16 +88,11 @@ def driver(config: Config) -> Slurm:
     return CommandSlurm(Commands(timeout_s=config.controller.command_timeout_s))
 
 
-@dataclass(frozen=True, slots=True)
-class _Backoff:
-    """How long to wait after failures: longer each time, with jitter, so that many do not knock
-    together."""
-
-    failures: int = 0
-
-    def pause_s(self, interval_s: float) -> float:
-        longest_s = min(LONGEST_BACKOFF_S, interval_s * 2.0**self.failures)
-        return random.uniform(longest_s / 2, longest_s)
+def _pause_s(failures: int, interval_s: float) -> float:
+    """How long to wait after so many failures in a row: longer each time, with jitter, so that
+    many do not knock together."""
+    longest_s = min(LONGEST_BACKOFF_S, interval_s * 2.0**failures)
+    return random.uniform(longest_s / 2, longest_s)
 
 
 class Controller:
@@ -119,7 +114,6 @@ class Controller:
         self._state_dir = state_dir
         self._shadow = shadow or config.controller.mode == SHADOW
         self._cycles = Cycles(slurm, cluster, ledger, config)
-        self._backoff = _Backoff()
         self._stopping = False
         self._fatal: TiresiasError | None = None
         self._next_s = self._last_s = time.monotonic()
@@ -180,7 +174,6 @@ class Controller:
             self._failed(error)
             return
         self._publish(cycle, time.monotonic() - started)
-        self._backoff = _Backoff()
         interval_s = self._config.controller.interval_s
         if cycle.outcome.unsettled:
             interval_s = min(interval_s, UNSETTLED_INTERVAL_S)
@@ -188,13 +181,11 @@ class Controller:
 
     def _failed(self, error: TiresiasError) -> None:
         """Say so, and try again later: nothing was acted on that was not sure."""
-        self._backoff = _Backoff(self._backoff.failures + 1)
-        pause_s = self._backoff.pause_s(self._config.controller.interval_s)
+        failures = self._health.failures + 1
+        pause_s = _pause_s(failures, self._config.controller.interval_s)
         log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
         self._next_s = time.monotonic() + pause_s
-        self._health = replace(
-            self._health, mode=self._mode(), failures=self._backoff.failures, error=str(error)
-        )
+        self._health = replace(self._health, mode=self._mode(), failures=failures, error=str(error))
         self._put(
             replace(
                 self._state,

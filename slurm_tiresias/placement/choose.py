@@ -66,6 +66,18 @@ def place(
     return None
 
 
+def place_on_any(
+    request: Request,
+    sets: Iterable[Collection[str]],
+    pool: Pool,
+    style: PlacementStyle,
+    last_resort: Collection[str] = (),
+) -> Allocation | None:
+    """Lay a job over the first of these sets of nodes (``node_sets``) that has room for it."""
+    places = (place(request, nodes, pool, style, last_resort) for nodes in sets)
+    return next(filter(None, places), None)
+
+
 def _choose(
     request: Request, room: Mapping[str, int], pool: Pool, style: PlacementStyle
 ) -> Mapping[str, int] | None:

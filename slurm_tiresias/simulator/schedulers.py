@@ -18,7 +18,7 @@ from slurm_tiresias.model import (
     Reason,
     Snapshot,
 )
-from slurm_tiresias.placement.choose import node_sets, place
+from slurm_tiresias.placement.choose import node_sets, place_on_any
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.policy.continuous import Continuous, shortest_remaining_service
 from slurm_tiresias.policy.gittins import ServiceHistory
@@ -113,16 +113,15 @@ class HeadOfLine:
         pool = Pool(snapshot.nodes)
         decisions: dict[str, Decision] = {}
         blocked = False
-        for job in sorted(snapshot.jobs, key=_as_submitted):
+        for job in snapshot.jobs:
             if job.state is JobState.RUNNING:
                 pool.take(job.allocation)
         for job in sorted(snapshot.jobs, key=_as_submitted):
             if job.state is JobState.RUNNING:
                 decisions[job.job_id] = Decision(job.job_id, Action.RUN_ON, Reason.RUNS_ON)
                 continue
-            sets = node_sets(job.request, snapshot.nodes)
-            places = (place(job.request, names, pool, PlacementStyle.CONSOLIDATE) for names in sets)
-            allocation = None if blocked else next(filter(None, places), None)
+            sets = [] if blocked else node_sets(job.request, snapshot.nodes)
+            allocation = place_on_any(job.request, sets, pool, PlacementStyle.CONSOLIDATE)
             if allocation is None:
                 blocked = True
                 decisions[job.job_id] = Decision(job.job_id, Action.WAIT, Reason.NO_ROOM)

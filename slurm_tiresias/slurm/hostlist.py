@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from ClusterShell.RangeSet import RangeSet
@@ -12,7 +13,13 @@ from slurm_tiresias.slurm.text import node_names
 
 def folded(nodes: Iterable[str]) -> str:
     """Node names in one hostlist, always the same for the same names; empty for none."""
-    return str(NodeSet.fromlist(sorted(nodes), resolver=RESOLVER_NOGROUP))
+    names = tuple(sorted(nodes))
+    return _folded(names) if names else ""
+
+
+@lru_cache(maxsize=4096)
+def _folded(names: tuple[str, ...]) -> str:
+    return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
 
 
 def refolded(node_list: str) -> str:
