@@ -49,6 +49,9 @@ STOPPED = "stopped"
 """The mode that a controller publishes when it ends."""
 
 LONGEST_BACKOFF_S = 120.0
+MOST_DOUBLINGS = 16
+"""Beyond any bound for any interval; a float holds some thousand doublings and no more."""
+
 READ_REQUEST_S = 1.0
 
 
@@ -91,7 +94,7 @@ def driver(config: Config) -> Slurm:
 def _pause_s(failures: int, interval_s: float) -> float:
     """How long to wait after so many failures in a row: longer each time, with jitter, so that
     many do not knock together."""
-    longest_s = min(LONGEST_BACKOFF_S, interval_s * 2.0**failures)
+    longest_s = min(LONGEST_BACKOFF_S, interval_s * 2.0 ** min(failures, MOST_DOUBLINGS))
     return random.uniform(longest_s / 2, longest_s)
 
 
