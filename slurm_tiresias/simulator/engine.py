@@ -44,8 +44,12 @@ class Physics(Protocol):
         """Progress per second, 1.0 for a job that nothing slows."""
         ...
 
+    def is_spread(self, job: TraceJob, allocation: Allocation) -> bool:
+        """Whether the job is on more nodes than it needs."""
+        ...
+
     def restart_s(self, job: TraceJob) -> float:
-        """GPU time lost to one preemption: saving, and loading at the next start."""
+        """Running time lost to one preemption: saving, and loading at the next start."""
         ...
 
 
@@ -68,6 +72,11 @@ class Outcome:
     preemptions: int
     lost_s: float
     """Running time spent on restarts, not on progress."""
+    promotions: int = 0
+    runs: tuple[tuple[float, float], ...] = ()
+    """When it held its GPUs: start and end of each run, in seconds of the workload's clock."""
+    spread_s: float = 0.0
+    """Of its running time, that on more nodes than it needed."""
 
     @property
     def jct_s(self) -> float:
@@ -91,7 +100,10 @@ class _Live:
     promoted_at_executed_s: float = 0.0
     waited_s: float = 0.0
     lost_s: float = 0.0
+    spread_s: float = 0.0
     preemptions: int = 0
+    promotions: int = 0
+    runs: list[tuple[float, float]] = field(default_factory=list)
     queued_s: float = 0.0
     tier: int = 0
     tier_entered_s: float | None = None
@@ -100,6 +112,7 @@ class _Live:
     overhead_s: float = 0.0
     """Of this run: what comes before any progress."""
     speed: float = 1.0
+    spread: bool = False
     allocation: Allocation = field(default_factory=dict)
     version: int = 0
     change_s: float = -math.inf
@@ -113,9 +126,12 @@ class _Live:
         """Book what this run has brought."""
         assert self.started_s is not None
         ran_s = now_s - self.started_s
+        self.runs.append((self.started_s, now_s))
         self.attained_gpu_s += ran_s * self.trace.gpus
         self.executed_s += ran_s
         self.lost_s += min(ran_s, self.overhead_s)
+        if self.spread:
+            self.spread_s += ran_s
         self.work_s -= max(0.0, ran_s - self.overhead_s) * self.speed
         self.started_s = None
         self.allocation = {}
@@ -247,6 +263,7 @@ class Simulation:
         )
 
     def _promote(self, live: _Live) -> None:
+        live.promotions += 1
         live.promoted_at_gpu_s = live.attained_gpu_s
         live.promoted_at_executed_s = live.executed_s
 
@@ -261,6 +278,7 @@ class Simulation:
         live.started_s = now_s
         live.allocation = allocation
         live.speed = self._physics.speed(live.trace, allocation)
+        live.spread = self._physics.is_spread(live.trace, allocation)
         live.overhead_s = self._physics.restart_s(live.trace) if live.preemptions else 0.0
         if live.first_started_s is None:
             live.first_started_s = now_s
@@ -292,4 +310,7 @@ def _outcome(live: _Live, end_s: float) -> Outcome:
         waited_s=live.waited_s,
         preemptions=live.preemptions,
         lost_s=live.lost_s,
+        promotions=live.promotions,
+        runs=tuple(live.runs),
+        spread_s=live.spread_s,
     )

@@ -82,7 +82,11 @@ class Costs:
         """Progress per second; a job that fits no better counts as consolidated."""
         if not self.speeds:
             return 1.0
-        return physics.speed(job.model, len(allocation) <= self.site.fewest_nodes(job.gpus))
+        return physics.speed(job.model, not self.is_spread(job, allocation))
+
+    def is_spread(self, job: TraceJob, allocation: Allocation) -> bool:
+        """Whether the job is on more nodes than it needs."""
+        return len(allocation) > self.site.fewest_nodes(job.gpus)
 
     def restart_s(self, job: TraceJob) -> float:
         """Running time lost to one preemption."""
