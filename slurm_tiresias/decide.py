@@ -8,10 +8,11 @@ in a lower tier; what does not fit is skipped.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from slurm_tiresias.board import Board, Kind, Start
 from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.model import (
     Action,
@@ -33,16 +34,8 @@ from slurm_tiresias.placement.choose import (
     place_on_any,
     style_of,
 )
-from slurm_tiresias.placement.evict import (
-    Eviction,
-    Offers,
-    Tenancy,
-    Tenant,
-    disturbance,
-    find_eviction,
-)
 from slurm_tiresias.placement.pool import Pool
-from slurm_tiresias.policy.standing import Policy, Standing, job_id_key
+from slurm_tiresias.policy.standing import Policy, Rank, Standing, job_id_key
 from slurm_tiresias.policy.tiers import deserves_promotion
 
 MAX_BLOCKERS = 8
@@ -64,8 +57,9 @@ class _Ranked:
 
     job: Job
     standing: Standing
-    level: int
-    rank: int
+    rank: Rank
+    number: int
+    """Its place in the whole order, from 0."""
     promoted: bool
 
 
@@ -78,27 +72,29 @@ class _Pass:
         self._nodes = sorted(snapshot.nodes, key=lambda node: node.name)
         self._usable = [node for node in self._nodes if node.available]
         self._ranked = _rank(self._with_settled_requests(snapshot.jobs), policy, config)
+        self._by_id = {ranked.job.job_id: ranked for ranked in self._ranked}
         self._unmanaged = sorted(
             (job for job in snapshot.jobs if not job.managed), key=lambda j: job_id_key(j.job_id)
         )
-        self._pool = Pool(self._nodes)
-        self._cleaning = _nodes_of(job for job in snapshot.jobs if job.state is JobState.COMPLETING)
+        self._board = Board(
+            self._nodes,
+            last_resort=_nodes_of(j for j in snapshot.jobs if j.state is JobState.COMPLETING),
+            most_victims=config.preemption.max_victims_per_cycle,
+        )
         self._guards = self._guards_of_the_running()
-        self._tenancy = Tenancy(map(_tenant, self._running()))
-        self._offers: dict[Hashable, Offers] = defaultdict(Offers)
-        self._victim_of: dict[str, str] = {}
-        self._decisions: dict[str, Decision] = {}
-        self._allowed: dict[Hashable, list[list[str]]] = {}
-        self._hopeless: dict[Hashable, Decision] = {}
+        self._claims = self._standing_claims()
+        self._refusals: dict[Kind, Decision] = {}
+        self._kinds: dict[str, Kind] = {}
 
     def plan(self) -> Plan:
-        self._take_what_is_held()
-        for ranked in self._ranked:
-            self._decisions[ranked.job.job_id] = self._decide_one(ranked)
-        self._fill_what_is_left()
-        for job in self._unmanaged:
-            self._decisions[job.job_id] = _leave(job)
-        return Plan(self._decisions)
+        self._set_up_the_board()
+        chosen = self._board.choose(self._now_s, self._note_refusal)
+        starts = {start.job_id: start for start in chosen}
+        winners = {victim: start.job_id for start in chosen for victim in start.victims}
+        decisions = {
+            ranked.job.job_id: self._decide_one(ranked, starts, winners) for ranked in self._ranked
+        }
+        return Plan(decisions | {job.job_id: _leave(job) for job in self._unmanaged})
 
     def _with_settled_requests(self, jobs: Iterable[Job]) -> Iterator[Job]:
         settled: dict[Hashable, Request] = {}
@@ -110,165 +106,97 @@ class _Pass:
                 job = replace(job, request=settled[shape])
             yield job
 
-    def _take_what_is_held(self) -> None:
-        """Book every running job but those on their way out, and every claim still in flight."""
-        for job in (*self._unmanaged, *(ranked.job for ranked in self._ranked)):
-            if job.state is JobState.RUNNING and not job.vacating_for:
-                self._pool.take(job.allocation)
+    def _standing_claims(self) -> dict[str, Allocation]:
+        """What jobs claim that wait for nothing else, where their nodes are all there."""
+        claims = {}
         for ranked in self._ranked:
-            if claimed := self._standing_claim(ranked.job):
-                self._pool.take(claimed)
-
-    def _standing_claim(self, job: Job) -> Allocation | None:
-        """What a job claims, while it waits for nothing else and its nodes are all there."""
-        if job.claim is None or job.state is not JobState.PENDING or _blocked_by_slurm(job):
-            return None
-        sets = self._node_sets(job.request)
-        stands = any(job.claim.keys() <= set(nodes) for nodes in sets)
-        return job.claim if stands else None
-
-    def _decide_one(self, ranked: _Ranked) -> Decision:
-        job = ranked.job
-        if job.state is JobState.COMPLETING:
-            return _verdict(ranked, Action.WAIT, Reason.COMPLETING)
-        if job.state is JobState.RUNNING:
-            return self._decide_running(ranked)
-        if blocked := _blocked_by_slurm(job):
-            return _verdict(ranked, Action.WAIT, blocked, detail=job.not_eligible)
-        if claimed := self._standing_claim(job):
-            return self._start(ranked, claimed, Reason.CLAIMED)
-        if job.resting:
-            return _verdict(ranked, Action.WAIT, Reason.GIVEN_UP)
-        if job.given_up:
-            given_up = _verdict(ranked, Action.WAIT, Reason.GIVEN_UP)
-            return self._start_on_idle(ranked) or given_up
-        return self._decide_waiting(ranked)
-
-    def _decide_running(self, ranked: _Ranked) -> Decision:
-        job = ranked.job
-        if job.vacating_for:
-            return _verdict(ranked, Action.WAIT, Reason.VACATING, preempted_for=job.vacating_for)
-        if winner := self._victim_of.get(job.job_id):
-            return _verdict(ranked, Action.PREEMPT, Reason.PREEMPTED, preempted_for=winner)
-        return _verdict(ranked, Action.RUN_ON, Reason.RUNS_ON)
-
-    def _decide_waiting(self, ranked: _Ranked) -> Decision:
-        alike = (ranked.level, self._style(ranked), _shape(ranked.job.request))
-        if known := self._hopeless.get(alike):
-            return replace(
-                known, job_id=ranked.job.job_id, rank=ranked.rank, promoted=ranked.promoted
-            )
-        decision = self._start_on_idle(ranked) or self._start_by_preempting(ranked)
-        if decision is None:
-            decision = self._why_it_waits(ranked)
-            self._hopeless[alike] = decision
-        return decision
-
-    def _start_on_idle(self, ranked: _Ranked) -> Decision | None:
-        request = ranked.job.request
-        allocation = self._place(request, self._style(ranked))
-        if allocation is None:
-            return None
-        self._pool.take(allocation)
-        return self._start(ranked, allocation, Reason.STARTS)
-
-    def _start_by_preempting(self, ranked: _Ranked) -> Decision | None:
-        eviction = self._evict(ranked, even_guarded=False)
-        if eviction is None or not self._may_preempt(len(eviction.tenants)):
-            return None
-        self._commit(ranked, eviction)
-        victims = tuple(tenant.job_id for tenant in eviction.tenants)
-        return replace(
-            self._start(ranked, eviction.allocation, Reason.STARTS_PREEMPTING), victims=victims
-        )
-
-    def _commit(self, ranked: _Ranked, eviction: Eviction) -> None:
-        for tenant in eviction.tenants:
-            self._pool.give(tenant.allocation)
-            self._tenancy.leave(tenant)
-            self._victim_of[tenant.job_id] = ranked.job.job_id
-        self._pool.take(eviction.allocation)
-        self._hopeless.clear()
-
-    def _start(self, ranked: _Ranked, on: Allocation, reason: Reason) -> Decision:
-        return _verdict(ranked, Action.START, reason, start_on=on, style=self._style(ranked))
-
-    def _fill_what_is_left(self) -> None:
-        """Offer what is idle once more: a later preemption may have freed more than it needed."""
-        if not self._victim_of:
-            return
-        full: set[Hashable] = set()
-        for ranked in self._ranked:
-            alike = (self._style(ranked), _shape(ranked.job.request))
-            waits = self._decisions[ranked.job.job_id].reason in (Reason.NO_ROOM, Reason.GUARDED)
-            if not waits or alike in full:
+            job = ranked.job
+            if job.claim is None or job.state is not JobState.PENDING or _blocked_by_slurm(job):
                 continue
-            if decision := self._start_on_idle(ranked):
-                self._decisions[ranked.job.job_id] = decision
-            else:
-                full.add(alike)
+            if any(
+                job.claim.keys() <= set(names) for names in node_sets(job.request, self._usable)
+            ):
+                claims[job.job_id] = job.claim
+        return claims
 
-    # Who may be preempted
+    # What the board is told
 
-    def _running(self) -> list[_Ranked]:
+    def _set_up_the_board(self) -> None:
+        for job in self._unmanaged:
+            if job.state is JobState.RUNNING:
+                self._board.book(job.allocation)
+        for ranked in self._running():
+            self._board.book(ranked.job.allocation)
+            guarded_until_s = math.inf if ranked.job.job_id in self._guards else -math.inf
+            self._board.run(
+                ranked.rank, ranked.job.allocation, ranked.job.gpus_held, guarded_until_s
+            )
+        for claimed in self._claims.values():
+            self._board.book(claimed)
+        for ranked in self._ranked:
+            if self._may_start(ranked.job):
+                kind = self._kinds[ranked.job.job_id] = self._kind(ranked)
+                self._board.wait(ranked.rank, kind)
+
+    def _may_start(self, job: Job) -> bool:
+        waits = job.state is JobState.PENDING and job.job_id not in self._claims
+        return waits and not job.resting and not _blocked_by_slurm(job)
+
+    def _kind(self, ranked: _Ranked) -> Kind:
+        job, style = ranked.job, self._style(ranked)
+        key = (ranked.standing.level, style, job.given_up, _shape(job.request))
+        return self._board.kind(key, job.request, style, only_idle=job.given_up)
+
+    def _running(self) -> Iterator[_Ranked]:
         """Running jobs that are not already on their way out."""
-        return [
-            ranked
-            for ranked in self._ranked
-            if ranked.job.state is JobState.RUNNING and not ranked.job.vacating_for
-        ]
+        for ranked in self._ranked:
+            if ranked.job.state is JobState.RUNNING and not ranked.job.vacating_for:
+                yield ranked
 
     def _guards_of_the_running(self) -> dict[str, Guard]:
         config = self._config.preemption
         guards = ((r.job.job_id, guard_of(r.job, self._now_s, config)) for r in self._running())
         return {job_id: guard for job_id, guard in guards if guard is not None}
 
-    def _may_preempt(self, more: int) -> bool:
-        bound = self._config.preemption.max_victims_per_cycle
-        return len(self._victim_of) + more <= bound
-
-    def _evict(self, ranked: _Ranked, *, even_guarded: bool) -> Eviction | None:
-        """Room made by jobs of a lower tier, or None; the pool stays as it is."""
-        level = ranked.level
-
-        def may_leave(tenant: Tenant) -> bool:
-            return tenant.level > level and (even_guarded or tenant.job_id not in self._guards)
-
-        request, style = ranked.job.request, self._style(ranked)
-        found = (
-            find_eviction(
-                request,
-                nodes,
-                self._pool,
-                self._tenancy,
-                may_leave,
-                style,
-                self._cleaning,
-                self._offers[level, even_guarded, _shape(request), number],
-            )
-            for number, nodes in enumerate(self._node_sets(request))
-        )
-        return min(filter(None, found), key=disturbance, default=None)
-
-    # Where jobs fit
-
     def _style(self, ranked: _Ranked) -> PlacementStyle:
         return style_of(ranked.job, self._config.placement)
 
-    def _place(self, request: Request, style: PlacementStyle) -> Allocation | None:
-        sets = self._node_sets(request)
-        return place_on_any(request, sets, self._pool, style, self._cleaning)
+    # What becomes of each job
 
-    def _node_sets(self, request: Request) -> list[list[str]]:
-        key = (request.partitions, request.features, request.excluded_nodes)
-        if key not in self._allowed:
-            self._allowed[key] = node_sets(request, self._usable)
-        return self._allowed[key]
+    def _decide_one(
+        self, ranked: _Ranked, starts: Mapping[str, Start], winners: Mapping[str, str]
+    ) -> Decision:
+        job = ranked.job
+        if job.state is JobState.COMPLETING:
+            return _verdict(ranked, Action.WAIT, Reason.COMPLETING)
+        if job.state is JobState.RUNNING:
+            return _running_on_or_out(ranked, winners)
+        if blocked := _blocked_by_slurm(job):
+            return _verdict(ranked, Action.WAIT, blocked, detail=job.not_eligible)
+        if claimed := self._claims.get(job.job_id):
+            return self._start(ranked, claimed, Reason.CLAIMED)
+        if start := starts.get(job.job_id):
+            reason = Reason.STARTS_PREEMPTING if start.victims else Reason.STARTS
+            return self._start(ranked, start.allocation, reason, start.victims)
+        if job.resting or job.given_up:
+            return _verdict(ranked, Action.WAIT, Reason.GIVEN_UP)
+        why = self._refusals[self._kinds[job.job_id]]
+        return replace(why, job_id=job.job_id, rank=ranked.number, promoted=ranked.promoted)
+
+    def _start(
+        self, ranked: _Ranked, on: Allocation, reason: Reason, victims: tuple[str, ...] = ()
+    ) -> Decision:
+        style = self._style(ranked)
+        return _verdict(ranked, Action.START, reason, start_on=on, style=style, victims=victims)
 
     # Why a job waits
 
-    def _why_it_waits(self, ranked: _Ranked) -> Decision:
-        request = ranked.job.request
+    def _note_refusal(self, kind: Kind, rank: Rank) -> None:
+        if not kind.only_idle:
+            self._refusals[kind] = self._why_it_waits(self._by_id[rank.job_id], kind)
+
+    def _why_it_waits(self, ranked: _Ranked, kind: Kind) -> Decision:
+        request = kind.request
         if not _fits_empty(request, self._nodes):
             where = ", ".join(request.partitions) or "any partition"
             detail = f"asks for more than the nodes of {where} have"
@@ -279,35 +207,44 @@ class _Pass:
             return _verdict(
                 ranked, Action.WAIT, Reason.NO_NODES, detail="the nodes it needs are unavailable"
             )
-        return self._who_is_in_the_way(ranked)
+        return self._who_is_in_the_way(ranked, kind)
 
-    def _who_is_in_the_way(self, ranked: _Ranked) -> Decision:
-        eviction = self._evict(ranked, even_guarded=True)
+    def _who_is_in_the_way(self, ranked: _Ranked, kind: Kind) -> Decision:
+        eviction = self._board.by_eviction(kind, ranked.standing.level, even_guarded=True)
         if eviction is not None:
             guards = [
                 (tenant.job_id, self._guards.get(tenant.job_id, Guard.MAX_VICTIMS))
                 for tenant in eviction.tenants
             ]
             return _verdict(ranked, Action.WAIT, Reason.GUARDED, blockers=_first(guards))
-        return _verdict(ranked, Action.WAIT, Reason.NO_ROOM, blockers=self._holders(ranked))
+        return _verdict(ranked, Action.WAIT, Reason.NO_ROOM, blockers=self._holders(ranked, kind))
 
-    def _holders(self, ranked: _Ranked) -> tuple[tuple[str, Guard], ...]:
+    def _holders(self, ranked: _Ranked, kind: Kind) -> tuple[tuple[str, Guard], ...]:
         """The jobs that hold what this one could use: managed ones first, as they rank."""
-        nodes = {node for some in self._node_sets(ranked.job.request) for node in some}
         holders: list[tuple[str, Guard]] = []
         for other in self._running():
             job = other.job
-            if not nodes.isdisjoint(job.allocation) and job.job_id not in self._victim_of:
-                lower = other.level > ranked.level
+            there = self._board.pool.nodes(job.allocation) & kind.nodes
+            if there and self._board.is_running(job.job_id):
+                lower = other.standing.level > ranked.standing.level
                 guard = self._guards.get(job.job_id) if lower else Guard.SAME_TIER
                 if guard:
                     holders.append((job.job_id, guard))
         holders.extend(
             (job.job_id, Guard.UNMANAGED)
             for job in self._unmanaged
-            if job.state is JobState.RUNNING and not nodes.isdisjoint(job.allocation)
+            if job.state is JobState.RUNNING and self._board.pool.nodes(job.allocation) & kind.nodes
         )
         return _first(holders)
+
+
+def _running_on_or_out(ranked: _Ranked, winners: Mapping[str, str]) -> Decision:
+    job = ranked.job
+    if job.vacating_for:
+        return _verdict(ranked, Action.WAIT, Reason.VACATING, preempted_for=job.vacating_for)
+    if winner := winners.get(job.job_id):
+        return _verdict(ranked, Action.PREEMPT, Reason.PREEMPTED, preempted_for=winner)
+    return _verdict(ranked, Action.RUN_ON, Reason.RUNS_ON)
 
 
 def guard_of(job: Job, now_s: float, config: PreemptionConfig) -> Guard | None:
@@ -326,12 +263,12 @@ def _rank(jobs: Iterable[Job], policy: Policy, config: Config) -> list[_Ranked]:
     for job in jobs:
         if job.managed:
             promoted = deserves_promotion(job, config.policy) and not _blocked_by_slurm(job)
-            judged.append((policy.standing(_reset(job) if promoted else job), job, promoted))
-    judged.sort(key=lambda entry: (entry[0].level, entry[0].order, job_id_key(entry[1].job_id)))
-    levels = {level: number for number, level in enumerate(sorted({j[0].level for j in judged}))}
+            standing = policy.standing(_reset(job) if promoted else job)
+            judged.append((Rank.of(job.job_id, standing), standing, job, promoted))
+    judged.sort(key=lambda entry: entry[0])
     return [
-        _Ranked(job, standing, levels[standing.level], rank, promoted)
-        for rank, (standing, job, promoted) in enumerate(judged)
+        _Ranked(job, standing, rank, number, promoted)
+        for number, (rank, standing, job, promoted) in enumerate(judged)
     ]
 
 
@@ -354,6 +291,7 @@ def _verdict(
     detail: str = "",
     start_on: Allocation | None = None,
     style: PlacementStyle | None = None,
+    victims: tuple[str, ...] = (),
     preempted_for: str = "",
     blockers: tuple[tuple[str, Guard], ...] = (),
 ) -> Decision:
@@ -363,9 +301,10 @@ def _verdict(
         reason=reason,
         detail=detail,
         tier=ranked.standing.tier,
-        rank=ranked.rank,
+        rank=ranked.number,
         start_on=start_on or {},
         style=style,
+        victims=victims,
         preempted_for=preempted_for,
         blockers=blockers,
         promoted=ranked.promoted,
@@ -374,11 +313,6 @@ def _verdict(
 
 def _leave(job: Job) -> Decision:
     return Decision(job.job_id, Action.LEAVE, Reason.UNMANAGED, detail=job.unmanaged_because)
-
-
-def _tenant(ranked: _Ranked) -> Tenant:
-    job = ranked.job
-    return Tenant(job.job_id, ranked.level, ranked.rank, job.allocation, job.gpus_held)
 
 
 def _first(blockers: Sequence[tuple[str, Guard]]) -> tuple[tuple[str, Guard], ...]:
@@ -390,8 +324,9 @@ def _nodes_of(jobs: Iterable[Job]) -> frozenset[str]:
 
 
 def _fits_empty(request: Request, nodes: Sequence[Node]) -> bool:
-    sets = node_sets(request, nodes)
-    return place_on_any(request, sets, Pool(nodes), PlacementStyle.CONSOLIDATE) is not None
+    pool = Pool(nodes)
+    sets = [pool.nodes(names) for names in node_sets(request, nodes)]
+    return place_on_any(request, sets, pool, PlacementStyle.CONSOLIDATE) is not None
 
 
 def _shape(request: Request) -> Hashable:

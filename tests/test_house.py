@@ -15,16 +15,26 @@ MAY_IMPORT = {
     "model": set(),
     "config": {"errors"},
     "policy": {"model", "config"},
-    "placement": {"model", "config"},
-    "decide": {"model", "config", "policy", "placement"},
+    "placement": {"model", "config", "policy"},
+    "board": {"model", "policy", "placement"},
+    "decide": {"model", "config", "policy", "placement", "board"},
     "slurm": {"model", "errors"},
     "controller": {"model", "config", "errors", "decide", "policy", "slurm"},
-    "simulator": {"model", "config", "errors", "decide", "policy", "placement", "slurm"},
+    "simulator": {
+        "model",
+        "config",
+        "errors",
+        "decide",
+        "board",
+        "policy",
+        "placement",
+        "slurm",
+    },
     "cli": {"model", "config", "errors", "controller", "simulator"},
 }
 """What each part may import of the others, besides itself."""
 
-PURE = ("model", "policy", "placement", "decide")
+PURE = ("model", "policy", "placement", "board", "decide")
 IMPURE_MODULES = {"time", "datetime", "random", "logging", "os", "pathlib", "subprocess", "socket"}
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.config import PlacementConfig
 from slurm_tiresias.model import Allocation, Job, Node, PlacementStyle, Request
 from slurm_tiresias.placement.features import matches
-from slurm_tiresias.placement.pool import Pool, chunks_that_fit
+from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, numbers
 
 
 def style_of(job: Job, config: PlacementConfig) -> PlacementStyle:
+    """How a job is to be laid over nodes."""
+    return job.style or style_of_skew(job.skew, config)
+
+
+def style_of_skew(skew: float | None, config: PlacementConfig) -> PlacementStyle:
     """Consolidate skewed models, spread the others (page 491: S_J > PACKLIMIT)."""
-    if job.style is not None:
-        return job.style
-    if job.skew is None:
+    if skew is None:
         return PlacementStyle(config.unknown_model)
-    skewed = job.skew > config.pack_limit
+    skewed = skew > config.pack_limit
     return PlacementStyle.CONSOLIDATE if skewed else PlacementStyle.SPREAD
 
 
@@ -47,90 +51,147 @@ def on_one_node_if_any_can(request: Request, nodes: Sequence[Node]) -> Request:
 
 def place(
     request: Request,
-    nodes: Collection[str],
+    nodes: NodeSet,
     pool: Pool,
     style: PlacementStyle,
-    last_resort: Collection[str] = (),
+    last_resort: NodeSet = 0,
 ) -> Allocation | None:
     """Lay a job over ``nodes``, or None where it does not fit.
 
-    ``last_resort`` names nodes that are used only where no others do (they are still cleaning up
+    ``last_resort`` are nodes that are used only where no others do (they are still cleaning up
     after somebody).
     """
-    room = {node: chunks for node in nodes if (chunks := pool.chunks_that_fit(node, request)) > 0}
-    fresh = {node: chunks for node, chunks in room.items() if node not in last_resort}
-    for candidates in (fresh, room) if len(fresh) < len(room) else (room,):
-        chosen = _choose(request, candidates, pool, style)
-        if chosen is not None:
-            return pool.lay(chosen, request)
-    return None
+    fresh = nodes & ~last_resort
+    chosen = _choose(request, fresh, pool, style)
+    if chosen is None and fresh != nodes:
+        chosen = _choose(request, nodes, pool, style)
+    return None if chosen is None else pool.lay(chosen, request)
 
 
 def place_on_any(
     request: Request,
-    sets: Iterable[Collection[str]],
+    sets: Iterable[NodeSet],
     pool: Pool,
     style: PlacementStyle,
-    last_resort: Collection[str] = (),
+    last_resort: NodeSet = 0,
 ) -> Allocation | None:
     """Lay a job over the first of these sets of nodes (``node_sets``) that has room for it."""
-    places = (place(request, nodes, pool, style, last_resort) for nodes in sets)
-    return next(filter(None, places), None)
+    for nodes in sets:
+        allocation = place(request, nodes, pool, style, last_resort)
+        if allocation is not None:
+            return allocation
+    return None
 
 
 def _choose(
-    request: Request, room: Mapping[str, int], pool: Pool, style: PlacementStyle
-) -> Mapping[str, int] | None:
-    if not request.required_nodes <= room.keys():
-        return None
+    request: Request, nodes: NodeSet, pool: Pool, style: PlacementStyle
+) -> Mapping[int, int] | None:
+    """How many chunks go on which node."""
     if style is PlacementStyle.SPREAD:
-        spread = _fill(request, room, _fragments_first(room, pool))
+        spread = _Filling(request, nodes, pool).over_fragments()
         if spread is not None:
             return spread
-    return _consolidate(request, room, pool)
+    return _Filling(request, nodes, pool).over_few_nodes()
 
 
-def _fragments_first(room: Mapping[str, int], pool: Pool) -> list[str]:
-    """Nodes in the order that leaves whole nodes to those who need them."""
-    return sorted(room, key=lambda node: (pool.is_idle(node), pool.free_gpus(node), node))
+class _Filling:
+    """A job on its way onto nodes: what it has, and what is left to place."""
 
+    def __init__(self, request: Request, nodes: NodeSet, pool: Pool) -> None:
+        self._request = request
+        self._pool = pool
+        self._nodes = nodes
+        self._left = request.chunks
+        self._chosen: dict[int, int] = {}
 
-def _consolidate(request: Request, room: Mapping[str, int], pool: Pool) -> Mapping[str, int] | None:
-    """Fewest nodes; among those the tightest fit for what is left over."""
-    largest_first = sorted(
-        room,
-        key=lambda node: (-room[node], pool.free_gpus(node), not pool.is_idle(node), node),
-    )
-    return _fill(request, room, largest_first, tightest=pool)
-
-
-def _fill(
-    request: Request,
-    room: Mapping[str, int],
-    order: Iterable[str],
-    tightest: Pool | None = None,
-) -> dict[str, int] | None:
-    """Take nodes in this order, required ones first, until all chunks have a place.
-
-    With ``tightest`` the node that takes the rest is the one with the least to spare.
-    """
-    waiting = [
-        *sorted(request.required_nodes),
-        *(n for n in order if n not in request.required_nodes),
-    ]
-    chosen: dict[str, int] = {}
-    left = request.chunks
-    while left > 0 or len(chosen) < request.min_nodes:
-        if not waiting or len(chosen) == request.max_nodes:
+    def over_fragments(self) -> Mapping[int, int] | None:
+        """On nodes that are in use, the fullest first; on idle ones only for the rest."""
+        if not self._on_required_nodes():
             return None
-        share = left - max(0, request.min_nodes - len(chosen) - 1)
-        if share <= 0:
+        for number in self._pool.fragments_first(self._nodes):
+            if self._done():
+                break
+            if not self._take(number, self._room(number)):
+                return None
+        return self._chosen if self._done() else None
+
+    def over_few_nodes(self) -> Mapping[int, int] | None:
+        """On the fewest nodes; among those the tightest fit for what is left over."""
+        if not self._on_required_nodes():
             return None
-        node = waiting[0]
-        if tightest is not None and node not in request.required_nodes and room[node] >= share:
-            enough = (n for n in waiting if room[n] >= share)
-            node = min(enough, key=lambda n: (tightest.free_gpus(n), n))
-        waiting.remove(node)
-        chosen[node] = min(share, room[node])
-        left -= chosen[node]
-    return None if any(node not in chosen for node in request.required_nodes) else chosen
+        while not self._done():
+            share = self._share()
+            number = self._tightest(share)
+            if number is None:
+                number = self._roomiest()
+            if number is None or not self._take(number, self._room(number)):
+                return None
+        return self._chosen
+
+    def _done(self) -> bool:
+        return self._left <= 0 and len(self._chosen) >= self._request.min_nodes
+
+    def _room(self, number: int) -> int:
+        return self._pool.chunks_that_fit(number, self._request)
+
+    def _share(self) -> int:
+        """The most that the next node may take: each of those still wanted needs a chunk."""
+        return self._left - max(0, self._request.min_nodes - len(self._chosen) - 1)
+
+    def _take(self, number: int, room: int) -> bool:
+        """Put chunks on a node if there is room; false where the job can then not be placed."""
+        if room <= 0:
+            return True
+        share = self._share()
+        if share <= 0 or len(self._chosen) == self._request.max_nodes:
+            return False
+        self._chosen[number] = min(share, room)
+        self._left -= self._chosen[number]
+        self._nodes &= ~(1 << number)
+        return True
+
+    def _on_required_nodes(self) -> bool:
+        """Begin with the nodes that the job insists on; false where that cannot be."""
+        if not self._request.required_nodes:
+            return True
+        required = self._pool.nodes(self._request.required_nodes)
+        if required & ~self._nodes or required.bit_count() < len(self._request.required_nodes):
+            return False
+        for number in numbers(required):
+            if self._room(number) <= 0 or not self._take(number, self._room(number)):
+                return False
+        return True
+
+    def _tightest(self, share: int) -> int | None:
+        """The node that can take all of the share and has the least to spare."""
+        gpus = share * self._request.chunk.gpu_count
+        for number in self._pool.fullest_first(self._nodes, gpus):
+            if self._room(number) >= share > 0:
+                return number
+        return None
+
+    def _roomiest(self) -> int | None:
+        """The node with room for the most; of several the one with the fewest GPUs to spare."""
+        gpus = self._request.chunk.gpu_count
+        per_node = min(self._request.chunks, self._request.max_chunks_per_node or math.inf)
+        best, most = None, 0
+        for free, idle, busy in self._pool.emptiest_first(self._nodes):
+            bound = min(per_node, free // gpus) if gpus else per_node
+            if bound < max(1, most):
+                break
+            here, room = self._roomiest_of((idle, busy), bound)
+            if here is not None and room >= most:
+                best, most = here, room
+        return best
+
+    def _roomiest_of(self, groups: Iterable[NodeSet], bound: float) -> tuple[int | None, int]:
+        """The first of these nodes with room for the most chunks, and for how many."""
+        best, most = None, 0
+        for nodes in groups:
+            for number in numbers(nodes):
+                room = self._room(number)
+                if room > most:
+                    best, most = number, room
+                if room >= bound:
+                    return best, most
+        return best, most

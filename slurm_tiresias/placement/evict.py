@@ -2,44 +2,80 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from slurm_tiresias.model import Allocation, PlacementStyle, Request
 from slurm_tiresias.placement.choose import place
-from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.placement.pool import NodeSet, Pool, numbers
+from slurm_tiresias.policy.standing import Key, Rank
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Tenant:
-    """A running job that may be asked to leave.
+    """A running job that may be asked to leave, unless it is guarded."""
 
-    ``level`` counts the preemption classes from the best, 0; ``rank`` all jobs.
-    """
-
-    job_id: str
-    level: int
-    rank: int
+    rank: Rank
     allocation: Allocation
+    nodes: NodeSet
     gpus: int
+    guarded: bool = False
+
+    @property
+    def job_id(self) -> str:
+        return self.rank.job_id
+
+    @property
+    def level(self) -> Key:
+        return self.rank.level
 
 
 class Tenancy:
-    """Who sits on which node while a decision is being made."""
+    """Who sits where, by node and by level."""
 
-    def __init__(self, tenants: Iterable[Tenant]) -> None:
-        self._on: dict[str, list[Tenant]] = {}
+    def __init__(self, pool: Pool, tenants: Iterable[Tenant] = ()) -> None:
+        self._on: list[dict[str, Tenant]] = [{} for _ in pool.names]
+        self._levels: dict[Key, dict[int, list[tuple[Rank, Tenant]]]] = {}
+        self._gpus: dict[Key, int] = {}
         for tenant in tenants:
-            for node in tenant.allocation:
-                self._on.setdefault(node, []).append(tenant)
+            self.enter(tenant)
 
-    def on(self, node: str) -> Sequence[Tenant]:
-        return self._on.get(node, ())
+    def enter(self, tenant: Tenant) -> None:
+        for number in numbers(tenant.nodes):
+            self._on[number][tenant.job_id] = tenant
+        level = tenant.rank.level
+        insort(
+            self._levels.setdefault(level, {}).setdefault(tenant.gpus, []), (tenant.rank, tenant)
+        )
+        self._gpus[level] = self._gpus.get(level, 0) + tenant.gpus
 
     def leave(self, tenant: Tenant) -> None:
-        for node in tenant.allocation:
-            self._on[node].remove(tenant)
+        for number in numbers(tenant.nodes):
+            del self._on[number][tenant.job_id]
+        level = tenant.rank.level
+        widths = self._levels[level]
+        alike = widths[tenant.gpus]
+        del alike[bisect_left(alike, (tenant.rank,))]
+        self._gpus[level] -= tenant.gpus
+        if not alike:
+            del widths[tenant.gpus]
+            if not widths:
+                del self._levels[level], self._gpus[level]
+
+    def on(self, number: int) -> Collection[Tenant]:
+        return self._on[number].values()
+
+    def gpus_below(self, level: Key) -> int:
+        """GPUs held by jobs of lower levels, guarded or not."""
+        return sum(gpus for other, gpus in self._gpus.items() if other > level)
+
+    def below(self, level: Key) -> Iterator[dict[int, Iterator[Tenant]]]:
+        """For each lower level, the lowest first: its tenants by GPUs, the last of them first."""
+        for other in sorted((other for other in self._levels if other > level), reverse=True):
+            widths = self._levels[other]
+            yield {gpus: (t for _, t in reversed(widths[gpus])) for gpus in sorted(widths)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +88,9 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one node could give at the most, and the tenants that would have to leave it."""
+    """What one node could give at the most, and what that would do to its tenants."""
 
-    node: str
+    number: int
     chunks: int
     cost: tuple[float, ...]
 
@@ -63,67 +99,192 @@ class Offer:
 class Offers:
     """Offers made to one kind of job, each good until something changes on its node."""
 
-    _made: dict[str, tuple[int, Offer | None]] = field(default_factory=dict)
+    _made: dict[int, tuple[int, Offer | None]] = field(default_factory=dict)
 
-    def of(self, node: str, stamp: int, make: Callable[[], Offer | None]) -> Offer | None:
-        made = self._made.get(node)
+    def of(self, number: int, stamp: int, make: Callable[[int], Offer | None]) -> Offer | None:
+        made = self._made.get(number)
         if made is None or made[0] != stamp:
-            made = self._made[node] = (stamp, make())
+            made = self._made[number] = (stamp, make(number))
         return made[1]
 
 
+@dataclass(frozen=True, slots=True)
+class Appeal:
+    """A job of some level asks for room on some nodes; with ``even_guarded`` of the guarded too."""
+
+    request: Request
+    style: PlacementStyle
+    nodes: NodeSet
+    level: Key
+    even_guarded: bool = False
+
+    def may_leave(self, tenant: Tenant) -> bool:
+        return tenant.rank.level > self.level and (self.even_guarded or not tenant.guarded)
+
+
 def find_eviction(
-    request: Request,
-    nodes: Collection[str],
+    appeal: Appeal,
     pool: Pool,
     tenancy: Tenancy,
-    may_leave: Callable[[Tenant], bool],
-    style: PlacementStyle,
-    last_resort: Collection[str] = (),
+    last_resort: NodeSet = 0,
     offers: Offers | None = None,
 ) -> Eviction | None:
     """Make room for a job by the cheapest set of tenants found, or None where even all do not do.
 
-    The pool is left as it was. Nodes are collected cheapest first until the job fits; then every
-    tenant that turns out not to be needed is put back, the most important first. ``offers`` may be
-    kept between calls for jobs that ask alike and may evict the same tenants.
+    The pool is left as it was. ``offers`` may be kept between calls that differ in nothing.
     """
-
-    def fits(on: Collection[str]) -> Allocation | None:
-        return place(request, on, pool, style, last_resort)
-
-    def leaving(on: Collection[str]) -> list[Tenant]:
-        found = {t.job_id: t for node in on for t in tenancy.on(node) if may_leave(t)}
-        return list(found.values())
-
-    if not request.required_nodes <= set(nodes):
+    room = _Room(appeal, pool, last_resort)
+    if not room.has_required_nodes():
         return None
-    kept = offers if offers is not None else Offers()
-    made = (
-        kept.of(node, pool.stamp(node), lambda n=node: _offer(request, n, pool, leaving([n])))  # type: ignore[misc]
-        for node in nodes
+    if room.fits():
+        return room.eviction_of([])
+    if is_divisible(appeal.request, appeal.style):
+        return _from_anywhere(appeal, pool, tenancy, room)
+    return _node_by_node(appeal, pool, tenancy, room, offers if offers is not None else Offers())
+
+
+def is_divisible(request: Request, style: PlacementStyle) -> bool:
+    """Whether any GPUs at all will do, so that it does not matter on which nodes they get free."""
+    free_form = request.max_nodes is None and request.min_nodes <= 1 and not request.required_nodes
+    one_by_one = request.chunk.gpu_count == 1 and not request.exclusive
+    spread = free_form and style is PlacementStyle.SPREAD and request.max_chunks_per_node is None
+    return one_by_one and (request.chunks == 1 or spread)
+
+
+def counts_only_gpus(request: Request) -> bool:
+    """Whether nothing but the number of free GPUs decides if such a job fits."""
+    chunk, extra = request.chunk, request.per_node
+    return not (
+        chunk.cpus or chunk.memory_mb or extra.cpus or extra.memory_mb or any(chunk.gpus.keys())
     )
-    cheapest = sorted((offer for offer in made if offer), key=lambda o: (o.cost, o.node))
-    for enough in _ever_more_nodes(request, cheapest):
-        involved = leaving(enough)
+
+
+class _Room:
+    """Whether a job would fit as things stand."""
+
+    def __init__(self, appeal: Appeal, pool: Pool, last_resort: NodeSet) -> None:
+        self._request, self._style, self._nodes = appeal.request, appeal.style, appeal.nodes
+        self._pool = pool
+        self._last_resort = last_resort
+        self._counting = is_divisible(appeal.request, appeal.style) and counts_only_gpus(
+            appeal.request
+        )
+
+    def has_required_nodes(self) -> bool:
+        required = self._request.required_nodes
+        nodes = self._pool.nodes(required)
+        return not nodes & ~self._nodes and nodes.bit_count() == len(required)
+
+    def place(self, nodes: NodeSet | None = None) -> Allocation | None:
+        on = self._nodes if nodes is None else nodes
+        return place(self._request, on, self._pool, self._style, self._last_resort)
+
+    def fits(self, nodes: NodeSet | None = None) -> bool:
+        if self._counting:
+            return self.missing_gpus() <= 0
+        return self.place(nodes) is not None
+
+    def eviction_of(self, tenants: Iterable[Tenant]) -> Eviction:
+        """The start of a job that fits, now that these are gone."""
+        allocation = self.place()
+        assert allocation is not None
+        return Eviction(allocation, tuple(sorted(tenants, key=_rank_of)))
+
+    def missing_gpus(self) -> int:
+        """GPUs that must get free before the job can fit at all."""
+        wanted = self._request.chunks * self._request.chunk.gpu_count
+        return wanted - self._pool.gpus_free(self._nodes)
+
+
+# Where any GPUs will do
+
+
+def _from_anywhere(appeal: Appeal, pool: Pool, tenancy: Tenancy, room: _Room) -> Eviction | None:
+    """The lowest levels first; of a level, those that disturb the fewest GPUs; then the last."""
+    leaving: list[Tenant] = []
+    try:
+        for tenant in _least_disturbing(appeal, tenancy, room):
+            pool.give(tenant.allocation)
+            leaving.append(tenant)
+            if room.fits():
+                return _sweep(pool, leaving, room)
+        return None
+    finally:
+        for tenant in leaving:
+            pool.take(tenant.allocation)
+
+
+def _least_disturbing(appeal: Appeal, tenancy: Tenancy, room: _Room) -> Iterator[Tenant]:
+    """Tenants one by one; what is still missing is looked at anew before each."""
+    for widths in tenancy.below(appeal.level):
+        while widths:
+            missing = room.missing_gpus()
+            narrow = [gpus for gpus in widths if gpus <= missing]
+            gpus = narrow[-1] if narrow else next(iter(widths))
+            tenant = next(
+                (t for t in widths[gpus] if t.nodes & appeal.nodes and appeal.may_leave(t)), None
+            )
+            if tenant is None:
+                del widths[gpus]
+            else:
+                yield tenant
+
+
+def _sweep(pool: Pool, leaving: list[Tenant], room: _Room) -> Eviction:
+    """Put back each that is not needed, the most important first. All together must do.
+
+    Those that stay are taken out of ``leaving``, and hold their GPUs again.
+    """
+    for tenant in sorted(leaving, key=_rank_of):
+        if len(leaving) == 1:
+            break  # the job did not fit with nobody gone
+        pool.take(tenant.allocation)
+        if room.fits():
+            leaving.remove(tenant)
+        else:
+            pool.give(tenant.allocation)
+    return room.eviction_of(leaving)
+
+
+# Where it matters which nodes get free
+
+
+def _node_by_node(
+    appeal: Appeal, pool: Pool, tenancy: Tenancy, room: _Room, offers: Offers
+) -> Eviction | None:
+    """Nodes are collected cheapest first until the job fits; then those not needed are put back."""
+
+    def leaving(number: int) -> list[Tenant]:
+        return [tenant for tenant in tenancy.on(number) if appeal.may_leave(tenant)]
+
+    def make(number: int) -> Offer | None:
+        return _offer(appeal.request, number, pool, leaving(number))
+
+    made = (offers.of(number, pool.stamp(number), make) for number in numbers(appeal.nodes))
+    cheapest = sorted((offer for offer in made if offer), key=lambda o: (o.cost, o.number))
+    for enough in _ever_more_nodes(appeal.request, pool, cheapest):
+        involved = {t.job_id: t for number in numbers(enough) for t in leaving(number)}.values()
         with _evicted(pool, involved):
-            if fits(enough) is None:
+            if not room.fits(enough):
                 continue
-        sweeps = [
-            _sweep(pool, sorted(involved, key=keep), lambda: fits(enough))  # noqa: B023
-            for keep in (_widest_stay, _most_important_stay)
-        ]
-        tenants = min(sweeps, key=disturbance).tenants
+            sweeps = [
+                _stripped(pool, sorted(involved, key=stay), lambda: room.fits(enough))  # noqa: B023
+                for stay in (_widest_stay, _rank_of)
+            ]
+        needed = min(sweeps, key=_disturbance)
         # One that spans nodes frees room elsewhere too: the job may now fit without the others.
-        return _sweep(pool, sorted(tenants, key=_most_important_stay), lambda: fits(nodes))
+        with _evicted(pool, needed):
+            needed = _stripped(pool, sorted(needed, key=_rank_of), room.fits)
+        with _evicted(pool, needed):
+            return room.eviction_of(needed)
     return None
 
 
-def _ever_more_nodes(request: Request, cheapest: Sequence[Offer]) -> Iterator[Collection[str]]:
+def _ever_more_nodes(request: Request, pool: Pool, cheapest: Sequence[Offer]) -> Iterator[NodeSet]:
     """Sets of nodes to try: single ones that suffice, then more and more of the cheapest."""
     if request.min_nodes == 1 and len(request.required_nodes) <= 1:
-        yield from ([offer.node] for offer in cheapest if offer.chunks >= request.chunks)
-    required = sorted(request.required_nodes)
+        yield from (1 << offer.number for offer in cheapest if offer.chunks >= request.chunks)
+    required = pool.nodes(request.required_nodes)
     count, chunks = 0, 0
     while count < len(cheapest) and (chunks < request.chunks or count < request.min_nodes):
         chunks += cheapest[count].chunks
@@ -131,80 +292,85 @@ def _ever_more_nodes(request: Request, cheapest: Sequence[Offer]) -> Iterator[Co
     if chunks < request.chunks:
         return
     while True:
-        yield list(dict.fromkeys([*required, *(offer.node for offer in cheapest[:count])]))
+        yield required | sum(1 << offer.number for offer in cheapest[:count]) & ~required
         if count >= len(cheapest):
             return
         count = min(2 * count, len(cheapest))
 
 
-def _offer(request: Request, node: str, pool: Pool, tenants: Sequence[Tenant]) -> Offer | None:
+def _offer(request: Request, number: int, pool: Pool, tenants: Sequence[Tenant]) -> Offer | None:
     """All that a node can give, for the fewest tenants leaving it."""
     leaving = sorted(tenants, key=_widest_stay)
-    most = pool.chunks_without(node, request, leaving)
+    most = pool.chunks_without(number, request, leaving)
     if most == 0:
         return None
     for tenant in list(leaving):
         others = [other for other in leaving if other is not tenant]
-        if pool.chunks_without(node, request, others) == most:
+        if pool.chunks_without(number, request, others) == most:
             leaving = others
-    return Offer(node, most, _cost(leaving, most))
+    return Offer(number, most, _cost(leaving, most))
 
 
 def _cost(leaving: Sequence[Tenant], chunks: int) -> tuple[float, ...]:
     """Idle room first; then the lowest levels; then the fewest GPUs disturbed per chunk."""
     if not leaving:
         return (0.0,)
+    first = min(leaving, key=_rank_of)
     return (
         1.0,
-        -min(tenant.level for tenant in leaving),
+        *_reversed(first.rank.level),
         sum(tenant.gpus for tenant in leaving) / chunks,
         len(leaving) / chunks,
-        -min(tenant.rank for tenant in leaving),
+        *_reversed((*first.rank.order, *first.rank.id_key)),
     )
 
 
-def _sweep(
-    pool: Pool, tenants: Sequence[Tenant], fits: Callable[[], Allocation | None]
-) -> Eviction:
-    """Evict all, then put back, in this order, each that is not needed. All together must do."""
+def _stripped(
+    pool: Pool, tenants: Sequence[Tenant], fits: Callable[[], bool]
+) -> tuple[Tenant, ...]:
+    """Those of the evicted tenants that are needed: each, in this order, is put back if it can be.
+
+    The pool, in which all of them are gone, is left as it was.
+    """
     leaving: list[Tenant] = []
-    with _evicted(pool, tenants):
-        allocation = fits()
-        assert allocation is not None
-        for tenant in tenants:
-            pool.take(tenant.allocation)
-            still = fits()
-            if still is None:
-                pool.give(tenant.allocation)
-                leaving.append(tenant)
-            else:
-                allocation = still
-        for tenant in tenants:
-            if tenant not in leaving:
-                pool.give(tenant.allocation)
-    return Eviction(allocation, tuple(sorted(leaving, key=lambda tenant: tenant.rank)))
+    staying: list[Tenant] = []
+    for tenant in tenants:
+        pool.take(tenant.allocation)
+        if fits():
+            staying.append(tenant)
+        else:
+            pool.give(tenant.allocation)
+            leaving.append(tenant)
+    for tenant in staying:
+        pool.give(tenant.allocation)
+    return tuple(leaving)
 
 
-def _widest_stay(tenant: Tenant) -> tuple[int, ...]:
-    return (tenant.level, -tenant.gpus, tenant.rank)
+def _rank_of(tenant: Tenant) -> Rank:
+    return tenant.rank
 
 
-def _most_important_stay(tenant: Tenant) -> tuple[int, ...]:
-    return (tenant.level, tenant.rank)
+def _widest_stay(tenant: Tenant) -> tuple[Key, int, Rank]:
+    return (tenant.rank.level, -tenant.gpus, tenant.rank)
 
 
-def disturbance(eviction: Eviction) -> tuple[int, ...]:
-    """What an eviction does to others; less is better. The lowest levels count least."""
-    tenants = eviction.tenants
-    return (
-        -min((tenant.level for tenant in tenants), default=0),
-        sum(tenant.gpus for tenant in tenants),
-        len(tenants),
-    )
+def _reversed(key: Key) -> Key:
+    return tuple(-number for number in key)
+
+
+def _disturbance(tenants: Collection[Tenant]) -> tuple[Key, int, int]:
+    """What leaving does to these tenants; less is better. The lowest levels count least."""
+    best = min((tenant.rank.level for tenant in tenants), default=())
+    return (_reversed(best), sum(tenant.gpus for tenant in tenants), len(tenants))
+
+
+def disturbance(eviction: Eviction) -> tuple[Key, int, int]:
+    """What an eviction does to others, to compare it with another."""
+    return _disturbance(eviction.tenants)
 
 
 @contextmanager
-def _evicted(pool: Pool, tenants: Sequence[Tenant]) -> Iterator[None]:
+def _evicted(pool: Pool, tenants: Collection[Tenant]) -> Iterator[None]:
     """Hold a pool as if these tenants were gone, and put them back."""
     for tenant in tenants:
         pool.give(tenant.allocation)

@@ -1,11 +1,18 @@
-"""What is free on each node while a decision is being made."""
+"""What is free on each node while decisions are being made.
+
+Nodes are numbered in the order of their names, and a set of nodes is an integer whose bits are
+those numbers: thousands of nodes are sifted by a handful of operations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, GpuCounts, Node, Request
+
+NodeSet = int
+"""Nodes of a pool as bits, the first by name the lowest."""
 
 
 class Holder(Protocol):
@@ -23,26 +30,56 @@ class Pool:
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        self._total: dict[str, Amount] = {node.name: node.total for node in nodes}
-        self._free = dict(self._total)
-        self._free_gpus = {name: total.gpu_count for name, total in self._total.items()}
-        self._holders = dict.fromkeys(self._total, 0)
-        self._stamps = dict.fromkeys(self._total, 0)
+        ordered = sorted(nodes, key=lambda node: node.name)
+        self.names: tuple[str, ...] = tuple(node.name for node in ordered)
+        self._number = {name: number for number, name in enumerate(self.names)}
+        self._total = [node.total for node in ordered]
+        self._gpus = [dict(total.gpus) for total in self._total]
+        self._cpus = [total.cpus for total in self._total]
+        self._memory_mb = [total.memory_mb for total in self._total]
+        self._free_gpus = [total.gpu_count for total in self._total]
+        self._holders = [0] * len(ordered)
+        self._stamps = [0] * len(ordered)
+        self._idle: dict[int, NodeSet] = {}
+        self._busy: dict[int, NodeSet] = {}
+        for number, free in enumerate(self._free_gpus):
+            self._idle[free] = self._idle.get(free, 0) | 1 << number
+
+    @property
+    def all_nodes(self) -> NodeSet:
+        return (1 << len(self.names)) - 1
+
+    def nodes(self, names: Iterable[str]) -> NodeSet:
+        """These nodes as a set; those that the pool does not have are left out."""
+        found = (self._number[name] for name in names if name in self._number)
+        return sum(1 << number for number in set(found))
+
+    def named(self, nodes: NodeSet) -> list[str]:
+        return [self.names[number] for number in numbers(nodes)]
 
     def free(self, node: str) -> Amount:
-        return self._free[node]
+        return self._free(self._number[node])
 
-    def free_gpus(self, node: str) -> int:
+    def _free(self, number: int) -> Amount:
+        return Amount(dict(self._gpus[number]), self._cpus[number], self._memory_mb[number])
+
+    def free_gpus(self, number: int) -> int:
         """GPUs of all types that are free on the node."""
-        return self._free_gpus[node]
+        return self._free_gpus[number]
 
-    def is_idle(self, node: str) -> bool:
+    def is_idle(self, number: int) -> bool:
         """Whether nobody holds anything on the node."""
-        return self._holders[node] == 0
+        return self._holders[number] == 0
 
-    def stamp(self, node: str) -> int:
-        """A number that changes whenever something is taken from or given back to the node."""
-        return self._stamps[node]
+    def stamp(self, number: int) -> int:
+        """A number that changes whenever something changes on the node."""
+        return self._stamps[number]
+
+    def touch(self, allocation: Allocation) -> None:
+        """Note that somebody changes on these nodes, though nothing is taken or given back."""
+        for node in allocation:
+            if node in self._number:
+                self._stamps[self._number[node]] += 1
 
     def take(self, allocation: Allocation) -> None:
         self._add(allocation, -1)
@@ -52,69 +89,141 @@ class Pool:
 
     def _add(self, allocation: Allocation, sign: int) -> None:
         for node, amount in allocation.items():
-            if node in self._free:
-                self._free[node] = _sum(self._free[node], amount, sign)
-                self._free_gpus[node] += sign * amount.gpu_count
-                self._holders[node] -= sign
-                self._stamps[node] += 1
+            number = self._number.get(node)
+            if number is None:
+                continue
+            gpus = self._gpus[number]
+            count = 0
+            for gpu_type, some in amount.gpus.items():
+                gpus[gpu_type] = gpus.get(gpu_type, 0) + sign * some
+                count += some
+            self._cpus[number] += sign * amount.cpus
+            self._memory_mb[number] += sign * amount.memory_mb
+            self._stamps[number] += 1
+            self._move(number, self._free_gpus[number] + sign * count, -sign)
 
-    def chunks_that_fit(self, node: str, request: Request) -> int:
+    def _move(self, number: int, free: int, holders: int) -> None:
+        """Put a node where it now belongs among the others."""
+        bit = 1 << number
+        before = self._busy if self._holders[number] else self._idle
+        left = before[self._free_gpus[number]] & ~bit
+        if left:
+            before[self._free_gpus[number]] = left
+        else:
+            del before[self._free_gpus[number]]
+        self._free_gpus[number] = free
+        self._holders[number] += holders
+        after = self._busy if self._holders[number] else self._idle
+        after[free] = after.get(free, 0) | bit
+
+    def gpus_free(self, nodes: NodeSet) -> int:
+        """Free GPUs on these nodes; what some hold too much does not count against the others."""
+        return sum(
+            free * (there & nodes).bit_count()
+            for group in (self._busy, self._idle)
+            for free, there in group.items()
+            if free > 0
+        )
+
+    # In which order nodes are looked at
+
+    def fragments_first(self, nodes: NodeSet) -> Iterator[int]:
+        """Nodes in the order that leaves whole nodes to those who need them."""
+        for group in (self._busy, self._idle):
+            for free in sorted(group):
+                yield from numbers(group[free] & nodes)
+
+    def fullest_first(self, nodes: NodeSet, least: int) -> Iterator[int]:
+        """Nodes with at least so many free GPUs, those with the fewest first, then by name."""
+        for free in sorted({*self._busy, *self._idle}):
+            if free >= least:
+                yield from numbers((self._busy.get(free, 0) | self._idle.get(free, 0)) & nodes)
+
+    def emptiest_first(self, nodes: NodeSet) -> Iterator[tuple[int, NodeSet, NodeSet]]:
+        """Free GPUs, with the idle and the busy nodes that have so many, the most first."""
+        for free in sorted({*self._busy, *self._idle}, reverse=True):
+            idle, busy = self._idle.get(free, 0) & nodes, self._busy.get(free, 0) & nodes
+            if idle or busy:
+                yield free, idle, busy
+
+    # What fits
+
+    def chunks_that_fit(self, number: int, request: Request) -> int:
         """How many chunks of this request the node could take now; at most what it asks for."""
-        if request.chunk.gpus and self._free_gpus[node] <= 0:
+        if request.chunk.gpus and self._free_gpus[number] <= 0:
             return 0  # most nodes of a busy cluster: not worth a closer look
-        if request.exclusive and not self.is_idle(node):
+        if request.exclusive and self._holders[number]:
             return 0
-        return chunks_that_fit(self._free[node], request)
+        return _chunks_that_fit(
+            request, self._gpus[number], self._cpus[number], self._memory_mb[number]
+        )
 
-    def chunks_without(self, node: str, request: Request, holders: Sequence[Holder]) -> int:
+    def chunks_without(self, number: int, request: Request, holders: Collection[Holder]) -> int:
         """The same if these holders of something on the node were gone."""
-        if request.exclusive and self._holders[node] > len(holders):
+        if request.exclusive and self._holders[number] > len(holders):
             return 0
-        free = self._free[node]
+        name, free = self.names[number], self._free(number)
         for holder in holders:
-            free = _sum(free, holder.allocation[node], +1)
+            free = _sum(free, holder.allocation[name])
         return chunks_that_fit(free, request)
 
-    def lay(self, chunks: Mapping[str, int], request: Request) -> Allocation:
+    def lay(self, chunks: Mapping[int, int], request: Request) -> Allocation:
         """The amounts that so many chunks on each node take."""
         if request.exclusive:
-            return {node: self._total[node] for node in chunks}
+            return {self.names[number]: self._total[number] for number in chunks}
         return {
-            node: _amount_of(self._free[node], request, count) for node, count in chunks.items()
+            self.names[number]: _amount_of(self._gpus[number], request, count)
+            for number, count in chunks.items()
         }
+
+
+def numbers(nodes: NodeSet) -> Iterator[int]:
+    """The numbers of the nodes in a set, ascending."""
+    while nodes:
+        lowest = nodes & -nodes
+        yield lowest.bit_length() - 1
+        nodes ^= lowest
 
 
 def chunks_that_fit(free: Amount, request: Request) -> int:
     """How many chunks of a request go into a free amount; at most what it asks for a node."""
+    return _chunks_that_fit(request, free.gpus, free.cpus, free.memory_mb)
+
+
+def _chunks_that_fit(request: Request, gpus: GpuCounts, cpus: int, memory_mb: int) -> int:
     chunk, extra = request.chunk, request.per_node
     limit = request.chunks
     if request.max_chunks_per_node is not None:
         limit = min(limit, request.max_chunks_per_node)
-    limit = min(limit, _times(free.cpus - extra.cpus, chunk.cpus, limit))
-    limit = min(limit, _times(free.memory_mb - extra.memory_mb, chunk.memory_mb, limit))
+    limit = _times(cpus - extra.cpus, chunk.cpus, limit)
+    limit = _times(memory_mb - extra.memory_mb, chunk.memory_mb, limit)
     for gpu_type, count in chunk.gpus.items():
-        available = free.gpu_count if gpu_type == ANY_TYPE else free.gpus.get(gpu_type, 0)
-        limit = min(limit, _times(available, count, limit))
-    return max(0, limit)
+        available = sum(gpus.values()) if gpu_type == ANY_TYPE else gpus.get(gpu_type, 0)
+        limit = _times(available, count, limit)
+    return limit
 
 
 def _times(available: int, wanted: int, limit: int) -> int:
+    """How often the wanted goes into the available, at most ``limit`` times."""
     if available < 0:
         return 0
-    return available // wanted if wanted > 0 else limit
+    return min(limit, available // wanted) if wanted > 0 else limit
 
 
-def _amount_of(free: Amount, request: Request, chunks: int) -> Amount:
-    wanted = {gpu_type: count * chunks for gpu_type, count in request.chunk.gpus.items()}
+def _amount_of(free: GpuCounts, request: Request, chunks: int) -> Amount:
+    chunk, extra = request.chunk, request.per_node
+    wanted = {gpu_type: count * chunks for gpu_type, count in chunk.gpus.items()}
     return Amount(
-        gpus=_typed(wanted, free.gpus),
-        cpus=request.chunk.cpus * chunks + request.per_node.cpus,
-        memory_mb=request.chunk.memory_mb * chunks + request.per_node.memory_mb,
+        gpus=_typed(wanted, free),
+        cpus=chunk.cpus * chunks + extra.cpus,
+        memory_mb=chunk.memory_mb * chunks + extra.memory_mb,
     )
 
 
 def _typed(wanted: GpuCounts, free: GpuCounts) -> GpuCounts:
     """Say which types GPUs of any type are taken from: the most plentiful first."""
+    if len(free) == 1 and wanted.keys() == free.keys():
+        return wanted  # as on most clusters
     untyped = wanted.get(ANY_TYPE, 0)
     taken = {gpu_type: count for gpu_type, count in wanted.items() if gpu_type != ANY_TYPE}
     for gpu_type, count in sorted(free.items(), key=lambda item: (-item[1], item[0])):
@@ -125,12 +234,8 @@ def _typed(wanted: GpuCounts, free: GpuCounts) -> GpuCounts:
     return taken
 
 
-def _sum(left: Amount, right: Amount, sign: int) -> Amount:
+def _sum(left: Amount, right: Amount) -> Amount:
     gpus = dict(left.gpus)
     for gpu_type, count in right.gpus.items():
-        gpus[gpu_type] = gpus.get(gpu_type, 0) + sign * count
-    return Amount(
-        gpus=gpus,
-        cpus=left.cpus + sign * right.cpus,
-        memory_mb=left.memory_mb + sign * right.memory_mb,
-    )
+        gpus[gpu_type] = gpus.get(gpu_type, 0) + count
+    return Amount(gpus, left.cpus + right.cpus, left.memory_mb + right.memory_mb)

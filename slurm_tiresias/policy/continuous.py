@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from slurm_tiresias.model import Job
-from slurm_tiresias.policy.standing import Key, Standing, job_id_key
+from slurm_tiresias.policy.standing import JobFacts, Key, Standing, job_id_key
 
 
 @dataclass(frozen=True, slots=True)
 class Continuous:
     """Jobs in the strict order of one number, smallest first; ties by submission, then job id."""
 
-    cost: Callable[[Job], float]
+    cost: Callable[[JobFacts], float]
 
-    def standing(self, job: Job) -> Standing:
+    def standing(self, job: JobFacts) -> Standing:
         level: Key = (self.cost(job), job.submitted_s, *job_id_key(job.job_id))
         return Standing(level, (), 0)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
-from slurm_tiresias.model import Job
+from slurm_tiresias.model import JobState
 
 Key = tuple[float, ...]
 
@@ -25,12 +26,53 @@ class Standing:
     tier: int
 
 
+class JobFacts(Protocol):
+    """What a policy may ask of a job; the fields are those of ``model.Job``."""
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def state(self) -> JobState: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def submitted_s(self) -> float: ...
+    @property
+    def attained_gpu_s(self) -> float: ...
+    @property
+    def attained_since_promotion_gpu_s(self) -> float: ...
+    @property
+    def executed_since_promotion_s(self) -> float: ...
+    @property
+    def first_started_s(self) -> float | None: ...
+    @property
+    def tier_entered_s(self) -> float | None: ...
+    @property
+    def queued_s(self) -> float | None: ...
+    @property
+    def remaining_s(self) -> float | None: ...
+
+
 class Policy(Protocol):
     """A scheduling policy: pure, and total on every job."""
 
-    def standing(self, job: Job) -> Standing: ...
+    def standing(self, job: JobFacts) -> Standing: ...
 
 
+class Rank(NamedTuple):
+    """A job's place among all others; smaller is better, and no two jobs have the same."""
+
+    level: Key
+    order: Key
+    id_key: Key
+    job_id: str
+
+    @staticmethod
+    def of(job_id: str, standing: Standing) -> Rank:
+        return Rank(standing.level, standing.order, job_id_key(job_id), job_id)
+
+
+@lru_cache(maxsize=1 << 16)
 def job_id_key(job_id: str) -> Key:
     """Job ids as numbers, so that 9 comes before 10 and task 12_9 before 12_10."""
     return tuple(float(number) for number in re.findall(r"\d+", job_id))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from slurm_tiresias.config import PolicyConfig
 from slurm_tiresias.model import Job, JobState
 from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.standing import Key, Policy, Standing
+from slurm_tiresias.policy.standing import JobFacts, Key, Policy, Standing
 
 
 def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
@@ -18,31 +18,36 @@ def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
     return bisect_right(thresholds_gpu_s, attained_gpu_s)
 
 
-def by_first_start(job: Job) -> Key:
+def attained_since_promotion_gpu_s(job: JobFacts) -> float:
+    """The service that counts: GPUs x running seconds since the job was last promoted."""
+    return job.attained_since_promotion_gpu_s
+
+
+def by_first_start(job: JobFacts) -> Key:
     """The paper's order: first start ever; jobs that never ran after those, as submitted."""
     if job.first_started_s is None:
         return (1.0, job.submitted_s)
     return (0.0, job.first_started_s)
 
 
-def by_entry(job: Job) -> Key:
+def by_entry(job: JobFacts) -> Key:
     """When the job entered its tier; for a job that never left its first tier, its submission."""
     return (job.submitted_s if job.tier_entered_s is None else job.tier_entered_s,)
 
 
-def by_waiting(job: Job) -> Key:
+def by_waiting(job: JobFacts) -> Key:
     """Running jobs first, then by when a job last began to wait, as the authors' simulator does."""
     if job.state is JobState.RUNNING:
         return (0.0, 0.0)
     return (1.0, job.submitted_s if job.queued_s is None else job.queued_s)
 
 
-def by_newest(job: Job) -> Key:
+def by_newest(job: JobFacts) -> Key:
     """Last entered first."""
     return tuple(-number for number in by_entry(job))
 
 
-ORDERS: Mapping[str, Callable[[Job], Key]] = {
+ORDERS: Mapping[str, Callable[[JobFacts], Key]] = {
     "first-start": by_first_start,
     "entry": by_entry,
     "running-first": by_waiting,
@@ -56,10 +61,11 @@ class TieredLas:
     """Discretized 2D-LAS: tiers by attained service, one order inside each."""
 
     thresholds_gpu_s: tuple[float, ...]
-    order: Callable[[Job], Key]
+    order: Callable[[JobFacts], Key]
+    service: Callable[[JobFacts], float] = attained_since_promotion_gpu_s
 
-    def standing(self, job: Job) -> Standing:
-        tier = tier_of(job.attained_since_promotion_gpu_s, self.thresholds_gpu_s)
+    def standing(self, job: JobFacts) -> Standing:
+        tier = tier_of(self.service(job), self.thresholds_gpu_s)
         return Standing((float(tier),), self.order(job), tier)
 
 
@@ -72,16 +78,16 @@ class TieredGittins:
     """
 
     thresholds_gpu_s: tuple[float, ...]
-    order: Callable[[Job], Key]
+    order: Callable[[JobFacts], Key]
     history: ServiceHistory
 
-    def standing(self, job: Job) -> Standing:
+    def standing(self, job: JobFacts) -> Standing:
         tier = tier_of(job.attained_since_promotion_gpu_s, self.thresholds_gpu_s)
         last = tier == len(self.thresholds_gpu_s)
         order = self.order(job) if last else (-self._index(job, tier), *self.order(job))
         return Standing((float(tier),), order, tier)
 
-    def _index(self, job: Job, tier: int) -> float:
+    def _index(self, job: JobFacts, tier: int) -> float:
         return self.history.index(job.attained_gpu_s, self.thresholds_gpu_s[tier])
 
 
@@ -97,21 +103,23 @@ def make_policy(config: PolicyConfig, history: ServiceHistory | None = None) -> 
 
 
 def deserves_promotion(job: Job, config: PolicyConfig) -> bool:
-    """Whether a job has starved long enough to return to the top tier (paper page 491).
+    """Whether a job has starved long enough to return to the top tier (paper page 491)."""
+    return job.state is JobState.PENDING and job.waited_s >= starving_s(job, config)
+
+
+def starving_s(job: JobFacts, config: PolicyConfig) -> float:
+    """How long a job must wait before it returns to the top tier; infinite if it never does.
 
     The floor keeps wide jobs, which cross a threshold within seconds, from cycling.
     """
-    if config.promote_knob <= 0 or job.state is not JobState.PENDING:
-        return False
-    if tier_of(job.attained_since_promotion_gpu_s, config.thresholds_gpu_s) == 0:
-        return False
-    starving_s = max(config.promote_floor_s, config.promote_knob * job.executed_since_promotion_s)
-    return job.waited_s >= starving_s
-
-
-def service_to_next_tier_gpu_s(job: Job, thresholds_gpu_s: Sequence[float]) -> float:
-    """How much more service the job may attain before it moves down; infinite in the last tier."""
-    tier = tier_of(job.attained_since_promotion_gpu_s, thresholds_gpu_s)
-    if tier == len(thresholds_gpu_s):
+    if config.promote_knob <= 0:
         return math.inf
-    return thresholds_gpu_s[tier] - job.attained_since_promotion_gpu_s
+    if tier_of(job.attained_since_promotion_gpu_s, config.thresholds_gpu_s) == 0:
+        return math.inf
+    return max(config.promote_floor_s, config.promote_knob * job.executed_since_promotion_s)
+
+
+def left_in_tier(service: float, thresholds: Sequence[float]) -> float:
+    """How much more service a job may attain before it moves down; infinite in the last tier."""
+    tier = tier_of(service, thresholds)
+    return math.inf if tier == len(thresholds) else thresholds[tier] - service

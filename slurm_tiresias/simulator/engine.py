@@ -1,39 +1,183 @@
 """The event engine: one workload, one cluster, one scheduler, all at simulated time.
 
-The scheduler is asked for a plan whenever something has changed: a job came, ended, crossed a
+The scheduler is asked who starts whenever something has changed: a job came, ended, crossed a
 threshold, became eligible or lost its protection; or, with an interval, at the next tick after
-that, as the controller polls. Plans come from ``decide`` itself wherever a policy runs in
-production (``schedulers.py``).
+that, as the controller polls.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
-from slurm_tiresias.model import (
-    Allocation,
-    Job,
-    JobState,
-    Node,
-    PlacementStyle,
-    Plan,
-    Request,
-    Snapshot,
-)
+from slurm_tiresias.board import Start
+from slurm_tiresias.model import Allocation, JobState, PlacementStyle, Request
 from slurm_tiresias.simulator.workload import TraceJob
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """What jobs ask of the cluster, and how they are laid over it. Shared by all that ask alike."""
+
+    request: Request
+    style: PlacementStyle
+
+
+class SimJob:
+    """A job that has come and not ended: what a scheduler may know of it, and what it may not."""
+
+    __slots__ = (
+        "allocation",
+        "ask",
+        "attained_gpu_s",
+        "attained_since_promotion_gpu_s",
+        "end_s",
+        "executed_since_promotion_s",
+        "first_started_s",
+        "job_id",
+        "lost_s",
+        "number",
+        "overhead_s",
+        "preemptions",
+        "promotions",
+        "queued_s",
+        "running_since_s",
+        "runs",
+        "settled_s",
+        "speed",
+        "spread",
+        "spread_s",
+        "state",
+        "submitted_s",
+        "tier",
+        "tier_entered_s",
+        "trace",
+        "version",
+        "waited_before_s",
+        "width",
+        "work_s",
+    )
+
+    def __init__(self, trace: TraceJob, number: int, ask: Ask) -> None:
+        self.trace = trace
+        self.number = number
+        self.ask = ask
+        self.job_id = trace.job_id
+        self.width = trace.gpus
+        self.submitted_s = trace.submitted_s
+        self.queued_s: float | None = trace.submitted_s
+        self.state = JobState.PENDING
+        self.work_s = trace.duration_s
+        """Progress still to be made, as of ``settled_s``."""
+        self.attained_gpu_s = 0.0
+        self.attained_since_promotion_gpu_s = 0.0
+        self.executed_since_promotion_s = 0.0
+        self.tier = 0
+        self.tier_entered_s: float | None = None
+        self.first_started_s: float | None = None
+        self.running_since_s: float | None = None
+        self.settled_s = trace.submitted_s
+        self.end_s = math.inf
+        self.overhead_s = 0.0
+        """Of this run: what is still to come before any progress."""
+        self.speed = 1.0
+        self.spread = False
+        self.allocation: Allocation = {}
+        self.preemptions = 0
+        self.promotions = 0
+        self.waited_before_s = 0.0
+        self.lost_s = 0.0
+        self.spread_s = 0.0
+        self.runs: list[tuple[float, float]] = []
+        self.version = 0
+        """What it was to do next is void once this number has moved on."""
+
+    @property
+    def remaining_s(self) -> float:
+        """Progress still to be made; only the clairvoyant may ask."""
+        return self.work_s
+
+    def settle(self, now_s: float) -> None:
+        """Bring the books of a running job up to date."""
+        ran_s = now_s - self.settled_s
+        if ran_s <= 0.0:
+            return
+        self.settled_s = now_s
+        self.attained_gpu_s += ran_s * self.width
+        self.attained_since_promotion_gpu_s += ran_s * self.width
+        self.executed_since_promotion_s += ran_s
+        if self.spread:
+            self.spread_s += ran_s
+        if self.overhead_s > 0.0:
+            lost_s = min(ran_s, self.overhead_s)
+            self.overhead_s -= lost_s
+            self.lost_s += lost_s
+            ran_s -= lost_s
+        self.work_s -= ran_s * self.speed
+
+    def start(self, start_s: float, allocation: Allocation, physics: Physics) -> None:
+        """Begin a run."""
+        assert self.queued_s is not None
+        self.waited_before_s += start_s - self.queued_s
+        self.state = JobState.RUNNING
+        self.running_since_s = self.settled_s = start_s
+        if self.first_started_s is None:
+            self.first_started_s = start_s
+        self.allocation = allocation
+        self.speed = physics.speed(self.trace, allocation)
+        self.spread = physics.is_spread(self.trace, allocation)
+        self.overhead_s = physics.restart_s(self.trace) if self.preemptions else 0.0
+        self.end_s = start_s + self.overhead_s + self.work_s / self.speed
+        self.version += 1
+
+    def stop(self, now_s: float) -> None:
+        """End a run: preempted, or done."""
+        assert self.running_since_s is not None
+        self.settle(now_s)
+        self.runs.append((self.running_since_s, now_s))
+        self.state = JobState.PENDING
+        self.running_since_s = None
+        self.allocation = {}
+        self.queued_s = now_s
+        self.version += 1
+
+    def promote(self) -> None:
+        """Back to the top tier (paper page 491)."""
+        self.promotions += 1
+        self.attained_since_promotion_gpu_s = 0.0
+        self.executed_since_promotion_s = 0.0
+
+
 class Scheduler(Protocol):
-    """Whatever turns a snapshot into a plan."""
+    """Whatever says who starts, told of all that changes."""
 
-    def plan(self, snapshot: Snapshot) -> Plan: ...
+    def waits(self, job: SimJob, now_s: float) -> None:
+        """A job may be started: it has come, or it is eligible again after a preemption."""
+        ...
 
-    def next_change_s(self, job: Job) -> float:
-        """Running seconds until a running job's own progress may change the plan."""
+    def runs(self, job: SimJob, now_s: float) -> None:
+        """A start that was chosen has taken place."""
+        ...
+
+    def moved(self, job: SimJob, now_s: float) -> None:
+        """A job's own progress has changed what ``next_change_s`` had foretold."""
+        ...
+
+    def ended(self, job: SimJob) -> None: ...
+
+    def choose(self, now_s: float) -> Iterable[Start]:
+        """Who starts now; the GPUs of the victims are free for it."""
+        ...
+
+    def next_change_s(self, job: SimJob, now_s: float) -> float:
+        """When a job's own progress, or its waiting, may next change what is chosen."""
+        ...
+
+    def next_wake_s(self, now_s: float) -> float:
+        """When to choose again though nothing happens; infinite where there is no need."""
         ...
 
 
@@ -55,7 +199,10 @@ class Physics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When decisions are taken. ``interval_s`` 0: at every event."""
+    """When decisions are taken. ``interval_s`` 0: at every event.
+
+    ``requeue_delay_s`` is how long Slurm keeps a requeued job from starting again.
+    """
 
     interval_s: float = 0.0
     requeue_delay_s: float = 0.0
@@ -84,112 +231,57 @@ class Outcome:
         return self.end_s - self.job.submitted_s
 
 
-@dataclass(slots=True)
-class _Live:
-    """A job that has come and not ended."""
-
-    trace: TraceJob
-    request: Request
-    style: PlacementStyle | None
-    skew: float | None
-    work_s: float
-    """Progress still to be made."""
-    attained_gpu_s: float = 0.0
-    executed_s: float = 0.0
-    promoted_at_gpu_s: float = 0.0
-    promoted_at_executed_s: float = 0.0
-    waited_s: float = 0.0
-    lost_s: float = 0.0
-    spread_s: float = 0.0
-    preemptions: int = 0
-    promotions: int = 0
-    runs: list[tuple[float, float]] = field(default_factory=list)
-    queued_s: float = 0.0
-    tier: int = 0
-    tier_entered_s: float | None = None
-    first_started_s: float | None = None
-    started_s: float | None = None
-    overhead_s: float = 0.0
-    """Of this run: what comes before any progress."""
-    speed: float = 1.0
-    spread: bool = False
-    allocation: Allocation = field(default_factory=dict)
-    version: int = 0
-    change_s: float = -math.inf
-    """When its own progress may next change the plan."""
-
-    def end_s(self) -> float:
-        assert self.started_s is not None
-        return self.started_s + self.overhead_s + self.work_s / self.speed
-
-    def stop(self, now_s: float) -> None:
-        """Book what this run has brought."""
-        assert self.started_s is not None
-        ran_s = now_s - self.started_s
-        self.runs.append((self.started_s, now_s))
-        self.attained_gpu_s += ran_s * self.trace.gpus
-        self.executed_s += ran_s
-        self.lost_s += min(ran_s, self.overhead_s)
-        if self.spread:
-            self.spread_s += ran_s
-        self.work_s -= max(0.0, ran_s - self.overhead_s) * self.speed
-        self.started_s = None
-        self.allocation = {}
-        self.queued_s = now_s
-        self.change_s = -math.inf
-        self.version += 1
-
-
 class Simulation:
-    """One run. ``request`` says what a job of the trace asks for on this cluster."""
+    """One run. ``ask`` says what a job of the trace asks for on this cluster."""
 
     def __init__(
         self,
         jobs: tuple[TraceJob, ...],
-        nodes: tuple[Node, ...],
         scheduler: Scheduler,
         physics: Physics,
         timing: Timing,
-        describe: Callable[[TraceJob], tuple[Request, PlacementStyle | None, float | None]],
+        ask: Callable[[TraceJob], Ask],
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._arrivals = jobs
-        self._nodes = nodes
         self._scheduler = scheduler
         self._physics = physics
         self._timing = timing
-        self._describe = describe
+        self._ask = ask
         self._progress = progress
-        self._live: dict[str, _Live] = {}
-        self._events: list[tuple[float, int, str]] = []
-        """(when, version of the job, job id): a version that has passed makes an event void."""
+        self._live: dict[str, SimJob] = {}
+        self._events: list[tuple[float, int, int, SimJob]] = []
+        """(when, number of the job, its version, the job)."""
         self._arrived = 0
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[tuple[int, Outcome]] = []
 
     def run(self) -> tuple[Outcome, ...]:
-        """Simulate until every job has ended; outcomes in the order of the trace."""
-        while self._arrived < len(self._arrivals) or self._live:
-            now_s = self._next_s()
-            if math.isinf(now_s):
-                break  # nothing can ever happen again: those that never fit wait for ever
-            self._end_jobs(now_s)
+        """Simulate until nothing can happen any more; outcomes in the order of the trace."""
+        now_s = -math.inf
+        while (now_s := self._next_s(now_s)) < math.inf:
+            self._happen(now_s)
             self._admit(now_s)
-            self._decide(now_s)
+            for start in self._scheduler.choose(now_s):
+                self._carry_out(start, now_s)
             self._progress(len(self._outcomes))
-        order = {job.job_id: number for number, job in enumerate(self._arrivals)}
-        return tuple(sorted(self._outcomes, key=lambda outcome: order[outcome.job.job_id]))
+        return tuple(outcome for _, outcome in sorted(self._outcomes, key=lambda pair: pair[0]))
 
-    def _next_s(self) -> float:
-        while self._events:
-            _, version, key = self._events[0]
-            live = self._live.get(key)
-            if live is not None and live.version == version:
-                break
-            heapq.heappop(self._events)
-        event_s = self._events[0][0] if self._events else math.inf
-        more = self._arrived < len(self._arrivals)
-        arrival_s = self._arrivals[self._arrived].submitted_s if more else math.inf
-        return self._tick(min(event_s, arrival_s))
+    def _next_s(self, now_s: float) -> float:
+        events = self._events
+        while events and events[0][3].version != events[0][2]:
+            heapq.heappop(events)
+        next_s = events[0][0] if events else math.inf
+        if self._arrived < len(self._arrivals):
+            next_s = min(next_s, self._arrivals[self._arrived].submitted_s)
+        elif not self._live:
+            return math.inf
+        return self._tick(min(next_s, self._wake_s(now_s)))
+
+    def _wake_s(self, now_s: float) -> float:
+        wake_s = self._scheduler.next_wake_s(now_s)
+        if wake_s > now_s:
+            return wake_s
+        return now_s + self._timing.interval_s if self._timing.interval_s > 0 else math.inf
 
     def _tick(self, at_s: float) -> float:
         interval_s = self._timing.interval_s
@@ -197,120 +289,83 @@ class Simulation:
             return at_s
         return math.ceil(at_s / interval_s) * interval_s
 
-    def _end_jobs(self, now_s: float) -> None:
-        """End every job whose work is done; drop the events that have come."""
-        while self._events and self._events[0][0] <= now_s:
-            _, version, key = heapq.heappop(self._events)
-            live = self._live.get(key)
-            if live is None or live.version != version or live.started_s is None:
+    def _happen(self, now_s: float) -> None:
+        """All that jobs do by themselves up to now."""
+        events = self._events
+        while events and events[0][0] <= now_s:
+            _, _, version, job = heapq.heappop(events)
+            if job.version != version:
                 continue
-            end_s = live.end_s()
-            if end_s <= now_s:
-                live.stop(end_s)
-                self._outcomes.append(_outcome(live, end_s))
-                del self._live[key]
+            if job.state is not JobState.RUNNING:
+                self._eligible(job, now_s)
+            elif job.end_s <= now_s:
+                self._end(job)
+            else:
+                job.settle(now_s)
+                self._scheduler.moved(job, now_s)
+                self._look_ahead(job, now_s)
 
     def _admit(self, now_s: float) -> None:
         while self._arrived < len(self._arrivals):
             trace = self._arrivals[self._arrived]
             if trace.submitted_s > now_s:
                 return
+            job = SimJob(trace, self._arrived, self._ask(trace))
+            self._live[job.job_id] = job
             self._arrived += 1
-            request, style, skew = self._describe(trace)
-            self._live[trace.job_id] = _Live(
-                trace, request, style, skew, trace.duration_s, queued_s=trace.submitted_s
-            )
+            self._scheduler.waits(job, now_s)
 
-    def _decide(self, now_s: float) -> None:
-        snapshot = Snapshot(
-            now_s, self._nodes, tuple(self._job(live, now_s) for live in self._live.values())
-        )
-        plan = self._scheduler.plan(snapshot)
-        for key in plan.promotions:
-            self._promote(self._live[key])
-        for decision in plan.preemptions:
-            self._preempt(self._live[decision.job_id], now_s)
-        for decision in plan.starts:
-            self._start(self._live[decision.job_id], decision.start_on, now_s)
-        self._follow_tiers(plan, snapshot, now_s)
+    def _end(self, job: SimJob) -> None:
+        self._scheduler.ended(job)
+        job.stop(job.end_s)
+        del self._live[job.job_id]
+        self._outcomes.append((job.number, _outcome(job)))
 
-    def _job(self, live: _Live, now_s: float) -> Job:
-        running = live.started_s is not None
-        ran_s = now_s - live.started_s if live.started_s is not None else 0.0
-        attained_gpu_s = live.attained_gpu_s + ran_s * live.trace.gpus
-        executed_s = live.executed_s + ran_s
-        done_s = max(0.0, ran_s - live.overhead_s) * live.speed
-        eligible_s = live.queued_s + (self._timing.requeue_delay_s if live.preemptions else 0.0)
-        return Job(
-            job_id=live.trace.job_id,
-            state=JobState.RUNNING if running else JobState.PENDING,
-            request=live.request,
-            submitted_s=live.trace.submitted_s,
-            attained_gpu_s=attained_gpu_s,
-            attained_since_promotion_gpu_s=attained_gpu_s - live.promoted_at_gpu_s,
-            executed_since_promotion_s=executed_s - live.promoted_at_executed_s,
-            waited_s=0.0 if running else now_s - live.queued_s,
-            first_started_s=live.first_started_s,
-            tier_entered_s=live.tier_entered_s,
-            queued_s=live.queued_s,
-            running_since_s=live.started_s,
-            allocation=live.allocation,
-            preemptions=live.preemptions,
-            not_eligible="" if running or now_s >= eligible_s else "BeginTime",
-            skew=live.skew,
-            style=live.style,
-            remaining_s=live.work_s - done_s,
-        )
+    def _carry_out(self, start: Start, now_s: float) -> None:
+        for victim in start.victims:
+            self._preempt(self._live[victim], now_s)
+        job = self._live[start.job_id]
+        job.start(now_s, start.allocation, self._physics)
+        self._scheduler.runs(job, now_s)
+        self._look_ahead(job, now_s)
 
-    def _promote(self, live: _Live) -> None:
-        live.promotions += 1
-        live.promoted_at_gpu_s = live.attained_gpu_s
-        live.promoted_at_executed_s = live.executed_s
-
-    def _preempt(self, live: _Live, now_s: float) -> None:
-        live.stop(now_s)
-        live.preemptions += 1
+    def _preempt(self, job: SimJob, now_s: float) -> None:
+        job.stop(now_s)
+        job.preemptions += 1
         if self._timing.requeue_delay_s > 0:
-            self._at(now_s + self._timing.requeue_delay_s, live)
+            self._at(now_s + self._timing.requeue_delay_s, job)
+        else:
+            self._eligible(job, now_s)
 
-    def _start(self, live: _Live, allocation: Allocation, now_s: float) -> None:
-        live.waited_s += now_s - live.queued_s
-        live.started_s = now_s
-        live.allocation = allocation
-        live.speed = self._physics.speed(live.trace, allocation)
-        live.spread = self._physics.is_spread(live.trace, allocation)
-        live.overhead_s = self._physics.restart_s(live.trace) if live.preemptions else 0.0
-        if live.first_started_s is None:
-            live.first_started_s = now_s
-        live.version += 1
-        self._at(live.end_s(), live)
+    def _eligible(self, job: SimJob, now_s: float) -> None:
+        """A waiting job may start, or has waited long enough for its standing to change."""
+        self._scheduler.waits(job, now_s)
+        change_s = self._next_change_s(job, now_s)
+        if change_s < math.inf:
+            self._at(change_s, job)
 
-    def _follow_tiers(self, plan: Plan, snapshot: Snapshot, now_s: float) -> None:
-        """Note who has come into which tier, and when the next of the running ones will."""
-        for job in snapshot.jobs:
-            live = self._live[job.job_id]
-            tier = plan.decisions[job.job_id].tier or 0
-            if tier != live.tier:
-                live.tier, live.tier_entered_s = tier, now_s
-            if live.started_s is not None and live.change_s <= now_s:
-                live.change_s = now_s + self._scheduler.next_change_s(self._job(live, now_s))
-                if live.change_s < live.end_s():
-                    self._at(live.change_s, live)
+    def _look_ahead(self, job: SimJob, now_s: float) -> None:
+        """Note when a running job ends, or when its progress next matters before that."""
+        self._at(min(job.end_s, self._next_change_s(job, now_s)), job)
 
-    def _at(self, when_s: float, live: _Live) -> None:
-        heapq.heappush(self._events, (when_s, live.version, live.trace.job_id))
+    def _next_change_s(self, job: SimJob, now_s: float) -> float:
+        # A threshold missed by a rounding error is reached with the next number there is.
+        return max(self._scheduler.next_change_s(job, now_s), math.nextafter(now_s, math.inf))
+
+    def _at(self, when_s: float, job: SimJob) -> None:
+        heapq.heappush(self._events, (when_s, job.number, job.version, job))
 
 
-def _outcome(live: _Live, end_s: float) -> Outcome:
-    assert live.first_started_s is not None
+def _outcome(job: SimJob) -> Outcome:
+    assert job.first_started_s is not None
     return Outcome(
-        job=live.trace,
-        first_start_s=live.first_started_s,
-        end_s=end_s,
-        waited_s=live.waited_s,
-        preemptions=live.preemptions,
-        lost_s=live.lost_s,
-        promotions=live.promotions,
-        runs=tuple(live.runs),
-        spread_s=live.spread_s,
+        job.trace,
+        job.first_started_s,
+        job.end_s,
+        job.waited_before_s,
+        job.preemptions,
+        job.lost_s,
+        job.promotions,
+        tuple(job.runs),
+        job.spread_s,
     )

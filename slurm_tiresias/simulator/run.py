@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.model import PlacementStyle, Request
+from slurm_tiresias.model import PlacementStyle
+from slurm_tiresias.placement.choose import style_of_skew
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.simulator import physics, schedulers
-from slurm_tiresias.simulator.engine import Outcome, Scheduler, Simulation, Timing
+from slurm_tiresias.simulator.engine import Ask, Outcome, Scheduler, Simulation, Timing
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.simulator.world import Costs, Site
 
@@ -43,27 +45,36 @@ def simulate(
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Outcome, ...]:
     """Run one policy to the end of the workload; outcomes in the order of the trace."""
-    only_consolidated = policy in CONSOLIDATED_ONLY
-
-    def describe(job: TraceJob) -> tuple[Request, PlacementStyle | None, float | None]:
-        request = setup.site.request(job, only_consolidated=only_consolidated)
-        return request, setup.site.style(), physics.physics_of(job.model).skew
-
     return Simulation(
         workload.jobs,
-        setup.site.as_nodes(),
-        _scheduler(policy, workload, setup.config),
+        _scheduler(policy, workload, setup),
         setup.costs,
         setup.timing,
-        describe,
+        asking(setup, only_consolidated=policy in CONSOLIDATED_ONLY),
         progress,
     ).run()
 
 
-def _scheduler(policy: str, workload: Workload, config: Config) -> Scheduler:
+def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask]:
+    """What each job asks for; jobs that ask alike share one ``Ask``."""
+
+    @cache
+    def style(model: str) -> PlacementStyle:
+        forced = setup.site.style()
+        return forced or style_of_skew(physics.physics_of(model).skew, setup.config.placement)
+
+    @cache
+    def ask(gpus: int, style: PlacementStyle) -> Ask:
+        return Ask(setup.site.request(gpus, only_consolidated=only_consolidated), style)
+
+    return lambda job: ask(job.gpus, style(job.model))
+
+
+def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
+    config, nodes = setup.config, setup.site.as_nodes()
     if policy in schedulers.BASELINES:
-        return schedulers.BASELINES[policy](config)
+        return schedulers.BASELINES[policy](config, nodes)
     named = replace(config, policy=replace(config.policy, name=TIRESIAS[policy]))
     # As in the paper, the distribution is known and the single job's service is not.
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
-    return schedulers.tiresias(named, history if policy == "tiresias-g" else None)
+    return schedulers.tiresias(named, nodes, history if policy == "tiresias-g" else None)

@@ -2,146 +2,207 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from slurm_tiresias.board import Board, Start
 from slurm_tiresias.config import Config
-from slurm_tiresias.decide import decide
-from slurm_tiresias.model import (
-    Action,
-    Decision,
-    Job,
-    JobState,
-    PlacementStyle,
-    Plan,
-    Reason,
-    Snapshot,
-)
+from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.placement.choose import node_sets, place_on_any
-from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.placement.pool import NodeSet, Pool
 from slurm_tiresias.policy.continuous import Continuous, shortest_remaining_service
 from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.standing import Policy, Standing
-from slurm_tiresias.policy.tiers import TieredLas, make_policy, service_to_next_tier_gpu_s
+from slurm_tiresias.policy.standing import JobFacts, Policy, Rank, Standing
+from slurm_tiresias.policy.tiers import TieredLas, left_in_tier, make_policy, starving_s
+from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob
 
-JUST_AFTER_S = 1e-6
-"""A wake-up exactly at a threshold would come a rounding error too early, again and again."""
-
-
-@dataclass(frozen=True, slots=True)
 class Decided:
-    """``decide`` under some policy: what the controller runs."""
+    """The controller's own decision, kept up to date event by event (``board.py``).
 
-    policy: Policy
-    config: Config
-    to_next_change_s: Callable[[Job], float]
+    ``to_next_change_s`` says after how many running seconds a job's standing changes.
+    ``always_moving`` are policies under which the standing of a running job changes all the time.
+    """
 
-    def plan(self, snapshot: Snapshot) -> Plan:
-        return decide(snapshot, self.policy, self.config)
+    def __init__(
+        self,
+        policy: Policy,
+        config: Config,
+        nodes: Sequence[Node],
+        to_next_change_s: Callable[[SimJob], float],
+        *,
+        always_moving: bool = False,
+    ) -> None:
+        self._policy = policy
+        self._config = config
+        self._to_next_change_s = to_next_change_s
+        self._running: dict[str, SimJob] | None = {} if always_moving else None
+        self._board = Board(nodes, most_victims=config.preemption.max_victims_per_cycle)
 
-    def next_change_s(self, job: Job) -> float:
-        return self.to_next_change_s(job)
+    def waits(self, job: SimJob, now_s: float) -> None:
+        assert job.queued_s is not None
+        if now_s - job.queued_s >= starving_s(job, self._config.policy):
+            job.promote()
+        kind = self._board.kind(job.ask, job.ask.request, job.ask.style)
+        self._board.wait(self._rank(job, now_s), kind)
+
+    def runs(self, job: SimJob, now_s: float) -> None:
+        guarded_until_s = self._guarded_until_s(job)
+        self._board.run(self._rank(job, now_s), job.allocation, job.width, guarded_until_s)
+        if self._running is not None:
+            self._running[job.job_id] = job
+
+    def moved(self, job: SimJob, now_s: float) -> None:
+        self._board.rerank(self._rank(job, now_s))
+
+    def ended(self, job: SimJob) -> None:
+        self._board.leave(job.job_id)
+        if self._running is not None:
+            del self._running[job.job_id]
+
+    def choose(self, now_s: float) -> Iterable[Start]:
+        if self._running and self._board.somebody_waits:
+            for job in self._running.values():
+                job.settle(now_s)
+                self._board.rerank(self._rank(job, now_s))
+        starts = self._board.choose(now_s)
+        if self._running:
+            for victim in (victim for start in starts for victim in start.victims):
+                del self._running[victim]
+        return starts
+
+    def next_change_s(self, job: SimJob, now_s: float) -> float:
+        if job.state is JobState.RUNNING:
+            return now_s + self._to_next_change_s(job)
+        assert job.queued_s is not None
+        return job.queued_s + starving_s(job, self._config.policy)
+
+    def next_wake_s(self, now_s: float) -> float:
+        return now_s if self._board.has_more_to_do else self._board.next_lapse_s
+
+    def _rank(self, job: SimJob, now_s: float) -> Rank:
+        standing = self._policy.standing(job)
+        if standing.tier != job.tier:
+            job.tier, job.tier_entered_s = standing.tier, now_s
+            standing = self._policy.standing(job)
+        return Rank.of(job.job_id, standing)
+
+    def _guarded_until_s(self, job: SimJob) -> float:
+        config = self._config.preemption
+        if 0 < config.max_per_job <= job.preemptions:
+            return math.inf
+        assert job.running_since_s is not None
+        return job.running_since_s + config.min_run_s if config.min_run_s > 0 else -math.inf
 
 
-def tiresias(config: Config, history: ServiceHistory | None = None) -> Decided:
+def tiresias(
+    config: Config, nodes: Sequence[Node], history: ServiceHistory | None = None
+) -> Decided:
     """Tiresias-L or Tiresias-G, as the configuration says."""
     thresholds = config.policy.thresholds_gpu_s
 
-    def to_next_tier_s(job: Job) -> float:
-        return service_to_next_tier_gpu_s(job, thresholds) / max(1, job.width) + JUST_AFTER_S
+    def to_next_tier_s(job: SimJob) -> float:
+        return left_in_tier(job.attained_since_promotion_gpu_s, thresholds) / job.width
 
-    return Decided(make_policy(config.policy, history), config, to_next_tier_s)
+    policy = make_policy(config.policy, history)
+    return Decided(policy, config, nodes, to_next_tier_s)
 
 
-def one_dimensional_las(config: Config) -> Decided:
+def one_dimensional_las(config: Config, nodes: Sequence[Node]) -> Decided:
     """LAS that counts seconds, not GPU-seconds: the thresholds are seconds."""
     thresholds = config.policy.thresholds_gpu_s
-    tiers = TieredLas(thresholds, lambda job: (job.submitted_s,))
+    policy = TieredLas(thresholds, _submission, lambda job: job.executed_since_promotion_s)
 
-    @dataclass(frozen=True, slots=True)
-    class BySeconds:
-        def standing(self, job: Job) -> Standing:
-            return tiers.standing(_counting_seconds(job))
+    def to_next_tier_s(job: SimJob) -> float:
+        return left_in_tier(job.executed_since_promotion_s, thresholds)
 
-    def to_next_tier_s(job: Job) -> float:
-        left_s = service_to_next_tier_gpu_s(_counting_seconds(job), thresholds)
-        return left_s + JUST_AFTER_S
-
-    return Decided(BySeconds(), config, to_next_tier_s)
+    return Decided(policy, config, nodes, to_next_tier_s)
 
 
-def _counting_seconds(job: Job) -> Job:
-    return replace(job, attained_since_promotion_gpu_s=job.executed_since_promotion_s)
+def _submission(job: JobFacts) -> tuple[float, ...]:
+    return (job.submitted_s,)
 
 
-def _never(_: Job) -> float:
+def _never(_: SimJob) -> float:
     return math.inf
 
 
-def smallest_first(config: Config) -> Decided:
+def smallest_first(config: Config, nodes: Sequence[Node]) -> Decided:
     """SF: fewest GPUs first, preemptive."""
-    return Decided(Continuous(lambda job: job.request.gpu_count), config, _never)
+    return Decided(Continuous(lambda job: job.width), config, nodes, _never)
 
 
-def shortest_remaining_time(config: Config) -> Decided:
+def shortest_remaining_time(config: Config, nodes: Sequence[Node]) -> Decided:
     """SRTF, clairvoyant: least remaining time first."""
-    return Decided(Continuous(lambda job: job.remaining_s or 0.0), config, _never)
+    policy = Continuous(lambda job: job.remaining_s or 0.0)
+    return Decided(policy, config, nodes, _never, always_moving=True)
 
 
-def shortest_remaining_service_first(config: Config) -> Decided:
+def shortest_remaining_service_first(config: Config, nodes: Sequence[Node]) -> Decided:
     """SRSF, clairvoyant: least remaining time x GPUs first."""
-    return Decided(shortest_remaining_service(), config, _never)
+    return Decided(shortest_remaining_service(), config, nodes, _never, always_moving=True)
 
 
-def best_effort(config: Config) -> Decided:
+def best_effort(config: Config, nodes: Sequence[Node]) -> Decided:
     """First come, first served; what does not fit is skipped; nobody is preempted."""
 
     @dataclass(frozen=True, slots=True)
     class BySubmission:
-        def standing(self, job: Job) -> Standing:
+        def standing(self, job: JobFacts) -> Standing:
             return Standing((0.0,), (job.submitted_s,), 0)
 
-    return Decided(BySubmission(), config, _never)
+    return Decided(BySubmission(), config, nodes, _never)
 
 
-@dataclass(frozen=True, slots=True)
 class HeadOfLine:
     """YARN-CS: first come, first served, consolidated; the first that does not fit stops all."""
 
-    def plan(self, snapshot: Snapshot) -> Plan:
-        pool = Pool(snapshot.nodes)
-        decisions: dict[str, Decision] = {}
-        blocked = False
-        for job in snapshot.jobs:
-            if job.state is JobState.RUNNING:
-                pool.take(job.allocation)
-        for job in sorted(snapshot.jobs, key=_as_submitted):
-            if job.state is JobState.RUNNING:
-                decisions[job.job_id] = Decision(job.job_id, Action.RUN_ON, Reason.RUNS_ON)
-                continue
-            sets = [] if blocked else node_sets(job.request, snapshot.nodes)
-            allocation = place_on_any(job.request, sets, pool, PlacementStyle.CONSOLIDATE)
-            if allocation is None:
-                blocked = True
-                decisions[job.job_id] = Decision(job.job_id, Action.WAIT, Reason.NO_ROOM)
-            else:
-                pool.take(allocation)
-                decisions[job.job_id] = Decision(
-                    job.job_id, Action.START, Reason.STARTS, start_on=allocation
-                )
-        return Plan(decisions)
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._pool = Pool(nodes)
+        self._queue: list[tuple[float, int, SimJob]] = []
+        self._sets: dict[Ask, list[NodeSet]] = {}
 
-    def next_change_s(self, job: Job) -> float:
+    def waits(self, job: SimJob, now_s: float) -> None:
+        heapq.heappush(self._queue, (job.submitted_s, job.number, job))
+
+    def runs(self, job: SimJob, now_s: float) -> None:
+        pass
+
+    def moved(self, job: SimJob, now_s: float) -> None:
+        pass
+
+    def ended(self, job: SimJob) -> None:
+        self._pool.give(job.allocation)
+
+    def choose(self, now_s: float) -> Iterable[Start]:
+        while self._queue:
+            job = self._queue[0][2]
+            allocation = place_on_any(
+                job.ask.request, self._where(job.ask), self._pool, job.ask.style
+            )
+            if allocation is None:
+                return
+            self._pool.take(allocation)
+            heapq.heappop(self._queue)
+            yield Start(job.job_id, allocation)
+
+    def next_change_s(self, job: SimJob, now_s: float) -> float:
         return math.inf
 
+    def next_wake_s(self, now_s: float) -> float:
+        return math.inf
 
-def _as_submitted(job: Job) -> tuple[float, int, str]:
-    return (job.submitted_s, len(job.job_id), job.job_id)
+    def _where(self, ask: Ask) -> list[NodeSet]:
+        if ask not in self._sets:
+            sets = node_sets(ask.request, self._nodes)
+            self._sets[ask] = [self._pool.nodes(names) for names in sets]
+        return self._sets[ask]
 
 
-BASELINES: Mapping[str, Callable[[Config], Decided | HeadOfLine]] = {
-    "yarn-cs": lambda _: HeadOfLine(),
+BASELINES: Mapping[str, Callable[[Config, Sequence[Node]], Scheduler]] = {
+    "yarn-cs": lambda _, nodes: HeadOfLine(nodes),
     "best-effort": best_effort,
     "sf": smallest_first,
     "srtf": shortest_remaining_time,

@@ -48,10 +48,10 @@ class Site:
     def fewest_nodes(self, gpus: int) -> int:
         return 1 if self.pooled else math.ceil(gpus / self.gpus_per_node)
 
-    def request(self, job: TraceJob, *, only_consolidated: bool = False) -> Request:
-        """What the job asks of this cluster: GPUs by number, on whatever nodes."""
-        bound = self.fewest_nodes(job.gpus) if only_consolidated else None
-        return Request(Amount({"": 1}), chunks=job.gpus, max_nodes=bound, partitions=(PARTITION,))
+    def request(self, gpus: int, *, only_consolidated: bool = False) -> Request:
+        """What a job asks of this cluster: GPUs by number, on whatever nodes."""
+        bound = self.fewest_nodes(gpus) if only_consolidated else None
+        return Request(Amount({"": 1}), chunks=gpus, max_nodes=bound, partitions=(PARTITION,))
 
     def style(self) -> PlacementStyle | None:
         """The style forced on every job; None where the model's skew decides."""

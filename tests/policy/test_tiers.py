@@ -16,7 +16,7 @@ from slurm_tiresias.policy.tiers import (
     TieredGittins,
     deserves_promotion,
     make_policy,
-    service_to_next_tier_gpu_s,
+    left_in_tier,
     tier_of,
 )
 from tests.pictures import configured, gpus, job
@@ -103,8 +103,8 @@ def test_gittins_orders_the_last_tier_as_las_does() -> None:
 
 
 def test_the_service_left_in_the_last_tier_is_endless() -> None:
-    assert service_to_next_tier_gpu_s(job("1", gpus(1), tier=2), (100.0, 200.0)) == math.inf
-    assert service_to_next_tier_gpu_s(job("1", gpus(1), tier=1), (100.0, 250.0)) == 150.0
+    assert left_in_tier(200.0, (100.0, 200.0)) == math.inf
+    assert left_in_tier(100.0, (100.0, 250.0)) == 150.0
 
 
 gpu_seconds = st.integers(1, 10**6).map(float)

@@ -25,10 +25,10 @@ from slurm_tiresias.model import (
     Request,
     Snapshot,
 )
-from slurm_tiresias.placement.choose import node_sets, place
-from slurm_tiresias.placement.evict import Tenancy, Tenant, find_eviction
+from slurm_tiresias.placement.choose import node_sets, place, place_on_any
+from slurm_tiresias.placement.evict import Appeal, Tenancy, Tenant, find_eviction
 from slurm_tiresias.placement.pool import Pool
-from slurm_tiresias.policy.standing import Policy
+from slurm_tiresias.policy.standing import Policy, Rank
 from slurm_tiresias.policy.tiers import make_policy
 from tests.pictures import NOW_S, configured
 
@@ -140,11 +140,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 
 def _anywhere(one: Job, nodes: list[Node], pool: Pool) -> Allocation | None:
-    places = (
-        place(one.request, names, pool, PlacementStyle.SPREAD)
-        for names in node_sets(one.request, nodes)
-    )
-    return next(filter(None, places), None)
+    sets = [pool.nodes(names) for names in node_sets(one.request, nodes)]
+    return place_on_any(one.request, sets, pool, PlacementStyle.SPREAD)
 
 
 def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
@@ -239,10 +236,19 @@ def test_no_victim_could_have_stayed(
     for one in running:
         pool.take(one.allocation)
     tenants = [
-        Tenant(one.job_id, i % 3, i, one.allocation, one.gpus_held) for i, one in enumerate(running)
+        Tenant(
+            Rank((i % 3,), (i,), (), one.job_id),
+            one.allocation,
+            pool.nodes(one.allocation),
+            one.gpus_held,
+        )
+        for i, one in enumerate(running)
     ]
-    nodes = next(iter(node_sets(request, snapshot.nodes)), [])
-    eviction = find_eviction(request, nodes, pool, Tenancy(tenants), lambda _: True, style)
+    nodes = pool.nodes(next(iter(node_sets(request, snapshot.nodes)), []))
+    before = [pool.free(node.name) for node in snapshot.nodes]
+    appeal = Appeal(request, style, nodes, level=(-1,))
+    eviction = find_eviction(appeal, pool, Tenancy(pool, tenants))
+    assert [pool.free(node.name) for node in snapshot.nodes] == before
     if eviction is None:
         for tenant in tenants:
             pool.give(tenant.allocation)
@@ -267,7 +273,7 @@ def test_no_gpu_idles_while_a_job_that_fits_it_waits(snapshot: Snapshot, config:
         may_start = one.state is JobState.PENDING and one.managed and not one.held
         if may_start and not one.given_up and decision.action is Action.WAIT:
             for names, style in product(node_sets(one.request, usable), PlacementStyle):
-                assert place(one.request, names, pool, style) is None
+                assert place(one.request, pool.nodes(names), pool, style) is None
 
 
 @given(snapshots(), configs)

@@ -1,0 +1,328 @@
+"""Who runs, who waits and what is free: all that the choice of the next starts depends on.
+
+``decide`` sets a board up anew for every snapshot. A caller that follows a cluster event by event
+(the simulator) keeps one, tells it what changes, and is then told only what follows from that: the
+same starts and victims, without looking at every job again. Pure: no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from slurm_tiresias.model import Allocation, Node, PlacementStyle, Request
+from slurm_tiresias.placement.choose import node_sets, place_on_any
+from slurm_tiresias.placement.evict import (
+    Appeal,
+    Eviction,
+    Offers,
+    Tenancy,
+    Tenant,
+    disturbance,
+    find_eviction,
+)
+from slurm_tiresias.placement.pool import NodeSet, Pool
+from slurm_tiresias.policy.standing import Key, Rank
+
+MOST_OFFERS = 100
+"""Where every job is a level of its own, what was offered to one is of no use to the next."""
+
+
+@dataclass(slots=True, eq=False)
+class Kind:
+    """Waiting jobs that ask alike: where the first of them does not fit, none does."""
+
+    number: int
+    request: Request
+    style: PlacementStyle
+    sets: tuple[NodeSet, ...]
+    """The nodes it may use, one set for each of its partitions."""
+    only_idle: bool
+    """Nobody is asked to leave for these."""
+    nodes: NodeSet = 0
+    gpus: int = 0
+    waiting: list[Rank] = field(default_factory=list)
+    """A heap; ranks that are no longer those of a waiting job lie in it until they come up."""
+    refused: Key | None = None
+    """The level of the first of them when it was last refused; None: not since room grew."""
+    offers: dict[tuple[Key, bool, int], Offers] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for nodes in self.sets:
+            self.nodes |= nodes
+        self.gpus = self.request.chunks * self.request.chunk.gpu_count
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A job that starts now, where, and who leaves for it."""
+
+    job_id: str
+    allocation: Allocation
+    victims: tuple[str, ...] = ()
+
+
+class Board:
+    """The state of a cluster between decisions.
+
+    ``last_resort`` are nodes used only where no others will do. Whoever calls ``choose`` carries
+    out what it says: every start has its GPUs taken and every victim has given them back.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        *,
+        last_resort: Iterable[str] = (),
+        most_victims: float = math.inf,
+    ) -> None:
+        self._nodes = sorted(nodes, key=lambda node: node.name)
+        self._usable = [node for node in self._nodes if node.available]
+        self.pool = Pool(self._nodes)
+        self._last_resort = self.pool.nodes(last_resort)
+        self._most_victims = most_victims
+        self._tenancy = Tenancy(self.pool)
+        self._tenants: dict[str, Tenant] = {}
+        self._lapses: list[tuple[float, str, Tenant]] = []
+        self._kinds: dict[Hashable, Kind] = {}
+        self._waiting: dict[str, tuple[Rank, Kind]] = {}
+        self._to_try: set[Kind] = set()
+        self._room_grew = False
+
+    # What changes
+
+    def kind(
+        self, key: Hashable, request: Request, style: PlacementStyle, *, only_idle: bool = False
+    ) -> Kind:
+        """The jobs that go by this key; all of them ask alike."""
+        if key not in self._kinds:
+            sets = tuple(self.pool.nodes(names) for names in node_sets(request, self._usable))
+            self._kinds[key] = Kind(len(self._kinds), request, style, sets, only_idle)
+        return self._kinds[key]
+
+    def wait(self, rank: Rank, kind: Kind) -> None:
+        """A job waits, or waits with another rank than before."""
+        self._waiting[rank.job_id] = (rank, kind)
+        heapq.heappush(kind.waiting, rank)
+        if kind.refused is None or rank.level < kind.refused:
+            self._to_try.add(kind)
+
+    def give_up(self, job_id: str) -> None:
+        """A job waits no longer."""
+        del self._waiting[job_id]
+
+    def book(self, allocation: Allocation) -> None:
+        """Somebody has these GPUs."""
+        self.pool.take(allocation)
+
+    def run(
+        self, rank: Rank, allocation: Allocation, gpus: int, guarded_until_s: float = -math.inf
+    ) -> None:
+        """The job that has booked these GPUs may be asked to leave, once it is not guarded."""
+        guarded = guarded_until_s > -math.inf
+        tenant = Tenant(rank, allocation, self.pool.nodes(allocation), gpus, guarded)
+        self._tenants[rank.job_id] = tenant
+        self._tenancy.enter(tenant)
+        if guarded and guarded_until_s < math.inf:
+            heapq.heappush(self._lapses, (guarded_until_s, rank.job_id, tenant))
+
+    def rerank(self, rank: Rank) -> None:
+        """A running job has come to stand elsewhere."""
+        tenant = self._tenants[rank.job_id]
+        if tenant.rank == rank:
+            return
+        self._room_grew |= rank.level > tenant.rank.level
+        self._tenancy.leave(tenant)
+        tenant.rank = rank
+        self._tenancy.enter(tenant)
+        self.pool.touch(tenant.allocation)
+
+    def leave(self, job_id: str) -> None:
+        """A running job has ended."""
+        tenant = self._tenants.pop(job_id)
+        self._tenancy.leave(tenant)
+        self.pool.give(tenant.allocation)
+        self._room_grew = True
+
+    def is_running(self, job_id: str) -> bool:
+        """Whether the job runs and has not been chosen to leave."""
+        return job_id in self._tenants
+
+    @property
+    def somebody_waits(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def has_more_to_do(self) -> bool:
+        """Whether the last choice was cut short by the number of victims that it may name."""
+        return self._room_grew
+
+    @property
+    def next_lapse_s(self) -> float:
+        """When the next guard ends that somebody may be waiting for."""
+        while self._lapses and self._tenants.get(self._lapses[0][1]) is not self._lapses[0][2]:
+            heapq.heappop(self._lapses)
+        return self._lapses[0][0] if self._lapses and self._waiting else math.inf
+
+    @property
+    def kinds(self) -> Iterable[Kind]:
+        return list(self._kinds.values())
+
+    # What follows from it
+
+    def choose(
+        self, now_s: float, refused: Callable[[Kind, Rank], None] = lambda _kind, _rank: None
+    ) -> list[Start]:
+        """The jobs that start now, in the order of their ranks, and who leaves for each.
+
+        ``refused`` is told the first job of every kind that has no room, as things stand at its
+        turn.
+        """
+        self._end_guards(now_s)
+        to_try = list(self._kinds.values()) if self._room_grew else list(self._to_try)
+        self._room_grew = False
+        self._to_try = set()
+        one = _Round(self, refused)
+        one.offer_to(to_try)
+        if one.victims:
+            one.offer_what_is_left()
+        self._room_grew = bool(one.short_of_victims)
+        return one.starts
+
+    def _end_guards(self, now_s: float) -> None:
+        while self.next_lapse_s <= now_s:
+            _, _, tenant = heapq.heappop(self._lapses)
+            tenant.guarded = False
+            self.pool.touch(tenant.allocation)
+            self._room_grew = True
+
+    def first(self, kind: Kind) -> Rank | None:
+        """The first of the waiting jobs of a kind."""
+        while kind.waiting:
+            rank = kind.waiting[0]
+            current = self._waiting.get(rank.job_id)
+            if current is not None and current[0] is rank:
+                return rank
+            heapq.heappop(kind.waiting)
+        return None
+
+    def has_room(self, kind: Kind, level: Key) -> bool:
+        """Whether there are GPUs enough, idle or to be had; that they fit is another matter."""
+        idle = self.pool.gpus_free(kind.nodes)
+        return idle >= kind.gpus or (
+            not kind.only_idle and idle + self._tenancy.gpus_below(level) >= kind.gpus
+        )
+
+    def on_idle(self, kind: Kind) -> Allocation | None:
+        return place_on_any(kind.request, kind.sets, self.pool, kind.style, self._last_resort)
+
+    def by_eviction(self, kind: Kind, level: Key, *, even_guarded: bool = False) -> Eviction | None:
+        """Room made by jobs of lower levels; the pool stays as it is."""
+        best = None
+        if len(kind.offers) > MOST_OFFERS:
+            kind.offers.clear()
+        for number, nodes in enumerate(kind.sets):
+            offers = kind.offers.setdefault((level, even_guarded, number), Offers())
+            appeal = Appeal(kind.request, kind.style, nodes, level, even_guarded)
+            found = find_eviction(appeal, self.pool, self._tenancy, self._last_resort, offers)
+            if found and (best is None or disturbance(found) < disturbance(best)):
+                best = found
+        return best
+
+    def start(self, kind: Kind, rank: Rank, allocation: Allocation) -> None:
+        """Carry out one start."""
+        self.pool.take(allocation)
+        heapq.heappop(kind.waiting)
+        del self._waiting[rank.job_id]
+
+    def evict(self, tenant: Tenant) -> None:
+        self._tenancy.leave(tenant)
+        self.pool.give(tenant.allocation)
+        del self._tenants[tenant.job_id]
+
+    @property
+    def most_victims(self) -> float:
+        return self._most_victims
+
+
+class _Round:
+    """One walk over the waiting jobs, in the order of their ranks."""
+
+    def __init__(self, board: Board, refused: Callable[[Kind, Rank], None]) -> None:
+        self._board = board
+        self._refused = refused
+        self.starts: list[Start] = []
+        self.victims = 0
+        self._heads: list[tuple[Rank, int, Kind]] = []
+        self._seen: set[Kind] = set()
+        self.short_of_victims: list[Kind] = []
+        """Kinds for which more would have to leave than may in one cycle."""
+        self._patient: list[Kind] = []
+
+    def offer_to(self, kinds: Iterable[Kind]) -> None:
+        """Let the first of each kind try, the best of all next, until nobody more fits."""
+        self._join(kinds)
+        while self._heads:
+            rank, _, kind = heapq.heappop(self._heads)
+            start = self._try(kind, rank)
+            if start is None:
+                continue
+            self._note(start, kind)
+            if start.victims:
+                # They may have freed more than was needed, also for those who were refused before.
+                self._join(kind for kind in self._board.kinds if kind not in self._seen)
+
+    def offer_what_is_left(self) -> None:
+        """Once all have had their turn: for those who could not ask anybody to leave."""
+        self._join([*self.short_of_victims, *self._patient])
+        while self._heads:
+            rank, _, kind = heapq.heappop(self._heads)
+            if start := self._try_idle(kind, rank):
+                self._note(start, kind)
+
+    def _join(self, kinds: Iterable[Kind]) -> None:
+        for kind in kinds:
+            self._seen.add(kind)
+            if rank := self._board.first(kind):
+                heapq.heappush(self._heads, (rank, kind.number, kind))
+
+    def _note(self, start: Start, kind: Kind) -> None:
+        self.starts.append(start)
+        self._join([kind])
+
+    def _try(self, kind: Kind, rank: Rank) -> Start | None:
+        kind.refused = None
+        if self._board.has_room(kind, rank.level):
+            start = self._try_idle(kind, rank) or self._try_evicting(kind, rank)
+            if start:
+                return start
+        kind.refused = rank.level
+        if kind.only_idle:
+            self._patient.append(kind)
+        self._refused(kind, rank)
+        return None
+
+    def _try_idle(self, kind: Kind, rank: Rank) -> Start | None:
+        allocation = self._board.on_idle(kind)
+        if allocation is None:
+            return None
+        self._board.start(kind, rank, allocation)
+        return Start(rank.job_id, allocation)
+
+    def _try_evicting(self, kind: Kind, rank: Rank) -> Start | None:
+        if kind.only_idle:
+            return None
+        eviction = self._board.by_eviction(kind, rank.level)
+        if eviction is None:
+            return None
+        if self.victims + len(eviction.tenants) > self._board.most_victims:
+            self.short_of_victims.append(kind)
+            return None
+        for tenant in eviction.tenants:
+            self._board.evict(tenant)
+        self.victims += len(eviction.tenants)
+        self._board.start(kind, rank, eviction.allocation)
+        victims = tuple(tenant.job_id for tenant in eviction.tenants)
+        return Start(rank.job_id, eviction.allocation, victims)

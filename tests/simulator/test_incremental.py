@@ -1,0 +1,194 @@
+"""The board that is kept from event to event chooses what ``decide`` chooses from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_tiresias.board import Start
+from slurm_tiresias.config import ORDERS, Config, parse
+from slurm_tiresias.decide import decide
+from slurm_tiresias.model import Job, JobState, Node, Snapshot
+from slurm_tiresias.policy.continuous import Continuous, shortest_remaining_service
+from slurm_tiresias.policy.standing import Policy
+from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.simulator import schedulers
+from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timing
+from slurm_tiresias.simulator.run import Setup, asking
+from slurm_tiresias.simulator.workload import TraceJob, Workload
+from slurm_tiresias.simulator.world import Costs, parse_site
+
+
+class Checked:
+    """A scheduler of which every choice is compared to that of ``decide`` on a snapshot."""
+
+    def __init__(
+        self, checked: Scheduler, policy: Policy, config: Config, nodes: Sequence[Node]
+    ) -> None:
+        self._checked = checked
+        self._policy, self._config, self._nodes = policy, config, tuple(nodes)
+        self._jobs: dict[str, SimJob] = {}
+        self.choices = 0
+
+    def waits(self, job: SimJob, now_s: float) -> None:
+        self._jobs[job.job_id] = job
+        self._checked.waits(job, now_s)
+
+    def runs(self, job: SimJob, now_s: float) -> None:
+        self._jobs[job.job_id] = job
+        self._checked.runs(job, now_s)
+
+    def moved(self, job: SimJob, now_s: float) -> None:
+        self._checked.moved(job, now_s)
+
+    def ended(self, job: SimJob) -> None:
+        del self._jobs[job.job_id]
+        self._checked.ended(job)
+
+    def next_change_s(self, job: SimJob, now_s: float) -> float:
+        return self._checked.next_change_s(job, now_s)
+
+    def next_wake_s(self, now_s: float) -> float:
+        return self._checked.next_wake_s(now_s)
+
+    def choose(self, now_s: float) -> Iterable[Start]:
+        for job in self._jobs.values():
+            if job.state is JobState.RUNNING:
+                job.settle(now_s)
+        jobs = tuple(_as_job(job, now_s) for job in self._jobs.values())
+        plan = decide(Snapshot(now_s, self._nodes, jobs), self._policy, self._config)
+        chosen = list(self._checked.choose(now_s))
+        found = {start.job_id: (dict(start.allocation), set(start.victims)) for start in chosen}
+        wanted = {d.job_id: (dict(d.start_on), set(d.victims)) for d in plan.starts}
+        assert found == wanted
+        self.choices += len(chosen)
+        for victim in (victim for start in chosen for victim in start.victims):
+            del self._jobs[victim]  # comes back by ``waits``, once it is eligible
+        return chosen
+
+
+def _as_job(job: SimJob, now_s: float) -> Job:
+    running = job.state is JobState.RUNNING
+    return Job(
+        job_id=job.job_id,
+        state=job.state,
+        request=job.ask.request,
+        submitted_s=job.submitted_s,
+        attained_gpu_s=job.attained_gpu_s,
+        attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s,
+        executed_since_promotion_s=job.executed_since_promotion_s,
+        waited_s=0.0 if running else now_s - (job.queued_s or 0.0),
+        first_started_s=job.first_started_s,
+        tier_entered_s=job.tier_entered_s,
+        queued_s=job.queued_s,
+        running_since_s=job.running_since_s,
+        allocation=job.allocation,
+        preemptions=job.preemptions,
+        style=job.ask.style,
+        remaining_s=job.remaining_s,
+    )
+
+
+THRESHOLDS_GPU_S = (96, 384)
+"""Widths divide them, so that all times are exact, and both sides see a job cross at one moment."""
+MODELS = ("vgg16", "resnet50", "")
+
+workloads = st.lists(
+    st.tuples(
+        st.integers(0, 400),
+        st.sampled_from([1, 1, 1, 2, 3, 4, 8, 12]),
+        st.integers(1, 500),
+        st.sampled_from(MODELS),
+    ),
+    min_size=2,
+    max_size=40,
+).map(
+    lambda rows: Workload(
+        "drawn",
+        tuple(
+            TraceJob(str(i), float(at_s), gpus, float(long_s), model)
+            for i, (at_s, gpus, long_s, model) in enumerate(sorted(rows))
+        ),
+    )
+)
+
+configs = st.builds(
+    lambda name, order, knob, min_run_s, per_job, per_cycle: parse(
+        {
+            "policy": {
+                "name": name,
+                "order": order,
+                "thresholds_gpu_s": list(THRESHOLDS_GPU_S),
+                "promote_knob": knob,
+                "promote_floor_s": 50,
+                "gittins_samples": 2,
+            },
+            "preemption": {
+                "min_run_s": min_run_s,
+                "max_per_job": per_job,
+                "max_victims_per_cycle": per_cycle,
+            },
+        }
+    ),
+    st.just("2d-las"),
+    st.sampled_from(ORDERS),
+    st.sampled_from([0, 0, 2]),
+    st.sampled_from([0, 0, 30]),
+    st.sampled_from([0, 0, 2]),
+    st.sampled_from([100, 100, 1]),
+)
+
+
+def _run(
+    workload: Workload,
+    setup: Setup,
+    scheduler: Scheduler,
+    policy: Policy,
+) -> Checked:
+    checked = Checked(scheduler, policy, setup.config, setup.site.as_nodes())
+    ask = asking(setup, only_consolidated=False)
+    outcomes = Simulation(workload.jobs, checked, setup.costs, setup.timing, ask).run()
+    assert len(outcomes) == len(workload.jobs)
+    return checked
+
+
+def _setup(config: Config, cluster: str, placement: str, timing: Timing) -> Setup:
+    site = parse_site(cluster, placement)
+    return Setup(site, config, Costs(site, speeds=False, flat_s=7.0), timing)
+
+
+@given(
+    workloads,
+    configs,
+    st.sampled_from(["3x4", "2x8"]),
+    st.sampled_from(["skew", "consolidate", "spread", "pooled"]),
+    st.sampled_from([Timing(), Timing(requeue_delay_s=20), Timing(interval_s=15)]),
+)
+@settings(max_examples=100, deadline=None)
+def test_under_tiresias(
+    workload: Workload, config: Config, cluster: str, placement: str, timing: Timing
+) -> None:
+    setup = _setup(config, cluster, placement, timing)
+    nodes = setup.site.as_nodes()
+    checked = _run(
+        workload, setup, schedulers.tiresias(config, nodes), make_policy(config.policy)
+    )
+    assert checked.choices >= len(workload.jobs)
+
+
+BASELINES = {
+    "srsf": shortest_remaining_service(),
+    "srtf": Continuous(lambda job: job.remaining_s or 0.0),
+    "sf": Continuous(lambda job: job.width),
+}
+
+
+@given(workloads, st.sampled_from(sorted(BASELINES)), st.sampled_from(["skew", "pooled"]))
+@settings(max_examples=60, deadline=None)
+def test_under_the_yardsticks(workload: Workload, name: str, placement: str) -> None:
+    config = parse({"preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9}})
+    setup = _setup(config, "3x4", placement, Timing())
+    scheduler = schedulers.BASELINES[name](config, setup.site.as_nodes())
+    _run(workload, setup, scheduler, BASELINES[name])
