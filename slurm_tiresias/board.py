@@ -13,7 +13,12 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from slurm_tiresias.model import Allocation, Node, PlacementStyle, Request
-from slurm_tiresias.placement.choose import node_sets, place_on_any
+from slurm_tiresias.placement.choose import (
+    goes_by_count,
+    node_sets,
+    place_on_any,
+    place_on_one_node,
+)
 from slurm_tiresias.placement.evict import (
     Appeal,
     Eviction,
@@ -43,6 +48,7 @@ class Kind:
     """Nobody is asked to leave for these."""
     nodes: NodeSet = 0
     gpus: int = 0
+    goes_by_count: bool = False
     waiting: list[Rank] = field(default_factory=list)
     """A heap; ranks that are no longer those of a waiting job lie in it until they come up."""
     refused: Key | None = None
@@ -53,6 +59,7 @@ class Kind:
         for nodes in self.sets:
             self.nodes |= nodes
         self.gpus = self.request.chunks * self.request.chunk.gpu_count
+        self.goes_by_count = len(self.sets) == 1 and goes_by_count(self.request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +162,13 @@ class Board:
         return bool(self._waiting)
 
     @property
-    def has_more_to_do(self) -> bool:
-        """Whether the last choice was cut short by the number of victims that it may name."""
-        return self._room_grew
+    def next_try_s(self) -> float:
+        """When to choose again though nobody comes or goes: at once, or when a guard ends."""
+        if self._room_grew:
+            return -math.inf
+        return self._next_lapse_s() if self._lapses else math.inf
 
-    @property
-    def next_lapse_s(self) -> float:
+    def _next_lapse_s(self) -> float:
         """When the next guard ends that somebody may be waiting for."""
         while self._lapses and self._tenants.get(self._lapses[0][1]) is not self._lapses[0][2]:
             heapq.heappop(self._lapses)
@@ -180,6 +188,10 @@ class Board:
         ``refused`` is told the first job of every kind that has no room, as things stand at its
         turn.
         """
+        if not self._waiting:
+            self._room_grew = False
+            self._to_try.clear()
+            return []
         self._end_guards(now_s)
         to_try = list(self._kinds.values()) if self._room_grew else list(self._to_try)
         self._room_grew = False
@@ -192,7 +204,7 @@ class Board:
         return one.starts
 
     def _end_guards(self, now_s: float) -> None:
-        while self.next_lapse_s <= now_s:
+        while self._lapses and self._next_lapse_s() <= now_s:
             _, _, tenant = heapq.heappop(self._lapses)
             tenant.guarded = False
             self.pool.touch(tenant.allocation)
@@ -208,14 +220,19 @@ class Board:
             heapq.heappop(kind.waiting)
         return None
 
-    def has_room(self, kind: Kind, level: Key) -> bool:
+    def may_have_room(self, kind: Kind, level: Key) -> bool:
         """Whether there are GPUs enough, idle or to be had; that they fit is another matter."""
-        idle = self.pool.gpus_free(kind.nodes)
-        return idle >= kind.gpus or (
-            not kind.only_idle and idle + self._tenancy.gpus_below(level) >= kind.gpus
-        )
+        idle = self.pool.most_free_gpus
+        if idle >= kind.gpus:
+            return True
+        return not kind.only_idle and idle + self._tenancy.gpus_below(level) >= kind.gpus
 
     def on_idle(self, kind: Kind) -> Allocation | None:
+        """Where a job of this kind fits now, with nobody gone."""
+        if kind.goes_by_count and not self._last_resort:
+            allocation = place_on_one_node(kind.request, kind.nodes, self.pool, kind.style)
+            if allocation is not None:
+                return allocation
         return place_on_any(kind.request, kind.sets, self.pool, kind.style, self._last_resort)
 
     def by_eviction(self, kind: Kind, level: Key, *, even_guarded: bool = False) -> Eviction | None:
@@ -294,7 +311,7 @@ class _Round:
 
     def _try(self, kind: Kind, rank: Rank) -> Start | None:
         kind.refused = None
-        if self._board.has_room(kind, rank.level):
+        if self._board.may_have_room(kind, rank.level):
             start = self._try_idle(kind, rank) or self._try_evicting(kind, rank)
             if start:
                 return start

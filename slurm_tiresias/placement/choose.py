@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.config import PlacementConfig
-from slurm_tiresias.model import Allocation, Job, Node, PlacementStyle, Request
+from slurm_tiresias.model import ANY_TYPE, Allocation, Job, Node, PlacementStyle, Request
 from slurm_tiresias.placement.features import matches
 from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, numbers
 
@@ -81,6 +81,32 @@ def place_on_any(
         if allocation is not None:
             return allocation
     return None
+
+
+def place_on_one_node(
+    request: Request, nodes: NodeSet, pool: Pool, style: PlacementStyle
+) -> Allocation | None:
+    """What ``place`` finds for a request that ``goes_by_count``, where one node can take it."""
+    gpus = request.chunks * request.chunk.gpu_count
+    spread = style is PlacementStyle.SPREAD
+    if spread and request.chunks > 1:
+        return None
+    number = pool.tightest(nodes, gpus, fragments_first=spread)
+    return None if number is None else pool.lay({number: request.chunks}, request)
+
+
+def goes_by_count(request: Request) -> bool:
+    """Whether nothing but the number of free GPUs decides where a job fits."""
+    chunk, extra = request.chunk, request.per_node
+    bound = request.required_nodes or request.exclusive or request.max_chunks_per_node
+    return chunk.gpus.keys() == {ANY_TYPE} and not (
+        bound
+        or request.min_nodes > 1
+        or chunk.cpus
+        or chunk.memory_mb
+        or extra.cpus
+        or extra.memory_mb
+    )
 
 
 def _choose(

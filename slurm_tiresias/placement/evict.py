@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from slurm_tiresias.model import Allocation, PlacementStyle, Request
-from slurm_tiresias.placement.choose import place
+from slurm_tiresias.placement.choose import goes_by_count, place
 from slurm_tiresias.placement.pool import NodeSet, Pool, numbers
 from slurm_tiresias.policy.standing import Key, Rank
 
@@ -151,14 +151,6 @@ def is_divisible(request: Request, style: PlacementStyle) -> bool:
     return one_by_one and (request.chunks == 1 or spread)
 
 
-def counts_only_gpus(request: Request) -> bool:
-    """Whether nothing but the number of free GPUs decides if such a job fits."""
-    chunk, extra = request.chunk, request.per_node
-    return not (
-        chunk.cpus or chunk.memory_mb or extra.cpus or extra.memory_mb or any(chunk.gpus.keys())
-    )
-
-
 class _Room:
     """Whether a job would fit as things stand."""
 
@@ -166,7 +158,7 @@ class _Room:
         self._request, self._style, self._nodes = appeal.request, appeal.style, appeal.nodes
         self._pool = pool
         self._last_resort = last_resort
-        self._counting = is_divisible(appeal.request, appeal.style) and counts_only_gpus(
+        self._counting = is_divisible(appeal.request, appeal.style) and goes_by_count(
             appeal.request
         )
 

@@ -40,6 +40,8 @@ class Pool:
         self._free_gpus = [total.gpu_count for total in self._total]
         self._holders = [0] * len(ordered)
         self._stamps = [0] * len(ordered)
+        self.most_free_gpus = sum(free for free in self._free_gpus if free > 0)
+        """Free GPUs on all nodes together."""
         self._idle: dict[int, NodeSet] = {}
         self._busy: dict[int, NodeSet] = {}
         for number, free in enumerate(self._free_gpus):
@@ -51,8 +53,12 @@ class Pool:
 
     def nodes(self, names: Iterable[str]) -> NodeSet:
         """These nodes as a set; those that the pool does not have are left out."""
-        found = (self._number[name] for name in names if name in self._number)
-        return sum(1 << number for number in set(found))
+        found = 0
+        for name in names:
+            number = self._number.get(name)
+            if number is not None:
+                found |= 1 << number
+        return found
 
     def named(self, nodes: NodeSet) -> list[str]:
         return [self.names[number] for number in numbers(nodes)]
@@ -111,6 +117,7 @@ class Pool:
             before[self._free_gpus[number]] = left
         else:
             del before[self._free_gpus[number]]
+        self.most_free_gpus += max(free, 0) - max(self._free_gpus[number], 0)
         self._free_gpus[number] = free
         self._holders[number] += holders
         after = self._busy if self._holders[number] else self._idle
@@ -138,6 +145,17 @@ class Pool:
         for free in sorted({*self._busy, *self._idle}):
             if free >= least:
                 yield from numbers((self._busy.get(free, 0) | self._idle.get(free, 0)) & nodes)
+
+    def tightest(self, nodes: NodeSet, gpus: int, *, fragments_first: bool) -> int | None:
+        """The first of the nodes with so many free GPUs, in the one order or in the other."""
+        busy = _least(self._busy, nodes, gpus)
+        if busy and fragments_first:
+            return _lowest(self._busy[busy] & nodes)
+        idle = _least(self._idle, nodes, gpus)
+        if not busy and not idle:
+            return None
+        free = min(filter(None, (busy, idle)))
+        return _lowest((self._busy.get(free, 0) | self._idle.get(free, 0)) & nodes)
 
     def emptiest_first(self, nodes: NodeSet) -> Iterator[tuple[int, NodeSet, NodeSet]]:
         """Free GPUs, with the idle and the busy nodes that have so many, the most first."""
@@ -183,6 +201,19 @@ def numbers(nodes: NodeSet) -> Iterator[int]:
         lowest = nodes & -nodes
         yield lowest.bit_length() - 1
         nodes ^= lowest
+
+
+def _lowest(nodes: NodeSet) -> int:
+    return (nodes & -nodes).bit_length() - 1
+
+
+def _least(group: Mapping[int, NodeSet], nodes: NodeSet, gpus: int) -> int:
+    """The fewest free GPUs, yet enough, that any of the nodes has; 0 if none has enough."""
+    least = 0
+    for free, there in group.items():
+        if free >= gpus and (not least or free < least) and there & nodes:
+            least = free
+    return least
 
 
 def chunks_that_fit(free: Amount, request: Request) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -12,8 +11,7 @@ from slurm_tiresias.model import JobState
 Key = tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """Where a job stands. Smaller is better everywhere.
 
     ``level`` is the preemption class: a job may take GPUs only from jobs of a strictly larger

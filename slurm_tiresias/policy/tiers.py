@@ -7,10 +7,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.config import PolicyConfig
+from slurm_tiresias.config import MAX_TIERS, PolicyConfig
 from slurm_tiresias.model import Job, JobState
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.standing import JobFacts, Key, Policy, Standing
+
+_LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
 
 
 def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
@@ -66,7 +68,7 @@ class TieredLas:
 
     def standing(self, job: JobFacts) -> Standing:
         tier = tier_of(self.service(job), self.thresholds_gpu_s)
-        return Standing((float(tier),), self.order(job), tier)
+        return Standing(_LEVELS[tier], self.order(job), tier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class TieredGittins:
         tier = tier_of(job.attained_since_promotion_gpu_s, self.thresholds_gpu_s)
         last = tier == len(self.thresholds_gpu_s)
         order = self.order(job) if last else (-self._index(job, tier), *self.order(job))
-        return Standing((float(tier),), order, tier)
+        return Standing(_LEVELS[tier], order, tier)
 
     def _index(self, job: JobFacts, tier: int) -> float:
         return self.history.index(job.attained_gpu_s, self.thresholds_gpu_s[tier])

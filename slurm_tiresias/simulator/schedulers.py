@@ -18,6 +18,7 @@ from slurm_tiresias.policy.standing import JobFacts, Policy, Rank, Standing
 from slurm_tiresias.policy.tiers import TieredLas, left_in_tier, make_policy, starving_s
 from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob
 
+
 class Decided:
     """The controller's own decision, kept up to date event by event (``board.py``).
 
@@ -42,7 +43,7 @@ class Decided:
 
     def waits(self, job: SimJob, now_s: float) -> None:
         assert job.queued_s is not None
-        if now_s - job.queued_s >= starving_s(job, self._config.policy):
+        if job.preemptions and now_s - job.queued_s >= starving_s(job, self._config.policy):
             job.promote()
         kind = self._board.kind(job.ask, job.ask.request, job.ask.style)
         self._board.wait(self._rank(job, now_s), kind)
@@ -68,8 +69,9 @@ class Decided:
                 self._board.rerank(self._rank(job, now_s))
         starts = self._board.choose(now_s)
         if self._running:
-            for victim in (victim for start in starts for victim in start.victims):
-                del self._running[victim]
+            for start in starts:
+                for victim in start.victims:
+                    del self._running[victim]
         return starts
 
     def next_change_s(self, job: SimJob, now_s: float) -> float:
@@ -79,7 +81,7 @@ class Decided:
         return job.queued_s + starving_s(job, self._config.policy)
 
     def next_wake_s(self, now_s: float) -> float:
-        return now_s if self._board.has_more_to_do else self._board.next_lapse_s
+        return self._board.next_try_s
 
     def _rank(self, job: SimJob, now_s: float) -> Rank:
         standing = self._policy.standing(job)
