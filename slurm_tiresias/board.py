@@ -11,6 +11,7 @@ import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from slurm_tiresias.model import Allocation, Node, PlacementStyle, Request
 from slurm_tiresias.placement.choose import (
@@ -62,8 +63,7 @@ class Kind:
         self.goes_by_count = len(self.sets) == 1 and goes_by_count(self.request)
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """A job that starts now, where, and who leaves for it."""
 
     job_id: str
@@ -193,7 +193,9 @@ class Board:
             self._to_try.clear()
             return []
         self._end_guards(now_s)
-        to_try = list(self._kinds.values()) if self._room_grew else list(self._to_try)
+        if not self._room_grew and not self._to_try:
+            return []
+        to_try = self.kinds if self._room_grew else list(self._to_try)
         self._room_grew = False
         self._to_try = set()
         one = _Round(self, refused)
@@ -222,10 +224,10 @@ class Board:
 
     def may_have_room(self, kind: Kind, level: Key) -> bool:
         """Whether there are GPUs enough, idle or to be had; that they fit is another matter."""
-        idle = self.pool.most_free_gpus
-        if idle >= kind.gpus:
+        missing = kind.gpus - self.pool.most_free_gpus
+        if missing <= 0:
             return True
-        return not kind.only_idle and idle + self._tenancy.gpus_below(level) >= kind.gpus
+        return not kind.only_idle and self._tenancy.gpus_below(level) >= missing
 
     def on_idle(self, kind: Kind) -> Allocation | None:
         """Where a job of this kind fits now, with nobody gone."""
@@ -267,6 +269,17 @@ class Board:
 class _Round:
     """One walk over the waiting jobs, in the order of their ranks."""
 
+    __slots__ = (
+        "_board",
+        "_heads",
+        "_patient",
+        "_refused",
+        "_seen",
+        "short_of_victims",
+        "starts",
+        "victims",
+    )
+
     def __init__(self, board: Board, refused: Callable[[Kind, Rank], None]) -> None:
         self._board = board
         self._refused = refused
@@ -307,7 +320,8 @@ class _Round:
 
     def _note(self, start: Start, kind: Kind) -> None:
         self.starts.append(start)
-        self._join([kind])
+        if kind.waiting:
+            self._join([kind])
 
     def _try(self, kind: Kind, rank: Rank) -> Start | None:
         kind.refused = None

@@ -33,25 +33,57 @@ class Tenant:
 
 
 class Tenancy:
-    """Who sits where, by node and by level."""
+    """Who sits where, by node and by level.
+
+    Most jobs come and go without anybody asking for their room: tenants are filed only when
+    somebody does.
+    """
 
     def __init__(self, pool: Pool, tenants: Iterable[Tenant] = ()) -> None:
+        self._new: dict[str, Tenant] = {tenant.job_id: tenant for tenant in tenants}
         self._on: list[dict[str, Tenant]] = [{} for _ in pool.names]
         self._levels: dict[Key, dict[int, list[tuple[Rank, Tenant]]]] = {}
         self._gpus: dict[Key, int] = {}
-        for tenant in tenants:
-            self.enter(tenant)
 
     def enter(self, tenant: Tenant) -> None:
-        for number in numbers(tenant.nodes):
-            self._on[number][tenant.job_id] = tenant
-        level = tenant.rank.level
-        insort(
-            self._levels.setdefault(level, {}).setdefault(tenant.gpus, []), (tenant.rank, tenant)
-        )
-        self._gpus[level] = self._gpus.get(level, 0) + tenant.gpus
+        self._new[tenant.rank.job_id] = tenant
 
     def leave(self, tenant: Tenant) -> None:
+        if self._new.pop(tenant.rank.job_id, None) is None:
+            self._take_off_file(tenant)
+
+    def on(self, number: int) -> Collection[Tenant]:
+        self._file_new()
+        return self._on[number].values()
+
+    def gpus_below(self, level: Key) -> int:
+        """GPUs held by jobs of lower levels, guarded or not."""
+        if self._new:
+            self._file_new()
+        below = 0
+        for other, gpus in self._gpus.items():
+            if other > level:
+                below += gpus
+        return below
+
+    def below(self, level: Key) -> Iterator[dict[int, Iterator[Tenant]]]:
+        """For each lower level, the lowest first: its tenants by GPUs, the last of them first."""
+        self._file_new()
+        for other in sorted((other for other in self._levels if other > level), reverse=True):
+            widths = self._levels[other]
+            yield {gpus: (t for _, t in reversed(widths[gpus])) for gpus in sorted(widths)}
+
+    def _file_new(self) -> None:
+        for tenant in self._new.values():
+            for number in numbers(tenant.nodes):
+                self._on[number][tenant.job_id] = tenant
+            level = tenant.rank.level
+            alike = self._levels.setdefault(level, {}).setdefault(tenant.gpus, [])
+            insort(alike, (tenant.rank, tenant))
+            self._gpus[level] = self._gpus.get(level, 0) + tenant.gpus
+        self._new.clear()
+
+    def _take_off_file(self, tenant: Tenant) -> None:
         for number in numbers(tenant.nodes):
             del self._on[number][tenant.job_id]
         level = tenant.rank.level
@@ -63,19 +95,6 @@ class Tenancy:
             del widths[tenant.gpus]
             if not widths:
                 del self._levels[level], self._gpus[level]
-
-    def on(self, number: int) -> Collection[Tenant]:
-        return self._on[number].values()
-
-    def gpus_below(self, level: Key) -> int:
-        """GPUs held by jobs of lower levels, guarded or not."""
-        return sum(gpus for other, gpus in self._gpus.items() if other > level)
-
-    def below(self, level: Key) -> Iterator[dict[int, Iterator[Tenant]]]:
-        """For each lower level, the lowest first: its tenants by GPUs, the last of them first."""
-        for other in sorted((other for other in self._levels if other > level), reverse=True):
-            widths = self._levels[other]
-            yield {gpus: (t for _, t in reversed(widths[gpus])) for gpus in sorted(widths)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +157,22 @@ def find_eviction(
         return None
     if room.fits():
         return room.eviction_of([])
-    if is_divisible(appeal.request, appeal.style):
+    if is_divisible(appeal):
         return _from_anywhere(appeal, pool, tenancy, room)
     return _node_by_node(appeal, pool, tenancy, room, offers if offers is not None else Offers())
 
 
-def is_divisible(request: Request, style: PlacementStyle) -> bool:
+def is_divisible(appeal: Appeal) -> bool:
     """Whether any GPUs at all will do, so that it does not matter on which nodes they get free."""
-    free_form = request.max_nodes is None and request.min_nodes <= 1 and not request.required_nodes
-    one_by_one = request.chunk.gpu_count == 1 and not request.exclusive
-    spread = free_form and style is PlacementStyle.SPREAD and request.max_chunks_per_node is None
-    return one_by_one and (request.chunks == 1 or spread)
+    request = appeal.request
+    if request.chunk.gpu_count != 1 or request.exclusive:
+        return False
+    on_one_node = appeal.nodes.bit_count() == 1
+    at_will = on_one_node or (
+        appeal.style is not PlacementStyle.CONSOLIDATE and request.max_nodes is None
+    )
+    bound = request.required_nodes or request.min_nodes > 1 or request.max_chunks_per_node
+    return request.chunks == 1 or (at_will and not bound)
 
 
 class _Room:
@@ -158,9 +182,7 @@ class _Room:
         self._request, self._style, self._nodes = appeal.request, appeal.style, appeal.nodes
         self._pool = pool
         self._last_resort = last_resort
-        self._counting = is_divisible(appeal.request, appeal.style) and goes_by_count(
-            appeal.request
-        )
+        self._counting = is_divisible(appeal) and goes_by_count(appeal.request)
 
     def has_required_nodes(self) -> bool:
         required = self._request.required_nodes
@@ -249,8 +271,19 @@ def _node_by_node(
     def leaving(number: int) -> list[Tenant]:
         return [tenant for tenant in tenancy.on(number) if appeal.may_leave(tenant)]
 
+    def without(number: int, tenants: Collection[Tenant]) -> int:
+        return pool.chunks_without(number, appeal.request, tenants)
+
+    def without_by_count(number: int, tenants: Collection[Tenant]) -> int:
+        name = pool.names[number]
+        gpus = sum(tenant.allocation[name].gpu_count for tenant in tenants)
+        free = pool.free_gpus(number) + gpus
+        return max(0, min(appeal.request.chunks, free // appeal.request.chunk.gpu_count))
+
+    chunks_without = without_by_count if goes_by_count(appeal.request) else without
+
     def make(number: int) -> Offer | None:
-        return _offer(appeal.request, number, pool, leaving(number))
+        return _offer(number, leaving(number), chunks_without)
 
     made = (offers.of(number, pool.stamp(number), make) for number in numbers(appeal.nodes))
     cheapest = sorted((offer for offer in made if offer), key=lambda o: (o.cost, o.number))
@@ -290,15 +323,19 @@ def _ever_more_nodes(request: Request, pool: Pool, cheapest: Sequence[Offer]) ->
         count = min(2 * count, len(cheapest))
 
 
-def _offer(request: Request, number: int, pool: Pool, tenants: Sequence[Tenant]) -> Offer | None:
+def _offer(
+    number: int,
+    tenants: Sequence[Tenant],
+    chunks_without: Callable[[int, Collection[Tenant]], int],
+) -> Offer | None:
     """All that a node can give, for the fewest tenants leaving it."""
     leaving = sorted(tenants, key=_widest_stay)
-    most = pool.chunks_without(number, request, leaving)
+    most = chunks_without(number, leaving)
     if most == 0:
         return None
     for tenant in list(leaving):
         others = [other for other in leaving if other is not tenant]
-        if pool.chunks_without(number, request, others) == most:
+        if chunks_without(number, others) == most:
             leaving = others
     return Offer(number, most, _cost(leaving, most))
 

@@ -7,15 +7,21 @@ that, as the controller polls.
 
 from __future__ import annotations
 
+import gc
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from operator import itemgetter
+from typing import NamedTuple, Protocol
 
 from slurm_tiresias.board import Start
 from slurm_tiresias.model import Allocation, JobState, PlacementStyle, Request
 from slurm_tiresias.simulator.workload import TraceJob
+
+ENDS_BETWEEN_PROGRESS = 100
+"""So many jobs end before the next word of it is given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,8 +214,7 @@ class Timing:
     requeue_delay_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one job."""
 
     job: TraceJob
@@ -257,14 +262,21 @@ class Simulation:
 
     def run(self) -> tuple[Outcome, ...]:
         """Simulate until nothing can happen any more; outcomes in the order of the trace."""
-        now_s = -math.inf
+        with _without_garbage_collection():
+            self._run()
+        self._progress(len(self._outcomes))
+        return tuple(outcome for _, outcome in sorted(self._outcomes, key=itemgetter(0)))
+
+    def _run(self) -> None:
+        now_s, told = -math.inf, 0
         while (now_s := self._next_s(now_s)) < math.inf:
             self._happen(now_s)
             self._admit(now_s)
             for start in self._scheduler.choose(now_s):
                 self._carry_out(start, now_s)
-            self._progress(len(self._outcomes))
-        return tuple(outcome for _, outcome in sorted(self._outcomes, key=lambda pair: pair[0]))
+            if len(self._outcomes) >= told + ENDS_BETWEEN_PROGRESS:
+                told = len(self._outcomes)
+                self._progress(told)
 
     def _next_s(self, now_s: float) -> float:
         events = self._events
@@ -354,6 +366,18 @@ class Simulation:
 
     def _at(self, when_s: float, job: SimJob) -> None:
         heapq.heappush(self._events, (when_s, job.number, job.version, job))
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """A simulation makes millions of objects and no cycles; looking for some takes its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _outcome(job: SimJob) -> Outcome:

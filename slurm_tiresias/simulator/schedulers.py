@@ -15,7 +15,13 @@ from slurm_tiresias.placement.pool import NodeSet, Pool
 from slurm_tiresias.policy.continuous import Continuous, shortest_remaining_service
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.standing import JobFacts, Policy, Rank, Standing
-from slurm_tiresias.policy.tiers import TieredLas, left_in_tier, make_policy, starving_s
+from slurm_tiresias.policy.tiers import (
+    TieredGittins,
+    TieredLas,
+    left_in_tier,
+    make_policy,
+    starving_s,
+)
 from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob
 
 
@@ -23,7 +29,7 @@ class Decided:
     """The controller's own decision, kept up to date event by event (``board.py``).
 
     ``to_next_change_s`` says after how many running seconds a job's standing changes.
-    ``always_moving`` are policies under which the standing of a running job changes all the time.
+    ``drifts`` says whether that of a running job changes all the time.
     """
 
     def __init__(
@@ -32,13 +38,13 @@ class Decided:
         config: Config,
         nodes: Sequence[Node],
         to_next_change_s: Callable[[SimJob], float],
-        *,
-        always_moving: bool = False,
+        drifts: Callable[[SimJob], bool] = lambda _: False,
     ) -> None:
         self._policy = policy
         self._config = config
         self._to_next_change_s = to_next_change_s
-        self._running: dict[str, SimJob] | None = {} if always_moving else None
+        self._drifts = drifts
+        self._drifting: dict[str, SimJob] = {}
         self._board = Board(nodes, most_victims=config.preemption.max_victims_per_cycle)
 
     def waits(self, job: SimJob, now_s: float) -> None:
@@ -51,28 +57,33 @@ class Decided:
     def runs(self, job: SimJob, now_s: float) -> None:
         guarded_until_s = self._guarded_until_s(job)
         self._board.run(self._rank(job, now_s), job.allocation, job.width, guarded_until_s)
-        if self._running is not None:
-            self._running[job.job_id] = job
+        self._watch(job)
 
     def moved(self, job: SimJob, now_s: float) -> None:
         self._board.rerank(self._rank(job, now_s))
+        self._watch(job)
 
     def ended(self, job: SimJob) -> None:
         self._board.leave(job.job_id)
-        if self._running is not None:
-            del self._running[job.job_id]
+        self._drifting.pop(job.job_id, None)
 
     def choose(self, now_s: float) -> Iterable[Start]:
-        if self._running and self._board.somebody_waits:
-            for job in self._running.values():
+        if self._drifting and self._board.somebody_waits:
+            for job in self._drifting.values():
                 job.settle(now_s)
                 self._board.rerank(self._rank(job, now_s))
         starts = self._board.choose(now_s)
-        if self._running:
+        if self._drifting:
             for start in starts:
                 for victim in start.victims:
-                    del self._running[victim]
+                    self._drifting.pop(victim, None)
         return starts
+
+    def _watch(self, job: SimJob) -> None:
+        if self._drifts(job):
+            self._drifting[job.job_id] = job
+        else:
+            self._drifting.pop(job.job_id, None)
 
     def next_change_s(self, job: SimJob, now_s: float) -> float:
         if job.state is JobState.RUNNING:
@@ -108,7 +119,10 @@ def tiresias(
         return left_in_tier(job.attained_since_promotion_gpu_s, thresholds) / job.width
 
     policy = make_policy(config.policy, history)
-    return Decided(policy, config, nodes, to_next_tier_s)
+    # The Gittins index follows the service attained. It matters where one tier is above and one
+    # below: nobody asks a job of the first tier to leave, and the last is ordered otherwise.
+    between = range(1, len(thresholds) if isinstance(policy, TieredGittins) else 0)
+    return Decided(policy, config, nodes, to_next_tier_s, lambda job: job.tier in between)
 
 
 def one_dimensional_las(config: Config, nodes: Sequence[Node]) -> Decided:
@@ -138,12 +152,12 @@ def smallest_first(config: Config, nodes: Sequence[Node]) -> Decided:
 def shortest_remaining_time(config: Config, nodes: Sequence[Node]) -> Decided:
     """SRTF, clairvoyant: least remaining time first."""
     policy = Continuous(lambda job: job.remaining_s or 0.0)
-    return Decided(policy, config, nodes, _never, always_moving=True)
+    return Decided(policy, config, nodes, _never, lambda _: True)
 
 
 def shortest_remaining_service_first(config: Config, nodes: Sequence[Node]) -> Decided:
     """SRSF, clairvoyant: least remaining time x GPUs first."""
-    return Decided(shortest_remaining_service(), config, nodes, _never, always_moving=True)
+    return Decided(shortest_remaining_service(), config, nodes, _never, lambda _: True)
 
 
 def best_effort(config: Config, nodes: Sequence[Node]) -> Decided:

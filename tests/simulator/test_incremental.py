@@ -12,6 +12,7 @@ from slurm_tiresias.config import ORDERS, Config, parse
 from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Job, JobState, Node, Snapshot
 from slurm_tiresias.policy.continuous import Continuous, shortest_remaining_service
+from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.standing import Policy
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.simulator import schedulers
@@ -132,7 +133,7 @@ configs = st.builds(
             },
         }
     ),
-    st.just("2d-las"),
+    st.sampled_from(["2d-las", "2d-gittins"]),
     st.sampled_from(ORDERS),
     st.sampled_from([0, 0, 2]),
     st.sampled_from([0, 0, 30]),
@@ -172,9 +173,9 @@ def test_under_tiresias(
 ) -> None:
     setup = _setup(config, cluster, placement, timing)
     nodes = setup.site.as_nodes()
-    checked = _run(
-        workload, setup, schedulers.tiresias(config, nodes), make_policy(config.policy)
-    )
+    history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
+    scheduler = schedulers.tiresias(config, nodes, history)
+    checked = _run(workload, setup, scheduler, make_policy(config.policy, history))
     assert checked.choices >= len(workload.jobs)
 
 
