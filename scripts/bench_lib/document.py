@@ -1,0 +1,51 @@
+"""docs/benchmarks.md: every benchmark writes the one section that is its own."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from slurm_tiresias import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
+HEAD = """# Benchmarks
+
+Each section is written by the command it names; what stands here was measured, not typed.
+"""
+
+
+def write_section(title: str, command: str, body: str) -> None:
+    """Replace the section of this title, or add it at the end."""
+    text = DOCUMENT.read_text() if DOCUMENT.exists() else HEAD
+    section = f"## {title}\n\n    {command}\n\n{_made_with()}\n\n{body.strip()}\n"
+    found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    if found:
+        text = text[: found.start()] + section + "\n" + text[found.end() :]
+    else:
+        text = text.rstrip("\n") + "\n\n" + section
+    DOCUMENT.write_text(text.rstrip("\n") + "\n")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table: names to the left, figures to the right."""
+    lines = [header, [":--", *["--:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _made_with() -> str:
+    today = datetime.now(UTC).date().isoformat()
+    cores = os.cpu_count() or 1
+    return (
+        f"Written {today} by version {__version__}, Python {platform.python_version()}, "
+        f"{cores} cores ({_processor()})."
+    )
+
+
+def _processor() -> str:
+    known = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return known[1] if known else platform.machine()

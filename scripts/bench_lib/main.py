@@ -1,0 +1,39 @@
+"""The command line of the benchmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from scripts.bench_lib import by_skew, speed, testbed
+
+
+@click.group()
+def bench() -> None:
+    """Measure, and write what was measured into docs/benchmarks.md."""
+
+
+@bench.command()
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A recorded trace, for 256 nodes of 8 GPUs, such as that of Philly; beside the generated.",
+)
+def simulator(trace: Path | None) -> None:
+    """How fast the simulator is."""
+    speed.measure(trace)
+
+
+@bench.command()
+@click.option("--seeds", default=10, show_default=True, type=click.IntRange(1, 1000))
+def paper480(seeds: int) -> None:
+    """The paper's testbed workload under every policy."""
+    testbed.measure(seeds)
+
+
+@bench.command()
+@click.option("--seeds", default=10, show_default=True, type=click.IntRange(1, 1000))
+def placement(seeds: int) -> None:
+    """What it brings to place models by their skew (the paper's Fig. 12)."""
+    by_skew.measure(seeds)

@@ -1,0 +1,48 @@
+"""Simulations of the paper's workload, on all cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.report import Figures, figures
+from slurm_tiresias.simulator.run import Setup, simulate
+from slurm_tiresias.simulator.workload import paper480
+from slurm_tiresias.simulator.world import Costs, parse_site
+
+THRESHOLD_GPU_S = 3200
+"""The paper's testbed (page 493): two queues."""
+
+
+@dataclass(frozen=True)
+class Run:
+    seed: int
+    policy: str
+    cluster: str
+    placement: str
+    overhead: str
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        site = parse_site(self.cluster, self.placement)
+        config = parse(
+            {
+                "policy": {"thresholds_gpu_s": [THRESHOLD_GPU_S]},
+                "preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9},
+            }
+        )
+        priced = self.overhead == "model"
+        costs = Costs(site, speeds=priced, flat_s=None if priced else 0.0)
+        return simulate(paper480(self.seed), self.policy, Setup(site, config, costs, Timing()))
+
+    def figures(self) -> Figures:
+        return figures(self.outcomes(), parse_site(self.cluster, self.placement).gpus)
+
+
+def run_all(runs: Iterable[Run]) -> Mapping[Run, Figures]:
+    every = list(runs)
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        return dict(zip(every, pool.map(Run.figures, every, chunksize=4), strict=True))
