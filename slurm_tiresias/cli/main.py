@@ -33,7 +33,10 @@ NOBODY_READS = 141
 _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
 
 
-LATE = {"simulate": "slurm_tiresias.cli.simulate"}
+LATE = {
+    "simulate": "slurm_tiresias.cli.simulate",
+    "tune": "slurm_tiresias.cli.tune",
+}
 """Commands whose modules are loaded only when they are called: others need not wait for NumPy."""
 
 

@@ -1,24 +1,51 @@
-"""From outcomes to the figures that people compare."""
+"""From outcomes to the figures that people compare, and to the records that programs read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
+from slurm_tiresias import __version__
 from slurm_tiresias.simulator.engine import Outcome
+from slurm_tiresias.simulator.run import Setup
+from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 SMALL_GPUS = 4
 SHORT_S = 800.0
+BINS: Mapping[str, str] = {
+    "SS": "small and short",
+    "SL": "small and long",
+    "LS": "large and short",
+    "LL": "large and long",
+}
 """The bins of the paper's Table 3 (page 493): small is up to 4 GPUs, short is under 800 s."""
+
+REFERENCE = "tiresias-l"
+"""The policy that the others are given as multiples of, where it was run (paper Table 5)."""
+
+LINES_LISTED = 100
+"""Of the lines dropped for one reason, a record lists so many; their number is always told."""
+
+
+@dataclass(frozen=True, slots=True)
+class BinFigures:
+    """The jobs of one bin; the average of no jobs is None."""
+
+    name: str
+    jobs: int
+    average_jct_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Job completion times and what they cost.
+    """Job completion times, queueing delays, and what they cost.
 
-    Percentiles are values that occur, the lower of two neighbours.
+    Percentiles are values that occur, the lower of two neighbours; the median of an even number
+    is the mean of the two in the middle.
     """
 
     jobs: int
@@ -27,43 +54,273 @@ class Figures:
     p95_jct_s: float
     p99_jct_s: float
     makespan_s: float
+    """From the first submission to the last end."""
     average_wait_s: float
+    """Queueing delay: all time that a job was submitted and held no GPUs, over all its waits."""
+    median_wait_s: float
+    p95_wait_s: float
     preemptions: int
+    promotions: int
     lost_gpu_s: float
+    """GPU-seconds held while jobs saved and loaded because they were preempted."""
+    lost_share: float
+    """The same over all GPU-seconds held."""
     gpu_use: float
     """GPU-seconds held over GPU-seconds there were until the last job ended."""
+    bins: tuple[BinFigures, ...]
 
 
 def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
     """The figures of one run on a cluster of so many GPUs; all zero without jobs."""
-    if not outcomes:
-        return Figures(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0)
-    jct_s = np.array([outcome.jct_s for outcome in outcomes])
-    makespan_s = max(outcome.end_s for outcome in outcomes)
+    jct_s = _numbers(outcome.jct_s for outcome in outcomes)
+    wait_s = _numbers(outcome.waited_s for outcome in outcomes)
+    makespan_s = _makespan_s(outcomes)
     held_gpu_s = sum(_held_gpu_s(outcome) for outcome in outcomes)
+    lost_gpu_s = sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes)
     return Figures(
         jobs=len(outcomes),
-        average_jct_s=float(jct_s.mean()),
-        median_jct_s=float(np.median(jct_s)),
+        average_jct_s=_mean(jct_s),
+        median_jct_s=_median(jct_s),
         p95_jct_s=_percentile(jct_s, 95),
         p99_jct_s=_percentile(jct_s, 99),
         makespan_s=makespan_s,
-        average_wait_s=float(np.mean([outcome.waited_s for outcome in outcomes])),
+        average_wait_s=_mean(wait_s),
+        median_wait_s=_median(wait_s),
+        p95_wait_s=_percentile(wait_s, 95),
         preemptions=sum(outcome.preemptions for outcome in outcomes),
-        lost_gpu_s=sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes),
+        promotions=sum(outcome.promotions for outcome in outcomes),
+        lost_gpu_s=lost_gpu_s,
+        lost_share=lost_gpu_s / held_gpu_s if held_gpu_s else 0.0,
         gpu_use=held_gpu_s / (gpus * makespan_s) if makespan_s else 0.0,
+        bins=_bins(outcomes),
     )
 
 
+def _numbers(values: Iterable[float]) -> np.typing.NDArray[np.float64]:
+    return np.fromiter(values, dtype=np.float64)
+
+
+def _mean(values: np.typing.NDArray[np.float64]) -> float:
+    return float(values.mean()) if values.size else 0.0
+
+
+def _median(values: np.typing.NDArray[np.float64]) -> float:
+    return float(np.median(values)) if values.size else 0.0
+
+
 def _percentile(values: np.typing.NDArray[np.float64], percent: float) -> float:
-    return float(np.percentile(values, percent, method="lower"))
+    return float(np.percentile(values, percent, method="lower")) if values.size else 0.0
+
+
+def _makespan_s(outcomes: Sequence[Outcome]) -> float:
+    if not outcomes:
+        return 0.0
+    first_s = min(outcome.job.submitted_s for outcome in outcomes)
+    return max(outcome.end_s for outcome in outcomes) - first_s
 
 
 def _held_gpu_s(outcome: Outcome) -> float:
     return (outcome.jct_s - outcome.waited_s) * outcome.job.gpus
 
 
-def bin_of(outcome: Outcome) -> str:
+def bin_of(job: TraceJob) -> str:
     """SS, SL, LS or LL: small or large, short or long (paper Table 3, page 493)."""
-    size = "S" if outcome.job.gpus <= SMALL_GPUS else "L"
-    return size + ("S" if outcome.job.duration_s < SHORT_S else "L")
+    size = "S" if job.gpus <= SMALL_GPUS else "L"
+    return size + ("S" if job.duration_s < SHORT_S else "L")
+
+
+def _bins(outcomes: Sequence[Outcome]) -> tuple[BinFigures, ...]:
+    jct_s: dict[str, list[float]] = {name: [] for name in BINS}
+    for outcome in outcomes:
+        jct_s[bin_of(outcome.job)].append(outcome.jct_s)
+    return tuple(
+        BinFigures(name, len(found), _mean(np.array(found)) if found else None)
+        for name, found in jct_s.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one policy did."""
+
+    policy: str
+    outcomes: tuple[Outcome, ...]
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A comparison: the same jobs on the same cluster, under one policy after the other.
+
+    ``workload`` has the jobs that the cluster can hold, ``wider`` counts the others.
+    ``cluster`` is how the user named it. ``lower_bound_jct_s`` is an average that no scheduler
+    can get below, whatever it knows.
+    """
+
+    workload: Workload
+    cluster: str
+    wider: int
+    setup: Setup
+    lower_bound_jct_s: float
+    results: tuple[Result, ...]
+
+    @property
+    def reference(self) -> Result:
+        """The policy that the others are compared to: Tiresias-L, or else the first."""
+        named = (result for result in self.results if result.policy == REFERENCE)
+        return next(named, self.results[0])
+
+    @property
+    def seed(self) -> int | None:
+        """That of a generated workload, whose name holds it."""
+        if self.workload.format != "generated":
+            return None
+        return int(self.workload.name.split(":")[1])
+
+    @property
+    def input_sha256(self) -> str:
+        """Of the file that the jobs came from; of the jobs themselves if they were generated."""
+        return self.workload.sha256 or _sha256(self.workload.jobs)
+
+    def unfinished(self, result: Result) -> int:
+        """Jobs that never ended, since this policy never finds a place for them."""
+        return len(self.workload.jobs) - len(result.outcomes)
+
+    def over_the_bound(self, result: Result) -> float | None:
+        """The average completion time in multiples of the lower bound."""
+        return ratio(result.figures.average_jct_s, self.lower_bound_jct_s)
+
+    def left_out(self) -> tuple[str, ...]:
+        """A sentence for each reason why something of the input was not simulated."""
+        dropped = self.workload.what_was_dropped()
+        wider = (f"left out {_jobs(self.wider)}: wider than the cluster",) if self.wider else ()
+        never = tuple(
+            f"under {result.policy} {_jobs(self.unfinished(result))} never found a place: its "
+            "figures are without them"
+            for result in self.results
+            if self.unfinished(result)
+        )
+        return (*dropped, *wider, *never)
+
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What the results follow from, by name: the same facts give the same bytes."""
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return (
+            ("version", f"slurm-tiresias {__version__}"),
+            ("input", f"{self.workload.name}, {_jobs(len(self.workload.jobs))}{seed}"),
+            ("sha256", self.input_sha256),
+            ("cluster", f"{self.cluster}, {self.setup.site.gpus:,} GPUs"),
+            *_settings(self.setup),
+        )
+
+
+def ratio(value: float, reference: float) -> float | None:
+    """How many times the reference; None where that is zero."""
+    return value / reference if reference else None
+
+
+def _jobs(number: int) -> str:
+    return f"{number:,} {'job' if number == 1 else 'jobs'}"
+
+
+def _sha256(jobs: Iterable[TraceJob]) -> str:
+    rows = (f"{j.job_id},{j.submitted_s},{j.gpus},{j.duration_s},{j.model}" for j in jobs)
+    return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
+    policy, costs, timing = setup.config.policy, setup.costs, setup.timing
+    cuts = ", ".join(f"{threshold_gpu_s:g}" for threshold_gpu_s in policy.thresholds_gpu_s)
+    restart = "what was measured by model" if costs.flat_s is None else f"{costs.flat_s:g} s"
+    speeds = "speeds by model" if costs.speeds else "speeds the same everywhere"
+    when = f"every {timing.interval_s:g} s" if timing.interval_s else "at every event"
+    promotion = f"knob {policy.promote_knob:g}, floor {policy.promote_floor_s:g} s"
+    return (
+        ("tiers", f"cut at {cuts} GPU-s, order {policy.order}"),
+        ("promotion", promotion if policy.promote_knob else "off"),
+        (
+            "placement",
+            f"{setup.site.placement}, pack limit {setup.config.placement.pack_limit:g}; {speeds}",
+        ),
+        ("decisions", when),
+        ("preemption", f"costs {restart}, requeue delay {timing.requeue_delay_s:g} s"),
+    )
+
+
+def settings(setup: Setup) -> dict[str, Any]:
+    """The configuration as tables: of the configuration file what a simulation heeds, and its own.
+
+    The policy's name is not among them: each policy of a comparison has its own.
+    """
+    config = asdict(setup.config)
+    del config["policy"]["name"]
+    guards = ("min_run_s", "max_per_job", "max_victims_per_cycle")
+    return {
+        "policy": config["policy"],
+        "preemption": {name: config["preemption"][name] for name in guards},
+        "placement": config["placement"],
+        "simulation": {
+            "placement": setup.site.placement,
+            "model_speeds": setup.costs.speeds,
+            "restart_s": "by model" if setup.costs.flat_s is None else setup.costs.flat_s,
+            **asdict(setup.timing),
+        },
+    }
+
+
+def records(report: Report) -> list[dict[str, Any]]:
+    """The report for programs: one object a policy, each complete in itself."""
+    return [_figures_record(report, result) | _input_record(report) for result in report.results]
+
+
+def _figures_record(report: Report, result: Result) -> dict[str, Any]:
+    found = result.figures
+    return {
+        "policy": result.policy,
+        "jobs": found.jobs,
+        "unfinished": report.unfinished(result),
+        "avg_jct_s": found.average_jct_s,
+        "median_jct_s": found.median_jct_s,
+        "p95_jct_s": found.p95_jct_s,
+        "p99_jct_s": found.p99_jct_s,
+        "makespan_s": found.makespan_s,
+        "lower_bound_avg_jct_s": report.lower_bound_jct_s,
+        "avg_wait_s": found.average_wait_s,
+        "median_wait_s": found.median_wait_s,
+        "p95_wait_s": found.p95_wait_s,
+        "preemptions": found.preemptions,
+        "promotions": found.promotions,
+        "lost_gpu_s": found.lost_gpu_s,
+        "lost_share": found.lost_share,
+        "gpu_use": found.gpu_use,
+        "bins": {
+            each.name: {"jobs": each.jobs, "avg_jct_s": each.average_jct_s} for each in found.bins
+        },
+    }
+
+
+def _input_record(report: Report) -> dict[str, Any]:
+    workload = report.workload
+    return {
+        "version": __version__,
+        "workload": workload.name,
+        "format": workload.format,
+        "seed": report.seed,
+        "input_sha256": report.input_sha256,
+        "notes": list(workload.notes),
+        "dropped": {"count": len(workload.dropped), "reasons": _reasons(workload)},
+        "wider_than_the_cluster": report.wider,
+        "cluster": report.cluster,
+        "gpus": report.setup.site.gpus,
+        "config": settings(report.setup),
+    }
+
+
+def _reasons(workload: Workload) -> list[dict[str, Any]]:
+    lines: dict[str, list[int]] = {}
+    for dropped in workload.dropped:
+        lines.setdefault(dropped.why, []).append(dropped.line)
+    return [
+        {"why": why, "count": len(numbers), "lines": numbers[:LINES_LISTED]}
+        for why, numbers in lines.items()
+    ]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
 
-from slurm_tiresias.cli.main import cli
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
@@ -107,30 +105,3 @@ def test_every_job_ends_whatever_the_policy() -> None:
     few = Workload("few", paper480().jobs[:60])
     for policy in run.POLICIES:
         assert len(simulate(few, policy, "8x4", placement="skew", flat_s=20)) == 60
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--workload", "foo"],
-        ["--cluster", "4"],
-        ["--cluster", "0x4"],
-        ["--thresholds", "a"],
-        ["--overhead", "much"],
-        ["--trace", "/nowhere.csv"],
-        ["--policy", "magic"],
-    ],
-)
-def test_nonsense_is_one_clear_line_and_exit_code_2(arguments: list[str]) -> None:
-    result = CliRunner().invoke(cli, ["simulate", *arguments])
-    assert result.exit_code == 2
-    assert len(result.stderr.strip().splitlines()) == 1
-
-
-def test_the_table_names_every_policy_and_json_has_its_figures() -> None:
-    arguments = ["simulate", "--cluster", "60x4", "--policy", "srsf", "--policy", "tiresias-l"]
-    table = CliRunner().invoke(cli, arguments)
-    assert table.exit_code == 0
-    assert "srsf" in table.stdout and "RATIO" in table.stdout
-    answer = CliRunner().invoke(cli, [*arguments, "--json"])
-    assert '"tiresias-l"' in answer.stdout and '"average_jct_s"' in answer.stdout

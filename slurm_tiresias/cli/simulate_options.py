@@ -1,0 +1,101 @@
+"""What the options of ``simulate`` mean: texts become policies, tiers, and a source of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+import click
+
+from slurm_tiresias.cli.simulation_options import Source
+from slurm_tiresias.cli.text import printable
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.errors import ConfigError, UsageError
+from slurm_tiresias.simulator.run import POLICIES
+from slurm_tiresias.simulator.traces import AUTO
+
+ALL = "all"
+DEFAULT_WORKLOAD = "paper480"
+MOST_SECONDS = 1e9
+
+
+def source_or_paper480(source: Source) -> Source:
+    """The source that is named, or the paper's workload. Raises ``UsageError``."""
+    if source.trace is None and source.trace_format != AUTO:
+        raise UsageError("--format says nothing without --trace", "Add --trace FILE, or drop it")
+    if source.trace or source.from_sacct or source.since or source.workload is not None:
+        return source
+    return replace(source, workload=DEFAULT_WORKLOAD)
+
+
+def policies(
+    _context: click.Context, _parameter: click.Parameter, values: Sequence[str]
+) -> tuple[str, ...]:
+    """The callback of ``--policy``: names, comma lists of names, or all of them; each once."""
+    words = [word.strip() for value in values for word in value.split(",")]
+    named = [name for word in words for name in (POLICIES if word == ALL else (word,))]
+    for name in named:
+        if name not in POLICIES:
+            close = get_close_matches(name, POLICIES, n=1)
+            hint = f"Perhaps {close[0]} was meant; there are" if close else "There are"
+            raise UsageError(
+                f"{printable(name)!r} is no policy", f"{hint}: {', '.join((*POLICIES, ALL))}"
+            )
+    return tuple(dict.fromkeys(named))
+
+
+def scheduler_config(
+    order: str, thresholds: str, queues: int | None, promote_knob: float, pack_limit: float
+) -> Config:
+    """The controller's configuration without its guards, of which the paper has none."""
+    tables = {
+        "policy": {
+            "order": order,
+            "thresholds_gpu_s": _cuts_gpu_s(thresholds, queues),
+            "promote_knob": checked_knob(promote_knob),
+        },
+        "preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9},
+        "placement": {"pack_limit": pack_limit},
+    }
+    try:
+        return parse(tables, "the command line")
+    except ConfigError as error:
+        raise UsageError(error.what, error.remedy) from error
+
+
+def _cuts_gpu_s(thresholds: str, queues: int | None) -> list[float]:
+    """Where the tiers are cut. Of a single threshold the next ones are doubles: 1 h, 2 h, 4 h, as
+    in the paper's Fig. 15 (page 496)."""
+    try:
+        cuts_gpu_s = [float(number) for number in thresholds.split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"--thresholds {printable(thresholds)!r} is no list of numbers",
+            "Write GPU-seconds, like 3600,18000",
+        ) from error
+    if queues is None or queues == len(cuts_gpu_s) + 1:
+        return cuts_gpu_s
+    if len(cuts_gpu_s) > 1:
+        raise UsageError(
+            f"--queues {queues} and --thresholds {printable(thresholds)} contradict each other",
+            f"Write --queues {len(cuts_gpu_s) + 1}, or the first threshold only",
+        )
+    return [cuts_gpu_s[0] * 2**number for number in range(queues - 1)]
+
+
+def checked_seconds(option: str, value: float) -> float:
+    """A stretch of time, zero or more, that a clock can count. Raises ``UsageError``."""
+    if not 0.0 <= value < MOST_SECONDS:
+        raise UsageError(
+            f"{option} {value:g} is no time to wait",
+            f"Write seconds, at least 0 and below {MOST_SECONDS:.0f}",
+        )
+    return value
+
+
+def checked_knob(value: float) -> float:
+    """The PROMOTEKNOB: a finite number. Raises ``UsageError``."""
+    if not 0.0 <= value < MOST_SECONDS:
+        raise UsageError(f"--promote-knob {value:g} is no multiple", "Write 0, or a number above")
+    return value

@@ -1,0 +1,128 @@
+"""How a comparison looks on a terminal: what it follows from, and three tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slurm_tiresias.cli import table
+from slurm_tiresias.cli.screen import Screen
+from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.text import duration, printable
+from slurm_tiresias.simulator.report import (
+    SHORT_S,
+    SMALL_GPUS,
+    BinFigures,
+    Figures,
+    Report,
+    Result,
+    ratio,
+)
+
+LABEL_CELLS = 11
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One policy's line of each table."""
+
+    report: Report
+    result: Result
+
+    @property
+    def figures(self) -> Figures:
+        return self.result.figures
+
+    @property
+    def reference(self) -> Figures:
+        return self.report.reference.figures
+
+    def times(self, figure: str) -> str:
+        """One of its figures in multiples of the reference's."""
+        return _times(ratio(getattr(self.figures, figure), getattr(self.reference, figure)))
+
+    def average_of_bin(self, number: int) -> str:
+        average_s = self.figures.bins[number].average_jct_s
+        return "-" if average_s is None else duration(average_s)
+
+
+def _times(multiple: float | None) -> str:
+    return "-" if multiple is None else f"{multiple:.2f}"
+
+
+POLICY: Column[_Row] = Column("POLICY", lambda row: row.result.policy)
+
+COMPLETION: Sequence[Column[_Row]] = (
+    POLICY,
+    Column("AVERAGE", lambda row: duration(row.figures.average_jct_s), right=True),
+    Column("MEDIAN", lambda row: duration(row.figures.median_jct_s), right=True),
+    Column("P95", lambda row: duration(row.figures.p95_jct_s), right=True),
+    Column("MAKESPAN", lambda row: duration(row.figures.makespan_s), right=True, goes=2),
+    Column("xAVG", lambda row: row.times("average_jct_s"), right=True),
+    Column("xMED", lambda row: row.times("median_jct_s"), right=True, goes=4),
+    Column("xP95", lambda row: row.times("p95_jct_s"), right=True, goes=3),
+    Column("xMAKE", lambda row: row.times("makespan_s"), right=True, goes=1),
+    Column("xBOUND", lambda row: _times(row.report.over_the_bound(row.result)), right=True, goes=5),
+)
+
+COST: Sequence[Column[_Row]] = (
+    POLICY,
+    Column("AVERAGE", lambda row: duration(row.figures.average_wait_s), right=True),
+    Column("MEDIAN", lambda row: duration(row.figures.median_wait_s), right=True, goes=4),
+    Column("P95", lambda row: duration(row.figures.p95_wait_s), right=True, goes=3),
+    Column("PREEMPT", lambda row: f"{row.figures.preemptions:,}", right=True),
+    Column("PROMOTE", lambda row: f"{row.figures.promotions:,}", right=True, goes=2),
+    Column("LOST-GPU-H", lambda row: f"{row.figures.lost_gpu_s / 3600:,.1f}", right=True, goes=1),
+    Column("LOST", lambda row: f"{row.figures.lost_share:.1%}", right=True),
+    Column("GPU-USE", lambda row: f"{row.figures.gpu_use:.0%}", right=True),
+)
+
+
+def lines(report: Report, screen: Screen) -> Iterator[str]:
+    """The whole comparison."""
+    rows = [_Row(report, result) for result in report.results]
+    yield from _head(report, screen)
+    yield ""
+    bound = duration(report.lower_bound_jct_s)
+    yield from screen.prose(
+        f"Job completion time. The x columns are in multiples of {report.reference.policy}; "
+        f"xBOUND of the lower bound, {bound}: no scheduler's average is below it.",
+        indent="",
+    )
+    yield from _table(COMPLETION, rows, screen)
+    yield ""
+    yield from screen.prose(
+        f"Average by kind of job: small (up to {SMALL_GPUS} GPUs) or large, then short (under "
+        f"{SHORT_S:g} s) or long, and how many of them.",
+        indent="",
+    )
+    yield from _table(_bin_columns(report), rows, screen)
+    yield ""
+    yield from screen.prose(
+        "Queueing delay, and what preemption costs. Lost: GPU time held while jobs saved and "
+        "loaded.",
+        indent="",
+    )
+    yield from _table(COST, rows, screen)
+
+
+def _head(report: Report, screen: Screen) -> Iterator[str]:
+    notes = (*report.workload.notes, *report.left_out())
+    for name, value in (*report.facts(), *(("note", note) for note in notes)):
+        text = screen.prose(printable(value), indent=" " * LABEL_CELLS)
+        yield name.ljust(LABEL_CELLS) + text[0].lstrip()
+        yield from text[1:]
+
+
+def _bin_columns(report: Report) -> Sequence[Column[_Row]]:
+    bins = report.reference.figures.bins
+    return (POLICY, *(_bin_column(number, found) for number, found in enumerate(bins)))
+
+
+def _bin_column(number: int, found: BinFigures) -> Column[_Row]:
+    title = f"{found.name} ({found.jobs:,})"
+    return Column(title, lambda row: row.average_of_bin(number), right=True)
+
+
+def _table(columns: Sequence[Column[_Row]], rows: Sequence[_Row], screen: Screen) -> Iterator[str]:
+    return table.lines(table.that_fit(columns, rows, screen), rows, screen)

@@ -1,0 +1,216 @@
+"""The options of commands that simulate: which jobs, and on what cluster."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slurm_tiresias.cli.text import printable
+from slurm_tiresias.config import ORDERS, Config, parse
+from slurm_tiresias.errors import UsageError
+from slurm_tiresias.simulator import run
+from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.traces import AUTO, FORMATS, load_trace
+from slurm_tiresias.simulator.workload import PUBLISHED_SEED, Workload, paper480, philly_like
+from slurm_tiresias.simulator.world import PLACEMENTS, Costs, Site, parse_site
+
+Command = Callable[..., Any]
+
+PHILLY_LOAD = 0.9
+"""Offered load of a generated ``philly-like`` workload, unless another is asked for."""
+MOST_GENERATED = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the jobs come from: one of a trace, this cluster's accounts, and a generator."""
+
+    trace: Path | None
+    trace_format: str
+    from_sacct: bool
+    since: str | None
+    workload: str | None
+
+    def load(self, site: Site) -> Workload:
+        """The jobs. ``UsageError`` if not exactly one source is named, or it is wrong."""
+        named = sum((self.trace is not None, self.from_sacct, self.workload is not None))
+        if named != 1:
+            raise UsageError(
+                "Name one source of jobs" if named else "No jobs are named",
+                "Give --trace FILE, or --from-sacct --since DATE, or --workload NAME",
+            )
+        if self.from_sacct != (self.since is not None):
+            raise UsageError(
+                "--from-sacct and --since belong together", "Give both, like --since 2026-01-31"
+            )
+        if self.trace is not None:
+            return load_trace(self.trace, self.trace_format)
+        if self.since is not None:
+            return _accounted(self.since)
+        return generated(self.workload or "", site)
+
+
+def _accounted(since: str) -> Workload:
+    from slurm_tiresias.simulator.history import from_sacct
+
+    return from_sacct(since)
+
+
+def generated(name: str, site: Site) -> Workload:
+    """``paper480[:SEED]``, or ``philly-like:JOBS[:SEED][@LOAD]`` for the GPUs of the cluster."""
+    seed = r"(?::(?P<seed>\d{1,9}))?"
+    load = r"(?:@(?P<load>\d{1,2}(?:\.\d{1,3})?))?"
+    paper = re.fullmatch(rf"paper480{seed}", name)
+    if paper:
+        return paper480(int(paper["seed"] or PUBLISHED_SEED))
+    philly = re.fullmatch(rf"philly-like:(?P<jobs>\d{{1,7}}){seed}{load}", name)
+    jobs, offered = (
+        (int(philly["jobs"]), float(philly["load"] or PHILLY_LOAD)) if philly else (0, 0)
+    )
+    if philly is None or not 0 < jobs <= MOST_GENERATED or not offered > 0:
+        raise UsageError(
+            f"{name!r} is no workload",
+            "Write paper480[:SEED], or philly-like:JOBS[:SEED][@LOAD], up to a million jobs",
+        )
+    return philly_like(jobs, int(philly["seed"] or PUBLISHED_SEED), site.gpus, offered)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """On what to simulate the jobs, and what that costs them."""
+
+    cluster: str
+    placement: str
+    overhead: str
+    interval_s: float
+
+    def site(self) -> Site:
+        return parse_site(self.cluster, self.placement)
+
+    def setup(self, site: Site) -> run.Setup:
+        """Raises ``UsageError`` for an overhead that is none."""
+        flat = flat_s(self.overhead)
+        return run.Setup(
+            site, unguarded(), Costs(site, self.overhead != "none", flat), Timing(self.interval_s)
+        )
+
+
+def unguarded() -> Config:
+    """The default configuration without the guards that the paper does not have either."""
+    guards = {"min_run_s": 0, "max_victims_per_cycle": 10**9}
+    return parse({"preemption": guards}, "the command line")
+
+
+def flat_s(overhead: str) -> float | None:
+    """``model`` (None), ``none`` (0), or seconds. Raises ``UsageError``."""
+    if overhead == "model":
+        return None
+    if overhead == "none":
+        return 0.0
+    try:
+        seconds = float(overhead)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds < 1e9:
+        raise UsageError(f"--overhead {overhead!r} is none", "Write model, none, or seconds")
+    return seconds
+
+
+def fitting(workload: Workload, site: Site, cluster: str) -> tuple[Workload, int]:
+    """The jobs that the cluster can run, and how many are wider; ``UsageError`` if none is left."""
+    kept, wide = run.fitting(workload, site)
+    if not kept.jobs:
+        raise UsageError(
+            f"No job of {printable(workload.name)} fits {cluster}", "Name a larger --cluster"
+        )
+    return kept, len(wide)
+
+
+def source_options(command: Command) -> Command:
+    """Options that say which jobs; the command gets a ``Source`` as ``source``."""
+    return together(
+        command,
+        "source",
+        Source,
+        click.option(
+            "--trace", type=click.Path(path_type=Path), metavar="FILE", help="A recorded history."
+        ),
+        click.option("--format", "trace_format", type=click.Choice([AUTO, *FORMATS]), default=AUTO),
+        click.option("--from-sacct", is_flag=True, help="This cluster's own history."),
+        click.option("--since", metavar="DATE", help="Where that begins, as for sacct."),
+        click.option(
+            "--workload",
+            metavar="NAME",
+            help="A generated one: paper480[:SEED] or philly-like:JOBS[:SEED][@LOAD].",
+        ),
+    )
+
+
+def world_options(command: Command) -> Command:
+    """Options that say on what; the command gets a ``World`` as ``world``."""
+    return together(
+        command,
+        "world",
+        World,
+        click.option(
+            "--cluster",
+            metavar="NxG|FILE",
+            default="15x4",
+            show_default=True,
+            help="N nodes of G GPUs, or a file that describes them.",
+        ),
+        click.option(
+            "--placement",
+            type=click.Choice(PLACEMENTS),
+            default="skew",
+            show_default=True,
+            help="pooled counts GPUs and knows no nodes.",
+        ),
+        click.option(
+            "--overhead",
+            metavar="model|none|SECONDS",
+            default="model",
+            show_default=True,
+            help="What a preemption costs.",
+        ),
+        click.option(
+            "--interval",
+            "interval_s",
+            type=click.FloatRange(min=0),
+            default=0.0,
+            help="Decide every so many seconds; 0: at every event.",
+        ),
+    )
+
+
+def order_option(command: Command) -> Command:
+    """The option ``--order``."""
+    return click.option(
+        "--order",
+        type=click.Choice(ORDERS),
+        default=ORDERS[0],
+        show_default=True,
+        help="The order inside a tier.",
+    )(command)
+
+
+def together(
+    command: Command, name: str, made: type[Any], *options: Callable[[Command], Command]
+) -> Command:
+    """Hand the values of several options to the command as one dataclass, ``made``."""
+
+    @functools.wraps(command)
+    def taking_options(**values: Any) -> Any:
+        own = {field: values.pop(field) for field in made.__dataclass_fields__}
+        return command(**values, **{name: made(**own)})
+
+    whole: Command = taking_options
+    for option in reversed(options):
+        whole = option(whole)
+    return whole

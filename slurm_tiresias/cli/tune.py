@@ -1,0 +1,398 @@
+"""``tiresias-slurm tune``: the thresholds that would have served a history best."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from slurm_tiresias import __version__
+from slurm_tiresias.cli import table
+from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.simulation_options import (
+    Command,
+    Source,
+    World,
+    fitting,
+    order_option,
+    source_options,
+    together,
+    world_options,
+)
+from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.text import count, duration, printable
+from slurm_tiresias.errors import UsageError
+from slurm_tiresias.simulator import sensitivity, sweep, sweep_on_slurm
+from slurm_tiresias.simulator import tune as tuning
+from slurm_tiresias.simulator.run import TIRESIAS
+from slurm_tiresias.simulator.sweep import Cell, Failed, Result, Task
+from slurm_tiresias.simulator.sweep_on_slurm import DEFAULT_MINUTES, Jobs
+from slurm_tiresias.simulator.tune import Advice, Evidence
+from slurm_tiresias.simulator.workload import Workload
+
+WIDTH = 80
+"""The evidence is as wide as that also in a pipe: it is meant to be pasted into a mail."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The jobs as they are simulated, and what is said about them."""
+
+    task: Task
+    cluster: str
+    wide: int
+
+    @property
+    def workload(self) -> Workload:
+        return self.task.workload
+
+
+@dataclass(frozen=True, slots=True)
+class OnSlurm:
+    """Whether to simulate in jobs of the cluster, and in which."""
+
+    on_slurm: bool
+    slurm_partition: str | None
+    slurm_minutes: int | None
+    jobs_dir: Path | None
+
+    def jobs(self) -> Jobs | None:
+        """None: on this machine. ``UsageError`` without submitit, or for options of no use."""
+        if self.on_slurm:
+            sweep_on_slurm.check_submitit()
+            minutes = self.slurm_minutes or DEFAULT_MINUTES
+            return Jobs(self.jobs_dir or Path(), self.slurm_partition, minutes)
+        if (self.slurm_partition, self.slurm_minutes, self.jobs_dir) != (None, None, None):
+            raise UsageError(
+                "--slurm-partition, --slurm-time and --jobs-dir are of no use without --on-slurm",
+                "Add --on-slurm, or leave them out",
+            )
+        return None
+
+
+def slurm_options(command: Command) -> Command:
+    """Options for jobs of the cluster; the command gets an ``OnSlurm`` as ``slurm``."""
+    return together(
+        command,
+        "slurm",
+        OnSlurm,
+        click.option("--on-slurm", is_flag=True, help="Simulate in jobs of this Slurm cluster."),
+        click.option("--slurm-partition", metavar="P", help="Where these jobs run."),
+        click.option(
+            "--slurm-time",
+            "slurm_minutes",
+            metavar="MIN",
+            type=click.IntRange(min=1),
+            help=f"The time limit of each; {DEFAULT_MINUTES} by default.",
+        ),
+        click.option(
+            "--jobs-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="DIR",
+            help="A folder that all nodes share; the current one by default.",
+        ),
+    )
+
+
+@click.command()
+@source_options
+@world_options
+@order_option
+@click.option(
+    "--policy",
+    type=click.Choice(tuple(TIRESIAS)),
+    default="tiresias-l",
+    show_default=True,
+    help="Whose thresholds; a --sweep has both.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(tuple(tuning.OBJECTIVES)),
+    default="average",
+    show_default=True,
+    help="Which job completion time is to be small.",
+)
+@click.option(
+    "--sweep",
+    "sweep_name",
+    type=click.Choice(tuple(sensitivity.SWEEPS)),
+    help="No advice: how much one setting matters, as in the paper's Figs. 14 and 15.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Processes at once; 0: one a core.",
+)
+@slurm_options
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+def tune(
+    source: Source,
+    world: World,
+    order: str,
+    policy: str,
+    objective: str,
+    sweep_name: str | None,
+    workers: int,
+    slurm: OnSlurm,
+    as_json: bool,
+) -> None:
+    """Recommend thresholds for a history of jobs, with the evidence.
+
+    Simulates the history under some twenty settings, chooses on its first half and has its second
+    confirm the choice. The default stays where nothing is shown to be better.
+    """
+    jobs = slurm.jobs()
+    asked = _asked(source, world)
+
+    def simulated(cells: Sequence[Cell]) -> tuple[Result, ...]:
+        with _progress(len(cells)) as told:
+            if jobs is not None:
+                return sweep_on_slurm.run_on_slurm(asked.task, cells, jobs, told)
+            return sweep.run_here(asked.task, cells, told, workers)
+
+    if sweep_name is not None:
+        _show_sweep(asked, sweep_name, order, simulated, as_json)
+    else:
+        _show_advice(asked, Cell((), policy, order), objective, simulated, as_json)
+
+
+def _asked(source: Source, world: World) -> _Asked:
+    site = world.site()
+    setup = world.setup(site)
+    workload, wide = fitting(source.load(site), site, world.cluster)
+    return _Asked(Task(workload, setup), world.cluster, wide)
+
+
+@contextmanager
+def _progress(cells: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while somebody watches it."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("settings", total=cells)
+        yield lambda done: bar.update(task, completed=done)
+
+
+Simulated = Callable[[Sequence[Cell]], tuple[Result, ...]]
+
+
+def _screen() -> Screen:
+    screen = stdout()
+    return replace(screen, width=WIDTH) if screen.width is None else screen
+
+
+def _preamble(asked: _Asked) -> Iterator[str]:
+    workload = asked.workload
+    jobs, days = count(len(workload.jobs), "job"), tuning.span_days(workload)
+    yield f"{printable(workload.name)}: {jobs} on {printable(asked.cluster)}, {days:.1f} days"
+    yield from map(printable, workload.what_was_dropped())
+    if asked.wide:
+        yield f"{count(asked.wide, 'job')} left out: wider than the cluster"
+
+
+def _about(asked: _Asked) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "workload": asked.workload.name,
+        "sha256": asked.workload.sha256,
+        "jobs": len(asked.workload.jobs),
+        "dropped": len(asked.workload.dropped),
+        "wider_than_the_cluster": asked.wide,
+        "span_days": tuning.span_days(asked.workload),
+        "cluster": asked.cluster,
+    }
+
+
+def _setting(cell: Cell) -> str:
+    """Its thresholds in GPU-hours."""
+    hours = (cut / 3600 for cut in cell.thresholds_gpu_s)
+    return ",".join(f"{each:.3g}" if each < 1000 else f"{each:.0f}" for each in hours)
+
+
+def _failures(failed: Sequence[Failed]) -> Iterator[str]:
+    for each in failed:
+        yield f"failed: {_setting(each.cell)} GPU-hours: {printable(each.why)}"
+
+
+# The advice
+
+
+def _show_advice(
+    asked: _Asked, like: Cell, objective: str, simulated: Simulated, as_json: bool
+) -> None:
+    cells = [replace(like, thresholds_gpu_s=cuts) for cuts in tuning.candidates(asked.workload)]
+    advice = tuning.advise(asked.workload, simulated(cells), objective)
+    if as_json:
+        click.echo(json.dumps(_about(asked) | _advice_as_json(advice)))
+        return
+    screen = _screen()
+    screen.show(_preamble(asked))
+    screen.show([f"under the default {advice.waiting:.0%} of the jobs waited a minute or more"])
+    screen.show(_evidence(advice, screen))
+    screen.show(_failures(advice.failed))
+    screen.show(["", *_conclusion(advice, screen), "", *tuning.fragment(advice).splitlines()])
+
+
+def _evidence(advice: Advice, screen: Screen) -> Iterator[str]:
+    columns: Sequence[Column[Evidence]] = (
+        Column("", lambda row: _mark(row, advice)),
+        Column("GPU-HOURS", lambda row: _setting(row.cell)),
+        Column("QUEUES", lambda row: str(row.cell.queues), right=True, goes=2),
+        Column(advice.objective.upper(), lambda row: duration(row.objective_s), right=True),
+        Column("FIRST", lambda row: f"{row.first.value:.3f}", right=True),
+        Column("SECOND", lambda row: f"{row.second.value:.3f}", right=True),
+        Column("95%", lambda row: f"{row.second.low:.2f}-{row.second.high:.2f}", right=True),
+        Column(
+            "PARTS",
+            lambda row: f"{min(row.second.parts):.2f}-{max(row.second.parts):.2f}",
+            right=True,
+        ),
+        Column("PREEMPT", lambda row: str(row.preemptions), right=True, goes=1),
+    )
+    rows = sorted(advice.evidence, key=lambda row: (row.cell.queues, row.cell.thresholds_gpu_s))
+    yield from table.lines(table.that_fit(columns, rows, screen), rows, screen)
+    yield from screen.prose(
+        "* recommended, = as good as the best of the first half as far as can be told. "
+        f"FIRST and SECOND: {_jct(advice)} of the jobs of that half as a multiple of the "
+        "default's; 95%: how far chance may move SECOND; PARTS: its least and largest over the "
+        f"{len(advice.default.second.parts)} parts of the second half.",
+        indent="",
+    )
+
+
+def _mark(row: Evidence, advice: Advice) -> str:
+    if row is advice.recommended:
+        return "*"
+    return "=" if row.as_good_as_best else ""
+
+
+def _jct(advice: Advice) -> str:
+    names = {"average": "the average JCT", "median": "the median JCT", "p95": "the 95th percentile"}
+    return names[advice.objective]
+
+
+def _conclusion(advice: Advice, screen: Screen) -> Iterator[str]:
+    for warning in advice.warnings:
+        yield from screen.prose(f"warning: {warning}.", indent="")
+    yield from screen.prose(sentence(advice), indent="")
+
+
+def sentence(advice: Advice) -> str:
+    """What is recommended, and how sure that is."""
+    default = f"The default stays, {_named(advice.default)}"
+    if advice.warnings:
+        return f"{default}: this history says too little."
+    if advice.recommended is not advice.default:
+        return f"Recommended: {_named(advice.recommended)}. {_compared(advice.recommended, advice)}"
+    if advice.best is advice.default:
+        return f"{default}: nothing was better in the first half."
+    if advice.chosen is advice.default:
+        why = "nothing was better in the first half by more than chance or one percent"
+        return f"{default}: {why}. The best there: {_named(advice.best)}. " + _compared(
+            advice.best, advice
+        )
+    why = f"the second half confirms none of the better ones, like {_named(advice.chosen)}"
+    return f"{default}: {why}. {_compared(advice.chosen, advice)}"
+
+
+def _named(row: Evidence) -> str:
+    hours = _setting(row.cell).replace(",", ", ")
+    return f"{row.cell.queues} queues cut at {hours} GPU-{'hour' if hours == '1' else 'hours'}"
+
+
+def _compared(row: Evidence, advice: Advice) -> str:
+    """How much better than the default in the second half, with the spread."""
+    ratio = row.second
+    return (
+        f"In the second half of the history {_jct(advice)} with it differs from the default's by "
+        f"{_change(ratio.value)} (95% certain: {_change(ratio.low)} to "
+        f"{_change(ratio.high)}; over the {len(ratio.parts)} parts: {_change(min(ratio.parts))} "
+        f"to {_change(max(ratio.parts))})."
+    )
+
+
+def _change(ratio: float) -> str:
+    return f"{ratio - 1.0:+.1%}"
+
+
+def _advice_as_json(advice: Advice) -> dict[str, Any]:
+    return {
+        "objective": advice.objective,
+        "waited_a_minute": advice.waiting,
+        "warnings": list(advice.warnings),
+        "recommended": _row_as_json(advice.recommended),
+        "default": _row_as_json(advice.default),
+        "chosen_on_the_first_half": _row_as_json(advice.chosen),
+        "best_of_the_first_half": _row_as_json(advice.best),
+        "conclusion": sentence(advice),
+        "toml": tuning.fragment(advice),
+        "evidence": [_row_as_json(row) for row in advice.evidence],
+        "failed": [_failed_as_json(each) for each in advice.failed],
+    }
+
+
+def _row_as_json(row: Evidence) -> dict[str, Any]:
+    return asdict(row) | {"queues": row.cell.queues}
+
+
+def _failed_as_json(failed: Failed) -> dict[str, Any]:
+    return {"cell": asdict(failed.cell), "why": failed.why}
+
+
+# How much one setting matters
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+SENSITIVITY: Sequence[Column[sensitivity.Row]] = (
+    Column("POLICY", lambda row: row.cell.policy),
+    Column("GPU-HOURS", lambda row: _setting(row.cell)),
+    Column("KNOB", lambda row: f"{row.cell.promote_knob or math.inf:g}", right=True),
+    Column("AVERAGE", lambda row: duration(row.average_jct_s), right=True),
+    Column("RATIO", lambda row: _ratio(row.average), right=True),
+    Column("MEDIAN", lambda row: _ratio(row.median), right=True),
+    Column("P95", lambda row: _ratio(row.p95), right=True),
+    Column("MAX", lambda row: _ratio(row.largest), right=True),
+    Column("PREEMPT", lambda row: str(row.preemptions), right=True),
+    Column("PROMOTED", lambda row: str(row.promotions), right=True, goes=1),
+)
+
+
+def _show_sweep(asked: _Asked, name: str, order: str, simulated: Simulated, as_json: bool) -> None:
+    results = simulated(sensitivity.cells_of(name, order))
+    rows = sensitivity.compared(results)
+    failed = [result for result in results if isinstance(result, Failed)]
+    if as_json:
+        found = {"sweep": name, "rows": [asdict(row) for row in rows]}
+        failures = {"failed": [_failed_as_json(each) for each in failed]}
+        click.echo(json.dumps(_about(asked) | found | failures))
+        return
+    screen = _screen()
+    screen.show(_preamble(asked))
+    screen.show(table.lines(table.that_fit(SENSITIVITY, rows, screen), rows, screen))
+    screen.show(_failures(failed))
+    screen.show(
+        screen.prose(
+            "RATIO (of the average), MEDIAN, P95 and MAX are multiples of the first line of the "
+            "same policy.",
+            indent="",
+        )
+    )

@@ -1,0 +1,82 @@
+"""Outcomes as curves: distributions, and what there was at each time, thinned out honestly.
+
+A distribution is thinned by leaving out points: those that are drawn lie on it. A course of time
+is cut into equal spans and drawn as the mean of each; how high it really went is told beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_tiresias.simulator.engine import Outcome
+
+POINTS = 400
+"""A curve is drawn through so many points at most."""
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points by their abscissa; ``peak`` is the highest value before thinning out."""
+
+    x: Numbers
+    y: Numbers
+    peak: float
+
+
+def distribution(values: Sequence[float]) -> Curve:
+    """The share of the values that are at most x, at each value or some of them."""
+    ordered = np.sort(np.array(values, dtype=np.float64))
+    if not ordered.size:
+        return Curve(np.empty(0), np.empty(0), 0.0)
+    drawn = np.unique(np.linspace(0, ordered.size - 1, POINTS).round().astype(np.int64))
+    return Curve(ordered[drawn], (drawn + 1) / ordered.size, 1.0)
+
+
+def queue_length(outcomes: Sequence[Outcome], until_s: float) -> Curve:
+    """How many jobs had come and not ended and held no GPUs, over the time of the workload."""
+    runs = [run for outcome in outcomes for run in outcome.runs]
+    return _course(
+        [
+            ([outcome.job.submitted_s for outcome in outcomes], 1.0),
+            ([outcome.end_s for outcome in outcomes], -1.0),
+            ([start_s for start_s, _ in runs], -1.0),
+            ([end_s for _, end_s in runs], 1.0),
+        ],
+        until_s,
+    )
+
+
+def gpus_held(outcomes: Sequence[Outcome], until_s: float) -> Curve:
+    """How many GPUs were held, over the time of the workload."""
+    runs = [(run, float(outcome.job.gpus)) for outcome in outcomes for run in outcome.runs]
+    gpus = np.array([gpus for _, gpus in runs])
+    return _course(
+        [([run[0] for run, _ in runs], gpus), ([run[1] for run, _ in runs], -gpus)], until_s
+    )
+
+
+def _course(changes: Sequence[tuple[Sequence[float], Numbers | float]], until_s: float) -> Curve:
+    """What the changes, each some times and by how much, sum up to over the time."""
+    at_s = np.concatenate([np.array(times, dtype=np.float64) for times, _ in changes])
+    by = np.concatenate([np.broadcast_to(step, len(times)) for times, step in changes])
+    if not at_s.size or until_s <= 0.0:
+        return Curve(np.array([0.0, until_s]), np.zeros(2), 0.0)
+    moments_s, where = np.unique(at_s, return_inverse=True)
+    level = np.cumsum(np.bincount(where, weights=by), dtype=np.float64)
+    return _means(moments_s, level, until_s)
+
+
+def _means(moments_s: Numbers, level: Numbers, until_s: float) -> Curve:
+    """The mean of each span, at the beginning of the span; the last point closes the last span."""
+    area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(moments_s))])
+    edges_s = np.linspace(0.0, until_s, POINTS + 1)
+    means = np.diff(np.interp(edges_s, moments_s, area)) / np.diff(edges_s)
+    # Sums of many numbers end a rounding error away from nothing.
+    means[np.abs(means) < 1e-9] = 0.0
+    return Curve(edges_s, np.append(means, means[-1]), float(level.max()))

@@ -1,0 +1,104 @@
+"""The report as one HTML page that needs nothing beside it, and the table of all jobs.
+
+What both need is installed with ``slurm-tiresias[report]``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib import import_module
+
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.simulator import spans
+from slurm_tiresias.simulator.report import BINS, Report, Result, bin_of, ratio, settings
+
+NEEDED = ("pandas", "matplotlib", "jinja2")
+TEMPLATE = "simulation.html.j2"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
+
+
+def check_installed() -> None:
+    """Raise ``TiresiasError`` unless the optional libraries are there."""
+    for library in NEEDED:
+        try:
+            import_module(library)
+        except ImportError as error:
+            raise TiresiasError(
+                f"--csv and --html need {library}, which is not installed",
+                "Install it with: pip install 'slurm-tiresias[report]'",
+            ) from error
+
+
+def html(report: Report) -> bytes:
+    """The page. The same report gives the same bytes."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    from slurm_tiresias.simulator.plots import pictures
+
+    environment = Environment(
+        loader=PackageLoader("slurm_tiresias.simulator"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"visible": visible, "span": spans.span, "times": _times}
+    page = environment.get_template(TEMPLATE).render(
+        report=report,
+        reference=report.reference.figures,
+        pictures=pictures(report),
+        bins=BINS,
+        ratio=ratio,
+        settings=json.dumps(settings(report.setup), indent=2),
+    )
+    return page.encode("utf-8")
+
+
+def visible(text: str) -> str:
+    """The text without characters that hide, or turn around what stands beside them."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _times(multiple: float | None) -> str:
+    return "-" if multiple is None else f"{multiple:.2f}"
+
+
+def csv(report: Report) -> bytes:
+    """A line for each job under each policy, in the order of the trace; times are in seconds."""
+    from pandas import DataFrame
+
+    parts: list[str] = [
+        # Policy by policy: all at once would take gigabytes for a large trace.
+        DataFrame(_columns(result)).to_csv(index=False, header=number == 0, lineterminator="\n")
+        for number, result in enumerate(report.results)
+    ]
+    return "".join(parts).encode("utf-8", "replace")
+
+
+def _columns(result: Result) -> dict[str, Sequence[object]]:
+    outcomes = result.outcomes
+    jobs = [outcome.job for outcome in outcomes]
+    return {
+        "policy": [result.policy] * len(outcomes),
+        "job_id": [_as_text(job.job_id) for job in jobs],
+        "submitted_s": [job.submitted_s for job in jobs],
+        "first_start_s": [outcome.first_start_s for outcome in outcomes],
+        "end_s": [outcome.end_s for outcome in outcomes],
+        "jct_s": [outcome.jct_s for outcome in outcomes],
+        "waited_s": [outcome.waited_s for outcome in outcomes],
+        "gpus": [job.gpus for job in jobs],
+        "duration_s": [job.duration_s for job in jobs],
+        "model": [_as_text(job.model) for job in jobs],
+        "bin": [bin_of(job) for job in jobs],
+        "preemptions": [outcome.preemptions for outcome in outcomes],
+        "promotions": [outcome.promotions for outcome in outcomes],
+        "lost_s": [outcome.lost_s for outcome in outcomes],
+        "spread_s": [outcome.spread_s for outcome in outcomes],
+    }
+
+
+def _as_text(text: str) -> str:
+    """The text, with an apostrophe before what a spreadsheet would carry out."""
+    return f"'{text}" if text.startswith(FORMULA) else text

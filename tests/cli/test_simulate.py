@@ -1,0 +1,405 @@
+"""The command ``simulate``: its options, its results, and all that can be wrong with them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias import __version__
+from slurm_tiresias.cli.simulate import simulate
+from slurm_tiresias.simulator import files, history, run
+from slurm_tiresias.simulator.traces import FORMATS
+from slurm_tiresias.simulator.workload import TraceJob, Workload
+from tests.cli.running import ROOT, Site, error_of
+
+HEADER = "job_id,submit_time_s,num_gpus,duration_s,model\n"
+ROWS = (
+    "long,0,8,4000,vgg19\n"
+    "short,600,4,100,resnet50\n"
+    "wide,700,8,300,\n"
+    "huge,800,64,10,\n"
+    "late,9000,2,900,alexnet\n"
+)
+KEYS = {
+    *("policy", "jobs", "avg_jct_s", "median_jct_s", "p95_jct_s", "p99_jct_s", "makespan_s"),
+    *("preemptions", "lower_bound_avg_jct_s", "avg_wait_s", "median_wait_s", "p95_wait_s"),
+    *("promotions", "lost_gpu_s", "gpu_use", "bins", "workload", "cluster", "seed"),
+    *("input_sha256", "version", "config", "dropped", "wider_than_the_cluster"),
+}
+
+
+@pytest.fixture
+def trace(live_site: Site) -> Path:
+    path = live_site.folder / "trace.csv"
+    path.write_text(HEADER + ROWS)
+    return path
+
+
+def arguments(trace: Path, *more: str) -> tuple[str, ...]:
+    return ("simulate", "--trace", str(trace), "--cluster", "2x4", *more)
+
+
+def records(site: Site, *more: str) -> list[dict[str, Any]]:
+    result = site.run(*more, "--json")
+    assert result.exit_code == 0, result.stderr
+    found: list[dict[str, Any]] = json.loads(result.stdout)
+    return found
+
+
+# Results
+
+
+def test_the_tables_name_every_policy_and_what_they_follow_from(
+    live_site: Site, trace: Path
+) -> None:
+    result = live_site.run(*arguments(trace, "--policy", "srtf,tiresias-l"))
+    assert result.exit_code == 0
+    assert f"version    slurm-tiresias {__version__}" in result.stdout
+    assert "sha256     " in result.stdout
+    assert "tiers      cut at 3200 GPU-s" in result.stdout
+    assert "note       left out 1 job: wider than the cluster" in result.stdout
+    assert result.stdout.count("\nsrtf ") == result.stdout.count("\ntiresias-l ") == 3
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_with_all_policies_every_line_fits_the_terminal(live_site: Site, width: int) -> None:
+    few = ("--workload", "philly-like:40", "--cluster", "2x8", "--policy", "all")
+    code, output = live_site.on_terminal(width, "simulate", *few)
+    assert code == 0
+    shown = output[output.rindex("version ") :].splitlines()
+    assert all(len(line) <= width + len("\x1b[1m\x1b[0m") for line in shown)
+    assert sum(line.startswith(tuple(run.POLICIES)) for line in shown) == 3 * len(run.POLICIES)
+    assert "xBOUND" in output and "MAKESPAN" in output and "LOST-GPU-H" in output
+
+
+def test_json_has_one_record_a_policy_with_all_that_it_follows_from(
+    live_site: Site, trace: Path
+) -> None:
+    found = records(live_site, *arguments(trace, "--policy", "srsf", "--policy", "tiresias-l"))
+    assert [record["policy"] for record in found] == ["srsf", "tiresias-l"]
+    for record in found:
+        assert record.keys() >= KEYS
+        assert record["jobs"] == sum(each["jobs"] for each in record["bins"].values()) == 4
+        assert 0 < record["lower_bound_avg_jct_s"] <= record["avg_jct_s"]
+        assert record["wider_than_the_cluster"] == 1
+        assert record["seed"] is None
+
+
+def test_a_generated_workload_tells_its_seed(live_site: Site) -> None:
+    one = ("simulate", "--workload", "philly-like:30:7", "--policy", "sf", "--cluster", "2x8")
+    (record,) = records(live_site, *one)
+    assert (record["seed"], record["jobs"]) == (7, 30)
+
+
+def test_the_table_of_jobs_has_a_line_for_each_job_under_each_policy(
+    live_site: Site, trace: Path
+) -> None:
+    target = live_site.folder / "jobs.csv"
+    found = records(live_site, *arguments(trace, "--policy", "srtf,yarn-cs", "--csv", str(target)))
+    with target.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for record in found:
+        jct_s = [float(row["jct_s"]) for row in rows if row["policy"] == record["policy"]]
+        assert sum(jct_s) / len(jct_s) == pytest.approx(record["avg_jct_s"])
+        assert len(jct_s) == record["jobs"]
+
+
+def test_the_same_input_gives_the_same_bytes_in_every_process(live_site: Site, trace: Path) -> None:
+    def made(seed: str) -> list[bytes]:
+        targets = [live_site.folder / f"{seed}.{ending}" for ending in ("csv", "html")]
+        options = (
+            "--csv",
+            str(targets[0]),
+            "--html",
+            str(targets[1]),
+            "--policy",
+            "srtf,tiresias-l",
+        )
+        text = live_site.spawn(*arguments(trace, *options), PYTHONHASHSEED=seed)
+        answer = live_site.spawn(*arguments(trace, "--json"), PYTHONHASHSEED=seed)
+        assert (text.returncode, answer.returncode) == (0, 0), text.stderr + answer.stderr
+        return [text.stdout.encode(), answer.stdout.encode(), *(t.read_bytes() for t in targets)]
+
+    assert made("1") == made("2")
+
+
+# Options
+
+
+def thresholds_of(site: Site, trace: Path, *more: str) -> list[float]:
+    (record,) = records(site, *arguments(trace, "--policy", "tiresias-l", *more))
+    found: list[float] = record["config"]["policy"]["thresholds_gpu_s"]
+    return found
+
+
+def test_queues_double_a_single_threshold(live_site: Site, trace: Path) -> None:
+    cuts = thresholds_of(live_site, trace, "--thresholds", "3600", "--queues", "4")
+    assert cuts == [3600, 7200, 14400]
+    assert thresholds_of(live_site, trace, "--queues", "2") == [3200]
+    assert thresholds_of(live_site, trace, "--thresholds", "5,9", "--queues", "3") == [5, 9]
+
+
+def test_policies_are_listed_repeated_or_all_of_them_and_run_once_each(
+    live_site: Site, trace: Path
+) -> None:
+    words = ("--policy", "srtf, sf", "--policy", "sf")
+    assert [r["policy"] for r in records(live_site, *arguments(trace, *words))] == ["srtf", "sf"]
+    every = records(live_site, *arguments(trace, "--policy", "all"))
+    assert [record["policy"] for record in every] == list(run.POLICIES)
+
+
+def test_a_requeue_delay_keeps_a_preempted_job_from_starting_again(
+    live_site: Site, trace: Path
+) -> None:
+    one = ("--policy", "tiresias-l", "--overhead", "0")
+    (soon,) = records(live_site, *arguments(trace, *one))
+    (later,) = records(live_site, *arguments(trace, *one, "--requeue-delay", "2000"))
+    assert later["config"]["simulation"]["requeue_delay_s"] == 2000
+    assert soon["preemptions"] == later["preemptions"] == 1
+    assert later["avg_jct_s"] > soon["avg_jct_s"]
+
+
+def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: Path) -> None:
+    (ticking,) = records(live_site, *arguments(trace, "--policy", "sf", "--interval", "450"))
+    assert ticking["config"]["simulation"]["interval_s"] == 450
+    (at_once,) = records(live_site, *arguments(trace, "--policy", "sf"))
+    assert ticking["avg_wait_s"] > at_once["avg_wait_s"]
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        (("--workload", "foo"), "no workload"),
+        (("--workload", ""), "no workload"),
+        (("--workload", "paper480:x"), "no workload"),
+        (("--workload", "philly-like:0"), "no workload"),
+        (("--workload", "philly-like:2000000"), "no workload"),
+        (("--workload", "paper480", "--trace", "{trace}"), "one source"),
+        (("--workload", "paper480", "--from-sacct", "--since", "2026-01-01"), "one source"),
+        (("--from-sacct",), "--since"),
+        (("--since", "2026-01-01"), "--since"),
+        (("--format", "csv"), "--trace"),
+        (("--trace", "{trace}", "--format", "magic"), "'magic'"),
+        (("--trace", "/nowhere.csv"), "cannot be read"),
+        (("--cluster", "4"), "'4'"),
+        (("--cluster", "0x4"), "'0x4'"),
+        (("--trace", "{trace}", "--cluster", "1x1"), "No job of trace.csv fits 1x1"),
+        (("--placement", "magic"), "'magic'"),
+        (("--thresholds", "a"), "no list of numbers"),
+        (("--thresholds", "9,5"), "not ascending"),
+        (("--thresholds", "nan"), "not a list of numbers"),
+        (("--thresholds", "0"), "out of range"),
+        (("--thresholds", "3600,18000", "--queues", "2"), "contradict each other"),
+        (("--queues", "1"), "--queues"),
+        (("--queues", "99999"), "--queues"),
+        (("--overhead", "much"), "'much'"),
+        (("--overhead", "-1"), "'-1'"),
+        (("--interval", "nan"), "no time to wait"),
+        (("--interval", "inf"), "no time to wait"),
+        (("--interval", "-1"), "-1"),
+        (("--requeue-delay", "nan"), "no time to wait"),
+        (("--promote-knob", "nan"), "no multiple"),
+        (("--promote-knob", "-1"), "no multiple"),
+        (("--policy", "magic"), "no policy"),
+        (("--policy", "tiresias"), "Perhaps tiresias-l was meant"),
+        (("--policy", ""), "no policy"),
+        (("--csv", "{folder}"), "is not a file"),
+        (("--html", "{folder}/no/such"), "cannot be written"),
+        (("--html", "/dev/null"), "is not a file"),
+        (("--csv", "{folder}/x", "--html", "{folder}/x"), "the same file"),
+        (("--trace", "{trace}", "--csv", "{trace}"), "replace the file it was made from"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line_before_any_work(
+    live_site: Site,
+    trace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: Sequence[str],
+    what: str,
+) -> None:
+    monkeypatch.setattr(run, "simulate", lambda *_: pytest.fail("worked before it complained"))
+    before = sorted(live_site.folder.iterdir())
+    words = [word.format(trace=trace, folder=live_site.folder) for word in more]
+    result = live_site.run("simulate", *words)
+    assert result.exit_code == 2
+    assert what in error_of(result)
+    assert result.stdout == ""
+    assert sorted(live_site.folder.iterdir()) == before
+
+
+# Traces that are not right
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "what"),
+    [
+        (b"job_id,submit_time_s,num_gpus\na,0,1\n", 1, "no column 'duration_s'"),
+        (f"{HEADER}a,0,1,5,\nb,0,1,-5,\n".encode(), 3, "negative"),
+        (f"{HEADER}a,0,1,5,\na,9,1,5,\n".encode(), 3, "'a' was on line 2 already"),
+        (f"{HEADER}a,0,0,5,\n".encode(), 2, "no GPU"),
+        (f"{HEADER}a,0,1000000000,5,\n".encode(), 2, "more than 1,000,000 GPUs"),
+        (f"{HEADER}a,0,1,5,\nb,0,1,60".encode(), 3, "ends within this line"),
+        (b"\x1f\x8b\x08\x00\x00\x00\xff\xfe", 1, "no text in UTF-8"),
+        (b"", 1, "empty"),
+    ],
+)
+def test_a_bad_trace_is_one_line_with_file_and_line_and_no_report(
+    live_site: Site, content: bytes, line: int, what: str
+) -> None:
+    bad = live_site.folder / "bad.csv"
+    bad.write_bytes(content)
+    before = sorted(live_site.folder.iterdir())
+    targets = ("--csv", str(live_site.folder / "x.csv"), "--html", str(live_site.folder / "x.html"))
+    result = live_site.run(*arguments(bad, *targets))
+    assert result.exit_code == 2
+    error = error_of(result)
+    assert f"{bad}, line {line}: " in error and what in error
+    assert result.stdout == ""
+    assert sorted(live_site.folder.iterdir()) == before
+
+
+def test_jobs_out_of_order_are_put_in_order_and_that_is_said(live_site: Site) -> None:
+    path = live_site.folder / "mixed.csv"
+    path.write_text(f"{HEADER}b,50,1,5,\na,0,1,5,\n")
+    (record,) = records(live_site, *arguments(path, "--policy", "sf"))
+    assert record["jobs"] == 2
+    assert record["notes"] == ["put in order: 1 jobs came before the job on the line above"]
+    assert "note       put in order" in live_site.run(*arguments(path, "--policy", "sf")).stdout
+
+
+def test_jobs_that_are_none_are_dropped_with_their_reason_and_lines(live_site: Site) -> None:
+    path = live_site.folder / "some.csv"
+    path.write_text(f"{HEADER}a,0,1000000000,5,\nb,0,1,0,\nc,0,1,5,\n")
+    (record,) = records(live_site, *arguments(path, "--policy", "sf"))
+    assert record["dropped"] == {
+        "count": 2,
+        "reasons": [
+            {"why": "asks for more than 1,000,000 GPUs", "count": 1, "lines": [2]},
+            {"why": "ran for no time", "count": 1, "lines": [3]},
+        ],
+    }
+
+
+def test_jobs_without_gpus_are_dropped_from_the_history_of_a_cluster_that_has_both(
+    live_site: Site,
+) -> None:
+    path = live_site.folder / "cluster_log.csv"
+    header = (
+        "job_id,user,vc,gpu_num,cpu_num,node_num,state,"
+        "submit_time,start_time,end_time,duration,queue"
+    )
+    times = "2020-04-01 00:00:00,2020-04-01 00:00:00,2020-04-01 00:01:00,60,0"
+    rows = [f"{number},u,v,{gpus},1,1,COMPLETED,{times}" for number, gpus in ((1, 0), (2, 4))]
+    path.write_text("\n".join([header, *rows]) + "\n")
+    (record,) = records(live_site, *arguments(path, "--policy", "sf"))
+    assert record["jobs"] == 1
+    dropped = [{"why": "asks for no GPU", "count": 1, "lines": [2]}]
+    assert record["dropped"] == {"count": 1, "reasons": dropped}
+    path.write_text("\n".join([header, rows[0]]) + "\n")
+    refused = live_site.run(*arguments(path))
+    assert refused.exit_code == 2
+    assert f"{path}, line 2: no job of this file can be simulated" in error_of(refused)
+
+
+def test_a_hostile_file_name_reaches_no_terminal_as_it_is(live_site: Site) -> None:
+    path = live_site.folder / "\x1b[2J\u202e.csv"
+    path.write_text(HEADER + ROWS)
+    shown = live_site.run(*arguments(path, "--policy", "sf")).stdout
+    assert "\x1b" not in shown and "\u202e" not in shown
+    assert "?[2J?.csv" in shown
+
+
+# Files
+
+
+def test_interrupted_it_leaves_nothing_behind(
+    live_site: Site, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    old = live_site.folder / "old.html"
+    old.write_text("before")
+    before = sorted(live_site.folder.iterdir())
+    monkeypatch.setattr(run, "simulate", interrupted)
+    new = str(live_site.folder / "new.csv")
+    result = live_site.run(*arguments(trace, "--html", str(old), "--csv", new))
+    assert result.exit_code == 130
+    assert old.read_text() == "before"
+    assert sorted(live_site.folder.iterdir()) == before
+
+
+def test_a_file_that_cannot_be_written_after_all_costs_no_results(
+    live_site: Site, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path, __: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "_fill", full)
+    target = live_site.folder / "jobs.csv"
+    result = live_site.run(*arguments(trace, "--policy", "sf", "--csv", str(target)))
+    assert result.exit_code == 1
+    assert "No space left on device" in error_of(result)
+    assert "xBOUND" in result.stdout
+    assert not target.exists()
+
+
+WITHOUT_EXTRA = (
+    "import sys; sys.modules.update(dict.fromkeys(('pandas', 'matplotlib', 'jinja2')));"
+    "from slurm_tiresias.cli.main import main; main()"
+)
+
+
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+def test_without_the_extra_a_file_is_refused_with_the_way_to_get_it(
+    live_site: Site, trace: Path, option: str
+) -> None:
+    target = live_site.folder / "x"
+    words = arguments(trace, option, str(target))
+    result = live_site.spawn(*words, command=(sys.executable, "-c", WITHOUT_EXTRA))
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "pip install 'slurm-tiresias[report]'" in result.stderr
+    assert not target.exists()
+
+
+def test_without_the_extra_everything_else_works(live_site: Site, trace: Path) -> None:
+    for more in ((), ("--json",)):
+        words = arguments(trace, "--policy", "sf", *more)
+        result = live_site.spawn(*words, command=(sys.executable, "-c", WITHOUT_EXTRA))
+        assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_clusters_own_history_can_be_the_workload(
+    live_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def from_sacct(since: str) -> Workload:
+        asked.append(since)
+        return own
+
+    own = Workload("sacct", (TraceJob("12_3", 0.0, 2, 60.0),), format="sacct", sha256="ab" * 32)
+    monkeypatch.setattr(history, "from_sacct", from_sacct)
+    one = ("simulate", "--from-sacct", "--since", "2026-01-31", "--policy", "sf")
+    (record,) = records(live_site, *one)
+    assert asked == ["2026-01-31"]
+    assert (record["workload"], record["format"], record["jobs"]) == ("sacct", "sacct", 1)
+
+
+def test_the_manual_names_every_option_policy_format_and_figure(
+    live_site: Site, trace: Path
+) -> None:
+    manual = (ROOT / "docs" / "simulator.md").read_text()
+    named = {word for code in re.findall("`([^`\n]+)`", manual) for word in re.split("[ =]", code)}
+    options = {option for each in simulate.params for option in each.opts}
+    (record,) = records(live_site, *arguments(trace, "--policy", "sf"))
+    figures = {name for name in record if name.endswith("_s")} | {"gpu_use", "bins", "unfinished"}
+    assert {*options, *run.POLICIES, *FORMATS, *figures} <= named

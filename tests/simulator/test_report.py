@@ -1,0 +1,360 @@
+"""The figures of a comparison, and the curves, files and pages that are made of them."""
+
+from __future__ import annotations
+
+import errno
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.simulator import curves, files, page, spans
+from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.report import (
+    LINES_LISTED,
+    Report,
+    Result,
+    bin_of,
+    figures,
+    records,
+)
+from slurm_tiresias.simulator.run import Setup
+from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload
+from slurm_tiresias.simulator.world import Costs, parse_site
+
+
+def outcome(
+    *runs: tuple[float, float], gpus: int = 1, submitted_s: float = 0.0, lost_s: float = 0.0
+) -> Outcome:
+    """A job that ran then, and did nothing for ``lost_s`` of it."""
+    ran_s = sum(end_s - start_s for start_s, end_s in runs)
+    job = TraceJob(f"{submitted_s:g}-{gpus}", submitted_s, gpus, ran_s - lost_s)
+    return Outcome(
+        job=job,
+        first_start_s=runs[0][0],
+        end_s=runs[-1][1],
+        waited_s=runs[-1][1] - submitted_s - ran_s,
+        preemptions=len(runs) - 1,
+        lost_s=lost_s,
+        promotions=0,
+        runs=runs,
+    )
+
+
+def report(
+    *results: tuple[str, tuple[Outcome, ...]],
+    workload: Workload | None = None,
+    cluster: str = "1x4",
+    bound_s: float = 50.0,
+) -> Report:
+    site = parse_site("1x4", "skew")
+    jobs = tuple(each.job for each in results[0][1])
+    return Report(
+        workload=workload or Workload("drawn", jobs),
+        cluster=cluster,
+        wider=0,
+        setup=Setup(site, Config(), Costs(site, speeds=False, flat_s=0.0), Timing()),
+        lower_bound_jct_s=bound_s,
+        results=tuple(Result(name, found, figures(found, site.gpus)) for name, found in results),
+    )
+
+
+STOPPED = outcome((0, 100), (150, 210), gpus=4, lost_s=10)
+WAITED = outcome((100, 150), gpus=2, submitted_s=90)
+
+
+def test_the_figures_of_two_jobs_can_be_worked_out_by_hand() -> None:
+    found = figures([STOPPED, WAITED], gpus=4)
+    assert (found.jobs, found.average_jct_s, found.median_jct_s) == (2, 135, 135)
+    assert (found.p95_jct_s, found.p99_jct_s, found.makespan_s) == (60, 60, 210)
+    assert (found.average_wait_s, found.median_wait_s, found.p95_wait_s) == (30, 30, 10)
+    assert (found.preemptions, found.promotions) == (1, 0)
+    held_gpu_s = 160 * 4 + 50 * 2
+    assert found.lost_gpu_s == 40
+    assert found.lost_share == 40 / held_gpu_s
+    assert found.gpu_use == held_gpu_s / (210 * 4)
+
+
+def test_the_makespan_begins_with_the_first_submission() -> None:
+    assert figures([outcome((50, 80), submitted_s=40)], gpus=1).makespan_s == 40
+
+
+def test_there_are_no_figures_without_jobs() -> None:
+    found = figures([], gpus=4)
+    assert (found.jobs, found.average_jct_s, found.p95_wait_s, found.gpu_use) == (0, 0, 0, 0)
+    assert {each.average_jct_s for each in found.bins} == {None}
+
+
+def test_each_job_is_in_the_bin_of_its_width_and_its_length_alone() -> None:
+    long, short = outcome((0, 800), gpus=5), outcome((1000, 1799), gpus=4)
+    assert (bin_of(long.job), bin_of(short.job)) == ("LL", "SS")
+    found = {each.name: (each.jobs, each.average_jct_s) for each in figures([long, short], 8).bins}
+    assert found == {"SS": (1, 1799), "SL": (0, None), "LS": (0, None), "LL": (1, 800)}
+
+
+def test_policies_are_compared_to_tiresias_l_or_else_to_the_first() -> None:
+    one = ("srtf", (STOPPED,))
+    assert report(one, ("tiresias-l", (WAITED,))).reference.policy == "tiresias-l"
+    assert report(one, ("sf", (WAITED,))).reference.policy == "srtf"
+
+
+def test_a_job_that_never_found_a_place_is_told_and_not_counted() -> None:
+    jobs = Workload("two", (STOPPED.job, WAITED.job))
+    found = report(("yarn-cs", (STOPPED,)), ("sf", (STOPPED, WAITED)), workload=jobs)
+    assert [record["unfinished"] for record in records(found)] == [1, 0]
+    assert found.left_out() == (
+        "under yarn-cs 1 job never found a place: its figures are without them",
+    )
+
+
+def test_records_say_what_was_dropped_with_the_first_lines_and_the_right_count() -> None:
+    dropped = tuple(Dropped(line, "never ran") for line in range(2, 502))
+    jobs = Workload("some", (STOPPED.job,), (*dropped, Dropped(600, "asks for no GPU")))
+    (record,) = records(report(("sf", (STOPPED,)), workload=jobs))
+    assert record["dropped"]["count"] == 501
+    first, second = record["dropped"]["reasons"]
+    assert (first["count"], len(first["lines"]), first["lines"][0]) == (500, LINES_LISTED, 2)
+    assert second == {"why": "asks for no GPU", "count": 1, "lines": [600]}
+
+
+def test_the_hash_of_jobs_without_a_file_changes_with_any_of_them() -> None:
+    one = report(("sf", (STOPPED,)))
+    other = report(("sf", (WAITED,)))
+    assert one.input_sha256 != other.input_sha256
+    assert len(one.input_sha256) == 64
+
+
+# Curves
+
+times = st.integers(0, 1000)
+some_runs = st.lists(st.tuples(times, times), min_size=1, max_size=4).map(
+    lambda pairs: tuple(
+        (float(a), float(b + 1)) for a, b in _apart(sorted(sorted(pair) for pair in pairs))
+    )
+)
+
+
+def _apart(pairs: list[list[int]]) -> list[tuple[int, int]]:
+    """The stretches, each moved behind the one before."""
+    moved, end = [], 0
+    for start, stop in pairs:
+        begin = max(start, end)
+        moved.append((begin, begin + stop - start))
+        end = begin + stop - start + 1
+    return moved
+
+
+some_outcomes = st.lists(
+    st.builds(lambda runs, gpus: outcome(*runs, gpus=gpus), some_runs, st.integers(1, 8)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(some_outcomes)
+def test_the_queue_over_time_adds_up_to_all_the_waiting_there_was(found: list[Outcome]) -> None:
+    until_s = max(each.end_s for each in found)
+    curve = curves.queue_length(found, until_s)
+    waited_s = sum(each.waited_s for each in found)
+    assert float(np.sum(curve.y[:-1])) * until_s / curves.POINTS == pytest.approx(waited_s)
+    assert curve.y.max() <= curve.peak + 1e-6
+    assert curve.peak <= len(found)
+
+
+@given(some_outcomes)
+def test_the_gpus_over_time_add_up_to_all_the_service_there_was(found: list[Outcome]) -> None:
+    until_s = max(each.end_s for each in found)
+    curve = curves.gpus_held(found, until_s)
+    held_gpu_s = sum((b - a) * each.job.gpus for each in found for a, b in each.runs)
+    assert float(np.sum(curve.y[:-1])) * until_s / curves.POINTS == pytest.approx(held_gpu_s)
+
+
+@given(st.lists(st.floats(0.1, 1e9), min_size=1, max_size=2000))
+def test_every_point_of_a_drawn_distribution_lies_on_it(values: list[float]) -> None:
+    curve = curves.distribution(values)
+    assert len(curve.x) <= curves.POINTS
+    assert (curve.x[-1], curve.y[-1]) == (max(values), 1.0)
+    ordered = np.sort(values)
+    for value, share in zip(curve.x, curve.y, strict=True):
+        # Among equal values any of them may be the one that is drawn.
+        at_most = np.searchsorted(ordered, value, side="right") / len(values)
+        below = np.searchsorted(ordered, value, side="left") / len(values)
+        assert below < share <= at_most
+
+
+def test_curves_of_nothing_are_empty() -> None:
+    assert curves.distribution([]).x.size == 0
+    assert curves.queue_length([], 100.0).y.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.5, "0.50 s"),
+        (59.96, "60.0 s"),
+        (60, "1.00 min"),
+        (754, "12.6 min"),
+        (10980, "3.05 h"),
+        (86400 * 1234, "1,234 d"),
+    ],
+)
+def test_stretches_of_time_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
+    assert spans.span(seconds) == text
+
+
+# Files
+
+
+def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("before")
+    target.chmod(0o640)
+    files.write_whole(files.check_writable(target), b"after")
+    assert target.read_bytes() == b"after"
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    target, link = tmp_path / "real", tmp_path / "link"
+    target.write_text("before")
+    link.symlink_to(target)
+    files.write_whole(files.check_writable(link), b"after")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"after"
+
+
+def test_a_full_disk_leaves_what_was_there_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("before")
+
+    def full(_: Path, __: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "_fill", full)
+    with pytest.raises(TiresiasError, match="No space left"):
+        files.write_whole(target, b"after")
+    assert target.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("name", [".", "no/such/folder", "x" * 300, "nul\0", "/dev/null"])
+def test_where_nothing_can_be_written_is_said_beforehand(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        files.check_writable(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+# The page
+
+HOSTILE = "<script>alert('x')</script>\u202e&.csv"
+
+
+class _Elements(HTMLParser):
+    """Every start tag of a page with its attributes, and all that is called by an id."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    handle_startendtag = handle_starttag
+
+    def values(self, attribute: str) -> list[str]:
+        return [found[attribute] or "" for _, found in self.tags if attribute in found]
+
+
+def a_page(name: str = "drawn") -> str:
+    jobs = Workload(name, (STOPPED.job, WAITED.job), (Dropped(7, HOSTILE),), (HOSTILE,))
+    both = (STOPPED, WAITED)
+    found = report(("srtf", both), ("tiresias-l", both), workload=jobs, cluster=HOSTILE)
+    return page.html(found).decode()
+
+
+def test_the_page_needs_no_network_and_runs_nothing() -> None:
+    elements = _Elements(a_page())
+    assert not {tag for tag, _ in elements.tags} & {"script", "link", "img", "iframe", "object"}
+    assert not elements.values("src") + elements.values("href")
+    assert all(link.startswith("#") for link in elements.values("xlink:href"))
+    policy = next(found for tag, found in elements.tags if found.get("http-equiv"))
+    assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def test_ids_of_the_page_are_there_once_and_references_lead_somewhere() -> None:
+    elements = _Elements(a_page())
+    ids = elements.values("id")
+    assert len(ids) == len(set(ids))
+    named = {word for words in elements.values("aria-labelledby") for word in words.split()}
+    drawn = {link.removeprefix("#") for link in elements.values("xlink:href")}
+    cut = {clip.removeprefix("url(#").removesuffix(")") for clip in elements.values("clip-path")}
+    assert named | drawn | cut <= set(ids)
+    assert named and drawn and cut
+
+
+def test_whatever_a_file_is_called_the_page_shows_it_and_does_not_obey_it() -> None:
+    content = a_page(HOSTILE)
+    assert "<script" not in content
+    assert "\u202e" not in content
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;?&amp;.csv" in content
+
+
+def test_each_figure_is_sound_and_says_in_words_what_it_shows() -> None:
+    drawn = a_page().split("<svg")[1:]
+    assert len(drawn) == 4
+    for each in drawn:
+        svg = "<svg xmlns:xlink='x'" + each[: each.index("</svg>")] + "</svg>"
+        root = ElementTree.fromstring(svg)
+        assert root.get("role") == "img"
+        assert "srtf" in (root.findtext("desc") or "") + "".join(root.itertext())
+        assert root.findtext("title")
+
+
+def test_figures_take_all_their_colours_from_the_page() -> None:
+    content = a_page()
+    assert "var(--series-1)" in content and "var(--ink)" in content
+    assert "#fd00" not in content and "#fe00" not in content
+
+
+def test_a_single_policy_and_a_single_job_make_a_page_too() -> None:
+    content = page.html(report(("las", (WAITED,)))).decode()
+    assert "Nothing was left out." in content
+
+
+@pytest.mark.parametrize("others", [(), (STOPPED,)])
+def test_a_policy_under_which_nothing_ever_ended_makes_a_page_too(
+    others: tuple[Outcome, ...],
+) -> None:
+    jobs = Workload("one", (STOPPED.job,))
+    found = report(("yarn-cs", ()), ("tiresias-l", others), workload=jobs)
+    assert "under yarn-cs 1 job never found a place" in page.html(found).decode()
+    assert records(found)[0]["jobs"] == 0
+    assert page.csv(found).decode().count("\n") == 1 + len(others)
+
+
+def test_the_table_of_jobs_keeps_spreadsheets_from_taking_names_for_formulas() -> None:
+    job = TraceJob("=1+1", 0.0, 1, 10.0, model='@x,"y"')
+    found = Outcome(job, 0.0, 10.0, 0.0, 0, 0.0, runs=((0.0, 10.0),))
+    header, row, _ = page.csv(report(("sf", (found,)))).decode().split("\n")
+    assert header.startswith("policy,job_id,submitted_s,first_start_s,end_s,jct_s,waited_s,gpus,")
+    assert row == 'sf,\'=1+1,0.0,0.0,10.0,10.0,0.0,1,10.0,"\'@x,""y""",SS,0,0,0.0,0.0'
+
+
+def test_the_configuration_of_a_record_names_what_a_simulation_heeds() -> None:
+    (record,) = records(report(("sf", (STOPPED,))))
+    config = record["config"]
+    assert set(config) == {"policy", "preemption", "placement", "simulation"}
+    assert config["simulation"]["interval_s"] == 0
+    json.dumps(record, allow_nan=False)
