@@ -1,0 +1,88 @@
+"""How much one setting matters: the sweeps of the paper's Figs. 14 and 15 (page 496)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_tiresias.simulator.run import TIRESIAS
+from slurm_tiresias.simulator.sweep import Cell, Measured, Result
+
+HOUR_GPU_S = 3600.0
+
+THRESHOLDS = tuple((hours * HOUR_GPU_S,) for hours in (1.0, 0.5, 2.0, 4.0))
+QUEUES = tuple(tuple(HOUR_GPU_S * 2**step for step in range(queues - 1)) for queues in (2, 3, 4))
+KNOBS = (0.0, 8.0, 4.0, 2.0, 1.0)
+
+SWEEPS: Mapping[str, Sequence[Cell]] = {
+    "thresholds": [Cell(cuts) for cuts in THRESHOLDS],
+    "queues": [Cell(cuts) for cuts in QUEUES],
+    "knob": [Cell((HOUR_GPU_S,), promote_knob=knob) for knob in KNOBS],
+}
+"""The first setting of each is the one that the others are compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting. The ratios are to the first setting of the same policy; None where that failed.
+
+    The percentile is a value that occurs, as in ``report.figures``.
+    """
+
+    cell: Cell
+    average_jct_s: float
+    average: float | None
+    median: float | None
+    p95: float | None
+    largest: float | None
+    preemptions: int
+    promotions: int
+
+
+def cells_of(sweep: str, order: str) -> tuple[Cell, ...]:
+    """The settings of a sweep under both of Tiresias' policies."""
+    return tuple(
+        Cell(cell.thresholds_gpu_s, policy, order, cell.promote_knob)
+        for policy in TIRESIAS
+        for cell in SWEEPS[sweep]
+    )
+
+
+def compared(results: Sequence[Result]) -> tuple[Row, ...]:
+    """A row for every setting that could be simulated."""
+    first: dict[str, Result] = {}
+    for result in results:
+        first.setdefault(result.cell.policy, result)
+    return tuple(
+        _row(result, first[result.cell.policy])
+        for result in results
+        if isinstance(result, Measured)
+    )
+
+
+def _row(measured: Measured, reference: Result) -> Row:
+    mine = _figures(measured)
+    average, median, p95, largest = (
+        [figure / first for figure, first in zip(mine, _figures(reference), strict=True)]
+        if isinstance(reference, Measured)
+        else [None] * len(mine)
+    )
+    return Row(
+        cell=measured.cell,
+        average_jct_s=mine[0],
+        average=average,
+        median=median,
+        p95=p95,
+        largest=largest,
+        preemptions=measured.preemptions,
+        promotions=measured.promotions,
+    )
+
+
+def _figures(measured: Measured) -> tuple[float, float, float, float]:
+    """Average, median, 95th percentile and largest completion time."""
+    jct_s = np.array(measured.jct_s)
+    p95_s = np.percentile(jct_s, 95, method="lower")
+    return float(jct_s.mean()), float(np.median(jct_s)), float(p95_s), float(jct_s.max())

@@ -1,0 +1,218 @@
+"""The cells of a sweep as jobs of a Slurm cluster, by submitit: an array of one job a cell.
+
+A cell is a pure function of the task and its setting, so a job that Slurm requeues simply runs it
+again, and results are those of ``run_here``. Whether a job still lives is asked of squeue:
+submitit asks sacct, which not every cluster has, and takes a job cancelled by a preemption for
+one that will come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import pickle
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.simulator.sweep import Cell, Failed, Result, Task, measure
+from slurm_tiresias.slurm.live_tasks import live_tasks
+
+if TYPE_CHECKING:
+    from submitit import Job, SlurmExecutor
+
+DEFAULT_MINUTES = 60
+
+POLL_S = 1.0
+ASK_SLURM_EVERY_S = 5.0
+RESULT_MAY_LAG_S = 20.0
+"""A result may be seen so much later than the end of its job where the folder is on a network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """What to ask of Slurm. ``folder`` must be the same on this machine and on all nodes."""
+
+    folder: Path
+    partition: str | None = None
+    minutes: int = DEFAULT_MINUTES
+
+
+def run_on_slurm(
+    task: Task,
+    cells: Sequence[Cell],
+    jobs: Jobs,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[Result, ...]:
+    """Simulate every cell in a job of its own; results in the order of the cells.
+
+    A job that ends without a result is a ``Failed`` that names its log. Ctrl-C, and whatever else
+    ends the wait, cancels the jobs. What was written goes away again, unless there are logs to
+    read. Raises ``TiresiasError`` without Slurm and where sbatch refuses.
+    """
+    asked = tuple(dict.fromkeys(cells))
+    folder = _fresh_folder(jobs.folder)
+    keep_logs = False
+    try:
+        submitted = _submitted(task, asked, jobs, folder)
+        found = _waited_for(_Sweep(dict(zip(asked, submitted, strict=True)), progress))
+        keep_logs = any(isinstance(result, Failed) for result in found.values())
+    finally:
+        if not keep_logs:
+            shutil.rmtree(folder, ignore_errors=True)
+    return tuple(found[cell] for cell in cells)
+
+
+def _waited_for(sweep: _Sweep) -> Mapping[Cell, Result]:
+    try:
+        return sweep.wait()
+    except BaseException:
+        sweep.cancel()
+        raise
+
+
+def _fresh_folder(parent: Path) -> Path:
+    """A new folder for one sweep. Slurm reads ``%`` in the names of log files as a pattern."""
+    path = parent.expanduser().absolute()
+    if "%" in str(path) or not str(path).isprintable():
+        raise UsageError(
+            f"Slurm cannot write logs to {str(path)!r}", "Name a folder without % and line breaks"
+        )
+    path.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="tiresias-tune-", dir=path))
+
+
+def _submitted(
+    task: Task, cells: Sequence[Cell], jobs: Jobs, folder: Path
+) -> Sequence[Job[Result]]:
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    shared = folder / "task.pickle"
+    shared.write_bytes(pickle.dumps(task))
+    executor = _executor(jobs, folder)
+    try:
+        # What sbatch complains about stands in the error; submitit prints it besides.
+        with contextlib.redirect_stderr(io.StringIO()):
+            return executor.map_array(_run_cell, [str(shared)] * len(cells), cells)
+    except (FailedJobError, FailedSubmissionError) as error:
+        said = " ".join(str(error).replace("sbatch: error: ", "").split())
+        raise TiresiasError(
+            f"sbatch refused the sweep: {said}", "Change the options, or run without --on-slurm"
+        ) from error
+
+
+def _executor(jobs: Jobs, folder: Path) -> SlurmExecutor:
+    from submitit import SlurmExecutor
+
+    logging.getLogger("submitit").setLevel(logging.ERROR)
+    try:
+        executor = SlurmExecutor(folder)
+    except RuntimeError as error:
+        raise TiresiasError(
+            "Slurm's commands are not in PATH", "Run where sbatch works, or without --on-slurm"
+        ) from error
+    options: dict[str, Any] = {"partition": jobs.partition} if jobs.partition else {}
+    # Without a step of its own a cell is not signalled before its time limit: submitit would
+    # take the signal for a preemption and requeue a job that is too long for ever.
+    executor.update_parameters(
+        job_name="tiresias-tune", time=jobs.minutes, cpus_per_task=1, use_srun=False, **options
+    )
+    return executor
+
+
+def check_submitit() -> None:
+    """Raise ``UsageError`` where submitit is not installed."""
+    try:
+        import submitit  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            "--on-slurm needs submitit, which is not installed",
+            "Run: pip install 'slurm-tiresias[tune]'",
+        ) from error
+
+
+def _run_cell(shared: str, cell: Cell) -> Result:
+    """What each job runs."""
+    task: Task = pickle.loads(Path(shared).read_bytes())
+    return measure(task, cell)
+
+
+class _Sweep:
+    """Jobs that were submitted, until each has brought its result or ended without."""
+
+    def __init__(self, jobs: Mapping[Cell, Job[Result]], progress: Callable[[int], None]) -> None:
+        self._jobs = jobs
+        self._progress = progress
+        self._found: dict[Cell, Result] = {}
+        self._gone_since_s: dict[Cell, float] = {}
+        self._asked_s = float("-inf")
+
+    def wait(self) -> Mapping[Cell, Result]:
+        while True:
+            self._collect()
+            self._give_up()
+            self._progress(len(self._found))
+            if len(self._found) == len(self._jobs):
+                return self._found
+            time.sleep(POLL_S)
+
+    def cancel(self) -> None:
+        """Cancel what has not ended; with an array one scancel does for all."""
+        from submitit import SlurmJob
+
+        for array in self._arrays():
+            folder = next(iter(self._jobs.values())).paths.folder
+            SlurmJob[Any](folder=folder, job_id=array).cancel(check=False)
+
+    def _arrays(self) -> Collection[str]:
+        return dict.fromkeys(job.job_id.partition("_")[0] for job in self._jobs.values())
+
+    def _unfinished(self) -> Mapping[Cell, Job[Result]]:
+        return {cell: job for cell, job in self._jobs.items() if cell not in self._found}
+
+    def _collect(self) -> None:
+        for cell, job in self._unfinished().items():
+            if job.paths.result_pickle.exists():
+                self._found[cell] = _result(cell, job)
+
+    def _give_up(self) -> None:
+        """Count as failed what Slurm no longer has and what has brought no result since."""
+        now_s = time.monotonic()
+        if now_s - self._asked_s < ASK_SLURM_EVERY_S:
+            return
+        self._asked_s = now_s
+        try:
+            live = frozenset().union(*map(live_tasks, self._arrays()))
+        except TiresiasError:
+            return  # a slurmctld that is away for a while says nothing about the jobs
+        for cell, job in self._unfinished().items():
+            if job.job_id in live:
+                self._gone_since_s.pop(cell, None)
+            elif now_s - self._gone_since_s.setdefault(cell, now_s) >= RESULT_MAY_LAG_S:
+                self._found[cell] = Failed(cell, _ended(job, "ended without a result"))
+
+
+def _result(cell: Cell, job: Job[Result]) -> Result:
+    from submitit.core.utils import UncompletedJobError
+
+    try:
+        return job.result()
+    except UncompletedJobError:
+        return Failed(cell, _ended(job, "failed"))
+
+
+def _ended(job: Job[Result], how: str) -> str:
+    """What can be said of such a job: the last words of its log, and where the log is."""
+    log = job.paths.stderr
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return f"job {job.job_id} {how} and wrote no log to {log}"
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+    return f"job {job.job_id} {how}; its log {log} ends in: {last}"

@@ -1,0 +1,136 @@
+"""``tune`` at the command line: what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.config import parse
+from tests.cli.running import Site, error_of
+
+SMALL = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--workers", "2")
+
+
+def test_the_evidence_fits_80_columns_and_ends_in_lines_to_paste(site: Site) -> None:
+    result = site.run(*SMALL)
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "warning: " in result.stdout
+    head, mark, fragment = result.stdout.partition("[policy]")
+    assert re.search(r"^\* +1 +2 ", head, re.MULTILINE) and "AVERAGE" in head
+    assert parse(tomllib.loads(mark + fragment)).policy.thresholds_gpu_s == (3600.0,)
+
+
+def test_json_has_the_advice_its_evidence_and_its_warnings(site: Site) -> None:
+    first, second = (site.run(*SMALL, "--objective", "p95", "--json").stdout for _ in range(2))
+    assert first == second
+    answer = json.loads(first)
+    assert answer["recommended"]["cell"]["thresholds_gpu_s"] == [3600.0]
+    assert answer["recommended"] == answer["default"]
+    assert (answer["objective"], answer["failed"]) == ("p95", [])
+    assert {row["queues"] for row in answer["evidence"]} == {2, 3, 4, 5}
+    assert any("jobs are too few" in warning for warning in answer["warnings"])
+    assert answer["jobs"] + answer["wider_than_the_cluster"] == 60
+
+
+@pytest.mark.parametrize(
+    ("sweep", "first_column"),
+    [
+        ("thresholds", ["1", "0.5", "2", "4"]),
+        ("queues", ["1", "1,2", "1,2,4"]),
+        ("knob", ["1"] * 5),
+    ],
+)
+def test_a_sweep_has_a_line_for_every_setting_of_both_policies(
+    site: Site, sweep: str, first_column: list[str]
+) -> None:
+    result = site.run(*SMALL, "--sweep", sweep)
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith("tiresias-")]
+    assert [row[1] for row in rows] == first_column * 2
+    assert [row[4] for row in (rows[0], rows[len(first_column)])] == ["1.000", "1.000"]
+
+
+def test_a_sweep_as_json_has_the_same_rows(site: Site) -> None:
+    answer = json.loads(site.run(*SMALL, "--sweep", "knob", "--json").stdout)
+    assert [row["cell"]["promote_knob"] for row in answer["rows"]] == [0, 8, 4, 2, 1] * 2
+    assert answer["rows"][0]["average"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--workload", "paper480", "--trace", "a.csv"],
+        ["--workload", "paper480", "--from-sacct", "--since", "2026-01-31"],
+        ["--from-sacct"],
+        ["--workload", "paper480", "--since", "2026-01-31"],
+        ["--workload", "magic"],
+        ["--workload", "philly-like:0"],
+        ["--workload", "philly-like:9999999"],
+        ["--workload", "philly-like:10@0"],
+        ["--workload", "philly-like:1", "--cluster", "8x8"],
+        ["--trace", "/nowhere.csv"],
+        ["--workload", "paper480", "--cluster", "0x4"],
+        ["--workload", "paper480", "--overhead", "much"],
+        ["--workload", "paper480", "--objective", "fame"],
+        ["--workload", "paper480", "--sweep", "chimney"],
+        ["--workload", "paper480", "--workers", "-1"],
+        ["--workload", "paper480", "--slurm-time", "10"],
+    ],
+)
+def test_nonsense_is_one_clear_line_and_exit_code_2(site: Site, arguments: list[str]) -> None:
+    result = site.run("tune", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert error_of(result)
+
+
+def test_jobs_that_no_cluster_of_this_size_can_run_are_left_out_and_said_so(site: Site) -> None:
+    result = site.run("tune", "--workload", "philly-like:60", "--cluster", "1x2")
+    assert "left out: wider than the cluster" in result.stdout
+
+
+def test_a_trace_named_by_a_prankster_does_no_harm(site: Site, tmp_path: Path) -> None:
+    trace = tmp_path / "a\x1b[2Jb.csv"
+    rows = "\n".join(f"{n},{n * 60},1,600" for n in range(4))
+    trace.write_text(f"job_id,submit_time,num_gpu,duration\n{rows}\n")
+    result = site.run("tune", "--trace", str(trace), "--cluster", "1x4")
+    assert result.exit_code == 0, result.stderr
+    assert "\x1b" not in result.stdout
+
+
+def test_the_own_history_without_slurm_is_one_clear_line(site: Site, tmp_path: Path) -> None:
+    result = site.run("tune", "--from-sacct", "--since", "2026-01-31", PATH=str(tmp_path))
+    assert result.exit_code == 5
+    assert "sacct" in error_of(result)
+
+
+def test_on_slurm_without_submitit_is_one_clear_line(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    result = site.run(*SMALL, "--on-slurm")
+    assert result.exit_code == 2
+    assert "slurm-tiresias[tune]" in error_of(result)
+
+
+def test_on_slurm_without_slurm_is_one_clear_line_and_leaves_nothing(
+    site: Site, tmp_path: Path
+) -> None:
+    jobs_dir = tmp_path / "jobs"
+    result = site.run(*SMALL, "--on-slurm", "--jobs-dir", str(jobs_dir), PATH=str(tmp_path))
+    assert result.exit_code == 1
+    assert "not in PATH" in error_of(result)
+    assert list(jobs_dir.iterdir()) == []
+
+
+def test_a_folder_that_slurm_cannot_write_logs_to_is_refused(site: Site, tmp_path: Path) -> None:
+    result = site.run(*SMALL, "--on-slurm", "--jobs-dir", str(tmp_path / "100%"))
+    assert result.exit_code == 2
+    assert "without %" in error_of(result)
