@@ -125,9 +125,8 @@ def look(place: Place, submitted: Sequence[Submitted], preemptions: dict[str, in
     )
 
 
-def accounted(place: Place, submitted: Sequence[Submitted]) -> list[Incarnation]:
-    """Every incarnation of every job, once the accounting knows the end of them all."""
-    wanted = {one.job_id for one in submitted}
+def accounted(place: Place, wanted: set[str]) -> list[Incarnation]:
+    """Every incarnation of these jobs, once the accounting knows the end of them all."""
     deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
     while time.monotonic() < deadline_s:
         rows = incarnations(place, wanted)

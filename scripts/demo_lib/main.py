@@ -142,7 +142,7 @@ def compare(where: Place, options: argparse.Namespace) -> int:
 def run_once(where: Place, console: Console, name: str, mix: Sequence[Job]) -> Result:
     with screen.progress(console, name, len(mix)) as show:
         submitted = jobs.run(where, name.split()[0].lower(), mix, show)
-    rows = jobs.accounted(where, submitted)
+    rows = jobs.accounted(where, {one.job_id for one in submitted})
     return measured(submitted, rows, jobs.proofs(where, submitted))
 
 

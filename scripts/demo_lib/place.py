@@ -127,7 +127,7 @@ def alone_in(place: Place) -> Iterator[None]:
         yield
 
 
-def prepare(place: Place) -> None:
+def prepare(place: Place, controller_config: str = CONTROLLER_CONFIG) -> None:
     """An empty folder of our own; what an earlier demo left running there is stopped."""
     folder = place.folder
     if is_demos(place):
@@ -138,17 +138,17 @@ def prepare(place: Place) -> None:
     (folder / SIGN).touch()
     place.jobs.mkdir()
     place.state.mkdir()
-    place.config.write_text(CONTROLLER_CONFIG.format(state_dir=place.state))
+    place.config.write_text(controller_config.format(state_dir=place.state))
 
 
 def is_demos(place: Place) -> bool:
     return (place.folder / SIGN).exists()
 
 
-def start_cluster(place: Place) -> None:
+def start_cluster(place: Place, nodes: int = 4, gpus: int = 4) -> None:
     lines = [f"--slurm-conf-line={line}" for line in SLURM_CONF_LINES]
-    command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster), "--nodes=4", "--gpus=4"]
-    command += lines
+    command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster)]
+    command += [f"--nodes={nodes}", f"--gpus={gpus}", *lines]
     if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
         raise DemoError("the cluster did not start, see above")
 

@@ -208,10 +208,13 @@ class Timing:
     """When decisions are taken. ``interval_s`` 0: at every event.
 
     ``requeue_delay_s`` is how long Slurm keeps a requeued job from starting again.
+    ``preempting_delay_s`` is how long it takes from the decision until those who are to leave have
+    left and the other starts; they run on meanwhile.
     """
 
     interval_s: float = 0.0
     requeue_delay_s: float = 0.0
+    preempting_delay_s: float = 0.0
 
 
 class Outcome(NamedTuple):
@@ -329,23 +332,31 @@ class Simulation:
 
     def _end(self, job: SimJob) -> None:
         self._scheduler.ended(job)
+        self._conclude(job)
+
+    def _conclude(self, job: SimJob) -> None:
         job.stop(job.end_s)
         del self._live[job.job_id]
         self._outcomes.append((job.number, _outcome(job)))
 
     def _carry_out(self, start: Start, now_s: float) -> None:
+        start_s = now_s + self._timing.preempting_delay_s if start.victims else now_s
         for victim in start.victims:
-            self._preempt(self._live[victim], now_s)
+            self._preempt(self._live[victim], start_s, now_s)
         job = self._live[start.job_id]
-        job.start(now_s, start.allocation, self._physics)
+        job.start(start_s, start.allocation, self._physics)
         self._scheduler.runs(job, now_s)
-        self._look_ahead(job, now_s)
+        self._look_ahead(job, start_s)
 
-    def _preempt(self, job: SimJob, now_s: float) -> None:
-        job.stop(now_s)
+    def _preempt(self, job: SimJob, at_s: float, now_s: float) -> None:
+        if job.end_s <= at_s:  # it gets done while it is being asked to leave
+            self._conclude(job)
+            return
+        job.stop(at_s)
         job.preemptions += 1
-        if self._timing.requeue_delay_s > 0:
-            self._at(now_s + self._timing.requeue_delay_s, job)
+        eligible_s = at_s + self._timing.requeue_delay_s
+        if eligible_s > now_s:
+            self._at(eligible_s, job)
         else:
             self._eligible(job, now_s)
 

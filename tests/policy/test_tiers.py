@@ -15,8 +15,8 @@ from slurm_tiresias.policy.tiers import (
     ORDERS,
     TieredGittins,
     deserves_promotion,
-    make_policy,
     left_in_tier,
+    make_policy,
     tier_of,
 )
 from tests.pictures import configured, gpus, job

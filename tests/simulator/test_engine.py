@@ -22,6 +22,7 @@ def simulate(
     flat_s: float = 0.0,
     placement: str = "pooled",
     thresholds_gpu_s: tuple[float, ...] = (3200,),
+    timing: Timing | None = None,
 ) -> tuple[Outcome, ...]:
     site = parse_site(cluster, placement)
     config = parse(
@@ -31,7 +32,7 @@ def simulate(
         }
     )
     costs = Costs(site, speeds=False, flat_s=flat_s)
-    return run.simulate(jobs, policy, run.Setup(site, config, costs, Timing()))
+    return run.simulate(jobs, policy, run.Setup(site, config, costs, timing or Timing()))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,21 @@ def test_a_job_is_demoted_at_its_threshold_and_only_then_makes_room() -> None:
     long, short = simulate(_jobs((0, 4, 2000), (10, 4, 100)), "tiresias-l", "1x4")
     assert short.first_start_s == pytest.approx(800, abs=0.01)
     assert long.preemptions == 1
+
+
+def test_who_has_to_leave_runs_on_until_it_has_left() -> None:
+    timing = Timing(preempting_delay_s=5, requeue_delay_s=20)
+    jobs = _jobs((0, 4, 2000), (1000, 4, 10))
+    long, short = simulate(jobs, "tiresias-l", "1x4", timing=timing)
+    assert (short.first_start_s, short.end_s) == (1005, 1015)
+    assert long.runs == ((0, 1005), (1025, 2020))
+
+
+def test_who_gets_done_while_it_is_asked_to_leave_was_not_preempted() -> None:
+    timing = Timing(preempting_delay_s=5)
+    long, short = simulate(_jobs((0, 4, 1003), (1000, 4, 10)), "tiresias-l", "1x4", timing=timing)
+    assert (long.end_s, long.preemptions) == (1003, 0)
+    assert short.first_start_s == 1005
 
 
 def test_a_job_wider_than_the_cluster_is_left_out_and_said_so() -> None:

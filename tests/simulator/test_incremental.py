@@ -11,7 +11,6 @@ from slurm_tiresias.board import Start
 from slurm_tiresias.config import ORDERS, Config, parse
 from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Job, JobState, Node, Snapshot
-from slurm_tiresias.policy.continuous import Continuous, shortest_remaining_service
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.standing import Policy
 from slurm_tiresias.policy.tiers import make_policy
@@ -177,19 +176,3 @@ def test_under_tiresias(
     scheduler = schedulers.tiresias(config, nodes, history)
     checked = _run(workload, setup, scheduler, make_policy(config.policy, history))
     assert checked.choices >= len(workload.jobs)
-
-
-BASELINES = {
-    "srsf": shortest_remaining_service(),
-    "srtf": Continuous(lambda job: job.remaining_s or 0.0),
-    "sf": Continuous(lambda job: job.width),
-}
-
-
-@given(workloads, st.sampled_from(sorted(BASELINES)), st.sampled_from(["skew", "pooled"]))
-@settings(max_examples=60, deadline=None)
-def test_under_the_yardsticks(workload: Workload, name: str, placement: str) -> None:
-    config = parse({"preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9}})
-    setup = _setup(config, "3x4", placement, Timing())
-    scheduler = schedulers.BASELINES[name](config, setup.site.as_nodes())
-    _run(workload, setup, scheduler, BASELINES[name])

@@ -1,0 +1,193 @@
+"""The history of a real cluster as a workload: each job once, as long as it ran."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError, TraceError, UsageError
+from slurm_tiresias.simulator.history import from_sacct
+from slurm_tiresias.simulator.traces import reading
+from slurm_tiresias.simulator.workload import TraceJob, Workload
+from slurm_tiresias.slurm.protocol import Commands
+from tests.slurm.cluster import RealCluster
+
+pytestmark = pytest.mark.slurm
+
+PROVEN_S = 1.5
+"""Slurm's times are whole seconds, and it takes some part of one to start a job."""
+
+
+def history(cluster: RealCluster, since: str) -> Workload:
+    return from_sacct(since, Commands(environment=dict(cluster.env)))
+
+
+def now() -> str:
+    """A time at which no job of the tests before was alive, in UTC."""
+    time.sleep(1.1)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+
+
+def by_id(workload: Workload) -> dict[str, TraceJob]:
+    return {job.job_id: job for job in workload.jobs}
+
+
+def ended(cluster: RealCluster, since: str, *keys: str) -> Workload:
+    """The history once the accounting knows the end of these jobs."""
+
+    def known() -> Workload | None:
+        try:
+            workload = history(cluster, since)
+        except (UsageError, TraceError):  # no job at all yet, or none that is over
+            return None
+        return workload if set(keys) <= by_id(workload).keys() else None
+
+    workload = cluster.wait_until(known, f"{keys} in the accounting")
+    assert workload is not None
+    return workload
+
+
+def run_for_s(cluster: RealCluster, key: str, seconds: float) -> None:
+    cluster.wait_for_state(key, "RUNNING")
+    time.sleep(seconds)
+
+
+def test_a_requeued_job_is_one_job_that_ran_for_the_sum_of_its_runs(
+    clean_cluster: RealCluster,
+) -> None:
+    since = now()
+    # The second time it ends by itself.
+    script = 'sleep "$(( ${SLURM_RESTART_COUNT:-0} > 0 ? 2 : 600 ))"'
+    requeued = clean_cluster.sbatch("--gpus=3", "--requeue", "--time=7", script=script)
+    run_for_s(clean_cluster, requeued, 3.0)
+    clean_cluster.run("scontrol", "requeue", "incomplete", requeued)
+    clean_cluster.wait_for_state(requeued, "PENDING")
+    clean_cluster.run("scontrol", "update", f"JobId={requeued}", "StartTime=now+2")
+    later = clean_cluster.sbatch("--gpus=1", script="sleep 1")
+    workload = ended(clean_cluster, since, requeued, later)
+    job = by_id(workload)[requeued]
+    assert job.duration_s == pytest.approx(5.0, abs=2 * PROVEN_S)
+    assert job.duration_s > 3.0 + PROVEN_S / 2, "one run alone is not as long"
+    assert (job.submitted_s, job.gpus, job.limit_s) == (0.0, 3, 420.0)
+    assert by_id(workload)[later].submitted_s >= 3.0, "it came while the other had run"
+    assert not workload.dropped
+
+
+def test_time_in_which_a_job_was_suspended_is_no_running_time(clean_cluster: RealCluster) -> None:
+    since = now()
+    suspended = clean_cluster.sbatch("--gpus=1", script="sleep 6")
+    run_for_s(clean_cluster, suspended, 1.0)
+    clean_cluster.run("scontrol", "suspend", suspended)
+    time.sleep(4.0)
+    clean_cluster.run("scontrol", "resume", suspended)
+    job = by_id(ended(clean_cluster, since, suspended))[suspended]
+    assert job.duration_s == pytest.approx(2.0, abs=PROVEN_S)
+
+
+def test_the_tasks_of_an_array_are_jobs_of_their_own(clean_cluster: RealCluster) -> None:
+    since = now()
+    array = clean_cluster.sbatch(
+        "--array=3,7", "--gpus=2", script='sleep "$((SLURM_ARRAY_TASK_ID - 2))"'
+    )
+    tasks = (f"{array}_3", f"{array}_7")
+    jobs = by_id(ended(clean_cluster, since, *tasks))
+    assert tuple(jobs) == tasks
+    assert [jobs[task].gpus for task in tasks] == [2, 2]
+    assert jobs[tasks[0]].duration_s == pytest.approx(1.0, abs=PROVEN_S)
+    assert jobs[tasks[1]].duration_s == pytest.approx(5.0, abs=PROVEN_S)
+
+
+def test_what_is_no_job_to_simulate_is_left_out_and_said(clean_cluster: RealCluster) -> None:
+    since = now()
+    over = clean_cluster.sbatch("--gpus=1", script="sleep 1")
+    clean_cluster.sbatch(script="sleep 1")
+    running = clean_cluster.sbatch("--gpus=1")
+    clean_cluster.wait_for_state(running, "RUNNING")
+    # Wider than what is left: neither of these starts, and one of them never will.
+    never_ran, _waiting = (clean_cluster.sbatch("--gpus=16", "--nodes=4") for _ in range(2))
+    clean_cluster.wait_until(
+        lambda: clean_cluster.squeue_field(never_ran, "Reason") == "Resources", "it waits for GPUs"
+    )
+    clean_cluster.run("scancel", never_ran)
+
+    def said() -> Counter[str]:
+        return Counter(each.why for each in ended(clean_cluster, since, over).dropped)
+
+    expected = {reading.RAN_FOR_NO_TIME: 1, reading.NO_GPU: 1, reading.NOT_OVER: 2}
+    clean_cluster.wait_until(lambda: said() == expected, f"{expected}")
+    assert by_id(history(clean_cluster, since)).keys() == {over}
+
+
+# ---------------------------------------------------------------- what can be wrong
+
+
+@pytest.mark.parametrize("since", ["last tuesday", "2026-13-01", "2999-01-01", "", " ", "a\x1b[2J"])
+def test_a_time_that_is_none_is_refused(cluster: RealCluster, since: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        history(cluster, since)
+    assert_is_one_clear_line(refused.value)
+
+
+def test_a_time_since_which_nothing_happened_is_refused(clean_cluster: RealCluster) -> None:
+    with pytest.raises(UsageError, match="no job since") as refused:
+        history(clean_cluster, now())
+    assert_is_one_clear_line(refused.value)
+
+
+def test_without_accounting_and_without_slurmdbd_it_says_so(clean_cluster: RealCluster) -> None:
+    """sacct reads for itself, in slurm.conf, whether and where there is accounting."""
+    config = Path(clean_cluster.env["SLURM_CONF"]).read_text().splitlines()
+    kept = [line for line in config if not line.startswith("AccountingStorage")]
+    lost = ["AccountingStorageType=accounting_storage/slurmdbd", "AccountingStoragePort=19"]
+    for added, error in (([], UsageError), (lost, SlurmUnreachableError)):
+        file = clean_cluster.folder / "another-slurm.conf"
+        file.write_text("\n".join([*kept, *added, ""]))
+        commands = Commands(environment={**clean_cluster.env, "SLURM_CONF": str(file)})
+        with pytest.raises(TiresiasError) as refused:
+            from_sacct("2020-01-01", commands)
+        assert type(refused.value) is error
+        assert_is_one_clear_line(refused.value)
+
+
+def test_without_sacct_it_says_so() -> None:
+    with pytest.raises(SlurmUnreachableError, match="cannot be started") as refused:
+        from_sacct("2020-01-01", Commands(sacct="/nonexistent/sacct"))
+    assert_is_one_clear_line(refused.value)
+
+
+def test_an_answer_of_any_length_is_taken(tmp_path: Path) -> None:
+    """More than a pipe holds, and complaints that are none."""
+    rows = 20_000
+    sacct = tmp_path / "sacct"
+    sacct.write_text(
+        "#!/bin/sh\n"
+        "echo 'JobID|Submit|State|ElapsedRaw|AllocTRES'\n"
+        f"""seq 1 {rows} | sed 's/.*/&|&|COMPLETED|60|cpu=1,gres\\/gpu=2/'\n"""
+        "echo 'sacct: warning: something else' >&2\n"
+    )
+    sacct.chmod(0o755)
+    workload = from_sacct("2020-01-01", Commands(sacct=str(sacct)))
+    assert len(workload.jobs) == rows
+    assert workload.jobs[-1] == TraceJob(str(rows), rows - 1.0, 2, 60.0)
+
+
+def test_a_history_longer_than_the_site_allows_is_refused(tmp_path: Path) -> None:
+    """sacct then prints its header, and may end as if all were well."""
+    sacct = tmp_path / "sacct"
+    sacct.write_text(
+        "#!/bin/sh\necho 'JobID|Submit|State|ElapsedRaw|AllocTRES'\n"
+        "echo 'sacct: error: slurmdbd: Too wide of a date range in query' >&2\n"
+    )
+    sacct.chmod(0o755)
+    with pytest.raises(UsageError, match="a later time") as refused:
+        from_sacct("2020-01-01", Commands(sacct=str(sacct)))
+    assert_is_one_clear_line(refused.value)
+
+
+def assert_is_one_clear_line(error: TiresiasError) -> None:
+    said = str(error)
+    assert said.isprintable() and error.what and error.remedy
+    assert len(said) < 400
