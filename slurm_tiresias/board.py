@@ -158,10 +158,6 @@ class Board:
         return job_id in self._tenants
 
     @property
-    def somebody_waits(self) -> bool:
-        return bool(self._waiting)
-
-    @property
     def next_try_s(self) -> float:
         """When to choose again though nobody comes or goes: at once, or when a guard ends."""
         if self._room_grew:
@@ -181,12 +177,16 @@ class Board:
     # What follows from it
 
     def choose(
-        self, now_s: float, refused: Callable[[Kind, Rank], None] = lambda _kind, _rank: None
+        self,
+        now_s: float,
+        refused: Callable[[Kind, Rank], None] = lambda _kind, _rank: None,
+        before_evictions: Callable[[], None] = lambda: None,
     ) -> list[Start]:
         """The jobs that start now, in the order of their ranks, and who leaves for each.
 
         ``refused`` is told the first job of every kind that has no room, as things stand at its
-        turn.
+        turn. ``before_evictions`` is called, once, before anybody is looked at who might leave:
+        the last moment to ``rerank``.
         """
         if not self._waiting:
             self._room_grew = False
@@ -198,11 +198,11 @@ class Board:
         to_try = self.kinds if self._room_grew else list(self._to_try)
         self._room_grew = False
         self._to_try = set()
-        one = _Round(self, refused)
+        one = _Round(self, refused, before_evictions)
         one.offer_to(to_try)
         if one.victims:
             one.offer_what_is_left()
-        self._room_grew = bool(one.short_of_victims)
+        self._room_grew |= bool(one.short_of_victims)
         return one.starts
 
     def _end_guards(self, now_s: float) -> None:
@@ -270,6 +270,7 @@ class _Round:
     """One walk over the waiting jobs, in the order of their ranks."""
 
     __slots__ = (
+        "_before_evictions",
         "_board",
         "_heads",
         "_patient",
@@ -280,8 +281,14 @@ class _Round:
         "victims",
     )
 
-    def __init__(self, board: Board, refused: Callable[[Kind, Rank], None]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        refused: Callable[[Kind, Rank], None],
+        before_evictions: Callable[[], None],
+    ) -> None:
         self._board = board
+        self._before_evictions: Callable[[], None] | None = before_evictions
         self._refused = refused
         self.starts: list[Start] = []
         self.victims = 0
@@ -345,6 +352,9 @@ class _Round:
     def _try_evicting(self, kind: Kind, rank: Rank) -> Start | None:
         if kind.only_idle:
             return None
+        if self._before_evictions:
+            self._before_evictions()
+            self._before_evictions = None
         eviction = self._board.by_eviction(kind, rank.level)
         if eviction is None:
             return None

@@ -66,7 +66,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One compute node. ``available`` is false while Slurm would start nothing new on it."""
+    """One compute node. ``available`` is false while Slurm would start nothing new on it.
+
+    ``switch`` is the leaf switch it hangs on, empty where that is not known.
+    """
 
     name: str
     total: Amount
@@ -74,6 +77,7 @@ class Node:
     features: frozenset[str] = frozenset()
     available: bool = True
     state: str = "IDLE"
+    switch: str = ""
 
 
 class JobState(enum.Enum):
@@ -122,6 +126,9 @@ class PlacementStyle(enum.Enum):
 
     CONSOLIDATE = "consolidate"
     SPREAD = "spread"
+    RANDOM = "random"
+    """Wherever there is room, as Tiresias without its profiler (Fig. 12): a yardstick of
+    the simulator that no configuration can ask for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,15 @@ from dataclasses import replace
 from slurm_tiresias.config import PlacementConfig
 from slurm_tiresias.model import ANY_TYPE, Allocation, Job, Node, PlacementStyle, Request
 from slurm_tiresias.placement.features import matches
-from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, numbers
+from slurm_tiresias.placement.pool import (
+    NodeSet,
+    Pool,
+    chunks_that_fit,
+    draws_from,
+    first_from,
+    node_set,
+    numbers,
+)
 
 
 def style_of(job: Job, config: PlacementConfig) -> PlacementStyle:
@@ -89,17 +97,20 @@ def place_on_one_node(
     """What ``place`` finds for a request that ``goes_by_count``, where one node can take it."""
     gpus = request.chunks * request.chunk.gpu_count
     spread = style is PlacementStyle.SPREAD
-    if spread and request.chunks > 1:
+    if style is PlacementStyle.RANDOM or (spread and request.chunks > 1):
         return None
     number = pool.tightest(nodes, gpus, fragments_first=spread)
-    return None if number is None else pool.lay({number: request.chunks}, request)
+    if number is None or pool.lacks_cpus_or_memory(number):
+        return None
+    return pool.lay({number: request.chunks}, request)
 
 
 def goes_by_count(request: Request) -> bool:
     """Whether nothing but the number of free GPUs decides where a job fits."""
     chunk, extra = request.chunk, request.per_node
     bound = request.required_nodes or request.exclusive or request.max_chunks_per_node
-    return chunk.gpus.keys() == {ANY_TYPE} and not (
+    untyped = chunk.gpus.keys() == {ANY_TYPE} and chunk.gpu_count > 0
+    return untyped and not (
         bound
         or request.min_nodes > 1
         or chunk.cpus
@@ -113,11 +124,35 @@ def _choose(
     request: Request, nodes: NodeSet, pool: Pool, style: PlacementStyle
 ) -> Mapping[int, int] | None:
     """How many chunks go on which node."""
+    chosen = None
     if style is PlacementStyle.SPREAD:
-        spread = _Filling(request, nodes, pool).over_fragments()
-        if spread is not None:
-            return spread
-    return _Filling(request, nodes, pool).over_few_nodes()
+        chosen = _Filling(request, nodes, pool).over_fragments()
+    elif style is PlacementStyle.RANDOM:
+        chosen = _Filling(request, nodes, pool).at_random()
+    return _consolidated(request, nodes, pool) if chosen is None else chosen
+
+
+def _consolidated(request: Request, nodes: NodeSet, pool: Pool) -> Mapping[int, int] | None:
+    """On the fewest nodes; under one switch, where that takes no more of them.
+
+    Of several such switches it is the one with the fewest GPUs to spare.
+    """
+    chosen = _Filling(request, nodes, pool).over_few_nodes()
+    if chosen is None or len(chosen) == 1 or not pool.switches:
+        return chosen
+    for under_one in _tightest_switches(request, nodes, pool):
+        together = _Filling(request, under_one, pool).over_few_nodes()
+        if together is not None and len(together) <= len(chosen):
+            return together
+    return chosen
+
+
+def _tightest_switches(request: Request, nodes: NodeSet, pool: Pool) -> list[NodeSet]:
+    """The nodes of each switch that has GPUs enough, those with the fewest free GPUs first."""
+    gpus = request.chunks * request.chunk.gpu_count
+    there = ((pool.gpus_free(nodes & switch), nodes & switch) for switch in pool.switches)
+    enough = [(free, under_one) for free, under_one in there if free >= gpus]
+    return [under_one for _, under_one in sorted(enough, key=lambda pair: pair[0])]
 
 
 class _Filling:
@@ -153,6 +188,29 @@ class _Filling:
             if number is None or not self._take(number, self._room(number)):
                 return None
         return self._chosen
+
+    def at_random(self) -> Mapping[int, int] | None:
+        """Chunk by chunk, each on the first node with room from one on that is drawn for it.
+
+        The draws follow from what is free where: the same pool gives the same nodes.
+        """
+        if not self._on_required_nodes():
+            return None
+        roomy = self._pool.with_free_gpus(self._nodes, self._request.chunk.gpu_count)
+        draws = draws_from(self._pool.mark, len(self._pool.names))
+        while self._left > 0:
+            if len(self._chosen) == self._request.max_nodes:
+                roomy &= node_set(self._chosen)
+            if not roomy:
+                return None
+            number = first_from(roomy, next(draws))
+            held = self._chosen.get(number, 0)
+            if self._room(number) > held:
+                self._chosen[number] = held + 1
+                self._left -= 1
+            else:
+                roomy &= ~(1 << number)
+        return self._chosen if self._done() else None
 
     def _done(self) -> bool:
         return self._left <= 0 and len(self._chosen) >= self._request.min_nodes

@@ -14,6 +14,11 @@ from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, GpuCounts, Node, 
 NodeSet = int
 """Nodes of a pool as bits, the first by name the lowest."""
 
+_MARKS = (1 << 64) - 59
+"""A prime: two states of a pool hardly ever leave the same rest."""
+_GOLDEN = 0x9E3779B97F4A7C15
+_64_BITS = (1 << 64) - 1
+
 
 class Holder(Protocol):
     """Whoever holds something."""
@@ -42,6 +47,8 @@ class Pool:
         self._stamps = [0] * len(ordered)
         self.most_free_gpus = sum(free for free in self._free_gpus if free > 0)
         """Free GPUs on all nodes together."""
+        self.switches: tuple[NodeSet, ...] = _by_switch(ordered)
+        """The nodes of each switch, as far as that is known."""
         self._idle: dict[int, NodeSet] = {}
         self._busy: dict[int, NodeSet] = {}
         for number, free in enumerate(self._free_gpus):
@@ -72,6 +79,10 @@ class Pool:
     def free_gpus(self, number: int) -> int:
         """GPUs of all types that are free on the node."""
         return self._free_gpus[number]
+
+    def lacks_cpus_or_memory(self, number: int) -> bool:
+        """Whether more is held of the node than it has, so that not even GPUs fit on it."""
+        return self._cpus[number] < 0 or self._memory_mb[number] < 0
 
     def is_idle(self, number: int) -> bool:
         """Whether nobody holds anything on the node."""
@@ -131,6 +142,22 @@ class Pool:
             for free, there in group.items()
             if free > 0
         )
+
+    def with_free_gpus(self, nodes: NodeSet, gpus: int) -> NodeSet:
+        """Those of the nodes that have so many free."""
+        found = 0
+        for group in (self._busy, self._idle):
+            for free, there in group.items():
+                if free >= gpus:
+                    found |= there
+        return found & nodes
+
+    @property
+    def mark(self) -> int:
+        """A number that stands for which nodes are idle and how many GPUs are free on each."""
+        mark = sum(2 * free * there for free, there in self._busy.items())
+        mark += sum((2 * free + 1) * there for free, there in self._idle.items())
+        return mark % _MARKS
 
     # In which order nodes are looked at
 
@@ -203,8 +230,42 @@ def numbers(nodes: NodeSet) -> Iterator[int]:
         nodes ^= lowest
 
 
+def node_set(these: Iterable[int]) -> NodeSet:
+    """The set of the nodes with these numbers."""
+    found = 0
+    for number in these:
+        found |= 1 << number
+    return found
+
+
 def _lowest(nodes: NodeSet) -> int:
     return (nodes & -nodes).bit_length() - 1
+
+
+def first_from(nodes: NodeSet, start: int) -> int:
+    """The first of the nodes from this number on, beginning again after the last."""
+    later = nodes >> start
+    return start + _lowest(later) if later else _lowest(nodes)
+
+
+def draws_from(mark: int, count: int) -> Iterator[int]:
+    """Numbers below ``count``, without end: the same for the same mark, else as good as random.
+
+    This is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): placement must not ask for chance.
+    """
+    while True:
+        mark = (mark + _GOLDEN) & _64_BITS
+        mixed = ((mark ^ mark >> 30) * 0xBF58476D1CE4E5B9) & _64_BITS
+        mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _64_BITS
+        yield (mixed ^ mixed >> 31) % count
+
+
+def _by_switch(nodes: Iterable[Node]) -> tuple[NodeSet, ...]:
+    under: dict[str, NodeSet] = {}
+    for number, node in enumerate(nodes):
+        if node.switch:
+            under[node.switch] = under.get(node.switch, 0) | 1 << number
+    return tuple(under.values())
 
 
 def _least(group: Mapping[int, NodeSet], nodes: NodeSet, gpus: int) -> int:

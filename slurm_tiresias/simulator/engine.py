@@ -143,12 +143,17 @@ class SimJob:
         """End a run: preempted, or done."""
         assert self.running_since_s is not None
         self.settle(now_s)
-        self.runs.append((self.running_since_s, now_s))
+        self._note_run(self.running_since_s, now_s)
         self.state = JobState.PENDING
         self.running_since_s = None
         self.allocation = {}
         self.queued_s = now_s
         self.version += 1
+
+    def _note_run(self, start_s: float, end_s: float) -> None:
+        if self.runs and self.runs[-1][1] == start_s:
+            start_s, _ = self.runs.pop()  # it went on at once, on the same nodes or on others
+        self.runs.append((start_s, end_s))
 
     def promote(self) -> None:
         """Back to the top tier (paper page 491)."""

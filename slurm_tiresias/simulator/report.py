@@ -109,7 +109,7 @@ def _median(values: np.typing.NDArray[np.float64]) -> float:
 
 
 def _percentile(values: np.typing.NDArray[np.float64], percent: float) -> float:
-    return float(np.percentile(values, percent, method="lower")) if values.size else 0.0
+    return float(np.percentile(values, percent, method="inverted_cdf")) if values.size else 0.0
 
 
 def _makespan_s(outcomes: Sequence[Outcome]) -> float:

@@ -7,18 +7,22 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import PlacementStyle
 from slurm_tiresias.placement.choose import style_of_skew
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.simulator import physics, schedulers
+from slurm_tiresias.simulator.baselines import BASELINES, CONSOLIDATED_ONLY, SUSPENDING, Stage
 from slurm_tiresias.simulator.engine import Ask, Outcome, Scheduler, Simulation, Timing
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.simulator.world import Costs, Site
 
 TIRESIAS = {"tiresias-l": "2d-las", "tiresias-g": "2d-gittins"}
-POLICIES = (*TIRESIAS, *schedulers.BASELINES)
-CONSOLIDATED_ONLY = ("yarn-cs",)
-"""Policies whose jobs rather wait than be spread (paper page 493)."""
+POLICIES = (*TIRESIAS, *BASELINES)
+
+
+class UnfinishedError(TiresiasError):
+    """A policy has left jobs waiting for ever: a mistake in it, not in what it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,9 @@ class Setup:
 
 
 def fitting(workload: Workload, site: Site) -> tuple[Workload, tuple[TraceJob, ...]]:
-    """The jobs that the cluster can run at all, and those wider than it is."""
-    wide = tuple(job for job in workload.jobs if job.gpus > site.gpus)
-    kept = tuple(job for job in workload.jobs if job.gpus <= site.gpus)
+    """The jobs that the cluster can run at all, and those wider than what they may use of it."""
+    wide = tuple(job for job in workload.jobs if not site.can_run(job))
+    kept = tuple(job for job in workload.jobs if site.can_run(job))
     return replace(workload, jobs=kept), wide
 
 
@@ -44,8 +48,12 @@ def simulate(
     setup: Setup,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Outcome, ...]:
-    """Run one policy to the end of the workload; outcomes in the order of the trace."""
-    return Simulation(
+    """Run one policy to the end of the workload; outcomes in the order of the trace.
+
+    The jobs are those that the cluster can hold (``fitting``). Raises ``UnfinishedError``.
+    """
+    setup = _as_suspending(setup) if policy in SUSPENDING else setup
+    outcomes = Simulation(
         workload.jobs,
         _scheduler(policy, workload, setup),
         setup.costs,
@@ -53,6 +61,22 @@ def simulate(
         asking(setup, only_consolidated=policy in CONSOLIDATED_ONLY),
         progress,
     ).run()
+    _check_all_ended(policy, workload, len(outcomes))
+    return outcomes
+
+
+def _as_suspending(setup: Setup) -> Setup:
+    """The world of a policy with a pace of its own, that restarts and requeues nobody."""
+    return replace(setup, costs=replace(setup.costs, flat_s=0.0), timing=Timing())
+
+
+def _check_all_ended(policy: str, workload: Workload, ended: int) -> None:
+    jobs = len(workload.jobs)
+    if ended < jobs:
+        raise UnfinishedError(
+            f"Internal error: under {policy} {jobs - ended:,} of {jobs:,} jobs never ended",
+            "Report this with the trace and the options; leave the policy out meanwhile",
+        )
 
 
 def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask]:
@@ -64,16 +88,17 @@ def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask
         return forced or style_of_skew(physics.physics_of(model).skew, setup.config.placement)
 
     @cache
-    def ask(gpus: int, style: PlacementStyle) -> Ask:
-        return Ask(setup.site.request(gpus, only_consolidated=only_consolidated), style)
+    def ask(gpus: int, gpu_type: str, style: PlacementStyle) -> Ask:
+        request = setup.site.request(gpus, gpu_type, only_consolidated=only_consolidated)
+        return Ask(request, style)
 
-    return lambda job: ask(job.gpus, style(job.model))
+    return lambda job: ask(job.gpus, setup.site.type_for(job.gpu_type), style(job.model))
 
 
 def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
     config, nodes = setup.config, setup.site.as_nodes()
-    if policy in schedulers.BASELINES:
-        return schedulers.BASELINES[policy](config, nodes)
+    if policy in BASELINES:
+        return BASELINES[policy](Stage(workload, setup.site, config))
     named = replace(config, policy=replace(config.policy, name=TIRESIAS[policy]))
     # As in the paper, the distribution is known and the single job's service is not.
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)

@@ -1,28 +1,22 @@
-"""The policies that a simulation can run: the product's own decision, and its yardsticks."""
+"""The controller's own decision, as a simulation runs it."""
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 from slurm_tiresias.board import Board, Start
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import JobState, Node
-from slurm_tiresias.placement.choose import node_sets, place_on_any
-from slurm_tiresias.placement.pool import NodeSet, Pool
-from slurm_tiresias.policy.continuous import Continuous, shortest_remaining_service
 from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.standing import JobFacts, Policy, Rank, Standing
+from slurm_tiresias.policy.standing import Policy, Rank
 from slurm_tiresias.policy.tiers import (
     TieredGittins,
-    TieredLas,
     left_in_tier,
     make_policy,
     starving_s,
 )
-from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob
+from slurm_tiresias.simulator.engine import SimJob
 
 
 class Decided:
@@ -68,16 +62,18 @@ class Decided:
         self._drifting.pop(job.job_id, None)
 
     def choose(self, now_s: float) -> Iterable[Start]:
-        if self._drifting and self._board.somebody_waits:
-            for job in self._drifting.values():
-                job.settle(now_s)
-                self._board.rerank(self._rank(job, now_s))
-        starts = self._board.choose(now_s)
-        if self._drifting:
-            for start in starts:
-                for victim in start.victims:
-                    self._drifting.pop(victim, None)
+        if not self._drifting:
+            return self._board.choose(now_s)
+        starts = self._board.choose(now_s, before_evictions=lambda: self._follow_drift(now_s))
+        for start in starts:
+            for victim in start.victims:
+                self._drifting.pop(victim, None)
         return starts
+
+    def _follow_drift(self, now_s: float) -> None:
+        for job in self._drifting.values():
+            job.settle(now_s)
+            self._board.rerank(self._rank(job, now_s))
 
     def _watch(self, job: SimJob) -> None:
         if self._drifts(job):
@@ -123,106 +119,3 @@ def tiresias(
     # below: nobody asks a job of the first tier to leave, and the last is ordered otherwise.
     between = range(1, len(thresholds) if isinstance(policy, TieredGittins) else 0)
     return Decided(policy, config, nodes, to_next_tier_s, lambda job: job.tier in between)
-
-
-def one_dimensional_las(config: Config, nodes: Sequence[Node]) -> Decided:
-    """LAS that counts seconds, not GPU-seconds: the thresholds are seconds."""
-    thresholds = config.policy.thresholds_gpu_s
-    policy = TieredLas(thresholds, _submission, lambda job: job.executed_since_promotion_s)
-
-    def to_next_tier_s(job: SimJob) -> float:
-        return left_in_tier(job.executed_since_promotion_s, thresholds)
-
-    return Decided(policy, config, nodes, to_next_tier_s)
-
-
-def _submission(job: JobFacts) -> tuple[float, ...]:
-    return (job.submitted_s,)
-
-
-def _never(_: SimJob) -> float:
-    return math.inf
-
-
-def smallest_first(config: Config, nodes: Sequence[Node]) -> Decided:
-    """SF: fewest GPUs first, preemptive."""
-    return Decided(Continuous(lambda job: job.width), config, nodes, _never)
-
-
-def shortest_remaining_time(config: Config, nodes: Sequence[Node]) -> Decided:
-    """SRTF, clairvoyant: least remaining time first."""
-    policy = Continuous(lambda job: job.remaining_s or 0.0)
-    return Decided(policy, config, nodes, _never, lambda _: True)
-
-
-def shortest_remaining_service_first(config: Config, nodes: Sequence[Node]) -> Decided:
-    """SRSF, clairvoyant: least remaining time x GPUs first."""
-    return Decided(shortest_remaining_service(), config, nodes, _never, lambda _: True)
-
-
-def best_effort(config: Config, nodes: Sequence[Node]) -> Decided:
-    """First come, first served; what does not fit is skipped; nobody is preempted."""
-
-    @dataclass(frozen=True, slots=True)
-    class BySubmission:
-        def standing(self, job: JobFacts) -> Standing:
-            return Standing((0.0,), (job.submitted_s,), 0)
-
-    return Decided(BySubmission(), config, nodes, _never)
-
-
-class HeadOfLine:
-    """YARN-CS: first come, first served, consolidated; the first that does not fit stops all."""
-
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
-        self._pool = Pool(nodes)
-        self._queue: list[tuple[float, int, SimJob]] = []
-        self._sets: dict[Ask, list[NodeSet]] = {}
-
-    def waits(self, job: SimJob, now_s: float) -> None:
-        heapq.heappush(self._queue, (job.submitted_s, job.number, job))
-
-    def runs(self, job: SimJob, now_s: float) -> None:
-        pass
-
-    def moved(self, job: SimJob, now_s: float) -> None:
-        pass
-
-    def ended(self, job: SimJob) -> None:
-        self._pool.give(job.allocation)
-
-    def choose(self, now_s: float) -> Iterable[Start]:
-        while self._queue:
-            job = self._queue[0][2]
-            allocation = place_on_any(
-                job.ask.request, self._where(job.ask), self._pool, job.ask.style
-            )
-            if allocation is None:
-                return
-            self._pool.take(allocation)
-            heapq.heappop(self._queue)
-            yield Start(job.job_id, allocation)
-
-    def next_change_s(self, job: SimJob, now_s: float) -> float:
-        return math.inf
-
-    def next_wake_s(self, now_s: float) -> float:
-        return math.inf
-
-    def _where(self, ask: Ask) -> list[NodeSet]:
-        if ask not in self._sets:
-            sets = node_sets(ask.request, self._nodes)
-            self._sets[ask] = [self._pool.nodes(names) for names in sets]
-        return self._sets[ask]
-
-
-BASELINES: Mapping[str, Callable[[Config, Sequence[Node]], Scheduler]] = {
-    "yarn-cs": lambda _, nodes: HeadOfLine(nodes),
-    "best-effort": best_effort,
-    "sf": smallest_first,
-    "srtf": shortest_remaining_time,
-    "srsf": shortest_remaining_service_first,
-    "las": one_dimensional_las,
-}
-"""What Tiresias is compared to, by the names of the command line."""

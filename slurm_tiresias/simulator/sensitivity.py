@@ -84,5 +84,5 @@ def _row(measured: Measured, reference: Result) -> Row:
 def _figures(measured: Measured) -> tuple[float, float, float, float]:
     """Average, median, 95th percentile and largest completion time."""
     jct_s = np.array(measured.jct_s)
-    p95_s = np.percentile(jct_s, 95, method="lower")
+    p95_s = np.percentile(jct_s, 95, method="inverted_cdf")
     return float(jct_s.mean()), float(np.median(jct_s)), float(p95_s), float(jct_s.max())

@@ -2,77 +2,201 @@
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
+from pathlib import Path
 
 from slurm_tiresias.errors import UsageError
-from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
+from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, PlacementStyle, Request
 from slurm_tiresias.simulator import physics
+from slurm_tiresias.simulator.cluster_file import (
+    MOST_GPUS_PER_NODE,
+    MOST_NODES,
+    NodeGroup,
+    read_cluster,
+)
 from slurm_tiresias.simulator.workload import TraceJob
 
 PARTITION = "gpu"
-PLACEMENTS = ("skew", "consolidate", "spread", "pooled")
-MOST_NODES = 100_000
+PLACEMENTS = ("skew", "consolidate", "spread", "random", "pooled")
+TYPES_NAMED = 5
+"""Of the GPU types that a cluster does not have, a note names so many."""
 _PLENTY = 10**9
 """CPUs and memory are not simulated: there is always enough of them."""
+
+_FORCED = {style.value: style for style in PlacementStyle}
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Nodes of equal GPUs, and how jobs are laid over them.
+    """Nodes, and how jobs are laid over them: so many alike, or groups of them.
 
-    The placement ``pooled`` counts GPUs only, as if they were all in one node.
+    The placement ``pooled`` counts GPUs only, as if those of a type were all in one node.
+
+    A job that names a GPU type of the cluster gets no other GPUs. One that names no type, or one
+    that no node has, runs on any; with ``strict_types`` the latter cannot run.
     """
 
-    nodes: int
-    gpus_per_node: int
+    nodes: InitVar[int] = 0
+    gpus_per_node: InitVar[int] = 0
     placement: str = "skew"
+    groups: tuple[NodeGroup, ...] = ()
+    strict_types: bool = False
+    _sizes: Mapping[str, tuple[tuple[int, int], ...]] = field(init=False, repr=False, compare=False)
+    """By GPU type: GPUs of a node and how many such nodes, the largest first."""
+
+    def __post_init__(self, nodes: int, gpus_per_node: int) -> None:
+        groups = self.groups or (NodeGroup(nodes, gpus_per_node),)
+        object.__setattr__(self, "groups", groups)
+        types = {ANY_TYPE, *(group.gpu_type for group in groups)}
+        object.__setattr__(self, "_sizes", {kind: self._sizes_of(kind) for kind in types})
+
+    def _sizes_of(self, gpu_type: str) -> tuple[tuple[int, int], ...]:
+        nodes: Counter[int] = Counter()
+        for group in self._laid_out():
+            if gpu_type in (ANY_TYPE, group.gpu_type):
+                nodes[group.gpus] += group.nodes
+        return tuple(sorted(nodes.items(), reverse=True))
+
+    def _laid_out(self) -> Iterable[NodeGroup]:
+        """The groups as jobs are laid over them."""
+        if not self.pooled:
+            return self.groups
+        gpus: Counter[str] = Counter()
+        for group in self.groups:
+            gpus[group.gpu_type] += group.nodes * group.gpus
+        return [NodeGroup(1, count, gpu_type) for gpu_type, count in gpus.items()]
 
     @property
     def gpus(self) -> int:
-        return self.nodes * self.gpus_per_node
-
-    def as_nodes(self) -> tuple[Node, ...]:
-        """The nodes as a decision sees them."""
-        count, gpus = (1, self.gpus) if self.pooled else (self.nodes, self.gpus_per_node)
-        total = Amount({"": gpus}, _PLENTY, _PLENTY)
-        return tuple(
-            Node(f"n{number}", total, frozenset({PARTITION})) for number in range(1, count + 1)
-        )
+        return self.gpus_for(ANY_TYPE)
 
     @property
     def pooled(self) -> bool:
         return self.placement == "pooled"
 
-    def fewest_nodes(self, gpus: int) -> int:
-        return 1 if self.pooled else math.ceil(gpus / self.gpus_per_node)
+    def type_for(self, gpu_type: str) -> str:
+        """The type that a job naming this one is bound to; ``ANY_TYPE``: it takes any GPU.
 
-    def request(self, gpus: int, *, only_consolidated: bool = False) -> Request:
-        """What a job asks of this cluster: GPUs by number, on whatever nodes."""
-        bound = self.fewest_nodes(gpus) if only_consolidated else None
-        return Request(Amount({"": 1}), chunks=gpus, max_nodes=bound, partitions=(PARTITION,))
+        Jobs that are bound alike, and as wide, ask alike.
+        """
+        wanted = gpu_type.lower()
+        return wanted if wanted in self._sizes else ANY_TYPE
+
+    def gpus_for(self, gpu_type: str) -> int:
+        """GPUs that a job naming this type could ever use."""
+        if self.strict_types and gpu_type.lower() not in self._sizes:
+            return 0
+        return sum(gpus * nodes for gpus, nodes in self._sizes[self.type_for(gpu_type)])
+
+    def can_run(self, job: TraceJob) -> bool:
+        """Whether the job fits the empty cluster."""
+        return job.gpus <= self.gpus_for(job.gpu_type)
+
+    def fewest_nodes(self, gpus: int, gpu_type: str = ANY_TYPE) -> int:
+        """How many nodes a job needs if it gets the largest; all, where they do not do."""
+        count = 0
+        for gpus_each, nodes in self._sizes[self.type_for(gpu_type)]:
+            if gpus <= gpus_each * nodes:
+                return count - (-gpus // gpus_each)
+            gpus -= gpus_each * nodes
+            count += nodes
+        return count
+
+    def as_nodes(self) -> tuple[Node, ...]:
+        """The nodes as a decision sees them; their names sort as their numbers do.
+
+        The type of the GPUs is a feature of the node. Whether a job fits then depends on nothing
+        but the number of GPUs, which is what the decision is quickest at.
+        """
+        groups = list(self._laid_out())
+        width = len(str(sum(group.nodes for group in groups)))
+        totals = {group.gpus: Amount({ANY_TYPE: group.gpus}, _PLENTY, _PLENTY) for group in groups}
+        return tuple(
+            Node(
+                f"n{number:0{width}}",
+                totals[group.gpus],
+                frozenset({PARTITION}),
+                frozenset({group.gpu_type} if group.gpu_type else ()),
+                switch=switch,
+            )
+            for number, (group, switch) in enumerate(_on_switches(groups), start=1)
+        )
+
+    def request(
+        self, gpus: int, gpu_type: str = ANY_TYPE, *, only_consolidated: bool = False
+    ) -> Request:
+        """What a job asks of this cluster: GPUs by number, on whatever nodes have the type."""
+        bounded = only_consolidated and not self.pooled
+        return Request(
+            Amount({ANY_TYPE: 1}),
+            chunks=gpus,
+            max_nodes=self.fewest_nodes(gpus, gpu_type) if bounded else None,
+            features=self.type_for(gpu_type),
+            partitions=(PARTITION,),
+        )
 
     def style(self) -> PlacementStyle | None:
         """The style forced on every job; None where the model's skew decides."""
-        forced = {"consolidate": PlacementStyle.CONSOLIDATE, "spread": PlacementStyle.SPREAD}
-        return forced.get(self.placement)
+        return _FORCED.get(self.placement)
+
+    def notes(self, jobs: Iterable[TraceJob]) -> tuple[str, ...]:
+        """Sentences on what becomes of jobs that name GPU types which no node has."""
+        if self._sizes.keys() == {ANY_TYPE} and not self.strict_types:
+            return ()
+        unknown = Counter(
+            job.gpu_type for job in jobs if job.gpu_type and not self.type_for(job.gpu_type)
+        )
+        if not unknown:
+            return ()
+        named = ", ".join(repr(kind[:40]) for kind, _ in unknown.most_common(TYPES_NAMED))
+        more = ", ..." if len(unknown) > TYPES_NAMED else ""
+        fate = "cannot run" if self.strict_types else "run on any"
+        return (
+            f"{unknown.total():,} jobs name GPUs that no node has ({named}{more}): they {fate}",
+        )
+
+
+def _on_switches(groups: Iterable[NodeGroup]) -> Iterator[tuple[NodeGroup, str]]:
+    """For each node its group and its switch. No switch in a file has a name with a slash."""
+    for which, group in enumerate(groups):
+        for place in range(group.nodes):
+            if group.nodes_per_switch:
+                yield group, f"{which}/{place // group.nodes_per_switch}"
+            else:
+                yield group, group.switch
 
 
 def parse_site(spec: str, placement: str) -> Site:
-    """``15x4``: fifteen nodes of four GPUs. Raises ``UsageError``."""
-    match = re.fullmatch(r"(\d{1,6})x(\d{1,4})", spec)
-    nodes, gpus = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not (0 < nodes <= MOST_NODES and gpus > 0):
+    """``15x4``: fifteen nodes of four GPUs; anything else is the path of a cluster file.
+
+    Raises ``UsageError``.
+    """
+    match = re.fullmatch(r"(\d+)x(\d+)", spec)
+    if match is None:
+        found = read_cluster(Path(spec))
+        return Site(placement=placement, groups=found.groups, strict_types=found.strict_types)
+    nodes, gpus = (int(digits) if len(digits) < 7 else 0 for digits in match.groups())
+    if not (0 < nodes <= MOST_NODES and 0 < gpus <= MOST_GPUS_PER_NODE):
         raise UsageError(
-            f"{spec!r} is no cluster", "Write nodes x GPUs of each, like 15x4, up to 100000 nodes"
+            f"{spec[:40]!r} is no cluster",
+            f"Write nodes x GPUs of each, like 15x4, up to {MOST_NODES}x{MOST_GPUS_PER_NODE}",
         )
     return Site(nodes, gpus, placement)
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What placement and preemption cost. ``flat_s`` None: by model, as the paper measured."""
+    """What placement and preemption cost. ``flat_s`` None: by model, as the paper measured.
+
+    ``speeds``: whether placement changes a job's speed. The table of speeds was measured with
+    8-GPU jobs on nodes of four GPUs (paper Fig. 3) and knows two cases: a job on as few nodes as
+    it could be on, and one on more. It is taken to hold for every width and for however many nodes
+    too many. Which switches the nodes hang on makes no difference to it, and neither does the type
+    of the GPUs: a job lasts as long as its trace says on any.
+    """
 
     site: Site
     speeds: bool
@@ -85,8 +209,11 @@ class Costs:
         return physics.speed(job.model, not self.is_spread(job, allocation))
 
     def is_spread(self, job: TraceJob, allocation: Allocation) -> bool:
-        """Whether the job is on more nodes than it needs."""
-        return len(allocation) > self.site.fewest_nodes(job.gpus)
+        """Whether the job is on more nodes than it needs, of those with its type of GPU."""
+        nodes = len(allocation)
+        if nodes == 1 or self.site.pooled:
+            return False
+        return nodes > self.site.fewest_nodes(job.gpus, job.gpu_type)
 
     def restart_s(self, job: TraceJob) -> float:
         """Running time lost to one preemption."""

@@ -163,7 +163,7 @@ def _setup(config: Config, cluster: str, placement: str, timing: Timing) -> Setu
     workloads,
     configs,
     st.sampled_from(["3x4", "2x8"]),
-    st.sampled_from(["skew", "consolidate", "spread", "pooled"]),
+    st.sampled_from(["skew", "consolidate", "spread", "random", "pooled"]),
     st.sampled_from([Timing(), Timing(requeue_delay_s=20), Timing(interval_s=15)]),
 )
 @settings(max_examples=100, deadline=None)

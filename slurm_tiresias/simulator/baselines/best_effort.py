@@ -1,0 +1,23 @@
+"""Best-effort (paper page 495): YARN-CS without its head-of-line blocking."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.model import Node
+from slurm_tiresias.policy.standing import JobFacts, Standing
+from slurm_tiresias.simulator.schedulers import Decided
+
+
+class _BySubmission:
+    """All jobs on one level, so that nobody is preempted."""
+
+    def standing(self, job: JobFacts) -> Standing:
+        return Standing((0.0,), (job.submitted_s,), 0)
+
+
+def best_effort(config: Config, nodes: Sequence[Node]) -> Decided:
+    """First come, first served; what does not fit is skipped; nobody is preempted."""
+    return Decided(_BySubmission(), config, nodes, lambda _: math.inf)

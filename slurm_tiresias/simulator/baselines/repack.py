@@ -1,0 +1,303 @@
+"""SF, SRTF and SRSF: at every event the cluster is packed anew, the best job first.
+
+The rule is that of the authors' simulator: all jobs in one list, kept in the order of the last
+time; sorted by cost, ties as they were and newcomers last; then a walk down the list that counts
+free GPUs. A job that still fits runs, one that does not is passed over, and preempted if it ran.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from slurm_tiresias.board import Start
+from slurm_tiresias.model import JobState, Node
+from slurm_tiresias.placement.choose import place
+from slurm_tiresias.placement.pool import NodeSet, Pool
+from slurm_tiresias.simulator.baselines.where import Where
+from slurm_tiresias.simulator.engine import Ask, SimJob
+
+Cost = Callable[[int, float], float]
+"""What jobs are sorted by, smallest first: from a job's GPUs and the seconds it has still to run.
+
+Proportional to the seconds, or independent of them.
+"""
+
+
+def fewest_gpus(gpus: int, remaining_s: float) -> float:
+    """SF (paper Table 1, page 489)."""
+    return gpus
+
+
+def least_time(gpus: int, remaining_s: float) -> float:
+    """SRTF, clairvoyant."""
+    return remaining_s
+
+
+def least_service(gpus: int, remaining_s: float) -> float:
+    """SRSF, clairvoyant."""
+    return gpus * remaining_s
+
+
+class _Spot(NamedTuple):
+    """Where a job stands in the list: by its cost, among equals by who came to it first."""
+
+    cost: float
+    turn: int
+    """No two jobs have the same."""
+    job: SimJob
+
+
+class _Kinds:
+    """A pool's nodes in kinds: those of one may all be used by the same jobs."""
+
+    def __init__(self, nodes: Sequence[Node], pool: Pool, where: Where) -> None:
+        features = dict.fromkeys(node.features for node in nodes)
+        alike = {each: kind for kind, each in enumerate(features)}
+        self._of_node = {node.name: alike[node.features] for node in nodes}
+        self._nodes: list[NodeSet] = [0] * len(alike)
+        for name, kind in self._of_node.items():
+            self._nodes[kind] |= pool.nodes([name])
+        self._pool = pool
+        self._where = where
+
+    def free_gpus(self) -> list[int]:
+        """By kind, what is idle."""
+        return [self._pool.gpus_free(nodes) for nodes in self._nodes]
+
+    def held(self, job: SimJob) -> Iterable[tuple[int, int]]:
+        """Kinds, with the GPUs that a job has there."""
+        if len(self._nodes) == 1:
+            return ((0, job.width),)  # as on most clusters
+        return [(self._of_node[node], some.gpu_count) for node, some in job.allocation.items()]
+
+    def usable(self, ask: Ask) -> list[int]:
+        """The kinds that would do."""
+        return [kind for kind, nodes in enumerate(self._nodes) if nodes & self._where[ask]]
+
+
+class _Count:
+    """The GPUs that a walk has still to give away, by the kind of their nodes."""
+
+    def __init__(self, kinds: _Kinds) -> None:
+        self._kinds = kinds
+        self._gpus = kinds.free_gpus()
+
+    def take_back(self, job: SimJob) -> None:
+        for kind, gpus in self._kinds.held(job):
+            self._gpus[kind] += gpus
+
+    def can_give(self, job: SimJob) -> bool:
+        """Give a job as many GPUs as it asks for, if there are enough; the most plentiful first."""
+        usable = self._kinds.usable(job.ask)
+        left = job.width
+        if sum(self._gpus[kind] for kind in usable) < left:
+            return False
+        for kind in sorted(usable, key=lambda kind: -self._gpus[kind]):
+            some = min(left, self._gpus[kind])
+            self._gpus[kind] -= some
+            left -= some
+        return True
+
+    def can_keep(self, job: SimJob) -> bool:
+        """Leave a job the GPUs that it has, if those have not been given to others."""
+        before = list(self._gpus)
+        for kind, gpus in self._kinds.held(job):
+            self._gpus[kind] -= gpus
+        if min(self._gpus) < 0:
+            self._gpus = before
+            return False
+        return True
+
+
+class Repack:
+    """One of the three, on real nodes: a job that goes on running stays where it is.
+
+    The walk counts GPUs only. A job that it lets run but that finds no place on the nodes waits
+    on, and nobody leaves whose GPUs are not taken by another.
+    """
+
+    def __init__(self, cost: Cost, nodes: Sequence[Node]) -> None:
+        self._cost = cost
+        self._pool = Pool(nodes)
+        self._where = Where(nodes, self._pool)
+        self._kinds = _Kinds(nodes, self._pool, self._where)
+        self._turns = itertools.count()
+        self._spots: dict[str, _Spot] = {}
+        self._running: list[_Spot] = []
+        """Sorted, each by its cost when the list was last sorted: now it may be less."""
+        self._waiting: dict[Ask, list[_Spot]] = {}
+        """For all that ask alike a heap: where its first does not fit, none of it does."""
+        self._newcomers: list[SimJob] = []
+
+    def waits(self, job: SimJob, now_s: float) -> None:
+        if job.job_id in self._spots:
+            self._queue(self._spots[job.job_id])
+        else:
+            self._newcomers.append(job)
+
+    def runs(self, job: SimJob, now_s: float) -> None:
+        insort(self._running, self._spots[job.job_id])
+
+    def moved(self, job: SimJob, now_s: float) -> None:
+        pass
+
+    def ended(self, job: SimJob) -> None:
+        self._pool.give(job.allocation)
+        self._runs_no_more(job.job_id)
+        del self._spots[job.job_id]
+
+    def choose(self, now_s: float) -> Iterable[Start]:
+        if self._all_fit():
+            self._join_newcomers()
+            return self._start(self._all_who_wait(), [])
+        if not self._somebody_may_start():
+            self._join_newcomers()
+            return []
+        self._sort_again(now_s)
+        self._join_newcomers()
+        return self._start(*self._pack())
+
+    def next_change_s(self, job: SimJob, now_s: float) -> float:
+        return math.inf
+
+    def next_wake_s(self, now_s: float) -> float:
+        return math.inf
+
+    # The list
+
+    def _queue(self, spot: _Spot) -> None:
+        heapq.heappush(self._waiting.setdefault(spot.job.ask, []), spot)
+
+    def _firsts(self) -> list[_Spot]:
+        """Of the waiting jobs that ask alike the first."""
+        return [waiting[0] for waiting in self._waiting.values() if waiting]
+
+    def _join_newcomers(self) -> None:
+        for job in self._newcomers:
+            cost = self._cost(job.width, job.remaining_s)
+            spot = self._spots[job.job_id] = _Spot(cost, next(self._turns), job)
+            self._queue(spot)
+        self._newcomers.clear()
+
+    def _runs_no_more(self, job_id: str) -> None:
+        del self._running[bisect_left(self._running, self._spots[job_id])]
+
+    def _sort_again(self, now_s: float) -> None:
+        """As no waiting job's cost changes, only the running ones move.
+
+        One whose cost has come down to that of others stands behind them, as it did before. Of two
+        that have come down to the same cost at once, the slower was in front.
+        """
+        falling = []
+        for spot in self._running:
+            job = spot.job
+            job.settle(now_s)
+            cost = self._cost(job.width, job.remaining_s)
+            falling.append((cost, self._cost(job.width, job.speed), spot.turn, spot))
+        falling.sort()
+        self._running = [self._moved(spot, cost) for cost, _, _, spot in falling]
+        self._running.sort()
+
+    def _moved(self, spot: _Spot, cost: float) -> _Spot:
+        if cost == spot.cost:
+            return spot
+        moved = self._spots[spot.job.job_id] = _Spot(cost, next(self._turns), spot.job)
+        return moved
+
+    # Whether the walk can be spared
+
+    def _all_fit(self) -> bool:
+        """Whether nobody has waited and all newcomers can start: then no order matters."""
+        if self._firsts():
+            return False
+        count = _Count(self._kinds)
+        return all(count.can_give(job) for job in self._newcomers)
+
+    def _somebody_may_start(self) -> bool:
+        """Whether there are GPUs enough for anybody, if all behind leave.
+
+        Costs only fall, so by the costs of the last time there are rather too many behind.
+        """
+        waiting = [(spot.cost, spot.job) for spot in self._firsts()]
+        waiting += [(self._cost(job.width, job.remaining_s), job) for job in self._newcomers]
+        return any(
+            job.width <= self._pool.most_free_gpus + self._gpus_behind(cost)
+            for cost, job in waiting
+        )
+
+    def _gpus_behind(self, cost: float) -> int:
+        behind = self._running[bisect_left(self._running, cost, key=lambda spot: spot.cost) :]
+        return sum(spot.job.width for spot in behind)
+
+    # The walk
+
+    def _all_who_wait(self) -> list[SimJob]:
+        spots = sorted(itertools.chain(*self._waiting.values()))
+        self._waiting.clear()
+        return [spot.job for spot in spots]
+
+    def _pack(self) -> tuple[list[SimJob], list[SimJob]]:
+        """Who is to start and who is to leave, both in the order of the list."""
+        heads = self._firsts()
+        behind = self._running[bisect_left(self._running, min(heads)) :]
+        count = _Count(self._kinds)
+        for spot in behind:
+            count.take_back(spot.job)
+        starting, leaving = [], []
+        for job in self._in_order(heads, behind):
+            if job.state is JobState.RUNNING:
+                if not count.can_keep(job):
+                    leaving.append(job)
+            elif count.can_give(job):
+                heapq.heappop(self._waiting[job.ask])
+                starting.append(job)
+        return starting, leaving
+
+    def _in_order(self, heads: list[_Spot], running: Iterable[_Spot]) -> Iterator[SimJob]:
+        """The first who wait, and those who run, as they stand in the list.
+
+        Of the waiting jobs that ask alike the next comes only if the one before was taken off its
+        heap: without that none behind it can fit either.
+        """
+        heads = [*heads, *running]
+        heapq.heapify(heads)
+        while heads:
+            spot = heapq.heappop(heads)
+            yield spot.job
+            waiting = self._waiting.get(spot.job.ask)
+            if spot.job.state is JobState.PENDING and waiting and waiting[0] is not spot:
+                heapq.heappush(heads, waiting[0])
+
+    # On the nodes
+
+    def _start(self, starting: Sequence[SimJob], leaving: Sequence[SimJob]) -> list[Start]:
+        for job in leaving:
+            self._pool.give(job.allocation)
+        starts = [start for job in starting if (start := self._on_nodes(job))]
+        victims = tuple(job.job_id for job in leaving if not self._stays(job))
+        for victim in victims:
+            self._runs_no_more(victim)
+        # All leave before anybody starts: the first may need what several give back.
+        return [Start(s.job_id, s.allocation, victims) for s in starts[:1]] + starts[1:]
+
+    def _on_nodes(self, job: SimJob) -> Start | None:
+        nodes = self._where[job.ask]
+        allocation = place(job.ask.request, nodes, self._pool, job.ask.style)
+        if allocation is None:
+            self._queue(self._spots[job.job_id])
+            return None
+        self._pool.take(allocation)
+        return Start(job.job_id, allocation)
+
+    def _stays(self, job: SimJob) -> bool:
+        """Let a job keep its GPUs if those that were to have them have found no place."""
+        for node, amount in job.allocation.items():
+            if self._pool.free(node).gpu_count < amount.gpu_count:
+                return False
+        self._pool.take(job.allocation)
+        return True

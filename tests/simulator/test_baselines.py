@@ -1,0 +1,469 @@
+"""The baselines: the authors' own numbers to the last digit, and small cases that are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_tiresias.board import Start
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.model import Node
+from slurm_tiresias.simulator import run
+from slurm_tiresias.simulator.baselines import BASELINES, Stage
+from slurm_tiresias.simulator.baselines.backfill import Backfill
+from slurm_tiresias.simulator.baselines.repack import (
+    Cost,
+    fewest_gpus,
+    least_service,
+    least_time,
+)
+from slurm_tiresias.simulator.cluster_file import NodeGroup
+from slurm_tiresias.simulator.engine import Outcome, Scheduler, SimJob, Simulation, Timing
+from slurm_tiresias.simulator.report import figures
+from slurm_tiresias.simulator.traces import load_trace
+from slurm_tiresias.simulator.workload import TraceJob, Workload
+from slurm_tiresias.simulator.world import Costs, Site, parse_site
+from tests.simulator.test_real_traces import trace
+
+CONFIG: Config = parse(
+    {
+        "policy": {"thresholds_gpu_s": [3200]},
+        "preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9},
+    }
+)
+
+
+def setup_on(site: Site, *, flat_s: float = 0.0, timing: Timing | None = None) -> run.Setup:
+    costs = Costs(site, speeds=False, flat_s=flat_s)
+    return run.Setup(site, CONFIG, costs, timing or Timing())
+
+
+def jobs_of(*rows: tuple[float, int, float]) -> Workload:
+    """Jobs from (submitted, GPUs, duration)."""
+    jobs = (TraceJob(str(i), at_s, gpus, long_s) for i, (at_s, gpus, long_s) in enumerate(rows))
+    return Workload("drawn", tuple(jobs))
+
+
+def simulated(
+    workload: Workload, policy: str, cluster: str, placement: str = "consolidate"
+) -> tuple[Outcome, ...]:
+    return run.simulate(workload, policy, setup_on(parse_site(cluster, placement)))
+
+
+# --------------------------------------------------------------------------- the authors' numbers
+
+SIXTY = "tiresias_60_job.csv"
+THE_480 = "synthetic480_seed1.csv"
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "placement", "policy", "average", "median", "p95", "makespan", "preempted"),
+    [
+        (SIXTY, "2x4", "pooled", "yarn-cs", 1556.48, 1415.5, 3896, 5747, 0),
+        (SIXTY, "2x4", "nodes", "yarn-cs", 1556.48, 1415.5, 3896, 5747, 0),
+        (SIXTY, "2x4", "pooled", "best-effort", 715.27, 150.5, 3388, 4806, 0),
+        (SIXTY, "2x4", "pooled", "sf", 725.70, 146.5, 3388, 4806, 8),
+        (SIXTY, "2x4", "pooled", "srtf", 519.87, 142, 2827, 4901, 7),
+        (SIXTY, "2x4", "pooled", "srsf", 563.38, 146.5, 2990, 4962, 13),
+        (SIXTY, "2x4", "nodes", "gandiva", 787.18, 194, 3465, 4879, None),
+        (SIXTY, "4x4", "pooled", "yarn-cs", 200.82, 149.5, 366, 3335, 0),
+        (SIXTY, "4x4", "nodes", "yarn-cs", 219.18, 178.5, 368, 3341, 0),
+        (SIXTY, "4x4", "pooled", "best-effort", 190.68, 130, 366, 3271, 0),
+        (SIXTY, "4x4", "pooled", "sf", 198.20, 126.5, 462, 3271, 8),
+        (SIXTY, "4x4", "pooled", "srtf", 192.12, 126.5, 383, 3271, 4),
+        (SIXTY, "4x4", "pooled", "srsf", 195.90, 126.5, 460, 3315, 7),
+        (SIXTY, "4x4", "nodes", "gandiva", 224.52, 162, 383, 3289, None),
+        (THE_480, "15x4", "pooled", "yarn-cs", 7609.63, None, None, None, 0),
+        (THE_480, "15x4", "nodes", "yarn-cs", 7928.00, 8678, 15158, 32794, 0),
+        (THE_480, "15x4", "pooled", "best-effort", 2132.98, 816.5, 8311, 31331, 0),
+        (THE_480, "15x4", "pooled", "srtf", 1100.77, 309, 4529, 31385, 728),
+        (THE_480, "15x4", "pooled", "srsf", 1051.26, 309, 4390, 31274, 265),
+        (THE_480, "15x4", "nodes", "gandiva", 4561.84, 2316, 16937, 36127, None),
+        (THE_480, "15x4", "pooled", "gandiva", 4561.84, 2316, 16937, 36127, None),
+    ],
+)
+def test_the_authors_simulator_says_the_same(
+    name: str,
+    cluster: str,
+    placement: str,
+    policy: str,
+    average: float,
+    median: float | None,
+    p95: float | None,
+    makespan: float | None,
+    preempted: int | None,
+) -> None:
+    placement = "consolidate" if placement == "nodes" else placement
+    outcomes = simulated(load_trace(trace(name)), policy, cluster, placement)
+    found = figures(outcomes, parse_site(cluster, placement).gpus)
+    assert round(found.average_jct_s, 2) == average
+    for value, expected in (
+        (found.median_jct_s, median),
+        (found.p95_jct_s, p95),
+        (found.makespan_s, makespan),
+        (found.preemptions, preempted),
+    ):
+        assert expected is None or value == expected
+
+
+@pytest.mark.parametrize("name", [SIXTY, THE_480])
+def test_the_95th_percentile_is_the_value_that_the_authors_take(name: str) -> None:
+    outcomes = simulated(load_trace(trace(name)), "srtf", "15x4")
+    jct_s = sorted(outcome.jct_s for outcome in outcomes)
+    assert figures(outcomes, 60).p95_jct_s == jct_s[math.ceil(0.95 * len(jct_s)) - 1]
+
+
+# --------------------------------------------------------------------------- SF, SRTF, SRSF
+
+
+def told_plainly(jobs: Sequence[TraceJob], gpus: int, cost: Cost) -> dict[str, float]:
+    """When each job ends if the whole list is sorted at every event, by the letter of the rule."""
+    left_s = {job.job_id: job.duration_s for job in jobs}
+    coming, listed, ends_s = list(jobs), list[TraceJob](), dict[str, float]()
+    running: list[TraceJob] = []
+    now_s = 0.0
+    while coming or listed:
+        then_s = min(
+            [now_s + left_s[job.job_id] for job in running]
+            + [job.submitted_s for job in coming[:1]]
+        )
+        for job in running:
+            left_s[job.job_id] -= then_s - now_s
+        now_s = then_s
+        ends_s |= {job.job_id: now_s for job in running if not left_s[job.job_id]}
+        listed = [job for job in listed if job.job_id not in ends_s]
+        while coming and coming[0].submitted_s == now_s:
+            listed.append(coming.pop(0))
+        listed.sort(key=lambda job: cost(job.gpus, left_s[job.job_id]))
+        free, running = gpus, []
+        for job in listed:
+            if job.gpus <= free:
+                running.append(job)
+                free -= job.gpus
+    return ends_s
+
+
+COSTS: Mapping[str, Cost] = {"sf": fewest_gpus, "srtf": least_time, "srsf": least_service}
+
+few_jobs = st.lists(
+    st.tuples(st.integers(0, 40), st.sampled_from([1, 1, 2, 3, 4, 6, 8]), st.integers(1, 30)),
+    min_size=1,
+    max_size=30,
+).map(lambda rows: jobs_of(*sorted(rows, key=lambda row: row[0])))
+
+
+@pytest.mark.parametrize("policy", COSTS)
+@given(workload=few_jobs)
+@settings(max_examples=150, deadline=None)
+def test_sorting_the_running_jobs_only_is_sorting_all(policy: str, workload: Workload) -> None:
+    outcomes = simulated(workload, policy, "2x4", "pooled")
+    found = {outcome.job.job_id: outcome.end_s for outcome in outcomes}
+    assert found == told_plainly(workload.jobs, 8, COSTS[policy])
+
+
+def test_nobody_who_can_go_on_running_is_stopped_for_another() -> None:
+    outcomes = simulated(jobs_of((0, 2, 100), (0, 1, 100), (1, 5, 10)), "srtf", "2x4")
+    assert [outcome.runs for outcome in outcomes] == [((0, 100),), ((0, 100),), ((1, 11),)]
+
+
+def test_who_is_passed_over_keeps_its_progress_and_its_place() -> None:
+    outcomes = simulated(jobs_of((0, 4, 50), (10, 4, 30), (10, 4, 40)), "srtf", "1x4")
+    # At 10 the first has 40 s left, as many as the third has, and was there before it.
+    assert [outcome.runs for outcome in outcomes] == [
+        ((0, 10), (40, 80)),
+        ((10, 40),),
+        ((80, 120),),
+    ]
+
+
+def test_nobody_leaves_for_a_job_that_then_finds_no_place() -> None:
+    # Two kinds of node, all of a taken and half of b. The third job could have GPUs of a, but b is
+    # the tighter fit; so the fourth, which must have b, finds none, and the first can stay.
+    site = Site(groups=(NodeGroup(1, 4, "a"), NodeGroup(1, 4, "b")))
+    rows = [(0.0, 4, 100.0, "a"), (0.0, 2, 90.0, "b"), (5.0, 2, 10.0, ""), (5.0, 2, 20.0, "b")]
+    jobs = tuple(
+        TraceJob(str(i), at_s, gpus, long_s, gpu_type=gpu_type)
+        for i, (at_s, gpus, long_s, gpu_type) in enumerate(rows)
+    )
+    outcomes = run.simulate(Workload("drawn", jobs), "srtf", setup_on(site))
+    assert [outcome.first_start_s for outcome in outcomes] == [0, 0, 5, 15]
+    assert [outcome.preemptions for outcome in outcomes] == [0, 0, 0, 0]
+
+
+# --------------------------------------------------------------------------- yarn-cs
+
+
+def test_the_first_that_does_not_fit_stops_all_behind_it() -> None:
+    outcomes = simulated(jobs_of((0, 4, 100), (1, 8, 10), (2, 1, 10)), "yarn-cs", "2x4")
+    assert [outcome.first_start_s for outcome in outcomes] == [0, 100, 110]
+
+
+def test_a_job_waits_for_nodes_although_there_are_gpus_enough() -> None:
+    # One GPU is free on node 1, one on node 2, and all four on node 3.
+    rows = [(0.0, 3, 50.0), (0.0, 3, 90.0), (0.0, 6, 10.0)]
+    pooled, on_nodes = (
+        simulated(jobs_of(*rows), "yarn-cs", "3x4", placement)[2]
+        for placement in ("pooled", "consolidate")
+    )
+    assert pooled.first_start_s == 0
+    assert on_nodes.first_start_s == 50
+
+
+def test_a_job_gets_the_first_node_with_room_and_not_the_tightest() -> None:
+    # The second has left two GPUs on node 1 and one on node 2: the third takes from node 1, so
+    # the fourth, which wants two, has to wait for somebody to end.
+    rows = [(0.0, 2, 50.0), (0.0, 3, 90.0), (0.0, 1, 70.0), (0.0, 2, 10.0)]
+    assert simulated(jobs_of(*rows), "yarn-cs", "2x4")[3].first_start_s == 50
+
+
+def test_where_nodes_differ_a_job_that_fits_the_largest_is_not_split_over_others() -> None:
+    site = Site(groups=(NodeGroup(1, 8), NodeGroup(2, 4)))
+    outcomes = run.simulate(jobs_of((0, 1, 50), (0, 8, 10)), "yarn-cs", setup_on(site))
+    assert outcomes[1].first_start_s == 50
+
+
+# --------------------------------------------------------------------------- gandiva
+
+
+def test_two_jobs_take_turns_of_a_minute_and_a_turn_costs_nothing() -> None:
+    setup = setup_on(parse_site("1x4", "consolidate"), flat_s=50.0, timing=Timing(60, 20))
+    outcomes = run.simulate(jobs_of((0, 4, 120), (0, 4, 120)), "gandiva", setup)
+    assert outcomes[0].runs == ((0, 60), (120, 180))
+    assert outcomes[1].runs == ((60, 120), (180, 240))
+    assert sum(outcome.lost_s for outcome in outcomes) == 0
+
+
+def test_what_ends_inside_a_step_is_noticed_at_its_end() -> None:
+    alone, _ = simulated(jobs_of((0, 1, 13), (100, 1, 10)), "gandiva", "1x4")
+    assert alone.end_s == 20
+    cut_short, _ = simulated(jobs_of((0, 1, 13), (15, 1, 10)), "gandiva", "1x4")
+    assert cut_short.end_s == 15
+
+
+def test_a_pool_of_gpus_is_sliced_as_the_nodes_that_it_stands_for() -> None:
+    jobs = jobs_of(*((10.0 * i, 1 + i % 8, 100.0 + 7 * i) for i in range(40)))
+    pooled, on_nodes = (
+        [outcome.runs for outcome in simulated(jobs, "gandiva", "3x4", placement)]
+        for placement in ("pooled", "consolidate")
+    )
+    assert pooled == on_nodes
+
+
+# --------------------------------------------------------------------------- slurm
+
+H = 3600.0
+"""An hour."""
+
+
+def backfilled(
+    rows: Iterable[tuple[float, int, float, float | None]],
+    cluster: str,
+    **parameters: int,
+) -> list[float]:
+    """When jobs start that are (submitted, GPUs, duration, time limit), all in hours."""
+    site = parse_site(cluster, "consolidate")
+    jobs = tuple(
+        TraceJob(str(i), at * H, gpus, long * H, limit_s=limit and limit * H)
+        for i, (at, gpus, long, limit) in enumerate(rows)
+    )
+    setup = setup_on(site)
+    outcomes = Simulation(
+        jobs,
+        Backfill(site.as_nodes(), **parameters),
+        setup.costs,
+        setup.timing,
+        run.asking(setup, only_consolidated=False),
+    ).run()
+    return [outcome.first_start_s / H for outcome in outcomes]
+
+
+def test_a_short_narrow_job_fills_the_hole_before_a_wide_one() -> None:
+    # A has two GPUs until 4 and B wants all four: C may have the other two until 3.
+    assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, 2)], "1x4") == [0, 4, 1]
+
+
+def test_a_job_with_a_long_limit_does_not_delay_it_however_short_it_is() -> None:
+    assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, 24)], "1x4") == [0, 4, 5]
+
+
+def test_a_job_without_a_limit_counts_as_one_of_a_day() -> None:
+    assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, None)], "1x4") == [0, 4, 5]
+    hours = {"default_limit_s": int(3 * H)}
+    assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, None)], "1x4", **hours) == [0, 4, 1]
+
+
+def test_a_long_job_runs_beside_the_reservation() -> None:
+    # Two nodes. A fills node 1 until 4; B waits for six GPUs, C may have the other two for ever.
+    assert backfilled([(0, 4, 4, 4), (0, 6, 1, 1), (1, 2, 9, 24)], "2x4") == [0, 4, 1]
+    # With D there are none left beside it.
+    two_more = [(0, 4, 4, 4), (0, 6, 1, 1), (1, 2, 9, 24), (1, 1, 9, 24)]
+    assert backfilled(two_more, "2x4") == [0, 4, 1, 5]
+
+
+def test_the_reservation_is_on_nodes_and_not_on_gpus() -> None:
+    # A and B have half a node each; C wants a whole one and gets the one that is free first. D may
+    # sit beside B, which stays longer, and not beside A.
+    rows = [(0, 3, 2, 2), (0, 3, 6, 6), (0, 4, 1, 1), (1, 1, 9, 24), (1, 1, 9, 24)]
+    assert backfilled(rows, "2x4") == [0, 0, 2, 1, 3]
+
+
+def test_who_was_refused_is_looked_at_again_when_somebody_has_left() -> None:
+    # A fills node 1 until 4. D is to leave node 2 at 9 and does at 2, so that C fits beside B.
+    rows = [(0, 4, 4, 4), (0, 2, 2, 9), (0, 6, 1, 1), (1, 2, 9, 24)]
+    assert backfilled(rows, "2x4") == [0, 0, 4, 2]
+
+
+def test_the_first_starts_before_its_time_if_others_end_before_their_limits() -> None:
+    assert backfilled([(0, 4, 2, 24), (0, 4, 1, 1), (0, 4, 1, 1)], "1x4") == [0, 2, 3]
+
+
+def test_a_job_past_its_limit_holds_nobody_up_for_ever() -> None:
+    assert backfilled([(0, 2, 8, 4), (0, 4, 1, 1), (5, 2, 1, 1)], "1x4") == [0, 8, 9]
+
+
+def test_no_more_than_so_many_jobs_are_tested() -> None:
+    rows = [(0.0, 2, 4.0, 4.0), *[(0.0, 4, 1.0, 1.0)] * 3, (1.0, 2, 2.0, 2.0)]
+    assert backfilled(rows, "1x4", most_tested=3) == [0, 4, 5, 6, 7]
+    assert backfilled(rows, "1x4", most_tested=4) == [0, 4, 5, 6, 1]
+
+
+# --------------------------------------------------------------------------- all of them
+
+MIXED = (
+    NodeGroup(2, 8, "v100", nodes_per_switch=1),
+    NodeGroup(3, 4, "k80", "rack"),
+    NodeGroup(1, 2),
+)
+SITES = [
+    *(Site(3, 4, placement) for placement in ("skew", "consolidate", "spread", "random", "pooled")),
+    *(Site(placement=placement, groups=MIXED) for placement in ("skew", "pooled")),
+]
+
+any_jobs = st.lists(
+    st.tuples(
+        st.integers(0, 300),
+        st.sampled_from([1, 1, 2, 3, 4, 6, 8, 12]),
+        st.integers(1, 300),
+        st.sampled_from(["vgg16", "resnet50", ""]),
+        st.sampled_from(["", "", "v100", "K80", "h100"]),
+        st.sampled_from([None, 60.0, 600.0]),
+    ),
+    min_size=1,
+    max_size=30,
+).map(
+    lambda rows: Workload(
+        "drawn",
+        tuple(
+            TraceJob(str(i), float(at_s), gpus, float(s), model, gpu_type, limit_s=limit_s)
+            for i, (at_s, gpus, s, model, gpu_type, limit_s) in enumerate(
+                sorted(rows, key=lambda row: row[0])
+            )
+        ),
+    )
+)
+
+
+class Watched:
+    """A scheduler of which it is checked that no node is ever given more than it has."""
+
+    def __init__(self, watched: Scheduler, nodes: Sequence[Node], site: Site) -> None:
+        self._watched = watched
+        self._site = site
+        self._nodes = {node.name: node for node in nodes}
+        self._taken: Counter[str] = Counter()
+        self._running: dict[str, SimJob] = {}
+
+    def waits(self, job: SimJob, now_s: float) -> None:
+        self._watched.waits(job, now_s)
+
+    def runs(self, job: SimJob, now_s: float) -> None:
+        self._running[job.job_id] = job
+        bound_to = self._site.type_for(job.trace.gpu_type)
+        for name, amount in job.allocation.items():
+            self._taken[name] += amount.gpu_count
+            node = self._nodes[name]
+            assert self._taken[name] <= node.total.gpu_count
+            assert not bound_to or bound_to in node.features
+        assert sum(amount.gpu_count for amount in job.allocation.values()) == job.width
+        self._watched.runs(job, now_s)
+
+    def moved(self, job: SimJob, now_s: float) -> None:
+        self._watched.moved(job, now_s)
+
+    def ended(self, job: SimJob) -> None:
+        self._gives_back(job.job_id)
+        self._watched.ended(job)
+
+    def choose(self, now_s: float) -> Iterable[Start]:
+        for start in self._watched.choose(now_s):
+            for victim in start.victims:
+                self._gives_back(victim)
+            yield start
+
+    def next_change_s(self, job: SimJob, now_s: float) -> float:
+        return self._watched.next_change_s(job, now_s)
+
+    def next_wake_s(self, now_s: float) -> float:
+        return self._watched.next_wake_s(now_s)
+
+    def _gives_back(self, job_id: str) -> None:
+        for name, amount in self._running.pop(job_id).allocation.items():
+            self._taken[name] -= amount.gpu_count
+
+
+@pytest.mark.parametrize("policy", BASELINES)
+@given(
+    workload=any_jobs,
+    site=st.sampled_from(SITES),
+    timing=st.sampled_from([Timing(), Timing(requeue_delay_s=25), Timing(interval_s=15)]),
+)
+@settings(max_examples=80, deadline=None)
+def test_every_job_ends_and_no_node_is_overfull(
+    policy: str, workload: Workload, site: Site, timing: Timing
+) -> None:
+    kept, _ = run.fitting(workload, site)
+    if policy == "gandiva":
+        timing = Timing()
+    setup = setup_on(site, flat_s=7.0, timing=timing)
+    outcomes = Simulation(
+        kept.jobs,
+        Watched(BASELINES[policy](Stage(kept, site, CONFIG)), site.as_nodes(), site),
+        setup.costs,
+        setup.timing,
+        run.asking(setup, only_consolidated=policy == "yarn-cs"),
+    ).run()
+    assert len(outcomes) == len(kept.jobs)
+    for outcome in outcomes:
+        ran_s = sum(end_s - start_s for start_s, end_s in outcome.runs)
+        assert ran_s >= outcome.job.duration_s + outcome.lost_s - 1e-6
+
+
+class Idle:
+    """Starts nobody."""
+
+    def waits(self, job: SimJob, now_s: float) -> None: ...
+    def runs(self, job: SimJob, now_s: float) -> None: ...
+    def moved(self, job: SimJob, now_s: float) -> None: ...
+    def ended(self, job: SimJob) -> None: ...
+
+    def choose(self, now_s: float) -> Iterable[Start]:
+        return []
+
+    def next_change_s(self, job: SimJob, now_s: float) -> float:
+        return math.inf
+
+    def next_wake_s(self, now_s: float) -> float:
+        return math.inf
+
+
+def test_jobs_that_never_end_are_an_error_and_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cast(dict[str, object], BASELINES), "yarn-cs", lambda _: Idle())
+    with pytest.raises(TiresiasError, match="under yarn-cs 2 of 2 jobs never ended"):
+        simulated(jobs_of((0, 1, 10), (0, 1, 10)), "yarn-cs", "1x4")

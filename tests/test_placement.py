@@ -1,0 +1,382 @@
+"""Where jobs are laid: switches in pictures, and what holds for every pool."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
+from slurm_tiresias.placement.choose import goes_by_count, place, place_on_one_node
+from slurm_tiresias.placement.pool import NodeSet, Pool, numbers
+from tests.pictures import after, cluster, configured, drawn, gpus, job, plan_for
+from tests.properties.test_decide_invariants import nodes_lists, requests
+
+# Switches
+
+
+def expect(before: str, wanted: int, switches: str, then: str, style: str = "consolidate") -> None:
+    """Job 9, which wants so many GPUs, comes to nodes that hang on these switches."""
+    names = list(drawn(before))
+    hangs = {
+        name: {"switch": "" if switch == "-" else switch}
+        for name, switch in zip(names, switches.split(), strict=True)
+    }
+    running = sorted({symbol for held in drawn(before).values() for symbol in held})
+    others = [job(one, gpus(1)) for one in running]
+    comer = job("9", gpus(wanted, spanning=True), style=PlacementStyle(style))
+    snapshot = cluster(before, [*others, comer], **hangs)
+    assert after(snapshot, plan_for(snapshot)) == drawn(then)
+
+
+def test_a_job_that_needs_several_nodes_gets_those_of_one_switch() -> None:
+    expect(
+        """
+        n1  1 1 1 .
+        n2  . . . .
+        n3  . . . .
+        n4  . . . .
+        """,
+        8,
+        "a a b b",
+        """
+        n1  1 1 1 .
+        n2  . . . .
+        n3  9 9 9 9
+        n4  9 9 9 9
+        """,
+    )
+
+
+def test_of_several_switches_it_is_the_one_where_the_least_is_left_behind() -> None:
+    expect(
+        """
+        n1  . . . .
+        n2  . . . .
+        n3  . . . .
+        n4  . . . .
+        n5  . . . .
+        n6  1 . . .
+        """,
+        8,
+        "a a a b b -",
+        """
+        n1  . . . .
+        n2  . . . .
+        n3  . . . .
+        n4  9 9 9 9
+        n5  9 9 9 9
+        n6  1 . . .
+        """,
+    )
+
+
+def test_where_no_switch_has_room_enough_it_starts_across_them() -> None:
+    expect(
+        """
+        n1  . . . .
+        n2  1 1 1 1
+        n3  . . . .
+        """,
+        8,
+        "a a b",
+        """
+        n1  9 9 9 9
+        n2  1 1 1 1
+        n3  9 9 9 9
+        """,
+    )
+
+
+def test_one_switch_is_not_worth_more_nodes() -> None:
+    expect(
+        """
+        n1  . . . .
+        n2  . . . .
+        n3  1 1 . .
+        n4  2 2 . .
+        """,
+        8,
+        "a b b b",
+        """
+        n1  9 9 9 9
+        n2  9 9 9 9
+        n3  1 1 . .
+        n4  2 2 . .
+        """,
+    )
+
+
+def test_a_job_that_fits_one_node_goes_where_it_fits_best_whatever_the_switch() -> None:
+    expect(
+        """
+        n1  . . . .
+        n2  . . . .
+        n3  1 1 . .
+        """,
+        2,
+        "a a b",
+        """
+        n1  . . . .
+        n2  . . . .
+        n3  1 1 9 9
+        """,
+    )
+
+
+def test_a_job_that_is_spread_fills_the_fragments_of_all_switches() -> None:
+    expect(
+        """
+        n1  1 1 1 .
+        n2  . . . .
+        n3  2 2 2 .
+        """,
+        2,
+        "a a b",
+        """
+        n1  1 1 1 9
+        n2  . . . .
+        n3  2 2 2 9
+        """,
+        style="spread",
+    )
+
+
+def test_required_nodes_are_stronger_than_switches() -> None:
+    wanted = gpus(8, spanning=True, required_nodes=frozenset({"n1"}))
+    hangs = {"n1": {"switch": "a"}, "n2": {"switch": "b"}, "n3": {"switch": "b"}}
+    drawing = "n1  . . . .\nn2  . . . .\nn3  . . . ."
+    before = cluster(drawing, [job("9", wanted, style=PlacementStyle.CONSOLIDATE)], **hangs)
+    assert after(before, plan_for(before)) == drawn("n1 9 9 9 9\nn2 9 9 9 9\nn3 . . . .")
+
+
+# At random
+
+
+def _pool(*gpus_of_nodes: int) -> Pool:
+    return Pool(
+        [Node(f"n{number:03}", Amount({"": count})) for number, count in enumerate(gpus_of_nodes)]
+    )
+
+
+def _at_random(wanted: int, pool: Pool) -> Allocation:
+    found = place(Request(Amount({"": 1}), wanted), pool.all_nodes, pool, PlacementStyle.RANDOM)
+    assert found is not None
+    return found
+
+
+def test_at_random_a_job_is_laid_over_many_nodes_though_one_could_take_it() -> None:
+    assert len(_at_random(8, _pool(*[8] * 32))) >= 5
+
+
+def test_at_random_the_same_pool_gives_the_same_nodes_and_another_gives_others() -> None:
+    pool, same = _pool(*[4] * 16), _pool(*[4] * 16)
+    first = _at_random(3, pool)
+    assert _at_random(3, same) == first
+    pool.take(first)
+    assert _at_random(3, pool) != first
+    pool.give(first)
+    assert _at_random(3, pool) == first
+
+
+def test_at_random_every_node_has_its_turn() -> None:
+    """3,200 jobs on 16 nodes: 200 each; six standard deviations are 82."""
+    pool = _pool(*[4] * 16)
+    turns: Counter[str] = Counter()
+    held: list[Allocation] = []
+    for number in range(3200):
+        if len(held) == 20:
+            pool.give(held.pop(number * 7 % 20))
+        held.append(_at_random(1, pool))
+        pool.take(held[-1])
+        turns.update(held[-1].keys())
+    assert len(turns) == 16
+    assert all(118 <= count <= 282 for count in turns.values())
+
+
+def test_no_configuration_asks_for_random_placement() -> None:
+    with pytest.raises(ConfigError, match="none of its choices"):
+        configured(placement={"unknown_model": "random"})
+
+
+# What holds for every pool
+
+
+def test_nothing_fits_by_count_on_a_node_of_which_too_many_cpus_are_held() -> None:
+    pool = _pool(4, 8)
+    pool.take({"n000": Amount({"": 1}, cpus=1)})
+    request = Request(Amount({"": 2}))
+    assert place_on_one_node(request, 1, pool, PlacementStyle.CONSOLIDATE) is None
+    assert place(request, 1, pool, PlacementStyle.CONSOLIDATE) is None
+    assert place(request, pool.all_nodes, pool, PlacementStyle.CONSOLIDATE) is not None
+
+
+large = st.builds(
+    lambda plain, typed: Amount({"": plain, "a100": typed}, 4, 1000),
+    st.sampled_from([8, 4, 2]),
+    st.sampled_from([0, 0, 4]),
+)
+many_large = st.lists(large, min_size=4, max_size=9).map(
+    lambda totals: [Node(f"n{number}", total) for number, total in enumerate(totals)]
+)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> Pool:
+    """Nodes of several sizes and types, on switches or not, of which something has been taken."""
+    pool = Pool(
+        Node(one.name, one.total, switch=draw(st.sampled_from(["", "a", "b"])))
+        for one in draw(st.one_of(many_large, nodes_lists))
+    )
+    for allocation in draw(st.lists(_allocations(pool.names), max_size=3)):
+        pool.take(allocation)
+    return pool
+
+
+def _allocations(names: tuple[str, ...]) -> st.SearchStrategy[dict[str, Amount]]:
+    """Anything that somebody might hold, also more than there is."""
+    amounts = st.builds(
+        lambda plain, typed, cpus: Amount({"": plain, "a100": typed}, cpus),
+        st.integers(0, 3),
+        st.integers(0, 2),
+        st.integers(0, 2),
+    )
+    return st.dictionaries(st.sampled_from(names), amounts, max_size=3)
+
+
+counted = st.builds(
+    lambda size, count, most: Request(Amount({"": size}), count, max_nodes=most),
+    st.sampled_from([1, 2, 3, 4, 0]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([None, 1, 2]),
+)
+bounded = st.builds(
+    lambda count, fewest, more: Request(
+        Amount({"": 1}),
+        count,
+        min_nodes=min(count, fewest),
+        max_nodes=min(count, fewest) + more,
+    ),
+    st.sampled_from([2, 3, 4, 6, 1, 10]),
+    st.sampled_from([2, 3, 1]),
+    st.sampled_from([0, 1, 2]),
+)
+some_nodes = st.one_of(st.just(-1), st.integers(0, 511))
+"""As a set: all, or any of the first nine."""
+
+
+@given(pools(), counted, st.sampled_from(PlacementStyle), some_nodes)
+def test_what_is_found_by_count_on_one_node_is_what_is_found_by_looking_at_all(
+    pool: Pool, request: Request, style: PlacementStyle, among: int
+) -> None:
+    nodes = pool.all_nodes & among
+    if not goes_by_count(request):
+        assert request.chunk.gpu_count == 0
+        return
+    quick = place_on_one_node(request, nodes, pool, style)
+    slow = place(request, nodes, pool, style)
+    if quick is not None:
+        assert quick == slow
+
+
+@given(pools(), counted)
+def test_where_nobody_holds_too_much_what_one_node_can_take_is_found_by_count(
+    pool: Pool, request: Request
+) -> None:
+    fair = all(min(free.cpus, free.memory_mb) >= 0 for free in map(pool.free, pool.names))
+    slow = place(request, pool.all_nodes, pool, PlacementStyle.CONSOLIDATE)
+    if goes_by_count(request) and fair and slow is not None and len(slow) == 1:
+        assert place_on_one_node(request, pool.all_nodes, pool, PlacementStyle.CONSOLIDATE) == slow
+
+
+@given(pools(), st.one_of(requests, bounded))
+def test_a_job_fits_in_every_style_or_in_none(pool: Pool, request: Request) -> None:
+    found = [place(request, pool.all_nodes, pool, style) for style in PlacementStyle]
+    assert len({allocation is None for allocation in found}) == 1
+    for allocation in filter(None, found):
+        assert len(allocation) >= request.min_nodes
+        assert request.max_nodes is None or len(allocation) <= request.max_nodes
+        assert request.exclusive or _gpus(allocation) == request.chunks * request.chunk.gpu_count
+
+
+@given(pools(), st.one_of(requests, bounded))
+def test_one_switch_never_costs_a_consolidated_job_another_node(
+    pool: Pool, request: Request
+) -> None:
+    blind = _without_switches(pool)
+    found = place(request, pool.all_nodes, pool, PlacementStyle.CONSOLIDATE)
+    there = place(request, blind.all_nodes, blind, PlacementStyle.CONSOLIDATE)
+    assert (found is None) == (there is None)
+    assert len(found or ()) <= len(there or ())
+
+
+def _without_switches(pool: Pool) -> Pool:
+    blind = Pool([Node(name, pool.free(name)) for name in pool.names])
+    for number, name in enumerate(pool.names):
+        if not pool.is_idle(number):
+            blind.take({name: Amount()})
+    return blind
+
+
+def _gpus(allocation: Allocation) -> int:
+    return sum(amount.gpu_count for amount in allocation.values())
+
+
+@given(nodes_lists, st.data())
+def test_a_pool_keeps_its_books_through_every_taking_and_giving(
+    nodes: list[Node], data: st.DataObject
+) -> None:
+    pool = Pool(nodes)
+    held: list[dict[str, Amount]] = []
+    for _ in range(data.draw(st.integers(0, 12))):
+        gives: bool = data.draw(st.booleans())
+        if held and gives:
+            pool.give(held.pop(data.draw(st.integers(0, len(held) - 1))))
+        else:
+            held.append(data.draw(_allocations(pool.names)))
+            pool.take(held[-1])
+    fresh = Pool(nodes)
+    for allocation in held:
+        fresh.take(allocation)
+    assert pool.mark == fresh.mark
+    among = data.draw(some_nodes) & pool.all_nodes
+    for one in (pool, fresh):
+        _check_books(one, nodes, held, among)
+
+
+def _check_books(
+    pool: Pool, nodes: list[Node], held: list[dict[str, Amount]], among: NodeSet
+) -> None:
+    """The pool against what is found by counting."""
+    free = [
+        one.total.gpu_count - sum(had[one.name].gpu_count for had in held if one.name in had)
+        for one in nodes
+    ]
+    idle = [not any(one.name in had for had in held) for one in nodes]
+    chosen = list(numbers(among))
+    assert [pool.free_gpus(number) for number in range(len(nodes))] == free
+    assert [pool.is_idle(number) for number in range(len(nodes))] == idle
+    assert pool.most_free_gpus == sum(max(0, count) for count in free)
+    assert pool.gpus_free(among) == sum(max(0, free[number]) for number in chosen)
+    assert list(pool.fragments_first(among)) == sorted(
+        chosen, key=lambda number: (idle[number], free[number], number)
+    )
+    assert list(pool.fullest_first(among, 2)) == sorted(
+        (number for number in chosen if free[number] >= 2),
+        key=lambda number: (free[number], number),
+    )
+    assert list(numbers(pool.with_free_gpus(among, 2))) == [n for n in chosen if free[n] >= 2]
+    assert [
+        (count, list(numbers(at_rest)), list(numbers(in_use)))
+        for count, at_rest, in_use in pool.emptiest_first(among)
+    ] == [
+        (
+            count,
+            [n for n in chosen if free[n] == count and idle[n]],
+            [n for n in chosen if free[n] == count and not idle[n]],
+        )
+        for count in sorted({free[n] for n in chosen}, reverse=True)
+    ]
