@@ -299,6 +299,18 @@ def test_a_skewed_model_gets_whole_nodes_and_another_the_fragments(
     expect(before, drawing)
 
 
+def test_fragments_are_taken_only_where_nothing_is_left_of_them() -> None:
+    before = cluster(
+        """
+        n1  1 1 1 .
+        n2  2 . . .
+        n3  . . . .
+        """,
+        [job("1", gpus(3)), job("2", gpus(1)), wide("3", 2, style=PlacementStyle.SPREAD)],
+    )
+    expect(before, "n1  1 1 1 .\nn2  2 3 3 .\nn3  . . . .")
+
+
 @pytest.mark.parametrize(("skew", "style"), [(0.743, "consolidate"), (0.092, "spread")])
 def test_the_skew_of_the_model_decides_the_placement(skew: float, style: str) -> None:
     before = cluster("n1  . . . .", [wide("1", 4, skew=skew)])

@@ -361,8 +361,9 @@ def _check_books(
     assert [pool.is_idle(number) for number in range(len(nodes))] == idle
     assert pool.most_free_gpus == sum(max(0, count) for count in free)
     assert pool.gpus_free(among) == sum(max(0, free[number]) for number in chosen)
-    assert list(pool.fragments_first(among)) == sorted(
-        chosen, key=lambda number: (idle[number], free[number], number)
+    assert list(pool.fragments(among)) == sorted(
+        (number for number in chosen if free[number] > 0 and not idle[number]),
+        key=lambda number: (-free[number], number),
     )
     assert list(pool.fullest_first(among, 2)) == sorted(
         (number for number in chosen if free[number] >= 2),

@@ -27,7 +27,7 @@ def measure(seeds: int) -> None:
         "over skew",
         "average training time of wide jobs over skew",
         "largest",
-        "wide jobs slower than with skew",
+        "wide jobs slower with skew",
         "preemptions",
     )
     text = (

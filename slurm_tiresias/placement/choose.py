@@ -96,10 +96,9 @@ def place_on_one_node(
 ) -> Allocation | None:
     """What ``place`` finds for a request that ``goes_by_count``, where one node can take it."""
     gpus = request.chunks * request.chunk.gpu_count
-    spread = style is PlacementStyle.SPREAD
-    if style is PlacementStyle.RANDOM or (spread and request.chunks > 1):
+    if style is PlacementStyle.RANDOM or (style is PlacementStyle.SPREAD and request.chunks > 1):
         return None
-    number = pool.tightest(nodes, gpus, fragments_first=spread)
+    number = pool.tightest(nodes, gpus)
     if number is None or pool.lacks_cpus_or_memory(number):
         return None
     return pool.lay({number: request.chunks}, request)
@@ -125,7 +124,7 @@ def _choose(
 ) -> Mapping[int, int] | None:
     """How many chunks go on which node."""
     chosen = None
-    if style is PlacementStyle.SPREAD:
+    if style is PlacementStyle.SPREAD and request.chunks > 1:
         chosen = _Filling(request, nodes, pool).over_fragments()
     elif style is PlacementStyle.RANDOM:
         chosen = _Filling(request, nodes, pool).at_random()
@@ -166,13 +165,20 @@ class _Filling:
         self._chosen: dict[int, int] = {}
 
     def over_fragments(self) -> Mapping[int, int] | None:
-        """On nodes that are in use, the fullest first; on idle ones only for the rest."""
-        if not self._on_required_nodes():
+        """On what is left of nodes in use, the largest pieces first, if that uses each of them up.
+
+        A piece of which something is left over would be one more that no whole job fits in; then
+        the job had better go where it breaks up the least.
+        """
+        gpus = self._request.chunk.gpu_count
+        if not gpus or not self._on_required_nodes():
             return None
-        for number in self._pool.fragments_first(self._nodes):
+        for number in self._pool.fragments(self._nodes):
             if self._done():
                 break
-            if not self._take(number, self._room(number)):
+            room = self._room(number)
+            used_up = room * gpus == self._pool.free_gpus(number)
+            if used_up and 0 < room <= self._share() and not self._take(number, room):
                 return None
         return self._chosen if self._done() else None
 

@@ -161,11 +161,11 @@ class Pool:
 
     # In which order nodes are looked at
 
-    def fragments_first(self, nodes: NodeSet) -> Iterator[int]:
-        """Nodes in the order that leaves whole nodes to those who need them."""
-        for group in (self._busy, self._idle):
-            for free in sorted(group):
-                yield from numbers(group[free] & nodes)
+    def fragments(self, nodes: NodeSet) -> Iterator[int]:
+        """Nodes with free GPUs that somebody is on, those with the most first, then by name."""
+        for free in sorted(self._busy, reverse=True):
+            if free > 0:
+                yield from numbers(self._busy[free] & nodes)
 
     def fullest_first(self, nodes: NodeSet, least: int) -> Iterator[int]:
         """Nodes with at least so many free GPUs, those with the fewest first, then by name."""
@@ -173,12 +173,9 @@ class Pool:
             if free >= least:
                 yield from numbers((self._busy.get(free, 0) | self._idle.get(free, 0)) & nodes)
 
-    def tightest(self, nodes: NodeSet, gpus: int, *, fragments_first: bool) -> int | None:
-        """The first of the nodes with so many free GPUs, in the one order or in the other."""
-        busy = _least(self._busy, nodes, gpus)
-        if busy and fragments_first:
-            return _lowest(self._busy[busy] & nodes)
-        idle = _least(self._idle, nodes, gpus)
+    def tightest(self, nodes: NodeSet, gpus: int) -> int | None:
+        """The first node by name of those that have so many free GPUs, and the fewest beyond."""
+        busy, idle = _least(self._busy, nodes, gpus), _least(self._idle, nodes, gpus)
         if not busy and not idle:
             return None
         free = min(filter(None, (busy, idle)))
