@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from scripts.bench_lib import by_skew, speed, testbed
+from scripts.bench_lib import by_skew, in_tier, speed, testbed
 
 
 @click.group()
@@ -37,3 +37,9 @@ def paper480(seeds: int) -> None:
 def placement(seeds: int) -> None:
     """What it brings to place models by their skew (the paper's Fig. 12)."""
     by_skew.measure(seeds)
+
+
+@bench.command()
+def orders() -> None:
+    """What the order inside a tier decides."""
+    in_tier.measure()
