@@ -13,12 +13,11 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slurm_tiresias.model import Allocation, Node, PlacementStyle, Request
+from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, PlacementStyle, Request
 from slurm_tiresias.placement.choose import (
     goes_by_count,
     node_sets,
     place_on_any,
-    place_on_one_node,
 )
 from slurm_tiresias.placement.evict import (
     Appeal,
@@ -49,7 +48,8 @@ class Kind:
     """Nobody is asked to leave for these."""
     nodes: NodeSet = 0
     gpus: int = 0
-    goes_by_count: bool = False
+    whole: Amount | None = None
+    """What it takes where one node takes it all, if any node with so many free GPUs will do."""
     waiting: list[Rank] = field(default_factory=list)
     """A heap; ranks that are no longer those of a waiting job lie in it until they come up."""
     refused: Key | None = None
@@ -60,7 +60,6 @@ class Kind:
         for nodes in self.sets:
             self.nodes |= nodes
         self.gpus = self.request.chunks * self.request.chunk.gpu_count
-        self.goes_by_count = len(self.sets) == 1 and goes_by_count(self.request)
 
 
 class Start(NamedTuple):
@@ -106,8 +105,17 @@ class Board:
         """The jobs that go by this key; all of them ask alike."""
         if key not in self._kinds:
             sets = tuple(self.pool.nodes(names) for names in node_sets(request, self._usable))
-            self._kinds[key] = Kind(len(self._kinds), request, style, sets, only_idle)
+            kind = self._kinds[key] = Kind(len(self._kinds), request, style, sets, only_idle)
+            if self._any_node_will_do(kind):
+                kind.whole = Amount({ANY_TYPE: kind.gpus})
         return self._kinds[key]
+
+    def _any_node_will_do(self, kind: Kind) -> bool:
+        together = kind.style is PlacementStyle.CONSOLIDATE or (
+            kind.style is PlacementStyle.SPREAD and kind.request.chunks == 1
+        )
+        alike = not self._last_resort and not self.pool.has_types and len(kind.sets) == 1
+        return together and alike and goes_by_count(kind.request)
 
     def wait(self, rank: Rank, kind: Kind) -> None:
         """A job waits, or waits with another rank than before."""
@@ -192,9 +200,14 @@ class Board:
             self._room_grew = False
             self._to_try.clear()
             return []
-        self._end_guards(now_s)
+        if self._lapses:
+            self._end_guards(now_s)
         if not self._room_grew and not self._to_try:
             return []
+        if len(self._waiting) == 1:
+            start = self._start_at_once()
+            if start:
+                return [start]
         to_try = self.kinds if self._room_grew else list(self._to_try)
         self._room_grew = False
         self._to_try = set()
@@ -204,6 +217,20 @@ class Board:
             one.offer_what_is_left()
         self._room_grew |= bool(one.short_of_victims)
         return one.starts
+
+    def _start_at_once(self) -> Start | None:
+        """The start of the only job that waits, if it needs nobody to leave."""
+        ((rank, kind),) = self._waiting.values()
+        allocation = self.on_idle(kind) if self.pool.most_free_gpus >= kind.gpus else None
+        if allocation is None:
+            return None
+        self.pool.take(allocation)
+        self._waiting.clear()
+        kind.waiting.clear()
+        kind.refused = None
+        self._to_try.clear()
+        self._room_grew = False
+        return Start(rank.job_id, allocation)
 
     def _end_guards(self, now_s: float) -> None:
         while self._lapses and self._next_lapse_s() <= now_s:
@@ -231,10 +258,10 @@ class Board:
 
     def on_idle(self, kind: Kind) -> Allocation | None:
         """Where a job of this kind fits now, with nobody gone."""
-        if kind.goes_by_count and not self._last_resort:
-            allocation = place_on_one_node(kind.request, kind.nodes, self.pool, kind.style)
-            if allocation is not None:
-                return allocation
+        if kind.whole:
+            number = self.pool.tightest(kind.nodes, kind.gpus)
+            if number is not None and not self.pool.lacks_cpus_or_memory(number):
+                return {self.pool.names[number]: kind.whole}
         return place_on_any(kind.request, kind.sets, self.pool, kind.style, self._last_resort)
 
     def by_eviction(self, kind: Kind, level: Key, *, even_guarded: bool = False) -> Eviction | None:
@@ -321,8 +348,9 @@ class _Round:
 
     def _join(self, kinds: Iterable[Kind]) -> None:
         for kind in kinds:
-            self._seen.add(kind)
-            if rank := self._board.first(kind):
+            rank = self._board.first(kind) if kind.waiting else None
+            if rank:
+                self._seen.add(kind)
                 heapq.heappush(self._heads, (rank, kind.number, kind))
 
     def _note(self, start: Start, kind: Kind) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_tiresias.board import Board
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
-from slurm_tiresias.placement.choose import goes_by_count, place, place_on_one_node
+from slurm_tiresias.placement.choose import place
 from slurm_tiresias.placement.pool import NodeSet, Pool, numbers
 from tests.pictures import after, cluster, configured, drawn, gpus, job, plan_for
 from tests.properties.test_decide_invariants import nodes_lists, requests
@@ -206,12 +208,15 @@ def test_no_configuration_asks_for_random_placement() -> None:
 
 
 def test_nothing_fits_by_count_on_a_node_of_which_too_many_cpus_are_held() -> None:
-    pool = _pool(4, 8)
-    pool.take({"n000": Amount({"": 1}, cpus=1)})
-    request = Request(Amount({"": 2}))
-    assert place_on_one_node(request, 1, pool, PlacementStyle.CONSOLIDATE) is None
-    assert place(request, 1, pool, PlacementStyle.CONSOLIDATE) is None
-    assert place(request, pool.all_nodes, pool, PlacementStyle.CONSOLIDATE) is not None
+    nodes = [Node(f"n{number}", Amount({"": 4 * number}), frozenset({"gpu"})) for number in (1, 2)]
+    board = Board(nodes)
+    board.book({"n1": Amount({"": 1}, cpus=1)})
+    kind = board.kind("", gpus(2, spanning=True), PlacementStyle.CONSOLIDATE)
+    assert kind.whole is None  # it asks for CPUs
+    by_count = Request(Amount({"": 2}), partitions=("gpu",))
+    kind = board.kind("by count", by_count, PlacementStyle.CONSOLIDATE)
+    assert kind.whole == Amount({"": 2})
+    assert board.on_idle(kind) == {"n2": Amount({"": 2})}
 
 
 large = st.builds(
@@ -268,28 +273,26 @@ some_nodes = st.one_of(st.just(-1), st.integers(0, 511))
 """As a set: all, or any of the first nine."""
 
 
-@given(pools(), counted, st.sampled_from(PlacementStyle), some_nodes)
-def test_what_is_found_by_count_on_one_node_is_what_is_found_by_looking_at_all(
-    pool: Pool, request: Request, style: PlacementStyle, among: int
-) -> None:
-    nodes = pool.all_nodes & among
-    if not goes_by_count(request):
-        assert request.chunk.gpu_count == 0
-        return
-    quick = place_on_one_node(request, nodes, pool, style)
-    slow = place(request, nodes, pool, style)
-    if quick is not None:
-        assert quick == slow
+@st.composite
+def boards(draw: st.DrawFn) -> Board:
+    """Nodes of several sizes and perhaps a type, of which something has been taken."""
+    types = draw(st.sampled_from([("",), ("",), ("", "a100")]))
+    totals = draw(st.lists(st.sampled_from([8, 4, 2, 1]), min_size=1, max_size=9))
+    board = Board(
+        Node(f"n{number}", Amount({types[number % len(types)]: total}), frozenset({"gpu"}))
+        for number, total in enumerate(totals)
+    )
+    for allocation in draw(st.lists(_allocations(board.pool.names), max_size=3)):
+        board.book(allocation)
+    return board
 
 
-@given(pools(), counted)
-def test_where_nobody_holds_too_much_what_one_node_can_take_is_found_by_count(
-    pool: Pool, request: Request
+@given(boards(), counted, st.sampled_from(PlacementStyle))
+def test_what_is_found_by_count_is_what_is_found_by_looking_at_all(
+    board: Board, request: Request, style: PlacementStyle
 ) -> None:
-    fair = all(min(free.cpus, free.memory_mb) >= 0 for free in map(pool.free, pool.names))
-    slow = place(request, pool.all_nodes, pool, PlacementStyle.CONSOLIDATE)
-    if goes_by_count(request) and fair and slow is not None and len(slow) == 1:
-        assert place_on_one_node(request, pool.all_nodes, pool, PlacementStyle.CONSOLIDATE) == slow
+    kind = board.kind("", replace(request, partitions=("gpu",)), style)
+    assert board.on_idle(kind) == place(request, kind.nodes, board.pool, style)
 
 
 @given(pools(), st.one_of(requests, bounded))

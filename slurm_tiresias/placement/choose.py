@@ -91,19 +91,6 @@ def place_on_any(
     return None
 
 
-def place_on_one_node(
-    request: Request, nodes: NodeSet, pool: Pool, style: PlacementStyle
-) -> Allocation | None:
-    """What ``place`` finds for a request that ``goes_by_count``, where one node can take it."""
-    gpus = request.chunks * request.chunk.gpu_count
-    if style is PlacementStyle.RANDOM or (style is PlacementStyle.SPREAD and request.chunks > 1):
-        return None
-    number = pool.tightest(nodes, gpus)
-    if number is None or pool.lacks_cpus_or_memory(number):
-        return None
-    return pool.lay({number: request.chunks}, request)
-
-
 def goes_by_count(request: Request) -> bool:
     """Whether nothing but the number of free GPUs decides where a job fits."""
     chunk, extra = request.chunk, request.per_node

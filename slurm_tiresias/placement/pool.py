@@ -40,6 +40,7 @@ class Pool:
         self._number = {name: number for number, name in enumerate(self.names)}
         self._total = [node.total for node in ordered]
         self._gpus = [dict(total.gpus) for total in self._total]
+        self.has_types = any(gpus.keys() - {ANY_TYPE} for gpus in self._gpus)
         self._cpus = [total.cpus for total in self._total]
         self._memory_mb = [total.memory_mb for total in self._total]
         self._free_gpus = [total.gpu_count for total in self._total]
@@ -117,22 +118,25 @@ class Pool:
             self._cpus[number] += sign * amount.cpus
             self._memory_mb[number] += sign * amount.memory_mb
             self._stamps[number] += 1
-            self._move(number, self._free_gpus[number] + sign * count, -sign)
+            self._move(number, sign * count, -sign)
 
-    def _move(self, number: int, free: int, holders: int) -> None:
+    def _move(self, number: int, gpus: int, holders: int) -> None:
         """Put a node where it now belongs among the others."""
         bit = 1 << number
-        before = self._busy if self._holders[number] else self._idle
-        left = before[self._free_gpus[number]] & ~bit
+        held, free = self._holders[number], self._free_gpus[number]
+        group = self._busy if held else self._idle
+        left = group[free] ^ bit
         if left:
-            before[self._free_gpus[number]] = left
+            group[free] = left
         else:
-            del before[self._free_gpus[number]]
-        self.most_free_gpus += max(free, 0) - max(self._free_gpus[number], 0)
-        self._free_gpus[number] = free
-        self._holders[number] += holders
-        after = self._busy if self._holders[number] else self._idle
-        after[free] = after.get(free, 0) | bit
+            del group[free]
+        self._holders[number] = held = held + holders
+        self._free_gpus[number] = now_free = free + gpus
+        group = self._busy if held else self._idle
+        group[now_free] = group.get(now_free, 0) | bit
+        if now_free < 0 or free < 0:
+            gpus = max(now_free, 0) - max(free, 0)
+        self.most_free_gpus += gpus
 
     def gpus_free(self, nodes: NodeSet) -> int:
         """Free GPUs on these nodes; what some hold too much does not count against the others."""

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from slurm_tiresias.config import MAX_TIERS, PolicyConfig
 from slurm_tiresias.model import Job, JobState
@@ -20,9 +21,10 @@ def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
     return bisect_right(thresholds_gpu_s, attained_gpu_s)
 
 
-def attained_since_promotion_gpu_s(job: JobFacts) -> float:
-    """The service that counts: GPUs x running seconds since the job was last promoted."""
-    return job.attained_since_promotion_gpu_s
+attained_since_promotion_gpu_s: Callable[[JobFacts], float] = attrgetter(
+    "attained_since_promotion_gpu_s"
+)
+"""The service that counts: GPUs x running seconds since the job was last promoted."""
 
 
 def by_first_start(job: JobFacts) -> Key:
@@ -67,7 +69,7 @@ class TieredLas:
     service: Callable[[JobFacts], float] = attained_since_promotion_gpu_s
 
     def standing(self, job: JobFacts) -> Standing:
-        tier = tier_of(self.service(job), self.thresholds_gpu_s)
+        tier = bisect_right(self.thresholds_gpu_s, self.service(job))
         return Standing(_LEVELS[tier], self.order(job), tier)
 
 

@@ -43,6 +43,7 @@ class SimJob:
         "end_s",
         "executed_since_promotion_s",
         "first_started_s",
+        "id_key",
         "job_id",
         "lost_s",
         "number",
@@ -70,6 +71,8 @@ class SimJob:
     def __init__(self, trace: TraceJob, number: int, ask: Ask) -> None:
         self.trace = trace
         self.number = number
+        self.id_key = (float(number),)
+        """Ids of jobs rise as they come; those of a trace need not."""
         self.ask = ask
         self.job_id = trace.job_id
         self.width = trace.gpus
@@ -266,6 +269,7 @@ class Simulation:
         self._events: list[tuple[float, int, int, SimJob]] = []
         """(when, number of the job, its version, the job)."""
         self._arrived = 0
+        self._next_arrival_s = jobs[0].submitted_s if jobs else math.inf
         self._outcomes: list[tuple[int, Outcome]] = []
 
     def run(self) -> tuple[Outcome, ...]:
@@ -279,7 +283,8 @@ class Simulation:
         now_s, told = -math.inf, 0
         while (now_s := self._next_s(now_s)) < math.inf:
             self._happen(now_s)
-            self._admit(now_s)
+            while self._next_arrival_s <= now_s:
+                self._admit(now_s)
             for start in self._scheduler.choose(now_s):
                 self._carry_out(start, now_s)
             if len(self._outcomes) >= told + ENDS_BETWEEN_PROGRESS:
@@ -290,24 +295,20 @@ class Simulation:
         events = self._events
         while events and events[0][3].version != events[0][2]:
             heapq.heappop(events)
-        next_s = events[0][0] if events else math.inf
-        if self._arrived < len(self._arrivals):
-            next_s = min(next_s, self._arrivals[self._arrived].submitted_s)
-        elif not self._live:
+        next_s = self._next_arrival_s
+        if events and events[0][0] < next_s:
+            next_s = events[0][0]
+        elif next_s == math.inf and not self._live:
             return math.inf
-        return self._tick(min(next_s, self._wake_s(now_s)))
-
-    def _wake_s(self, now_s: float) -> float:
-        wake_s = self._scheduler.next_wake_s(now_s)
-        if wake_s > now_s:
-            return wake_s
-        return now_s + self._timing.interval_s if self._timing.interval_s > 0 else math.inf
-
-    def _tick(self, at_s: float) -> float:
         interval_s = self._timing.interval_s
-        if interval_s <= 0 or math.isinf(at_s):
-            return at_s
-        return math.ceil(at_s / interval_s) * interval_s
+        wake_s = self._scheduler.next_wake_s(now_s)
+        if wake_s <= now_s:
+            wake_s = now_s + interval_s if interval_s > 0 else math.inf
+        if wake_s < next_s:
+            next_s = wake_s
+        if interval_s <= 0 or next_s == math.inf:
+            return next_s
+        return math.ceil(next_s / interval_s) * interval_s
 
     def _happen(self, now_s: float) -> None:
         """All that jobs do by themselves up to now."""
@@ -326,14 +327,13 @@ class Simulation:
                 self._look_ahead(job, now_s)
 
     def _admit(self, now_s: float) -> None:
-        while self._arrived < len(self._arrivals):
-            trace = self._arrivals[self._arrived]
-            if trace.submitted_s > now_s:
-                return
-            job = SimJob(trace, self._arrived, self._ask(trace))
-            self._live[job.job_id] = job
-            self._arrived += 1
-            self._scheduler.waits(job, now_s)
+        trace = self._arrivals[self._arrived]
+        job = SimJob(trace, self._arrived, self._ask(trace))
+        self._live[job.job_id] = job
+        self._arrived += 1
+        more = self._arrived < len(self._arrivals)
+        self._next_arrival_s = self._arrivals[self._arrived].submitted_s if more else math.inf
+        self._scheduler.waits(job, now_s)
 
     def _end(self, job: SimJob) -> None:
         self._scheduler.ended(job)
@@ -377,8 +377,9 @@ class Simulation:
         self._at(min(job.end_s, self._next_change_s(job, now_s)), job)
 
     def _next_change_s(self, job: SimJob, now_s: float) -> float:
+        change_s = self._scheduler.next_change_s(job, now_s)
         # A threshold missed by a rounding error is reached with the next number there is.
-        return max(self._scheduler.next_change_s(job, now_s), math.nextafter(now_s, math.inf))
+        return change_s if change_s > now_s else math.nextafter(now_s, math.inf)
 
     def _at(self, when_s: float, job: SimJob) -> None:
         heapq.heappush(self._events, (when_s, job.number, job.version, job))

@@ -92,7 +92,11 @@ def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask
         request = setup.site.request(gpus, gpu_type, only_consolidated=only_consolidated)
         return Ask(request, style)
 
-    return lambda job: ask(job.gpus, setup.site.type_for(job.gpu_type), style(job.model))
+    @cache
+    def ask_of(gpus: int, gpu_type: str, model: str) -> Ask:
+        return ask(gpus, setup.site.type_for(gpu_type), style(model))
+
+    return lambda job: ask_of(job.gpus, job.gpu_type, job.model)
 
 
 def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:

@@ -12,7 +12,6 @@ from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.standing import Policy, Rank
 from slurm_tiresias.policy.tiers import (
     TieredGittins,
-    left_in_tier,
     make_policy,
     starving_s,
 )
@@ -32,7 +31,7 @@ class Decided:
         config: Config,
         nodes: Sequence[Node],
         to_next_change_s: Callable[[SimJob], float],
-        drifts: Callable[[SimJob], bool] = lambda _: False,
+        drifts: Callable[[SimJob], bool] | None = None,
     ) -> None:
         self._policy = policy
         self._config = config
@@ -59,7 +58,8 @@ class Decided:
 
     def ended(self, job: SimJob) -> None:
         self._board.leave(job.job_id)
-        self._drifting.pop(job.job_id, None)
+        if self._drifting:
+            self._drifting.pop(job.job_id, None)
 
     def choose(self, now_s: float) -> Iterable[Start]:
         if not self._drifting:
@@ -76,6 +76,8 @@ class Decided:
             self._board.rerank(self._rank(job, now_s))
 
     def _watch(self, job: SimJob) -> None:
+        if self._drifts is None:
+            return
         if self._drifts(job):
             self._drifting[job.job_id] = job
         else:
@@ -95,7 +97,7 @@ class Decided:
         if standing.tier != job.tier:
             job.tier, job.tier_entered_s = standing.tier, now_s
             standing = self._policy.standing(job)
-        return Rank.of(job.job_id, standing)
+        return Rank(standing.level, standing.order, job.id_key, job.job_id)
 
     def _guarded_until_s(self, job: SimJob) -> float:
         config = self._config.preemption
@@ -111,11 +113,15 @@ def tiresias(
     """Tiresias-L or Tiresias-G, as the configuration says."""
     thresholds = config.policy.thresholds_gpu_s
 
+    ends = (*thresholds, math.inf)
+
     def to_next_tier_s(job: SimJob) -> float:
-        return left_in_tier(job.attained_since_promotion_gpu_s, thresholds) / job.width
+        return (ends[job.tier] - job.attained_since_promotion_gpu_s) / job.width
 
     policy = make_policy(config.policy, history)
     # The Gittins index follows the service attained. It matters where one tier is above and one
     # below: nobody asks a job of the first tier to leave, and the last is ordered otherwise.
-    between = range(1, len(thresholds) if isinstance(policy, TieredGittins) else 0)
-    return Decided(policy, config, nodes, to_next_tier_s, lambda job: job.tier in between)
+    drifts = isinstance(policy, TieredGittins) and len(thresholds) > 1
+    between = range(1, len(thresholds))
+    in_between = (lambda job: job.tier in between) if drifts else None
+    return Decided(policy, config, nodes, to_next_tier_s, in_between)
