@@ -88,7 +88,7 @@ class Board:
         self._usable = [node for node in self._nodes if node.available]
         self.pool = Pool(self._nodes)
         self._last_resort = self.pool.nodes(last_resort)
-        self._most_victims = most_victims
+        self.most_victims = most_victims
         self._tenancy = Tenancy(self.pool)
         self._tenants: dict[str, Tenant] = {}
         self._lapses: list[tuple[float, str, Tenant]] = []
@@ -123,10 +123,6 @@ class Board:
         heapq.heappush(kind.waiting, rank)
         if kind.refused is None or rank.level < kind.refused:
             self._to_try.add(kind)
-
-    def give_up(self, job_id: str) -> None:
-        """A job waits no longer."""
-        del self._waiting[job_id]
 
     def book(self, allocation: Allocation) -> None:
         """Somebody has these GPUs."""
@@ -287,10 +283,6 @@ class Board:
         self._tenancy.leave(tenant)
         self.pool.give(tenant.allocation)
         del self._tenants[tenant.job_id]
-
-    @property
-    def most_victims(self) -> float:
-        return self._most_victims
 
 
 class _Round:
