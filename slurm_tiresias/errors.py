@@ -21,7 +21,7 @@ class TiresiasError(Exception):
 
     def __str__(self) -> str:
         # Slurm's own words, which ``what`` may end in, may end in a full stop themselves.
-        return f"{self.what.rstrip('.')}. {self.remedy}."
+        return f"{self.what.rstrip('.')}. {self.remedy[:1].upper()}{self.remedy[1:]}."
 
 
 class UsageError(TiresiasError):

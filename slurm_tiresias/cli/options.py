@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from slurm_tiresias.cli.text import duration, printable
 from slurm_tiresias.config import Config, load
@@ -23,6 +24,7 @@ STOPPED = "stopped"
 """The mode that a controller publishes when it ends."""
 
 _CONFIG_KEY = "slurm_tiresias.config"
+_NAMED_CONFIG_KEY = "slurm_tiresias.named_config"
 _JOB_ID = re.compile(r"[0-9]+([_+][0-9]+)?", re.ASCII)
 
 P = ParamSpec("P")
@@ -40,7 +42,7 @@ def root_config_option(command: Command) -> Command:
         show_envvar=True,
         show_default=True,
         expose_value=False,
-        callback=_remember_config,
+        callback=remember_config,
         is_eager=True,
         help="The configuration file. May also be given after the command.",
     )(command)
@@ -52,21 +54,29 @@ def config_option(command: Command) -> Command:
         "--config",
         metavar="FILE",
         expose_value=False,
-        callback=_remember_config,
+        callback=remember_config,
         help="The configuration file.",
     )(command)
 
 
-def _remember_config(
-    context: click.Context, _parameter: click.Parameter, value: str | None
-) -> None:
-    if value is not None:
-        context.meta[_CONFIG_KEY] = value
+def remember_config(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """The callback of every ``--config``: the last one that names a file counts."""
+    if value is None:
+        return
+    context.meta[_CONFIG_KEY] = value
+    if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+        context.meta[_NAMED_CONFIG_KEY] = value
 
 
 def config_path() -> Path:
     """The configuration file that this command line names."""
     return Path(click.get_current_context().meta[_CONFIG_KEY])
+
+
+def named_config_path(context: click.Context) -> Path | None:
+    """The configuration file that was named on the command line itself, if any was."""
+    named = context.meta.get(_NAMED_CONFIG_KEY)
+    return None if named is None else Path(named)
 
 
 def takes_config(

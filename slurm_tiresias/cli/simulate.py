@@ -23,8 +23,11 @@ from slurm_tiresias.cli.simulate_options import (
     source_or_paper480,
 )
 from slurm_tiresias.cli.simulation_options import (
+    STOCK,
+    Base,
     Source,
     World,
+    base_option,
     fitting,
     order_option,
     source_options,
@@ -61,7 +64,8 @@ POLICY_OPTIONS = (
         default=DEFAULT_POLICIES,
         show_default=True,
         callback=policies,
-        help=f"Any of {', '.join(run.POLICIES)}; {ALL} is every one. May be given several times.",
+        help=f"Any of {', '.join(run.POLICIES)}; {ALL} is every one. May be given several times. "
+        f"With --config: {STOCK} and the policy of the site.",
     ),
     order_option,
     click.option(
@@ -82,11 +86,13 @@ POLICY_OPTIONS = (
         type=float,
         metavar="NUMBER",
         default=0.0,
+        show_default=True,
         help="PROMOTEKNOB of the paper; 0 is off.",
     ),
     click.option(
         "--pack-limit",
         type=click.FloatRange(0, 1),
+        metavar="SHARE",
         default=0.5,
         show_default=True,
         help="Models of a larger skew are consolidated.",
@@ -123,6 +129,7 @@ class Outputs:
 
 
 @click.command()
+@base_option
 @source_options
 @world_options
 @click.option(
@@ -131,6 +138,7 @@ class Outputs:
     type=float,
     metavar="SECONDS",
     default=0.0,
+    show_default=True,
     help="How long a preempted job cannot start again.",
 )
 @policy_options
@@ -138,6 +146,7 @@ class Outputs:
 @click.option("--csv", "csv_file", type=FilePath, metavar="FILE", help="A line for each job.")
 @click.option("--html", "html_file", type=FilePath, metavar="FILE", help="A page with plots.")
 def simulate(
+    base: Base,
     source: Source,
     world: World,
     requeue_delay_s: float,
@@ -153,9 +162,9 @@ def simulate(
     controller takes; times are simulated.
     """
     source = source_or_paper480(source)
-    setup = _setup(world, requeue_delay_s, scheduler_config(**tiers))
-    outputs = Outputs.checked(csv_file, html_file, (source.trace, Path(world.cluster)))
-    report = _compare(source, world.cluster, setup, names)
+    setup = _setup(world, requeue_delay_s, scheduler_config(base.config, **tiers))
+    outputs = Outputs.checked(csv_file, html_file, (source.trace, Path(world.cluster), base.file))
+    report = replace(_compare(source, world.cluster, setup, names), config_file=base.named)
     try:
         outputs.write(report)
     finally:
@@ -168,15 +177,15 @@ def _setup(world: World, requeue_delay_s: float, config: Config) -> run.Setup:
         checked_seconds("--interval", world.interval_s),
         checked_seconds("--requeue-delay", requeue_delay_s),
     )
-    return replace(world.setup(world.site()), config=config, timing=timing)
+    return replace(world.setup(world.site(), config), timing=timing)
 
 
 def _compare(source: Source, cluster: str, setup: run.Setup, names: Sequence[str]) -> Report:
-    workload, wider = fitting(source.load(setup.site), setup.site, cluster)
+    workload, unfit = fitting(source.load(setup.site), setup.site, cluster)
     return Report(
         workload=workload,
         cluster=cluster,
-        wider=wider,
+        unfit=unfit,
         setup=setup,
         lower_bound_jct_s=_lower_bound_jct_s(workload, setup),
         results=tuple(_result(workload, policy, setup) for policy in names),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from difflib import get_close_matches
 
 import click
@@ -46,17 +46,23 @@ def policies(
 
 
 def scheduler_config(
-    order: str, thresholds: str, queues: int | None, promote_knob: float, pack_limit: float
+    base: Config,
+    order: str,
+    thresholds: str,
+    queues: int | None,
+    promote_knob: float,
+    pack_limit: float,
 ) -> Config:
-    """The controller's configuration without its guards, of which the paper has none."""
+    """The controller's configuration: the base with what the options say."""
+    options = {
+        "order": order,
+        "thresholds_gpu_s": _cuts_gpu_s(thresholds, queues),
+        "promote_knob": checked_knob(promote_knob),
+    }
     tables = {
-        "policy": {
-            "order": order,
-            "thresholds_gpu_s": _cuts_gpu_s(thresholds, queues),
-            "promote_knob": checked_knob(promote_knob),
-        },
-        "preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9},
-        "placement": {"pack_limit": pack_limit},
+        "policy": asdict(base.policy) | options,
+        "preemption": asdict(base.preemption),
+        "placement": asdict(base.placement) | {"pack_limit": pack_limit},
     }
     try:
         return parse(tables, "the command line")

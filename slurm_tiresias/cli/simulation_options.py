@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from slurm_tiresias.cli.options import named_config_path, remember_config
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.config import ORDERS, Config, parse
+from slurm_tiresias.config import ORDERS, Config, load, parse
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.report import UNBOUNDED
 from slurm_tiresias.simulator.traces import AUTO, FORMATS, load_trace
 from slurm_tiresias.simulator.workload import PUBLISHED_SEED, Workload, paper480, philly_like
 from slurm_tiresias.simulator.world import PLACEMENTS, Costs, Site, parse_site
@@ -93,17 +95,79 @@ class World:
     def site(self) -> Site:
         return parse_site(self.cluster, self.placement)
 
-    def setup(self, site: Site) -> run.Setup:
+    def setup(self, site: Site, config: Config) -> run.Setup:
         """Raises ``UsageError`` for an overhead that is none."""
-        flat = flat_s(self.overhead)
-        return run.Setup(
-            site, unguarded(), Costs(site, self.overhead != "none", flat), Timing(self.interval_s)
-        )
+        costs = Costs(site, self.overhead != "none", flat_s(self.overhead))
+        return run.Setup(site, config, costs, Timing(self.interval_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The configuration that a simulation sets out from; ``file`` None: that of the paper."""
+
+    config: Config
+    file: Path | None
+
+    @property
+    def named(self) -> str | None:
+        """The file as a report names it."""
+        return None if self.file is None else str(self.file)
+
+    @property
+    def policy(self) -> str:
+        """The policy that it sets, by its name in a simulation."""
+        return POLICY_OF[self.config.policy.name]
+
+
+POLICY_OF = {configured: simulated for simulated, configured in run.TIRESIAS.items()}
+STOCK = "slurm"
+"""What a site's own policy is compared with, where nobody asks for others."""
+
+
+def base_option(command: Command) -> Command:
+    """The option ``--config``, of which the command gets a ``Base`` as ``base``.
+
+    Only a file that the command line names counts: what a simulation says must not hang on whether
+    the machine that it runs on happens to have a controller.
+    """
+    return click.option(
+        "--config",
+        "base",
+        metavar="FILE",
+        is_eager=True,
+        callback=_base,
+        help="The tiresias.toml of a site: simulate its policy, guards and interval, where no "
+        "option says otherwise.",
+    )(command)
+
+
+def _base(context: click.Context, parameter: click.Parameter, value: str | None) -> Base:
+    remember_config(context, parameter, value)
+    file = named_config_path(context)
+    if file is None:
+        return Base(unguarded(), None)
+    base = Base(load(file), file)
+    context.default_map = _as_defaults(base)
+    return base
+
+
+def _as_defaults(base: Base) -> dict[str, Any]:
+    """Defaults of the options, by the names of their parameters."""
+    policy = base.config.policy
+    return {
+        "names": (STOCK, base.policy),
+        "policy": base.policy,
+        "order": policy.order,
+        "thresholds": ",".join(map(str, policy.thresholds_gpu_s)),
+        "promote_knob": policy.promote_knob,
+        "pack_limit": base.config.placement.pack_limit,
+        "interval_s": base.config.controller.interval_s,
+    }
 
 
 def unguarded() -> Config:
     """The default configuration without the guards that the paper does not have either."""
-    guards = {"min_run_s": 0, "max_victims_per_cycle": 10**9}
+    guards = {"min_run_s": 0, "max_victims_per_cycle": UNBOUNDED}
     return parse({"preemption": guards}, "the command line")
 
 
@@ -123,13 +187,18 @@ def flat_s(overhead: str) -> float | None:
 
 
 def fitting(workload: Workload, site: Site, cluster: str) -> tuple[Workload, int]:
-    """The jobs that the cluster can run, and how many are wider; ``UsageError`` if none is left."""
-    kept, wide = run.fitting(workload, site)
+    """The jobs that the cluster can run, and how many it cannot; ``UsageError`` if none is left.
+
+    The notes of the workload then say, too, what becomes of GPU types that no node has.
+    """
+    kept, unfit = run.fitting(workload, site)
     if not kept.jobs:
         raise UsageError(
-            f"No job of {printable(workload.name)} fits {cluster}", "Name a larger --cluster"
+            f"No job of {printable(workload.name)} can run on {printable(cluster)}",
+            "Name a --cluster that is large enough and has the GPUs that they ask for",
         )
-    return kept, len(wide)
+    notes = (*workload.notes, *site.notes(workload.jobs))
+    return replace(kept, notes=notes), len(unfit)
 
 
 def source_options(command: Command) -> Command:
@@ -141,8 +210,18 @@ def source_options(command: Command) -> Command:
         click.option(
             "--trace", type=click.Path(path_type=Path), metavar="FILE", help="A recorded history."
         ),
-        click.option("--format", "trace_format", type=click.Choice([AUTO, *FORMATS]), default=AUTO),
-        click.option("--from-sacct", is_flag=True, help="This cluster's own history."),
+        click.option(
+            "--format",
+            "trace_format",
+            type=click.Choice([AUTO, *FORMATS]),
+            metavar="NAME",
+            default=AUTO,
+            show_default=True,
+            help=f"How it is written: {', '.join(FORMATS)}; {AUTO}: its first line tells.",
+        ),
+        click.option(
+            "--from-sacct", is_flag=True, help="The history of this cluster, from its accounts."
+        ),
         click.option("--since", metavar="DATE", help="Where that begins, as for sacct."),
         click.option(
             "--workload",
@@ -170,7 +249,8 @@ def world_options(command: Command) -> Command:
             type=click.Choice(PLACEMENTS),
             default="skew",
             show_default=True,
-            help="pooled counts GPUs and knows no nodes.",
+            help="skew: as the model of a job likes it; consolidate, spread, random (on any free "
+            "GPUs): all jobs alike; pooled: as if all GPUs were in one node.",
         ),
         click.option(
             "--overhead",
@@ -183,8 +263,10 @@ def world_options(command: Command) -> Command:
             "--interval",
             "interval_s",
             type=click.FloatRange(min=0),
+            metavar="SECONDS",
             default=0.0,
-            help="Decide every so many seconds; 0: at every event.",
+            show_default=True,
+            help="The time between two decisions; 0: one at every event.",
         ),
     )
 

@@ -18,9 +18,11 @@ from slurm_tiresias import __version__
 from slurm_tiresias.cli import table
 from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.simulation_options import (
+    Base,
     Command,
     Source,
     World,
+    base_option,
     fitting,
     order_option,
     source_options,
@@ -32,6 +34,7 @@ from slurm_tiresias.cli.text import count, duration, printable
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import sensitivity, sweep, sweep_on_slurm
 from slurm_tiresias.simulator import tune as tuning
+from slurm_tiresias.simulator.report import guards, settings, what_cannot_run
 from slurm_tiresias.simulator.run import TIRESIAS
 from slurm_tiresias.simulator.sweep import Cell, Failed, Result, Task
 from slurm_tiresias.simulator.sweep_on_slurm import DEFAULT_MINUTES, Jobs
@@ -48,11 +51,23 @@ class _Asked:
 
     task: Task
     cluster: str
-    wide: int
+    unfit: int
+    base: Base
 
     @property
     def workload(self) -> Workload:
         return self.task.workload
+
+    @property
+    def like(self) -> Cell:
+        """The setting that others have to beat."""
+        policy = self.task.setup.config.policy
+        return Cell(policy.thresholds_gpu_s, promote_knob=policy.promote_knob)
+
+    @property
+    def present(self) -> str:
+        """What that setting is called."""
+        return "default" if self.base.file is None else "present setting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +118,7 @@ def slurm_options(command: Command) -> Command:
 
 
 @click.command()
+@base_option
 @source_options
 @world_options
 @order_option
@@ -135,6 +151,7 @@ def slurm_options(command: Command) -> Command:
 @slurm_options
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
 def tune(
+    base: Base,
     source: Source,
     world: World,
     order: str,
@@ -148,10 +165,11 @@ def tune(
     """Recommend thresholds for a history of jobs, with the evidence.
 
     Simulates the history under some twenty settings, chooses on its first half and has its second
-    confirm the choice. The default stays where nothing is shown to be better.
+    confirm the choice. The default stays where nothing is shown to be better; with --config, what
+    that sets.
     """
     jobs = slurm.jobs()
-    asked = _asked(source, world)
+    asked = _asked(base, source, world)
 
     def simulated(cells: Sequence[Cell]) -> tuple[Result, ...]:
         with _progress(len(cells)) as told:
@@ -162,14 +180,15 @@ def tune(
     if sweep_name is not None:
         _show_sweep(asked, sweep_name, order, simulated, as_json)
     else:
-        _show_advice(asked, Cell((), policy, order), objective, simulated, as_json)
+        like = replace(asked.like, policy=policy, order=order)
+        _show_advice(asked, like, objective, simulated, as_json)
 
 
-def _asked(source: Source, world: World) -> _Asked:
+def _asked(base: Base, source: Source, world: World) -> _Asked:
     site = world.site()
-    setup = world.setup(site)
-    workload, wide = fitting(source.load(site), site, world.cluster)
-    return _Asked(Task(workload, setup), world.cluster, wide)
+    setup = world.setup(site, base.config)
+    workload, unfit = fitting(source.load(site), site, world.cluster)
+    return _Asked(Task(workload, setup), world.cluster, unfit, base)
 
 
 @contextmanager
@@ -197,13 +216,22 @@ def _screen() -> Screen:
     return replace(screen, width=WIDTH) if screen.width is None else screen
 
 
-def _preamble(asked: _Asked) -> Iterator[str]:
+def _preamble(asked: _Asked, screen: Screen) -> Iterator[str]:
     workload = asked.workload
     jobs, days = count(len(workload.jobs), "job"), tuning.span_days(workload)
     yield f"{printable(workload.name)}: {jobs} on {printable(asked.cluster)}, {days:.1f} days"
-    yield from map(printable, workload.what_was_dropped())
-    if asked.wide:
-        yield f"{count(asked.wide, 'job')} left out: wider than the cluster"
+    for sentence in _notes(asked):
+        yield from screen.prose(printable(sentence), indent="")
+
+
+def _notes(asked: _Asked) -> Iterator[str]:
+    """With what it is simulated, and what of the history is not as it was."""
+    if asked.base.file is not None:
+        yield f"as {asked.base.file} has it; guards: {guards(asked.task.setup.config.preemption)}"
+    yield from asked.workload.notes
+    yield from asked.workload.what_was_dropped()
+    if asked.unfit:
+        yield what_cannot_run(asked.unfit)
 
 
 def _about(asked: _Asked) -> dict[str, Any]:
@@ -213,9 +241,12 @@ def _about(asked: _Asked) -> dict[str, Any]:
         "sha256": asked.workload.sha256,
         "jobs": len(asked.workload.jobs),
         "dropped": len(asked.workload.dropped),
-        "wider_than_the_cluster": asked.wide,
+        "notes": list(asked.workload.notes),
+        "cannot_run_on_the_cluster": asked.unfit,
         "span_days": tuning.span_days(asked.workload),
         "cluster": asked.cluster,
+        "config_file": asked.base.named,
+        "config": settings(asked.task.setup),
     }
 
 
@@ -236,20 +267,22 @@ def _failures(failed: Sequence[Failed]) -> Iterator[str]:
 def _show_advice(
     asked: _Asked, like: Cell, objective: str, simulated: Simulated, as_json: bool
 ) -> None:
-    cells = [replace(like, thresholds_gpu_s=cuts) for cuts in tuning.candidates(asked.workload)]
+    cuts_to_try = tuning.candidates(asked.workload, like.thresholds_gpu_s)
+    cells = [replace(like, thresholds_gpu_s=cuts) for cuts in cuts_to_try]
     advice = tuning.advise(asked.workload, simulated(cells), objective)
     if as_json:
-        click.echo(json.dumps(_about(asked) | _advice_as_json(advice)))
+        click.echo(json.dumps(_about(asked) | _advice_as_json(advice, asked.present)))
         return
-    screen = _screen()
-    screen.show(_preamble(asked))
-    screen.show([f"under the default {advice.waiting:.0%} of the jobs waited a minute or more"])
-    screen.show(_evidence(advice, screen))
+    screen, present = _screen(), asked.present
+    screen.show(_preamble(asked, screen))
+    screen.show([f"under the {present} {advice.waiting:.0%} of the jobs waited a minute or more"])
+    screen.show(_evidence(advice, present, screen))
     screen.show(_failures(advice.failed))
-    screen.show(["", *_conclusion(advice, screen), "", *tuning.fragment(advice).splitlines()])
+    conclusion = _conclusion(advice, present, screen)
+    screen.show(["", *conclusion, "", *tuning.fragment(advice).splitlines()])
 
 
-def _evidence(advice: Advice, screen: Screen) -> Iterator[str]:
+def _evidence(advice: Advice, present: str, screen: Screen) -> Iterator[str]:
     columns: Sequence[Column[Evidence]] = (
         Column("", lambda row: _mark(row, advice)),
         Column("GPU-HOURS", lambda row: _setting(row.cell)),
@@ -270,7 +303,7 @@ def _evidence(advice: Advice, screen: Screen) -> Iterator[str]:
     yield from screen.prose(
         "* recommended, = as good as the best of the first half as far as can be told. "
         f"FIRST and SECOND: {_jct(advice)} of the jobs of that half as a multiple of the "
-        "default's; 95%: how far chance may move SECOND; PARTS: its least and largest over the "
+        f"{present}'s; 95%: how far chance may move SECOND; PARTS: its least and largest over the "
         f"{len(advice.default.second.parts)} parts of the second half.",
         indent="",
     )
@@ -287,28 +320,28 @@ def _jct(advice: Advice) -> str:
     return names[advice.objective]
 
 
-def _conclusion(advice: Advice, screen: Screen) -> Iterator[str]:
+def _conclusion(advice: Advice, present: str, screen: Screen) -> Iterator[str]:
     for warning in advice.warnings:
         yield from screen.prose(f"warning: {warning}.", indent="")
-    yield from screen.prose(sentence(advice), indent="")
+    yield from screen.prose(sentence(advice, present), indent="")
 
 
-def sentence(advice: Advice) -> str:
-    """What is recommended, and how sure that is."""
-    default = f"The default stays, {_named(advice.default)}"
+def sentence(advice: Advice, present: str = "default") -> str:
+    """What is recommended, and how sure that is. ``present``: what the setting there is called."""
+    stays = f"The {present} stays, {_named(advice.default)}"
     if advice.warnings:
-        return f"{default}: this history says too little."
+        return f"{stays}: this history says too little."
     if advice.recommended is not advice.default:
-        return f"Recommended: {_named(advice.recommended)}. {_compared(advice.recommended, advice)}"
+        recommended = advice.recommended
+        return f"Recommended: {_named(recommended)}. {_compared(recommended, advice, present)}"
     if advice.best is advice.default:
-        return f"{default}: nothing was better in the first half."
+        return f"{stays}: nothing was better in the first half."
     if advice.chosen is advice.default:
         why = "nothing was better in the first half by more than chance or one percent"
-        return f"{default}: {why}. The best there: {_named(advice.best)}. " + _compared(
-            advice.best, advice
-        )
+        compared = _compared(advice.best, advice, present)
+        return f"{stays}: {why}. The best there: {_named(advice.best)}. {compared}"
     why = f"the second half confirms none of the better ones, like {_named(advice.chosen)}"
-    return f"{default}: {why}. {_compared(advice.chosen, advice)}"
+    return f"{stays}: {why}. {_compared(advice.chosen, advice, present)}"
 
 
 def _named(row: Evidence) -> str:
@@ -316,12 +349,12 @@ def _named(row: Evidence) -> str:
     return f"{row.cell.queues} queues cut at {hours} GPU-{'hour' if hours == '1' else 'hours'}"
 
 
-def _compared(row: Evidence, advice: Advice) -> str:
-    """How much better than the default in the second half, with the spread."""
+def _compared(row: Evidence, advice: Advice, present: str) -> str:
+    """How much better than the setting there is in the second half, with the spread."""
     ratio = row.second
     return (
-        f"In the second half of the history {_jct(advice)} with it differs from the default's by "
-        f"{_change(ratio.value)} (95% certain: {_change(ratio.low)} to "
+        f"In the second half of the history {_jct(advice)} with it differs from the {present}'s "
+        f"by {_change(ratio.value)} (95% certain: {_change(ratio.low)} to "
         f"{_change(ratio.high)}; over the {len(ratio.parts)} parts: {_change(min(ratio.parts))} "
         f"to {_change(max(ratio.parts))})."
     )
@@ -331,7 +364,7 @@ def _change(ratio: float) -> str:
     return f"{ratio - 1.0:+.1%}"
 
 
-def _advice_as_json(advice: Advice) -> dict[str, Any]:
+def _advice_as_json(advice: Advice, present: str) -> dict[str, Any]:
     return {
         "objective": advice.objective,
         "waited_a_minute": advice.waiting,
@@ -340,7 +373,7 @@ def _advice_as_json(advice: Advice) -> dict[str, Any]:
         "default": _row_as_json(advice.default),
         "chosen_on_the_first_half": _row_as_json(advice.chosen),
         "best_of_the_first_half": _row_as_json(advice.best),
-        "conclusion": sentence(advice),
+        "conclusion": sentence(advice, present),
         "toml": tuning.fragment(advice),
         "evidence": [_row_as_json(row) for row in advice.evidence],
         "failed": [_failed_as_json(each) for each in advice.failed],
@@ -386,7 +419,7 @@ def _show_sweep(asked: _Asked, name: str, order: str, simulated: Simulated, as_j
         click.echo(json.dumps(_about(asked) | found | failures))
         return
     screen = _screen()
-    screen.show(_preamble(asked))
+    screen.show(_preamble(asked, screen))
     screen.show(table.lines(table.that_fit(SENSITIVITY, rows, screen), rows, screen))
     screen.show(_failures(failed))
     screen.show(

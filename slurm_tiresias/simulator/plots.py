@@ -22,7 +22,7 @@ from slurm_tiresias.simulator.curves import Curve
 from slurm_tiresias.simulator.report import BINS, Report, Result
 
 INK, RULE = "#fd0000", "#fd0001"
-SERIES = tuple(f"#fe00{number:02x}" for number in range(9))
+SERIES = tuple(f"#fe00{number:02x}" for number in range(10))
 """No colours but marks: the page puts its own in their place, one set for light, one for dark."""
 
 DASHES: Sequence[tuple[float, Sequence[float]]] = (
@@ -35,6 +35,7 @@ DASHES: Sequence[tuple[float, Sequence[float]]] = (
     (0, (2, 4)),
     (0, (12, 2, 3, 2)),
     (0, (5, 5)),
+    (0, (1, 4)),
 )
 """A pattern a policy, for those who cannot tell colours apart."""
 
@@ -170,7 +171,7 @@ def _gpu_use(report: Report, found: Sequence[Curve], until_s: float, span: str) 
 def _strips(
     results: Sequence[Result], found: Sequence[Curve], until_s: float
 ) -> tuple[Figure, Sequence[Axes]]:
-    """A strip a policy, one above the other: nine curves in one plot could not be told apart."""
+    """A strip a policy, one above the other: so many curves in one plot could not be told apart."""
     figure = Figure(figsize=(WIDE_IN, 0.7 + 0.62 * len(found)), layout="constrained")
     grid = figure.subplots(len(found), 1, sharex=True, sharey=True, squeeze=False)
     strips: list[Axes] = list(grid[:, 0])

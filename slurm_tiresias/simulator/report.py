@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from slurm_tiresias import __version__
+from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.run import Setup
 from slurm_tiresias.simulator.workload import TraceJob, Workload
@@ -24,8 +25,11 @@ BINS: Mapping[str, str] = {
 }
 """The bins of the paper's Table 3 (page 493): small is up to 4 GPUs, short is under 800 s."""
 
-REFERENCE = "tiresias-l"
-"""The policy that the others are given as multiples of, where it was run (paper Table 5)."""
+REFERENCES = ("tiresias-l", "tiresias-g")
+"""The policy that the others are given as multiples of (paper Table 5): the first that was run."""
+
+UNBOUNDED = 10**9
+"""As many victims at once as this are no bound."""
 
 LINES_LISTED = 100
 """Of the lines dropped for one reason, a record lists so many; their number is always told."""
@@ -44,8 +48,8 @@ class BinFigures:
 class Figures:
     """Job completion times, queueing delays, and what they cost.
 
-    Percentiles are values that occur, the lower of two neighbours; the median of an even number
-    is the mean of the two in the middle.
+    A percentile is the smallest value that so many percent of the jobs do not exceed, so it is one
+    that occurs; the median of an even number is the mean of the two in the middle.
     """
 
     jobs: int
@@ -152,23 +156,24 @@ class Result:
 class Report:
     """A comparison: the same jobs on the same cluster, under one policy after the other.
 
-    ``workload`` has the jobs that the cluster can hold, ``wider`` counts the others.
-    ``cluster`` is how the user named it. ``lower_bound_jct_s`` is an average that no scheduler
-    can get below, whatever it knows.
+    ``workload`` has the jobs that the cluster can run, ``unfit`` counts the others. ``cluster``
+    and ``config_file`` are as the user named them. ``lower_bound_jct_s`` is an average that no
+    scheduler can get below, whatever it knows.
     """
 
     workload: Workload
     cluster: str
-    wider: int
+    unfit: int
     setup: Setup
     lower_bound_jct_s: float
     results: tuple[Result, ...]
+    config_file: str | None = None
 
     @property
     def reference(self) -> Result:
-        """The policy that the others are compared to: Tiresias-L, or else the first."""
-        named = (result for result in self.results if result.policy == REFERENCE)
-        return next(named, self.results[0])
+        """The policy that the others are compared to: Tiresias-L or -G, or else the first."""
+        results = {result.policy: result for result in self.results}
+        return next((results[name] for name in REFERENCES if name in results), self.results[0])
 
     @property
     def seed(self) -> int | None:
@@ -193,14 +198,14 @@ class Report:
     def left_out(self) -> tuple[str, ...]:
         """A sentence for each reason why something of the input was not simulated."""
         dropped = self.workload.what_was_dropped()
-        wider = (f"left out {_jobs(self.wider)}: wider than the cluster",) if self.wider else ()
+        unfit = (what_cannot_run(self.unfit),) if self.unfit else ()
         never = tuple(
             f"under {result.policy} {_jobs(self.unfinished(result))} never found a place: its "
             "figures are without them"
             for result in self.results
             if self.unfinished(result)
         )
-        return (*dropped, *wider, *never)
+        return (*dropped, *unfit, *never)
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """What the results follow from, by name: the same facts give the same bytes."""
@@ -210,8 +215,14 @@ class Report:
             ("input", f"{self.workload.name}, {_jobs(len(self.workload.jobs))}{seed}"),
             ("sha256", self.input_sha256),
             ("cluster", f"{self.cluster}, {self.setup.site.gpus:,} GPUs"),
+            ("config", self.config_file or "none, the settings of the paper"),
             *_settings(self.setup),
         )
+
+
+def what_cannot_run(jobs: int) -> str:
+    """A sentence on jobs that the trace has and that the cluster could never run."""
+    return f"left out {_jobs(jobs)} that cannot run here: too wide, or bound to other GPUs"
 
 
 def ratio(value: float, reference: float) -> float | None:
@@ -238,6 +249,7 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
     return (
         ("tiers", f"cut at {cuts} GPU-s, order {policy.order}"),
         ("promotion", promotion if policy.promote_knob else "off"),
+        ("guards", guards(setup.config.preemption)),
         (
             "placement",
             f"{setup.site.placement}, pack limit {setup.config.placement.pack_limit:g}; {speeds}",
@@ -247,6 +259,18 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
     )
 
 
+def guards(preemption: PreemptionConfig) -> str:
+    """What protects running jobs, in words."""
+    all_guards = {
+        f"none preempted within {preemption.min_run_s:g} s of a start": preemption.min_run_s > 0,
+        f"none preempted more than {preemption.max_per_job:,} times": preemption.max_per_job > 0,
+        f"at most {preemption.max_victims_per_cycle:,} at once": (
+            preemption.max_victims_per_cycle < UNBOUNDED
+        ),
+    }
+    return ", ".join(guard for guard, is_set in all_guards.items() if is_set) or "off"
+
+
 def settings(setup: Setup) -> dict[str, Any]:
     """The configuration as tables: of the configuration file what a simulation heeds, and its own.
 
@@ -254,10 +278,10 @@ def settings(setup: Setup) -> dict[str, Any]:
     """
     config = asdict(setup.config)
     del config["policy"]["name"]
-    guards = ("min_run_s", "max_per_job", "max_victims_per_cycle")
+    heeded = ("min_run_s", "max_per_job", "max_victims_per_cycle")
     return {
         "policy": config["policy"],
-        "preemption": {name: config["preemption"][name] for name in guards},
+        "preemption": {name: config["preemption"][name] for name in heeded},
         "placement": config["placement"],
         "simulation": {
             "placement": setup.site.placement,
@@ -285,6 +309,9 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
         "p99_jct_s": found.p99_jct_s,
         "makespan_s": found.makespan_s,
         "lower_bound_avg_jct_s": report.lower_bound_jct_s,
+        "avg_jct_over_lower_bound": report.over_the_bound(result),
+        "reference": report.reference.policy,
+        "over_reference": _over(report.reference.figures, found),
         "avg_wait_s": found.average_wait_s,
         "median_wait_s": found.median_wait_s,
         "p95_wait_s": found.p95_wait_s,
@@ -299,6 +326,16 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
     }
 
 
+def _over(reference: Figures, found: Figures) -> dict[str, float | None]:
+    """Multiples of the reference's completion times."""
+    return {
+        "avg_jct": ratio(found.average_jct_s, reference.average_jct_s),
+        "median_jct": ratio(found.median_jct_s, reference.median_jct_s),
+        "p95_jct": ratio(found.p95_jct_s, reference.p95_jct_s),
+        "makespan": ratio(found.makespan_s, reference.makespan_s),
+    }
+
+
 def _input_record(report: Report) -> dict[str, Any]:
     workload = report.workload
     return {
@@ -309,9 +346,10 @@ def _input_record(report: Report) -> dict[str, Any]:
         "input_sha256": report.input_sha256,
         "notes": list(workload.notes),
         "dropped": {"count": len(workload.dropped), "reasons": _reasons(workload)},
-        "wider_than_the_cluster": report.wider,
+        "cannot_run_on_the_cluster": report.unfit,
         "cluster": report.cluster,
         "gpus": report.setup.site.gpus,
+        "config_file": report.config_file,
         "config": settings(report.setup),
     }
 

@@ -152,9 +152,10 @@ def _run_in_pool(
     except BrokenProcessPool:
         pool.shutdown()
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for worker in set(active_children()) - others:
             worker.terminate()
+        # Waits for the pool's own thread, with which Python would otherwise collide at its end.
+        pool.shutdown(cancel_futures=True)
         raise
 
 
@@ -162,13 +163,20 @@ def _run_in_pool(
 def _deaf_to_ctrl_c() -> Iterator[None]:
     """Processes started meanwhile never see Ctrl-C, and this one sees it afterwards.
 
-    A terminal sends it to all of them; who decides what ends is the one that was called.
+    A terminal sends it to all of them; who decides what ends is the one that was called. Blocking
+    it is for those that are started: here a thread of NumPy's, which blocks nothing, would take it
+    and interrupt the main thread all the same, with a worker half started.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 _mine: list[Task] = []

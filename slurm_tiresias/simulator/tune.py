@@ -3,7 +3,7 @@
 Every candidate is simulated on the whole history. The jobs are then cut by submission into two
 halves, and each half into parts of equally many jobs. The first half says which settings are as
 good as the best; of these the simplest is taken that the second half confirms to be better than
-the default, and if the default is among them, it is.
+the default, and if the default is among them, it is. The default is what the site has now.
 
 Chance is judged by drawing the parts of a half anew, with replacement, the same draws for every
 setting: parts, not jobs, because jobs that queue together are no independent witnesses (block
@@ -57,8 +57,10 @@ ALIKE = 1.15
 LOWEST_GPU_S, HIGHEST_GPU_S = 60.0, 1e9
 
 
-def candidates(workload: Workload) -> tuple[tuple[float, ...], ...]:
-    """The thresholds to try, ascending lists of GPU-seconds, the default first.
+def candidates(
+    workload: Workload, present: tuple[float, ...] = DEFAULT_GPU_S
+) -> tuple[tuple[float, ...], ...]:
+    """The thresholds to try, ascending lists of GPU-seconds, those there are now first.
 
     The paper's (Figs. 14 and 15), quantiles of the history's GPU-seconds a job, and ladders from
     one hour and from the median job. ``UsageError`` for less than two jobs: they have no halves.
@@ -74,8 +76,8 @@ def candidates(workload: Workload) -> tuple[tuple[float, ...], ...]:
         for step in LADDER_STEPS
     )
     cuts = ((cut,) for cut in quantiles)
-    kept: list[tuple[float, ...]] = [DEFAULT_GPU_S]
-    for each in (*sensitivity.THRESHOLDS, *sensitivity.QUEUES, *cuts, *ladders):
+    kept: list[tuple[float, ...]] = [present]
+    for each in (DEFAULT_GPU_S, *sensitivity.THRESHOLDS, *sensitivity.QUEUES, *cuts, *ladders):
         if each[-1] <= HIGHEST_GPU_S and not any(_alike(each, other) for other in kept):
             kept.append(each)
     return tuple(kept)
@@ -154,7 +156,7 @@ def advise(workload: Workload, results: Sequence[Result], objective: str) -> Adv
     best = min(evidence, key=lambda each: each.first.value)
     waiting = default.jobs_that_waited / len(workload.jobs)
     warnings = tuple(_warnings(workload, waiting))
-    chosen = _simplest_proven([each for each in evidence if each.as_good_as_best])
+    chosen = _simplest_proven([each for each in evidence if each.as_good_as_best], evidence[0])
     proven = chosen.second.high < 1.0 and not warnings
     return Advice(
         objective=objective,
@@ -169,26 +171,21 @@ def advise(workload: Workload, results: Sequence[Result], objective: str) -> Adv
     )
 
 
-def _simplest_proven(as_good: Sequence[Evidence]) -> Evidence:
+def _simplest_proven(as_good: Sequence[Evidence], default: Evidence) -> Evidence:
     """The simplest that the second half confirms; the simplest of all if it confirms none.
 
     The default needs no proof.
     """
+    if default in as_good:
+        return default
     by_simplicity = sorted(as_good, key=_simplicity)
-    return next(
-        (
-            each
-            for each in by_simplicity
-            if each.second.high < 1.0 or each.cell.thresholds_gpu_s == DEFAULT_GPU_S
-        ),
-        by_simplicity[0],
-    )
+    proven = (each for each in by_simplicity if each.second.high < 1.0)
+    return next(proven, by_simplicity[0])
 
 
-def _simplicity(evidence: Evidence) -> tuple[bool, int, float]:
-    """The default, then the fewest queues, then what was best in the first half."""
-    cell = evidence.cell
-    return cell.thresholds_gpu_s != DEFAULT_GPU_S, cell.queues, evidence.first.value
+def _simplicity(evidence: Evidence) -> tuple[int, float]:
+    """The fewest queues, then what was best in the first half."""
+    return evidence.cell.queues, evidence.first.value
 
 
 def _weighed(measured: Sequence[Measured], of: Callable[[Seconds], float]) -> list[Evidence]:

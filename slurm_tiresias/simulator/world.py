@@ -153,10 +153,11 @@ class Site:
             return ()
         named = ", ".join(repr(kind[:40]) for kind, _ in unknown.most_common(TYPES_NAMED))
         more = ", ..." if len(unknown) > TYPES_NAMED else ""
-        fate = "cannot run" if self.strict_types else "run on any"
-        return (
-            f"{unknown.total():,} jobs name GPUs that no node has ({named}{more}): they {fate}",
-        )
+        total = unknown.total()
+        who = "1 job names" if total == 1 else f"{total:,} jobs name"
+        they = "it runs" if total == 1 else "they run"
+        fate = f"{they.split()[0]} cannot run" if self.strict_types else f"{they} on any"
+        return (f"{who} GPUs that no node has ({named}{more}): {fate}",)
 
 
 def _on_switches(groups: Iterable[NodeGroup]) -> Iterator[tuple[NodeGroup, str]]:

@@ -57,12 +57,12 @@ def _run(
         ).returncode
     except subprocess.TimeoutExpired:
         raise SlurmUnreachableError(
-            f"sacct gave no answer within {PATIENCE_S:g} s", "ask for less of the history"
+            f"sacct gave no answer within {PATIENCE_S:g} s", "Ask for less of the history"
         ) from None
     except OSError as error:
         raise SlurmUnreachableError(
             f"{command[0]} cannot be started: {error.strerror or error}",
-            "install Slurm's commands, or put their folder into PATH",
+            "Install Slurm's commands, or put their folder into PATH",
         ) from None
 
 
@@ -76,16 +76,16 @@ def _refused(said: str) -> TiresiasError:
     if _NO_ACCOUNTING in said:
         return UsageError(
             "this cluster keeps no accounts of its jobs",
-            "set AccountingStorageType=accounting_storage/slurmdbd, or use a trace from elsewhere",
+            "Set AccountingStorageType=accounting_storage/slurmdbd, or use a trace from elsewhere",
         )
     if _NO_SUCH_TIME.search(said):
         return UsageError(
             f"sacct does not take this time: {words}",
-            "write a date that has passed, like 2026-01-31, or a span, like now-30days",
+            "Write a date that has passed, like 2026-01-31, or a span, like now-30days",
         )
     if _TOO_MUCH.search(said):
         return UsageError(
             f"slurmdbd refuses so long an answer: {words}",
-            "name a later time, or see MaxQueryTimeRange in slurmdbd.conf",
+            "Name a later time, or see MaxQueryTimeRange in slurmdbd.conf",
         )
     return process.complaint("sacct", said)

@@ -95,6 +95,17 @@ class Site:
         return process.wait(timeout=60), output.decode("utf-8").replace("\r\n", "\n")
 
 
+def typed(folder: Path, *, strict: bool) -> tuple[str, ...]:
+    """Options: a trace of jobs of which two name a type of GPU that the cluster has not."""
+    trace, cluster = folder / "typed.csv", folder / "typed.toml"
+    rows = ("a,0,1,500,v100", "b,1,1,500,h100", "c,2,1,500,", "d,3,2,500,h100")
+    header = "job_id,submit_time_s,num_gpus,duration_s,gpu_type"
+    trace.write_text("\n".join((header, *rows)) + "\n")
+    group = '[[group]]\nnodes = 2\ngpus = 2\ntype = "v100"\n'
+    cluster.write_text(f"strict_types = {str(strict).lower()}\n{group}")
+    return ("--trace", str(trace), "--cluster", str(cluster))
+
+
 def _all_from(terminal: int) -> bytes:
     output = b""
     while True:

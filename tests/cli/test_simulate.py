@@ -17,7 +17,8 @@ from slurm_tiresias.cli.simulate import simulate
 from slurm_tiresias.simulator import files, history, run
 from slurm_tiresias.simulator.traces import FORMATS
 from slurm_tiresias.simulator.workload import TraceJob, Workload
-from tests.cli.running import ROOT, Site, error_of
+from slurm_tiresias.simulator.world import PLACEMENTS
+from tests.cli.running import ROOT, Site, error_of, typed
 
 HEADER = "job_id,submit_time_s,num_gpus,duration_s,model\n"
 ROWS = (
@@ -31,7 +32,8 @@ KEYS = {
     *("policy", "jobs", "avg_jct_s", "median_jct_s", "p95_jct_s", "p99_jct_s", "makespan_s"),
     *("preemptions", "lower_bound_avg_jct_s", "avg_wait_s", "median_wait_s", "p95_wait_s"),
     *("promotions", "lost_gpu_s", "gpu_use", "bins", "workload", "cluster", "seed"),
-    *("input_sha256", "version", "config", "dropped", "wider_than_the_cluster"),
+    *("input_sha256", "version", "config", "dropped", "cannot_run_on_the_cluster"),
+    *("reference", "over_reference", "avg_jct_over_lower_bound", "config_file"),
 }
 
 
@@ -64,7 +66,7 @@ def test_the_tables_name_every_policy_and_what_they_follow_from(
     assert f"version    slurm-tiresias {__version__}" in result.stdout
     assert "sha256     " in result.stdout
     assert "tiers      cut at 3200 GPU-s" in result.stdout
-    assert "note       left out 1 job: wider than the cluster" in result.stdout
+    assert "note       left out 1 job that cannot run here: too wide" in result.stdout
     assert result.stdout.count("\nsrtf ") == result.stdout.count("\ntiresias-l ") == 3
 
 
@@ -88,7 +90,7 @@ def test_json_has_one_record_a_policy_with_all_that_it_follows_from(
         assert record.keys() >= KEYS
         assert record["jobs"] == sum(each["jobs"] for each in record["bins"].values()) == 4
         assert 0 < record["lower_bound_avg_jct_s"] <= record["avg_jct_s"]
-        assert record["wider_than_the_cluster"] == 1
+        assert record["cannot_run_on_the_cluster"] == 1
         assert record["seed"] is None
 
 
@@ -190,7 +192,7 @@ def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: P
         (("--trace", "/nowhere.csv"), "cannot be read"),
         (("--cluster", "4"), "'4'"),
         (("--cluster", "0x4"), "'0x4'"),
-        (("--trace", "{trace}", "--cluster", "1x1"), "No job of trace.csv fits 1x1"),
+        (("--trace", "{trace}", "--cluster", "1x1"), "No job of trace.csv can run on 1x1"),
         (("--placement", "magic"), "'magic'"),
         (("--thresholds", "a"), "no list of numbers"),
         (("--thresholds", "9,5"), "not ascending"),
@@ -232,6 +234,146 @@ def test_what_cannot_be_is_one_clear_line_before_any_work(
     assert what in error_of(result)
     assert result.stdout == ""
     assert sorted(live_site.folder.iterdir()) == before
+
+
+# The configuration of a site
+
+SITE_SETTINGS = """
+interval_s = 7
+[policy]
+thresholds_gpu_s = [900, 5000]
+order = "running-first"
+promote_knob = 3
+promote_floor_s = 50
+[preemption]
+min_run_s = 250
+max_per_job = 2
+max_victims_per_cycle = 5
+[placement]
+pack_limit = 0.7
+unknown_model = "spread"
+"""
+
+
+def test_a_site_simulates_with_its_own_settings_next_to_stock_slurm(
+    live_site: Site, trace: Path
+) -> None:
+    live_site.configure(SITE_SETTINGS)
+    stock, own = records(live_site, *arguments(trace, "--config", str(live_site.config)))
+    assert (stock["policy"], own["policy"]) == ("slurm", "tiresias-l")
+    assert own["config_file"] == str(live_site.config)
+    config = own["config"]
+    assert config["policy"]["thresholds_gpu_s"] == [900, 5000]
+    assert config["policy"]["order"] == "running-first"
+    assert (config["policy"]["promote_knob"], config["policy"]["promote_floor_s"]) == (3, 50)
+    assert config["preemption"] == {
+        "min_run_s": 250,
+        "max_per_job": 2,
+        "max_victims_per_cycle": 5,
+    }
+    assert config["placement"] == {"pack_limit": 0.7, "unknown_model": "spread"}
+    assert config["simulation"]["interval_s"] == 7
+
+
+def test_options_win_over_the_configuration(live_site: Site, trace: Path) -> None:
+    live_site.configure(SITE_SETTINGS)
+    named = ("--config", str(live_site.config), "--policy", "tiresias-g", "--interval", "0")
+    options = ("--thresholds", "60", "--order", "entry", "--promote-knob", "0")
+    (found,) = records(live_site, *arguments(trace, *named, *options, "--pack-limit", "0.2"))
+    config = found["config"]
+    assert (found["policy"], config["simulation"]["interval_s"]) == ("tiresias-g", 0)
+    assert (config["policy"]["thresholds_gpu_s"], config["policy"]["order"]) == ([60], "entry")
+    assert (config["policy"]["promote_knob"], config["placement"]["pack_limit"]) == (0, 0.2)
+    assert config["preemption"]["min_run_s"] == 250
+
+
+def test_the_policy_of_the_configuration_is_the_one_that_others_are_compared_to(
+    live_site: Site, trace: Path
+) -> None:
+    live_site.configure('[policy]\nname = "2d-gittins"\n')
+    found = records(live_site, *arguments(trace, "--config", str(live_site.config)))
+    assert [record["policy"] for record in found] == ["slurm", "tiresias-g"]
+    assert {record["reference"] for record in found} == {"tiresias-g"}
+
+
+def test_before_the_command_the_configuration_may_stand_too_and_the_report_names_it(
+    live_site: Site, trace: Path
+) -> None:
+    words = arguments(trace, "--policy", "tiresias-l")
+    before = live_site.run("--config", str(live_site.config), *words).stdout
+    after = live_site.run(*words, "--config", str(live_site.config)).stdout
+    assert before == after
+    assert f"\nconfig     {live_site.config}\n" in after
+    assert "\nguards     none preempted within 120 s of a start, at most 100 at once\n" in after
+    assert "\ndecisions  every 10 s\n" in after
+
+
+def test_a_controller_on_the_same_machine_changes_no_simulation(
+    live_site: Site, trace: Path
+) -> None:
+    live_site.configure(SITE_SETTINGS)
+    shown = live_site.run(*arguments(trace), TIRESIAS_CONFIG=str(live_site.config)).stdout
+    assert "\nconfig     none, the settings of the paper\n" in shown
+    assert "\nguards     off\n" in shown
+    assert "\ntiers      cut at 3200 GPU-s" in shown
+
+
+def test_guards_of_the_configuration_keep_a_job_running(live_site: Site) -> None:
+    path = live_site.folder / "guarded.csv"
+    path.write_text(f"{HEADER}long,0,8,4000,\nshort,1000,8,100,\n")
+    words = arguments(path, "--policy", "tiresias-l", "--config", str(live_site.config))
+    taken = {}
+    for min_run_s in (0, 2000, 5000):
+        live_site.configure(f"[preemption]\nmin_run_s = {min_run_s}\n")
+        (found,) = records(live_site, *words, "--overhead", "none")
+        taken[min_run_s] = (found["preemptions"], found["median_wait_s"])
+    assert taken == {0: (1, 50), 2000: (1, 550), 5000: (0, 1500)}
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [("[policy", "not valid TOML"), ("[police]\n", "no setting 'police'")],
+)
+def test_a_wrong_configuration_is_one_clear_line(
+    live_site: Site, trace: Path, content: str, what: str
+) -> None:
+    live_site.config.write_text(content)
+    result = live_site.run(*arguments(trace, "--config", str(live_site.config)))
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert what in error_of(result)
+
+
+def test_a_report_never_replaces_the_configuration(live_site: Site, trace: Path) -> None:
+    file = str(live_site.config)
+    result = live_site.run(*arguments(trace, "--config", file, "--html", file))
+    assert result.exit_code == 2
+    assert "replace the file it was made from" in error_of(result)
+
+
+# Types of GPUs
+
+
+def test_what_becomes_of_jobs_that_name_gpus_which_no_node_has_is_told_everywhere(
+    live_site: Site,
+) -> None:
+    one = ("simulate", *typed(live_site.folder, strict=False), "--policy", "sf")
+    page = live_site.folder / "page.html"
+    shown = live_site.run(*one, "--html", str(page)).stdout
+    said = "2 jobs name GPUs that no node has ('h100'): they run on any"
+    assert f"note       {said}\n" in shown
+    assert "they run on any" in page.read_text()
+    (record,) = records(live_site, *one)
+    assert record["notes"] == [said]
+    assert (record["jobs"], record["cannot_run_on_the_cluster"]) == (4, 0)
+
+
+def test_where_types_are_strict_such_jobs_are_left_out_and_that_is_told(live_site: Site) -> None:
+    one = ("simulate", *typed(live_site.folder, strict=True), "--policy", "sf")
+    shown = live_site.run(*one).stdout
+    assert "note       2 jobs name GPUs that no node has ('h100'): they cannot run\n" in shown
+    assert "left out 2 jobs that cannot run here: too wide, or bound to other GPUs\n" in shown
+    (record,) = records(live_site, *one)
+    assert (record["jobs"], record["cannot_run_on_the_cluster"]) == (2, 2)
 
 
 # Traces that are not right
@@ -402,4 +544,5 @@ def test_the_manual_names_every_option_policy_format_and_figure(
     options = {option for each in simulate.params for option in each.opts}
     (record,) = records(live_site, *arguments(trace, "--policy", "sf"))
     figures = {name for name in record if name.endswith("_s")} | {"gpu_use", "bins", "unfinished"}
-    assert {*options, *run.POLICIES, *FORMATS, *figures} <= named
+    figures |= {"reference", "over_reference", "avg_jct_over_lower_bound"}
+    assert {*options, *run.POLICIES, *PLACEMENTS, *FORMATS, *figures} <= named

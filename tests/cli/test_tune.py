@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import parse
-from tests.cli.running import Site, error_of
+from tests.cli.running import Site, error_of, typed
 
 SMALL = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--workers", "2")
 
@@ -35,7 +35,8 @@ def test_json_has_the_advice_its_evidence_and_its_warnings(site: Site) -> None:
     assert (answer["objective"], answer["failed"]) == ("p95", [])
     assert {row["queues"] for row in answer["evidence"]} == {2, 3, 4, 5}
     assert any("jobs are too few" in warning for warning in answer["warnings"])
-    assert answer["jobs"] + answer["wider_than_the_cluster"] == 60
+    assert answer["jobs"] + answer["cannot_run_on_the_cluster"] == 60
+    assert (answer["config_file"], answer["config"]["preemption"]["min_run_s"]) == (None, 0)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,38 @@ def test_nonsense_is_one_clear_line_and_exit_code_2(site: Site, arguments: list[
 
 def test_jobs_that_no_cluster_of_this_size_can_run_are_left_out_and_said_so(site: Site) -> None:
     result = site.run("tune", "--workload", "philly-like:60", "--cluster", "1x2")
-    assert "left out: wider than the cluster" in result.stdout
+    assert "that cannot run here: too wide" in result.stdout
+
+
+def test_with_a_configuration_its_setting_is_to_be_beaten_under_its_guards(site: Site) -> None:
+    site.configure(
+        '[policy]\nthresholds_gpu_s = [900]\npromote_knob = 4\norder = "entry"\n'
+        "[preemption]\nmin_run_s = 300\n"
+    )
+    words = (*SMALL, "--config", str(site.config))
+    shown = site.run(*words).stdout
+    assert f"as {site.config} has it; guards: none preempted within 300 s" in " ".join(
+        shown.split()
+    )
+    assert "The present setting stays, 2 queues cut at 0.25 GPU-hours" in " ".join(shown.split())
+    assert shown.endswith("thresholds_gpu_s = [900]\n")
+    answer = json.loads(site.run(*words, "--json").stdout)
+    assert answer["config"]["preemption"]["min_run_s"] == 300
+    assert answer["config"]["simulation"]["interval_s"] == 10
+    cells = [row["cell"] for row in answer["evidence"]]
+    assert {(cell["promote_knob"], cell["order"]) for cell in cells} == {(4, "entry")}
+    assert [3600] in [cell["thresholds_gpu_s"] for cell in cells]
+    without = json.loads(site.run(*SMALL, "--json").stdout)
+    assert without["default"]["objective_s"] != answer["default"]["objective_s"]
+
+
+def test_gpus_of_a_type_that_no_node_has_are_told(site: Site, tmp_path: Path) -> None:
+    words = typed(tmp_path, strict=False)
+    assert "2 jobs name GPUs that no node has ('h100'): they run on any" in " ".join(
+        site.run("tune", *words).stdout.split()
+    )
+    (note,) = json.loads(site.run("tune", *words, "--json").stdout)["notes"]
+    assert note.endswith("they run on any")
 
 
 def test_a_trace_named_by_a_prankster_does_no_harm(site: Site, tmp_path: Path) -> None:

@@ -13,19 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.config import Config
+from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.errors import TiresiasError, UsageError
-from slurm_tiresias.simulator import curves, files, page, spans
+from slurm_tiresias.simulator import curves, files, page, plots, spans
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.report import (
     LINES_LISTED,
+    UNBOUNDED,
     Report,
     Result,
     bin_of,
     figures,
+    guards,
     records,
 )
-from slurm_tiresias.simulator.run import Setup
+from slurm_tiresias.simulator.run import POLICIES, Setup
 from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload
 from slurm_tiresias.simulator.world import Costs, parse_site
 
@@ -59,7 +61,7 @@ def report(
     return Report(
         workload=workload or Workload("drawn", jobs),
         cluster=cluster,
-        wider=0,
+        unfit=0,
         setup=Setup(site, Config(), Costs(site, speeds=False, flat_s=0.0), Timing()),
         lower_bound_jct_s=bound_s,
         results=tuple(Result(name, found, figures(found, site.gpus)) for name, found in results),
@@ -73,13 +75,20 @@ WAITED = outcome((100, 150), gpus=2, submitted_s=90)
 def test_the_figures_of_two_jobs_can_be_worked_out_by_hand() -> None:
     found = figures([STOPPED, WAITED], gpus=4)
     assert (found.jobs, found.average_jct_s, found.median_jct_s) == (2, 135, 135)
-    assert (found.p95_jct_s, found.p99_jct_s, found.makespan_s) == (60, 60, 210)
-    assert (found.average_wait_s, found.median_wait_s, found.p95_wait_s) == (30, 30, 10)
+    assert (found.p95_jct_s, found.p99_jct_s, found.makespan_s) == (210, 210, 210)
+    assert (found.average_wait_s, found.median_wait_s, found.p95_wait_s) == (30, 30, 50)
     assert (found.preemptions, found.promotions) == (1, 0)
     held_gpu_s = 160 * 4 + 50 * 2
     assert found.lost_gpu_s == 40
     assert found.lost_share == 40 / held_gpu_s
     assert found.gpu_use == held_gpu_s / (210 * 4)
+
+
+def test_a_percentile_is_the_smallest_value_that_so_many_percent_do_not_exceed() -> None:
+    # 95 % of 41 jobs are 38.95: the 39th of them, and of 40 exactly the 38th.
+    jct_s = [outcome((0, 10 * number)) for number in range(1, 42)]
+    assert (figures(jct_s, 1).p95_jct_s, figures(jct_s[:40], 1).p95_jct_s) == (390, 380)
+    assert (figures(jct_s, 1).p99_jct_s, figures(jct_s[:1], 1).p99_jct_s) == (410, 10)
 
 
 def test_the_makespan_begins_with_the_first_submission() -> None:
@@ -102,7 +111,30 @@ def test_each_job_is_in_the_bin_of_its_width_and_its_length_alone() -> None:
 def test_policies_are_compared_to_tiresias_l_or_else_to_the_first() -> None:
     one = ("srtf", (STOPPED,))
     assert report(one, ("tiresias-l", (WAITED,))).reference.policy == "tiresias-l"
+    assert report(one, ("tiresias-g", (WAITED,))).reference.policy == "tiresias-g"
     assert report(one, ("sf", (WAITED,))).reference.policy == "srtf"
+
+
+def test_every_record_has_its_ratios_to_the_bound_and_to_the_reference() -> None:
+    found = report(("srtf", (STOPPED, WAITED)), ("tiresias-l", (WAITED,)), bound_s=45.0)
+    srtf, own = records(found)
+    assert {srtf["reference"], own["reference"]} == {"tiresias-l"}
+    assert (srtf["avg_jct_over_lower_bound"], own["avg_jct_over_lower_bound"]) == (3, 60 / 45)
+    assert srtf["over_reference"] == {
+        "avg_jct": 135 / 60,
+        "median_jct": 135 / 60,
+        "p95_jct": 210 / 60,
+        "makespan": 210 / 60,
+    }
+    assert set(own["over_reference"].values()) == {1.0}
+
+
+def test_guards_are_told_in_words() -> None:
+    assert guards(PreemptionConfig(0.0, 0, UNBOUNDED)) == "off"
+    assert guards(PreemptionConfig(120.0, 0, 1)) == (
+        "none preempted within 120 s of a start, at most 1 at once"
+    )
+    assert guards(PreemptionConfig(0.0, 3, UNBOUNDED)) == "none preempted more than 3 times"
 
 
 def test_a_job_that_never_found_a_place_is_told_and_not_counted() -> None:
@@ -326,6 +358,14 @@ def test_figures_take_all_their_colours_from_the_page() -> None:
     content = a_page()
     assert "var(--series-1)" in content and "var(--ink)" in content
     assert "#fd00" not in content and "#fe00" not in content
+
+
+def test_every_policy_has_a_colour_and_a_pattern_of_its_own() -> None:
+    content = page.html(report(*((name, (WAITED,)) for name in POLICIES))).decode()
+    assert len(plots.SERIES) == len(plots.DASHES) == len(POLICIES)
+    for number in range(len(POLICIES)):
+        assert content.count(f"--series-{number}: #") == 2
+        assert f"var(--series-{number})" in content
 
 
 def test_a_single_policy_and_a_single_job_make_a_page_too() -> None:

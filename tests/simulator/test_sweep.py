@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.simulator import run, sensitivity
+from slurm_tiresias.simulator import run, sensitivity, sweep
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.sweep import Cell, Failed, Measured, Task, measure, run_here
 from slurm_tiresias.simulator.workload import TraceJob, Workload, philly_like
@@ -134,9 +135,24 @@ def test_ctrl_c_ends_the_workers_and_nothing_is_said_of_it(
 ) -> None:
     _wait_until(lambda: _spawned(long_sweep.pid) == 2)
     os.killpg(long_sweep.pid, signal.SIGINT)
-    output, complaints = long_sweep.communicate(timeout=20)
+    output, complaints = long_sweep.communicate(timeout=60)
     assert (long_sweep.returncode, output, complaints.strip()) == (130, "", "")
     _wait_until(lambda: not _session(long_sweep.pid))
+
+
+def test_ctrl_c_is_heard_once_all_workers_are_started_even_if_a_thread_takes_it() -> None:
+    done = Event()
+    # The system hands a signal that the main thread blocks to one that does not.
+    Thread(target=done.wait, daemon=True).start()
+    heard_at_the_end = False
+    with pytest.raises(KeyboardInterrupt), sweep._deaf_to_ctrl_c():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        heard_at_the_end = True
+    done.set()
+    assert heard_at_the_end
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_workers_do_not_outlive_a_killed_parent(long_sweep: subprocess.Popen[str]) -> None:
@@ -174,7 +190,7 @@ def _command(process: int) -> str:
         return ""
 
 
-def _wait_until(condition: Callable[[], bool], patience_s: float = 20.0) -> None:
+def _wait_until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
     give_up = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < give_up

@@ -179,6 +179,17 @@ def test_candidates_are_settings_that_the_controller_takes_and_the_default_is_fi
         assert parse({"policy": {"thresholds_gpu_s": list(cuts)}}).policy.thresholds_gpu_s == cuts
 
 
+def test_a_setting_other_than_the_default_is_what_others_have_to_beat_where_it_is_set() -> None:
+    tried = candidates(history(), THREE_QUEUES.thresholds_gpu_s)
+    assert tried[0] == THREE_QUEUES.thresholds_gpu_s
+    assert tune.DEFAULT_GPU_S in tried
+    present = measured(THREE_QUEUES, as_the_default())
+    equal = advise(history(), [present, measured(DEFAULT, times([0.995] * 20))], "average")
+    assert equal.recommended.cell == equal.default.cell == THREE_QUEUES
+    better = advise(history(), [present, measured(DEFAULT, times([0.9] * 20))], "average")
+    assert better.recommended.cell == DEFAULT
+
+
 def test_what_is_to_be_pasted_sets_what_is_recommended() -> None:
     found = advice(measured(THREE_QUEUES, times([0.8] * 20)))
     config = parse(tomllib.loads(fragment(found)))
