@@ -11,14 +11,14 @@ import pytest
 
 from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Action, Allocation, Job, JobState, Snapshot
-from slurm_tiresias.policy.continuous import (
+from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.standing import Policy
+from tests.pictures import cluster, configured, gpus, job
+from tests.policy.continuous import (
     continuous_gittins,
     continuous_las,
     shortest_remaining_service,
 )
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.standing import Policy
-from tests.pictures import cluster, configured, gpus, job
 
 EXAMPLE = {"1": (2, 2), "2": (1, 8), "3": (2, 6)}
 """GPUs and slots of each job."""
