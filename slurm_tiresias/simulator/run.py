@@ -36,7 +36,7 @@ class Setup:
 
 
 def fitting(workload: Workload, site: Site) -> tuple[Workload, tuple[TraceJob, ...]]:
-    """The jobs that the cluster can run at all, and those that ask for more than it has for them."""
+    """The jobs that the cluster can run at all, and those that it cannot."""
     wide = tuple(job for job in workload.jobs if not site.can_run(job))
     kept = tuple(job for job in workload.jobs if site.can_run(job))
     return replace(workload, jobs=kept), wide
