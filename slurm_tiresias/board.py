@@ -183,7 +183,7 @@ class Board:
     def choose(
         self,
         now_s: float,
-        refused: Callable[[Kind, Rank], None] = lambda _kind, _rank: None,
+        refused: Callable[[Kind, Rank], None] | None = None,
         before_evictions: Callable[[], None] = lambda: None,
     ) -> list[Start]:
         """The jobs that start now, in the order of their ranks, and who leaves for each.
@@ -245,12 +245,14 @@ class Board:
             heapq.heappop(kind.waiting)
         return None
 
+    def gpus_below(self, level: Key) -> int:
+        """GPUs held by jobs of lower levels: the most that could be had from them."""
+        return self._tenancy.gpus_below(level)
+
     def may_have_room(self, kind: Kind, level: Key) -> bool:
         """Whether there are GPUs enough, idle or to be had; that they fit is another matter."""
         missing = kind.gpus - self.pool.most_free_gpus
-        if missing <= 0:
-            return True
-        return not kind.only_idle and self._tenancy.gpus_below(level) >= missing
+        return missing <= 0 or (not kind.only_idle and self.gpus_below(level) >= missing)
 
     def on_idle(self, kind: Kind) -> Allocation | None:
         """Where a job of this kind fits now, with nobody gone."""
@@ -303,7 +305,7 @@ class _Round:
     def __init__(
         self,
         board: Board,
-        refused: Callable[[Kind, Rank], None],
+        refused: Callable[[Kind, Rank], None] | None,
         before_evictions: Callable[[], None],
     ) -> None:
         self._board = board
@@ -339,11 +341,20 @@ class _Round:
                 self._note(start, kind)
 
     def _join(self, kinds: Iterable[Kind]) -> None:
+        idle, to_be_had = self._board.pool.most_free_gpus, dict[Key, int]()
         for kind in kinds:
             rank = self._board.first(kind) if kind.waiting else None
-            if rank:
-                self._seen.add(kind)
-                heapq.heappush(self._heads, (rank, kind.number, kind))
+            if rank is None:
+                continue
+            if kind.gpus > idle and self._refused is None:
+                level = rank.level
+                if level not in to_be_had:
+                    to_be_had[level] = self._board.gpus_below(level)
+                if kind.gpus > idle + to_be_had[level]:
+                    kind.refused = level  # there will be no more room when its turn comes
+                    continue
+            self._seen.add(kind)
+            heapq.heappush(self._heads, (rank, kind.number, kind))
 
     def _note(self, start: Start, kind: Kind) -> None:
         self.starts.append(start)
@@ -359,7 +370,8 @@ class _Round:
         kind.refused = rank.level
         if kind.only_idle:
             self._patient.append(kind)
-        self._refused(kind, rank)
+        if self._refused:
+            self._refused(kind, rank)
         return None
 
     def _try_idle(self, kind: Kind, rank: Rank) -> Start | None:

@@ -264,6 +264,7 @@ def test_a_senseless_option_is_refused_before_anything_starts(
 
 
 @pytest.mark.slurm
+@pytest.mark.long
 def test_a_short_run_is_as_the_simulator_foresees(signals_as_before: None) -> None:
     """A dozen jobs for a minute: far too few for narrow bands, but every job proves its work."""
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
