@@ -19,7 +19,9 @@ from slurm_tiresias.simulator.workload import Workload, philly_like
 from slurm_tiresias.simulator.world import Costs, parse_site
 
 FEW, MANY = 8_000, 80_000
-LOAD = 1.0
+LOAD, FULL = 0.7, 1.0
+"""At the second the queue grows for as long as jobs come, and preemptions with it: ten times the
+jobs are then more than ten times the events."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,12 @@ class Case:
     placement: str
     trace: Path | None = None
     jobs: int = 0
+    load: float = LOAD
 
     def workload(self) -> Workload:
         if self.trace is not None:
             return load_trace(self.trace)
-        return philly_like(self.jobs, 1, parse_site(self.cluster, "pooled").gpus, LOAD)
+        return philly_like(self.jobs, 1, parse_site(self.cluster, "pooled").gpus, self.load)
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,13 @@ def measure(trace: Path | None) -> None:
         "peak MB",
         "preempt",
     )
-    few, many = found[_name("pooled", FEW)], found[_name("pooled", MANY)]
+    few, many = (found[_name("pooled", jobs, LOAD)] for jobs in (FEW, MANY))
     growth = (many.run_s / few.run_s) / (MANY / FEW) * 10
     text = (
         f"{markdown(header, rows)}\n\n"
-        f"Ten times the jobs take {growth:.1f} times as long (generated workload, pooled: "
-        f"{FEW:,} and {MANY:,} jobs on the same cluster). A process a case; `load s` is reading or "
+        f"Ten times the jobs take {growth:.1f} times as long (generated workload, load {LOAD:g}, "
+        f"pooled: {FEW:,} and {MANY:,} jobs on the same cluster). At load {FULL:g} the queue grows "
+        "for as long as jobs come, and the preemptions with it. A process a case; `load s` is reading or "
         "drawing the jobs. Placement and the model's overhead are simulated where it does not say "
         "pooled."
     )
@@ -102,13 +106,19 @@ def _of_trace(trace: Path | None) -> Sequence[Case]:
 
 def _generated() -> Sequence[Case]:
     return [
-        Case(_name(how, jobs), "64x4", "tiresias-l", how, jobs=jobs)
-        for how, jobs in (("skew", FEW), ("pooled", FEW), ("pooled", MANY))
+        Case(_name(how, jobs, load), "64x4", "tiresias-l", how, jobs=jobs, load=load)
+        for how, jobs, load in (
+            ("skew", FEW, FULL),
+            ("pooled", FEW, FULL),
+            ("pooled", MANY, FULL),
+            ("pooled", FEW, LOAD),
+            ("pooled", MANY, LOAD),
+        )
     ]
 
 
-def _name(how: str, jobs: int) -> str:
-    return f"philly-like {jobs:,}, load {LOAD:g}, 64x4, tiresias-l{', pooled' * (how == 'pooled')}"
+def _name(how: str, jobs: int, load: float) -> str:
+    return f"philly-like {jobs:,}, load {load:g}, 64x4, tiresias-l{', pooled' * (how == 'pooled')}"
 
 
 def _command(trace: Path | None) -> str:
