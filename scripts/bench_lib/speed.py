@@ -78,9 +78,9 @@ def measure(trace: Path | None) -> None:
         f"{markdown(header, rows)}\n\n"
         f"Ten times the jobs take {growth:.1f} times as long (generated workload, load {LOAD:g}, "
         f"pooled: {FEW:,} and {MANY:,} jobs on the same cluster). At load {FULL:g} the queue grows "
-        "for as long as jobs come, and the preemptions with it. A process a case; `load s` is reading or "
-        "drawing the jobs. Placement and the model's overhead are simulated where it does not say "
-        "pooled."
+        "for as long as jobs come, and the preemptions with it. A process a case; `load s` is "
+        "reading or drawing the jobs. Placement and the model's overhead are simulated where it "
+        "does not say pooled."
     )
     write_section("Speed of the simulator", _command(trace), text)
 
