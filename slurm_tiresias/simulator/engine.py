@@ -20,6 +20,7 @@ from slurm_tiresias.board import Start
 from slurm_tiresias.model import Allocation, JobState, PlacementStyle, Request
 from slurm_tiresias.simulator.workload import TraceJob
 
+NOTHING: Allocation = {}
 ENDS_BETWEEN_PROGRESS = 100
 """So many jobs end before the next word of it is given."""
 
@@ -35,38 +36,27 @@ class Ask:
 class SimJob:
     """A job that has come and not ended: what a scheduler may know of it, and what it may not."""
 
-    __slots__ = (
-        "allocation",
-        "ask",
-        "attained_gpu_s",
-        "attained_since_promotion_gpu_s",
-        "end_s",
-        "executed_since_promotion_s",
-        "first_started_s",
-        "id_key",
-        "job_id",
-        "lost_s",
-        "number",
-        "overhead_s",
-        "preemptions",
-        "promotions",
-        "queued_s",
-        "running_since_s",
-        "runs",
-        "settled_s",
-        "speed",
-        "spread",
-        "spread_s",
-        "state",
-        "submitted_s",
-        "tier",
-        "tier_entered_s",
-        "trace",
-        "version",
-        "waited_before_s",
-        "width",
-        "work_s",
-    )
+    state = JobState.PENDING
+    attained_gpu_s = 0.0
+    attained_since_promotion_gpu_s = 0.0
+    executed_since_promotion_s = 0.0
+    tier = 0
+    tier_entered_s: float | None = None
+    first_started_s: float | None = None
+    running_since_s: float | None = None
+    end_s = math.inf
+    overhead_s = 0.0
+    """Of this run: what is still to come before any progress."""
+    speed = 1.0
+    spread = False
+    allocation: Allocation = NOTHING
+    preemptions = 0
+    promotions = 0
+    waited_before_s = 0.0
+    lost_s = 0.0
+    spread_s = 0.0
+    version = 0
+    """What it was to do next is void once this number has moved on."""
 
     def __init__(self, trace: TraceJob, number: int, ask: Ask) -> None:
         self.trace = trace
@@ -76,33 +66,11 @@ class SimJob:
         self.ask = ask
         self.job_id = trace.job_id
         self.width = trace.gpus
-        self.submitted_s = trace.submitted_s
+        self.submitted_s = self.settled_s = trace.submitted_s
         self.queued_s: float | None = trace.submitted_s
-        self.state = JobState.PENDING
         self.work_s = trace.duration_s
         """Progress still to be made, as of ``settled_s``."""
-        self.attained_gpu_s = 0.0
-        self.attained_since_promotion_gpu_s = 0.0
-        self.executed_since_promotion_s = 0.0
-        self.tier = 0
-        self.tier_entered_s: float | None = None
-        self.first_started_s: float | None = None
-        self.running_since_s: float | None = None
-        self.settled_s = trace.submitted_s
-        self.end_s = math.inf
-        self.overhead_s = 0.0
-        """Of this run: what is still to come before any progress."""
-        self.speed = 1.0
-        self.spread = False
-        self.allocation: Allocation = {}
-        self.preemptions = 0
-        self.promotions = 0
-        self.waited_before_s = 0.0
-        self.lost_s = 0.0
-        self.spread_s = 0.0
         self.runs: list[tuple[float, float]] = []
-        self.version = 0
-        """What it was to do next is void once this number has moved on."""
 
     @property
     def remaining_s(self) -> float:
@@ -149,7 +117,7 @@ class SimJob:
         self._note_run(self.running_since_s, now_s)
         self.state = JobState.PENDING
         self.running_since_s = None
-        self.allocation = {}
+        self.allocation = NOTHING
         self.queued_s = now_s
         self.version += 1
 

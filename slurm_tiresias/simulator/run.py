@@ -104,6 +104,8 @@ def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
     if policy in BASELINES:
         return BASELINES[policy](Stage(workload, setup.site, config))
     named = replace(config, policy=replace(config.policy, name=TIRESIAS[policy]))
+    if policy == "tiresias-l":
+        return schedulers.tiresias(named, nodes)
     # As in the paper, the distribution is known and the single job's service is not.
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
-    return schedulers.tiresias(named, nodes, history if policy == "tiresias-g" else None)
+    return schedulers.tiresias(named, nodes, history)
