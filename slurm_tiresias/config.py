@@ -180,6 +180,34 @@ class PlacementConfig:
 
 
 @dataclass(frozen=True)
+class ProfilerConfig:
+    """How the program finds out which models are skewed (docs/profiles.md)."""
+
+    collect_dir: str = setting(
+        "",
+        "Directory in which the plugin on the nodes leaves what jobs were seen to send; the one "
+        "that plugstack.conf names with collect=. Empty: none, nothing is learned from running "
+        "jobs.",
+    )
+    least_message_mb: float = setting(
+        50.0,
+        "A model is skewed only if its largest tensor or message has at least this size, however "
+        "large a share that is: gradients coalesced into 25 MB buckets never make a larger one "
+        "unless a single tensor is.",
+        unit="megabytes of 1048576 bytes",
+        minimum=0,
+        maximum=1e6,
+    )
+    fit_models: int = setting(
+        10,
+        "Programs that must have been seen in both placements before placement.pack_limit is "
+        "fitted anew to what spreading cost them (paper page 491). 0: never.",
+        unit="programs",
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True)
 class PriorityConfig:
     """How tiers are written back into Slurm."""
 
@@ -229,6 +257,7 @@ class Config:
     policy: PolicyConfig = PolicyConfig()
     preemption: PreemptionConfig = PreemptionConfig()
     placement: PlacementConfig = PlacementConfig()
+    profiler: ProfilerConfig = ProfilerConfig()
     priority: PriorityConfig = PriorityConfig()
     controller: ControllerConfig = ControllerConfig()
 
@@ -403,4 +432,10 @@ def _check_places(config: Config) -> None:
         raise ConfigError(
             f"controller.state_dir = {config.controller.state_dir!r} is not an absolute path",
             "Write the path of a directory, from the root",
+        )
+    collect_dir = config.profiler.collect_dir
+    if collect_dir and not Path(collect_dir).is_absolute():
+        raise ConfigError(
+            f"profiler.collect_dir = {collect_dir!r} is not an absolute path",
+            "Write the path of a directory, from the root, or leave it empty",
         )

@@ -172,6 +172,8 @@ class Job:
     skew: float | None = None
     """Largest tensor over model size, where known (paper page 500, Table 6)."""
     style: PlacementStyle | None = None
+    style_because: str = ""
+    """By which rule and number the style was chosen, in a few words; may hold users' words."""
     remaining_s: float | None = None
     """Only a simulation knows it; only the clairvoyant baselines read it."""
 

@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "board": {"model", "policy", "placement"},
     "decide": {"model", "config", "policy", "placement", "board"},
     "slurm": {"model", "errors"},
-    "controller": {"model", "config", "errors", "decide", "policy", "slurm"},
+    "profiler": {"model", "errors"},
+    "controller": {"model", "config", "errors", "decide", "policy", "profiler", "slurm"},
     "simulator": {
         "model",
         "config",
@@ -30,7 +31,7 @@ MAY_IMPORT = {
         "placement",
         "slurm",
     },
-    "cli": {"model", "config", "errors", "controller", "simulator"},
+    "cli": {"model", "config", "errors", "controller", "profiler", "simulator"},
 }
 """What each part may import of the others, besides itself."""
 

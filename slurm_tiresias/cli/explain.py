@@ -36,6 +36,7 @@ from slurm_tiresias.model import JobState, Reason
 EXPLANATION_SCHEMA = 1
 MOST_BLOCKERS = 8
 MOST_EVENTS = 10
+PLACED = {"consolidate": "consolidated"}
 LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value)
 WITHOUT_NEWS = ("", "None", "Priority", "Resources")
 """Slurm's reasons that say no more than that a job waits its turn."""
@@ -237,6 +238,7 @@ def _why(case: Case) -> Iterator[str]:
     if job.start_on:
         style = f", to {printable(job.style)}" if job.style else ""
         yield f"It is to start on {printable(job.start_on)}{style}."
+    yield from _placement(job)
     if job.victims:
         victims = listed(tuple(case.who(victim) for victim in job.victims))
         yield f"Room is made by preempting {victims}."
@@ -244,6 +246,13 @@ def _why(case: Case) -> Iterator[str]:
         yield f"It makes room for {case.who(job.preempted_for)}."
     if job.blockers:
         yield "What it needs is held by these, which may not be preempted for it:"
+
+
+def _placement(job: PublishedJob) -> Iterator[str]:
+    """By which rule and number; a job of one GPU has nothing to be spread."""
+    if job.gpus > 1 and job.placement_because:
+        style = PLACED.get(job.placement, job.placement)
+        yield f"Placement: {printable(style)}: {printable(job.placement_because)}."
 
 
 def _blockers(case: Case) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
@@ -27,6 +27,7 @@ from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Allocation, Amount, Guard, Job, JobState, Snapshot
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.policy.tiers import tier_of
+from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.slurm.protocol import Incarnation, Observation, ObservedJob, Slurm
 from slurm_tiresias.slurm.text import node_names
 
@@ -63,7 +64,15 @@ class Rests:
 class Book:
     """The ledger in memory: what is known of each managed job, and what changed since."""
 
-    def __init__(self, ledger: Ledger, config: Config, accounting: bool) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        config: Config,
+        accounting: bool,
+        placing: Callable[[ObservedJob], Placing] | None = None,
+    ) -> None:
+        """``placing`` tells how a job had better be placed; without it that is left open."""
+        self._placing = placing
         self._ledger = ledger
         self._config = config
         self._accounting = accounting
@@ -346,6 +355,14 @@ class Book:
         """Running seconds over all incarnations."""
         return sum(incarnation.elapsed_s for incarnation in self._of(key))
 
+    def ran_s(self, key: str, restarts: int) -> float:
+        """How long the incarnation after so many restarts ran; 0.0 where it is not known whole."""
+        record = self._records.get(key)
+        mine = sorted(self._of(key), key=lambda incarnation: incarnation.start_s)
+        if record is None or len(mine) != record.restarts + 1 or restarts >= len(mine):
+            return 0.0
+        return mine[restarts].elapsed_s
+
     def _of(self, key: str) -> Iterable[IncarnationRecord]:
         return self._incarnations.get(key, {}).values()
 
@@ -394,6 +411,7 @@ class Book:
         running = job.state is JobState.RUNNING
         until_s = job.start_s if running and job.start_s is not None else now_s
         request = job.request
+        placing = self._placing(job) if self._placing else None
         if record.written_nodes:
             request = replace(request, required_nodes=frozenset(node_names(record.own_nodes)))
         return Job(
@@ -418,6 +436,9 @@ class Book:
             vacating_for=record.vacating_for,
             given_up=job.key in rests.given_up,
             resting=job.key in rests.resting,
+            skew=placing.skew if placing else None,
+            style=placing.style if placing else None,
+            style_because=placing.because if placing else "",
         )
 
 

@@ -8,6 +8,7 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller.account import Book, Rests
 from slurm_tiresias.controller.act import Actor, Outcome
 from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
@@ -36,11 +37,14 @@ class Cycles:
     failed has acted on nothing it was not sure of, and the next one starts from what Slurm shows.
     """
 
-    def __init__(self, slurm: Slurm, cluster: Cluster, ledger: Ledger, config: Config) -> None:
+    def __init__(
+        self, slurm: Slurm, cluster: Cluster, ledger: Ledger, config: Config, profiler: Profiler
+    ) -> None:
         self._slurm = slurm
         self._ledger = ledger
         self._config = config
-        self.book = Book(ledger, config, cluster.accounting)
+        self._profiler = profiler
+        self.book = Book(ledger, config, cluster.accounting, profiler.placing)
         self._actor = Actor(slurm, self.book, config, cluster.requeue_delay_s)
         self._history: ServiceHistory | None = None
         self._history_s = -HISTORY_EVERY_S
@@ -70,6 +74,7 @@ class Cycles:
         self.book.observe(seen)
         self.book.reconcile(self._slurm, seen.at_s)
         self.book.commit()
+        self._profiler.learn(seen, self.book.ran_s)
         return seen
 
     def _recent_history(self, now_s: float) -> ServiceHistory | None:

@@ -98,6 +98,9 @@ class PublishedJob:
     victims: tuple[str, ...]
     preempted_for: str
     blockers: tuple[Blocker, ...]
+    placement: str = ""
+    """How it is placed whenever it starts, and ``placement_because`` by which rule and number."""
+    placement_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,4 +176,6 @@ def _job(
         victims=decision.victims,
         preempted_for=decision.preempted_for,
         blockers=blockers,
+        placement=job.style.value if job.style else "",
+        placement_because=job.style_because,
     )

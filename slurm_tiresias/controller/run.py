@@ -24,6 +24,7 @@ from slurm_tiresias.controller.act import Outcome
 from slurm_tiresias.controller.control import SOCKET_NAME, command_of
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycle, Cycles
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.controller.report import Health, nothing_yet, report
 from slurm_tiresias.errors import (
@@ -32,6 +33,8 @@ from slurm_tiresias.errors import (
     SlurmPermissionError,
     TiresiasError,
 )
+from slurm_tiresias.profiler.store import FILE_NAME as PROFILES_NAME
+from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster, Commands, Slurm
 
@@ -63,18 +66,18 @@ def run(config: Config, shadow: bool = False) -> None:
     work does not start. Later failures are waited out.
     """
     slurm = driver(config)
-    with _state_dir_locked(config) as state_dir, closing(Ledger(state_dir / FILE_NAME)) as ledger:
+    with _state_dir_locked(config) as state_dir, _ledger_and_profiler(config) as (ledger, profiler):
         cluster = slurm.cluster()
         _check_partitions(slurm, config)
         _check_rights(slurm)
-        Controller(slurm, cluster, ledger, config, state_dir, shadow).loop()
+        Controller(slurm, cluster, ledger, profiler, config, state_dir, shadow).loop()
 
 
 def release(config: Config) -> int:
     """Give every managed job back to Slurm while no controller runs; returns how many writes."""
     slurm = driver(config)
-    with _state_dir_locked(config) as state_dir, closing(Ledger(state_dir / FILE_NAME)) as ledger:
-        outcome = Cycles(slurm, slurm.cluster(), ledger, config).release()
+    with _state_dir_locked(config), _ledger_and_profiler(config) as (ledger, profiler):
+        outcome = Cycles(slurm, slurm.cluster(), ledger, config, profiler).release()
         _raise_for_failures(outcome)
         ledger.set_value("paused", "yes")
         return outcome.writes
@@ -107,6 +110,7 @@ class Controller:
         slurm: Slurm,
         cluster: Cluster,
         ledger: Ledger,
+        profiler: Profiler,
         config: Config,
         state_dir: Path,
         shadow: bool,
@@ -116,7 +120,7 @@ class Controller:
         self._config = config
         self._state_dir = state_dir
         self._shadow = shadow or config.controller.mode == SHADOW
-        self._cycles = Cycles(slurm, cluster, ledger, config)
+        self._cycles = Cycles(slurm, cluster, ledger, config, profiler)
         self._stopping = False
         self._fatal: TiresiasError | None = None
         self._next_s = self._last_s = time.monotonic()
@@ -300,6 +304,26 @@ def _state_dir_locked(config: Config) -> Iterator[Path]:
         yield state_dir
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _ledger_and_profiler(config: Config) -> Iterator[tuple[Ledger, Profiler]]:
+    """What the controller remembers, open until it ends."""
+    state_dir = Path(config.controller.state_dir)
+    with (
+        closing(Ledger(state_dir / FILE_NAME)) as ledger,
+        closing(_profile_store(state_dir / PROFILES_NAME)) as store,
+    ):
+        yield ledger, Profiler(store, config)
+
+
+def _profile_store(path: Path) -> ProfileStore:
+    """The store of profiles; where it cannot be used, one that lasts until the end."""
+    try:
+        return ProfileStore(path)
+    except ProfileStoreError as error:
+        log.warning("until a restart jobs are placed without the stored profiles: %s", error)
+        return ProfileStore(None)
 
 
 @contextmanager

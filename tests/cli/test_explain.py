@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from slurm_tiresias.model import Guard, Reason
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, busy_state, running, state, unmanaged, waiting
 
+Build = Callable[..., PublishedJob]
 HOSTILE = "\x1b[2J\u202e[bold]\nx"
 
 
@@ -249,3 +251,16 @@ def test_hostile_texts_are_printed_and_never_obeyed(site: Site) -> None:
 def test_times_beyond_the_calendar_are_no_traceback(site: Site) -> None:
     job = waiting("1", preemptions=1, preempted_at_s=1e300, attained_gpu_s=1e300, waited_s=-1.0)
     assert "It was preempted once" in explained(site, job)
+
+
+@pytest.mark.parametrize("build", [waiting, running])
+def test_it_says_by_which_rule_and_number_a_job_is_placed(site: Site, build: Build) -> None:
+    because = "largest tensor 74 % of vgg16 (built in), limit 50 %"
+    job = build("12", placement="consolidate", placement_because=because)
+    assert f"Placement: consolidated: {because}." in explained(site, job)
+    assert "Placement" not in explained(site, replace(job, gpus=1))
+
+
+def test_a_models_name_is_printed_inertly(site: Site) -> None:
+    output = explained(site, waiting("12", placement="spread", placement_because=HOSTILE))
+    assert "Placement: spread: ?[2J?[bold]?x." in output

@@ -1,0 +1,369 @@
+"""``tiresias-slurm profile``: what is known of models, and what a model's file says of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from slurm_tiresias.cli import table
+from slurm_tiresias.cli.options import config_option, config_path, named_config_path, takes_config
+from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.text import count, moment, printable
+from slurm_tiresias.config import Config, load
+from slurm_tiresias.controller.profiling import known
+from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.profiler.exchange import MOST_BYTES, SCHEMA, as_data, parsed
+from slurm_tiresias.profiler.files.read import read
+from slurm_tiresias.profiler.files.tensor import StoredTensor
+from slurm_tiresias.profiler.gpu_use import GpuUse, use_of
+from slurm_tiresias.profiler.knowledge import Knowledge
+from slurm_tiresias.profiler.placing import Placing
+from slurm_tiresias.profiler.profile import (
+    BUILT_IN,
+    FILE,
+    MODEL,
+    Key,
+    Profile,
+    is_model_name,
+    key_of,
+)
+from slurm_tiresias.profiler.skew import BUCKET_BYTES, MB, Skew, in_buckets, skew_of
+from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
+
+LARGEST_SHOWN = 5
+EVERYBODY = "-"
+
+
+@click.group()
+def profile() -> None:
+    """Show and keep what is known of models: how skewed they are.
+
+    Jobs of skewed models are consolidated on few nodes, the others may be spread.
+    """
+
+
+# What a file says
+
+
+@profile.command()
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option("--save", "save_as", metavar="NAME", help="Keep it as the profile of this model.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs, with every tensor.")
+@config_option
+@click.pass_context
+def model(
+    context: click.Context, files: tuple[Path, ...], save_as: str | None, as_json: bool
+) -> None:
+    """Read a model's file, and say how its jobs had better be placed.
+
+    Reads safetensors, PyTorch checkpoints and ONNX, several files where a model is split over
+    them. Nothing in them is executed. Exit code 2: not a model's file, or a damaged one.
+    """
+    tensors = tuple(tensor for file in files for tensor in read(file))
+    name = _checked_name(save_as) if save_as is not None else files[0].name
+    config = load(config_path()) if save_as is not None else _config_if_any(context)
+    study = _studied(name, tensors, config)
+    if save_as is not None:
+        with closing(_store(config)) as store:
+            store.save([study.profile])
+    if as_json:
+        click.echo(json.dumps(study.as_data()))
+    else:
+        screen = stdout()
+        screen.show(study.lines(screen, saved=save_as is not None))
+
+
+def _checked_name(name: str) -> str:
+    if not is_model_name(name):
+        raise UsageError(
+            f"{printable(name[:80])!r} cannot be the name of a model",
+            "Write up to 64 letters, digits and . _ + -, a letter or digit first",
+        )
+    return name
+
+
+def _config_if_any(context: click.Context) -> Config:
+    """A file can be read where no configuration is; what was named must be there."""
+    if named_config_path(context) is None and not config_path().exists():
+        return Config()
+    return load(config_path())
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What a model's file was found to hold."""
+
+    profile: Profile
+    tensors: tuple[StoredTensor, ...]
+    bucketed: Skew
+    placing: Placing
+
+    def as_data(self) -> dict[str, object]:
+        return {
+            "schema": SCHEMA,
+            **as_data(self.profile),
+            "bucket_bytes": BUCKET_BYTES,
+            "largest_bucket_bytes": self.bucketed.largest_bytes,
+            "largest_bucket_ratio": self.bucketed.ratio,
+            "advice": self.placing.style.value,
+            "because": self.placing.because,
+            "tensors": [
+                {"name": t.name, "shape": t.shape, "size_bytes": t.size_bytes} for t in self.tensors
+            ],
+        }
+
+    def lines(self, screen: Screen, saved: bool) -> Iterator[str]:
+        skew, bucketed = self.profile.skew, self.bucketed
+        tensors = count(len(self.tensors), "tensor")
+        yield f"{printable(self.profile.key.name)}: {tensors}, {_mb(skew.total_bytes)} MB"
+        yield f"  largest tensor    {_mb(skew.largest_bytes)} MB, {_percent(skew.ratio)}"
+        in_buckets_of = f"in {_mb(BUCKET_BYTES, 0)} MB buckets"
+        yield f"  {in_buckets_of}  {_mb(bucketed.largest_bytes)} MB, {_percent(bucketed.ratio)}"
+        yield from screen.prose(f"advice            {advice_text(self.placing)}")
+        if saved:
+            yield f"  saved as          {printable(self.profile.key.name)}"
+        yield ""
+        yield from table.lines(_TENSORS, _largest(self.tensors), screen)
+
+
+def _studied(name: str, tensors: tuple[StoredTensor, ...], config: Config) -> Study:
+    sizes = [tensor.size_bytes for tensor in tensors]
+    skew, bucketed = skew_of(sizes), skew_of(in_buckets(sizes))
+    assert skew is not None and bucketed is not None, "a file without tensors was refused"
+    found = Profile(key_of(MODEL, name), skew, FILE, time.time())
+    return Study(found, tensors, bucketed, known(config, [], []).placing(found, found.key))
+
+
+def _largest(tensors: Sequence[StoredTensor]) -> list[StoredTensor]:
+    return sorted(tensors, key=lambda tensor: -tensor.size_bytes)[:LARGEST_SHOWN]
+
+
+_TENSORS: Sequence[Column[StoredTensor]] = (
+    Column("SIZE_MB", lambda t: _mb(t.size_bytes, 2), right=True),
+    Column("SHAPE", lambda t: "x".join(map(str, t.shape)) or "-", least=8),
+    Column("TENSOR", lambda t: printable(t.name), least=16),
+)
+
+
+# What is known
+
+
+@profile.command("list")
+@click.option("-n", "--noheader", is_flag=True, help="Only the rows.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@takes_config
+def list_profiles(config: Config, noheader: bool, as_json: bool) -> None:
+    """List every profile: the built-in ones, those from files, those that were measured."""
+    _show_rows(_rows(_knowledge(config)), noheader, as_json)
+
+
+@profile.command()
+@click.argument("name")
+@click.option("-u", "--user", metavar="USER", help="Only what is known of this user's jobs.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@takes_config
+def show(config: Config, name: str, user: str | None, as_json: bool) -> None:
+    """Say all that is known of a model, or of jobs of a name, and how they are placed for it."""
+    rows = [row for row in _rows(_knowledge(config)) if _is_of(row.profile.key, name, user)]
+    if not rows:
+        raise _unknown(name)
+    if as_json:
+        _show_rows(rows, noheader=False, as_json=True)
+    else:
+        screen = stdout()
+        screen.show(line for row in rows for line in row.lines(screen))
+
+
+@profile.command()
+@click.argument("name")
+@click.option("-u", "--user", metavar="USER", help="Only what was learned from this user's jobs.")
+@takes_config
+def forget(config: Config, name: str, user: str | None) -> None:
+    """Forget a profile and the runs that it was learned from. What is built in stays."""
+    with closing(_store(config)) as store:
+        keys = [p.key for p in store.profiles() if _is_of(p.key, name, user)]
+        if not keys:
+            raise _unknown(name)
+        forgotten = store.forget(keys)
+    click.echo(f"Forgot {count(forgotten, 'profile')}.")
+
+
+@profile.command()
+@takes_config
+def export(config: Config) -> None:
+    """Write every stored profile to standard output, as JSON that import takes."""
+    stored = [as_data(found) for found in _stored(config)[0]]
+    click.echo(json.dumps({"schema": SCHEMA, "profiles": stored}, indent=1))
+
+
+@profile.command("import")
+@click.argument("file", type=click.File("rb"))
+@takes_config
+def import_profiles(config: Config, file: BinaryIO) -> None:
+    """Store the profiles that export wrote, or that somebody wrote by hand; - for standard input.
+
+    All are stored or, where one is wrong, none. They take the place of what has the same name.
+    """
+    profiles = parsed(file.read(MOST_BYTES + 1))
+    with closing(_store(config)) as store:
+        store.save(profiles)
+    click.echo(f"Stored {count(len(profiles), 'profile')}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One profile, and how its jobs are placed."""
+
+    profile: Profile
+    placing: Placing
+
+    @property
+    def noted(self) -> str:
+        return "-" if self.profile.source == BUILT_IN else moment(self.profile.noted_s)
+
+    def lines(self, screen: Screen) -> Iterator[str]:
+        found, skew = self.profile, self.profile.skew
+        key = found.key
+        whose = f" of {printable(key.user)}" if key.user else ""
+        yield screen.style(f"{key.kind} {printable(key.name)}{whose}", "title")
+        piece = "message" if found.measured else "tensor"
+        yield from screen.prose(
+            f"{_mb(skew.total_bytes)} MB in {count(skew.pieces, piece)}, the largest "
+            f"{_mb(skew.largest_bytes)} MB, {_percent(skew.ratio)}."
+        )
+        yield from screen.prose(f"Placement: {advice_text(self.placing)}.")
+        when = "" if found.source == BUILT_IN else f", {self.noted}"
+        yield f"  Source: {found.source}{when}."
+
+
+def advice_text(placing: Placing) -> str:
+    """The style, and by which rule and number."""
+    return f"{placing.style.value}: {printable(placing.because)}"
+
+
+_COLUMNS: Sequence[Column[Row]] = (
+    Column("KIND", lambda row: row.profile.key.kind),
+    Column("NAME", lambda row: printable(row.profile.key.name), least=10, worth=8),
+    Column("USER", lambda row: printable(row.profile.key.user) or EVERYBODY, least=8),
+    Column("SIZE_MB", lambda row: _mb(row.profile.skew.total_bytes), right=True, goes=2),
+    Column("PIECES", lambda row: str(row.profile.skew.pieces), right=True, goes=1),
+    Column("LARGEST_MB", lambda row: _mb(row.profile.skew.largest_bytes), right=True),
+    Column("RATIO", lambda row: _percent(row.profile.skew.ratio), right=True),
+    Column("PLACEMENT", lambda row: row.placing.style.value),
+    Column("SOURCE", lambda row: row.profile.source),
+    Column("NOTED", lambda row: row.noted, goes=3),
+)
+
+
+def _rows(knowledge: Knowledge) -> list[Row]:
+    return [
+        Row(found, knowledge.placing(found, found.key)) for found in knowledge.profiles.values()
+    ]
+
+
+def _show_rows(rows: Sequence[Row], noheader: bool, as_json: bool) -> None:
+    if as_json:
+        profiles = [
+            {**as_data(r.profile), "advice": r.placing.style.value, "because": r.placing.because}
+            for r in rows
+        ]
+        click.echo(json.dumps({"schema": SCHEMA, "profiles": profiles}))
+        return
+    screen = stdout()
+    columns = table.that_fit(_COLUMNS, rows, screen)
+    screen.show(table.lines(columns, rows, screen, header=not noheader))
+
+
+def _is_of(key: Key, name: str, user: str | None) -> bool:
+    return key.name == key_of(MODEL, name).name and user in (None, key.user)
+
+
+def _unknown(name: str) -> TiresiasError:
+    return TiresiasError(
+        f"No profile of {printable(name[:80])!r} is stored", "See: tiresias-slurm profile list"
+    )
+
+
+# The GPUs
+
+
+@profile.command()
+@click.argument("gpus", metavar="[GPU]...", nargs=-1)
+@click.option("-n", "--noheader", is_flag=True, help="Only the rows.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+def gpu(gpus: tuple[str, ...], noheader: bool, as_json: bool) -> None:
+    """Show how GPUs of this machine are used right now, named by UUID or PCI address.
+
+    Without a name all that can be seen from here. For the GPUs of a running job:
+    srun --overlap --jobid=JOBID tiresias-slurm profile gpu. A number that cannot be had is -.
+    """
+    found = use_of(gpus)
+    if as_json:
+        click.echo(json.dumps({"schema": SCHEMA, "gpus": [asdict(use) for use in found]}))
+        return
+    screen = stdout()
+    columns = table.that_fit(_GPU_COLUMNS, found, screen)
+    screen.show(table.lines(columns, found, screen, header=not noheader))
+
+
+def _in_mb(number: int | None) -> str:
+    return "-" if number is None else _mb(number, 0)
+
+
+def _utilization(use: GpuUse) -> str:
+    return "-" if use.utilization is None else f"{use.utilization:.0%}"
+
+
+_GPU_COLUMNS: Sequence[Column[GpuUse]] = (
+    Column("GPU", lambda use: printable(use.gpu), least=12),
+    Column("NAME", lambda use: printable(use.name or "-"), least=8, goes=1),
+    Column("UTIL", _utilization, right=True),
+    Column("MEM_MB", lambda use: _in_mb(use.memory_used_bytes), right=True),
+    Column("OF_MB", lambda use: _in_mb(use.memory_bytes), right=True, goes=2),
+    Column("PCIE_TX_MB/S", lambda use: _in_mb(use.pcie_sent_bytes_per_s), right=True),
+    Column("PCIE_RX_MB/S", lambda use: _in_mb(use.pcie_received_bytes_per_s), right=True),
+    Column("NVLINK_TX_MB", lambda use: _in_mb(use.nvlink_sent_bytes), right=True),
+    Column("NVLINK_RX_MB", lambda use: _in_mb(use.nvlink_received_bytes), right=True),
+)
+
+
+# The store
+
+
+def _store_path(config: Config) -> Path:
+    return Path(config.controller.state_dir) / FILE_NAME
+
+
+def _store(config: Config) -> ProfileStore:
+    return ProfileStore(_store_path(config))
+
+
+def _stored(config: Config) -> tuple[list[Profile], Knowledge]:
+    """What is stored, and what follows; before the first profile there is no store."""
+    if not _store_path(config).exists():
+        return [], known(config, [], [])
+    with closing(ProfileStore(_store_path(config), writable=False)) as store:
+        profiles = store.profiles()
+        return profiles, known(config, profiles, store.runs())
+
+
+def _knowledge(config: Config) -> Knowledge:
+    return _stored(config)[1]
+
+
+def _mb(size_bytes: int, digits: int = 1) -> str:
+    return f"{size_bytes / MB:.{digits}f}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}"

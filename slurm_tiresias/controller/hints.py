@@ -1,0 +1,93 @@
+"""What a job's user told of it: the hint in its comment.
+
+``tiresias:model=vgg16,placement=auto`` stands in the admin comment, where job_submit.lua puts it,
+or in the user's own. Either is text that anybody may have written: a hint is read strictly, and
+one that cannot be read is none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from slurm_tiresias.model import PlacementStyle
+from slurm_tiresias.profiler.profile import is_model_name
+
+MARK = "tiresias:"
+MOST_CHARACTERS = 512
+LONGEST_GRACE_S = 3600
+
+STYLES: dict[str, PlacementStyle | None] = {
+    "auto": None,
+    "consolidate": PlacementStyle.CONSOLIDATE,
+    "spread": PlacementStyle.SPREAD,
+}
+PROFILING = ("auto", "on", "off")
+SIGNALS = re.compile("HUP|INT|QUIT|USR1|USR2|ALRM|TERM|URG|CONT|XCPU|PROF|VTALRM|WINCH|PWR")
+"""Those that a program can catch."""
+
+_WORD = re.compile(rf"(?:^|(?<=\s)){MARK}(\S*)", re.ASCII)
+_CHECKPOINT = re.compile(r"(?:SIG)?([A-Z][A-Z0-9]{1,5})@([0-9]{1,4})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """``model`` is empty and ``style`` None where nothing was said; ``problem`` says why a hint
+    was not believed."""
+
+    model: str = ""
+    style: PlacementStyle | None = None
+    problem: str = ""
+
+
+def hints_of(admin_comment: str, comment: str) -> Hints:
+    """The hint of a job; the admin comment's, where both have one."""
+    return _read(admin_comment) or _read(comment) or Hints()
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> Hints | None:
+    """The hint in one comment; None where there is none."""
+    if MARK not in text:
+        return None
+    found = _WORD.findall(text)
+    if not found:
+        return None
+    if len(found) > 1:
+        return Hints(problem="it is there twice")
+    if len(found[0]) > MOST_CHARACTERS:
+        return Hints(problem="it is too long")
+    return _parsed(found[0])
+
+
+def _parsed(word: str) -> Hints:
+    said: dict[str, str] = {}
+    for part in word.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or not _is_right(name, value):
+            return Hints(problem=f"{part[:64]!r} is no part of one")
+        if name in said:
+            return Hints(problem=f"{name} is there twice")
+        said[name] = value
+    return Hints(said.get("model", ""), STYLES[said.get("placement", "auto")])
+
+
+def _is_right(name: str, value: str) -> bool:
+    match name:
+        case "model":
+            return is_model_name(value)
+        case "placement":
+            return value in STYLES
+        case "profile":
+            return value in PROFILING
+        case "checkpoint":
+            return _is_checkpoint(value)
+    return False
+
+
+def _is_checkpoint(value: str) -> bool:
+    found = _CHECKPOINT.fullmatch(value)
+    if found is None or SIGNALS.fullmatch(found[1]) is None:
+        return False
+    return int(found[2]) <= LONGEST_GRACE_S

@@ -1,0 +1,225 @@
+"""Profiles at work: what running jobs teach, and how the waiting ones are placed for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.hints import Hints, hints_of
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.model import JobState, PlacementStyle
+from slurm_tiresias.profiler import placing
+from slurm_tiresias.profiler.knowledge import Knowledge, knowledge_of
+from slurm_tiresias.profiler.placing import Placing
+from slurm_tiresias.profiler.profile import (
+    COLLECTIVES,
+    JOB,
+    MODEL,
+    TRAFFIC,
+    Key,
+    Profile,
+    find,
+    key_of,
+)
+from slurm_tiresias.profiler.skew import MB, Limits
+from slurm_tiresias.profiler.speeds import Run
+from slurm_tiresias.profiler.store import NodeRun, ProfileStore
+from slurm_tiresias.profiler.traffic import (
+    FILE_BYTES,
+    Sent,
+    Traffic,
+    TrafficFileError,
+    parse,
+    sent_in,
+)
+from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+
+log = logging.getLogger("tiresias-slurm")
+
+FILES_OF_A_CYCLE = 100
+"""So that a flood of small jobs does not hold up scheduling; the rest is read in later cycles."""
+
+NAMES_OF_A_CYCLE = 10_000
+ASIDE = "refused"
+"""Where files are put that cannot be read, for somebody to look at."""
+
+_NAME = re.compile(
+    r"([0-9]{1,10})\.([0-9]{1,10})\.([A-Za-z0-9_-][A-Za-z0-9._-]{0,254})\.traffic", re.ASCII
+)
+
+RanSeconds = Callable[[str, int], float]
+"""How long the incarnation of a job after so many restarts ran; 0.0 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """A collected file, and which incarnation and node it is of."""
+
+    path: Path
+    job_id: int
+    restarts: int
+    node: str
+
+
+class Profiler:
+    """Knows how a job is to be placed, and learns from the jobs that have run.
+
+    Scheduling never fails for it: without its store or its folder jobs are placed by what was
+    known before, or as the configuration has it.
+    """
+
+    def __init__(self, store: ProfileStore, config: Config) -> None:
+        self._store = store
+        self._config = config
+        self._version = -1
+        self._done: set[str] = set()
+        self._complaint = ""
+        self._knowledge = known(config, [], [])
+
+    def placing(self, job: ObservedJob) -> Placing:
+        """How a job is to be placed, by its hint, by experience, by its model's skew."""
+        hints = hints_of(job.admin_comment, job.comment)
+        found = self._placing(job, hints)
+        if hints.problem:
+            return replace(
+                found, because=f"its hint is not heeded, {hints.problem}; {found.because}"
+            )
+        return found
+
+    def _placing(self, job: ObservedJob, hints: Hints) -> Placing:
+        if hints.style is not None:
+            return placing.by_wish(hints.style)
+        profile = find(self._knowledge.profiles, job.user, hints.model, job.name)
+        if profile is not None:
+            return self._knowledge.placing(profile, _program_of(job, hints))
+        unknown = PlacementStyle(self._config.placement.unknown_model)
+        return placing.by_setting(hints.model, unknown)
+
+    def learn(self, seen: Observation, ran_s: RanSeconds) -> None:
+        """Take in what jobs that have ended were seen to send, and what others have stored."""
+        try:
+            self._collect(seen, ran_s)
+            self._refresh()
+        except (TiresiasError, OSError) as error:
+            self._complain(str(error))
+        else:
+            self._complaint = ""
+
+    def _complain(self, what: str) -> None:
+        """Once, until it is over."""
+        if what != self._complaint:
+            log.warning("nothing can be learned from running jobs for now: %s", what)
+        self._complaint = what
+
+    # What is known
+
+    def _refresh(self) -> None:
+        version = self._store.version()
+        if version == self._version:
+            return
+        self._knowledge = known(self._config, self._store.profiles(), self._store.runs())
+        self._version = version
+
+    # What is learned
+
+    def _collect(self, seen: Observation, ran_s: RanSeconds) -> None:
+        if not self._config.profiler.collect_dir:
+            return
+        jobs = {job.raw_id: job for job in seen.jobs}
+        taken = 0
+        for collected in self._collected():
+            job = jobs.get(collected.job_id)
+            if job is not None and not _is_over(job, collected.restarts):
+                continue
+            self._take(collected, job, ran_s, seen.at_s)
+            taken += 1
+            if taken == FILES_OF_A_CYCLE:
+                break
+
+    def _collected(self) -> list[_Collected]:
+        """The files that have not been read yet, those of the oldest jobs first."""
+        folder = Path(self._config.profiler.collect_dir)
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, NAMES_OF_A_CYCLE)]
+        self._done.intersection_update(names)
+        matches = (_NAME.fullmatch(name) for name in names if name not in self._done)
+        return sorted(
+            (_Collected(folder / m[0], int(m[1]), int(m[2]), m[3]) for m in matches if m),
+            key=lambda collected: (collected.job_id, collected.restarts, collected.node),
+        )
+
+    def _take(
+        self, collected: _Collected, job: ObservedJob | None, ran_s: RanSeconds, now_s: float
+    ) -> None:
+        try:
+            traffic = parse(_content(collected.path))
+        except (TiresiasError, OSError) as error:
+            log.warning("%s is put aside: %s", collected.path.name, error)
+            self._finish(collected, aside=True)
+            return
+        # Of a job that Slurm has forgotten nobody can say whose it was.
+        if job is not None:
+            for run in _runs_in(traffic, job, ran_s(job.key, collected.restarts)):
+                node_run = NodeRun(collected.job_id, collected.restarts, collected.node, run)
+                self._store.add(node_run, now_s)
+                self._version = -1
+        self._finish(collected, aside=False)
+
+    def _finish(self, collected: _Collected, aside: bool) -> None:
+        """Remove what has been read; where that is not allowed it is only not read again."""
+        self._done.add(collected.path.name)
+        try:
+            if aside:
+                folder = collected.path.parent / ASIDE
+                folder.mkdir(mode=0o700, exist_ok=True)
+                collected.path.rename(folder / collected.path.name)
+            else:
+                collected.path.unlink()
+        except OSError as error:
+            log.debug("%s stays where it is: %s", collected.path, error)
+
+
+def known(config: Config, stored: Sequence[Profile], runs: Sequence[Run]) -> Knowledge:
+    """What a store says, judged as this configuration has it."""
+    prior = Limits(config.placement.pack_limit, config.profiler.least_message_mb * MB)
+    return knowledge_of(stored, runs, prior, config.profiler.fit_models)
+
+
+def _program_of(job: ObservedJob, hints: Hints) -> Key:
+    """Under what a job's runs are kept: its user's runs of a model, or of jobs of one name."""
+    if hints.model:
+        return key_of(MODEL, hints.model, job.user)
+    return key_of(JOB, job.name, job.user)
+
+
+def _is_over(job: ObservedJob, restarts: int) -> bool:
+    return job.restarts > restarts or job.state is None or job.state is JobState.COMPLETING
+
+
+def _content(path: Path) -> bytes:
+    """A collected file, or as much of it as shows that it is none."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise TrafficFileError(f"{path.name} is not a file", "Remove it")
+        return stream.read(FILE_BYTES + 1)
+
+
+def _runs_in(traffic: Traffic, job: ObservedJob, elapsed_s: float) -> list[Run]:
+    """What one node saw of a run: collectives tell more than the messages that carry them."""
+    key = _program_of(job, hints_of(job.admin_comment, job.comment))
+    sections = ((COLLECTIVES, traffic.collectives), (TRAFFIC, traffic.messages))
+    found = ((source, sent_in(section)) for source, section in sections)
+    runs = [_run(key, source, sent, job, elapsed_s) for source, sent in found if sent]
+    return runs[:1]
+
+
+def _run(key: Key, source: str, sent: Sent, job: ObservedJob, elapsed_s: float) -> Run:
+    return Run(key, source, sent.skew, sent.sent_bytes, job.request.gpu_count, 1, elapsed_s)

@@ -1,0 +1,1 @@
+"""Reading which tensors a model's file holds, without loading or executing any of it."""

@@ -1,0 +1,340 @@
+"""The part of a PyTorch checkpoint that is a pickle, read without being executed.
+
+A pickle is a program, and unpickling runs whatever it names. Here its opcodes are only walked:
+nothing is imported and nothing is called. Names stay names, and the few calls that rebuild a
+tensor are understood for what they say of its shape; whatever else is called becomes an inert
+heap of its arguments, in which tensors are still found.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_tiresias.profiler.files.tensor import MOST_NAME_CHARACTERS, MOST_TENSORS, Unreadable
+
+MOST_OPCODES = 2_000_000
+"""Enough for 60,000 tensors; walking so many takes a few seconds."""
+
+MOST_DEPTH = 64
+
+_BYTES_OF_STORAGE: Mapping[str, int] = {
+    **dict.fromkeys(("BoolStorage", "ByteStorage", "CharStorage", "UntypedStorage"), 1),
+    **dict.fromkeys(("QInt8Storage", "QUInt8Storage"), 1),
+    **dict.fromkeys(("HalfStorage", "BFloat16Storage", "ShortStorage"), 2),
+    **dict.fromkeys(("FloatStorage", "IntStorage", "QInt32Storage"), 4),
+    **dict.fromkeys(("DoubleStorage", "LongStorage", "ComplexFloatStorage"), 8),
+    "ComplexDoubleStorage": 16,
+}
+_BYTES_OF_TYPE: Mapping[str, int] = {
+    **dict.fromkeys(("bool", "uint8", "int8"), 1),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
+    **dict.fromkeys(("float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
+    "complex128": 16,
+}
+_REBUILDS_TENSOR = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3")
+_REBUILDS_PARAMETER = ("_rebuild_parameter", "_rebuild_parameter_with_state")
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A storage that the pickle names: its key in the archive and its size."""
+
+    key: str
+    element_bytes: int
+    elements: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.element_bytes * self.elements
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """A tensor as its rebuilding call describes it; nothing in it has been checked yet."""
+
+    storage: Storage
+    offset: object
+    shape: tuple[object, ...]
+    element_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """Something that the pickle would import."""
+
+    module: str
+    name: str
+
+
+@dataclass(slots=True)
+class _Heap:
+    """Values by name: a dict, a list, or the arguments and the state of some object."""
+
+    pairs: list[tuple[object, object]] = field(default_factory=list)
+
+    def add(self, value: object) -> None:
+        self.pairs.append((len(self.pairs), value))
+
+
+class _Mark:
+    """Where on the stack a group of values begins."""
+
+
+def tensors_in(pickle: bytes) -> Iterator[tuple[str, Rebuilt]]:
+    """Every tensor that the pickle would rebuild, with its place in it: ``model.fc.weight``."""
+    try:
+        whole = _Machine().run(pickle)
+    except (ValueError, TypeError, LookupError, OverflowError, MemoryError) as error:
+        raise Unreadable("its pickle is damaged") from error
+    yield from _found_in(whole)
+
+
+def _found_in(whole: object) -> Iterator[tuple[str, Rebuilt]]:
+    """Walks what may be shared or contain itself: each heap is opened once."""
+    opened: set[int] = set()
+    waiting: list[tuple[str, int, object]] = [("", 0, whole)]
+    found = 0
+    while waiting:
+        path, depth, value = waiting.pop()
+        if isinstance(value, Rebuilt):
+            found += 1
+            if found > MOST_TENSORS:
+                raise Unreadable(f"it claims more than {MOST_TENSORS:,} tensors")
+            yield path, value
+        elif isinstance(value, _Heap | tuple) and id(value) not in opened and depth < MOST_DEPTH:
+            opened.add(id(value))
+            pairs = value.pairs if isinstance(value, _Heap) else list(enumerate(value))
+            waiting.extend((_below(path, key), depth + 1, inner) for key, inner in reversed(pairs))
+
+
+def _below(path: str, key: object) -> str:
+    if key == "":
+        return path
+    step = str(key)[:MOST_NAME_CHARACTERS] if isinstance(key, str | int) else "?"
+    return f"{path}.{step}"[-MOST_NAME_CHARACTERS:] if path else step
+
+
+class _Machine:
+    """A stack machine that knows the opcodes of pickles and none of their effects."""
+
+    def __init__(self) -> None:
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self, pickle: bytes) -> object:
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(pickle)):
+            if number > MOST_OPCODES:
+                raise Unreadable(f"its pickle has more than {MOST_OPCODES:,} steps")
+            if opcode.name == "STOP":
+                return self._stack.pop()
+            step = _STEPS.get(opcode.name)
+            if step is None:
+                raise Unreadable(f"its pickle uses {opcode.name}, which no checkpoint does")
+            step(self, argument)
+        raise Unreadable("its pickle has no end")
+
+    # The stack and the memo
+
+    def push(self, value: object) -> None:
+        self._stack.append(value)
+
+    def push_size_only(self, value: object) -> None:
+        """Bytes and floats say nothing about tensors."""
+        self._stack.append(None)
+
+    def mark(self, _: object) -> None:
+        self._stack.append(_Mark)
+
+    def pop(self, _: object) -> None:
+        self._stack.pop()
+
+    def pop_group(self, _: object = None) -> list[Any]:
+        at = len(self._stack) - 1
+        while self._stack[at] is not _Mark:
+            if at == 0:
+                raise ValueError("no mark")
+            at -= 1
+        group = self._stack[at + 1 :]
+        del self._stack[at:]
+        return group
+
+    def duplicate(self, _: object) -> None:
+        self._stack.append(self._stack[-1])
+
+    def put(self, number: int | None) -> None:
+        self._memo[len(self._memo) if number is None else number] = self._stack[-1]
+
+    def get(self, number: int) -> None:
+        self._stack.append(self._memo[number])
+
+    # Containers
+
+    def heap(self, _: object) -> None:
+        self._stack.append(_Heap())
+
+    def heap_of_group(self, _: object) -> None:
+        heap = _Heap()
+        for value in self.pop_group():
+            heap.add(value)
+        self._stack.append(heap)
+
+    def table_of_group(self, _: object) -> None:
+        self._stack.append(_Heap(_paired(self.pop_group())))
+
+    def append(self, _: object) -> None:
+        value = self._stack.pop()
+        self._top_heap().add(value)
+
+    def append_group(self, _: object) -> None:
+        group = self.pop_group()
+        for value in group:
+            self._top_heap().add(value)
+
+    def set_item(self, _: object) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        self._top_heap().pairs.append((key, value))
+
+    def set_group(self, _: object) -> None:
+        group = self.pop_group()
+        self._top_heap().pairs.extend(_paired(group))
+
+    def tuple_of_group(self, _: object) -> None:
+        self._stack.append(tuple(self.pop_group()))
+
+    def tuple_of_last(self, count: int) -> None:
+        if len(self._stack) < count:
+            raise ValueError("too few values")
+        at = len(self._stack) - count
+        self._stack[at:] = [tuple(self._stack[at:])]
+
+    # Names, and calls that are not made
+
+    def name(self, argument: str) -> None:
+        module, _, name = argument.partition(" ")
+        self._stack.append(_Name(module, name))
+
+    def name_of_last_two(self, _: object) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        self._stack.append(_Name(str(module), str(name)))
+
+    def call(self, _: object) -> None:
+        arguments, called = self._stack.pop(), self._stack.pop()
+        self._stack.append(_called(called, arguments if isinstance(arguments, tuple) else ()))
+
+    def call_with_keywords(self, _: object) -> None:
+        keywords = self._stack.pop()
+        self.call(None)
+        if isinstance(self._stack[-1], _Heap):
+            self._stack[-1].add(keywords)
+
+    def build(self, _: object) -> None:
+        state = self._stack.pop()
+        if isinstance(self._stack[-1], _Heap):
+            self._stack[-1].pairs.append(("", state))
+
+    def load_persistent(self, _: object) -> None:
+        self._stack.append(_storage(self._stack.pop()))
+
+    def _top_heap(self) -> _Heap:
+        heap = self._stack[-1]
+        if not isinstance(heap, _Heap):
+            raise TypeError("not a container")
+        return heap
+
+
+def _paired(values: list[Any]) -> list[tuple[object, object]]:
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def _called(called: object, arguments: tuple[Any, ...]) -> object:
+    if isinstance(called, _Name) and called.module == "torch._utils":
+        if called.name in _REBUILDS_TENSOR:
+            return _rebuilt(arguments)
+        if called.name in _REBUILDS_PARAMETER and arguments:
+            return arguments[0]
+    heap = _Heap()
+    for argument in arguments:
+        heap.add(argument)
+    return heap
+
+
+def _rebuilt(arguments: tuple[Any, ...]) -> Rebuilt:
+    match arguments:
+        case (Storage() as storage, offset, tuple(shape), *rest):
+            return Rebuilt(storage, offset, shape, _element_bytes(storage, rest))
+    raise Unreadable("its pickle rebuilds a tensor from what is no storage")
+
+
+def _element_bytes(storage: Storage, rest: list[Any]) -> int:
+    """The type is the storage's; that of an untyped one is named in the call."""
+    names = (value.name for value in rest if isinstance(value, _Name) and value.module == "torch")
+    return next(
+        (_BYTES_OF_TYPE[name] for name in names if name in _BYTES_OF_TYPE), storage.element_bytes
+    )
+
+
+def _storage(persistent_id: object) -> Storage:
+    match persistent_id:
+        case ("storage", _Name(name=kind), str(key), _, int(elements), *_) if elements >= 0:
+            if kind not in _BYTES_OF_STORAGE:
+                raise Unreadable("a tensor has an unknown type of storage")
+            return Storage(key, _BYTES_OF_STORAGE[kind], elements)
+    raise Unreadable("its pickle names a storage in an unknown way")
+
+
+Step = Callable[[_Machine, Any], None]
+
+
+def _each(names: str, step: Step) -> dict[str, Step]:
+    return dict.fromkeys(names.split(), step)
+
+
+def _push_constant(value: object) -> Step:
+    return lambda machine, _: machine.push(value)
+
+
+def _no_effect(_machine: _Machine, _argument: object) -> None:
+    """PROTO and FRAME say how the pickle is written, not what is in it."""
+
+
+_STEPS: Mapping[str, Step] = {
+    **_each("PROTO FRAME", _no_effect),
+    **_each("INT BININT BININT1 BININT2 LONG LONG1 LONG4", _Machine.push),
+    **_each("UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8", _Machine.push),
+    **_each("STRING BINSTRING SHORT_BINSTRING", _Machine.push),
+    **_each("BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8", _Machine.push_size_only),
+    **_each("FLOAT BINFLOAT", _Machine.push_size_only),
+    "NONE": _push_constant(None),
+    "NEWTRUE": _push_constant(True),
+    "NEWFALSE": _push_constant(False),
+    "EMPTY_TUPLE": _push_constant(()),
+    **_each("EMPTY_LIST EMPTY_DICT EMPTY_SET", _Machine.heap),
+    **_each("LIST FROZENSET", _Machine.heap_of_group),
+    "DICT": _Machine.table_of_group,
+    "APPEND": _Machine.append,
+    **_each("APPENDS ADDITEMS", _Machine.append_group),
+    "SETITEM": _Machine.set_item,
+    "SETITEMS": _Machine.set_group,
+    "TUPLE": _Machine.tuple_of_group,
+    "TUPLE1": lambda machine, _: machine.tuple_of_last(1),
+    "TUPLE2": lambda machine, _: machine.tuple_of_last(2),
+    "TUPLE3": lambda machine, _: machine.tuple_of_last(3),
+    "MARK": _Machine.mark,
+    "POP": _Machine.pop,
+    "POP_MARK": lambda machine, _: (machine.pop_group(), None)[1],
+    "DUP": _Machine.duplicate,
+    **_each("PUT BINPUT LONG_BINPUT MEMOIZE", _Machine.put),
+    **_each("GET BINGET LONG_BINGET", _Machine.get),
+    "GLOBAL": _Machine.name,
+    "STACK_GLOBAL": _Machine.name_of_last_two,
+    **_each("REDUCE NEWOBJ", _Machine.call),
+    "NEWOBJ_EX": _Machine.call_with_keywords,
+    "BUILD": _Machine.build,
+    "BINPERSID": _Machine.load_persistent,
+}
+"""What each opcode does to the stack. INST, OBJ, PERSID and the extensions are in no checkpoint."""

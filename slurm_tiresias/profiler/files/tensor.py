@@ -1,0 +1,49 @@
+"""What the readers of the several formats have in common.
+
+The files come from anybody. A reader believes no length before it has compared it with the file,
+and no count before it has compared it with a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from slurm_tiresias.errors import UsageError
+
+MOST_TENSORS = 1_000_000
+MOST_DIMENSIONS = 64
+MOST_NAME_CHARACTERS = 1024
+MOST_ELEMENTS = 1 << 50
+
+
+class ModelFileError(UsageError):
+    """A file is not what it claims to be, or nothing that can be read here."""
+
+
+class Unreadable(Exception):  # noqa: N818 - it never leaves this package
+    """A reader's own word for what is wrong; ``read`` adds the file and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor of a file. The name is as the file has it: hostile until made printable."""
+
+    name: str
+    shape: tuple[int, ...]
+    size_bytes: int
+
+
+def checked_shape(dimensions: Iterable[object]) -> tuple[int, ...]:
+    """A shape that can be one: whole numbers, none negative, not too many, not too large."""
+    shape: list[int] = []
+    for dimension in dimensions:
+        if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 0:
+            raise Unreadable("a tensor has a dimension that is no whole number from 0 on")
+        shape.append(dimension)
+        if len(shape) > MOST_DIMENSIONS:
+            raise Unreadable(f"a tensor has more than {MOST_DIMENSIONS} dimensions")
+    if any(dimension > MOST_ELEMENTS for dimension in shape) or prod(shape) > MOST_ELEMENTS:
+        raise Unreadable("a tensor has more elements than any machine can hold")
+    return tuple(shape)

@@ -1,0 +1,160 @@
+"""How GPUs are used right now: utilization, memory, and the bytes on PCIe and NVLink, from NVML.
+
+GPUs are named by UUID or PCI address. Their numbers are not stable: in a job that sees two of eight
+GPUs they are 0 and 1, and elsewhere they are others. Whatever is absent, be it the binding, the
+driver, a GPU or a counter, is an absent number and no error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_tiresias.errors import UsageError
+
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
+_PCI = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]", re.ASCII)
+_ALL_LINKS = 0xFFFF_FFFF
+_KIB = 1024
+_KB = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """One GPU at one moment; None where a number cannot be had.
+
+    ``utilization`` is the share of the last sampling period (up to a second) in which anything ran
+    on it, 0 to 1. PCIe is measured over 20 ms; NVLink is counted since the driver was loaded, over
+    all links and without overhead.
+    """
+
+    gpu: str
+    name: str | None = None
+    uuid: str | None = None
+    pci: str | None = None
+    utilization: float | None = None
+    memory_used_bytes: int | None = None
+    memory_bytes: int | None = None
+    pcie_sent_bytes_per_s: int | None = None
+    pcie_received_bytes_per_s: int | None = None
+    nvlink_sent_bytes: int | None = None
+    nvlink_received_bytes: int | None = None
+
+
+def checked_gpu(gpu: str) -> str:
+    """A UUID or a PCI address; raises ``UsageError`` for anything else, above all for a number."""
+    if not (_UUID.fullmatch(gpu) or _PCI.fullmatch(gpu)):
+        raise UsageError(
+            f"{gpu[:80]!r} names no GPU",
+            "Give its UUID or its PCI address, as nvidia-smi -L and lspci show them, not a number",
+        )
+    return gpu
+
+
+def use_of(gpus: Sequence[str]) -> list[GpuUse]:
+    """The use of these GPUs, or without any of all that this process may see."""
+    for gpu in gpus:
+        checked_gpu(gpu)
+    with _nvml() as nvml:
+        if nvml is None:
+            return [GpuUse(gpu) for gpu in gpus]
+        if gpus:
+            return [_use(nvml, gpu, _handle(nvml, gpu)) for gpu in gpus]
+        return [_use(nvml, "", handle) for handle in _all_handles(nvml)]
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """The binding with its library loaded; None where there is none."""
+    try:
+        import pynvml
+    except ImportError:
+        yield None
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _all_handles(nvml: Any) -> Iterator[Any]:
+    for number in range(_got(nvml, nvml.nvmlDeviceGetCount) or 0):
+        handle = _got(nvml, nvml.nvmlDeviceGetHandleByIndex, number)
+        if handle is not None:
+            yield handle
+
+
+def _handle(nvml: Any, gpu: str) -> Any:
+    by_uuid = _UUID.fullmatch(gpu) is not None
+    find = nvml.nvmlDeviceGetHandleByUUID if by_uuid else nvml.nvmlDeviceGetHandleByPciBusId
+    return _got(nvml, find, gpu.encode("ascii"))
+
+
+def _got(nvml: Any, ask: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer of NVML; None where the GPU, the driver or its age does not allow for one."""
+    try:
+        return ask(*arguments)
+    except nvml.NVMLError:
+        return None
+
+
+def _use(nvml: Any, gpu: str, handle: Any) -> GpuUse:
+    if handle is None:
+        return GpuUse(gpu)
+    uuid, name = (
+        _got(nvml, nvml.nvmlDeviceGetUUID, handle),
+        _got(nvml, nvml.nvmlDeviceGetName, handle),
+    )
+    pci = _got(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+    rates = _got(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = _got(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    sent, received = nvml.NVML_PCIE_UTIL_TX_BYTES, nvml.NVML_PCIE_UTIL_RX_BYTES
+    nvlink_sent, nvlink_received = _nvlink_bytes(nvml, handle)
+    return GpuUse(
+        gpu=gpu or _text(uuid) or "",
+        name=_text(name),
+        uuid=_text(uuid),
+        pci=_text(pci.busId) if pci is not None else None,
+        utilization=rates.gpu / 100 if rates is not None else None,
+        memory_used_bytes=int(memory.used) if memory is not None else None,
+        memory_bytes=int(memory.total) if memory is not None else None,
+        pcie_sent_bytes_per_s=_times(
+            _got(nvml, nvml.nvmlDeviceGetPcieThroughput, handle, sent), _KB
+        ),
+        pcie_received_bytes_per_s=_times(
+            _got(nvml, nvml.nvmlDeviceGetPcieThroughput, handle, received), _KB
+        ),
+        nvlink_sent_bytes=nvlink_sent,
+        nvlink_received_bytes=nvlink_received,
+    )
+
+
+def _nvlink_bytes(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
+    sent, received = (
+        nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+        nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+    )
+    fields = [(sent, _ALL_LINKS), (received, _ALL_LINKS)]
+    values = _got(nvml, nvml.nvmlDeviceGetFieldValues, handle, fields)
+    if values is None:
+        return None, None
+    good = nvml.NVML_SUCCESS
+    first, second = (int(v.value.ullVal) if v.nvmlReturn == good else None for v in values)
+    return _times(first, _KIB), _times(second, _KIB)
+
+
+def _times(number: int | None, unit: int) -> int | None:
+    return None if number is None else int(number) * unit
+
+
+def _text(value: bytes | str | None) -> str | None:
+    """Old releases of the binding answer in bytes."""
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,38 @@
+"""All that is known at one time: profiles, what spreading cost, and the limits that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from slurm_tiresias.profiler.fit import fitted_pack_limit
+from slurm_tiresias.profiler.placing import Placing, by_experience, by_skew
+from slurm_tiresias.profiler.profile import Key, Profile, built_in
+from slurm_tiresias.profiler.skew import Limits
+from slurm_tiresias.profiler.speeds import Run, Spreading, pairs_of, what_spreading_costs
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """The built-in profiles are among ``profiles``; ``limits`` are fitted to ``costs``."""
+
+    profiles: Mapping[Key, Profile]
+    costs: Mapping[Key, Spreading]
+    limits: Limits
+
+    def placing(self, profile: Profile, program: Key) -> Placing:
+        """How jobs of this profile are placed; ``program`` is under what their runs are kept."""
+        if program in self.costs:
+            return by_experience(profile, self.costs[program])
+        return by_skew(profile, self.limits)
+
+
+def knowledge_of(
+    stored: Iterable[Profile], runs: Iterable[Run], prior: Limits, fit_programs: int
+) -> Knowledge:
+    """What stored profiles and runs say. The pack limit is fitted anew where at least
+    ``fit_programs`` programs were seen in both placements."""
+    costs = what_spreading_costs(runs)
+    pack_limit = fitted_pack_limit(pairs_of(costs), prior.pack_limit, fit_programs)
+    profiles = {**built_in(), **{profile.key: profile for profile in stored}}
+    return Knowledge(profiles, costs, replace(prior, pack_limit=pack_limit))

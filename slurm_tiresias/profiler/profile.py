@@ -1,0 +1,115 @@
+"""A profile: what is known of one model, whose it is, and where that was learned."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_tiresias.profiler.models import NAMES, known_name, tensor_sizes
+from slurm_tiresias.profiler.skew import Skew, skew_of
+
+BUILT_IN, FILE, TRAFFIC, COLLECTIVES, OPERATOR = (
+    "built-in",
+    "file",
+    "traffic",
+    "collectives",
+    "operator",
+)
+SOURCES = (BUILT_IN, FILE, TRAFFIC, COLLECTIVES, OPERATOR)
+MEASURED = (TRAFFIC, COLLECTIVES)
+
+MODEL, JOB = "model", "job"
+KINDS = (MODEL, JOB)
+
+MOST_NAME_CHARACTERS = 256
+MOST_BYTES = 1 << 62
+
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a model can be called so in a hint and on a command line."""
+    return _MODEL_NAME.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Whose profile it is: a model's, or that of a user's jobs of one name.
+
+    A model's profile without a user counts for everybody; one that was measured counts for the
+    user whose job it was, since nobody else can know whether it really was that model.
+    """
+
+    kind: str
+    name: str
+    user: str = ""
+
+
+def key_of(kind: str, name: str, user: str = "") -> Key:
+    """A key from names that anybody may have made up: bounded, and nothing but text."""
+    return Key(kind, _tame(name), _tame(user))
+
+
+def _tame(name: str) -> str:
+    text = name[:MOST_NAME_CHARACTERS].encode("utf-8", errors="replace").decode("utf-8")
+    return unicodedata.normalize("NFC", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The skew of a model, the source of that number, and when it was noted (Unix time)."""
+
+    key: Key
+    skew: Skew
+    source: str
+    noted_s: float = 0.0
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was learned from messages; otherwise it is from the tensors themselves."""
+        return self.source in MEASURED
+
+
+def is_sound(profile: Profile) -> bool:
+    """Whether the numbers of a profile from outside can be true."""
+    skew = profile.skew
+    return (
+        profile.source in SOURCES
+        and profile.key.kind in KINDS
+        and bool(profile.key.name)
+        and 0 < skew.largest_bytes <= skew.total_bytes <= MOST_BYTES
+        and 0 < skew.pieces <= skew.total_bytes
+        and math.isfinite(profile.noted_s)
+    )
+
+
+def built_in() -> Mapping[Key, Profile]:
+    """The ten models of the paper's Table 6 (page 500)."""
+    profiles = (_built_in(name) for name in NAMES)
+    return {profile.key: profile for profile in profiles}
+
+
+def _built_in(name: str) -> Profile:
+    skew = skew_of(tensor_sizes(name))
+    assert skew is not None, "a network has tensors"
+    return Profile(Key(MODEL, name), skew, BUILT_IN)
+
+
+def find(profiles: Mapping[Key, Profile], user: str, model: str, job_name: str) -> Profile | None:
+    """The profile of a job, if there is one; ``model`` is empty where its user named none.
+
+    A named model is looked up as an operator noted it, then among the built-in ones in whatever
+    spelling, then as this user's jobs were seen. Without a name the job's own name tells, for jobs
+    of one name tend to be runs of one program.
+    """
+    if not model:
+        return profiles.get(key_of(JOB, job_name, user))
+    keys = (
+        key_of(MODEL, model),
+        key_of(MODEL, known_name(model) or model),
+        key_of(MODEL, model, user),
+    )
+    return next((profiles[key] for key in keys if key in profiles), None)

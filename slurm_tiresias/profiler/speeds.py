@@ -1,0 +1,98 @@
+"""What spreading really cost: one program's message rates on few nodes and on many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from slurm_tiresias.profiler.fit import Pair
+from slurm_tiresias.profiler.profile import Key
+from slurm_tiresias.profiler.skew import Skew
+
+LEAST_RUNS = 2
+"""Runs wanted of each placement: one may have been slow for any reason."""
+
+LEAST_RUN_S = 60.0
+"""Most of a shorter run is start-up, during which nothing is sent."""
+
+MOST_PROGRAMS_OF_A_USER = 3
+"""What users' programs send is what they say: no single one is to move everybody's limit."""
+
+ALIKE = 0.1
+"""The largest messages of two runs may differ by this share and still be the same model's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One incarnation of a job as its messages show it, over all its nodes."""
+
+    key: Key
+    source: str
+    skew: Skew
+    sent_bytes: int
+    gpus: int
+    nodes: int
+    elapsed_s: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second and GPU."""
+        return self.sent_bytes / self.elapsed_s / self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Spreading:
+    """A program seen on few nodes and on more: how much faster the few made it."""
+
+    gain: float
+    runs: int
+    skew: float
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(self.skew, self.gain)
+
+
+def what_spreading_costs(runs: Iterable[Run]) -> dict[Key, Spreading]:
+    """For every program that was seen in both placements, its speed consolidated over spread.
+
+    Only runs on as many GPUs, observed in the same way and of the same model are compared.
+    """
+    groups: dict[tuple[Key, str, int], list[Run]] = {}
+    for run in runs:
+        if run.gpus > 0 and run.sent_bytes > 0 and run.elapsed_s >= LEAST_RUN_S:
+            groups.setdefault((run.key, run.source, run.gpus), []).append(run)
+    found: dict[Key, Spreading] = {}
+    for (key, _, _), group in groups.items():
+        spreading = _compared(group)
+        if spreading and (key not in found or spreading.runs > found[key].runs):
+            found[key] = spreading
+    return found
+
+
+def _compared(group: list[Run]) -> Spreading | None:
+    latest = group[-1].skew
+    alike = [run for run in group if _are_alike(run.skew, latest)]
+    fewest = min(run.nodes for run in alike)
+    few = [run.rate for run in alike if run.nodes == fewest]
+    many = [run.rate for run in alike if run.nodes > fewest]
+    if len(few) < LEAST_RUNS or len(many) < LEAST_RUNS:
+        return None
+    return Spreading(fmean(few) / fmean(many), len(alike), latest.ratio)
+
+
+def _are_alike(one: Skew, other: Skew) -> bool:
+    return abs(one.largest_bytes - other.largest_bytes) <= ALIKE * other.largest_bytes
+
+
+def pairs_of(costs: Mapping[Key, Spreading]) -> list[Pair]:
+    """What the pack limit is fitted to: one pair for each program, however often it ran."""
+    of_user: Counter[str] = Counter()
+    pairs = []
+    for key, spreading in sorted(costs.items(), key=lambda item: -item[1].runs):
+        of_user[key.user] += 1
+        if of_user[key.user] <= MOST_PROGRAMS_OF_A_USER:
+            pairs.append(spreading.pair)
+    return pairs

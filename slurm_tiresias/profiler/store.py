@@ -1,0 +1,284 @@
+"""The store of profiles: what is known of each model, and the runs it was learned from, in SQLite.
+
+The controller writes what it measures and an operator what he knows; both may do so at once.
+Names come from anybody and are only ever bound as values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.profiler.profile import MEASURED, Key, Profile
+from slurm_tiresias.profiler.skew import Skew
+from slurm_tiresias.profiler.speeds import Run
+
+FILE_NAME = "profiles.sqlite"
+SCHEMA_VERSION = 1
+RUNS_KEPT = 40
+"""Runs of one program: models and clusters change, and the oldest say least about today."""
+
+MEASURED_KEPT_OF_A_USER = 1000
+"""A user may give every job another name."""
+
+BUSY_TIMEOUT_S = 5.0
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS profiles (
+    kind TEXT, name TEXT, user TEXT, source TEXT,
+    largest_bytes INTEGER, total_bytes INTEGER, pieces INTEGER, noted_s REAL,
+    PRIMARY KEY (kind, name, user));
+CREATE TABLE IF NOT EXISTS runs (
+    job_id INTEGER, restarts INTEGER, node TEXT, kind TEXT, name TEXT, user TEXT, source TEXT,
+    largest_bytes INTEGER, total_bytes INTEGER, pieces INTEGER, sent_bytes INTEGER,
+    gpus INTEGER, elapsed_s REAL, noted_s REAL,
+    PRIMARY KEY (job_id, restarts, node));
+CREATE INDEX IF NOT EXISTS runs_of_a_program ON runs (kind, name, user);
+"""
+
+
+class ProfileStoreError(TiresiasError):
+    """The store of profiles cannot be opened, read or written."""
+
+    exit_code = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """What one node saw of one incarnation of a job. ``run.nodes`` is 1."""
+
+    job_id: int
+    restarts: int
+    node: str
+    run: Run
+
+
+class ProfileStore:
+    """The profiles of one cluster. Every method may raise ``ProfileStoreError``."""
+
+    def __init__(self, path: Path | None, *, writable: bool = True) -> None:
+        """Open or create a store; without a path it lasts as long as the process."""
+        self._path = path or "in memory"
+        with self._explained():
+            if path is None or writable:
+                self._database = _opened(path)
+            else:
+                self._database = _opened_to_read(path)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def version(self) -> int:
+        """A number that changes when another process writes."""
+        with self._explained():
+            return int(self._database.execute("PRAGMA data_version").fetchone()[0])
+
+    # Profiles
+
+    def profiles(self) -> list[Profile]:
+        """Every profile that is stored, by kind, name and user; the built-in ones are not."""
+        query = (
+            "SELECT kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s "
+            "FROM profiles ORDER BY kind DESC, name, user"
+        )
+        with self._explained():
+            rows = self._database.execute(query).fetchall()
+        return [_profile(row) for row in rows]
+
+    def save(self, profiles: Iterable[Profile]) -> None:
+        """Store these profiles in the place of what was known under the same keys."""
+        with self._transaction():
+            for profile in profiles:
+                self._put(profile)
+
+    def forget(self, keys: Iterable[Key]) -> int:
+        """Drop profiles and the runs that they were learned from; returns how many there were."""
+        forgotten = 0
+        with self._transaction():
+            for key in keys:
+                where = _columns_of(key)
+                of_key = "WHERE kind = ? AND name = ? AND user = ?"
+                forgotten += self._database.execute(
+                    f"DELETE FROM profiles {of_key}", where
+                ).rowcount
+                self._database.execute(f"DELETE FROM runs {of_key}", where)
+        return forgotten
+
+    # Runs
+
+    def add(self, node_run: NodeRun, now_s: float) -> None:
+        """Note what a node saw of a run, and what the run as a whole now says of its program.
+
+        Nodes of one run may see different shares of it; the one that sent most is believed.
+        """
+        with self._transaction():
+            self._put_run(node_run, now_s)
+            profile = self._learned(node_run.run.key)
+            if profile is not None and self._may_replace(profile.key):
+                self._put(profile)
+            self._prune(node_run.run.key)
+
+    def runs(self) -> list[Run]:
+        """Every run over all its nodes, the oldest job first."""
+        query = (
+            "SELECT job_id, restarts, kind, name, user, source, largest_bytes, total_bytes, "
+            "pieces, sent_bytes, gpus, elapsed_s FROM runs ORDER BY job_id, restarts, sent_bytes"
+        )
+        with self._explained():
+            rows = self._database.execute(query).fetchall()
+        return [_run([row[2:] for row in nodes]) for _, nodes in groupby(rows, itemgetter(0, 1))]
+
+    def _put(self, profile: Profile) -> None:
+        key, skew = profile.key, profile.skew
+        self._database.execute(
+            "INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*_columns_of(key), profile.source, *_columns_of(skew), profile.noted_s),
+        )
+
+    def _put_run(self, node_run: NodeRun, now_s: float) -> None:
+        run = node_run.run
+        self._database.execute(
+            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(node_run.job_id, node_run.restarts, node_run.node),
+                *(*_columns_of(run.key), run.source, *_columns_of(run.skew)),
+                *(run.sent_bytes, run.gpus, run.elapsed_s, now_s),
+            ),
+        )
+
+    def _learned(self, key: Key) -> Profile | None:
+        """What the latest run of a program says, by the node of it that sent the most."""
+        row = self._database.execute(
+            "SELECT kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s FROM runs"
+            " WHERE kind = ? AND name = ? AND user = ?"
+            " ORDER BY job_id DESC, restarts DESC, sent_bytes DESC LIMIT 1",
+            _columns_of(key),
+        ).fetchone()
+        return None if row is None else _profile(row)
+
+    def _may_replace(self, key: Key) -> bool:
+        """What an operator noted stands until he forgets it."""
+        row = self._database.execute(
+            "SELECT source FROM profiles WHERE kind = ? AND name = ? AND user = ?",
+            _columns_of(key),
+        ).fetchone()
+        return row is None or row[0] in MEASURED
+
+    def _prune(self, key: Key) -> None:
+        self._database.execute(
+            "DELETE FROM runs WHERE kind = ? AND name = ? AND user = ? AND (job_id, restarts) NOT "
+            "IN (SELECT DISTINCT job_id, restarts FROM runs WHERE kind = ? AND name = ? AND "
+            "user = ? ORDER BY job_id DESC, restarts DESC LIMIT ?)",
+            (*_columns_of(key), *_columns_of(key), RUNS_KEPT),
+        )
+        surplus = self._database.execute(
+            "SELECT kind, name, user FROM profiles WHERE user = ? AND user != '' "
+            "ORDER BY noted_s DESC, name LIMIT -1 OFFSET ?",
+            (key.user, MEASURED_KEPT_OF_A_USER),
+        ).fetchall()
+        for where in surplus:
+            for table in ("profiles", "runs"):
+                self._database.execute(
+                    f"DELETE FROM {table} WHERE kind = ? AND name = ? AND user = ?", where
+                )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._explained():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ProfileStoreError(
+                f"The store of profiles {self._path} cannot be used: {error}",
+                "Run this as the user that the controller runs as, and check the free space; a "
+                "damaged file may be moved away, what was measured is then lost",
+            ) from error
+
+
+def _opened(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        _create(path)
+    where = path or ":memory:"
+    database = sqlite3.connect(where, isolation_level=None, timeout=BUSY_TIMEOUT_S)
+    database.execute("PRAGMA journal_mode = WAL")
+    # A power cut may cost the last profiles: what they say is measured again.
+    database.execute("PRAGMA synchronous = NORMAL")
+    version = int(database.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise sqlite3.DatabaseError(f"a newer version wrote it (schema {version})")
+    database.executescript(_TABLES)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    return database
+
+
+def _create(path: Path) -> None:
+    """Make the file, for the controller also where root is the first to store something."""
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise sqlite3.OperationalError(error.strerror) from error
+    with os.fdopen(descriptor):
+        if os.geteuid() == 0:
+            owner = path.parent.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def _opened_to_read(path: Path) -> sqlite3.Connection:
+    """For users, who may not write there: what is shared with a running controller is read with
+    it, and a store that nobody has open is read as it lies there."""
+    address = path.resolve().as_uri()
+    for way in ("mode=ro", "mode=ro&immutable=1"):
+        database = sqlite3.connect(f"{address}?{way}", uri=True, isolation_level=None)
+        try:
+            database.execute("SELECT COUNT(*) FROM profiles")
+        except sqlite3.OperationalError:
+            database.close()
+        else:
+            return database
+    raise sqlite3.OperationalError("it is not there, or may not be read")
+
+
+def _columns_of(part: Key | Skew) -> tuple[object, ...]:
+    """A key or a skew as the tables have it, in the order of their columns."""
+    return dataclasses.astuple(part)
+
+
+def _profile(row: tuple[str, str, str, int, int, int, str, float]) -> Profile:
+    kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s = row
+    skew = Skew(largest_bytes, total_bytes, pieces)
+    return Profile(Key(kind, name, user), skew, source, noted_s)
+
+
+def _run(nodes: Sequence[tuple[Any, ...]]) -> Run:
+    """A run over all its nodes, the one that sent the most last: it is believed for the skew."""
+    kind, name, user, source, largest_bytes, total_bytes, pieces, _, gpus, _ = nodes[-1]
+    return Run(
+        key=Key(kind, name, user),
+        source=source,
+        skew=Skew(largest_bytes, total_bytes, pieces),
+        sent_bytes=sum(node[-3] for node in nodes),
+        gpus=gpus,
+        nodes=len(nodes),
+        elapsed_s=max(node[-1] for node in nodes),
+    )

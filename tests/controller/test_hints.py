@@ -1,0 +1,76 @@
+"""What a comment tells of a job, and what it does not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.controller.hints import Hints, hints_of
+from slurm_tiresias.model import PlacementStyle
+
+CONSOLIDATE, SPREAD = PlacementStyle.CONSOLIDATE, PlacementStyle.SPREAD
+
+
+@pytest.mark.parametrize(
+    ("comment", "hints"),
+    [
+        ("", Hints()),
+        ("my favourite run", Hints()),
+        ("tiresias:model=vgg16", Hints("vgg16")),
+        ("tiresias:placement=consolidate", Hints(style=CONSOLIDATE)),
+        ("tiresias:placement=auto,model=gpt-2.1_x+y", Hints("gpt-2.1_x+y")),
+        ("tiresias:profile=on,checkpoint=USR1@60", Hints()),
+        ("tiresias:checkpoint=SIGUSR1@3600,placement=spread", Hints(style=SPREAD)),
+        ("exp 7 tiresias:model=vgg16 for the paper", Hints("vgg16")),
+        ("see\ttiresias:model=vgg16\n", Hints("vgg16")),
+        ("xtiresias:model=vgg16", Hints()),
+        ("about tiresias: it is fine", Hints(problem="'' is no part of one")),
+    ],
+)
+def test_a_comment_may_hold_a_hint_among_other_words(comment: str, hints: Hints) -> None:
+    assert hints_of("", comment) == hints
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "",
+        "model",
+        "model=",
+        "model=-x",
+        "model=a'b",
+        "model=" + "x" * 65,
+        "model=" + "x" * 70_000,
+        "model=vgg16,",
+        "model=vgg16,model=vgg19",
+        "model=vgg16;placement=spread",
+        "placement=random",
+        "placement=Consolidate",
+        "profile=maybe",
+        "checkpoint=USR1",
+        "checkpoint=KILL@10",
+        "checkpoint=USR1@-1",
+        "checkpoint=USR1@3601",
+        "checkpoint=USR1@1e3",
+        "colour=blue",
+        "model=vgg16\u0661",
+        "model=vgg16 tiresias:model=vgg19",
+    ],
+)
+def test_a_hint_that_cannot_be_read_is_none_and_says_why(word: str) -> None:
+    hints = hints_of("", f"tiresias:{word}")
+    assert (hints.model, hints.style) == ("", None)
+    assert hints.problem
+    assert len(hints.problem) < 100
+
+
+def test_what_slurm_was_told_at_submission_counts_before_the_users_comment() -> None:
+    assert hints_of("tiresias:model=vgg16", "tiresias:model=alexnet") == Hints("vgg16")
+    assert hints_of("seen by ops", "tiresias:model=alexnet") == Hints("alexnet")
+
+
+@given(st.text(), st.text())
+def test_no_comment_is_too_odd(admin_comment: str, comment: str) -> None:
+    hints_of(f"tiresias:{admin_comment}", comment)
+    hints_of(admin_comment, f"tiresias:{comment}")

@@ -1,0 +1,259 @@
+"""Learning from jobs that have ended, and placing the next ones for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.controller import profiling
+from slurm_tiresias.controller.account import Book, Rests
+from slurm_tiresias.controller.ledger import FILE_NAME as LEDGER_NAME
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.profiling import ASIDE, Profiler
+from slurm_tiresias.model import JobState, PlacementStyle
+from slurm_tiresias.profiler.models import tensor_sizes
+from slurm_tiresias.profiler.profile import MODEL, Key, Profile
+from slurm_tiresias.profiler.skew import Skew
+from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
+from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from tests.controller.test_account import ended, pending, running, see
+from tests.profiler.traffic_files import rounds_of, traffic_file
+
+CONSOLIDATE, SPREAD = PlacementStyle.CONSOLIDATE, PlacementStyle.SPREAD
+
+
+@pytest.fixture
+def collect_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "collected"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def config(collect_dir: Path) -> Config:
+    return parse({"profiler": {"collect_dir": str(collect_dir)}})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ProfileStore]:
+    with closing(ProfileStore(tmp_path / FILE_NAME)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def profiler(store: ProfileStore, config: Config) -> Profiler:
+    return Profiler(store, config)
+
+
+def learn(profiler: Profiler, *jobs: ObservedJob, ran_s: float = 100.0) -> None:
+    profiler.learn(Observation(5000.0, jobs, (), ()), lambda _key, _restarts: ran_s)
+
+
+def leave(folder: Path, name: str, model: str, rounds: int = 50) -> Path:
+    """What a node leaves of a job that sent this model's tensors so many times."""
+    path = folder / f"{name}.traffic"
+    path.write_bytes(traffic_file(rounds_of(list(tensor_sizes(model)), rounds)))
+    return path
+
+
+OVER = ended(1000.0, 100.0)
+
+
+def test_a_named_model_decides_and_says_on_which_number(profiler: Profiler) -> None:
+    vgg = profiler.placing(pending(admin_comment="tiresias:model=vgg16"))
+    assert vgg.style is CONSOLIDATE
+    assert vgg.because == "largest tensor 74 % of vgg16 (built in), limit 50 %"
+    resnet = profiler.placing(pending(comment="tiresias:model=ResNet-50"))
+    assert resnet.style is SPREAD
+    assert resnet.because == "largest tensor 9 % of resnet50 (built in), limit 50 %"
+
+
+def test_its_users_wish_counts_before_any_number(profiler: Profiler) -> None:
+    placing = profiler.placing(pending(comment="tiresias:model=vgg16,placement=spread"))
+    assert (placing.style, placing.because) == (SPREAD, "asked for by its user")
+
+
+@pytest.mark.parametrize("unknown", ["consolidate", "spread"])
+def test_a_model_that_nobody_knows_goes_by_the_setting(store: ProfileStore, unknown: str) -> None:
+    profiler = Profiler(store, parse({"placement": {"unknown_model": unknown}}))
+    placing = profiler.placing(pending(comment="tiresias:model=unheard-of"))
+    assert placing.style is PlacementStyle(unknown)
+    assert placing.because.startswith("nothing is known of unheard-of")
+    assert placing.skew is None
+
+
+def test_a_hint_that_cannot_be_read_is_not_heeded_and_that_is_said(profiler: Profiler) -> None:
+    placing = profiler.placing(pending(comment="tiresias:placement=everywhere"))
+    assert placing.style is CONSOLIDATE
+    assert "its hint is not heeded, 'placement=everywhere' is no part of one" in placing.because
+
+
+def test_a_second_run_is_placed_by_what_the_first_one_sent(
+    profiler: Profiler, collect_dir: Path
+) -> None:
+    file = leave(collect_dir, "7.0.n1", "vgg16")
+    learn(profiler, OVER)
+    assert not file.exists()
+    placing = profiler.placing(pending("8"))
+    assert placing.style is CONSOLIDATE
+    assert (
+        placing.because == "largest message 74 % of jobs named train (traffic of ann's jobs), "
+        "limit 50 %"
+    )
+    assert "nothing is known" in profiler.placing(pending("9", user="bob")).because
+
+
+def test_a_small_model_in_one_message_is_not_skewed(profiler: Profiler, collect_dir: Path) -> None:
+    (collect_dir / "7.0.n1.traffic").write_bytes(traffic_file({24 << 20: 50}))
+    learn(profiler, OVER)
+    placing = profiler.placing(pending("8"))
+    assert placing.style is SPREAD
+    assert placing.because.endswith("but of 24 MB only, limit 50 MB")
+
+
+def test_what_spreading_cost_counts_before_the_skew(profiler: Profiler, collect_dir: Path) -> None:
+    for number, nodes, rounds in ((11, 1, 60), (12, 1, 60), (13, 2, 50), (14, 2, 50)):
+        for node in range(nodes):
+            leave(collect_dir, f"{number}.0.n{node}", "resnet50", rounds // nodes)
+        learn(profiler, ended(1000.0, 100.0, key=str(number), raw_id=number))
+    placing = profiler.placing(pending("20"))
+    assert placing.style is CONSOLIDATE
+    assert placing.because == (
+        "on few nodes jobs named train sent 1.20 times as fast as on more, in 4 runs"
+    )
+
+
+def test_nothing_is_read_before_the_incarnation_is_over(
+    profiler: Profiler, collect_dir: Path
+) -> None:
+    file = leave(collect_dir, "7.1.n1", "vgg16")
+    learn(profiler, running(1000.0, 50.0, restarts=1))
+    assert file.exists()
+    learn(profiler, pending(restarts=2))
+    assert not file.exists()
+    assert profiler.placing(pending("8")).style is CONSOLIDATE
+
+
+def test_files_of_forgotten_jobs_are_cleared_away(profiler: Profiler, collect_dir: Path) -> None:
+    file = leave(collect_dir, "99.0.n1", "vgg16")
+    learn(profiler, OVER)
+    assert not file.exists()
+    assert profiler.placing(pending("8")).skew is None
+
+
+def test_what_cannot_be_read_is_put_aside_and_the_rest_is_read(
+    profiler: Profiler, collect_dir: Path
+) -> None:
+    (collect_dir / "7.0.n1.traffic").write_bytes(b"forged" * 9000)
+    (collect_dir / "7.0.n2.traffic").symlink_to("/etc/passwd")
+    (collect_dir / "7.0.n3.traffic").mkdir()
+    os.mkfifo(collect_dir / "7.0.n4.traffic")
+    leave(collect_dir, "7.0.n5", "vgg16")
+    learn(profiler, OVER)
+    aside = {path.name for path in (collect_dir / ASIDE).iterdir()}
+    assert aside == {f"7.0.n{number}.traffic" for number in (1, 2, 3, 4)}
+    assert profiler.placing(pending("8")).style is CONSOLIDATE
+
+
+@pytest.mark.parametrize(
+    "name", ["7.0.traffic", "7.0.n1.traffic.new", ".7.0.n1.traffic", "a.b.c.traffic"]
+)
+def test_other_files_in_the_folder_are_left_alone(
+    profiler: Profiler, collect_dir: Path, name: str
+) -> None:
+    file = collect_dir / name
+    file.write_bytes(b"")
+    learn(profiler, OVER)
+    assert file.exists()
+
+
+def test_a_flood_of_files_is_read_in_several_cycles(
+    profiler: Profiler, collect_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiling, "FILES_OF_A_CYCLE", 2)
+    for number in range(5):
+        leave(collect_dir, f"7.0.n{number}", "vgg16")
+    left = []
+    for _ in range(3):
+        learn(profiler, OVER)
+        left.append(len(list(collect_dir.iterdir())))
+    assert left == [3, 1, 0]
+
+
+def test_a_folder_that_may_only_be_read_is_read_once(
+    store: ProfileStore, config: Config, collect_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiler = Profiler(store, config)
+    leave(collect_dir, "7.0.n1", "vgg16")
+    monkeypatch.setattr(Path, "unlink", _refuse)
+    learn(profiler, OVER)
+    store.forget([Key("job", "train", "ann")])
+    learn(profiler, OVER)
+    assert store.profiles() == []
+
+
+def _refuse(_path: Path) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_without_its_folder_or_its_store_jobs_are_placed_all_the_same(
+    profiler: Profiler, store: ProfileStore, collect_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collect_dir.rmdir()
+    learn(profiler, OVER)
+    learn(profiler, OVER)
+    assert caplog.text.count("nothing can be learned") == 1
+    store.close()
+    collect_dir.mkdir()
+    learn(profiler, OVER)
+    assert profiler.placing(pending(comment="tiresias:model=vgg16")).style is CONSOLIDATE
+
+
+def test_what_an_operator_stores_counts_from_the_next_cycle_on(
+    profiler: Profiler, tmp_path: Path
+) -> None:
+    job = pending(comment="tiresias:model=vgg16")
+    learn(profiler)
+    with closing(ProfileStore(tmp_path / FILE_NAME)) as other:
+        other.save([Profile(Key(MODEL, "vgg16"), Skew(10, 100, 10), "operator", 1.0)])
+    learn(profiler)
+    assert profiler.placing(job).because == (
+        "largest tensor 10 % of vgg16 (noted by an operator), limit 50 %"
+    )
+
+
+def test_the_decision_gets_the_style_and_the_reason(tmp_path: Path, profiler: Profiler) -> None:
+    with closing(Ledger(tmp_path / LEDGER_NAME)) as ledger:
+        book = Book(ledger, parse({}), accounting=False, placing=profiler.placing)
+        job = pending(comment="tiresias:model=vgg16")
+        see(book, 1000, job)
+        [decided] = book.snapshot(Observation(1000, (job,), (), ()), Rests()).jobs
+    assert decided.style is CONSOLIDATE
+    assert decided.skew == pytest.approx(0.743, abs=0.001)
+    assert decided.style_because == "largest tensor 74 % of vgg16 (built in), limit 50 %"
+
+
+def test_the_book_knows_how_long_each_incarnation_ran(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / LEDGER_NAME)) as ledger:
+        book = Book(ledger, parse({}), accounting=False)
+        see(book, 1010, running(1000, 10))
+        see(book, 1020, pending(restarts=1, submit_s=1015))
+        assert book.ran_s("7", 0) == 0.0
+        see(book, 1050, running(1030, 20, restarts=1))
+        see(book, 1060, ended(1030, 25, restarts=1))
+        assert book.ran_s("7", 0) == pytest.approx(20, abs=10)
+        assert book.ran_s("7", 1) == 25
+        assert book.ran_s("7", 2) == book.ran_s("99", 0) == 0.0
+
+
+def test_a_job_that_completes_after_a_requeue_has_ended_its_incarnation(
+    profiler: Profiler, collect_dir: Path
+) -> None:
+    file = leave(collect_dir, "7.0.n1", "vgg16")
+    learn(profiler, pending(state=JobState.COMPLETING))
+    assert not file.exists()

@@ -1,0 +1,219 @@
+"""The store of profiles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.profiler import store as store_module
+from slurm_tiresias.profiler.profile import (
+    BUILT_IN,
+    COLLECTIVES,
+    FILE,
+    JOB,
+    MODEL,
+    OPERATOR,
+    TRAFFIC,
+    Key,
+    Profile,
+    built_in,
+    find,
+    is_sound,
+    key_of,
+)
+from slurm_tiresias.profiler.skew import Skew
+from slurm_tiresias.profiler.speeds import Run
+from slurm_tiresias.profiler.store import FILE_NAME, NodeRun, ProfileStore, ProfileStoreError
+
+SKEW = Skew(400, 500, 5)
+KEY = Key(JOB, "train", "ann")
+HOSTILE = [
+    "'; DROP TABLE profiles; --",
+    'a"b',
+    "new\nline",
+    "\x1b[31mred",
+    "nul\0nul",
+    "\ud800half",
+    "x" * 65536,
+    "%s{0}$(reboot)",
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ProfileStore]:
+    with closing(ProfileStore(tmp_path / FILE_NAME)) as opened:
+        yield opened
+
+
+def node_run(job_id: int, node: str = "n1", sent_bytes: int = 1000, **changes: object) -> NodeRun:
+    run = Run(KEY, TRAFFIC, SKEW, sent_bytes, gpus=4, nodes=1, elapsed_s=100.0)
+    return NodeRun(job_id, 0, node, replace(run, **changes))  # type: ignore[arg-type]
+
+
+def test_what_is_saved_is_found_again_by_another_process(
+    store: ProfileStore, tmp_path: Path
+) -> None:
+    profile = Profile(Key(MODEL, "bert"), SKEW, FILE, 123.5)
+    store.save([profile])
+    with closing(ProfileStore(tmp_path / FILE_NAME)) as other:
+        assert other.profiles() == [profile]
+
+
+def test_another_process_that_writes_is_noticed(store: ProfileStore, tmp_path: Path) -> None:
+    before = store.version()
+    with closing(ProfileStore(tmp_path / FILE_NAME)) as other:
+        other.save([Profile(Key(MODEL, "bert"), SKEW, OPERATOR)])
+    assert store.version() != before
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_are_inert_whatever_they_contain(store: ProfileStore, name: str) -> None:
+    key = key_of(JOB, name, name)
+    store.save([Profile(key, SKEW, TRAFFIC)])
+    store.add(replace(node_run(1), run=replace(node_run(1).run, key=key)), 5.0)
+    assert [profile.key for profile in store.profiles()] == [key]
+    assert store.forget([key]) == 1
+    assert not store.profiles()
+    assert not store.runs()
+
+
+def test_a_run_is_the_sum_of_its_nodes_and_the_busiest_of_them_is_believed(
+    store: ProfileStore,
+) -> None:
+    store.add(node_run(7, "n1", 1000), 1.0)
+    store.add(node_run(7, "n2", 3000, skew=Skew(300, 400, 2)), 2.0)
+    [run] = store.runs()
+    assert (run.nodes, run.sent_bytes, run.gpus) == (2, 4000, 4)
+    assert run.skew == Skew(300, 400, 2)
+    [profile] = store.profiles()
+    assert (profile.skew, profile.source) == (Skew(300, 400, 2), TRAFFIC)
+
+
+def test_forged_numbers_of_any_size_do_not_keep_the_others_from_being_read(
+    store: ProfileStore,
+) -> None:
+    for number in range(9):
+        store.add(node_run(7, f"n{number}", 1 << 62), 1.0)
+    store.add(node_run(8), 2.0)
+    assert [run.nodes for run in store.runs()] == [9, 1]
+
+
+def test_a_file_that_is_read_twice_counts_once(store: ProfileStore) -> None:
+    store.add(node_run(7), 1.0)
+    store.add(node_run(7), 2.0)
+    assert [run.nodes for run in store.runs()] == [1]
+
+
+def test_the_latest_run_tells_what_a_program_is_like_now(store: ProfileStore) -> None:
+    store.add(node_run(7), 1.0)
+    store.add(node_run(9, skew=Skew(10, 100, 12), source=COLLECTIVES), 2.0)
+    [profile] = store.profiles()
+    assert (profile.skew.ratio, profile.source) == (0.1, COLLECTIVES)
+
+
+def test_what_an_operator_noted_is_not_overwritten_by_what_is_measured(
+    store: ProfileStore,
+) -> None:
+    store.save([Profile(KEY, Skew(1, 2, 2), OPERATOR)])
+    store.add(node_run(7), 1.0)
+    assert store.profiles()[0].source == OPERATOR
+
+
+def test_the_store_does_not_grow_without_end(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "RUNS_KEPT", 3)
+    monkeypatch.setattr(store_module, "MEASURED_KEPT_OF_A_USER", 2)
+    for job_id in range(1, 8):
+        store.add(node_run(job_id), job_id)
+    assert len(store.runs()) == 3
+    for number in range(5):
+        store.add(node_run(100 + number, key=Key(JOB, f"run{number}", "ann")), 100 + number)
+    assert {profile.key.name for profile in store.profiles()} == {"run3", "run4"}
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
+    with pytest.raises(ProfileStoreError, match="cannot be used"):
+        ProfileStore(tmp_path / FILE_NAME)
+
+
+def test_without_a_file_it_lasts_as_long_as_the_process() -> None:
+    with closing(ProfileStore(None)) as store:
+        store.add(node_run(7), 1.0)
+        assert [profile.key for profile in store.profiles()] == [KEY]
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    for writable in (True, False):
+        with pytest.raises(ProfileStoreError, match="cannot be used"):
+            ProfileStore(tmp_path / "nowhere" / FILE_NAME, writable=writable)
+
+
+@pytest.mark.parametrize("while_in_use", [True, False])
+def test_it_can_be_read_where_nothing_may_be_written(tmp_path: Path, while_in_use: bool) -> None:
+    writer = ProfileStore(tmp_path / FILE_NAME)
+    writer.save([Profile(KEY, SKEW, TRAFFIC)])
+    if not while_in_use:
+        writer.close()
+    tmp_path.chmod(0o555)
+    try:
+        with closing(ProfileStore(tmp_path / FILE_NAME, writable=False)) as reader:
+            assert len(reader.profiles()) == 1
+    finally:
+        tmp_path.chmod(0o755)
+        writer.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_store_that_root_makes_belongs_to_the_controller(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    with closing(ProfileStore(tmp_path / FILE_NAME)) as store:
+        store.save([Profile(KEY, SKEW, TRAFFIC)])
+        assert {path.stat().st_uid for path in tmp_path.iterdir()} == {12345}
+
+
+@pytest.mark.parametrize(
+    "skew",
+    [Skew(0, 5, 1), Skew(-1, 5, 1), Skew(6, 5, 1), Skew(5, 1 << 63, 1), Skew(5, 5, 0)],
+)
+def test_impossible_numbers_are_not_sound(skew: Skew) -> None:
+    assert is_sound(Profile(KEY, SKEW, TRAFFIC, 1.0))
+    assert not is_sound(Profile(KEY, skew, TRAFFIC, 1.0))
+
+
+def test_impossible_keys_and_times_are_not_sound() -> None:
+    for wrong in (
+        Profile(KEY, SKEW, "rumour", 1.0),
+        Profile(KEY, SKEW, TRAFFIC, float("nan")),
+        Profile(Key("shape", "x"), SKEW, TRAFFIC, 1.0),
+        Profile(Key(MODEL, ""), SKEW, TRAFFIC, 1.0),
+    ):
+        assert not is_sound(wrong)
+
+
+def test_a_named_model_is_looked_up_before_the_jobs_own_name() -> None:
+    own = Profile(KEY, SKEW, TRAFFIC)
+    profiles = {**built_in(), KEY: own}
+    found = find(profiles, "ann", "VGG-16", "train")
+    assert found is not None
+    assert (found.key.name, found.source) == ("vgg16", BUILT_IN)
+    assert find(profiles, "ann", "", "train") == own
+    assert find(profiles, "bob", "", "train") is None
+    assert find(profiles, "ann", "unheard-of", "train") is None
+
+
+def test_what_an_operator_says_of_a_model_counts_before_what_is_built_in() -> None:
+    noted = Profile(Key(MODEL, "vgg16"), SKEW, OPERATOR)
+    assert find({**built_in(), noted.key: noted}, "ann", "vgg16", "") == noted
+
+
+def test_what_one_users_jobs_sent_says_nothing_about_another_users_model() -> None:
+    measured = Profile(Key(MODEL, "bert", "eve"), SKEW, TRAFFIC)
+    assert find({measured.key: measured}, "eve", "bert", "") == measured
+    assert find({measured.key: measured}, "ann", "bert", "") is None
