@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from scripts.bench_lib import by_skew, in_tier, speed, testbed
+from scripts.bench_lib import by_skew, in_tier, monitor, speed, testbed
 
 
 @click.group()
@@ -43,3 +43,10 @@ def placement(seeds: int) -> None:
 def orders() -> None:
     """What the order inside a tier decides."""
     in_tier.measure()
+
+
+@bench.command(name="monitor")
+@click.option("--pairs", default=400, show_default=True, type=click.IntRange(5, 1000))
+def traffic_monitor(pairs: int) -> None:
+    """What the traffic monitor costs the throughput of a connection."""
+    monitor.measure(pairs)

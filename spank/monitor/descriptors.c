@@ -1,0 +1,213 @@
+/* What the descriptors of this process are.
+ *
+ * To ask the kernel costs about as much as counting may cost in all, so what it answered is kept,
+ * and dropped when the descriptor is closed or replaced. Not every close can be seen: stdio and
+ * those who call the kernel directly (libuv does) pass the hooks by. So what is kept is trusted
+ * for small messages only, and asked again now and then; for large ones, from which the skew is
+ * computed, the kernel is always asked, and that costs nothing beside sending them.
+ *
+ * No locks: a signal handler may interrupt anything here and send a message itself.
+ */
+#define _GNU_SOURCE
+#include "descriptors.h"
+
+#include "counting.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define KEPT 16384                /* descriptors beyond are asked about each time */
+#define TRUSTED_BYTES 65536       /* messages of this size and more are always asked about */
+#define TRUSTED_TIMES 64          /* small messages between two questions */
+#define ANY_LENGTH SIZE_MAX       /* after MSG_MORE */
+
+/* Out of the way of the rest: the kernel leaves little of the cache to who calls it all the time. */
+#define SELDOM __attribute__((cold, noinline))
+
+enum kind { UNKNOWN = 0, COUNTED = 1, OTHER = 2, KIND_MASK = 3, GENERATION = 4 };
+
+struct descriptor {
+	uint32_t state;  /* its kind, and above it a generation that each close advances */
+	pid_t sender;    /* the process whose message is incomplete */
+	uint64_t sent;   /* bytes of the incomplete message; 0: there is none */
+	uint64_t left;   /* bytes that the next send of this message asks for */
+};
+
+static struct descriptor descriptors[KEPT];
+static unsigned int beyond_highest; /* every descriptor from here on is as new */
+static pid_t keeper;
+
+static void take_over(void)
+{
+	__atomic_store_n(&keeper, getpid(), __ATOMIC_RELAXED);
+}
+
+void descriptors_begin(void)
+{
+	take_over();
+	pthread_atfork(NULL, NULL, take_over);
+}
+
+static struct descriptor *descriptor(int fd)
+{
+	return fd < KEPT ? &descriptors[fd] : NULL;
+}
+
+static bool is_this_process(const pid_t *kept)
+{
+	return __atomic_load_n(kept, __ATOMIC_RELAXED) == getpid();
+}
+
+static enum kind ask_kernel(int fd)
+{
+	int family = AF_UNSPEC;
+	socklen_t length = sizeof(family);
+	int error = errno;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &length) != 0)
+		family = AF_UNSPEC;
+	errno = error;
+	return family == AF_INET || family == AF_INET6 ? COUNTED : OTHER;
+}
+
+static void notice(int fd)
+{
+	unsigned int known = __atomic_load_n(&beyond_highest, __ATOMIC_RELAXED);
+
+	while (known <= (unsigned int)fd &&
+	       !__atomic_compare_exchange_n(&beyond_highest, &known, fd + 1, true, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED))
+		continue;
+}
+
+/* Keep the answer unless the descriptor was closed while we asked. */
+SELDOM static enum kind look_up(int fd, struct descriptor *d, uint32_t state)
+{
+	enum kind kind = ask_kernel(fd);
+	uint32_t known = (state & ~(uint32_t)KIND_MASK) | kind;
+
+	if (known == state || !is_this_process(&keeper))
+		return kind;
+	notice(fd);
+	__atomic_compare_exchange_n(&d->state, &state, known, false, __ATOMIC_RELAXED,
+				    __ATOMIC_RELAXED);
+	return kind;
+}
+
+static bool time_to_ask_again(void)
+{
+	static __thread unsigned int trusted __attribute__((tls_model("initial-exec")));
+
+	return ++trusted % TRUSTED_TIMES == 0;
+}
+
+static bool is_counted(int fd, struct descriptor *d, size_t bytes)
+{
+	uint32_t state;
+	enum kind kind;
+
+	if (d == NULL)
+		return ask_kernel(fd) == COUNTED;
+	state = __atomic_load_n(&d->state, __ATOMIC_RELAXED);
+	kind = state & KIND_MASK;
+	if (kind == UNKNOWN || bytes >= TRUSTED_BYTES || time_to_ask_again())
+		kind = look_up(fd, d, state);
+	return kind == COUNTED;
+}
+
+/* What this process has sent of an incomplete message; from now on the caller's to count. */
+static uint64_t take_incomplete(struct descriptor *d)
+{
+	if (__atomic_load_n(&d->sent, __ATOMIC_ACQUIRE) == 0 || !is_this_process(&d->sender))
+		return 0;
+	return __atomic_exchange_n(&d->sent, 0, __ATOMIC_ACQ_REL);
+}
+
+static void keep_incomplete(struct descriptor *d, uint64_t sent, uint64_t left)
+{
+	if (!is_this_process(&d->sender)) {
+		__atomic_store_n(&d->sent, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&d->sender, getpid(), __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(&d->left, left, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&d->sent, sent, __ATOMIC_RELEASE);
+}
+
+/* A send that asks for exactly what the one before it left over goes on with its message. */
+static void join(struct descriptor *d, size_t wanted, size_t sent, bool more)
+{
+	uint64_t left = __atomic_load_n(&d->left, __ATOMIC_RELAXED);
+	uint64_t earlier = take_incomplete(d);
+
+	if (earlier != 0 && left != ANY_LENGTH && left != wanted) {
+		count_message(TRAFFIC_MESSAGES, earlier);
+		earlier = 0;
+	}
+	if (sent < wanted)
+		keep_incomplete(d, earlier + sent, wanted - sent);
+	else if (more)
+		keep_incomplete(d, earlier + sent, ANY_LENGTH);
+	else
+		count_message(TRAFFIC_MESSAGES, earlier + sent);
+}
+
+SELDOM static void sent_otherwise(int fd, struct descriptor *d, size_t wanted, size_t sent,
+				  bool more)
+{
+	if (!is_counted(fd, d, sent))
+		return;
+	if (d == NULL)
+		count_message(TRAFFIC_MESSAGES, sent);
+	else
+		join(d, wanted, sent, more);
+}
+
+/* Whether all that is known makes this a small message of its own, on a socket that counts. */
+static bool is_plain(const struct descriptor *d, size_t wanted, size_t sent, bool more)
+{
+	return sent == wanted && !more && sent < TRUSTED_BYTES &&
+	       (__atomic_load_n(&d->state, __ATOMIC_RELAXED) & KIND_MASK) == COUNTED &&
+	       __atomic_load_n(&d->sent, __ATOMIC_RELAXED) == 0;
+}
+
+void descriptor_sent(int fd, size_t wanted, size_t sent, bool more)
+{
+	struct descriptor *d = descriptor(fd);
+
+	if (d == NULL || !is_plain(d, wanted, sent, more))
+		sent_otherwise(fd, d, wanted, sent, more);
+	else if (count_message(TRAFFIC_MESSAGES, sent) % TRUSTED_TIMES == 0)
+		look_up(fd, d, __atomic_load_n(&d->state, __ATOMIC_RELAXED));
+}
+
+static void forget(struct descriptor *d)
+{
+	uint32_t state = __atomic_load_n(&d->state, __ATOMIC_RELAXED);
+	uint32_t next;
+
+	do
+		next = ((state & ~(uint32_t)KIND_MASK) + GENERATION) | UNKNOWN;
+	while (!__atomic_compare_exchange_n(&d->state, &state, next, true, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED));
+	count_message(TRAFFIC_MESSAGES, take_incomplete(d));
+}
+
+void descriptors_forget(unsigned int first, unsigned int last)
+{
+	unsigned int end = __atomic_load_n(&beyond_highest, __ATOMIC_RELAXED);
+
+	for (unsigned int fd = first; fd < end && fd <= last; fd++)
+		forget(&descriptors[fd]);
+}
+
+void descriptors_end(void)
+{
+	unsigned int end = __atomic_load_n(&beyond_highest, __ATOMIC_RELAXED);
+
+	for (unsigned int fd = 0; fd < end; fd++)
+		count_message(TRAFFIC_MESSAGES, take_incomplete(&descriptors[fd]));
+}

@@ -1,0 +1,97 @@
+"""Programs run with the traffic monitor before them, and what it wrote about them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_tiresias.profiler.traffic import FILE_BYTES, Section, parse
+
+SPANK = Path(__file__).parents[2] / "spank"
+
+PATIENCE_S = 120.0
+"""How long a program may take, on a slow machine and under valgrind."""
+
+
+def make(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
+    """Build, or test, the monitor alone; what is built lands in ``folder``."""
+    command = ("make", "-C", str(SPANK), "-f", "monitor/monitor.mk", f"BUILD={folder}", *goals)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """The built libraries, and one traffic file for whatever is run with them."""
+
+    build: Path
+    file: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def library(self) -> Path:
+        return self.build / "libtiresias_monitor.so"
+
+    @property
+    def nccl_plugin(self) -> Path:
+        return self.build / "libnccl-profiler-tiresias.so"
+
+    def program(self, name: str) -> str:
+        """The path of one of the test programs."""
+        return str(self.build / "tests" / name)
+
+    def empty_file(self) -> None:
+        """What the plugin makes at the start of an incarnation: a file of zeros."""
+        with self.file.open("wb") as file:
+            file.truncate(FILE_BYTES)
+        self.file.chmod(0o600)
+
+    def environment(self) -> dict[str, str]:
+        """What the plugin adds to the environment of each task."""
+        named = {"LD_PRELOAD": str(self.library), "TIRESIAS_TRAFFIC_FILE": str(self.file)}
+        return {**os.environ, **named, **self.settings}
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Start a program with the monitor before it."""
+        return subprocess.Popen(
+            command,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a program with the monitor before it, to its end."""
+        return subprocess.run(
+            command,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    def python(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a Python script with the monitor before it."""
+        return self.run(sys.executable, "-c", script, *arguments)
+
+    def messages(self) -> Section:
+        """What the file says was sent on sockets and by verbs; it must be valid."""
+        return parse(self.file.read_bytes()).messages
+
+    def collectives(self) -> Section:
+        """What the file says was handed to NCCL; it must be valid."""
+        return parse(self.file.read_bytes()).collectives
+
+
+def announced(output: str) -> dict[int, int]:
+    """What a test program says it has sent: ``BYTES MESSAGES`` a line, summed by size."""
+    counts: dict[int, int] = {}
+    for line in output.splitlines():
+        size, messages = map(int, line.split())
+        counts[size] = counts.get(size, 0) + messages
+    return counts
