@@ -1,0 +1,190 @@
+--[[ What slurmctld does with a new job for slurm-tiresias.
+
+It hands the options of the SPANK plugin (--tiresias-model and its like) to the controller, as a
+hint in the job's admin comment, and puts a job that the controller will manage into the top band
+at birth: until the controller's next cycle it would otherwise stand behind all others.
+
+Copy it beside slurm.conf and set JobSubmitPlugins=lua. A site with a job_submit.lua of its own
+keeps that one, says dofile("/etc/slurm-tiresias/job_submit.lua") at its top, before its own
+functions, and calls tiresias_job_submit(job_desc, part_list) at the end of its slurm_job_submit.
+
+Nothing in here fails a submission. ]]
+
+-- The same as [manage] and [priority] in tiresias.toml. ------------------------------------------
+
+local partitions = { "gpu" }
+local exclude_users = {}
+local exclude_accounts = {}
+local exclude_qos = {}
+
+-- "priority" or "site-factor" as priority.write there; "nothing" while the controller is in shadow
+-- mode: the jobs then stay as Slurm has them.
+local write = "priority"
+
+---------------------------------------------------------------------------------------------------
+
+-- The foot of the top tier (slurm_tiresias/controller/bands.py).
+local TOP_TIER = { ["priority"] = 3000000000, ["site-factor"] = 1600000000 }
+
+local LONGEST_VALUE = 64
+local MOST_GRACE_S = 3600
+
+-- Those that a program can catch; the same as in spank/options.c.
+local SIGNALS = {
+    "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM",
+    "URG", "CONT", "XCPU", "PROF", "VTALRM", "WINCH", "PWR",
+}
+
+local function contains(list, value)
+    for _, each in ipairs(list) do
+        if each == value then
+            return true
+        end
+    end
+    return false
+end
+
+local function is_model(value)
+    return value:find("^[A-Za-z0-9][A-Za-z0-9._+-]*$") ~= nil
+end
+
+local function is_one_of(...)
+    local words = { ... }
+    return function(value)
+        return contains(words, value)
+    end
+end
+
+local function is_checkpoint(value)
+    local signal, seconds = value:match("^([A-Z][A-Z0-9]*)@(%d%d?%d?%d?)$")
+    return signal ~= nil
+        and contains(SIGNALS, (signal:gsub("^SIG", "")))
+        and tonumber(seconds) <= MOST_GRACE_S
+end
+
+-- The hint's words in their order, and what may stand behind each. What a client sends went
+-- through no check but its own: text that gets past these ends in the controller's and other
+-- people's terminals.
+local HINTS = {
+    { name = "model", accepts = is_model },
+    { name = "placement", accepts = is_one_of("auto", "consolidate", "spread") },
+    { name = "profile", accepts = is_one_of("auto", "on", "off") },
+    { name = "checkpoint", accepts = is_checkpoint },
+}
+
+-- What Slurm calls an option of a SPANK plugin in the submission: plugin, then option.
+local OPTION = "^_SLURM_SPANK_OPTION_tiresias_tiresias_(%l+)=(.*)$"
+
+local function options_of(job_desc)
+    local options = {}
+    -- Numbered from 0, with holes; pairs, unlike ipairs, does not mind.
+    for _, text in pairs(job_desc.spank_job_env or {}) do
+        local name, value = text:match(OPTION)
+        if name and #value <= LONGEST_VALUE then
+            options[name] = value
+        end
+    end
+    return options
+end
+
+local function hint_of(job_desc)
+    local options = options_of(job_desc)
+    local words = {}
+    for _, hint in ipairs(HINTS) do
+        local value = options[hint.name]
+        if value and hint.accepts(value) then
+            words[#words + 1] = hint.name .. "=" .. value
+        end
+    end
+    return #words > 0 and "tiresias:" .. table.concat(words, ",") or nil
+end
+
+local function hand_on_hint(job_desc)
+    local hint = hint_of(job_desc)
+    if not hint then
+        return
+    end
+    local comment = job_desc.admin_comment
+    job_desc.admin_comment = comment and comment ~= "" and comment .. " " .. hint or hint
+end
+
+local function default_partition(part_list)
+    for name, partition in pairs(part_list or {}) do
+        if partition.flag_default == 1 then
+            return name
+        end
+    end
+    return ""
+end
+
+local function only_in_managed_partitions(job_desc, part_list)
+    for name in (job_desc.partition or default_partition(part_list)):gmatch("[^,]+") do
+        if not contains(partitions, name) then
+            return false
+        end
+    end
+    return true
+end
+
+local function asks_for_gpus(job_desc)
+    for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }) do
+        if (job_desc[field] or ""):find("gres[:/]gpu") then
+            return true
+        end
+    end
+    return false
+end
+
+local function is_excluded(job_desc)
+    return contains(exclude_users, job_desc.user_name)
+        or contains(exclude_accounts, job_desc.account or job_desc.default_account)
+        or contains(exclude_qos, job_desc.qos or job_desc.default_qos)
+end
+
+-- The same jobs that the controller will take as its own.
+local function is_managed(job_desc, part_list)
+    return job_desc.script ~= nil
+        and job_desc.requeue ~= 0
+        and job_desc.reservation == nil
+        and job_desc.het_job_offset == slurm.NO_VAL
+        and asks_for_gpus(job_desc)
+        and only_in_managed_partitions(job_desc, part_list)
+        and not is_excluded(job_desc)
+end
+
+-- Held is priority 0; any other is an operator's, as Slurm wipes those of users.
+local function pin(job_desc)
+    if job_desc.priority ~= slurm.NO_VAL then
+        return
+    elseif write == "priority" then
+        job_desc.priority = TOP_TIER[write]
+    elseif write == "site-factor" then
+        job_desc.site_factor = TOP_TIER[write]
+    end
+end
+
+local function submit(job_desc, part_list)
+    hand_on_hint(job_desc)
+    if is_managed(job_desc, part_list) then
+        pin(job_desc)
+    end
+end
+
+function tiresias_job_submit(job_desc, part_list)
+    local done, fault = pcall(submit, job_desc, part_list)
+    if not done then
+        slurm.log_error("slurm-tiresias: job_submit.lua: %s", tostring(fault))
+    end
+end
+
+function slurm_job_submit(job_desc, part_list, submit_uid)
+    tiresias_job_submit(job_desc, part_list)
+    return slurm.SUCCESS
+end
+
+-- Called for every write of the controller's, too.
+function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
+    return slurm.SUCCESS
+end
+
+return slurm.SUCCESS

@@ -1,0 +1,76 @@
+#include "arguments.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+/* ld.so splits LD_PRELOAD at blanks and colons, so no path of ours may have any. */
+static const char splitting[] = " :\t\n";
+
+/* Some file name in the folder that this plugin was loaded from; "" where that is not known. */
+static void path_beside_plugin(char path[PATH_MAX], const char *name)
+{
+	Dl_info self;
+	const char *slash;
+	int folder, length;
+	path[0] = '\0';
+	if (!dladdr((const void *)(uintptr_t)arguments_read, &self) || !self.dli_fname)
+		return;
+	slash = strrchr(self.dli_fname, '/');
+	folder = slash ? (int)(slash - self.dli_fname) : 0;
+	length = snprintf(path, PATH_MAX, "%.*s/%s", folder, self.dli_fname, name);
+	if (length < 0 || length >= PATH_MAX || strpbrk(path, splitting))
+		path[0] = '\0';
+}
+
+static const char *value_of(const char *word, const char *key)
+{
+	size_t length = strlen(key);
+	return strncmp(word, key, length) == 0 && word[length] == '=' ? word + length + 1 : NULL;
+}
+
+static bool take_path(char path[PATH_MAX], const char *word, const char *key)
+{
+	const char *value = value_of(word, key);
+	if (!value || value[0] != '/' || strpbrk(value, splitting) || strlen(value) >= PATH_MAX)
+		return false;
+	memcpy(path, value, strlen(value) + 1);
+	return true;
+}
+
+static bool take_profile(struct arguments *arguments, const char *word)
+{
+	const char *value = value_of(word, "profile");
+	if (!value || (strcmp(value, "auto") != 0 && strcmp(value, "off") != 0))
+		return false;
+	arguments->profile_unless_off = strcmp(value, "auto") == 0;
+	return true;
+}
+
+static void take_word(struct arguments *arguments, const char *word)
+{
+	if (take_path(arguments->run, word, "run") ||
+	    take_path(arguments->collect, word, "collect") ||
+	    take_path(arguments->monitor, word, "monitor") ||
+	    take_path(arguments->nccl, word, "nccl") || take_profile(arguments, word))
+		return;
+	slurm_debug("tiresias: plugstack.conf: cannot use \"%s\"", word);
+}
+
+void arguments_read(struct arguments *arguments, int count, char *const words[])
+{
+	*arguments = (struct arguments){.run = "/run/slurm-tiresias"};
+	path_beside_plugin(arguments->monitor, "libtiresias_monitor.so");
+	path_beside_plugin(arguments->nccl, "libnccl-profiler-tiresias.so");
+	for (int i = 0; i < count; i++)
+		take_word(arguments, words[i]);
+}
+
+bool arguments_profile(const struct arguments *arguments, enum profile_choice choice)
+{
+	return choice == PROFILE_ON || (choice == PROFILE_AUTO && arguments->profile_unless_off);
+}

@@ -1,0 +1,857 @@
+/*
+ * The plugin against a fake Slurm: every case in a process of its own, as every step is, with the
+ * hooks in slurmstepd's order.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake_slurm.h"
+#include "monitor/traffic.h"
+
+#define COUNT(array) (int)(sizeof(array) / sizeof((array)[0]))
+#define NOBODY 65534
+
+#define CHECK(condition) check((condition), #condition, __LINE__)
+
+static char folder[] = "/tmp/tiresias-test-XXXXXX";
+static char run[PATH_MAX];
+static char collect[PATH_MAX];
+static char library[PATH_MAX];
+static char words[5][PATH_MAX + 16];
+static int word_count;
+static const char *run_case;
+
+static void check(bool holds, const char *condition, int line)
+{
+	if (holds)
+		return;
+	fprintf(stderr, "%s: line %d: not so: %s\n", run_case, line, condition);
+	exit(1);
+}
+
+/* ---------------------------------------------------------------------------------------------
+ * Acts
+ */
+
+static char **plugstack(void)
+{
+	static char *list[COUNT(words)];
+	for (int i = 0; i < COUNT(words); i++)
+		list[i] = words[i];
+	return list;
+}
+
+static void argument(const char *key, const char *value)
+{
+	snprintf(words[word_count++], sizeof words[0], "%s=%s", key, value);
+}
+
+static void init(spank_context_t context)
+{
+	fake.context = context;
+	CHECK(slurm_spank_init(NULL, word_count, plugstack()) == 0);
+}
+
+static void post_opt(void)
+{
+	CHECK(slurm_spank_init_post_opt(NULL, word_count, plugstack()) == 0);
+}
+
+static void task_init(void)
+{
+	CHECK(slurm_spank_task_init(NULL, word_count, plugstack()) == 0);
+}
+
+static void epilog(void)
+{
+	fake.context = S_CTX_JOB_SCRIPT;
+	setenv("SLURMD_NODENAME", "n1", 1);
+	CHECK(slurm_spank_job_epilog(NULL, word_count, plugstack()) == 0);
+}
+
+static void set_restarts(const char *name)
+{
+	char count[16];
+	snprintf(count, sizeof count, "%u", fake.restarts);
+	setenv(name, count, 1);
+	fake_setenv(name, count);
+}
+
+static void prolog(const char *profile)
+{
+	fake.context = S_CTX_JOB_SCRIPT;
+	set_restarts("SLURM_JOB_RESTART_COUNT");
+	if (profile)
+		setenv("SPANK__SLURM_SPANK_OPTION_tiresias_tiresias_profile", profile, 1);
+	CHECK(slurm_spank_job_prolog(NULL, word_count, plugstack()) == 0);
+}
+
+/* One of srun's steps from its start to the moment before its task is executed. */
+static void step(const char *profile)
+{
+	init(S_CTX_REMOTE);
+	set_restarts("SLURM_RESTART_COUNT");
+	if (profile)
+		CHECK(fake_option("tiresias-profile", profile, true) == 0);
+	post_opt();
+	task_init();
+}
+
+static const char *in(const char *parent, const char *name)
+{
+	static char paths[4][2 * PATH_MAX];
+	static int next;
+	char *path = paths[next++ % COUNT(paths)];
+	snprintf(path, sizeof paths[0], "%s/%s", parent, name);
+	return path;
+}
+
+static const char *traffic(void)
+{
+	return in(run, "7.2.n1.traffic");
+}
+
+static const char *collected(void)
+{
+	return in(collect, "7.2.n1.traffic");
+}
+
+static bool exists(const char *path)
+{
+	struct stat status;
+	return lstat(path, &status) == 0;
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+	(void)status;
+	(void)kind;
+	(void)place;
+	return remove(path);
+}
+
+static struct stat status_of(const char *path)
+{
+	struct stat status;
+	CHECK(lstat(path, &status) == 0);
+	return status;
+}
+
+static int entries_in(const char *path)
+{
+	DIR *entries = opendir(path);
+	int count = -2; /* . and .. */
+	CHECK(entries);
+	while (readdir(entries))
+		count++;
+	closedir(entries);
+	return count;
+}
+
+/* What a task does with its file. */
+static void count_one_message(void)
+{
+	int file = open(traffic(), O_RDWR);
+	struct traffic_file *mapped =
+		mmap(NULL, sizeof *mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	CHECK(mapped != MAP_FAILED);
+	traffic_describe(&mapped->header);
+	mapped->sections[TRAFFIC_MESSAGES].octaves[10].slots[0] =
+		(struct traffic_slot){.bytes = 1024, .messages = 1};
+	munmap(mapped, sizeof *mapped);
+	close(file);
+}
+
+static void write_file(const char *path, const char *content, size_t size)
+{
+	int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	CHECK(file >= 0 && write(file, content, size) == (ssize_t)size);
+	close(file);
+}
+
+/* ---------------------------------------------------------------------------------------------
+ * Submitting
+ */
+
+static const char *const names[] = {"tiresias-model", "tiresias-placement", "tiresias-profile",
+				    "tiresias-checkpoint"};
+
+static void the_options_exist_with_help_wherever_jobs_are_submitted_or_run(void)
+{
+	const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR, S_CTX_REMOTE};
+	for (int i = 0; i < COUNT(contexts); i++) {
+		init(contexts[i]);
+		CHECK(fake.option_count == COUNT(names));
+		for (int j = 0; j < COUNT(names); j++) {
+			CHECK(strcmp(fake.options[j].name, names[j]) == 0);
+			CHECK(strncmp(fake.options[j].usage, "[tiresias] ", 11) == 0);
+			CHECK(fake.options[j].has_arg && fake.options[j].arginfo[0]);
+		}
+		fake_end();
+	}
+}
+
+static void slurmd_itself_gets_no_options(void)
+{
+	init(S_CTX_SLURMD);
+	init(S_CTX_ERROR);
+	init(S_CTX_JOB_SCRIPT);
+	CHECK(fake.option_count == 0);
+}
+
+static void sense_is_accepted(void)
+{
+	static const char *const sense[][2] = {
+		{"tiresias-model", "vgg16"},
+		{"tiresias-model", "meta-llama.Llama_3+8B"},
+		{"tiresias-model",
+		 "0123456789012345678901234567890123456789012345678901234567890123"},
+		{"tiresias-placement", "auto"},
+		{"tiresias-placement", "consolidate"},
+		{"tiresias-placement", "spread"},
+		{"tiresias-profile", "auto"},
+		{"tiresias-profile", "on"},
+		{"tiresias-profile", "off"},
+		{"tiresias-checkpoint", "USR1@60"},
+		{"tiresias-checkpoint", "SIGTERM@0"},
+		{"tiresias-checkpoint", "INT@3600"},
+	};
+	init(S_CTX_ALLOCATOR);
+	for (int i = 0; i < COUNT(sense); i++)
+		CHECK(fake_option(sense[i][0], sense[i][1], false) == 0);
+	CHECK(fake.errors == 0);
+}
+
+static const char *const nonsense[][2] = {
+	{"tiresias-model", ""},
+	{"tiresias-model", "-vgg16"},
+	{"tiresias-model", "vgg 16"},
+	{"tiresias-model", "vgg16\nplacement=spread"},
+	{"tiresias-model", "vgg16,placement=spread"},
+	{"tiresias-model", "../../etc/passwd"},
+	{"tiresias-model", "x'; drop table profile; --"},
+	{"tiresias-model", "na\xc3\xafve"},
+	{"tiresias-model", "01234567890123456789012345678901234567890123456789012345678901234"},
+	{"tiresias-placement", ""},
+	{"tiresias-placement", "packed"},
+	{"tiresias-placement", "consolidated"},
+	{"tiresias-placement", "Spread"},
+	{"tiresias-profile", "yes"},
+	{"tiresias-profile", "on "},
+	{"tiresias-checkpoint", ""},
+	{"tiresias-checkpoint", "USR1"},
+	{"tiresias-checkpoint", "@60"},
+	{"tiresias-checkpoint", "SIG@60"},
+	{"tiresias-checkpoint", "KILL@60"},
+	{"tiresias-checkpoint", "USR1@"},
+	{"tiresias-checkpoint", "USR1@-1"},
+	{"tiresias-checkpoint", "USR1@3601"},
+	{"tiresias-checkpoint", "USR1@99999999999999999999"},
+	{"tiresias-checkpoint", "USR1@1.5"},
+	{"tiresias-checkpoint", "USR1@60@60"},
+};
+
+static void nonsense_is_refused_with_one_line_that_says_what_to_write(void)
+{
+	init(S_CTX_ALLOCATOR);
+	for (int i = 0; i < COUNT(nonsense); i++) {
+		CHECK(fake_option(nonsense[i][0], nonsense[i][1], false) == -1);
+		CHECK(fake.errors == i + 1);
+		CHECK(strstr(fake.said, nonsense[i][0]) && strstr(fake.said, " takes "));
+		CHECK(!strchr(fake.said, '\n') && strlen(fake.said) < 120);
+	}
+}
+
+static void a_value_of_64_kilobytes_is_refused_with_one_short_line(void)
+{
+	static char huge[65537];
+	memset(huge, 'a', sizeof huge - 1);
+	init(S_CTX_LOCAL);
+	for (int i = 0; i < COUNT(names); i++)
+		CHECK(fake_option(names[i], huge, false) == -1 && strlen(fake.said) < 120);
+	CHECK(fake_option("tiresias-model", NULL, false) == -1);
+}
+
+static void on_a_node_nonsense_costs_a_job_nothing(void)
+{
+	init(S_CTX_REMOTE);
+	for (int i = 0; i < COUNT(nonsense); i++)
+		CHECK(fake_option(nonsense[i][0], nonsense[i][1], true) == 0);
+	CHECK(fake.errors == 0);
+	post_opt();
+	CHECK(!exists(run));
+}
+
+/* ---------------------------------------------------------------------------------------------
+ * Starting
+ */
+
+static void check_untouched(void)
+{
+	task_init();
+	CHECK(!exists(traffic()));
+	CHECK(!fake_getenv("TIRESIAS_TRAFFIC_FILE") && !fake_getenv("LD_PRELOAD"));
+	CHECK(!fake_getenv("NCCL_PROFILER_PLUGIN"));
+}
+
+static void nobody_is_profiled_who_does_not_ask(void)
+{
+	step(NULL);
+	check_untouched();
+}
+
+static void auto_means_what_the_cluster_is_set_to(void)
+{
+	step("auto");
+	check_untouched();
+	argument("profile", "auto");
+	step("auto");
+	CHECK(exists(traffic()));
+}
+
+static void on_a_cluster_that_profiles_a_job_can_decline(void)
+{
+	argument("profile", "auto");
+	step("off");
+	check_untouched();
+}
+
+static void a_job_that_asks_gets_an_empty_file_of_its_own_with_its_space_reserved(void)
+{
+	static struct traffic_file content;
+	struct stat status;
+	umask(0077);
+	step("on");
+	status = status_of(traffic());
+	CHECK(S_ISREG(status.st_mode) && (status.st_mode & 07777) == 0600);
+	CHECK(status.st_uid == fake.user && status.st_gid == fake.group);
+	CHECK(status.st_size == TRAFFIC_FILE_BYTES && status.st_blocks * 512 >= TRAFFIC_FILE_BYTES);
+	status = status_of(run);
+	CHECK((status.st_mode & 07777) == 0755 && status.st_uid == geteuid());
+	FILE *file = fopen(traffic(), "r");
+	CHECK(file && fread(&content, sizeof content, 1, file) == 1);
+	fclose(file);
+	CHECK(!traffic_fault(&content, sizeof content) && content.header.magic == 0);
+}
+
+static void its_tasks_find_the_file_and_the_libraries(void)
+{
+	step("on");
+	CHECK(strcmp(fake_getenv("TIRESIAS_TRAFFIC_FILE"), traffic()) == 0);
+	CHECK(strcmp(fake_getenv("LD_PRELOAD"), library) == 0);
+	CHECK(strcmp(fake_getenv("NCCL_PROFILER_PLUGIN"), library) == 0);
+}
+
+static void what_the_user_preloads_stays_in_front(void)
+{
+	char expected[2 * PATH_MAX];
+	fake_setenv("LD_PRELOAD", "/a.so /b.so");
+	fake_setenv("NCCL_PROFILER_PLUGIN", "mine");
+	step("on");
+	snprintf(expected, sizeof expected, "/a.so /b.so:%s", library);
+	CHECK(strcmp(fake_getenv("LD_PRELOAD"), expected) == 0);
+	CHECK(strcmp(fake_getenv("NCCL_PROFILER_PLUGIN"), "mine") == 0);
+}
+
+static void a_step_inside_the_batch_script_gets_the_library_once(void)
+{
+	step("on");
+	fake.step = 0;
+	step("on");
+	CHECK(strcmp(fake_getenv("LD_PRELOAD"), library) == 0);
+}
+
+static void a_step_keeps_what_the_step_before_has_counted(void)
+{
+	step("on");
+	count_one_message();
+	step("on");
+	fake_setenv("LD_PRELOAD", NULL);
+	epilog();
+	CHECK(status_of(collected()).st_size == TRAFFIC_FILE_BYTES);
+}
+
+static void what_came_along_from_another_job_is_taken_away(void)
+{
+	char inherited[5 * PATH_MAX];
+	snprintf(inherited, sizeof inherited, "%s:/a.so:%s:/x%s:%s", library, library, library,
+		 library);
+	fake_setenv("LD_PRELOAD", inherited);
+	fake_setenv("TIRESIAS_TRAFFIC_FILE", "/run/slurm-tiresias/6.0.n1.traffic");
+	fake_setenv("NCCL_PROFILER_PLUGIN", library);
+	step("off");
+	snprintf(inherited, sizeof inherited, "/a.so:/x%s", library);
+	CHECK(strcmp(fake_getenv("LD_PRELOAD"), inherited) == 0);
+	CHECK(!fake_getenv("TIRESIAS_TRAFFIC_FILE") && !fake_getenv("NCCL_PROFILER_PLUGIN"));
+	fake_setenv("LD_PRELOAD", library);
+	step("off");
+	CHECK(!fake_getenv("LD_PRELOAD"));
+}
+
+static void check_no_library_is_named(void)
+{
+	fake_setenv("LD_PRELOAD", library);
+	step("on");
+	CHECK(!fake_getenv("LD_PRELOAD") && !fake_getenv("NCCL_PROFILER_PLUGIN"));
+}
+
+static void a_missing_library_is_not_named(void)
+{
+	snprintf(library, sizeof library, "%s/missing.so", folder);
+	word_count -= 2;
+	argument("monitor", library);
+	argument("nccl", library);
+	check_no_library_is_named();
+}
+
+static void a_library_that_is_none_is_not_named(void)
+{
+	static const char half_installed[] = "\177ELF\002\001\001";
+	a_missing_library_is_not_named();
+	write_file(library, "", 0);
+	check_no_library_is_named();
+	write_file(library, half_installed, sizeof half_installed);
+	check_no_library_is_named();
+	static const char wrong_machine[64] = "\177ELF\002\001\001\0\0\0\0\0\0\0\0\0\003\0\377\377";
+	write_file(library, wrong_machine, sizeof wrong_machine);
+	check_no_library_is_named();
+}
+
+static void a_list_too_long_to_be_ours_to_change_stays(void)
+{
+	static char list[65536];
+	memset(list, 'a', sizeof list - 1);
+	fake_setenv("LD_PRELOAD", list);
+	step("on");
+	CHECK(strcmp(fake_getenv("LD_PRELOAD"), list) == 0);
+}
+
+static void what_slurm_runs_for_its_own_ends_is_left_alone(void)
+{
+	fake.step = SLURM_EXTERN_CONT;
+	step("on");
+	check_untouched();
+	fake.step = SLURM_INTERACTIVE_STEP;
+	step("on");
+	check_untouched();
+}
+
+static void a_node_whose_name_is_no_file_name_is_not_profiled(void)
+{
+	static const char *const strange[] = {
+		"",      ".",
+		"../n1", "n1/x",
+		"n 1",   "n1234567890123456789012345678901234567890123456789012345678901234567890"};
+	for (int i = 0; i < COUNT(strange); i++) {
+		setenv("SLURMD_NODENAME", strange[i], 1);
+		step("on");
+		CHECK(!exists(run) || entries_in(run) == 0);
+		CHECK(!fake_getenv("TIRESIAS_TRAFFIC_FILE"));
+	}
+}
+
+static void a_run_folder_that_others_can_change_is_not_used(void)
+{
+	CHECK(mkdir(run, 0755) == 0 && chmod(run, 0777) == 0);
+	step("on");
+	check_untouched();
+	CHECK(rmdir(run) == 0 && symlink(collect, run) == 0);
+	step("on");
+	check_untouched();
+	CHECK(unlink(run) == 0 && mkdir(run, 0755) == 0 && chown(run, fake.user, fake.group) == 0);
+	step("on");
+	CHECK(geteuid() != 0 || entries_in(run) == 0);
+	CHECK(geteuid() != 0 || !fake_getenv("TIRESIAS_TRAFFIC_FILE"));
+	CHECK(nftw(run, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0);
+	write_file(run, "", 0);
+	step("on");
+	CHECK(!fake_getenv("TIRESIAS_TRAFFIC_FILE"));
+	epilog();
+}
+
+static void where_the_run_folder_cannot_be_made_nothing_happens(void)
+{
+	word_count = 0;
+	argument("run", "/proc/tiresias");
+	step("on");
+	CHECK(!fake_getenv("TIRESIAS_TRAFFIC_FILE"));
+}
+
+static void a_full_disk_leaves_no_file_behind(void)
+{
+	struct rlimit few = {.rlim_cur = 4096, .rlim_max = 4096};
+	signal(SIGXFSZ, SIG_IGN);
+	CHECK(setrlimit(RLIMIT_FSIZE, &few) == 0);
+	step("on");
+	check_untouched();
+}
+
+static void arguments_that_cannot_be_used_are_left_out(void)
+{
+	static const char *const unusable[] = {
+		"run", "run=", "run=relative", "run=/a b", "profile=always", "=", "", "nothing=1"};
+	char *list[COUNT(words) + COUNT(unusable)];
+	memcpy(list, plugstack(), sizeof list[0] * (size_t)word_count);
+	for (int i = 0; i < COUNT(unusable); i++)
+		list[word_count + i] = (char *)(uintptr_t)unusable[i];
+	init(S_CTX_REMOTE);
+	set_restarts("SLURM_RESTART_COUNT");
+	CHECK(fake_option("tiresias-profile", "on", true) == 0);
+	CHECK(slurm_spank_init_post_opt(NULL, word_count + COUNT(unusable), list) == 0);
+	CHECK(exists(traffic()));
+}
+
+static void the_prolog_makes_the_file_of_the_incarnation_and_its_steps_use_it(void)
+{
+	prolog("on");
+	CHECK(exists(traffic()));
+	init(S_CTX_REMOTE);
+	CHECK(fake_option("tiresias-profile", "on", true) == 0);
+	post_opt(); /* as a batch step on 22.05: it cannot know its restarts yet */
+	task_init();
+	CHECK(entries_in(run) == 1);
+	CHECK(strcmp(fake_getenv("TIRESIAS_TRAFFIC_FILE"), traffic()) == 0);
+}
+
+static void the_prolog_makes_no_file_for_who_does_not_ask(void)
+{
+	prolog(NULL);
+	prolog("off");
+	prolog("auto");
+	prolog("nonsense");
+	CHECK(!exists(run));
+	argument("profile", "auto");
+	prolog("off");
+	CHECK(!exists(run));
+	prolog("nonsense");
+	CHECK(exists(traffic()));
+}
+
+static void what_an_incarnation_before_has_left_is_not_counted_in(void)
+{
+	fake.restarts = 1;
+	prolog("on");
+	fake.restarts = 10;
+	prolog("on");
+	fake.restarts = 9;
+	prolog("on");
+	step("on");
+	CHECK(strcmp(fake_getenv("TIRESIAS_TRAFFIC_FILE"), in(run, "7.10.n1.traffic")) == 0);
+}
+
+/* ---------------------------------------------------------------------------------------------
+ * Ending
+ */
+
+static void what_was_counted_is_collected_once_and_whole(void)
+{
+	struct stat status;
+	step("on");
+	count_one_message();
+	epilog();
+	status = status_of(collected());
+	CHECK(S_ISREG(status.st_mode) && (status.st_mode & 07777) == 0640);
+	CHECK(status.st_uid == geteuid() && status.st_gid == status_of(collect).st_gid);
+	CHECK(status.st_size == TRAFFIC_FILE_BYTES);
+	CHECK(entries_in(run) == 0 && entries_in(collect) == 1);
+	epilog();
+	CHECK(entries_in(collect) == 1);
+}
+
+static void each_incarnation_of_a_job_is_collected(void)
+{
+	step("on");
+	epilog();
+	fake.restarts = 3;
+	step("on");
+	epilog();
+	CHECK(exists(collected()) && exists(in(collect, "7.3.n1.traffic")));
+}
+
+static void a_node_that_slurm_does_not_name_goes_by_its_host(void)
+{
+	char host[HOST_NAME_MAX + 1] = "", name[HOST_NAME_MAX + 32];
+	unsetenv("SLURMD_NODENAME");
+	CHECK(gethostname(host, sizeof host - 1) == 0);
+	host[strcspn(host, ".")] = '\0';
+	snprintf(name, sizeof name, "7.2.%s.traffic", host);
+	step("on");
+	CHECK(exists(in(run, name)));
+}
+
+static void other_jobs_and_other_nodes_keep_theirs(void)
+{
+	step("on");
+	fake.job = 70;
+	step("on");
+	fake.job = 7;
+	setenv("SLURMD_NODENAME", "n10", 1);
+	step("on");
+	write_file(in(run, "7.x.n1.traffic"), "", 0);
+	write_file(in(run, "7.n1.traffic"), "", 0);
+	write_file(in(run, "7.00000000000.n1.traffic"), "", 0);
+	epilog();
+	CHECK(entries_in(run) == 5 && entries_in(collect) == 1);
+}
+
+static void check_refused(void)
+{
+	epilog();
+	CHECK(entries_in(run) == 0 && entries_in(collect) == 0);
+}
+
+static void a_link_is_not_followed(void)
+{
+	step("on");
+	CHECK(rename(traffic(), in(folder, "elsewhere")) == 0);
+	CHECK(symlink(in(folder, "elsewhere"), traffic()) == 0);
+	check_refused();
+}
+
+static void a_file_with_a_second_name_is_refused(void)
+{
+	step("on");
+	CHECK(link(traffic(), in(folder, "second")) == 0);
+	check_refused();
+}
+
+static void a_file_of_another_size_is_refused(void)
+{
+	static const off_t sizes[] = {0, TRAFFIC_FILE_BYTES - 1, TRAFFIC_FILE_BYTES + 1, 1L << 40};
+	for (int i = 0; i < COUNT(sizes); i++) {
+		step("on");
+		CHECK(truncate(traffic(), sizes[i]) == 0);
+		check_refused();
+	}
+}
+
+static void what_is_no_file_is_refused(void)
+{
+	step("on");
+	CHECK(unlink(traffic()) == 0 && mkfifo(traffic(), 0600) == 0);
+	check_refused();
+}
+
+/* A lease lets the owner of a file be asked, and waited for, before somebody else opens it. */
+static void nobody_can_make_the_end_of_a_job_wait(void)
+{
+	int ready[2];
+	char taken = 'n';
+	step("on");
+	CHECK(pipe(ready) == 0);
+	pid_t holder = fork();
+	if (holder == 0) {
+		int file = open(traffic(), O_RDWR);
+		signal(SIGIO, SIG_IGN);
+		alarm(10);
+		taken = fcntl(file, F_SETLEASE, F_WRLCK) == 0 ? 'y' : 'n';
+		_exit(write(ready[1], &taken, 1) != 1 || pause());
+	}
+	CHECK(read(ready[0], &taken, 1) == 1 && taken == 'y');
+	alarm(5);
+	check_refused();
+	alarm(0);
+	CHECK(kill(holder, SIGKILL) == 0 && waitpid(holder, NULL, 0) == holder);
+	close(ready[0]);
+	close(ready[1]);
+}
+
+static void a_file_of_another_user_is_refused(void)
+{
+	step("on");
+	fake.user++;
+	check_refused();
+}
+
+static void a_forged_file_is_refused(void)
+{
+	static char forged[TRAFFIC_FILE_BYTES];
+	memset(forged, 0xff, sizeof forged);
+	step("on");
+	write_file(traffic(), forged, sizeof forged);
+	check_refused();
+}
+
+static void a_vanished_file_is_no_matter(void)
+{
+	step("on");
+	CHECK(unlink(traffic()) == 0);
+	check_refused();
+	CHECK(rmdir(run) == 0);
+	epilog();
+}
+
+static void without_a_folder_to_collect_in_nothing_is_left_on_the_node(void)
+{
+	step("on");
+	CHECK(rmdir(collect) == 0);
+	epilog();
+	CHECK(entries_in(run) == 0 && !exists(collect));
+	step("on");
+	write_file(collect, "", 0);
+	epilog();
+	CHECK(entries_in(run) == 0);
+}
+
+static void a_disk_that_is_full_at_the_end_leaves_no_half_file(void)
+{
+	struct rlimit few = {.rlim_cur = 4096, .rlim_max = 4096};
+	step("on");
+	signal(SIGXFSZ, SIG_IGN);
+	CHECK(setrlimit(RLIMIT_FSIZE, &few) == 0);
+	check_refused();
+}
+
+static void what_a_killed_epilog_left_is_written_over(void)
+{
+	step("on");
+	write_file(in(collect, ".7.2.n1.traffic.new"), "half", 4);
+	epilog();
+	CHECK(exists(collected()) && entries_in(collect) == 1);
+}
+
+/* Whichever of Slurm's functions fails, every hook returns success and nothing leaks. */
+static void slurm_itself_may_fail_anywhere(void)
+{
+	int calls;
+	prolog("on");
+	step("on");
+	epilog();
+	calls = fake.calls;
+	CHECK(calls > 20);
+	for (int failing = 1; failing <= calls + 1; failing++) {
+		fake.calls = 0;
+		fake.failing_call = failing;
+		prolog("on");
+		init(S_CTX_REMOTE);
+		post_opt();
+		task_init();
+		epilog();
+	}
+}
+
+/* ---------------------------------------------------------------------------------------------
+ * Running the cases
+ */
+
+#define CASE(name) {#name, name}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = {
+	CASE(the_options_exist_with_help_wherever_jobs_are_submitted_or_run),
+	CASE(slurmd_itself_gets_no_options),
+	CASE(sense_is_accepted),
+	CASE(nonsense_is_refused_with_one_line_that_says_what_to_write),
+	CASE(a_value_of_64_kilobytes_is_refused_with_one_short_line),
+	CASE(on_a_node_nonsense_costs_a_job_nothing),
+	CASE(nobody_is_profiled_who_does_not_ask),
+	CASE(auto_means_what_the_cluster_is_set_to),
+	CASE(on_a_cluster_that_profiles_a_job_can_decline),
+	CASE(a_job_that_asks_gets_an_empty_file_of_its_own_with_its_space_reserved),
+	CASE(its_tasks_find_the_file_and_the_libraries),
+	CASE(what_the_user_preloads_stays_in_front),
+	CASE(a_step_inside_the_batch_script_gets_the_library_once),
+	CASE(a_step_keeps_what_the_step_before_has_counted),
+	CASE(what_came_along_from_another_job_is_taken_away),
+	CASE(a_missing_library_is_not_named),
+	CASE(a_library_that_is_none_is_not_named),
+	CASE(a_list_too_long_to_be_ours_to_change_stays),
+	CASE(what_slurm_runs_for_its_own_ends_is_left_alone),
+	CASE(a_node_whose_name_is_no_file_name_is_not_profiled),
+	CASE(a_run_folder_that_others_can_change_is_not_used),
+	CASE(where_the_run_folder_cannot_be_made_nothing_happens),
+	CASE(a_full_disk_leaves_no_file_behind),
+	CASE(arguments_that_cannot_be_used_are_left_out),
+	CASE(the_prolog_makes_the_file_of_the_incarnation_and_its_steps_use_it),
+	CASE(the_prolog_makes_no_file_for_who_does_not_ask),
+	CASE(what_an_incarnation_before_has_left_is_not_counted_in),
+	CASE(what_was_counted_is_collected_once_and_whole),
+	CASE(each_incarnation_of_a_job_is_collected),
+	CASE(a_node_that_slurm_does_not_name_goes_by_its_host),
+	CASE(other_jobs_and_other_nodes_keep_theirs),
+	CASE(a_link_is_not_followed),
+	CASE(a_file_with_a_second_name_is_refused),
+	CASE(a_file_of_another_size_is_refused),
+	CASE(what_is_no_file_is_refused),
+	CASE(nobody_can_make_the_end_of_a_job_wait),
+	CASE(a_file_of_another_user_is_refused),
+	CASE(a_forged_file_is_refused),
+	CASE(a_vanished_file_is_no_matter),
+	CASE(without_a_folder_to_collect_in_nothing_is_left_on_the_node),
+	CASE(a_disk_that_is_full_at_the_end_leaves_no_half_file),
+	CASE(what_a_killed_epilog_left_is_written_over),
+	CASE(slurm_itself_may_fail_anywhere),
+};
+
+static int open_files;
+
+static void set_up(void)
+{
+	open_files = entries_in("/proc/self/fd");
+	CHECK(mkdtemp(folder));
+	snprintf(run, sizeof run, "%s/run", folder);
+	snprintf(collect, sizeof collect, "%s/collect", folder);
+	CHECK(mkdir(collect, 0755) == 0);
+	CHECK(readlink("/proc/self/exe", library, sizeof library - 1) > 0);
+	argument("run", run);
+	argument("collect", collect);
+	argument("monitor", library);
+	argument("nccl", library);
+	bool root = geteuid() == 0;
+	fake = (struct fake_slurm){.job = 7, .restarts = 2, .step = SLURM_BATCH_SCRIPT};
+	fake.user = root ? NOBODY : getuid();
+	fake.group = root ? NOBODY : getgid();
+	setenv("SLURMD_NODENAME", "n1", 1);
+}
+
+static void tear_down(void)
+{
+	CHECK(entries_in("/proc/self/fd") == open_files);
+	fake_end();
+	nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static int run_alone(int number)
+{
+	int status;
+	pid_t child = fork();
+	if (child == 0) {
+		run_case = cases[number].name;
+		alarm(60);
+		set_up();
+		cases[number].run();
+		tear_down();
+		exit(0);
+	}
+	if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+		fprintf(stderr, "FAILED %s\n", cases[number].name);
+		return 1;
+	}
+	return 0;
+}
+
+int main(int count, char *arguments[])
+{
+	int failed = 0, ran = 0;
+	for (int i = 0; i < COUNT(cases); i++) {
+		if (count > 1 && !strstr(cases[i].name, arguments[1]))
+			continue;
+		failed += run_alone(i);
+		ran++;
+	}
+	printf("%d cases, %d failed\n", ran, failed);
+	return failed || !ran;
+}

@@ -1,0 +1,40 @@
+"""The C code by itself: it builds clean, its own tests pass, and it shows no more than it must."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.spank.plugin import make
+
+HOOKS = {"init", "init_post_opt", "task_init", "job_prolog", "job_epilog"}
+MARKS = {"plugin_name", "plugin_type", "plugin_version", "spank_plugin_version"}
+
+
+@pytest.mark.parametrize("target", ["test-plugin", "test-plugin-asan", "test-plugin-valgrind"])
+def test_the_unit_tests_pass(build: Path, target: str) -> None:
+    ended = make(f"BUILD={build}", target)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"^[1-9]\d* cases, 0 failed$", ended.stdout, re.MULTILINE)
+
+
+def test_only_what_slurm_looks_for_is_exported(build: Path) -> None:
+    shown = _run("nm", "-D", "--defined-only", str(build / "spank_tiresias.so"))
+    names = {line.split()[-1] for line in shown.splitlines()}
+    assert names == MARKS | {f"slurm_spank_{hook}" for hook in HOOKS}
+
+
+def test_the_plugin_needs_nothing_but_libc_and_is_hardened(build: Path) -> None:
+    library = str(build / "spank_tiresias.so")
+    shown = _run("readelf", "-dlW", library)
+    assert re.findall(r"NEEDED.*\[(.*)\]", shown) == ["libc.so.6"]
+    assert "GNU_RELRO" in shown and "BIND_NOW" in shown
+    assert re.search(r"GNU_STACK .* RW ", shown)
+    assert "__stack_chk_fail" in _run("nm", "-D", "--undefined-only", library)
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,323 @@
+"""What the plugin does on the nodes, and that no job is ever worse off for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.spank.plugin import TRAFFIC_FILE_BYTES, TRAFFIC_MAGIC, PluginCluster, make
+
+pytestmark = pytest.mark.slurm
+
+PROFILED = "--tiresias-profile=on"
+
+SEND = r"""
+import socket, sys
+there, here = socket.socket(), socket.socket()
+there.bind(("127.0.0.1", 0))
+there.listen()
+here.connect(there.getsockname())
+other, _ = there.accept()
+for _ in range(3):
+    here.sendall(b"x" * int(sys.argv[1]))
+"""
+
+SHOW = 'echo "$TIRESIAS_TRAFFIC_FILE|$LD_PRELOAD"'
+
+
+@pytest.fixture
+def sender(plugin: PluginCluster) -> str:
+    """A command that sends three messages of as many bytes as it is told."""
+    (plugin.work / "send.py").write_text(SEND)
+    return f"/usr/bin/python3 {plugin.work}/send.py"
+
+
+def messages(content: bytes, size: int) -> int:
+    """How many messages of exactly this size a traffic file has counted."""
+    octave = size.bit_length() - 1
+    slots = 64 + octave * 544 + 32
+    counts: dict[int, int] = dict(struct.iter_unpack("<QQ", content[slots : slots + 32 * 16]))
+    return counts.get(size, 0)
+
+
+# What is collected
+
+
+def test_the_messages_of_the_script_and_of_its_steps_are_collected_at_the_end(
+    plugin: PluginCluster, sender: str
+) -> None:
+    ended = plugin.finish(f"{sender} 3000 && srun {sender} 5000 && srun {sender} 5000", PROFILED)
+    assert (ended.status, ended.output) == ("0:0", "")
+    (name,) = plugin.collected()
+    assert name == f"{ended.job}.0.n1.traffic"
+    content = plugin.traffic(name)
+    assert len(content) == TRAFFIC_FILE_BYTES and content.startswith(TRAFFIC_MAGIC)
+    assert (messages(content, 3000), messages(content, 5000)) == (3, 6)
+    mode = (plugin.collect_folder / name).stat()
+    assert oct(mode.st_mode & 0o777) == "0o640" and mode.st_uid == os.geteuid()
+    assert plugin.left() == []
+
+
+def test_every_node_of_a_job_gives_a_file(plugin: PluginCluster, sender: str) -> None:
+    ended = plugin.finish(f"srun {sender} 3000", PROFILED, "--nodes=2")
+    assert plugin.collected() == [f"{ended.job}.0.n{node}.traffic" for node in (1, 2)]
+    for name in plugin.collected():
+        assert messages(plugin.traffic(name), 3000) == 3
+
+
+def test_an_interactive_job_gives_a_file_too(plugin: PluginCluster, sender: str) -> None:
+    plugin.cluster.run("srun", PROFILED, "sh", "-c", f"{sender} 3000")
+    plugin.cluster.wait_until(plugin.collected, "a file is collected")
+    (name,) = plugin.collected()
+    assert messages(plugin.traffic(name), 3000) == 3
+
+
+def test_a_requeued_job_gives_one_file_for_each_incarnation(
+    plugin: PluginCluster, sender: str
+) -> None:
+    again = 'test -n "$SLURM_RESTART_COUNT" && exit; sleep 600'
+    job = plugin.submit(
+        f"srun {sender} $((3000 + 1000 * SLURM_RESTART_COUNT)); touch sent; {again}", PROFILED
+    )
+    plugin.cluster.wait_until((plugin.work / "sent").exists, "the first run has sent")
+    plugin.requeue(job)
+    plugin.wait(job)
+    assert plugin.restarts(job) == 1
+    assert plugin.collected() == [f"{job}.{restart}.n1.traffic" for restart in (0, 1)]
+    for restart, name in enumerate(plugin.collected()):
+        assert messages(plugin.traffic(name), 3000 + 1000 * restart) == 3
+
+
+def test_each_task_of_an_array_gives_a_file(plugin: PluginCluster, sender: str) -> None:
+    plugin.submit(f"{sender} 3000", PROFILED, "--array=0-2", "--output=/dev/null")
+    plugin.cluster.wait_until(lambda: len(plugin.collected()) == 3, "three files")
+
+
+def test_a_job_that_is_cancelled_gives_what_it_counted(plugin: PluginCluster, sender: str) -> None:
+    job = plugin.submit(
+        f"{sender} 3000; touch sent; trap '' TERM; sleep 600 & wait; wait", PROFILED
+    )
+    plugin.cluster.wait_until((plugin.work / "sent").exists, "it has sent")
+    plugin.cluster.run("scancel", "--signal=KILL", "--full", job)
+    plugin.wait(job)
+    assert messages(plugin.traffic(f"{job}.0.n1.traffic"), 3000) == 3
+
+
+# Who is profiled
+
+
+def test_only_jobs_that_ask_are_profiled_and_a_step_can_decline(plugin: PluginCluster) -> None:
+    assert plugin.finish(f"{SHOW}; srun sh -c '{SHOW}'").output == "|\n|\n"
+    assert plugin.collected() == []
+    ended = plugin.finish(
+        f"{SHOW}; srun sh -c '{SHOW}'; srun --tiresias-profile=off sh -c '{SHOW}'", PROFILED
+    )
+    file = plugin.run_folder / f"{ended.job}.0.n1.traffic"
+    monitor = plugin.library.parent / "libtiresias_monitor.so"
+    assert ended.output == f"{file}|{monitor}\n" * 2 + "|\n"
+
+
+def test_on_a_cluster_that_profiles_all_a_job_can_decline(plugin: PluginCluster) -> None:
+    plugin.set_up("profile=auto")
+    assert plugin.finish("true", "--tiresias-profile=off").status == "0:0"
+    assert plugin.collected() == []
+    ended = plugin.finish("true")
+    assert plugin.collected() == [f"{ended.job}.0.n1.traffic"]
+
+
+def test_a_job_submitted_by_a_profiled_job_does_not_count_into_its_file(
+    plugin: PluginCluster,
+) -> None:
+    inner = f"sbatch --parsable --wait --output={plugin.work}/inner.out --wrap '{SHOW}' >/dev/null"
+    ended = plugin.finish(inner, PROFILED)
+    assert ended.status == "0:0"
+    # The inner job asked for nothing itself, but sbatch hands on the options of the job it is in.
+    assert f"/{ended.job}." not in (plugin.work / "inner.out").read_text()
+
+
+def test_what_the_user_preloads_stays_in_front(plugin: PluginCluster) -> None:
+    libc = "/lib/x86_64-linux-gnu/libc.so.6"
+    ended = plugin.finish(f"LD_PRELOAD={libc} srun sh -c 'echo $LD_PRELOAD'", PROFILED)
+    monitor = plugin.library.parent / "libtiresias_monitor.so"
+    assert ended.output == f"{libc}:{monitor}\n"
+
+
+# No job is worse off
+
+BEHAVIOUR = r"""
+try() { echo "== $1"; "${@:2}"; echo "status $?"; }
+try fork bash -c 'for i in 1 2 3; do (exit $i) & done; wait -n; ls / | cat; exit 3'
+try exec bash -c 'exec /bin/echo exec'
+try close /usr/bin/python3 -c 'import os; os.closerange(0, 1024); os._exit(4)'
+try kill bash -c 'kill -9 $$'
+try step srun -n2 bash -c 'echo step; exit 5'
+try closing-step srun /usr/bin/python3 -c 'import os; os.closerange(0, 1024); os._exit(6)'
+try killed-step srun bash -c 'kill -9 $$'
+try send /usr/bin/python3 SEND 1000
+try sending-step srun /usr/bin/python3 SEND 1000
+exit 7
+"""
+
+MOUNTS = {"full": "mode=0755,size=4k", "read-only": "mode=0755,ro"}
+
+Breaking = Callable[[PluginCluster], None]
+
+
+def _nothing(plugin: PluginCluster) -> None:
+    pass
+
+
+def _monitor_missing(plugin: PluginCluster) -> None:
+    plugin.set_up("monitor=/nowhere/monitor.so", "nccl=/nowhere/nccl.so")
+
+
+def _monitor_broken(plugin: PluginCluster) -> None:
+    broken = plugin.work / "broken.so"
+    broken.write_bytes(plugin.library.read_bytes()[:40])
+    plugin.set_up(f"monitor={broken}", f"nccl={broken}")
+
+
+def _run_folder_impossible(plugin: PluginCluster) -> None:
+    plugin.set_up("run=/proc/tiresias")
+
+
+def _run_folder_full(plugin: PluginCluster) -> None:
+    plugin.run_folder.mkdir()
+    _mount(plugin.run_folder, "full")
+
+
+def _run_folder_read_only(plugin: PluginCluster) -> None:
+    plugin.run_folder.mkdir()
+    _mount(plugin.run_folder, "read-only")
+
+
+def _collect_folder_full(plugin: PluginCluster) -> None:
+    _mount(plugin.collect_folder, "full")
+
+
+def _collect_folder_read_only(plugin: PluginCluster) -> None:
+    _mount(plugin.collect_folder, "read-only")
+
+
+def _collect_folder_missing(plugin: PluginCluster) -> None:
+    plugin.collect_folder.rmdir()
+
+
+def _mount(folder: Path, kind: str) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", MOUNTS[kind], "tiresias-test", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount here: {mounted.stderr.strip()}")
+
+
+@pytest.fixture
+def unmounted(plugin: PluginCluster) -> Iterator[None]:
+    """What a test mounts is unmounted when it ends."""
+    yield
+    for folder in (plugin.run_folder, plugin.collect_folder):
+        subprocess.run(["umount", str(folder)], capture_output=True, check=False)
+    shutil.rmtree(plugin.run_folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def undisturbed() -> dict[str, str]:
+    """What the jobs below print where they are not profiled; filled by the first that needs it."""
+    return {}
+
+
+@pytest.mark.usefixtures("unmounted", "sender")
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        _nothing,
+        _monitor_missing,
+        _monitor_broken,
+        _run_folder_impossible,
+        _run_folder_full,
+        _run_folder_read_only,
+        _collect_folder_full,
+        _collect_folder_read_only,
+        _collect_folder_missing,
+    ],
+)
+def test_a_jobs_output_and_status_are_the_same_as_without(
+    plugin: PluginCluster, undisturbed: dict[str, str], breaks: Breaking
+) -> None:
+    script = BEHAVIOUR.replace("SEND", f"{plugin.work}/send.py")
+    if not undisturbed:
+        undisturbed["output"] = _without_numbers(plugin.finish(script).output)
+        assert undisturbed["output"].count("status") == 9
+    breaks(plugin)
+    ended = plugin.finish(script, PROFILED)
+    assert ended.status == "7:0"
+    assert _without_numbers(ended.output) == undisturbed["output"]
+
+
+def _without_numbers(output: str) -> str:
+    """The output without job and process ids, but with the statuses."""
+    lines = (
+        line if line.startswith("status") else re.sub(r"\d+", "N", line)
+        for line in output.splitlines()
+    )
+    return "\n".join(lines)
+
+
+TAMPERING = {
+    "truncated": ': > "$TIRESIAS_TRAFFIC_FILE"',
+    "longer": 'echo more >> "$TIRESIAS_TRAFFIC_FILE"',
+    "forged": 'head -c 53248 /dev/urandom > "$TIRESIAS_TRAFFIC_FILE"',
+    "linked": 'ln "$TIRESIAS_TRAFFIC_FILE" second',
+}
+
+
+@pytest.mark.parametrize("how", TAMPERING)
+def test_a_file_that_the_user_tampered_with_is_thrown_away(plugin: PluginCluster, how: str) -> None:
+    ended = plugin.finish(f"{TAMPERING[how]} && exit 3", PROFILED)
+    assert (ended.status, ended.output) == ("3:0", "")
+    assert (plugin.collected(), plugin.left()) == ([], [])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's jobs run as another user")
+def test_the_user_cannot_put_something_else_in_the_files_place(plugin: PluginCluster) -> None:
+    attempts = (
+        'rm -f "$TIRESIAS_TRAFFIC_FILE"',
+        'ln -sf /etc/shadow "$TIRESIAS_TRAFFIC_FILE"',
+        f"touch {plugin.run_folder}/1.0.n1.traffic",
+    )
+    ended = plugin.finish("\n".join(f"{each} 2>/dev/null; echo $?" for each in attempts), PROFILED)
+    assert ended.output == "1\n1\n1\n"
+    assert plugin.collected() == [f"{ended.job}.0.n1.traffic"]
+
+
+def test_a_plugin_for_another_release_is_left_out_and_the_cluster_goes_on(
+    plugin: PluginCluster, tmp_path: Path
+) -> None:
+    headers = tmp_path / "include"
+    shutil.copytree("/usr/include/slurm", headers / "slurm")
+    version = headers / "slurm" / "slurm_version.h"
+    number = re.compile(r"(#define SLURM_VERSION_NUMBER\s+)0x\w+")
+    text, replaced = number.subn(r"\g<1>0x010203", version.read_text())
+    assert replaced == 1
+    version.write_text(text)
+    foreign = plugin.folder / "foreign"
+    library = foreign / "spank_tiresias.so"
+    made = make(f"BUILD={foreign}", f"SLURM_INCLUDE={headers}", str(library))
+    assert made.returncode == 0, made.stderr
+    plugin.set_up(library=library)
+    ended = plugin.finish("echo runs; srun echo steps; exit 3")
+    # srun itself says, on its stderr, that it leaves the plugin out.
+    printed = [line for line in ended.output.splitlines() if not line.startswith("srun: ")]
+    assert (ended.status, printed) == ("3:0", ["runs", "steps"])
+    assert "Incompatible plugin version" in ended.output
+    assert "[tiresias]" not in plugin.cluster.run("sbatch", "--help")

@@ -1,0 +1,243 @@
+"""What users see of the plugin: its options, their refusal, and the hint that arrives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller.bands import SITE_FACTOR_BAND, SITE_FACTOR_TOP_TIER, TOP_TIER
+from tests.slurm.cluster import RealCluster
+from tests.spank.plugin import LUA, PluginCluster
+
+pytestmark = pytest.mark.slurm
+
+NONSENSE = {
+    "--tiresias-model": ["", "vgg 16", "x'; drop table profiles; --", "a" * 65, "a\nb"],
+    "--tiresias-placement": ["packed", ""],
+    "--tiresias-profile": ["yes"],
+    "--tiresias-checkpoint": ["USR1", "KILL@60", "USR1@-1", "USR1@4000", "USR1@1e999"],
+}
+
+SUBMISSIONS = {
+    "sbatch": ("sbatch", "--wrap", "true"),
+    "srun": ("srun", "true"),
+    "salloc": ("salloc", "true"),
+}
+
+GPU = "--gpus=1"
+
+
+@pytest.mark.parametrize("command", SUBMISSIONS)
+def test_the_help_shows_every_option(plugin: PluginCluster, command: str) -> None:
+    shown = plugin.cluster.run(command, "--help")
+    for option in NONSENSE:
+        assert f"{option}=" in shown
+    assert shown.count("[tiresias]") == len(NONSENSE)
+
+
+@pytest.mark.parametrize("command", SUBMISSIONS)
+def test_nonsense_is_refused_and_leaves_no_job(plugin: PluginCluster, command: str) -> None:
+    program, *rest = SUBMISSIONS[command]
+    before = _all_jobs(plugin.cluster)
+    for option, values in NONSENSE.items():
+        for value in values:
+            ended = _attempt(plugin.cluster, program, f"{option}={value}", *rest)
+            assert ended.returncode != 0, (option, value)
+            assert f"{command}: error: {option} takes " in ended.stderr
+    assert _all_jobs(plugin.cluster) == before
+
+
+def test_a_value_of_64_kilobytes_is_refused_by_one_line_that_says_why(
+    plugin: PluginCluster,
+) -> None:
+    for option in NONSENSE:
+        ended = _attempt(plugin.cluster, "sbatch", f"{option}={'a' * 65536}", "--wrap", "true")
+        assert ended.returncode != 0
+        first, *others = ended.stderr.splitlines()
+        assert first.startswith(f"sbatch: error: {option} takes ") and len(first) < 150
+        assert len(others) <= 1  # Slurm's own, which repeats the value
+
+
+def test_the_options_arrive_as_a_hint(plugin: PluginCluster) -> None:
+    everything = (
+        "--tiresias-checkpoint=USR1@60",
+        "--tiresias-profile=off",
+        "--tiresias-placement=spread",
+        "--tiresias-model=vgg16",
+    )
+    hint = "tiresias:model=vgg16,placement=spread,profile=off,checkpoint=USR1@60"
+    assert _hint(plugin.cluster, *everything) == hint
+    assert _hint(plugin.cluster, "--tiresias-model=resnet50") == "tiresias:model=resnet50"
+    assert _hint(plugin.cluster, "--tiresias-checkpoint=SIGINT@0") == (
+        "tiresias:checkpoint=SIGINT@0"
+    )
+    assert _hint(plugin.cluster) == ""
+
+
+def test_a_line_of_the_script_counts_and_the_command_line_goes_before_it(
+    plugin: PluginCluster, tmp_path: Path
+) -> None:
+    script = tmp_path / "job"
+    script.write_text("#!/bin/sh\n#SBATCH --tiresias-model=vgg16\nsleep 600\n")
+    sbatch = ("sbatch", "--parsable", "--output=/dev/null")
+    job = plugin.cluster.run(*sbatch, str(script)).strip()
+    assert plugin.cluster.squeue_field(job, "admin_comment") == "tiresias:model=vgg16"
+    job = plugin.cluster.run(*sbatch, "--tiresias-model=alexnet", str(script)).strip()
+    assert plugin.cluster.squeue_field(job, "admin_comment") == "tiresias:model=alexnet"
+
+
+def test_of_an_option_given_twice_the_last_counts_as_with_slurms_own(
+    plugin: PluginCluster,
+) -> None:
+    twice = ("--tiresias-model=vgg16", "--tiresias-model=vgg19")
+    assert _hint(plugin.cluster, *twice) == "tiresias:model=vgg19"
+
+
+FORGED = {
+    "model": "vgg16,placement=spread",
+    "placement": "anywhere",
+    "profile": "on off",
+    "checkpoint": "USR1@99999",
+}
+
+
+def test_what_a_forged_client_sends_is_left_out(
+    plugin: PluginCluster, forging_client: Mapping[str, str]
+) -> None:
+    for name, value in FORGED.items():
+        for forged in (value, value + "\n", "KILL@60", "\x1b[2J", "a" * 65536, "%s%n"):
+            variable = {"FORGED_NAME": name, "FORGED_VALUE": forged}
+            submitted = subprocess.run(
+                ["sbatch", "--parsable", "--output=/dev/null", "--wrap", "sleep 600"],
+                env={**os.environ, **plugin.cluster.env, **forging_client, **variable},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            job = submitted.stdout.strip()
+            assert plugin.cluster.squeue_field(job, "admin_comment") in ("", "(null)", "N/A")
+
+
+def test_a_forged_client_that_says_something_sensible_is_believed(
+    plugin: PluginCluster, forging_client: Mapping[str, str]
+) -> None:
+    environment = {**forging_client, "FORGED_NAME": "model", "FORGED_VALUE": "vgg16"}
+    job = subprocess.run(
+        ["sbatch", "--parsable", "--output=/dev/null", "--wrap", "sleep 600"],
+        env={**os.environ, **plugin.cluster.env, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    assert plugin.cluster.squeue_field(job, "admin_comment") == "tiresias:model=vgg16"
+
+
+def test_a_job_that_the_controller_will_manage_is_born_in_the_top_band(
+    plugin: PluginCluster,
+) -> None:
+    for ask in (GPU, "--gpus-per-node=1", "--gres=gpu:1", "--gpus-per-task=1"):
+        assert _priority(plugin.cluster, "--ntasks=1", ask) == TOP_TIER, ask
+    assert _priority(plugin.cluster, GPU, "--partition=gpu") == TOP_TIER
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--ntasks=1",),
+        (GPU, "--partition=other"),
+        (GPU, "--partition=gpu,other"),
+        (GPU, "--no-requeue"),
+    ],
+    ids=" ".join,
+)
+def test_others_keep_slurms_own_priority(plugin: PluginCluster, options: tuple[str, ...]) -> None:
+    assert 0 < _priority(plugin.cluster, *options) < TOP_TIER // 2
+
+
+def test_a_held_job_stays_held_and_an_operators_priority_stands(plugin: PluginCluster) -> None:
+    assert _priority(plugin.cluster, GPU, "--hold") == 0
+    assert _priority(plugin.cluster, GPU, "--priority=17") == 17
+
+
+SITES_OWN = """
+dofile("{file}")
+
+function slurm_job_submit(job_desc, part_list, submit_uid)
+    tiresias_job_submit(nil, nil)
+    job_desc.admin_comment = "ticket 7"
+    tiresias_job_submit(job_desc, part_list)
+    return slurm.SUCCESS
+end
+
+return slurm.SUCCESS
+"""
+
+
+@pytest.fixture
+def sites_own(plugin: PluginCluster) -> Iterator[PluginCluster]:
+    """A cluster with a job_submit.lua of its own, which calls ours, set to write site factors."""
+    folder = plugin.folder / "own"
+    folder.mkdir()
+    ours = folder / "ours.lua"
+    changed = LUA.read_text().replace('write = "priority"', 'write = "site-factor"')
+    assert changed != LUA.read_text()
+    ours.write_text(changed)
+    theirs = folder / "job_submit.lua"
+    theirs.write_text(SITES_OWN.format(file=ours))
+    plugstack = plugin.cluster.folder / "etc" / "plugstack.conf"
+    cluster = RealCluster(folder / "c")
+    try:
+        cluster.up(
+            *("--nodes", "1", "--no-accounting", "--slurm-conf-line", "JobSubmitPlugins=lua"),
+            *("--conf-file", str(theirs), "--conf-file", str(plugstack)),
+        )
+        yield PluginCluster(cluster, folder, plugin.library.parent)
+    finally:
+        cluster.down()
+        shutil.rmtree(folder)
+
+
+def test_it_goes_together_with_a_sites_own_script_and_with_site_factors(
+    sites_own: PluginCluster,
+) -> None:
+    cluster = sites_own.cluster
+    assert _hint(cluster, "--tiresias-placement=auto") == "ticket 7 tiresias:placement=auto"
+    assert _hint(cluster) == "ticket 7"
+    born = _priority(cluster, GPU)
+    assert SITE_FACTOR_TOP_TIER <= born < SITE_FACTOR_TOP_TIER + SITE_FACTOR_BAND
+
+
+def test_a_fault_in_the_script_is_logged_and_costs_no_submission(sites_own: PluginCluster) -> None:
+    sites_own.cluster.sbatch()
+    log = (sites_own.cluster.folder / "log" / "slurmctld.log").read_text()
+    assert "slurm-tiresias: job_submit.lua: " in log
+
+
+def _attempt(cluster: RealCluster, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=cluster.folder,
+        env={**os.environ, **cluster.env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def _all_jobs(cluster: RealCluster) -> list[str]:
+    return cluster.run("squeue", "-h", "-a", "-t", "all", "-o", "%i").split()
+
+
+def _hint(cluster: RealCluster, *options: str) -> str:
+    shown = cluster.squeue_field(cluster.sbatch(*options), "admin_comment")
+    return "" if shown in ("(null)", "N/A") else shown
+
+
+def _priority(cluster: RealCluster, *options: str) -> int:
+    return int(cluster.squeue_field(cluster.sbatch(*options), "PriorityLong"))
