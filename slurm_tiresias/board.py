@@ -351,7 +351,9 @@ class _Round:
                 if level not in to_be_had:
                     to_be_had[level] = self._board.gpus_below(level)
                 if kind.gpus > idle + to_be_had[level]:
-                    kind.refused = level  # there will be no more room when its turn comes
+                    # Unless somebody leaves there will be no more room when its turn comes.
+                    kind.refused = level
+                    self._seen.discard(kind)
                     continue
             self._seen.add(kind)
             heapq.heappush(self._heads, (rank, kind.number, kind))
