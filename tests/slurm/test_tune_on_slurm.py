@@ -94,6 +94,7 @@ def test_a_job_that_is_requeued_runs_its_cell_again(
     assert printed(sweep) == printed(start())
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_is_reported_with_its_log_and_the_others_go_on(
     start: Callable[..., Sweep], waiting: RealCluster, jobs_dir: Path
 ) -> None:
