@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_tiresias.cli import simulate_text
+from slurm_tiresias.cli.progress import progress
 from slurm_tiresias.cli.screen import stdout
 from slurm_tiresias.cli.simulate_options import (
     ALL,
@@ -198,26 +196,9 @@ def _lower_bound_jct_s(workload: Workload, setup: run.Setup) -> float:
 
 
 def _result(workload: Workload, policy: str, setup: run.Setup) -> Result:
-    with _progress(policy, len(workload.jobs)) as told:
+    with progress(policy, len(workload.jobs)) as told:
         outcomes = run.simulate(workload, policy, setup, told)
     return Result(policy, outcomes, figures(outcomes, setup.site.gpus))
-
-
-@contextmanager
-def _progress(policy: str, jobs: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while somebody watches it."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(policy, total=jobs)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _show(report: Report, as_json: bool) -> None:

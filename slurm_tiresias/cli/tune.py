@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_tiresias import __version__
 from slurm_tiresias.cli import table
+from slurm_tiresias.cli.progress import progress
 from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.simulation_options import (
     Base,
@@ -172,7 +170,7 @@ def tune(
     asked = _asked(base, source, world)
 
     def simulated(cells: Sequence[Cell]) -> tuple[Result, ...]:
-        with _progress(len(cells)) as told:
+        with progress("settings", len(cells)) as told:
             if jobs is not None:
                 return sweep_on_slurm.run_on_slurm(asked.task, cells, jobs, told)
             return sweep.run_here(asked.task, cells, told, workers)
@@ -189,23 +187,6 @@ def _asked(base: Base, source: Source, world: World) -> _Asked:
     setup = world.setup(site, base.config)
     workload, unfit = fitting(source.load(site), site, world.cluster)
     return _Asked(Task(workload, setup), world.cluster, unfit, base)
-
-
-@contextmanager
-def _progress(cells: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while somebody watches it."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("settings", total=cells)
-        yield lambda done: bar.update(task, completed=done)
 
 
 Simulated = Callable[[Sequence[Cell]], tuple[Result, ...]]

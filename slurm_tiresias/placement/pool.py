@@ -68,9 +68,6 @@ class Pool:
                 found |= 1 << number
         return found
 
-    def named(self, nodes: NodeSet) -> list[str]:
-        return [self.names[number] for number in numbers(nodes)]
-
     def free(self, node: str) -> Amount:
         return self._free(self._number[node])
 
