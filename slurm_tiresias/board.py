@@ -245,14 +245,10 @@ class Board:
             heapq.heappop(kind.waiting)
         return None
 
-    def gpus_below(self, level: Key) -> int:
-        """GPUs held by jobs of lower levels: the most that could be had from them."""
-        return self._tenancy.gpus_below(level)
-
     def may_have_room(self, kind: Kind, level: Key) -> bool:
         """Whether there are GPUs enough, idle or to be had; that they fit is another matter."""
         missing = kind.gpus - self.pool.most_free_gpus
-        return missing <= 0 or (not kind.only_idle and self.gpus_below(level) >= missing)
+        return missing <= 0 or (not kind.only_idle and self._tenancy.gpus_below(level) >= missing)
 
     def on_idle(self, kind: Kind) -> Allocation | None:
         """Where a job of this kind fits now, with nobody gone."""
@@ -341,20 +337,15 @@ class _Round:
                 self._note(start, kind)
 
     def _join(self, kinds: Iterable[Kind]) -> None:
-        idle, to_be_had = self._board.pool.most_free_gpus, dict[Key, int]()
         for kind in kinds:
             rank = self._board.first(kind) if kind.waiting else None
             if rank is None:
                 continue
-            if kind.gpus > idle and self._refused is None:
-                level = rank.level
-                if level not in to_be_had:
-                    to_be_had[level] = self._board.gpus_below(level)
-                if kind.gpus > idle + to_be_had[level]:
-                    # Unless somebody leaves there will be no more room when its turn comes.
-                    kind.refused = level
-                    self._seen.discard(kind)
-                    continue
+            if self._refused is None and not self._board.may_have_room(kind, rank.level):
+                # Unless somebody leaves there will be no more room when its turn comes.
+                kind.refused = rank.level
+                self._seen.discard(kind)
+                continue
             self._seen.add(kind)
             heapq.heappush(self._heads, (rank, kind.number, kind))
 
