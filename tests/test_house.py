@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "slurm_tiresias"
 
 MAY_IMPORT = {
     "errors": set(),
+    "database": set(),
     "model": set(),
     "config": {"errors"},
     "policy": {"model", "config"},
@@ -19,8 +20,17 @@ MAY_IMPORT = {
     "board": {"model", "policy", "placement"},
     "decide": {"model", "config", "policy", "placement", "board"},
     "slurm": {"model", "errors"},
-    "profiler": {"model", "errors"},
-    "controller": {"model", "config", "errors", "decide", "policy", "profiler", "slurm"},
+    "profiler": {"model", "errors", "database"},
+    "controller": {
+        "model",
+        "config",
+        "errors",
+        "database",
+        "decide",
+        "policy",
+        "profiler",
+        "slurm",
+    },
     "simulator": {
         "model",
         "config",

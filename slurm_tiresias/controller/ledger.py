@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from slurm_tiresias.database import transaction
 from slurm_tiresias.errors import LedgerError
 
 SCHEMA_VERSION = 1
@@ -124,14 +125,8 @@ class Ledger:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing; on disk when it returns."""
-        with self._explained():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+        with self._explained(), transaction(self._database):
+            yield
 
     # Jobs and their incarnations
 

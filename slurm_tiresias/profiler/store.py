@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from slurm_tiresias.database import transaction
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.profiler.profile import MEASURED, Key, Profile
 from slurm_tiresias.profiler.skew import Skew
@@ -193,14 +194,8 @@ class ProfileStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._explained():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+        with self._explained(), transaction(self._database):
+            yield
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
