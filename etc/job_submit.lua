@@ -2,7 +2,9 @@
 
 It hands the options of the SPANK plugin (--tiresias-model and its like) to the controller, as a
 hint in the job's admin comment, and puts a job that the controller will manage into the top band
-at birth: until the controller's next cycle it would otherwise stand behind all others.
+at birth: until the controller's next cycle it would otherwise stand behind all others. The start of
+a job that can be laid over several nodes is put off for a moment, so that the controller can choose
+them.
 
 Copy it beside slurm.conf and set JobSubmitPlugins=lua. A site with a job_submit.lua of its own
 keeps that one, says dofile("/etc/slurm-tiresias/job_submit.lua") at its top, before its own
@@ -20,6 +22,15 @@ local exclude_qos = {}
 -- "priority" or "site-factor" as priority.write there; "nothing" while the controller is in shadow
 -- mode: the jobs then stay as Slurm has them.
 local write = "priority"
+
+-- How long Slurm may not start a new job that can be laid over several nodes: a little more than
+-- controller.interval_s. The controller lets it start as soon as it has chosen the nodes; only
+-- where no controller runs it takes so long. 0: Slurm starts it at once, where it likes.
+local first_look_s = 15
+
+-- A file that tells the controller to look at once, in its controller.state_dir; "": none, it comes
+-- in its interval.
+local nudge_file = "/var/lib/slurm-tiresias/nudge"
 
 ---------------------------------------------------------------------------------------------------
 
@@ -99,13 +110,16 @@ local function hint_of(job_desc)
     return #words > 0 and "tiresias:" .. table.concat(words, ",") or nil
 end
 
+local function add_to_admin_comment(job_desc, text)
+    local comment = job_desc.admin_comment
+    job_desc.admin_comment = comment and comment ~= "" and comment .. " " .. text or text
+end
+
 local function hand_on_hint(job_desc)
     local hint = hint_of(job_desc)
-    if not hint then
-        return
+    if hint then
+        add_to_admin_comment(job_desc, hint)
     end
-    local comment = job_desc.admin_comment
-    job_desc.admin_comment = comment and comment ~= "" and comment .. " " .. hint or hint
 end
 
 local function default_partition(part_list)
@@ -133,6 +147,38 @@ local function asks_for_gpus(job_desc)
         end
     end
     return false
+end
+
+local function number_or_one(value)
+    return (value == nil or value == slurm.NO_VAL) and 1 or value
+end
+
+-- "gres:gpu:4", "gres/gpu:a100:4" or, for one, "gres:gpu".
+local function gpus_in(tres)
+    local count = 0
+    for spec in (tres or ""):gmatch("[^,]+") do
+        if spec:find("gres[:/]gpu") then
+            count = count + (tonumber(spec:match("[:=](%d+)$")) or 1)
+        end
+    end
+    return count
+end
+
+local function may_lie_on_several_nodes(job_desc)
+    if gpus_in(job_desc.tres_per_task) > 0 then
+        return number_or_one(job_desc.num_tasks) > 1
+    end
+    return gpus_in(job_desc.tres_per_job) > 1 or number_or_one(job_desc.min_nodes) > 1
+end
+
+-- A start that its user has put off, or nodes that he named, stay as they are.
+local function put_off(job_desc)
+    local chosen = (job_desc.begin_time or 0) ~= 0 or job_desc.req_nodes ~= nil
+    if first_look_s <= 0 or write == "nothing" or chosen then
+        return
+    end
+    job_desc.begin_time = os.time() + first_look_s
+    add_to_admin_comment(job_desc, "tiresias-first-look:" .. job_desc.begin_time)
 end
 
 local function is_excluded(job_desc)
@@ -163,10 +209,21 @@ local function pin(job_desc)
     end
 end
 
+local function nudge()
+    local file = nudge_file ~= "" and io.open(nudge_file, "w")
+    if file then
+        file:close()
+    end
+end
+
 local function submit(job_desc, part_list)
     hand_on_hint(job_desc)
     if is_managed(job_desc, part_list) then
+        nudge()
         pin(job_desc)
+        if may_lie_on_several_nodes(job_desc) then
+            put_off(job_desc)
+        end
     end
 end
 

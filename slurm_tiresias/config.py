@@ -146,6 +146,14 @@ class PreemptionConfig:
         minimum=0,
         maximum=3600,
     )
+    max_grace_s: float = setting(
+        300.0,
+        "The most of that time that a job gets which names a signal and a time of its own "
+        "(--tiresias-checkpoint): so long others wait for its GPUs.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
+    )
     start_bound_s: float = setting(
         60.0,
         "A job that does not start within this time of its GPUs being free gives its claim back.",

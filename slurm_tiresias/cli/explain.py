@@ -283,6 +283,11 @@ def _until(case: Case, blocker: Blocker) -> str:
 
 def _preemptions(case: Case) -> Iterator[str]:
     job = case.job
+    if job.signal:
+        yield (
+            f"Before it is preempted it gets SIG{printable(job.signal)} and "
+            f"{duration(job.grace_s)} to save its state."
+        )
     if not job.preemptions:
         return
     by = f" by {case.who(job.preempted_by)}" if job.preempted_by else ""

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.account import Book, Rests, claim_of, claim_text
+from slurm_tiresias.controller.hints import Checkpoint, checkpoint_of
 from slurm_tiresias.controller.ledger import JobRecord, without_claim, without_intent
-from slurm_tiresias.controller.manage import lacks_only_resources
+from slurm_tiresias.controller.manage import is_put_off_for_us, lacks_only_resources
 from slurm_tiresias.model import Action, Decision, JobState, Node, Plan, Reason
 from slurm_tiresias.slurm.hostlist import array_tasks, folded, refolded
 from slurm_tiresias.slurm.protocol import (
@@ -156,7 +157,7 @@ class Actor:
         asked = self._ask_to_leave(plan, jobs, seen.at_s)
         due = self._due_requeues(plan, jobs, seen.at_s)
         self._book.commit()
-        self._signal(asked)
+        self._signal(jobs[key] for key in asked)
         failures += self._send(due, seen.at_s)
         self._book.commit()
         unsettled = any(
@@ -238,8 +239,9 @@ class Actor:
                 claim = claim_text(decision.start_on)
                 self._book.put(replace(record, claim=claim, claimed_s=seen.at_s, claim_free_s=None))
             elif record.claimed_s is None or (record.claim and decision.reason is Reason.STARTS):
+                claim = claim_text(decision.start_on) if _is_to_be_laid(jobs[key], record) else ""
                 self._book.put(
-                    replace(record, claim="", claimed_s=seen.at_s, claim_free_s=seen.at_s)
+                    replace(record, claim=claim, claimed_s=seen.at_s, claim_free_s=seen.at_s)
                 )
 
     def _withdraw(
@@ -296,6 +298,8 @@ class Actor:
         self, job: ObservedJob, record: JobRecord, decision: Decision, now_s: float
     ) -> Update | None:
         update = self._node_list(job, record) or Update(job.key)
+        if decision.action is Action.START and _is_put_off(job, now_s):
+            update = replace(update, start_in_s=0)
         if self._config.priority.write == "pinned":
             update = self._with_priority(update, job, record, decision, now_s)
         else:
@@ -419,7 +423,7 @@ class Actor:
         for record in list(self._book.records().values()):
             if record.vacating_since_s is None or not self._has_to_leave(record, plan, jobs):
                 continue
-            if now_s - record.vacating_since_s >= self._config.preemption.grace_s:
+            if now_s - record.vacating_since_s >= self._checkpoint(jobs[record.key]).grace_s:
                 self._book.put(replace(record, requeue_sent_s=now_s))
                 due.append(Requeue(record.key))
         return due
@@ -433,10 +437,17 @@ class Actor:
             if record.key in refused and record.claimed_s is not None:
                 self._book.put(without_claim(record))
 
-    def _signal(self, victims: Sequence[str]) -> None:
-        """Ask victims to save their state."""
-        if victims and self._config.preemption.signal:
-            self._slurm.signal(victims, self._config.preemption.signal)
+    def _signal(self, victims: Iterable[ObservedJob]) -> None:
+        """Ask victims to save their state, each with its own signal."""
+        by_signal: dict[str, list[str]] = {}
+        for job in victims:
+            by_signal.setdefault(self._checkpoint(job).signal, []).append(job.key)
+        for signal, keys in by_signal.items():
+            if signal:
+                self._slurm.signal(keys, signal)
+
+    def _checkpoint(self, job: ObservedJob) -> Checkpoint:
+        return checkpoint_of(job.admin_comment, job.comment, self._config.preemption)
 
     def _keys_of(self, write: Write) -> Sequence[str]:
         """The job that a write is for, or the tasks where it is for a part of an array."""
@@ -480,6 +491,20 @@ class Actor:
 
 def _is_pending(job: ObservedJob | None) -> bool:
     return job is not None and job.state is JobState.PENDING
+
+
+def _is_put_off(job: ObservedJob, now_s: float) -> bool:
+    return _is_pending(job) and is_put_off_for_us(job) and (job.eligible_s or 0.0) > now_s
+
+
+def _is_to_be_laid(job: ObservedJob, record: JobRecord) -> bool:
+    """Whether a start on idle GPUs is to name its nodes.
+
+    A job that only fits whole on a node Slurm puts where it fits tightest, as we would; one in
+    several pieces it lays over nodes in the order of their names. And one that did not start where
+    it was told to is left to Slurm.
+    """
+    return job.request.chunks > 1 and record.gave_up_s is None
 
 
 def _likeness(nodes: Iterable[Node]) -> str:

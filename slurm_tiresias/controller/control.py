@@ -1,9 +1,11 @@
-"""The control socket: how the command line reaches a running controller.
+"""How others reach a running controller: a control socket, and a file that says "look now".
 
 A Unix stream socket in the state directory, mode 0600: only the controller's own user and root
 can speak to it. One request is one line, a command and the time (of the machine's
 monotonic clock) until which it is meant; the answer is one line of JSON: ``ok``, the
 ``mode`` it is in now, perhaps a ``text`` for people, or ``error`` with what went wrong.
+
+slurmctld, in whose hooks nothing may wait, leaves a file instead: ``nudge`` in the state directory.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from typing import Any
 from slurm_tiresias.errors import NotRunningError, SlurmPermissionError
 
 SOCKET_NAME = "control.sock"
+NUDGE_NAME = "nudge"
+"""The same in etc/job_submit.lua and etc/nudge."""
+
 COMMANDS = ("nudge", "pause", "resume", "release")
 """nudge: run a cycle now. pause: decide and publish, act no more. resume: act again.
 release: pause, and give every managed job back to Slurm as it would have been."""
@@ -46,6 +51,15 @@ def send(state_dir: Path, command: str, timeout_s: float = 60.0) -> dict[str, An
                 f"No controller answers in {state_dir} ({reason})",
                 "Start it with: tiresias-slurm controller --config FILE, or name its config here",
             ) from error
+
+
+def take_nudge(state_dir: Path) -> bool:
+    """Whether somebody has left a nudge since this was last asked."""
+    try:
+        (state_dir / NUDGE_NAME).unlink()
+    except OSError:
+        return False
+    return True
 
 
 def request(command: str, timeout_s: float) -> bytes:

@@ -8,9 +8,10 @@ one that cannot be read is none.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.model import PlacementStyle
 from slurm_tiresias.profiler.profile import is_model_name
 
@@ -27,23 +28,55 @@ PROFILING = ("auto", "on", "off")
 SIGNALS = re.compile("HUP|INT|QUIT|USR1|USR2|ALRM|TERM|URG|CONT|XCPU|PROF|VTALRM|WINCH|PWR")
 """Those that a program can catch."""
 
+FIRST_LOOK_MARK = "tiresias-first-look:"
+"""Behind it job_submit.lua writes until when it has put off a new job's start, as seconds since the
+epoch, so that the controller can choose the job's nodes before Slurm starts it."""
+
+_FIRST_LOOK = re.compile(rf"(?:^|\s){FIRST_LOOK_MARK}([0-9]{{1,10}})(?=\s|$)", re.ASCII)
 _WORD = re.compile(rf"(?:^|(?<=\s)){MARK}(\S*)", re.ASCII)
 _CHECKPOINT = re.compile(r"(?:SIG)?([A-Z][A-Z0-9]{1,5})@([0-9]{1,4})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """How a job is asked to save its state, and how long it is given before it is requeued."""
+
+    signal: str
+    """Without SIG; empty: it is not asked."""
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hints:
-    """``model`` is empty and ``style`` None where nothing was said; ``problem`` says why a hint
-    was not believed."""
+    """``model`` is empty and ``style`` and ``checkpoint`` None where nothing was said; ``problem``
+    says why a hint was not believed."""
 
     model: str = ""
     style: PlacementStyle | None = None
+    checkpoint: Checkpoint | None = None
     problem: str = ""
 
 
 def hints_of(admin_comment: str, comment: str) -> Hints:
     """The hint of a job; the admin comment's, where both have one."""
     return _read(admin_comment) or _read(comment) or Hints()
+
+
+def checkpoint_of(admin_comment: str, comment: str, site: PreemptionConfig) -> Checkpoint:
+    """How the job is asked to save its state: as its user said, within what the site allows."""
+    wish = hints_of(admin_comment, comment).checkpoint
+    if wish is None:
+        return Checkpoint(site.signal.removeprefix("SIG"), site.grace_s)
+    return replace(wish, grace_s=min(wish.grace_s, site.max_grace_s))
+
+
+def first_look_until_s(admin_comment: str) -> float | None:
+    """Until when the job's start was put off for the controller's sake; None where it was not.
+
+    Only the administrators' comment is asked: no user can write there.
+    """
+    found = _FIRST_LOOK.search(admin_comment) if FIRST_LOOK_MARK in admin_comment else None
+    return float(found[1]) if found else None
 
 
 @lru_cache(maxsize=4096)
@@ -70,7 +103,8 @@ def _parsed(word: str) -> Hints:
         if name in said:
             return Hints(problem=f"{name} is there twice")
         said[name] = value
-    return Hints(said.get("model", ""), STYLES[said.get("placement", "auto")])
+    checkpoint = _checkpoint(said["checkpoint"]) if "checkpoint" in said else None
+    return Hints(said.get("model", ""), STYLES[said.get("placement", "auto")], checkpoint)
 
 
 def _is_right(name: str, value: str) -> bool:
@@ -82,12 +116,13 @@ def _is_right(name: str, value: str) -> bool:
         case "profile":
             return value in PROFILING
         case "checkpoint":
-            return _is_checkpoint(value)
+            return _checkpoint(value) is not None
     return False
 
 
-def _is_checkpoint(value: str) -> bool:
+def _checkpoint(value: str) -> Checkpoint | None:
+    """``USR1@60``; None for anything else."""
     found = _CHECKPOINT.fullmatch(value)
-    if found is None or SIGNALS.fullmatch(found[1]) is None:
-        return False
-    return int(found[2]) <= LONGEST_GRACE_S
+    if found is None or SIGNALS.fullmatch(found[1]) is None or int(found[2]) > LONGEST_GRACE_S:
+        return None
+    return Checkpoint(found[1], float(found[2]))

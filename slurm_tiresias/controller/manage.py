@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slurm_tiresias.config import ManageConfig
+from slurm_tiresias.controller.hints import first_look_until_s
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.protocol import ObservedJob
 
@@ -41,7 +42,7 @@ def why_not_eligible(job: ObservedJob, now_s: float) -> str:
         return ""
     if job.held:
         return job.reason
-    if job.eligible_s is not None and job.eligible_s > now_s:
+    if job.eligible_s is not None and job.eligible_s > now_s and not is_put_off_for_us(job):
         return "BeginTime"
     reason = job.reason.strip("()")
     if reason.startswith("ReqNodeNotAvail") and "eserved" in reason:
@@ -49,6 +50,12 @@ def why_not_eligible(job: ObservedJob, now_s: float) -> str:
     if not reason or reason.startswith(_MERELY_WAITING) or reason == "BeginTime":
         return ""
     return reason
+
+
+def is_put_off_for_us(job: ObservedJob) -> bool:
+    """Whether the job only waits for its nodes to be chosen here (``first_look_s`` in
+    job_submit.lua), and not until a time that its user named."""
+    return job.eligible_s is not None and job.eligible_s == first_look_until_s(job.admin_comment)
 
 
 def lacks_only_resources(job: ObservedJob) -> bool:

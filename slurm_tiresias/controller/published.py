@@ -101,6 +101,9 @@ class PublishedJob:
     placement: str = ""
     """How it is placed whenever it starts, and ``placement_because`` by which rule and number."""
     placement_because: str = ""
+    signal: str = ""
+    """What asks it to save its state before it is preempted, without SIG, and how long before."""
+    grace_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

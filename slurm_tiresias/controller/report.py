@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from slurm_tiresias import __version__
-from slurm_tiresias.config import Config
+from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.hints import checkpoint_of
 from slurm_tiresias.controller.ledger import EventRecord
 from slurm_tiresias.controller.published import (
     SCHEMA,
@@ -129,13 +130,23 @@ def _jobs(
             Blocker(blocker, guard.value, _protected_until_s(ranked[blocker], guard, config))
             for blocker, guard in decision.blockers
         )
-        yield _job(shown[key], ranked[key], decision, blockers, book)
+        published = _job(shown[key], ranked[key], decision, blockers, book)
+        yield _with_checkpoint(published, shown[key], config.preemption)
 
 
 def _protected_until_s(job: Job, guard: Guard, config: Config) -> float | None:
     if guard is not Guard.MIN_RUN or job.running_since_s is None:
         return None
     return job.running_since_s + config.preemption.min_run_s
+
+
+def _with_checkpoint(
+    job: PublishedJob, shown: ObservedJob, preemption: PreemptionConfig
+) -> PublishedJob:
+    if not job.managed:
+        return job
+    checkpoint = checkpoint_of(shown.admin_comment, shown.comment, preemption)
+    return replace(job, signal=checkpoint.signal, grace_s=checkpoint.grace_s)
 
 
 def _job(

@@ -21,7 +21,7 @@ from typing import Any
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.act import Outcome
-from slurm_tiresias.controller.control import SOCKET_NAME, command_of
+from slurm_tiresias.controller.control import SOCKET_NAME, command_of, take_nudge
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycle, Cycles
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
 from slurm_tiresias.controller.profiling import Profiler
@@ -46,7 +46,13 @@ UNSETTLED_INTERVAL_S = 0.5
 """While a preemption is under way the next cycle comes at least this soon."""
 
 LEAST_GAP_S = 0.2
-"""A thousand jobs that end at once nudge a thousand times."""
+MOST_LOAD = 0.25
+"""A thousand jobs that end at once nudge a thousand times: between cycles there is this gap, and
+nudges alone make no more than this share of the time a cycle."""
+
+LOOK_FOR_NUDGE_S = 0.02
+"""How often it is looked whether Slurm's hooks have left a nudge, and how long after one the cycle
+begins: job_submit.lua leaves it a moment before its job exists."""
 
 STOPPED = "stopped"
 """The mode that a controller publishes when it ends."""
@@ -139,8 +145,8 @@ class Controller:
                 if time.monotonic() >= self._next_s:
                     self._cycle()
                 _tell_systemd("READY=1\nWATCHDOG=1")
-                for key, _ in selector.select(max(0.0, self._next_s - time.monotonic())):
-                    if key.fileobj is listener:
+                for event in self._wait(selector):
+                    if event is listener:
                         self._serve(listener)
                     else:
                         wakeups.recv(4096)
@@ -148,6 +154,16 @@ class Controller:
         if self._fatal is not None:
             raise self._fatal
         log.info("stopped; Slurm goes on by the priorities that stand there")
+
+    def _wait(self, selector: selectors.BaseSelector) -> list[object]:
+        """Until the next cycle is due, or somebody speaks to this process: who it is."""
+        while True:
+            if take_nudge(self._state_dir):
+                self._nudge(after_s=LOOK_FOR_NUDGE_S)
+            left_s = max(0.0, self._next_s - time.monotonic())
+            ready = selector.select(min(left_s, LOOK_FOR_NUDGE_S))
+            if ready or left_s <= LOOK_FOR_NUDGE_S:
+                return [key.fileobj for key, _ in ready]
 
     def _catch_signals(self) -> None:
         def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -160,9 +176,10 @@ class Controller:
         signal.signal(signal.SIGINT, stop)
         signal.signal(signal.SIGUSR1, nudge)
 
-    def _nudge(self) -> None:
+    def _nudge(self, after_s: float = 0.0) -> None:
         """Run the next cycle now; of many nudges in a short time the first and one more count."""
-        at_s = max(time.monotonic(), self._last_s + LEAST_GAP_S)
+        gap_s = max(LEAST_GAP_S, self._health.took_s / MOST_LOAD)
+        at_s = max(time.monotonic() + after_s, self._last_s + gap_s)
         self._next_s = min(self._next_s, at_s)
 
     def _mode(self) -> str:

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.controller.hints import Hints, hints_of
+from slurm_tiresias.config import PreemptionConfig
+from slurm_tiresias.controller.hints import (
+    Checkpoint,
+    Hints,
+    checkpoint_of,
+    first_look_until_s,
+    hints_of,
+)
 from slurm_tiresias.model import PlacementStyle
 
 CONSOLIDATE, SPREAD = PlacementStyle.CONSOLIDATE, PlacementStyle.SPREAD
@@ -20,8 +27,11 @@ CONSOLIDATE, SPREAD = PlacementStyle.CONSOLIDATE, PlacementStyle.SPREAD
         ("tiresias:model=vgg16", Hints("vgg16")),
         ("tiresias:placement=consolidate", Hints(style=CONSOLIDATE)),
         ("tiresias:placement=auto,model=gpt-2.1_x+y", Hints("gpt-2.1_x+y")),
-        ("tiresias:profile=on,checkpoint=USR1@60", Hints()),
-        ("tiresias:checkpoint=SIGUSR1@3600,placement=spread", Hints(style=SPREAD)),
+        ("tiresias:profile=on,checkpoint=USR1@60", Hints(checkpoint=Checkpoint("USR1", 60))),
+        (
+            "tiresias:checkpoint=SIGINT@3600,placement=spread",
+            Hints(style=SPREAD, checkpoint=Checkpoint("INT", 3600)),
+        ),
         ("exp 7 tiresias:model=vgg16 for the paper", Hints("vgg16")),
         ("see\ttiresias:model=vgg16\n", Hints("vgg16")),
         ("xtiresias:model=vgg16", Hints()),
@@ -74,3 +84,32 @@ def test_what_slurm_was_told_at_submission_counts_before_the_users_comment() -> 
 def test_no_comment_is_too_odd(admin_comment: str, comment: str) -> None:
     hints_of(f"tiresias:{admin_comment}", comment)
     hints_of(admin_comment, f"tiresias:{comment}")
+
+
+def test_a_job_is_asked_to_save_its_state_as_its_user_said_within_what_the_site_allows() -> None:
+    site = PreemptionConfig(signal="SIGTERM", grace_s=20, max_grace_s=90)
+    assert checkpoint_of("", "run 7", site) == Checkpoint("TERM", 20)
+    assert checkpoint_of("", "tiresias:checkpoint=USR1@60", site) == Checkpoint("USR1", 60)
+    assert checkpoint_of("tiresias:checkpoint=USR1@0", "", site) == Checkpoint("USR1", 0)
+    assert checkpoint_of("", "tiresias:checkpoint=USR1@3600", site) == Checkpoint("USR1", 90)
+    assert checkpoint_of("", "tiresias:checkpoint=KILL@60", site) == Checkpoint("TERM", 20)
+
+
+@pytest.mark.parametrize(
+    ("admin_comment", "until_s"),
+    [
+        ("tiresias-first-look:1700000000", 1_700_000_000.0),
+        ("tiresias:model=vgg16 tiresias-first-look:17 and more", 17.0),
+        ("", None),
+        ("tiresias-first-look:", None),
+        ("tiresias-first-look:soon", None),
+        ("tiresias-first-look:99999999999", None),
+        ("xtiresias-first-look:17", None),
+        ("tiresias-first-look:\u0661", None),
+    ],
+)
+def test_until_when_a_start_was_put_off_stands_in_the_administrators_comment(
+    admin_comment: str, until_s: float | None
+) -> None:
+    assert first_look_until_s(admin_comment) == until_s
+    assert hints_of(admin_comment.replace("tiresias:model=vgg16 ", ""), "") == Hints()

@@ -524,13 +524,21 @@ def test_site_factors_order_the_tiers_and_leave_the_rest_to_slurm(
     )
 
 
+@pytest.mark.parametrize(
+    ("site", "wish"),
+    [
+        ({"signal": "USR1", "grace_s": 3}, "my run"),
+        ({"signal": "USR2", "grace_s": 0}, "tiresias:checkpoint=USR1@3"),
+    ],
+    ids=["as the site has it", "as its user said"],
+)
 def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
-    clean_cluster: RealCluster, start: Start, tmp_path: Path
+    clean_cluster: RealCluster, start: Start, tmp_path: Path, site: dict[str, object], wish: str
 ) -> None:
-    controller = start(preemption={"signal": "USR1", "grace_s": 3, "min_run_s": 1})
+    controller = start(preemption={"min_run_s": 1, **site})
     told = tmp_path / "told"
     script = f"trap 'date +%s.%N >> {told}' USR1; while :; do sleep 0.1; done"
-    wall = [clean_cluster.sbatch(*WHOLE_NODE, script=script) for _ in range(4)]
+    wall = [clean_cluster.sbatch(*WHOLE_NODE, f"--comment={wish}", script=script) for _ in range(4)]
     for job in wall:
         controller.wait_for_tier(job, 1)
     short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,12 +27,7 @@ def folder() -> Iterator[Path]:
 def nudging_cluster(folder: Path) -> Iterator[RealCluster]:
     """One node, and the hook of etc/ in place as an admin would put it there."""
     hook = folder / "epilog"
-    hook.write_text(
-        "#!/bin/sh\n"
-        f"export PATH={Path(sys.executable).parent}:/usr/bin:/bin\n"
-        f"export TIRESIAS_CONFIG={folder}/tiresias.toml\n"
-        f"exec {HOOK}\n"
-    )
+    hook.write_text(f"#!/bin/sh\nexport TIRESIAS_STATE_DIR={folder}/state\nexec {HOOK}\n")
     hook.chmod(0o755)
     cluster = RealCluster(folder / "c")
     cluster.up("--nodes", "1", "--slurm-conf-line", f"EpilogSlurmctld={hook}")

@@ -1,0 +1,146 @@
+"""Where jobs really end up: consolidated or spread as their profiles say, with stock sbatch lines.
+
+A cluster of its own, with etc/job_submit.lua, which lets the controller look at a job first.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.profiler.models import tensor_sizes
+from slurm_tiresias.slurm.text import node_names
+from tests.slurm.cluster import RealCluster
+from tests.slurm.controller import RealController
+
+pytestmark = pytest.mark.slurm
+
+LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
+FIRST_LOOK_S = 5
+
+EIGHT_GPUS = ("-n8", "--gpus=8", "--mem-per-cpu=10")
+MODELS = {"skewed": "vgg16", "even": "resnet50"}
+"""The name of a job, and which model's tensors its earlier runs were seen to send."""
+
+
+@pytest.fixture(scope="module")
+def six_nodes() -> Iterator[RealCluster]:
+    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        lua = folder / "job_submit.lua"
+        lua.write_text(
+            LUA.read_text()
+            .replace("first_look_s = 15", f"first_look_s = {FIRST_LOOK_S}")
+            .replace("/var/lib/slurm-tiresias", str(folder / "controller" / "state"))
+        )
+        cluster = RealCluster(folder / "c")
+        cluster.up(
+            *("--nodes", "6", "--gpus", "4", "--partition", "gpu", "other", "--no-accounting"),
+            *("--slurm-conf-line", "JobSubmitPlugins=lua", "--conf-file", str(lua)),
+        )
+        try:
+            yield cluster
+        finally:
+            cluster.down()
+
+
+@pytest.fixture
+def cluster(six_nodes: RealCluster) -> RealCluster:
+    six_nodes.clean()
+    return six_nodes
+
+
+@pytest.fixture
+def controller(cluster: RealCluster) -> Iterator[RealController]:
+    """It looks of its own accord only every ten minutes: whatever happens sooner, it was told."""
+    folder = cluster.folder.parent / "controller"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    settings: dict[str, dict[str, object]] = {
+        "policy": {"thresholds_gpu_s": [100000]},
+        "controller": {"interval_s": 600},
+    }
+    one = RealController(cluster, folder, settings)
+    profiles = folder / "profiles.json"
+    profiles.write_text(json.dumps({"schema": 1, "profiles": [_profile(n) for n in MODELS]}))
+    imported = one.start().cli("profile", "import", str(profiles))
+    assert imported.returncode == 0, imported.stderr
+    yield one
+    if one.process is not None:
+        one.kill()
+
+
+def _profile(name: str) -> dict[str, object]:
+    sizes = list(tensor_sizes(MODELS[name]))
+    return {
+        "kind": "job",
+        "name": name,
+        "user": "root",
+        "largest_bytes": max(sizes),
+        "total_bytes": sum(sizes),
+        "pieces": len(sizes),
+        "source": "traffic",
+    }
+
+
+def fragment(cluster: RealCluster, nodes: Sequence[str]) -> None:
+    """Two GPUs of each of these nodes are taken."""
+    for node in nodes:
+        held = cluster.sbatch("-w", node, "--gres=gpu:2", "--mem=10")
+        cluster.wait_for_state(held, "RUNNING")
+
+
+def nodes_of(cluster: RealCluster, job: str) -> list[str]:
+    cluster.wait_for_state(job, "RUNNING")
+    return sorted(node_names(cluster.squeue_field(job, "NodeList")))
+
+
+def placement(controller: RealController, job: str) -> str:
+    controller.wait_until(lambda: controller.job(job), f"{job} is seen")
+    lines = controller.cli("explain", job).stdout.splitlines()
+    return next(line.strip() for line in lines if "Placement: " in line)
+
+
+@pytest.mark.parametrize("order", [("skewed", "even"), ("even", "skewed")])
+def test_of_two_jobs_the_skewed_one_gets_whole_nodes_and_the_other_the_fragments(
+    cluster: RealCluster, controller: RealController, order: Sequence[str]
+) -> None:
+    fragment(cluster, ("n1", "n2", "n3", "n4"))
+    jobs = {name: cluster.sbatch("-J", name, *EIGHT_GPUS) for name in order}
+    assert nodes_of(cluster, jobs["skewed"]) == ["n5", "n6"]
+    assert nodes_of(cluster, jobs["even"]) == ["n1", "n2", "n3", "n4"]
+    assert placement(controller, jobs["skewed"]).startswith(
+        "Placement: consolidated: largest message 74 % of jobs named skewed"
+    )
+    assert placement(controller, jobs["even"]).startswith(
+        "Placement: spread: largest message 9 % of jobs named even"
+    )
+
+
+def test_a_start_that_its_user_has_put_off_is_left_alone(
+    cluster: RealCluster, controller: RealController
+) -> None:
+    begin_s = int(time.time()) + 5
+    later = cluster.sbatch(f"--begin=now+{5}", *EIGHT_GPUS)
+    assert cluster.squeue_field(later, "admin_comment") == "(null)"
+    cluster.wait_for_state(later, "RUNNING")
+    assert time.time() >= begin_s - 1
+
+
+def test_without_a_controller_a_job_starts_as_soon_as_the_first_look_is_over(
+    cluster: RealCluster,
+) -> None:
+    submitted_s = time.time()
+    job = cluster.sbatch(*EIGHT_GPUS)
+    one = cluster.sbatch("--gpus=1", "--mem=10")
+    cluster.wait_for_state(one, "RUNNING")
+    assert cluster.squeue_field(job, "State") == "PENDING"
+    cluster.wait_for_state(job, "RUNNING")
+    assert time.time() - submitted_s >= FIRST_LOOK_S - 1
