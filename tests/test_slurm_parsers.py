@@ -235,17 +235,22 @@ def test_a_state_that_no_release_has_is_refused(release: Path) -> None:
 
 def test_nodes_have_their_totals_features_and_partitions(release: Path) -> None:
     partitions = parse_nodes.partitions(recorded(release, "partitions"))
-    nodes = parse_nodes.nodes(recorded(release, "nodes"), partitions)
+    nodes = parse_nodes.nodes(
+        recorded(release, "nodes"),
+        partitions,
+        parse_nodes.leaf_switches(recorded(release, "topology")),
+    )
     assert [node.name for node in nodes] == ["n1", "n2", "n3", "n4"]
     assert nodes[0].total == Amount({ANY_TYPE: 4}, 16, 8000)
     assert nodes[0].features == {"fast", "ib"}
     assert nodes[0].partitions == {"gpu", "other"}
+    assert [node.switch for node in nodes] == ["leaf-a", "leaf-a", "leaf-b", "leaf-b"]
     assert all(node.available for node in nodes)
 
 
 def test_drained_failing_and_reserved_nodes_start_nothing(release: Path) -> None:
     partitions = parse_nodes.partitions(recorded(release, "odd-partitions"))
-    nodes = parse_nodes.nodes(recorded(release, "odd-nodes"), partitions)
+    nodes = parse_nodes.nodes(recorded(release, "odd-nodes"), partitions, {})
     assert {node.name: node.available for node in nodes} == {
         "n1": False,
         "n2": False,
@@ -256,7 +261,7 @@ def test_drained_failing_and_reserved_nodes_start_nothing(release: Path) -> None
 
 def test_the_nodes_of_a_partition_that_is_down_do_not_count_for_it(release: Path) -> None:
     partitions = parse_nodes.partitions(recorded(release, "odd-partitions"))
-    nodes = parse_nodes.nodes(recorded(release, "odd-nodes"), partitions)
+    nodes = parse_nodes.nodes(recorded(release, "odd-nodes"), partitions, {})
     assert {partition.name: partition.up for partition in partitions} == {
         "gpu": True,
         "other": False,
@@ -283,13 +288,13 @@ def test_the_nodes_of_a_partition_that_is_down_do_not_count_for_it(release: Path
     ],
 )
 def test_only_the_states_that_start_jobs_are_available(state: str, available: bool) -> None:
-    (node,) = parse_nodes.nodes(f"NodeName=a CPUTot=4 RealMemory=10 State={state}\n", ())
+    (node,) = parse_nodes.nodes(f"NodeName=a CPUTot=4 RealMemory=10 State={state}\n", (), {})
     assert node.available is available
 
 
 def test_specialised_cores_and_memory_are_not_for_jobs() -> None:
     line = "NodeName=a CPUEfctv=14 CPUTot=16 RealMemory=1000 MemSpecLimit=100 State=IDLE\n"
-    (node,) = parse_nodes.nodes(line, ())
+    (node,) = parse_nodes.nodes(line, (), {})
     assert node.total == Amount({}, 14, 900)
 
 
@@ -516,7 +521,8 @@ def test_garbage_in_small_spellings_is_refused_and_nothing_worse(garbage: str) -
 def test_garbage_for_whole_answers_is_refused_and_nothing_worse(garbage: str) -> None:
     for reader in (
         lambda: tuple(job_rows.rows(garbage, SEPARATOR)),
-        lambda: parse_nodes.nodes(f"NodeName={garbage}", parse_nodes.partitions(garbage)),
+        lambda: parse_nodes.nodes(f"NodeName={garbage}", parse_nodes.partitions(garbage), {}),
+        lambda: parse_nodes.leaf_switches(f"SwitchName=a Level=0 {garbage}"),
         lambda: parse_nodes.partitions(f"PartitionName={garbage}"),
         lambda: tuple(parse_accounting.incarnations(garbage, {"1"})),
         lambda: parse_config.cluster(garbage, 0.0),

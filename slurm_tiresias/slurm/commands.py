@@ -52,8 +52,9 @@ PING_AFTER_S = 1.0
 _NEVER = float("-inf")
 
 _SHOW_ALL_JOBS = "show job"
-_GONE = re.compile(
+_NOT_THERE = re.compile(
     r"(?:slurm_load_jobs? error: )?Invalid job id specified(?: for job .*)?|Job \S+ not found"
+    r"|(?:scontrol: error: )?No topology information available"
 )
 _NO_ACCOUNTING = "Slurm accounting storage is disabled"
 _PROMPT = re.compile(r"\A(?:scontrol: )+")
@@ -98,15 +99,17 @@ class CommandSlurm:
         squeue = [self._commands.squeue, *job_rows.arguments(self._separator)]
         rows = tuple(job_rows.rows(self._ask(squeue), self._separator))
         job_questions = _job_questions(self._memory.unknown(rows), len(rows))
-        partition_text, node_text, *job_texts = self._show(
-            ["show partition", "show node", *job_questions]
+        partition_text, node_text, topology_text, *job_texts = self._show(
+            ["show partition", "show node", "show topology", *job_questions]
         )
         self._memory.learn(rows, _job_records(job_questions, job_texts))
         partitions = parse_nodes.partitions(partition_text)
         return Observation(
             at_s=at_s,
             jobs=self._memory.jobs(rows),
-            nodes=parse_nodes.nodes(node_text, partitions),
+            nodes=parse_nodes.nodes(
+                node_text, partitions, parse_nodes.leaf_switches(topology_text)
+            ),
             partitions=partitions,
         )
 
@@ -173,7 +176,7 @@ class CommandSlurm:
         complaints = [
             line
             for line in answer.stderr.split("\n")
-            if line.strip() and not _GONE.fullmatch(line.strip())
+            if line.strip() and not _NOT_THERE.fullmatch(line.strip())
         ]
         if complaints:
             raise self._failed(process.complaint("scontrol show", "\n".join(complaints)))

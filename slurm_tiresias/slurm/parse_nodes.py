@@ -1,8 +1,8 @@
-"""From ``scontrol -o show node`` and ``show partition`` to nodes and partitions."""
+"""From scontrol's ``show node``, ``show partition`` and ``show topology`` to the nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm import text
@@ -17,10 +17,23 @@ Any other word (DOWN, DRAIN, RESERVED, POWERED_DOWN, one that a later release in
 """
 
 
-def nodes(answer: str, partitions: Iterable[Partition]) -> tuple[Node, ...]:
-    """All nodes, each with the partitions that would start a job on it now."""
+def nodes(
+    answer: str, partitions: Iterable[Partition], switches: Mapping[str, str]
+) -> tuple[Node, ...]:
+    """All nodes, each with its switch and the partitions that would start a job on it now."""
     up = [partition for partition in partitions if partition.up]
-    return tuple(_node(line, up) for line in _records(answer, "NodeName="))
+    return tuple(_node(line, up, switches) for line in _records(answer, "NodeName="))
+
+
+def leaf_switches(answer: str) -> Mapping[str, str]:
+    """The leaf switch of each node with topology/tree; nothing with any other topology."""
+    leaves = (text.attributes(line) for line in _records(answer, "SwitchName="))
+    return {
+        node: _needed(leaf, "SwitchName")
+        for leaf in leaves
+        if leaf.get("Level") == "0"
+        for node in text.node_names(leaf.get("Nodes", ""))
+    }
 
 
 def partitions(answer: str) -> tuple[Partition, ...]:
@@ -32,7 +45,7 @@ def _records(answer: str, start: str) -> list[str]:
     return [line for line in answer.split("\n") if line.startswith(start)]
 
 
-def _node(line: str, up: Iterable[Partition]) -> Node:
+def _node(line: str, up: Iterable[Partition], switches: Mapping[str, str]) -> Node:
     has = text.attributes(line)
     name, state = _needed(has, "NodeName"), _needed(has, "State")
     memory_mb = text.whole(_needed(has, "RealMemory")) - text.whole(has.get("MemSpecLimit", "0"))
@@ -47,6 +60,7 @@ def _node(line: str, up: Iterable[Partition]) -> Node:
         features=frozenset(text.present(has.get("ActiveFeatures", "")).split(",")) - {""},
         available=set(state.split("+")) <= STARTS_JOBS,
         state=state,
+        switch=switches.get(name, ""),
     )
 
 

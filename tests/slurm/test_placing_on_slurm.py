@@ -25,6 +25,12 @@ LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
 FIRST_LOOK_S = 5
 
 EIGHT_GPUS = ("-n8", "--gpus=8", "--mem-per-cpu=10")
+TOPOLOGY = """\
+SwitchName=left Nodes=n[1-3]
+SwitchName=right Nodes=n[4-6]
+SwitchName=top Switches=left,right
+"""
+
 MODELS = {"skewed": "vgg16", "even": "resnet50"}
 """The name of a job, and which model's tensors its earlier runs were seen to send."""
 
@@ -40,10 +46,13 @@ def six_nodes() -> Iterator[RealCluster]:
             .replace("first_look_s = 15", f"first_look_s = {FIRST_LOOK_S}")
             .replace("/var/lib/slurm-tiresias", str(folder / "controller" / "state"))
         )
+        topology = folder / "topology.conf"
+        topology.write_text(TOPOLOGY)
         cluster = RealCluster(folder / "c")
         cluster.up(
             *("--nodes", "6", "--gpus", "4", "--partition", "gpu", "other", "--no-accounting"),
             *("--slurm-conf-line", "JobSubmitPlugins=lua", "--conf-file", str(lua)),
+            *("--slurm-conf-line", "TopologyPlugin=topology/tree", "--conf-file", str(topology)),
         )
         try:
             yield cluster
@@ -122,6 +131,17 @@ def test_of_two_jobs_the_skewed_one_gets_whole_nodes_and_the_other_the_fragments
     assert placement(controller, jobs["even"]).startswith(
         "Placement: spread: largest message 9 % of jobs named even"
     )
+
+
+def test_a_job_that_is_consolidated_stays_under_one_switch(
+    cluster: RealCluster, controller: RealController
+) -> None:
+    """Two whole nodes of the left switch are free, and three of the right one."""
+    fragment(cluster, ("n1",))
+    job = cluster.sbatch("-J", "skewed", *EIGHT_GPUS)
+    assert nodes_of(cluster, job) == ["n2", "n3"]
+    other = cluster.sbatch("-J", "skewed", "-n7", "--gpus=7", "--mem-per-cpu=10")
+    assert set(nodes_of(cluster, other)) < {"n4", "n5", "n6"}
 
 
 def test_a_start_that_its_user_has_put_off_is_left_alone(
