@@ -1,6 +1,6 @@
 """Real torch.distributed processes that exchange the tensors of the paper's models.
 
-Needs PyTorch (any build; no GPU): ``pip install torch`` into the environment of the tests.
+Needs PyTorch: ``scripts/venv test torch`` (any build; no GPU).
 """
 
 from __future__ import annotations
