@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from scripts.bench_lib import by_skew, in_tier, monitor, speed, testbed
+from scripts.bench_lib import by_skew, in_tier, latency, monitor, speed, testbed
 
 
 @click.group()
@@ -50,3 +50,10 @@ def orders() -> None:
 def traffic_monitor(pairs: int) -> None:
     """What the traffic monitor costs the throughput of a connection."""
     monitor.measure(pairs)
+
+
+@bench.command(name="latency")
+@click.option("--preemptions", default=200, show_default=True, type=click.IntRange(5, 10_000))
+def preemption_latency(preemptions: int) -> None:
+    """From sbatch to running on GPUs that a lower tier holds."""
+    latency.measure(preemptions)

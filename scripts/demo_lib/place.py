@@ -153,14 +153,14 @@ def start_cluster(place: Place, nodes: int = 4, gpus: int = 4) -> None:
         raise DemoError("the cluster did not start, see above")
 
 
-def start_controller(place: Place) -> int:
+def start_controller(place: Place, *options: str) -> int:
     """Starts the controller and waits until its first cycle is published; returns its pid.
 
     In a session of its own: Ctrl-C is for the demo, which then ends the controller in order.
     """
     with place.controller_log.open("a") as log:
         process = subprocess.Popen(
-            [PROGRAMS / "tiresias-slurm", "controller", "--config", place.config],
+            [PROGRAMS / "tiresias-slurm", "controller", "--config", place.config, *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -22,8 +22,9 @@ _INTERVAL = {field.name: field for field in dataclasses.fields(ControllerConfig)
     type=click.FloatRange(_INTERVAL.metadata["minimum"], _INTERVAL.metadata["maximum"]),
     help="Time between two cycles, instead of the configured one.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Log every cycle, and what took how long.")
 @takes_config
-def controller(config: Config, shadow: bool, interval_s: float | None) -> None:
+def controller(config: Config, shadow: bool, interval_s: float | None, verbose: bool) -> None:
     """Run the controller.
 
     It stays in the foreground until it is told to stop, by SIGTERM or Ctrl-C, and logs to standard
@@ -34,5 +35,5 @@ def controller(config: Config, shadow: bool, interval_s: float | None) -> None:
     if interval_s is not None:
         settings = dataclasses.replace(config.controller, interval_s=interval_s)
         config = dataclasses.replace(config, controller=settings)
-    log_to_stderr()
+    log_to_stderr(verbose)
     run(config, shadow=shadow)

@@ -9,7 +9,7 @@ import sys
 from slurm_tiresias.cli.text import printable
 
 PLAIN = "%(levelname)s: %(message)s"
-TIMED = "%(asctime)s %(levelname)s: %(message)s"
+TIMED = "%(asctime)s.%(msecs)03d %(levelname)s: %(message)s"
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -20,11 +20,11 @@ class OneLine(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
-def log_to_stderr() -> None:
+def log_to_stderr(debug: bool = False) -> None:
     """Begin to log; systemd's journal notes the time of each line by itself."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine(PLAIN if _journal_reads() else TIMED, TIME))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[handler])
 
 
 def _journal_reads() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
@@ -23,6 +24,19 @@ HISTORY_EVERY_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
+class Took:
+    """How long the parts of a cycle took, in seconds."""
+
+    read_s: float
+    decide_s: float
+    act_s: float
+
+    @property
+    def all_s(self) -> float:
+        return self.read_s + self.decide_s + self.act_s
+
+
+@dataclass(frozen=True, slots=True)
 class Cycle:
     """What one cycle saw, decided and did."""
 
@@ -30,6 +44,7 @@ class Cycle:
     snapshot: Snapshot
     plan: Plan
     outcome: Outcome
+    took: Took
 
 
 class Cycles:
@@ -52,18 +67,22 @@ class Cycles:
 
     def run(self, mode: str) -> Cycle:
         """One cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
+        began_s = time.monotonic()
         seen = self._observe()
+        read_s = time.monotonic()
         rests = self._actor.review(seen) if mode == ENFORCE else Rests()
         snapshot = self.book.snapshot(seen, rests)
         policy = make_policy(self._config.policy, self._recent_history(seen.at_s))
         plan = decide(snapshot, policy, self._config)
+        decided_s = time.monotonic()
         if mode == ENFORCE:
             outcome = self._actor.carry_out(plan, seen)
         elif mode == PAUSED:
             outcome = self._actor.stand_down(seen)
         else:
             outcome = self._only_record(plan, seen.at_s)
-        return Cycle(seen, snapshot, plan, outcome)
+        took = Took(read_s - began_s, decided_s - read_s, time.monotonic() - decided_s)
+        return Cycle(seen, snapshot, plan, outcome, took)
 
     def release(self) -> Outcome:
         """Give every managed job back to Slurm."""

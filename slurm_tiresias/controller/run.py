@@ -42,8 +42,9 @@ log = logging.getLogger("tiresias-slurm")
 
 LOCK_NAME = "lock"
 EVENTS_PUBLISHED = 300
-UNSETTLED_INTERVAL_S = 0.5
-"""While a preemption is under way the next cycle comes at least this soon."""
+LOOK_AGAIN_S = (0.05, 0.5)
+"""While a start or a preemption is under way: Slurm mostly answers a write at once, so the next
+cycle comes soon after one that wrote, and then after ever longer pauses."""
 
 LEAST_GAP_S = 0.2
 MOST_LOAD = 0.25
@@ -130,6 +131,7 @@ class Controller:
         self._stopping = False
         self._fatal: TiresiasError | None = None
         self._next_s = self._last_s = time.monotonic()
+        self._look_again_s = LOOK_AGAIN_S[0]
         self._health = Health(self._mode(), time.time(), 0, time.time(), 0.0)
         self._state = nothing_yet(cluster, config, self._health)
 
@@ -188,7 +190,7 @@ class Controller:
         return PAUSED if self._ledger.value("paused") == "yes" else ENFORCE
 
     def _cycle(self) -> None:
-        started = self._last_s = time.monotonic()
+        self._last_s = time.monotonic()
         try:
             cycle = self._cycles.run(self._mode())
         except SlurmPermissionError as error:
@@ -197,11 +199,17 @@ class Controller:
         except TiresiasError as error:
             self._failed(error)
             return
-        self._publish(cycle, time.monotonic() - started)
-        interval_s = self._config.controller.interval_s
-        if cycle.outcome.unsettled:
-            interval_s = min(interval_s, UNSETTLED_INTERVAL_S)
-        self._next_s = started + interval_s
+        self._publish(cycle)
+        self._next_s = time.monotonic() + self._until_next_s(cycle)
+
+    def _until_next_s(self, cycle: Cycle) -> float:
+        soonest_s, latest_s = LOOK_AGAIN_S
+        again_s = soonest_s if cycle.outcome.writes else 2 * self._look_again_s
+        self._look_again_s = min(again_s, latest_s)
+        interval_s = max(0.0, self._config.controller.interval_s - cycle.took.all_s)
+        if not cycle.outcome.unsettled:
+            return interval_s
+        return min(interval_s, max(self._look_again_s, cycle.took.all_s))
 
     def _failed(self, error: TiresiasError) -> None:
         """Say so, and try again later: nothing was acted on that was not sure."""
@@ -219,13 +227,18 @@ class Controller:
             )
         )
 
-    def _publish(self, cycle: Cycle, took_s: float) -> None:
+    def _publish(self, cycle: Cycle) -> None:
         self._health = Health(
             mode=self._mode(),
             started_s=self._health.started_s,
             cycle=self._health.cycle + 1,
             at_s=cycle.seen.at_s,
-            took_s=took_s,
+            took_s=cycle.took.all_s,
+        )
+        log.debug(
+            "cycle %d: read in %.3f s, decided in %.3f s, %d writes in %.3f s",
+            *(self._health.cycle, cycle.took.read_s, cycle.took.decide_s),
+            *(cycle.outcome.writes, cycle.took.act_s),
         )
         self._put(
             report(

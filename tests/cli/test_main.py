@@ -152,7 +152,7 @@ def test_a_full_stop_in_what_is_wrong_is_not_doubled() -> None:
 
 @pytest.mark.parametrize(
     ("environment", "began"),
-    [({}, r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO: "), ({"JOURNAL_STREAM": "8:1"}, "INFO: ")],
+    [({}, r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} INFO: "), ({"JOURNAL_STREAM": "8:1"}, "INFO: ")],
 )
 def test_the_controller_logs_to_stderr_and_leaves_the_time_to_the_journal(
     live_site: Site, environment: dict[str, str], began: str
