@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from scripts.bench_lib import by_skew, in_tier, latency, monitor, speed, testbed
+from scripts.bench_lib import by_skew, cycle, in_tier, latency, monitor, speed, testbed
 
 
 @click.group()
@@ -57,3 +57,11 @@ def traffic_monitor(pairs: int) -> None:
 def preemption_latency(preemptions: int) -> None:
     """From sbatch to running on GPUs that a lower tier holds."""
     latency.measure(preemptions)
+
+
+@bench.command(name="cycle")
+@click.option("--jobs", default=10_000, show_default=True, type=click.IntRange(100, 100_000))
+@click.option("--changes", default=1_000, show_default=True, type=click.IntRange(1, 100_000))
+def controller_cycle(jobs: int, changes: int) -> None:
+    """One cycle of the controller on a slurmctld with thousands of waiting jobs."""
+    cycle.measure(jobs, changes)

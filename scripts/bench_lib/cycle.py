@@ -1,0 +1,175 @@
+"""One cycle of the controller on a slurmctld with thousands of waiting jobs, and its cost there."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.bench_lib.document import markdown, write_section
+from scripts.demo_lib.jobs import slurm
+from scripts.demo_lib.place import CLUSTER_SCRIPT, DemoError, Place, prepare, say, stop, wait_until
+from slurm_tiresias.config import Config, load
+from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.profiling import Profiler
+from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Commands, Update
+
+NODES, GPUS = 15, 4
+QUIET_CYCLES = 10
+INTERVAL_S = 10.0
+CONFIG = """\
+[controller]
+interval_s = 10.0
+state_dir = "{state_dir}"
+"""
+FOREIGN_PRIORITY = 77
+"""What somebody else sets: a cycle puts it right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A cycle, and the CPU seconds that slurmctld spent meanwhile."""
+
+    cycle: Cycle
+    took_s: float
+    slurmctld_cpu_s: float
+
+
+def measure(jobs: int, changes: int) -> None:
+    """Fill a real cluster, and run cycles on it in this process."""
+    place = Place(Path(f"/tmp/slurm-tiresias-cycle-{time.time_ns() % 10**9}"))
+    try:
+        prepare(place, CONFIG)
+        _start_cluster(place, jobs)
+        os.environ["SLURM_CONF"] = place.exports()["SLURM_CONF"]
+        _submit(place, jobs)
+        text = _measured(place, load(place.config), jobs, changes)
+    finally:
+        stop(place)
+    write_section("A cycle", f"scripts/bench cycle --jobs {jobs} --changes {changes}", text)
+
+
+def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
+    with (
+        closing(Ledger(place.state / "ledger.sqlite")) as ledger,
+        closing(ProfileStore(place.state / "profiles.sqlite")) as store,
+    ):
+        driver = CommandSlurm(Commands(timeout_s=300.0))
+        cycles = Cycles(driver, driver.cluster(), ledger, config, Profiler(store, config))
+        slurmctld = int((place.cluster / "run" / "slurmctld.pid").read_text())
+
+        def run() -> Cost:
+            return _run(lambda: cycles.run(ENFORCE), slurmctld)
+
+        first = run()
+        _until_quiet(run)
+        idle = _idle_cpu_s(slurmctld)
+        slurm(place, "sdiag", "--reset")
+        quiet = [run() for _ in range(QUIET_CYCLES)]
+        said = _sdiag(slurm(place, "sdiag"))
+        managed = [key for key, one in quiet[-1].cycle.plan.decisions.items() if one.rank][:changes]
+        driver.write([Update(key, priority=FOREIGN_PRIORITY) for key in managed])
+        changed = run()
+    rows = [
+        _row(f"first: {first.cycle.outcome.writes:,} writes", [first]),
+        _row("quiet: no write", quiet),
+        _row(f"{changed.cycle.outcome.writes:,} tier changes", [changed]),
+    ]
+    quiet_cpu_s = statistics.fmean(one.slurmctld_cpu_s for one in quiet)
+    header = ("cycle", "all, s", "read, s", "decide, s", "write, s", "CPU of slurmctld, s")
+    return (
+        f"{markdown(header, rows)}\n\n{jobs:,} waiting jobs of one GPU each in a real slurmctld, "
+        f"{NODES} full nodes of {GPUS} GPUs; of {QUIET_CYCLES} quiet cycles the medians, and the mean of the CPU time. With an "
+        f"interval of {INTERVAL_S:g} s the quiet cycles cost slurmctld "
+        f"{100 * quiet_cpu_s / INTERVAL_S:.2f} % of one core (without any it spends "
+        f"{100 * idle:.2f} %). sdiag says of the quiet ones: {said}."
+    )
+
+
+def _run(cycle: Callable[[], Cycle], pid: int) -> Cost:
+    before_s, began_s = _cpu_s(pid), time.monotonic()
+    done = cycle()
+    return Cost(done, time.monotonic() - began_s, _cpu_s(pid) - before_s)
+
+
+def _until_quiet(run: Callable[[], Cost]) -> None:
+    for _ in range(20):
+        if run().cycle.outcome.writes == 0:
+            return
+        time.sleep(1)
+    raise DemoError("the controller does not stop writing")
+
+
+def _idle_cpu_s(pid: int) -> float:
+    before_s = _cpu_s(pid)
+    time.sleep(INTERVAL_S)
+    return (_cpu_s(pid) - before_s) / INTERVAL_S
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _sdiag(text: str) -> str:
+    """``REQUEST_JOB_USER_INFO 10 times, 0.083 s each``, of each kind of request that was made."""
+    found = re.findall(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:(\d+)", text)
+    return ", ".join(
+        f"{name} {count} times, {int(microseconds) / 1e6:.3f} s each"
+        for name, count, microseconds in found
+        if int(count) >= QUIET_CYCLES and name != "REQUEST_STATS_INFO"
+    )
+
+
+def _row(name: str, costs: Sequence[Cost]) -> tuple[str, ...]:
+    took = [one.cycle.took for one in costs]
+    figures = (
+        [one.took_s for one in costs],
+        [one.read_s for one in took],
+        [one.decide_s for one in took],
+        [one.act_s for one in took],
+    )
+    # The kernel counts in hundredths of a second: only a mean tells of less.
+    cpu_s = statistics.fmean(one.slurmctld_cpu_s for one in costs)
+    return (name, *(f"{statistics.median(values):.3f}" for values in figures), f"{cpu_s:.3f}")
+
+
+def _start_cluster(place: Place, jobs: int) -> None:
+    command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster), f"--nodes={NODES}"]
+    command += [f"--gpus={GPUS}", "--no-accounting", "--partition=gpu"]
+    command += [f"--slurm-conf-line=MaxJobCount={2 * jobs + 1000}"]
+    command += ["--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1"]
+    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
+        raise DemoError("the cluster did not start, see above")
+
+
+def _submit(place: Place, jobs: int) -> None:
+    """Jobs of their own: the tasks of an array would wait in one record."""
+    script = place.folder / "job"
+    script.write_text("#!/bin/sh\nexec sleep infinity\n")
+    common = ("--mem=1", "--output=/dev/null", str(script))
+    for _ in range(NODES):
+        slurm(place, "sbatch", "--gpus-per-node=4", "-N1", *common)
+
+    def running() -> bool:
+        return len(slurm(place, "squeue", "-h", "-t", "R").splitlines()) == NODES
+
+    wait_until(running, "all nodes to be taken")
+
+    def submit(number: int) -> None:
+        slurm(place, "sbatch", "--gpus=1", f"-J{number}", *common)
+        if number % 1000 == 999:
+            say(f"{number + 1:,} of {jobs:,} jobs submitted")
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        list(pool.map(submit, range(jobs)))
