@@ -7,21 +7,28 @@ nothing in it is believed before it has been checked.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.profiler.skew import Skew
 
-FILE_BYTES = 53248
+FILE_BYTES = 86016
 OCTAVES = 48
 SLOTS = 32
+LISTS = 64
 
-_HEADER = struct.Struct("<QIIIIIIII3Q")
-_RIGHT_HEADER = (0x4652545345524954, 1, FILE_BYTES, 64, 26112, 2, OCTAVES, 544, SLOTS, 0, 0, 0)
+_MAGIC = 0x4652545345524954
+_HEADER = struct.Struct("<QIIIIIIIIII2Q")
+_RIGHT_HEADER = (_MAGIC, 2, FILE_BYTES, 64, 26112, 2, OCTAVES, 544, SLOTS, 512, LISTS, 0, 0)
 _OCTAVE = struct.Struct(f"<{4 + 2 * SLOTS}Q")
 _SECTION_BYTES = OCTAVES * _OCTAVE.size
 _END_OF_SECTIONS = _HEADER.size + 2 * _SECTION_BYTES
+_LISTS_TAKEN = struct.Struct("<Q")
+_LIST = struct.Struct(f"<{2 * SLOTS}Q")
+_START_OF_LISTS = FILE_BYTES - LISTS * _LIST.size
+_LARGEST_BYTES = (1 << OCTAVES) - 1
 _MOST_TOTAL_BYTES = 1 << 62
 """More than any job sends; beyond it the sum is a forgery, and too long for the store."""
 
@@ -50,7 +57,7 @@ class TrafficFileError(TiresiasError):
 class Octave:
     """Sizes of one octave: those listed with how often each was sent, and the rest in sum."""
 
-    listed: Mapping[int, int]
+    listed: Counter[int]
     unlisted_messages: int
     unlisted_bytes: int
     unlisted_largest_bytes: int
@@ -64,7 +71,8 @@ class Section:
 
     @property
     def listed(self) -> dict[int, int]:
-        return {size: count for octave in self.octaves for size, count in octave.listed.items()}
+        counted = [pair for octave in self.octaves for pair in octave.listed.items()]
+        return {size: count for size, count in counted if count}
 
     @property
     def total_bytes(self) -> int:
@@ -90,10 +98,11 @@ def parse(content: bytes) -> Traffic:
         return Traffic(Section(()), Section(()))
     if _HEADER.unpack_from(content) != _RIGHT_HEADER:
         raise _fault("its header is not that of this version")
-    if any(content[_END_OF_SECTIONS:]):
+    if any(content[_END_OF_SECTIONS + _LISTS_TAKEN.size : _START_OF_LISTS]):
         raise _fault("it has data behind its last section")
     sections = content[_HEADER.size : _END_OF_SECTIONS]
-    return Traffic(_section(sections[:_SECTION_BYTES]), _section(sections[_SECTION_BYTES:]))
+    messages = _section(sections[:_SECTION_BYTES], _in_lists(content))
+    return Traffic(messages, _section(sections[_SECTION_BYTES:], {}))
 
 
 def _fault(what: str) -> TrafficFileError:
@@ -102,9 +111,25 @@ def _fault(what: str) -> TrafficFileError:
     )
 
 
-def _section(content: bytes) -> Section:
-    octaves = tuple(_octave(n, words) for n, words in enumerate(_OCTAVE.iter_unpack(content)))
-    section = Section(octaves)
+def _in_lists(content: bytes) -> Counter[int]:
+    """What threads counted in lists of their own, in addition to what they have in common."""
+    (taken,) = _LISTS_TAKEN.unpack_from(content, _END_OF_SECTIONS)
+    end = _START_OF_LISTS + taken * _LIST.size
+    if taken > LISTS or any(content[end:]):
+        raise _fault("it has data in lists that nobody took")
+    counts: Counter[int] = Counter()
+    for words in _LIST.iter_unpack(content[_START_OF_LISTS:end]):
+        counts.update(_slots(words))
+    if any(size > _LARGEST_BYTES for size in counts):
+        raise _fault("it lists a size larger than any")
+    return counts
+
+
+def _section(content: bytes, in_lists: Mapping[int, int]) -> Section:
+    octaves = [_octave(n, words) for n, words in enumerate(_OCTAVE.iter_unpack(content))]
+    for size, count in in_lists.items():
+        octaves[size.bit_length() - 1].listed[size] += count
+    section = Section(tuple(octaves))
     if section.total_bytes > _MOST_TOTAL_BYTES:
         raise _fault("it claims more bytes than any job sends")
     return section
@@ -112,17 +137,21 @@ def _section(content: bytes) -> Section:
 
 def _octave(number: int, words: Sequence[int]) -> Octave:
     messages, total_bytes, largest_bytes, reserved = words[:4]
-    slots = [(size, count) for size, count in _paired(words[4:]) if size or count]
-    listed = {size: count for size, count in slots if count}
+    listed = _slots(words[4:])
     _check_unlisted(number, messages, total_bytes, largest_bytes)
-    sizes = [size for size, _ in slots]
-    if reserved or len(set(sizes)) < len(sizes) or any(size >> number != 1 for size in sizes):
+    if reserved or any(size >> number != 1 for size in listed):
         raise _fault("its sizes contradict each other")
     return Octave(listed, messages, total_bytes, largest_bytes)
 
 
-def _paired(words: Sequence[int]) -> Iterator[tuple[int, int]]:
-    return zip(words[::2], words[1::2], strict=True)
+def _slots(words: Sequence[int]) -> Counter[int]:
+    """How often each size was sent: never, where a task died between taking a slot and counting."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    taken = [(size, count) for size, count in pairs if size or count]
+    counts = Counter(dict(taken))
+    if 0 in counts or len(counts) < len(taken):
+        raise _fault("its sizes contradict each other")
+    return counts
 
 
 def _check_unlisted(number: int, messages: int, total_bytes: int, largest_bytes: int) -> None:

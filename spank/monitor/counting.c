@@ -1,4 +1,4 @@
-/* Counting messages into the traffic file: mapped once, written without locks, never needed. */
+/* Counting messages into the traffic file: mapped once, written by many at a time, never needed. */
 #define _GNU_SOURCE
 #include "counting.h"
 
@@ -131,13 +131,23 @@ bool counting_is_on(void)
 	return traffic != NULL;
 }
 
-/* The slot of a size, taken for it if need be; NULL when all are taken by other sizes. */
-static struct traffic_slot *slot_of(struct traffic_octave *octave, uint64_t bytes)
+struct traffic_list *take_list(void)
+{
+	uint64_t taken = __atomic_load_n(&traffic->lists_taken, __ATOMIC_RELAXED);
+
+	while (taken < TRAFFIC_LISTS)
+		if (__atomic_compare_exchange_n(&traffic->lists_taken, &taken, taken + 1, true,
+						__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			return &traffic->lists[taken];
+	return NULL;
+}
+
+struct traffic_slot *slot_of(struct traffic_slot *slots, uint64_t bytes)
 {
 	unsigned int first = (bytes * UINT64_C(0x9E3779B97F4A7C15)) >> 32;
 
 	for (unsigned int i = 0; i < TRAFFIC_SLOTS; i++) {
-		struct traffic_slot *slot = &octave->slots[(first + i) % TRAFFIC_SLOTS];
+		struct traffic_slot *slot = &slots[(first + i) % TRAFFIC_SLOTS];
 		uint64_t holder = __atomic_load_n(&slot->bytes, __ATOMIC_RELAXED);
 
 		if (holder == 0 &&
@@ -160,7 +170,8 @@ static void raise_to(uint64_t *largest, uint64_t bytes)
 		continue;
 }
 
-__attribute__((cold, noinline)) static uint64_t count_unlisted(struct traffic_octave *octave, uint64_t bytes)
+__attribute__((cold, noinline)) static uint64_t count_unlisted(struct traffic_octave *octave,
+							       uint64_t bytes)
 {
 	uint64_t before;
 
@@ -180,7 +191,7 @@ uint64_t count_message(enum traffic_section_index section, uint64_t bytes)
 	if (bytes > TRAFFIC_LARGEST_BYTES)
 		bytes = TRAFFIC_LARGEST_BYTES;
 	octave = &traffic->sections[section].octaves[63 - __builtin_clzll(bytes)];
-	slot = slot_of(octave, bytes);
+	slot = slot_of(octave->slots, bytes);
 	if (slot == NULL)
 		return count_unlisted(octave, bytes);
 	return __atomic_fetch_add(&slot->messages, 1, __ATOMIC_RELAXED);

@@ -12,6 +12,7 @@
 #include "descriptors.h"
 
 #include "counting.h"
+#include "own_list.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +23,7 @@
 
 #define KEPT 16384                /* descriptors beyond are asked about each time */
 #define TRUSTED_BYTES 65536       /* messages of this size and more are always asked about */
-#define TRUSTED_TIMES 64          /* small messages between two questions */
+#define TRUSTED_TIMES 256         /* small messages between two questions */
 #define ANY_LENGTH SIZE_MAX       /* after MSG_MORE */
 
 /* Out of the way of the rest: the kernel leaves little of the cache to who calls it all the time. */
@@ -180,7 +181,7 @@ void descriptor_sent(int fd, size_t wanted, size_t sent, bool more)
 
 	if (d == NULL || !is_plain(d, wanted, sent, more))
 		sent_otherwise(fd, d, wanted, sent, more);
-	else if (count_message(TRAFFIC_MESSAGES, sent) % TRUSTED_TIMES == 0)
+	else if (count_small_message(sent) % TRUSTED_TIMES == 0)
 		look_up(fd, d, __atomic_load_n(&d->state, __ATOMIC_RELAXED));
 }
 

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "counting.h"
 #include "descriptors.h"
+#include "own_list.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -131,6 +132,7 @@ __attribute__((constructor)) static void begin(void)
 	FIND(dup2);
 	FIND(dup3);
 	descriptors_begin();
+	own_list_begin();
 	counting_begin();
 	errno = error;
 }

@@ -16,7 +16,7 @@ HARDENED_LINK ?= -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed
 MONITOR_C = -std=c11 -Imonitor $(WARNINGS) -pthread
 MONITOR_HEADERS = $(wildcard monitor/*.h)
 MONITOR_COUNTING = monitor/traffic.c monitor/counting.c
-MONITOR_HOOKS = monitor/descriptors.c monitor/hooks.c monitor/verbs.c
+MONITOR_HOOKS = monitor/descriptors.c monitor/own_list.c monitor/hooks.c monitor/verbs.c
 MONITOR_LIBRARIES = $(BUILD)/libtiresias_monitor.so $(BUILD)/libnccl-profiler-tiresias.so
 
 # Optimized as one: what a message costs is mostly the code that has to be fetched for it. Never
@@ -38,7 +38,8 @@ $(BUILD)/libnccl-profiler-tiresias.so: $(MONITOR_COUNTING) monitor/nccl.c $(MONI
 	@mkdir -p $(@D)
 	$(CC) $(MONITOR_C) $(HARDENING) $(CFLAGS) $(MONITOR_SHARED) $(LDFLAGS) -o $@ $(filter %.c,$^)
 
-MONITOR_TEST = monitor/tests/test_counting.c monitor/descriptors.c $(MONITOR_COUNTING)
+MONITOR_TEST = monitor/tests/test_counting.c monitor/descriptors.c monitor/own_list.c \
+	$(MONITOR_COUNTING)
 MONITOR_CHECKED = $(BUILD)/tests/test_counting
 
 test-monitor: $(MONITOR_CHECKED)

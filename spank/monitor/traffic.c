@@ -16,6 +16,8 @@ void traffic_describe(struct traffic_header *header)
 		.octaves = TRAFFIC_OCTAVES,
 		.octave_bytes = sizeof(struct traffic_octave),
 		.slots = TRAFFIC_SLOTS,
+		.list_bytes = sizeof(struct traffic_list),
+		.lists = TRAFFIC_LISTS,
 	};
 }
 
@@ -40,19 +42,25 @@ static bool has_twin(const struct traffic_slot *slots, int index)
 	return false;
 }
 
-static const char *slots_fault(const struct traffic_slot *slots, int octave)
+static const char *slots_fault(const struct traffic_slot *slots)
 {
 	for (int i = 0; i < TRAFFIC_SLOTS; i++) {
 		if (slots[i].bytes == 0 && slots[i].messages != 0)
 			return "messages in a free slot";
-		if (slots[i].bytes == 0)
-			continue;
-		if (!belongs(slots[i].bytes, octave))
-			return "a size in an octave that is not its own";
-		if (has_twin(slots, i))
+		if (slots[i].bytes > TRAFFIC_LARGEST_BYTES)
+			return "a size larger than any";
+		if (slots[i].bytes != 0 && has_twin(slots, i))
 			return "a size listed twice";
 	}
 	return NULL;
+}
+
+static const char *octave_fault(const struct traffic_octave *octave, int index)
+{
+	for (int i = 0; i < TRAFFIC_SLOTS; i++)
+		if (octave->slots[i].bytes != 0 && !belongs(octave->slots[i].bytes, index))
+			return "a size in an octave that is not its own";
+	return slots_fault(octave->slots);
 }
 
 /* The largest is written first, then the number, then the bytes: a task may be killed between. */
@@ -80,7 +88,7 @@ static const char *section_fault(const struct traffic_section *section)
 		const char *fault = unlisted_fault(octave, i);
 
 		if (fault == NULL)
-			fault = slots_fault(octave->slots, i);
+			fault = octave_fault(octave, i);
 		if (fault != NULL)
 			return fault;
 	}
@@ -101,6 +109,21 @@ static const char *header_fault(const struct traffic_header *header)
 	return NULL;
 }
 
+static const char *lists_fault(const struct traffic_file *traffic)
+{
+	const struct traffic_list *lists = traffic->lists;
+	uint64_t taken = traffic->lists_taken;
+	const char *fault = NULL;
+
+	if (taken > TRAFFIC_LISTS)
+		return "more lists taken than there are";
+	for (uint64_t i = 0; fault == NULL && i < taken; i++)
+		fault = slots_fault(lists[i].slots);
+	if (fault == NULL && !only_zeros(&lists[taken], (TRAFFIC_LISTS - taken) * sizeof(*lists)))
+		return "data in a list that nobody took";
+	return fault;
+}
+
 const char *traffic_fault(const void *file, size_t bytes)
 {
 	const struct traffic_file *traffic = file;
@@ -115,5 +138,5 @@ const char *traffic_fault(const void *file, size_t bytes)
 		fault = section_fault(&traffic->sections[i]);
 	if (fault == NULL && !only_zeros(traffic->unused, sizeof(traffic->unused)))
 		return "data behind the last section";
-	return fault;
+	return fault == NULL ? lists_fault(traffic) : fault;
 }

@@ -10,7 +10,8 @@
  *     0      header, 64 bytes (struct traffic_header)
  *     64     section "messages": what went through sockets and verbs
  *     26176  section "collectives": what was handed to NCCL
- *     52288  zeros up to 53248, the end
+ *     52288  how many of the lists are taken, and zeros
+ *     53248  64 lists of small messages, of 512 bytes each, up to 86016, the end
  *
  * A section is 48 octaves of 544 bytes. Octave o holds sizes from 2^o to 2^(o+1) - 1 bytes. It
  * has 32 slots, each for one size and the number of messages of exactly that size. A slot is taken
@@ -24,6 +25,11 @@
  *
  * and the histogram is these numbers over the octaves. A message is counted by one atomic addition,
  * or, unlisted, by three; there is no moment at which a killed task leaves a wrong number.
+ *
+ * A list belongs to one thread, the one that has taken it, for good, and has slots like those of an
+ * octave, but for sizes of any octave. What is in a list counts in addition to what is in the
+ * section "messages": a size may stand there too, and in other lists. As nobody else writes to it,
+ * a thread adds to its list without a lock.
  */
 #ifndef TIRESIAS_TRAFFIC_H
 #define TIRESIAS_TRAFFIC_H
@@ -34,11 +40,12 @@
 #define TRAFFIC_VARIABLE "TIRESIAS_TRAFFIC_FILE"
 
 #define TRAFFIC_MAGIC UINT64_C(0x4652545345524954) /* "TIRESTRF" as it lies in the file */
-#define TRAFFIC_VERSION 1
-#define TRAFFIC_FILE_BYTES 53248
+#define TRAFFIC_VERSION 2
+#define TRAFFIC_FILE_BYTES 86016
 #define TRAFFIC_SECTIONS 2
 #define TRAFFIC_OCTAVES 48
 #define TRAFFIC_SLOTS 32
+#define TRAFFIC_LISTS 64
 #define TRAFFIC_LARGEST_BYTES ((UINT64_C(1) << TRAFFIC_OCTAVES) - 1) /* larger counts as this */
 
 enum traffic_section_index {
@@ -55,12 +62,14 @@ struct traffic_header {
 	uint32_t sections;      /* 24: TRAFFIC_SECTIONS */
 	uint32_t octaves;       /* 28: TRAFFIC_OCTAVES, per section */
 	uint32_t octave_bytes;  /* 32: 544 */
-	uint32_t slots;         /* 36: TRAFFIC_SLOTS, per octave */
-	uint64_t reserved[3];   /* 40: zero */
+	uint32_t slots;         /* 36: TRAFFIC_SLOTS, per octave and per list */
+	uint32_t list_bytes;    /* 40: 512 */
+	uint32_t lists;         /* 44: TRAFFIC_LISTS, the last bytes of the file */
+	uint64_t reserved[2];   /* 48: zero */
 };
 
 struct traffic_slot {
-	uint64_t bytes;    /* the size, of this octave; 0: the slot is free */
+	uint64_t bytes;    /* the size, in an octave one of its own; 0: the slot is free */
 	uint64_t messages; /* how many of exactly this size */
 };
 
@@ -76,16 +85,23 @@ struct traffic_section {
 	struct traffic_octave octaves[TRAFFIC_OCTAVES];
 };
 
+struct traffic_list {
+	struct traffic_slot slots[TRAFFIC_SLOTS];
+};
+
 struct traffic_file {
 	struct traffic_header header;
 	struct traffic_section sections[TRAFFIC_SECTIONS];
-	uint8_t unused[960]; /* zeros */
+	uint64_t lists_taken; /* the first so many */
+	uint8_t unused[952];  /* zeros: the lists begin on a page of their own */
+	struct traffic_list lists[TRAFFIC_LISTS];
 };
 
 _Static_assert(sizeof(struct traffic_header) == 64, "header of 64 bytes");
 _Static_assert(sizeof(struct traffic_octave) == 544, "octave of 544 bytes");
 _Static_assert(sizeof(struct traffic_section) == 26112, "section of 26112 bytes");
-_Static_assert(sizeof(struct traffic_file) == TRAFFIC_FILE_BYTES, "file of 53248 bytes");
+_Static_assert(offsetof(struct traffic_file, lists) == 53248, "lists from 53248 on");
+_Static_assert(sizeof(struct traffic_file) == TRAFFIC_FILE_BYTES, "file of 86016 bytes");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian");
 
 /* Fill in the header of a file that is being made. */

@@ -113,13 +113,15 @@ def test_a_process_that_execs_counts_on(monitor: Monitor) -> None:
     assert monitor.messages().listed == {321: 1, 322: 1}
 
 
-def test_a_task_that_is_killed_leaves_what_it_had_counted(monitor: Monitor) -> None:
-    script = """
+@pytest.mark.parametrize("messages", [1000, 10_000])
+def test_a_task_that_is_killed_leaves_what_it_had_counted(monitor: Monitor, messages: int) -> None:
+    """With or without a list of its own."""
+    script = f"""
 import os, signal, socket
 sender = socket.socket(type=socket.SOCK_DGRAM)
-for _ in range(1000):
+for _ in range({messages}):
     sender.sendto(bytes(500), ("127.0.0.1", 9))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert monitor.python(script).returncode == -9
-    assert monitor.messages().listed == {500: 1000}
+    assert monitor.messages().listed == {500: messages}

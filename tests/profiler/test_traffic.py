@@ -20,7 +20,7 @@ from slurm_tiresias.profiler.traffic import (
     parse,
     sent_in,
 )
-from tests.profiler.traffic_files import HEADER, Sizes, rounds_of, traffic_file
+from tests.profiler.traffic_files import HEADER, START_OF_LISTS, Sizes, rounds_of, traffic_file
 
 HEADER_FILE = Path(__file__).parents[2] / "spank/monitor/traffic.h"
 
@@ -116,13 +116,29 @@ def test_messages_and_collectives_are_told_apart() -> None:
     assert traffic.collectives.listed == {2048: 5}
 
 
+def test_what_threads_counted_for_themselves_is_added() -> None:
+    traffic = parse(traffic_file({1024: 9, 5: 1}, {777: 12}, [{1024: 100, 3000: 7}, {1024: 1000}]))
+    assert traffic.messages.listed == {5: 1, 1024: 1109, 3000: 7}
+    assert traffic.messages.octaves[11].listed == {3000: 7}
+    assert traffic.messages.total_bytes == 5 + 1024 * 1109 + 3000 * 7
+    assert traffic.collectives.listed == {777: 12}
+
+
+def test_a_size_that_was_never_counted_says_nothing() -> None:
+    """A task was killed between taking a slot and counting its message."""
+    assert parse(traffic_file({1024: 0}, lists=[{512: 0}])).messages.listed == {}
+    assert sent({1024: 9, 2048: 0}) == sent({1024: 9})
+
+
 def changed(at: int, word: int) -> bytes:
-    content = bytearray(traffic_file({1024: 9}))
+    content = bytearray(traffic_file({1024: 9}, lists=[{7: 7}, {1024: 9, 5000: 8}]))
     struct.pack_into("<Q", content, at, word)
     return bytes(content)
 
 
 OCTAVE_10 = 64 + 10 * 544
+LISTS_TAKEN = 64 + 2 * 26112
+LIST_1 = START_OF_LISTS + 512
 
 
 @pytest.mark.parametrize(
@@ -133,8 +149,10 @@ OCTAVE_10 = 64 + 10 * 544
         traffic_file({1024: 9})[:-1],
         traffic_file({1024: 9}) + b"\0",
         changed(0, 1),
-        changed(8, 2 | FILE_BYTES << 32),
+        changed(8, 1 | FILE_BYTES << 32),
         changed(40, 1),
+        changed(48, 1),
+        changed(START_OF_LISTS - 8, 1),
         changed(FILE_BYTES - 8, 1),
         changed(OCTAVE_10 + 32, 4096),
         changed(OCTAVE_10 + 32, 0),
@@ -144,6 +162,15 @@ OCTAVE_10 = 64 + 10 * 544
         changed(OCTAVE_10 + 16, 1),
         changed(OCTAVE_10 + 24, 1),
         changed(OCTAVE_10 + 40, (1 << 64) - 1),
+        changed(LISTS_TAKEN, 1),
+        changed(LISTS_TAKEN, 65),
+        changed(LISTS_TAKEN, (1 << 64) - 1),
+        changed(LIST_1, 0),
+        changed(LIST_1, 5000),
+        changed(LIST_1, 1 << 48),
+        changed(LIST_1 + 8, (1 << 64) - 1),
+        changed(LIST_1 + 32, 1024),
+        changed(LIST_1 + 40, 1),
     ],
 )
 def test_what_the_monitor_never_writes_is_refused(content: bytes) -> None:
@@ -156,7 +183,7 @@ def test_what_the_monitor_never_writes_is_refused(content: bytes) -> None:
 )
 @settings(max_examples=150, deadline=None)
 def test_no_damage_makes_the_reader_fail_in_another_way(damage: dict[int, int]) -> None:
-    content = bytearray(traffic_file({1024: 9, 1 << 20: 30}, {777: 12}))
+    content = bytearray(traffic_file({1024: 9, 1 << 20: 30}, {777: 12}, [{1024: 9}, {1025: 99}]))
     for at, word in damage.items():
         struct.pack_into("<Q", content, 8 * at, word)
     try:
@@ -183,6 +210,9 @@ def test_the_layout_is_that_of_the_monitor(tmp_path: Path) -> None:
             file.sections[TRAFFIC_COLLECTIVES].octaves[47].unlisted_messages = 3;
             file.sections[TRAFFIC_COLLECTIVES].octaves[47].unlisted_bytes = 5;
             file.sections[TRAFFIC_COLLECTIVES].octaves[47].unlisted_largest_bytes = 1ULL << 47;
+            file.lists_taken = TRAFFIC_LISTS;
+            file.lists[0].slots[0] = (struct traffic_slot){1024, 90};
+            file.lists[TRAFFIC_LISTS - 1].slots[31] = (struct traffic_slot){1, 2};
             return fwrite(&file, sizeof file, 1, stdout) != 1;
         }
         """
@@ -191,6 +221,6 @@ def test_the_layout_is_that_of_the_monitor(tmp_path: Path) -> None:
     sources = [str(source), str(HEADER_FILE.with_suffix(".c"))]
     subprocess.run(["cc", f"-I{HEADER_FILE.parent}", "-o", str(program), *sources], check=True)
     traffic = parse(subprocess.run([program], check=True, capture_output=True).stdout)
-    assert traffic.messages.listed == {1024: 9}
+    assert traffic.messages.listed == {1: 2, 1024: 99}
     assert traffic.collectives.octaves[47].unlisted_largest_bytes == 1 << 47
     assert traffic.collectives.total_bytes == 5

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from slurm_tiresias.profiler.traffic import FILE_BYTES, OCTAVES, SLOTS
+from slurm_tiresias.profiler.traffic import FILE_BYTES, LISTS, OCTAVES, SLOTS
 
-HEADER = struct.pack("<8s8I24x", b"TIRESTRF", 1, FILE_BYTES, 64, 26112, 2, OCTAVES, 544, SLOTS)
+HEADER = struct.pack(
+    "<8s10I16x", b"TIRESTRF", 2, FILE_BYTES, 64, 26112, 2, OCTAVES, 544, SLOTS, 512, LISTS
+)
+START_OF_LISTS = FILE_BYTES - LISTS * 512
 Sizes = Mapping[int, int]
 
 
-def traffic_file(messages: Sizes | None = None, collectives: Sizes | None = None) -> bytes:
-    """A file with so many messages of each size; sizes that find no slot are unlisted."""
+def traffic_file(
+    messages: Sizes | None = None, collectives: Sizes | None = None, lists: Sequence[Sizes] = ()
+) -> bytes:
+    """A file with so many messages of each size; sizes that find no slot are unlisted.
+
+    What threads counted in lists of their own comes in addition to the messages.
+    """
     content = HEADER + section(messages or {}) + section(collectives or {})
+    content += struct.pack("<Q", len(lists))
+    content = content.ljust(START_OF_LISTS, b"\0") + b"".join(slots(each) for each in lists)
     return content.ljust(FILE_BYTES, b"\0")
+
+
+def slots(sizes: Sizes) -> bytes:
+    words = [word for slot in sizes.items() for word in slot]
+    return struct.pack(f"<{2 * SLOTS}Q", *words, *[0] * (2 * SLOTS - len(words)))
 
 
 def section(sizes: Sizes) -> bytes:
@@ -29,9 +44,8 @@ def octave(number: int, sizes: Sizes) -> bytes:
         sum(size * count for size, count in rest),
         max((size for size, _ in rest), default=0),
         0,
-        *(word for slot in listed for word in slot),
     ]
-    return struct.pack("<68Q", *words, *[0] * (68 - len(words)))
+    return struct.pack("<4Q", *words) + slots(dict(listed))
 
 
 def rounds_of(sizes: list[int], rounds: int) -> dict[int, int]:

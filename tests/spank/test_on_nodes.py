@@ -267,7 +267,7 @@ def test_a_jobs_output_and_status_are_the_same_as_without(
 def _without_numbers(output: str) -> str:
     """The output without job and process ids, but with the statuses."""
     lines = (
-        line if line.startswith("status") else re.sub(r"\d+", "N", line)
+        line if line.startswith("status") else re.sub(r" *\d+", " N", line)
         for line in output.splitlines()
     )
     return "\n".join(lines)
@@ -276,7 +276,7 @@ def _without_numbers(output: str) -> str:
 TAMPERING = {
     "truncated": ': > "$TIRESIAS_TRAFFIC_FILE"',
     "longer": 'echo more >> "$TIRESIAS_TRAFFIC_FILE"',
-    "forged": 'head -c 53248 /dev/urandom > "$TIRESIAS_TRAFFIC_FILE"',
+    "forged": f'head -c {TRAFFIC_FILE_BYTES} /dev/urandom > "$TIRESIAS_TRAFFIC_FILE"',
     "linked": 'ln "$TIRESIAS_TRAFFIC_FILE" second',
 }
 

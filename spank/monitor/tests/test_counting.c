@@ -3,15 +3,19 @@
 #define _GNU_SOURCE
 #include "../counting.h"
 #include "../descriptors.h"
+#include "../own_list.h"
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,15 +45,33 @@ static struct traffic_file *content(void)
 	return &file;
 }
 
+static uint64_t messages_in(const struct traffic_slot *slots, uint64_t bytes)
+{
+	for (int i = 0; i < TRAFFIC_SLOTS; i++)
+		if (slots[i].bytes == bytes)
+			return slots[i].messages;
+	return 0;
+}
+
+/* In the lists of all threads. */
+static uint64_t messages_in_lists(uint64_t bytes)
+{
+	const struct traffic_file *file = content();
+	uint64_t messages = 0;
+
+	for (int i = 0; i < TRAFFIC_LISTS; i++)
+		messages += messages_in(file->lists[i].slots, bytes);
+	return messages;
+}
+
 static uint64_t messages_of(uint64_t bytes)
 {
 	const struct traffic_section *section = &content()->sections[TRAFFIC_MESSAGES];
+	uint64_t messages = messages_in_lists(bytes);
 
 	for (int o = 0; o < TRAFFIC_OCTAVES; o++)
-		for (int i = 0; i < TRAFFIC_SLOTS; i++)
-			if (section->octaves[o].slots[i].bytes == bytes)
-				return section->octaves[o].slots[i].messages;
-	return 0;
+		messages += messages_in(section->octaves[o].slots, bytes);
+	return messages;
 }
 
 /* All messages of the section, listed and not. */
@@ -74,6 +96,7 @@ static bool is_valid(void)
 static void begin(void)
 {
 	descriptors_begin();
+	own_list_begin();
 	counting_begin();
 	CHECK(counting_is_on());
 }
@@ -160,6 +183,115 @@ static void processes_share_the_file(void)
 	CHECK(messages_in_all() == 4 * 60 * KILO && is_valid());
 }
 
+static void count_small(uint64_t bytes, int times)
+{
+	for (int i = 0; i < times; i++)
+		count_small_message(bytes);
+}
+
+static void a_thread_that_sends_much_takes_a_list(void)
+{
+	begin();
+	count_small(1000, LIST_AFTER_MESSAGES);
+	CHECK(content()->lists_taken == 1 && messages_in_lists(1000) == 0);
+	count_small(1000, 5);
+	count_small(3000, 6);
+	CHECK(content()->lists_taken == 1 && is_valid());
+	CHECK(messages_in_lists(1000) == 5 && messages_in_lists(3000) == 6);
+	CHECK(messages_of(1000) == LIST_AFTER_MESSAGES + 5);
+}
+
+static void sizes_that_find_no_place_in_a_list_count_where_all_do(void)
+{
+	begin();
+	count_small(1000, LIST_AFTER_MESSAGES);
+	for (uint64_t bytes = 1; bytes <= 2 * TRAFFIC_SLOTS; bytes++)
+		count_small(bytes << 10, 3);
+	for (uint64_t bytes = 1; bytes <= 2 * TRAFFIC_SLOTS; bytes++)
+		CHECK(messages_of(bytes << 10) == 3);
+	CHECK(messages_in_lists(TRAFFIC_SLOTS << 10) == 3);
+	CHECK(messages_in_lists((TRAFFIC_SLOTS + 1) << 10) == 0 && is_valid());
+}
+
+static void *send_much(void *nothing)
+{
+	count_small(1000, 3 * LIST_AFTER_MESSAGES);
+	return nothing;
+}
+
+static void when_all_lists_are_taken_threads_count_where_all_do(void)
+{
+	enum { MANY = TRAFFIC_LISTS + 8 };
+	pthread_t threads[MANY];
+
+	begin();
+	for (int i = 0; i < MANY; i++)
+		CHECK(pthread_create(&threads[i], NULL, send_much, NULL) == 0);
+	for (int i = 0; i < MANY; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(content()->lists_taken == TRAFFIC_LISTS && is_valid());
+	CHECK(messages_of(1000) == (uint64_t)MANY * 3 * LIST_AFTER_MESSAGES);
+	CHECK(messages_in_lists(1000) == (uint64_t)TRAFFIC_LISTS * 2 * LIST_AFTER_MESSAGES);
+}
+
+static void a_forked_child_leaves_the_list_to_its_parent(void)
+{
+	begin();
+	count_small(1000, LIST_AFTER_MESSAGES);
+	for (int child = 0; child < 4; child++) {
+		if (fork() == 0) {
+			count_small(1000, 50 * LIST_AFTER_MESSAGES);
+			_exit(0);
+		}
+	}
+	count_small(1000, 50 * LIST_AFTER_MESSAGES);
+	while (wait(NULL) > 0)
+		continue;
+	CHECK(content()->lists_taken == 5 && is_valid());
+	CHECK(messages_of(1000) == (1 + 5 * 50) * LIST_AFTER_MESSAGES);
+}
+
+/* It has its parent's list as well: some counts may be lost, but nothing worse. */
+static void a_child_made_behind_the_back_of_libc_spoils_nothing(void)
+{
+	const uint64_t all = (1 + 2 * 50) * LIST_AFTER_MESSAGES;
+
+	begin();
+	count_small(1000, LIST_AFTER_MESSAGES);
+	if (syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) == 0) {
+		count_small(1000, 50 * LIST_AFTER_MESSAGES);
+		_exit(0);
+	}
+	count_small(1000, 50 * LIST_AFTER_MESSAGES);
+	while (wait(NULL) > 0)
+		continue;
+	CHECK(messages_of(1000) <= all && messages_of(1000) > all / 2 && is_valid());
+}
+
+static volatile sig_atomic_t signals;
+
+static void count_from_handler(int number)
+{
+	(void)number;
+	signals = signals + 1;
+	count_small_message(1000);
+}
+
+static void a_signal_handler_counts_into_the_list_of_its_thread(void)
+{
+	const struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+	const struct sigaction action = {.sa_handler = count_from_handler};
+	uint64_t messages = 0;
+
+	begin();
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	for (; signals < 2 * KILO; messages++)
+		count_small_message(1000);
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	CHECK(messages_of(1000) == messages + (uint64_t)signals && is_valid());
+}
+
 static void off_with(const char *name)
 {
 	if (name == NULL)
@@ -194,7 +326,7 @@ static void a_file_of_another_version_is_left_alone(void)
 	int fd = open(path, O_WRONLY);
 
 	traffic_describe(&other);
-	other.version = 2;
+	other.version = TRAFFIC_VERSION - 1;
 	CHECK(write(fd, &other, sizeof(other)) == (ssize_t)sizeof(other));
 	off_with(path);
 	CHECK(memcmp(&content()->header, &other, sizeof(other)) == 0);
@@ -218,6 +350,9 @@ static const char *fault_with(size_t offset, uint64_t value)
 	traffic_describe(&file.header);
 	file.sections[0].octaves[12].slots[3] = (struct traffic_slot){4096, 7};
 	file.sections[0].octaves[12].slots[4] = (struct traffic_slot){5000, 7};
+	file.lists_taken = 2;
+	file.lists[1].slots[3] = (struct traffic_slot){4096, 7};
+	file.lists[1].slots[4] = (struct traffic_slot){500, 7};
 	CHECK(traffic_fault(&file, sizeof(file)) == NULL);
 	memcpy((char *)&file + offset, &value, sizeof(value));
 	return traffic_fault(&file, sizeof(file));
@@ -248,10 +383,12 @@ static void forged_files_are_refused(void)
 {
 	const size_t slots = AT(sections[0].octaves[12].slots);
 	const size_t octave = AT(sections[0].octaves[12]);
+	const size_t list = AT(lists[1].slots[3]);
 	const char *alien = "a size in an octave that is not its own";
+	const char *unowned = "data in a list that nobody took";
 
 	forged(0, 1, "not a traffic file");
-	forged(8, 2, "a traffic file of another version");
+	forged(8, 1, "a traffic file of another version");
 	forged(16, UINT64_MAX, "a header that contradicts its version");
 	forged(slots, 4096 * 2, alien);
 	forged(slots, 4095, alien);
@@ -263,7 +400,14 @@ static void forged_files_are_refused(void)
 	forged(octave + 16, 1, "a largest size in an octave that is not its own");
 	forged(octave + 24, 1, "a reserved field that is not zero");
 	forged(AT(unused), 1, "data behind the last section");
-	forged(sizeof(struct traffic_file) - 8, UINT64_C(1) << 63, "data behind the last section");
+	forged(AT(lists) - 8, UINT64_C(1) << 63, "data behind the last section");
+	forged(AT(lists_taken), TRAFFIC_LISTS + 1, "more lists taken than there are");
+	forged(AT(lists_taken), UINT64_MAX, "more lists taken than there are");
+	forged(AT(lists_taken), 1, unowned);
+	forged(sizeof(struct traffic_file) - 8, UINT64_C(1) << 63, unowned);
+	forged(list, 500, "a size listed twice");
+	forged(list, TRAFFIC_LARGEST_BYTES + 1, "a size larger than any");
+	forged(list, 0, "messages in a free slot");
 }
 
 static void files_of_another_size_are_refused(void)
@@ -377,6 +521,12 @@ static const struct {
 	CASE(sizes_without_a_slot_are_counted_together),
 	CASE(threads_lose_nothing),
 	CASE(processes_share_the_file),
+	CASE(a_thread_that_sends_much_takes_a_list),
+	CASE(sizes_that_find_no_place_in_a_list_count_where_all_do),
+	CASE(when_all_lists_are_taken_threads_count_where_all_do),
+	CASE(a_forked_child_leaves_the_list_to_its_parent),
+	CASE(a_child_made_behind_the_back_of_libc_spoils_nothing),
+	CASE(a_signal_handler_counts_into_the_list_of_its_thread),
 	CASE(nothing_is_counted_without_a_file),
 	CASE(a_file_of_another_size_is_left_alone),
 	CASE(a_file_of_another_version_is_left_alone),
