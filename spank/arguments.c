@@ -1,6 +1,7 @@
 #include "arguments.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,9 @@
 
 /* ld.so splits LD_PRELOAD at blanks and colons, so no path of ours may have any. */
 static const char splitting[] = " :\t\n";
+
+static const char *const rules[] = {
+	[PROFILE_NONE] = "off", [PROFILE_THE_UNKNOWN] = "unknown", [PROFILE_ALL] = "auto"};
 
 /* Some file name in the folder that this plugin was loaded from; "" where that is not known. */
 static void path_beside_plugin(char path[PATH_MAX], const char *name)
@@ -45,10 +49,13 @@ static bool take_path(char path[PATH_MAX], const char *word, const char *key)
 static bool take_profile(struct arguments *arguments, const char *word)
 {
 	const char *value = value_of(word, "profile");
-	if (!value || (strcmp(value, "auto") != 0 && strcmp(value, "off") != 0))
-		return false;
-	arguments->profile_unless_off = strcmp(value, "auto") == 0;
-	return true;
+	for (size_t i = 0; value && i < sizeof rules / sizeof rules[0]; i++) {
+		if (strcmp(value, rules[i]) != 0)
+			continue;
+		arguments->rule = (enum profile_rule)i;
+		return true;
+	}
+	return false;
 }
 
 static void take_word(struct arguments *arguments, const char *word)
@@ -68,9 +75,4 @@ void arguments_read(struct arguments *arguments, int count, char *const words[])
 	path_beside_plugin(arguments->nccl, "libnccl-profiler-tiresias.so");
 	for (int i = 0; i < count; i++)
 		take_word(arguments, words[i]);
-}
-
-bool arguments_profile(const struct arguments *arguments, enum profile_choice choice)
-{
-	return choice == PROFILE_ON || (choice == PROFILE_AUTO && arguments->profile_unless_off);
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 
 #include "arguments.h"
+#include "hint.h"
+#include "known.h"
 #include "plugin.h"
 #include "traffic_file.h"
 
@@ -29,14 +31,51 @@ static bool read_incarnation(spank_t spank, struct incarnation *incarnation)
 	       node_name(incarnation->node);
 }
 
+/* The model and the name of the job as the controller will have them, when its file is read. */
+static void read_program(spank_t spank, struct program *program)
+{
+	char model[MODEL_SIZE];
+	if (!options_job_model(spank, model))
+		hint_model(model, getenv("SLURM_JOB_COMMENT"));
+	word_of(program->model, model);
+	word_of(program->user, getenv("SLURM_JOB_USER"));
+	word_take(program->job_name, getenv("SPANK_" JOB_NAME_VARIABLE));
+}
+
+static bool has_profile(spank_t spank, const struct arguments *arguments)
+{
+	struct program program;
+	read_program(spank, &program);
+	return known_has(arguments->collect, &program);
+}
+
+static bool has_gpus(void)
+{
+	const char *gpus = getenv("SLURM_JOB_GPUS");
+	return gpus && gpus[0];
+}
+
+static bool is_wanted(spank_t spank, const struct arguments *arguments)
+{
+	enum profile_choice choice = options_job_profile(spank);
+	if (choice != PROFILE_AUTO)
+		return choice == PROFILE_ON;
+	if (arguments->rule == PROFILE_NONE || !has_gpus())
+		return false;
+	return arguments->rule == PROFILE_ALL || !has_profile(spank, arguments);
+}
+
 void job_script_prolog(spank_t spank, int count, char *words[])
 {
 	struct arguments arguments;
 	struct incarnation beginning;
 	arguments_read(&arguments, count, words);
-	if (arguments_profile(&arguments, options_job_profile(spank)) &&
-	    read_incarnation(spank, &beginning))
+	if (!read_incarnation(spank, &beginning))
+		return;
+	if (is_wanted(spank, &arguments))
 		traffic_create(arguments.run, &beginning);
+	else /* steps would count into what an incarnation before has left, as its node died */
+		traffic_collect(arguments.run, "", &beginning);
 }
 
 void job_script_epilog(spank_t spank, int count, char *words[])

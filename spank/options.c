@@ -6,8 +6,6 @@
  */
 #include "options.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -15,7 +13,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-enum { MOST_MODEL_LENGTH = 64, MOST_SECONDS = 3600, MOST_SECONDS_DIGITS = 4 };
+enum { MOST_MODEL_LENGTH = MODEL_SIZE - 1, MOST_SECONDS = 3600, MOST_SECONDS_DIGITS = 4 };
 
 #define DIGITS "0123456789"
 #define LETTERS_AND_DIGITS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" DIGITS
@@ -161,11 +159,34 @@ enum profile_choice options_step_profile(void)
 	return profile;
 }
 
+/* NULL where it was not given. */
+static const char *said_by_job(spank_t spank, int number)
+{
+	struct spank_option option = in_slurms_form(number);
+	char *value = NULL;
+	return spank_option_getopt(spank, &option, &value) == ESPANK_SUCCESS ? value : NULL;
+}
+
 enum profile_choice options_job_profile(spank_t spank)
 {
-	struct spank_option option = in_slurms_form(OPTION_PROFILE);
-	char *value = NULL;
-	if (spank_option_getopt(spank, &option, &value) != ESPANK_SUCCESS || !value)
-		return PROFILE_AUTO;
-	return is_profile(value) ? profile_named(value) : PROFILE_AUTO;
+	const char *value = said_by_job(spank, OPTION_PROFILE);
+	return value && is_profile(value) ? profile_named(value) : PROFILE_AUTO;
+}
+
+bool options_job_model(spank_t spank, char model[MODEL_SIZE])
+{
+	const char *value = said_by_job(spank, OPTION_MODEL);
+	return options_take_model(model, value, value ? strlen(value) : 0);
+}
+
+bool options_take_model(char model[MODEL_SIZE], const char *text, size_t length)
+{
+	model[0] = '\0';
+	if (length < 1 || length >= MODEL_SIZE)
+		return false;
+	memcpy(model, text, length);
+	model[length] = '\0';
+	if (!is_model(model))
+		model[0] = '\0';
+	return model[0];
 }

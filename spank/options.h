@@ -2,7 +2,12 @@
 #ifndef TIRESIAS_OPTIONS_H
 #define TIRESIAS_OPTIONS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include <slurm/spank.h>
+
+enum { MODEL_SIZE = 65 };
 
 enum profile_choice { PROFILE_AUTO, PROFILE_ON, PROFILE_OFF };
 
@@ -14,5 +19,11 @@ enum profile_choice options_step_profile(void);
 
 /* In a prolog, of the job. */
 enum profile_choice options_job_profile(spank_t spank);
+
+/* In a prolog, what --tiresias-model says; false, and "", where it was not given. */
+bool options_job_model(spank_t spank, char model[MODEL_SIZE]);
+
+/* Takes a text of this length over as a model's name; false, and "", where it cannot be one. */
+bool options_take_model(char model[MODEL_SIZE], const char *text, size_t length);
 
 #endif

@@ -33,9 +33,17 @@ static bool is_users_step(spank_t spank)
 	       step != SLURM_EXTERN_CONT && step != SLURM_INTERACTIVE_STEP;
 }
 
-static bool is_wanted(spank_t spank, const struct arguments *arguments)
+static bool asks(spank_t spank)
 {
-	return arguments_profile(arguments, options_step_profile()) && is_users_step(spank);
+	return options_step_profile() == PROFILE_ON && is_users_step(spank);
+}
+
+/* Whether the step is profiled if it finds a file; for who does not say the prolog has decided. */
+static bool is_willing(spank_t spank, const struct arguments *arguments)
+{
+	enum profile_choice choice = options_step_profile();
+	bool left_to_prolog = choice == PROFILE_AUTO && arguments->rule != PROFILE_NONE;
+	return (choice == PROFILE_ON || left_to_prolog) && is_users_step(spank);
 }
 
 /* Known to srun's steps only from their environment; a lie there misnames the liar's own file. */
@@ -61,7 +69,7 @@ void remote_init_post_opt(spank_t spank, int count, char *words[])
 	struct arguments arguments;
 	struct incarnation incarnation;
 	arguments_read(&arguments, count, words);
-	if (!is_wanted(spank, &arguments) || !read_incarnation(spank, &incarnation) ||
+	if (!asks(spank) || !read_incarnation(spank, &incarnation) ||
 	    traffic_find(arguments.run, &incarnation))
 		return;
 	if (!traffic_create(arguments.run, &incarnation))
@@ -74,7 +82,7 @@ static bool find_traffic_file(spank_t spank, const struct arguments *arguments, 
 	struct incarnation incarnation;
 	char name[TRAFFIC_NAME_SIZE];
 	int length;
-	if (!is_wanted(spank, arguments) || !read_incarnation(spank, &incarnation) ||
+	if (!is_willing(spank, arguments) || !read_incarnation(spank, &incarnation) ||
 	    !traffic_find(arguments->run, &incarnation))
 		return false;
 	traffic_name(&incarnation, name);

@@ -28,8 +28,16 @@ int slurm_spank_init(spank_t spank, int count, char *arguments[])
 
 int slurm_spank_init_post_opt(spank_t spank, int count, char *arguments[])
 {
-	if (spank_context() == S_CTX_REMOTE)
+	switch (spank_context()) {
+	case S_CTX_ALLOCATOR:
+		client_init_post_opt(spank);
+		break;
+	case S_CTX_REMOTE:
 		remote_init_post_opt(spank, count, arguments);
+		break;
+	default:
+		break;
+	}
 	return ESPANK_SUCCESS;
 }
 

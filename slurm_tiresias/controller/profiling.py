@@ -13,6 +13,7 @@ from pathlib import Path
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.hints import Hints, hints_of
+from slurm_tiresias.controller.known_file import KnownFile
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import JobState, PlacementStyle
 from slurm_tiresias.profiler import placing
@@ -82,6 +83,8 @@ class Profiler:
         self._done: set[str] = set()
         self._complaint = ""
         self._knowledge = known(config, [], [])
+        self._known_file = KnownFile(config.profiler.collect_dir)
+        self._known_file.tell(self._knowledge.profiles)
 
     def placing(self, job: ObservedJob) -> Placing:
         """How a job is to be placed, by its hint, by experience, by its model's skew."""
@@ -103,7 +106,8 @@ class Profiler:
         return placing.by_setting(hints.model, unknown)
 
     def learn(self, seen: Observation, ran_s: RanSeconds) -> None:
-        """Take in what jobs that have ended were seen to send, and what others have stored."""
+        """Take in what jobs that have ended were seen to send, and what others have stored; tell
+        the nodes what is known."""
         try:
             self._collect(seen, ran_s)
             self._refresh()
@@ -111,6 +115,7 @@ class Profiler:
             self._complain(str(error))
         else:
             self._complaint = ""
+        self._known_file.write()
 
     def _complain(self, what: str) -> None:
         """Once, until it is over."""
@@ -126,6 +131,7 @@ class Profiler:
             return
         self._knowledge = known(self._config, self._store.profiles(), self._store.runs())
         self._version = version
+        self._known_file.tell(self._knowledge.profiles)
 
     # What is learned
 

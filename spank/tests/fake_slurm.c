@@ -181,6 +181,18 @@ spank_err_t spank_unsetenv(spank_t spank, const char *name)
 	return ESPANK_SUCCESS;
 }
 
+/* As in Slurm, a prolog that runs later finds it in its environment. */
+spank_err_t spank_job_control_setenv(spank_t spank, const char *name, const char *value,
+				     int overwrite)
+{
+	char in_prologs[128];
+	(void)spank;
+	if (fails_now() || (fake.context != S_CTX_LOCAL && fake.context != S_CTX_ALLOCATOR))
+		return ESPANK_NOT_LOCAL;
+	snprintf(in_prologs, sizeof in_prologs, "SPANK_%s", name);
+	return setenv(in_prologs, value, overwrite) == 0 ? ESPANK_SUCCESS : ESPANK_NOSPACE;
+}
+
 void slurm_error(const char *format, ...)
 {
 	va_list rest;

@@ -88,12 +88,33 @@ static void set_restarts(const char *name)
 	fake_setenv(name, count);
 }
 
+/* What was said on the command line, as a prolog finds it; NULL: nothing. */
+static void say(const char *option, const char *value)
+{
+	char name[128];
+	snprintf(name, sizeof name, "SPANK__SLURM_SPANK_OPTION_tiresias_tiresias_%s", option);
+	if (value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
+/* sbatch, with the job's name where it has it by then. */
+static void submit(const char *job_name)
+{
+	unsetenv("SPANK_TIRESIAS_JOB_NAME");
+	setenv("SLURM_JOB_NAME", job_name, 1);
+	init(S_CTX_ALLOCATOR);
+	post_opt();
+	unsetenv("SLURM_JOB_NAME");
+}
+
 static void prolog(const char *profile)
 {
 	fake.context = S_CTX_JOB_SCRIPT;
 	set_restarts("SLURM_JOB_RESTART_COUNT");
 	if (profile)
-		setenv("SPANK__SLURM_SPANK_OPTION_tiresias_tiresias_profile", profile, 1);
+		say("profile", profile);
 	CHECK(slurm_spank_job_prolog(NULL, word_count, plugstack()) == 0);
 }
 
@@ -313,18 +334,34 @@ static void nobody_is_profiled_who_does_not_ask(void)
 
 static void auto_means_what_the_cluster_is_set_to(void)
 {
+	prolog("auto");
 	step("auto");
 	check_untouched();
 	argument("profile", "auto");
+	prolog("auto");
 	step("auto");
-	CHECK(exists(traffic()));
+	CHECK(strcmp(fake_getenv("TIRESIAS_TRAFFIC_FILE"), traffic()) == 0);
 }
 
-static void on_a_cluster_that_profiles_a_job_can_decline(void)
+static void a_step_that_does_not_say_goes_by_what_the_prolog_decided(void)
 {
 	argument("profile", "auto");
+	step("auto");
+	check_untouched();
+	prolog(NULL);
+	step(NULL);
+	CHECK(fake_getenv("TIRESIAS_TRAFFIC_FILE"));
+}
+
+static void on_a_cluster_that_profiles_a_job_and_a_step_can_decline(void)
+{
+	argument("profile", "auto");
+	prolog("off");
 	step("off");
 	check_untouched();
+	prolog("auto");
+	step("off");
+	CHECK(exists(traffic()) && !fake_getenv("TIRESIAS_TRAFFIC_FILE"));
 }
 
 static void a_job_that_asks_gets_an_empty_file_of_its_own_with_its_space_reserved(void)
@@ -551,6 +588,284 @@ static void what_an_incarnation_before_has_left_is_not_counted_in(void)
 }
 
 /* ---------------------------------------------------------------------------------------------
+ * Jobs without a profile
+ */
+
+static void count_the_unknown(void)
+{
+	argument("profile", "unknown");
+	submit("train");
+}
+
+/* Whether a job that leaves it to the cluster is counted. */
+static bool is_counted(void)
+{
+	bool made;
+	prolog(NULL);
+	made = exists(traffic());
+	if (made)
+		CHECK(unlink(traffic()) == 0);
+	return made;
+}
+
+static const char *known(void)
+{
+	return in(collect, "known");
+}
+
+/* What the controller writes. */
+static void tell(const char *lines)
+{
+	char content[2048];
+	snprintf(content, sizeof content, "tiresias-known 1\n%s", lines);
+	write_file(known(), content, strlen(content));
+	CHECK(chmod(known(), 0644) == 0);
+}
+
+static void a_job_is_counted_until_its_users_jobs_of_that_name_have_a_profile(void)
+{
+	count_the_unknown();
+	CHECK(is_counted());
+	tell("");
+	CHECK(is_counted());
+	tell("job train bob\njob train2 ann\njob strain ann\nmodel train\nmodel train ann\n");
+	CHECK(is_counted());
+	tell("job strain ann\njob train ann\njob train bob\n");
+	CHECK(!is_counted());
+	submit("other");
+	CHECK(is_counted());
+}
+
+static void what_the_prolog_decided_holds_for_the_steps(void)
+{
+	count_the_unknown();
+	tell("job train ann\n");
+	prolog(NULL);
+	step(NULL);
+	check_untouched();
+	tell("");
+	prolog(NULL);
+	tell("job train ann\n");
+	step(NULL);
+	CHECK(strcmp(fake_getenv("TIRESIAS_TRAFFIC_FILE"), traffic()) == 0);
+}
+
+static void who_is_not_counted_does_not_count_into_what_an_incarnation_before_has_left(void)
+{
+	count_the_unknown();
+	prolog(NULL);
+	fake.restarts++;
+	tell("job train ann\n");
+	prolog(NULL);
+	step(NULL);
+	CHECK(entries_in(run) == 0 && entries_in(collect) == 1);
+	CHECK(!fake_getenv("TIRESIAS_TRAFFIC_FILE"));
+}
+
+static void of_a_job_that_names_its_model_the_models_profile_counts(void)
+{
+	count_the_unknown();
+	tell("job train ann\nmodel bert\nmodel mine+1.0 ann\nmodel his bob\n");
+	CHECK(!is_counted());
+	static const char *const known_models[] = {"bert", "mine+1.0"};
+	for (int i = 0; i < COUNT(known_models); i++) {
+		say("model", known_models[i]);
+		CHECK(!is_counted());
+	}
+	static const char *const unknown_models[] = {"his", "Bert", "ber", "bert1", "ann"};
+	for (int i = 0; i < COUNT(unknown_models); i++) {
+		say("model", unknown_models[i]);
+		CHECK(is_counted());
+	}
+	say("model", "bert\nmodel x"); /* no name of a model: as if none was named */
+	CHECK(!is_counted());
+}
+
+static void a_built_in_model_is_known_in_any_spelling(void)
+{
+	count_the_unknown();
+	tell("built-in inception3\nbuilt-in vgg16\n");
+	static const char *const spellings[] = {"vgg16", "VGG-16", "v.g_g+16", "Inception_V3",
+						"inceptionv3", "inception3"};
+	for (int i = 0; i < COUNT(spellings); i++) {
+		say("model", spellings[i]);
+		CHECK(!is_counted());
+	}
+	static const char *const others[] = {"vgg19", "vgg", "vgg16v3", "inceptionv4", "0+-._"};
+	for (int i = 0; i < COUNT(others); i++) {
+		say("model", others[i]);
+		CHECK(is_counted());
+	}
+}
+
+static void a_model_may_be_named_in_the_comment(void)
+{
+	count_the_unknown();
+	tell("built-in vgg16\nmodel bert\n");
+	static const char *const naming[] = {"tiresias:model=vgg16",
+					     "run 3\ttiresias:placement=auto,model=VGG-16 again",
+					     "xtiresias:model=x tiresias:model=bert,profile=auto"};
+	for (int i = 0; i < COUNT(naming); i++) {
+		setenv("SLURM_JOB_COMMENT", naming[i], 1);
+		CHECK(!is_counted());
+	}
+	static const char *const others[] = {"",
+					     "tiresias:",
+					     "tiresias:model=",
+					     "tiresias: model=vgg16",
+					     "tiresias:amodel=vgg16",
+					     "tiresias:model=vgg16;",
+					     "tiresias:,,,model",
+					     "not-tiresias:model=vgg16",
+					     "tiresias:model=gpt"};
+	for (int i = 0; i < COUNT(others); i++) {
+		setenv("SLURM_JOB_COMMENT", others[i], 1);
+		CHECK(is_counted());
+	}
+	setenv("SLURM_JOB_COMMENT", naming[0], 1);
+	say("model", "gpt"); /* the option counts more */
+	CHECK(is_counted());
+}
+
+static void whoever_says_on_or_off_is_obeyed(void)
+{
+	count_the_unknown();
+	say("profile", "off");
+	CHECK(!is_counted());
+	tell("job train ann\n");
+	say("profile", "on");
+	CHECK(is_counted());
+}
+
+static void jobs_without_gpus_are_counted_only_if_they_ask(void)
+{
+	static const char *const rules[] = {"auto", "unknown"};
+	for (int i = 0; i < COUNT(rules); i++) {
+		argument("profile", rules[i]);
+		say("profile", NULL);
+		unsetenv("SLURM_JOB_GPUS");
+		CHECK(!is_counted());
+		setenv("SLURM_JOB_GPUS", "", 1);
+		CHECK(!is_counted());
+		say("profile", "on");
+		CHECK(is_counted());
+		word_count--;
+	}
+}
+
+static void no_name_can_pass_for_another(void)
+{
+	static const char *const names_and_words[][2] = {
+		{"my job", "my%20job"},
+		{"100%\n", "100%25%0A"},
+		{"na\xc3\xafve\xff", "na%C3%AFve%FF"},
+		{"a-b_c.d~e+f", "a-b_c.d~e+f"},
+		{"train ann\njob other", "train%20ann%0Ajob%20other"},
+	};
+	count_the_unknown();
+	tell("job train ann\njob other ann\n");
+	for (int i = 0; i < COUNT(names_and_words); i++) {
+		char line[256];
+		submit(names_and_words[i][0]);
+		CHECK(strcmp(getenv("SPANK_TIRESIAS_JOB_NAME"), names_and_words[i][1]) == 0);
+		CHECK(is_counted());
+		snprintf(line, sizeof line, "job %s ann\n", names_and_words[i][1]);
+		tell(line);
+		CHECK(!is_counted());
+		tell("job train ann\njob other ann\n");
+	}
+}
+
+static void a_client_that_sends_what_it_likes_as_the_jobs_name_finds_nothing(void)
+{
+	static char huge[1 << 20];
+	static const char *const sent[] = {"", "x ann\njob train", "train ann", "\n", "%0A", "%",
+					   "%s%n", huge};
+	memset(huge, 'a', sizeof huge - 1);
+	count_the_unknown();
+	tell("job train ann\njob x ann\nbuilt-in vgg16\n");
+	for (int i = 0; i < COUNT(sent); i++) {
+		setenv("SPANK_TIRESIAS_JOB_NAME", sent[i], 1);
+		CHECK(is_counted());
+	}
+}
+
+static void a_job_without_a_name_a_user_or_a_comment_is_counted(void)
+{
+	static char long_name[1200];
+	count_the_unknown();
+	tell("job train ann\n");
+	unsetenv("SLURM_JOB_USER");
+	CHECK(is_counted());
+	setenv("SLURM_JOB_USER", "ann", 1);
+	memset(long_name, '%', sizeof long_name - 1);
+	submit(long_name);
+	CHECK(!getenv("SPANK_TIRESIAS_JOB_NAME") && is_counted());
+	submit("");
+	CHECK(!getenv("SPANK_TIRESIAS_JOB_NAME") && is_counted());
+}
+
+/* A file that says that the job has a profile, and that is to be believed but for one thing. */
+static void tell_of_train(void)
+{
+	unlink(known());
+	tell("job train ann\n");
+	CHECK(!is_counted());
+}
+
+static void a_file_that_is_not_the_controllers_says_nothing(void)
+{
+	count_the_unknown();
+	tell_of_train();
+	CHECK(chmod(known(), 0664) == 0 && is_counted());
+	CHECK(chmod(known(), 0646) == 0 && is_counted());
+	tell_of_train();
+	CHECK(rename(known(), in(folder, "elsewhere")) == 0);
+	CHECK(symlink(in(folder, "elsewhere"), known()) == 0 && is_counted());
+	CHECK(unlink(known()) == 0 && mkfifo(known(), 0644) == 0 && is_counted());
+	CHECK(unlink(known()) == 0 && mkdir(known(), 0755) == 0 && is_counted());
+	CHECK(rmdir(known()) == 0 && is_counted());
+	if (geteuid() != 0)
+		return;
+	tell_of_train();
+	CHECK(chown(known(), fake.user, fake.group) == 0 && is_counted());
+	CHECK(chown(collect, fake.user, fake.group) == 0 && !is_counted());
+}
+
+static void a_file_that_is_none_of_the_controllers_making_says_nothing(void)
+{
+	static const char *const others[] = {"",
+					     "\njob train ann\n",
+					     "tiresias-known 1",
+					     "tiresias-known 2\njob train ann\n",
+					     "tiresias-known 1\njob train ann",
+					     "tiresias-known 1\njob train\n ann\n"};
+	count_the_unknown();
+	for (int i = 0; i < COUNT(others); i++) {
+		tell_of_train();
+		write_file(known(), others[i], strlen(others[i]));
+		CHECK(is_counted());
+	}
+	tell_of_train();
+	CHECK(truncate(known(), 4 << 20) == 0 && !is_counted());
+	CHECK(truncate(known(), (4 << 20) + 1) == 0 && is_counted());
+	CHECK(truncate(known(), 1L << 40) == 0 && is_counted());
+}
+
+static void without_a_folder_to_collect_in_nothing_is_known(void)
+{
+	count_the_unknown();
+	tell_of_train();
+	CHECK(unlink(known()) == 0 && rmdir(collect) == 0 && is_counted());
+	write_file(collect, "", 0);
+	CHECK(is_counted());
+	word_count = 0;
+	argument("run", run);
+	argument("profile", "unknown");
+	CHECK(is_counted());
+}
+
+/* ---------------------------------------------------------------------------------------------
  * Ending
  */
 
@@ -725,7 +1040,8 @@ static void what_a_killed_epilog_left_is_written_over(void)
 static void slurm_itself_may_fail_anywhere(void)
 {
 	int calls;
-	prolog("on");
+	count_the_unknown();
+	prolog(NULL);
 	step("on");
 	epilog();
 	calls = fake.calls;
@@ -733,7 +1049,8 @@ static void slurm_itself_may_fail_anywhere(void)
 	for (int failing = 1; failing <= calls + 1; failing++) {
 		fake.calls = 0;
 		fake.failing_call = failing;
-		prolog("on");
+		submit("train");
+		prolog(NULL);
 		init(S_CTX_REMOTE);
 		post_opt();
 		task_init();
@@ -759,7 +1076,8 @@ static const struct {
 	CASE(on_a_node_nonsense_costs_a_job_nothing),
 	CASE(nobody_is_profiled_who_does_not_ask),
 	CASE(auto_means_what_the_cluster_is_set_to),
-	CASE(on_a_cluster_that_profiles_a_job_can_decline),
+	CASE(a_step_that_does_not_say_goes_by_what_the_prolog_decided),
+	CASE(on_a_cluster_that_profiles_a_job_and_a_step_can_decline),
 	CASE(a_job_that_asks_gets_an_empty_file_of_its_own_with_its_space_reserved),
 	CASE(its_tasks_find_the_file_and_the_libraries),
 	CASE(what_the_user_preloads_stays_in_front),
@@ -778,6 +1096,20 @@ static const struct {
 	CASE(the_prolog_makes_the_file_of_the_incarnation_and_its_steps_use_it),
 	CASE(the_prolog_makes_no_file_for_who_does_not_ask),
 	CASE(what_an_incarnation_before_has_left_is_not_counted_in),
+	CASE(a_job_is_counted_until_its_users_jobs_of_that_name_have_a_profile),
+	CASE(what_the_prolog_decided_holds_for_the_steps),
+	CASE(who_is_not_counted_does_not_count_into_what_an_incarnation_before_has_left),
+	CASE(of_a_job_that_names_its_model_the_models_profile_counts),
+	CASE(a_built_in_model_is_known_in_any_spelling),
+	CASE(a_model_may_be_named_in_the_comment),
+	CASE(whoever_says_on_or_off_is_obeyed),
+	CASE(jobs_without_gpus_are_counted_only_if_they_ask),
+	CASE(no_name_can_pass_for_another),
+	CASE(a_client_that_sends_what_it_likes_as_the_jobs_name_finds_nothing),
+	CASE(a_job_without_a_name_a_user_or_a_comment_is_counted),
+	CASE(a_file_that_is_not_the_controllers_says_nothing),
+	CASE(a_file_that_is_none_of_the_controllers_making_says_nothing),
+	CASE(without_a_folder_to_collect_in_nothing_is_known),
 	CASE(what_was_counted_is_collected_once_and_whole),
 	CASE(each_incarnation_of_a_job_is_collected),
 	CASE(a_node_that_slurm_does_not_name_goes_by_its_host),
@@ -815,6 +1147,8 @@ static void set_up(void)
 	fake.user = root ? NOBODY : getuid();
 	fake.group = root ? NOBODY : getgid();
 	setenv("SLURMD_NODENAME", "n1", 1);
+	setenv("SLURM_JOB_USER", "ann", 1);
+	setenv("SLURM_JOB_GPUS", "0,1", 1);
 }
 
 static void tear_down(void)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller import profiling
+from slurm_tiresias.controller import known_file, profiling
 from slurm_tiresias.controller.account import Book, Rests
+from slurm_tiresias.controller.known_file import FILE_NAME as KNOWN
+from slurm_tiresias.controller.known_file import text_of
 from slurm_tiresias.controller.ledger import FILE_NAME as LEDGER_NAME
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.profiling import ASIDE, Profiler
 from slurm_tiresias.model import JobState, PlacementStyle
-from slurm_tiresias.profiler.models import tensor_sizes
-from slurm_tiresias.profiler.profile import MODEL, Key, Profile
+from slurm_tiresias.profiler.models import NAMES, tensor_sizes
+from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
@@ -181,7 +184,7 @@ def test_a_flood_of_files_is_read_in_several_cycles(
     left = []
     for _ in range(3):
         learn(profiler, OVER)
-        left.append(len(list(collect_dir.iterdir())))
+        left.append(len(list(collect_dir.glob("*.traffic"))))
     assert left == [3, 1, 0]
 
 
@@ -197,7 +200,7 @@ def test_a_folder_that_may_only_be_read_is_read_once(
     assert store.profiles() == []
 
 
-def _refuse(_path: Path) -> None:
+def _refuse(_path: Path, missing_ok: bool = False) -> None:
     raise PermissionError(13, "Permission denied")
 
 
@@ -257,3 +260,133 @@ def test_a_job_that_completes_after_a_requeue_has_ended_its_incarnation(
     file = leave(collect_dir, "7.0.n1", "vgg16")
     learn(profiler, pending(state=JobState.COMPLETING))
     assert not file.exists()
+
+
+# What the nodes are told
+
+BUILT_IN_LINES = [f"built-in {name}" for name in sorted(NAMES)]
+
+
+def told(collect_dir: Path) -> list[str]:
+    """The lines of the file for the nodes, but for those of the built-in models."""
+    first, *lines = (collect_dir / KNOWN).read_text().splitlines()
+    assert first == "tiresias-known 1"
+    assert [line for line in lines if line.startswith("built-in ")] == BUILT_IN_LINES
+    return [line for line in lines if not line.startswith("built-in ")]
+
+
+def profile_of(key: Key, source: str = "operator", noted_s: float = 1.0) -> Profile:
+    return Profile(key, Skew(10, 100, 10), source, noted_s)
+
+
+def test_the_nodes_are_told_of_every_program_that_has_a_profile(
+    profiler: Profiler, store: ProfileStore, collect_dir: Path
+) -> None:
+    learn(profiler)
+    assert told(collect_dir) == []
+    leave(collect_dir, "7.0.n1", "vgg16")
+    learn(profiler, OVER)
+    assert told(collect_dir) == ["job train ann"]
+    mode = (collect_dir / KNOWN).stat().st_mode
+    assert stat.S_ISREG(mode) and stat.S_IMODE(mode) == 0o644
+    assert [path.name for path in collect_dir.iterdir()] == [KNOWN]
+
+
+def test_what_others_store_and_forget_is_told_in_the_next_cycle(
+    profiler: Profiler, tmp_path: Path, collect_dir: Path
+) -> None:
+    keys = [Key(MODEL, "bert"), Key(MODEL, "vgg16"), Key(MODEL, "gpt+2", "ann"), Key(JOB, "x", "y")]
+    with closing(ProfileStore(tmp_path / FILE_NAME)) as other:
+        learn(profiler)
+        other.save(profile_of(key) for key in keys)
+        learn(profiler)
+        # An operator's profile of a built-in model counts in every spelling, too.
+        assert told(collect_dir) == ["job x y", "model bert", "model gpt+2 ann"]
+        other.forget(keys[:1])
+        learn(profiler)
+        assert told(collect_dir) == ["job x y", "model gpt+2 ann"]
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("my job", "my%20job"),
+        ("100%\n", "100%25%0A"),
+        ("na\u00efve", "na%C3%AFve"),
+        ("a-b_c.d~e+f", "a-b_c.d~e+f"),
+        ("train ann\njob other", "train%20ann%0Ajob%20other"),
+        ("\ud800", "%3F"),
+    ],
+)
+def test_no_name_can_pass_for_another(name: str, word: str) -> None:
+    """The same words as in spank/tests/test_plugin.c."""
+    key = Key(JOB, name, name)
+    assert text_of({key: profile_of(key)}) == f"tiresias-known 1\njob {word} {word}\n"
+
+
+def test_the_file_is_only_written_again_when_it_says_something_else(
+    profiler: Profiler, store: ProfileStore, collect_dir: Path
+) -> None:
+    learn(profiler)
+    file = collect_dir / KNOWN
+    before = file.stat()
+    leave(collect_dir, "7.0.n1", "vgg16")
+    learn(profiler, OVER)
+    after = file.stat()
+    assert after.st_ino != before.st_ino
+    leave(collect_dir, "7.1.n1", "vgg16")  # of a program that is known by now
+    learn(profiler, ended(1000.0, 100.0, restarts=1))
+    learn(profiler)
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_the_file_is_written_at_the_start_and_when_somebody_removed_it(
+    store: ProfileStore, config: Config, collect_dir: Path
+) -> None:
+    file = collect_dir / KNOWN
+    file.write_text("what another controller said")
+    (collect_dir / f".{KNOWN}.new").write_text("what it had no time to finish")
+    profiler = Profiler(store, config)
+    learn(profiler)
+    assert told(collect_dir) == []
+    file.unlink()
+    learn(profiler)
+    assert told(collect_dir) == []
+
+
+def test_what_cannot_be_written_is_said_once_and_done_when_it_can_be(
+    profiler: Profiler, collect_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (collect_dir / KNOWN).mkdir()
+    leave(collect_dir, "7.0.n1", "vgg16")
+    learn(profiler, OVER)
+    learn(profiler)
+    assert caplog.text.count("the nodes cannot be told") == 1 == len(caplog.records)
+    assert [path.name for path in collect_dir.iterdir()] == [KNOWN]
+    assert profiler.placing(pending("8")).style is CONSOLIDATE
+    (collect_dir / KNOWN).rmdir()
+    learn(profiler)
+    assert told(collect_dir) == ["job train ann"]
+
+
+def test_without_a_folder_nobody_is_told_anything(
+    store: ProfileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    learn(Profiler(store, parse({})))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_list_too_long_for_the_nodes_leaves_out_what_was_noted_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = [Key(JOB, f"train{number}", "ann") for number in range(4)]
+    noted = {key: profile_of(key, "traffic", float(at_s)) for at_s, key in enumerate(keys)}
+    operators = Key(MODEL, "bert")
+    noted[operators] = profile_of(operators, noted_s=0.0)
+    whole = text_of(noted)
+    monkeypatch.setattr(known_file, "MOST_BYTES", len(whole))
+    assert text_of(noted) == whole
+    monkeypatch.setattr(known_file, "MOST_BYTES", len(whole) - 1)
+    assert text_of(noted) == whole.replace("job train0 ann\n", "")

@@ -68,7 +68,7 @@ def test_a_second_run_is_placed_by_what_the_first_was_seen_to_send(
         clean_cluster.wait_for_state(first, "COMPLETED")
         content = traffic_file(rounds_of(list(tensor_sizes(model)), 50))
         (collect_dir / f"{first}.0.n1.traffic").write_bytes(content)
-    controller.wait_until(lambda: not list(collect_dir.iterdir()), "both files are read")
+    controller.wait_until(lambda: not list(collect_dir.glob("*.traffic")), "both files are read")
     second = {name: clean_cluster.sbatch(*ANYWHERE, "-J", name) for name in ("skewed", "even")}
     assert "consolidated: largest message 74 %" in placement(controller, second["skewed"])
     assert "spread: largest message 9 %" in placement(controller, second["even"])

@@ -96,8 +96,8 @@ class PluginCluster:
         return int(self._show(job)["Restarts"])
 
     def collected(self) -> Sequence[str]:
-        """The names of the files that were collected."""
-        return sorted(path.name for path in self.collect_folder.iterdir())
+        """The names of the files that were collected; the controller's own is none of them."""
+        return sorted(path.name for path in self.collect_folder.iterdir() if path.name != "known")
 
     def left(self) -> Sequence[str]:
         """What lies in the nodes' run folder."""

@@ -8,10 +8,12 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.slurm.controller import RealController
 from tests.spank.plugin import TRAFFIC_FILE_BYTES, TRAFFIC_MAGIC, PluginCluster, make
 
 pytestmark = pytest.mark.slurm
@@ -124,12 +126,74 @@ def test_only_jobs_that_ask_are_profiled_and_a_step_can_decline(plugin: PluginCl
     assert ended.output == f"{file}|{monitor}\n" * 2 + "|\n"
 
 
-def test_on_a_cluster_that_profiles_all_a_job_can_decline(plugin: PluginCluster) -> None:
+def test_on_a_cluster_that_profiles_all_with_gpus_a_job_can_decline(plugin: PluginCluster) -> None:
     plugin.set_up("profile=auto")
-    assert plugin.finish("true", "--tiresias-profile=off").status == "0:0"
+    assert plugin.finish("true", "--gpus=1", "--tiresias-profile=off").status == "0:0"
+    assert plugin.finish("true").status == "0:0"
     assert plugin.collected() == []
-    ended = plugin.finish("true")
+    ended = plugin.finish("true", "--gpus=1")
     assert plugin.collected() == [f"{ended.job}.0.n1.traffic"]
+
+
+@pytest.fixture
+def controller(plugin: PluginCluster, tmp_path: Path) -> Iterator[RealController]:
+    """It reads what the nodes collect and tells them what is known; they count the unknown."""
+    plugin.set_up("profile=unknown")
+    settings = {"profiler": {"collect_dir": str(plugin.collect_folder)}}
+    started = RealController(plugin.cluster, tmp_path, settings)
+    yield started.start()
+    if started.process is not None:
+        started.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Jobs that say whether their tasks are counted."""
+
+    plugin: PluginCluster
+    controller: RealController
+    sender: str
+
+    def is_counted(self, *options: str) -> bool:
+        """Run such a job, and wait until the controller has learned what there is to learn."""
+        script = f"{self.sender} 300000; srun -J step sh -c 'echo ${{TIRESIAS_TRAFFIC_FILE:-no}}'"
+        ended = self.plugin.finish(script, *options)
+        self.controller.wait_until(lambda: not self.plugin.collected(), "the file is read")
+        # What was read is told in the same cycle: it is over when one more has ended.
+        self.controller.cycles(1)
+        assert ended.status == "0:0"
+        return ended.output != "no\n"
+
+
+@pytest.fixture
+def trial(plugin: PluginCluster, controller: RealController, sender: str) -> Trial:
+    return Trial(plugin, controller, sender)
+
+
+def test_a_job_is_counted_until_its_program_has_a_profile(trial: Trial) -> None:
+    train = ("--gpus=1", "--job-name=my train%\nning")
+    assert trial.is_counted(*train)
+    assert not trial.is_counted(*train)
+    assert trial.is_counted(*train, PROFILED)
+    other = ("--gpus=1", "--job-name=other")
+    assert trial.is_counted(*other)
+    assert not trial.is_counted(*other, "--tiresias-profile=auto")
+    assert trial.controller.cli("profile", "forget", "other").returncode == 0
+    trial.controller.cycles(1)
+    assert trial.is_counted(*other)
+    assert not trial.is_counted("--gpus=1", "--job-name=third", "--tiresias-profile=off")
+
+
+def test_a_job_that_names_its_model_is_counted_until_the_model_has_a_profile(trial: Trial) -> None:
+    assert not trial.is_counted("--gpus=1", "--tiresias-model=VGG-16")
+    assert not trial.is_counted("--gpus=1", "--comment=tiresias:model=vgg16")
+    assert trial.is_counted("--gpus=1", "--tiresias-model=mine+1")
+    assert not trial.is_counted("--gpus=1", "--tiresias-model=mine+1", "--job-name=other")
+
+
+def test_a_job_without_gpus_is_only_counted_if_it_asks(trial: Trial) -> None:
+    assert not trial.is_counted()
+    assert trial.is_counted(PROFILED)
 
 
 def test_a_job_submitted_by_a_profiled_job_does_not_count_into_its_file(
@@ -264,11 +328,16 @@ def test_a_jobs_output_and_status_are_the_same_as_without(
     assert _without_numbers(ended.output) == undisturbed["output"]
 
 
+SRUN_WAITS = re.compile(r"srun: (Job \d+ step creation temporarily disabled|Step created for job)")
+"""What srun says where Slurm is still busy with the end of the step before."""
+
+
 def _without_numbers(output: str) -> str:
-    """The output without job and process ids, but with the statuses."""
+    """The output without job and process ids, which Bash aligns, but with the statuses."""
     lines = (
-        line if line.startswith("status") else re.sub(r" *\d+", " N", line)
+        line if line.startswith("status") else re.sub(r" *\d+", "N", line)
         for line in output.splitlines()
+        if not SRUN_WAITS.match(line)
     )
     return "\n".join(lines)
 

@@ -64,7 +64,7 @@ def three_nodes(build: Path) -> Iterator[PluginCluster]:
         )
         plugin = PluginCluster(cluster, folder, build)
         plugin.reset()
-        plugin.set_up("profile=auto")
+        plugin.set_up("profile=unknown")
         try:
             yield plugin
         finally:

@@ -1,0 +1,110 @@
+"""The file that tells the nodes which programs have a profile already.
+
+It lies beside the files that they leave for the controller. The plugin (spank/known.c) compares
+whole lines with what it expects of a job, so each name in them is one word, whoever made it up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from slurm_tiresias.profiler.models import NAMES
+from slurm_tiresias.profiler.profile import BUILT_IN, MODEL, Key, Profile
+
+log = logging.getLogger("tiresias-slurm")
+
+FILE_NAME = "known"
+FIRST_LINE = "tiresias-known 1\n"
+MOST_BYTES = 4 << 20
+"""The plugin does not read a longer file."""
+
+
+def text_of(profiles: Mapping[Key, Profile]) -> str:
+    """The file's text. Should it become too long, what was noted first is left out: such jobs
+    are counted once more."""
+    ordered = sorted(profiles.values(), key=lambda profile: (profile.measured, -profile.noted_s))
+    lines = _those_that_fit(_line(profile.key) for profile in ordered)
+    return FIRST_LINE + "".join(sorted(lines))
+
+
+def _those_that_fit(lines: Iterable[str]) -> Iterable[str]:
+    room_bytes = MOST_BYTES - len(FIRST_LINE)
+    for line in lines:
+        room_bytes -= len(line)
+        if room_bytes < 0:
+            return
+        yield line
+
+
+def _line(key: Key) -> str:
+    """``KIND NAME USER``, or without a user where it counts for everybody."""
+    kind = BUILT_IN if key.kind == MODEL and not key.user and key.name in NAMES else key.kind
+    names = (name for name in (key.name, key.user) if name)
+    return " ".join([kind, *(_word(name) for name in names)]) + "\n"
+
+
+def _word(name: str) -> str:
+    return quote(name, safe="+", errors="replace")
+
+
+class KnownFile:
+    """The file as it should be, and as it was written last; without a folder there is none.
+
+    That it cannot be written is said once. Nodes then go by what they were told before.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._path = Path(folder) / FILE_NAME if folder else None
+        self._text = ""
+        self._written = False
+        self._complaint = ""
+
+    def tell(self, profiles: Mapping[Key, Profile]) -> None:
+        """What ``write`` is to write."""
+        text = text_of(profiles) if self._path else ""
+        if text != self._text:
+            self._text = text
+            self._written = False
+
+    def write(self) -> None:
+        """Write it if it is not there as it should be."""
+        try:
+            if self._path and not (self._written and self._path.exists()):
+                _write(self._path, self._text)
+                self._written = True
+        except OSError as error:
+            self._complain(str(error))
+        else:
+            self._complaint = ""
+
+    def _complain(self, what: str) -> None:
+        """Once, until it is over."""
+        if what != self._complaint:
+            log.warning("the nodes cannot be told which programs have a profile: %s", what)
+        self._complaint = what
+
+
+def _write(path: Path, text: str) -> None:
+    """In one step, readable by everybody: a node never meets half a file."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        _write_new(draft, text)
+        draft.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def _write_new(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        # The mode that was asked for went through a umask.
+        os.fchmod(descriptor, 0o644)
+        stream.write(text)

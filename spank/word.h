@@ -1,0 +1,19 @@
+/* Text that anybody may have made up, as one word: it can neither end a line nor begin another. */
+#ifndef TIRESIAS_WORD_H
+#define TIRESIAS_WORD_H
+
+#include <stdbool.h>
+
+/* The longest name that a profile is kept under, 256 characters of UTF-8, with every byte coded. */
+enum { WORD_SIZE = 256 * 4 * 3 + 1 };
+
+/*
+ * Percent-encodes, as Python's urllib.parse.quote(text, safe="+") does; a model's name stays as it
+ * is. False, and "", where there is no text or it is too long.
+ */
+bool word_of(char word[WORD_SIZE], const char *text);
+
+/* The same for what somebody says is a word already. */
+bool word_take(char word[WORD_SIZE], const char *said);
+
+#endif
