@@ -274,9 +274,7 @@ class Simulation:
             wake_s = now_s + interval_s if interval_s > 0 else math.inf
         if wake_s < next_s:
             next_s = wake_s
-        if interval_s <= 0 or next_s == math.inf:
-            return next_s
-        return math.ceil(next_s / interval_s) * interval_s
+        return next_s if interval_s <= 0 or next_s == math.inf else _tick(next_s, interval_s)
 
     def _happen(self, now_s: float) -> None:
         """All that jobs do by themselves up to now."""
@@ -378,3 +376,9 @@ def _outcome(job: SimJob) -> Outcome:
         tuple(job.runs),
         job.spread_s,
     )
+
+
+def _tick(at_s: float, interval_s: float) -> float:
+    """The first multiple of the interval that is not before, also where a quotient was rounded."""
+    ticks = math.ceil(at_s / interval_s)
+    return ticks * interval_s if ticks * interval_s >= at_s else (ticks + 1) * interval_s

@@ -74,3 +74,13 @@ def test_every_job_ends_whatever_the_policy() -> None:
     few = Workload("few", paper480().jobs[:60])
     for policy in run.POLICIES:
         assert len(simulate(few, policy, "8x4", placement="skew", flat_s=20)) == 60
+
+
+@pytest.mark.parametrize("interval_s", [0.1, 0.3, 0.6, 0.7, 15, 60])
+def test_decisions_at_an_interval_of_any_length_come_to_an_end(interval_s: float) -> None:
+    """In binary fractions the third tick of 0.6 s lies a hair before 1.8."""
+    jobs = _jobs(*((number * 3 / 10, 1, number / 5 + 0.1) for number in range(40)))
+    for one in simulate(jobs, "tiresias-l", "1x4", timing=Timing(interval_s=interval_s)):
+        assert one.first_start_s >= one.job.submitted_s
+        ticks = one.first_start_s / interval_s
+        assert ticks == pytest.approx(round(ticks))
