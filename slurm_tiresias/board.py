@@ -14,25 +14,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, PlacementStyle, Request
-from slurm_tiresias.placement.choose import (
-    goes_by_count,
-    node_sets,
-    place_on_any,
-)
-from slurm_tiresias.placement.evict import (
-    Appeal,
-    Eviction,
-    Offers,
-    Tenancy,
-    Tenant,
-    disturbance,
-    find_eviction,
-)
+from slurm_tiresias.placement.choose import goes_by_count, place_on_any
+from slurm_tiresias.placement.evict import Eviction, disturbance, find_eviction
+from slurm_tiresias.placement.fleet import Fleet
 from slurm_tiresias.placement.pool import NodeSet, Pool
+from slurm_tiresias.placement.seats import Appeal, Tenant
+from slurm_tiresias.placement.tenancy import Tenancy
 from slurm_tiresias.policy.standing import Key, Rank
-
-MOST_OFFERS = 100
-"""Where every job is a level of its own, what was offered to one is of no use to the next."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +42,6 @@ class Kind:
     """A heap; ranks that are no longer those of a waiting job lie in it until they come up."""
     refused: Key | None = None
     """The level of the first of them when it was last refused; None: not since room grew."""
-    offers: dict[tuple[Key, bool, int], Offers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for nodes in self.sets:
@@ -84,9 +71,9 @@ class Board:
         last_resort: Iterable[str] = (),
         most_victims: float = math.inf,
     ) -> None:
-        self._nodes = sorted(nodes, key=lambda node: node.name)
-        self._usable = [node for node in self._nodes if node.available]
-        self.pool = Pool(self._nodes)
+        everywhere = sorted(nodes, key=lambda node: node.name)
+        self.fleet = Fleet(everywhere)
+        self.pool = Pool(everywhere)
         self._last_resort = self.pool.nodes(last_resort)
         self.most_victims = most_victims
         self._tenancy = Tenancy(self.pool)
@@ -103,12 +90,13 @@ class Board:
         self, key: Hashable, request: Request, style: PlacementStyle, *, only_idle: bool = False
     ) -> Kind:
         """The jobs that go by this key; all of them ask alike."""
-        if key not in self._kinds:
-            sets = tuple(self.pool.nodes(names) for names in node_sets(request, self._usable))
+        kind = self._kinds.get(key)
+        if kind is None:
+            sets = self.fleet.sets_for(request, self.fleet.usable)
             kind = self._kinds[key] = Kind(len(self._kinds), request, style, sets, only_idle)
             if self._any_node_will_do(kind):
                 kind.whole = Amount({ANY_TYPE: kind.gpus})
-        return self._kinds[key]
+        return kind
 
     def _any_node_will_do(self, kind: Kind) -> bool:
         together = kind.style is PlacementStyle.CONSOLIDATE or (
@@ -148,7 +136,6 @@ class Board:
         self._tenancy.leave(tenant)
         tenant.rank = rank
         self._tenancy.enter(tenant)
-        self.pool.touch(tenant.allocation)
 
     def leave(self, job_id: str) -> None:
         """A running job has ended."""
@@ -231,8 +218,7 @@ class Board:
     def _end_guards(self, now_s: float) -> None:
         while self._lapses and self._next_lapse_s() <= now_s:
             _, _, tenant = heapq.heappop(self._lapses)
-            tenant.guarded = False
-            self.pool.touch(tenant.allocation)
+            self._tenancy.unguard(tenant)
             self._room_grew = True
 
     def first(self, kind: Kind) -> Rank | None:
@@ -261,12 +247,9 @@ class Board:
     def by_eviction(self, kind: Kind, level: Key, *, even_guarded: bool = False) -> Eviction | None:
         """Room made by jobs of lower levels; the pool stays as it is."""
         best = None
-        if len(kind.offers) > MOST_OFFERS:
-            kind.offers.clear()
-        for number, nodes in enumerate(kind.sets):
-            offers = kind.offers.setdefault((level, even_guarded, number), Offers())
+        for nodes in kind.sets:
             appeal = Appeal(kind.request, kind.style, nodes, level, even_guarded)
-            found = find_eviction(appeal, self.pool, self._tenancy, self._last_resort, offers)
+            found = find_eviction(appeal, self.pool, self._tenancy, self._last_resort)
             if found and (best is None or disturbance(found) < disturbance(best)):
                 best = found
         return best

@@ -9,8 +9,10 @@ in a lower tier; what does not fit is skipped.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
+from operator import attrgetter
 
 from slurm_tiresias.board import Board, Kind, Start
 from slurm_tiresias.config import Config, PreemptionConfig
@@ -21,25 +23,21 @@ from slurm_tiresias.model import (
     Guard,
     Job,
     JobState,
-    Node,
     PlacementStyle,
     Plan,
     Reason,
     Request,
     Snapshot,
 )
-from slurm_tiresias.placement.choose import (
-    node_sets,
-    on_one_node_if_any_can,
-    place_on_any,
-    style_of,
-)
-from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.placement.choose import style_of
+from slurm_tiresias.placement.pool import NodeSet
 from slurm_tiresias.policy.standing import Policy, Rank, Standing, job_id_key
 from slurm_tiresias.policy.tiers import deserves_promotion
 
 MAX_BLOCKERS = 8
 """How many of the jobs in its way a decision names."""
+_NOWHERE: Allocation = {}
+"""Where all jobs start that do not; nobody writes to it."""
 
 
 def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
@@ -51,16 +49,16 @@ def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
     return _Pass(snapshot, policy, config).plan()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Ranked:
     """A managed job with its standing and its place in the whole order."""
 
     job: Job
     standing: Standing
     rank: Rank
-    number: int
-    """Its place in the whole order, from 0."""
     promoted: bool
+    number: int = 0
+    """Its place in the whole order, from 0."""
 
 
 class _Pass:
@@ -69,22 +67,28 @@ class _Pass:
     def __init__(self, snapshot: Snapshot, policy: Policy, config: Config) -> None:
         self._config = config
         self._now_s = snapshot.now_s
-        self._nodes = sorted(snapshot.nodes, key=lambda node: node.name)
-        self._usable = [node for node in self._nodes if node.available]
-        self._ranked = _rank(self._with_settled_requests(snapshot.jobs), policy, config)
+        self._ranked = _rank(snapshot.jobs, policy, config)
+        # Those that are already on their way out no longer count as running.
+        self._running = [
+            ranked
+            for ranked in self._ranked
+            if ranked.job.state is JobState.RUNNING and not ranked.job.vacating_for
+        ]
         self._by_id = {ranked.job.job_id: ranked for ranked in self._ranked}
         self._unmanaged = sorted(
             (job for job in snapshot.jobs if not job.managed), key=lambda j: job_id_key(j.job_id)
         )
         self._board = Board(
-            self._nodes,
+            snapshot.nodes,
             last_resort=_nodes_of(j for j in snapshot.jobs if j.state is JobState.COMPLETING),
             most_victims=config.preemption.max_victims_per_cycle,
         )
+        self._fleet = self._board.fleet
         self._guards = self._guards_of_the_running()
         self._claims = self._standing_claims()
         self._refusals: dict[Kind, Decision] = {}
         self._kinds: dict[str, Kind] = {}
+        self._of_one_task: dict[Hashable, tuple[Request, Hashable]] = {}
 
     def plan(self) -> Plan:
         self._set_up_the_board()
@@ -96,16 +100,6 @@ class _Pass:
         }
         return Plan(decisions | {job.job_id: _leave(job) for job in self._unmanaged})
 
-    def _with_settled_requests(self, jobs: Iterable[Job]) -> Iterator[Job]:
-        settled: dict[Hashable, Request] = {}
-        for job in jobs:
-            if job.request.may_be_one_task and job.state is JobState.PENDING:
-                shape = _shape(job.request)
-                if shape not in settled:
-                    settled[shape] = on_one_node_if_any_can(job.request, self._nodes)
-                job = replace(job, request=settled[shape])
-            yield job
-
     def _standing_claims(self) -> dict[str, Allocation]:
         """What jobs claim that wait for nothing else, where their nodes are all there."""
         claims = {}
@@ -113,11 +107,14 @@ class _Pass:
             job = ranked.job
             if job.claim is None or job.state is not JobState.PENDING or _blocked_by_slurm(job):
                 continue
-            if any(
-                job.claim.keys() <= set(names) for names in node_sets(job.request, self._usable)
-            ):
+            claimed = self._board.pool.nodes(job.claim)
+            all_there = claimed.bit_count() == len(job.claim)
+            if all_there and any(not claimed & ~nodes for nodes in self._usable_by(job.request)):
                 claims[job.job_id] = job.claim
         return claims
+
+    def _usable_by(self, request: Request) -> tuple[NodeSet, ...]:
+        return self._fleet.sets_for(request, self._fleet.usable)
 
     # What the board is told
 
@@ -125,14 +122,17 @@ class _Pass:
         for job in self._unmanaged:
             if job.state is JobState.RUNNING:
                 self._board.book(job.allocation)
-        for ranked in self._running():
+        for ranked in self._running:
             self._board.book(ranked.job.allocation)
             guarded_until_s = math.inf if ranked.job.job_id in self._guards else -math.inf
             self._board.run(
                 ranked.rank, ranked.job.allocation, ranked.job.gpus_held, guarded_until_s
             )
-        for claimed in self._claims.values():
-            self._board.book(claimed)
+        for job_id, claimed in list(self._claims.items()):
+            if self._board.pool.has_gpus_for(claimed):
+                self._board.book(claimed)
+            else:
+                del self._claims[job_id]  # somebody else was started there
         for ranked in self._ranked:
             if self._may_start(ranked.job):
                 kind = self._kinds[ranked.job.job_id] = self._kind(ranked)
@@ -144,18 +144,24 @@ class _Pass:
 
     def _kind(self, ranked: _Ranked) -> Kind:
         job, style = ranked.job, self._style(ranked)
-        key = (ranked.standing.level, style, job.given_up, _shape(job.request))
-        return self._board.kind(key, job.request, style, only_idle=job.given_up)
+        request, shape = self._settled(job.request)
+        key = (ranked.standing.level, style, job.given_up, shape)
+        return self._board.kind(key, request, style, only_idle=job.given_up)
 
-    def _running(self) -> Iterator[_Ranked]:
-        """Running jobs that are not already on their way out."""
-        for ranked in self._ranked:
-            if ranked.job.state is JobState.RUNNING and not ranked.job.vacating_for:
-                yield ranked
+    def _settled(self, request: Request) -> tuple[Request, Hashable]:
+        """The request as it is to be laid over nodes, and its shape."""
+        shape = _shape(request)
+        if not request.may_be_one_task:
+            return request, shape
+        known = self._of_one_task.get(shape)
+        if known is None:
+            settled = self._fleet.on_one_node_if_any_can(request)
+            known = self._of_one_task[shape] = settled, _shape(settled)
+        return known
 
     def _guards_of_the_running(self) -> dict[str, Guard]:
         config = self._config.preemption
-        guards = ((r.job.job_id, guard_of(r.job, self._now_s, config)) for r in self._running())
+        guards = ((r.job.job_id, guard_of(r.job, self._now_s, config)) for r in self._running)
         return {job_id: guard for job_id, guard in guards if guard is not None}
 
     def _style(self, ranked: _Ranked) -> PlacementStyle:
@@ -181,7 +187,7 @@ class _Pass:
         if job.resting or job.given_up:
             return _verdict(ranked, Action.WAIT, Reason.GIVEN_UP)
         why = self._refusals[self._kinds[job.job_id]]
-        return replace(why, job_id=job.job_id, rank=ranked.number, promoted=ranked.promoted)
+        return _verdict(ranked, Action.WAIT, why.reason, detail=why.detail, blockers=why.blockers)
 
     def _start(
         self, ranked: _Ranked, on: Allocation, reason: Reason, victims: tuple[str, ...] = ()
@@ -197,17 +203,17 @@ class _Pass:
 
     def _why_it_waits(self, ranked: _Ranked, kind: Kind) -> Decision:
         request = kind.request
-        if not _fits_empty(request, self._nodes):
-            where = ", ".join(request.partitions) or "any partition"
-            detail = f"asks for more than the nodes of {where} have"
-            if not node_sets(request, self._nodes):
-                detail = f"no node of {where} may serve it"
-            return _verdict(ranked, Action.WAIT, Reason.NEVER_FITS, detail=detail)
-        if not _fits_empty(request, self._usable):
+        if self._fleet.could_hold(request, self._fleet.usable):
+            return self._who_is_in_the_way(ranked, kind)
+        if self._fleet.could_hold(request):
             return _verdict(
                 ranked, Action.WAIT, Reason.NO_NODES, detail="the nodes it needs are unavailable"
             )
-        return self._who_is_in_the_way(ranked, kind)
+        where = ", ".join(request.partitions) or "any partition"
+        detail = f"asks for more than the nodes of {where} have"
+        if not self._fleet.sets_for(request):
+            detail = f"no node of {where} may serve it"
+        return _verdict(ranked, Action.WAIT, Reason.NEVER_FITS, detail=detail)
 
     def _who_is_in_the_way(self, ranked: _Ranked, kind: Kind) -> Decision:
         eviction = self._board.by_eviction(kind, ranked.standing.level, even_guarded=True)
@@ -217,25 +223,25 @@ class _Pass:
                 for tenant in eviction.tenants
             ]
             return _verdict(ranked, Action.WAIT, Reason.GUARDED, blockers=_first(guards))
-        return _verdict(ranked, Action.WAIT, Reason.NO_ROOM, blockers=self._holders(ranked, kind))
+        return _verdict(
+            ranked, Action.WAIT, Reason.NO_ROOM, blockers=_first(self._holders(ranked, kind))
+        )
 
-    def _holders(self, ranked: _Ranked, kind: Kind) -> tuple[tuple[str, Guard], ...]:
+    def _holders(self, ranked: _Ranked, kind: Kind) -> Iterator[tuple[str, Guard]]:
         """The jobs that hold what this one could use: managed ones first, as they rank."""
-        holders: list[tuple[str, Guard]] = []
-        for other in self._running():
+        for other in self._running:
             job = other.job
-            there = self._board.pool.nodes(job.allocation) & kind.nodes
-            if there and self._board.is_running(job.job_id):
+            if self._is_on(kind.nodes, job) and self._board.is_running(job.job_id):
                 lower = other.standing.level > ranked.standing.level
                 guard = self._guards.get(job.job_id) if lower else Guard.SAME_TIER
                 if guard:
-                    holders.append((job.job_id, guard))
-        holders.extend(
-            (job.job_id, Guard.UNMANAGED)
-            for job in self._unmanaged
-            if job.state is JobState.RUNNING and self._board.pool.nodes(job.allocation) & kind.nodes
-        )
-        return _first(holders)
+                    yield job.job_id, guard
+        for job in self._unmanaged:
+            if job.state is JobState.RUNNING and self._is_on(kind.nodes, job):
+                yield job.job_id, Guard.UNMANAGED
+
+    def _is_on(self, nodes: NodeSet, job: Job) -> bool:
+        return bool(self._board.pool.nodes(job.allocation) & nodes)
 
 
 def _running_on_or_out(ranked: _Ranked, winners: Mapping[str, str]) -> Decision:
@@ -259,17 +265,17 @@ def guard_of(job: Job, now_s: float, config: PreemptionConfig) -> Guard | None:
 
 
 def _rank(jobs: Iterable[Job], policy: Policy, config: Config) -> list[_Ranked]:
-    judged = []
-    for job in jobs:
-        if job.managed:
-            promoted = deserves_promotion(job, config.policy) and not _blocked_by_slurm(job)
-            standing = policy.standing(_reset(job) if promoted else job)
-            judged.append((Rank.of(job.job_id, standing), standing, job, promoted))
-    judged.sort(key=lambda entry: entry[0])
-    return [
-        _Ranked(job, standing, rank, number, promoted)
-        for number, (rank, standing, job, promoted) in enumerate(judged)
-    ]
+    ranked = [_judged(job, policy, config) for job in jobs if job.managed]
+    ranked.sort(key=attrgetter("rank"))
+    for number, one in enumerate(ranked):
+        one.number = number
+    return ranked
+
+
+def _judged(job: Job, policy: Policy, config: Config) -> _Ranked:
+    promoted = deserves_promotion(job, config.policy) and not _blocked_by_slurm(job)
+    standing = policy.standing(_reset(job) if promoted else job)
+    return _Ranked(job, standing, Rank.of(job.job_id, standing), promoted)
 
 
 def _reset(job: Job) -> Job:
@@ -289,7 +295,7 @@ def _verdict(
     reason: Reason,
     *,
     detail: str = "",
-    start_on: Allocation | None = None,
+    start_on: Allocation = _NOWHERE,
     style: PlacementStyle | None = None,
     victims: tuple[str, ...] = (),
     preempted_for: str = "",
@@ -302,7 +308,7 @@ def _verdict(
         detail=detail,
         tier=ranked.standing.tier,
         rank=ranked.number,
-        start_on=start_on or {},
+        start_on=start_on,
         style=style,
         victims=victims,
         preempted_for=preempted_for,
@@ -315,18 +321,12 @@ def _leave(job: Job) -> Decision:
     return Decision(job.job_id, Action.LEAVE, Reason.UNMANAGED, detail=job.unmanaged_because)
 
 
-def _first(blockers: Sequence[tuple[str, Guard]]) -> tuple[tuple[str, Guard], ...]:
-    return tuple(blockers[:MAX_BLOCKERS])
+def _first(blockers: Iterable[tuple[str, Guard]]) -> tuple[tuple[str, Guard], ...]:
+    return tuple(islice(blockers, MAX_BLOCKERS))
 
 
 def _nodes_of(jobs: Iterable[Job]) -> frozenset[str]:
     return frozenset(node for job in jobs for node in job.allocation)
-
-
-def _fits_empty(request: Request, nodes: Sequence[Node]) -> bool:
-    pool = Pool(nodes)
-    sets = [pool.nodes(names) for names in node_sets(request, nodes)]
-    return place_on_any(request, sets, pool, PlacementStyle.CONSOLIDATE) is not None
 
 
 def _shape(request: Request) -> Hashable:

@@ -17,9 +17,10 @@ from slurm_tiresias.model import (
     PlacementStyle,
     Plan,
     Reason,
+    Request,
     Snapshot,
 )
-from tests.pictures import NOW_S, after, cluster, configured, drawn, gpus, job, plan_for
+from tests.pictures import NOW_S, PARTITION, after, cluster, configured, drawn, gpus, job, plan_for
 
 
 def expect(snapshot: Snapshot, drawing: str, config: Config | None = None) -> Plan:
@@ -492,6 +493,26 @@ def test_a_claim_on_a_node_that_went_down_is_decided_anew() -> None:
     expect(before, "n1!  . .\nn2  2 2")
 
 
+def test_a_claim_on_gpus_that_somebody_else_was_started_on_is_decided_anew() -> None:
+    winner = job("2", gpus(2), claim={"n1": Amount({"": 2}, cpus=1)})
+    before = cluster(
+        """
+        n1  # # . .
+        n2  1 1 1 .
+        n3  . . . .
+        """,
+        [job("1", gpus(3)), winner, job("3", gpus(2), claim={"n1": Amount({"": 2}, cpus=1)})],
+    )
+    expect(
+        before,
+        """
+        n1  # # 2 2
+        n2  1 1 1 .
+        n3  3 3 . .
+        """,
+    )
+
+
 def test_a_job_that_was_claimed_for_in_vain_takes_nothing_from_anybody() -> None:
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), given_up=True)])
     plan = expect(before, "n1  1 1")
@@ -532,3 +553,30 @@ def test_a_partition_without_nodes_is_explained() -> None:
 
 def test_an_empty_cluster_has_an_empty_plan() -> None:
     assert plan_for(Snapshot(NOW_S, (), ())).decisions == {}
+
+
+def test_a_node_that_came_back_with_fewer_cpus_than_its_jobs_hold_is_vacated_as_far_as_needed() -> (
+    None
+):
+    """Three of four CPUs are gone: as long as two jobs hold one each, nothing fits on the node."""
+    before = cluster(
+        "n1  1 2 . .",
+        [
+            job("1", gpus(1), tier=1),
+            job("2", gpus(1), tier=1),
+            job("3", Request(Amount({"": 3}), partitions=(PARTITION,))),
+        ],
+        n1={"total": Amount({"": 4}, cpus=1, memory_mb=1000)},
+    )
+    expect(before, "n1  1 3 3 3")
+
+
+def test_where_gpus_are_all_that_counts_a_lack_of_cpus_still_does() -> None:
+    before = cluster(
+        "n1  1 2 3 4",
+        [job(n, gpus(1), tier=1) for n in "1234"]
+        + [job("5", Request(Amount({"": 1}), partitions=(PARTITION,)))],
+        n1={"total": Amount({"": 4}, cpus=1, memory_mb=1000)},
+    )
+    plan = expect(before, "n1  1 5")
+    assert plan.decisions["5"].victims == ("2", "3", "4")

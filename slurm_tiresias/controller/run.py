@@ -22,7 +22,14 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.act import Outcome
 from slurm_tiresias.controller.control import SOCKET_NAME, command_of, take_nudge
-from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycle, Cycles
+from slurm_tiresias.controller.cycle import (
+    ENFORCE,
+    PAUSED,
+    SHADOW,
+    Cycle,
+    Cycles,
+    collect_seldom,
+)
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedState
@@ -77,6 +84,7 @@ def run(config: Config, shadow: bool = False) -> None:
         cluster = slurm.cluster()
         _check_partitions(slurm, config)
         _check_rights(slurm)
+        collect_seldom()
         Controller(slurm, cluster, ledger, profiler, config, state_dir, shadow).loop()
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.config import PlacementConfig
 from slurm_tiresias.model import ANY_TYPE, Allocation, Job, Node, PlacementStyle, Request
@@ -12,7 +11,6 @@ from slurm_tiresias.placement.features import matches
 from slurm_tiresias.placement.pool import (
     NodeSet,
     Pool,
-    chunks_that_fit,
     draws_from,
     first_from,
     node_set,
@@ -46,15 +44,6 @@ def node_sets(request: Request, nodes: Iterable[Node]) -> list[list[str]]:
     ]
     sets = ([n.name for n in able if partition in n.partitions] for partition in request.partitions)
     return [list(names) for names in dict.fromkeys(map(tuple, sets)) if names]
-
-
-def on_one_node_if_any_can(request: Request, nodes: Sequence[Node]) -> Request:
-    """The request of what may be one task, kept from being split where a node could take it."""
-    totals = {node.name: node.total for node in nodes}
-    allowed = {name for names in node_sets(request, nodes) for name in names}
-    if any(chunks_that_fit(totals[name], request) >= request.chunks for name in allowed):
-        return replace(request, max_nodes=1)
-    return request
 
 
 def place(
@@ -136,7 +125,12 @@ def _consolidated(request: Request, nodes: NodeSet, pool: Pool) -> Mapping[int, 
 def _tightest_switches(request: Request, nodes: NodeSet, pool: Pool) -> list[NodeSet]:
     """The nodes of each switch that has GPUs enough, those with the fewest free GPUs first."""
     gpus = request.chunks * request.chunk.gpu_count
-    there = ((pool.gpus_free(nodes & switch), nodes & switch) for switch in pool.switches)
+    roomy = pool.with_free_gpus(nodes, 1) if gpus else nodes
+    there = (
+        (pool.gpus_free(roomy & switch), nodes & switch)
+        for switch in pool.switches
+        if roomy & switch
+    )
     enough = [(free, under_one) for free, under_one in there if free >= gpus]
     return [under_one for _, under_one in sorted(enough, key=lambda pair: pair[0])]
 

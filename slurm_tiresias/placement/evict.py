@@ -2,99 +2,24 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 
 from slurm_tiresias.model import Allocation, PlacementStyle, Request
 from slurm_tiresias.placement.choose import goes_by_count, place
-from slurm_tiresias.placement.pool import NodeSet, Pool, numbers
-from slurm_tiresias.policy.standing import Key, Rank
-
-
-@dataclass(slots=True, eq=False)
-class Tenant:
-    """A running job that may be asked to leave, unless it is guarded."""
-
-    rank: Rank
-    allocation: Allocation
-    nodes: NodeSet
-    gpus: int
-    guarded: bool = False
-
-    @property
-    def job_id(self) -> str:
-        return self.rank.job_id
-
-    @property
-    def level(self) -> Key:
-        return self.rank.level
-
-
-class Tenancy:
-    """Who sits where, by node and by level.
-
-    Most jobs come and go without anybody asking for their room: tenants are filed only when
-    somebody does.
-    """
-
-    def __init__(self, pool: Pool, tenants: Iterable[Tenant] = ()) -> None:
-        self._new: dict[str, Tenant] = {tenant.job_id: tenant for tenant in tenants}
-        self._on: list[dict[str, Tenant]] = [{} for _ in pool.names]
-        self._levels: dict[Key, dict[int, list[tuple[Rank, Tenant]]]] = {}
-        self._gpus: dict[Key, int] = {}
-
-    def enter(self, tenant: Tenant) -> None:
-        self._new[tenant.rank.job_id] = tenant
-
-    def leave(self, tenant: Tenant) -> None:
-        if self._new.pop(tenant.rank.job_id, None) is None:
-            self._take_off_file(tenant)
-
-    def on(self, number: int) -> Collection[Tenant]:
-        self._file_new()
-        return self._on[number].values()
-
-    def gpus_below(self, level: Key) -> int:
-        """GPUs held by jobs of lower levels, guarded or not."""
-        if self._new:
-            self._file_new()
-        below = 0
-        for other, gpus in self._gpus.items():
-            if other > level:
-                below += gpus
-        return below
-
-    def below(self, level: Key) -> Iterator[dict[int, Iterator[Tenant]]]:
-        """For each lower level, the lowest first: its tenants by GPUs, the last of them first."""
-        self._file_new()
-        for other in sorted((other for other in self._levels if other > level), reverse=True):
-            widths = self._levels[other]
-            yield {gpus: (t for _, t in reversed(widths[gpus])) for gpus in sorted(widths)}
-
-    def _file_new(self) -> None:
-        for tenant in self._new.values():
-            for number in numbers(tenant.nodes):
-                self._on[number][tenant.job_id] = tenant
-            level = tenant.rank.level
-            alike = self._levels.setdefault(level, {}).setdefault(tenant.gpus, [])
-            insort(alike, (tenant.rank, tenant))
-            self._gpus[level] = self._gpus.get(level, 0) + tenant.gpus
-        self._new.clear()
-
-    def _take_off_file(self, tenant: Tenant) -> None:
-        for number in numbers(tenant.nodes):
-            del self._on[number][tenant.job_id]
-        level = tenant.rank.level
-        widths = self._levels[level]
-        alike = widths[tenant.gpus]
-        del alike[bisect_left(alike, (tenant.rank,))]
-        self._gpus[level] -= tenant.gpus
-        if not alike:
-            del widths[tenant.gpus]
-            if not widths:
-                del self._levels[level], self._gpus[level]
+from slurm_tiresias.placement.pool import NodeSet, Pool, lowest, node_set, numbers
+from slurm_tiresias.placement.seats import (
+    Appeal,
+    Offers,
+    Tenant,
+    backwards,
+    rank_of,
+    widest_stay,
+)
+from slurm_tiresias.placement.tenancy import Tenancy
+from slurm_tiresias.policy.standing import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,52 +30,12 @@ class Eviction:
     tenants: tuple[Tenant, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What one node could give at the most, and what that would do to its tenants."""
-
-    number: int
-    chunks: int
-    cost: tuple[float, ...]
-
-
-@dataclass(slots=True)
-class Offers:
-    """Offers made to one kind of job, each good until something changes on its node."""
-
-    _made: dict[int, tuple[int, Offer | None]] = field(default_factory=dict)
-
-    def of(self, number: int, stamp: int, make: Callable[[int], Offer | None]) -> Offer | None:
-        made = self._made.get(number)
-        if made is None or made[0] != stamp:
-            made = self._made[number] = (stamp, make(number))
-        return made[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Appeal:
-    """A job of some level asks for room on some nodes; with ``even_guarded`` of the guarded too."""
-
-    request: Request
-    style: PlacementStyle
-    nodes: NodeSet
-    level: Key
-    even_guarded: bool = False
-
-    def may_leave(self, tenant: Tenant) -> bool:
-        return tenant.rank.level > self.level and (self.even_guarded or not tenant.guarded)
-
-
 def find_eviction(
-    appeal: Appeal,
-    pool: Pool,
-    tenancy: Tenancy,
-    last_resort: NodeSet = 0,
-    offers: Offers | None = None,
+    appeal: Appeal, pool: Pool, tenancy: Tenancy, last_resort: NodeSet = 0
 ) -> Eviction | None:
     """Make room for a job by the cheapest set of tenants found, or None where even all do not do.
 
-    The pool is left as it was. ``offers`` may be kept between calls that differ in nothing.
+    The pool is left as it was.
     """
     room = _Room(appeal, pool, last_resort)
     if not room.has_required_nodes():
@@ -159,7 +44,7 @@ def find_eviction(
         return room.eviction_of([])
     if is_divisible(appeal):
         return _from_anywhere(appeal, pool, tenancy, room)
-    return _node_by_node(appeal, pool, tenancy, room, offers if offers is not None else Offers())
+    return _node_by_node(appeal, pool, tenancy, room)
 
 
 def is_divisible(appeal: Appeal) -> bool:
@@ -183,6 +68,7 @@ class _Room:
         self._pool = pool
         self._last_resort = last_resort
         self._counting = is_divisible(appeal) and goes_by_count(appeal.request)
+        self._needs_no_other = self._request.min_nodes == 1 and not self._request.required_nodes
 
     def has_required_nodes(self) -> bool:
         required = self._request.required_nodes
@@ -194,15 +80,17 @@ class _Room:
         return place(self._request, on, self._pool, self._style, self._last_resort)
 
     def fits(self, nodes: NodeSet | None = None) -> bool:
-        if self._counting:
-            return self.missing_gpus() <= 0
+        if self._counting and self.missing_gpus() > 0:
+            return False
+        if nodes is not None and nodes.bit_count() == 1 and self._needs_no_other:
+            return self._pool.chunks_that_fit(lowest(nodes), self._request) >= self._request.chunks
         return self.place(nodes) is not None
 
     def eviction_of(self, tenants: Iterable[Tenant]) -> Eviction:
         """The start of a job that fits, now that these are gone."""
         allocation = self.place()
         assert allocation is not None
-        return Eviction(allocation, tuple(sorted(tenants, key=_rank_of)))
+        return Eviction(allocation, tuple(sorted(tenants, key=rank_of)))
 
     def missing_gpus(self) -> int:
         """GPUs that must get free before the job can fit at all."""
@@ -249,7 +137,7 @@ def _sweep(pool: Pool, leaving: list[Tenant], room: _Room) -> Eviction:
 
     Those that stay are taken out of ``leaving``, and hold their GPUs again.
     """
-    for tenant in sorted(leaving, key=_rank_of):
+    for tenant in sorted(leaving, key=rank_of):
         if len(leaving) == 1:
             break  # the job did not fit with nobody gone
         pool.take(tenant.allocation)
@@ -263,95 +151,50 @@ def _sweep(pool: Pool, leaving: list[Tenant], room: _Room) -> Eviction:
 # Where it matters which nodes get free
 
 
-def _node_by_node(
-    appeal: Appeal, pool: Pool, tenancy: Tenancy, room: _Room, offers: Offers
-) -> Eviction | None:
+def _node_by_node(appeal: Appeal, pool: Pool, tenancy: Tenancy, room: _Room) -> Eviction | None:
     """Nodes are collected cheapest first until the job fits; then those not needed are put back."""
 
     def leaving(number: int) -> list[Tenant]:
         return [tenant for tenant in tenancy.on(number) if appeal.may_leave(tenant)]
 
-    def without(number: int, tenants: Collection[Tenant]) -> int:
-        return pool.chunks_without(number, appeal.request, tenants)
-
-    def without_by_count(number: int, tenants: Collection[Tenant]) -> int:
-        name = pool.names[number]
-        gpus = sum(tenant.allocation[name].gpu_count for tenant in tenants)
-        free = pool.free_gpus(number) + gpus
-        return max(0, min(appeal.request.chunks, free // appeal.request.chunk.gpu_count))
-
-    chunks_without = without_by_count if goes_by_count(appeal.request) else without
-
-    def make(number: int) -> Offer | None:
-        return _offer(number, leaving(number), chunks_without)
-
-    made = (offers.of(number, pool.stamp(number), make) for number in numbers(appeal.nodes))
-    cheapest = sorted((offer for offer in made if offer), key=lambda o: (o.cost, o.number))
-    for enough in _ever_more_nodes(appeal.request, pool, cheapest):
+    offers = tenancy.seats().offers(appeal)
+    for enough in _ever_more_nodes(appeal.request, pool, offers):
         involved = {t.job_id: t for number in numbers(enough) for t in leaving(number)}.values()
         with _evicted(pool, involved):
             if not room.fits(enough):
                 continue
             sweeps = [
                 _stripped(pool, sorted(involved, key=stay), lambda: room.fits(enough))  # noqa: B023
-                for stay in (_widest_stay, _rank_of)
+                for stay in (widest_stay, rank_of)
             ]
         needed = min(sweeps, key=_disturbance)
-        # One that spans nodes frees room elsewhere too: the job may now fit without the others.
-        with _evicted(pool, needed):
-            needed = _stripped(pool, sorted(needed, key=_rank_of), room.fits)
+        if len(needed) > 1:
+            # One that spans nodes frees room elsewhere too: the job may now fit without the others.
+            with _evicted(pool, needed):
+                needed = _stripped(pool, sorted(needed, key=rank_of), room.fits)
         with _evicted(pool, needed):
             return room.eviction_of(needed)
     return None
 
 
-def _ever_more_nodes(request: Request, pool: Pool, cheapest: Sequence[Offer]) -> Iterator[NodeSet]:
+def _ever_more_nodes(request: Request, pool: Pool, offers: Offers) -> Iterator[NodeSet]:
     """Sets of nodes to try: single ones that suffice, then more and more of the cheapest."""
     if request.min_nodes == 1 and len(request.required_nodes) <= 1:
-        yield from (1 << offer.number for offer in cheapest if offer.chunks >= request.chunks)
-    required = pool.nodes(request.required_nodes)
-    count, chunks = 0, 0
-    while count < len(cheapest) and (chunks < request.chunks or count < request.min_nodes):
-        chunks += cheapest[count].chunks
-        count += 1
-    if chunks < request.chunks:
+        yield from (1 << number for number, _ in offers.cheapest_first(request.chunks))
+    if offers.chunks < request.chunks:
         return
-    while True:
-        yield required | sum(1 << offer.number for offer in cheapest[:count]) & ~required
-        if count >= len(cheapest):
-            return
-        count = min(2 * count, len(cheapest))
-
-
-def _offer(
-    number: int,
-    tenants: Sequence[Tenant],
-    chunks_without: Callable[[int, Collection[Tenant]], int],
-) -> Offer | None:
-    """All that a node can give, for the fewest tenants leaving it."""
-    leaving = sorted(tenants, key=_widest_stay)
-    most = chunks_without(number, leaving)
-    if most == 0:
-        return None
-    for tenant in list(leaving):
-        others = [other for other in leaving if other is not tenant]
-        if chunks_without(number, others) == most:
-            leaving = others
-    return Offer(number, most, _cost(leaving, most))
-
-
-def _cost(leaving: Sequence[Tenant], chunks: int) -> tuple[float, ...]:
-    """Idle room first; then the lowest levels; then the fewest GPUs disturbed per chunk."""
-    if not leaving:
-        return (0.0,)
-    first = min(leaving, key=_rank_of)
-    return (
-        1.0,
-        *_reversed(first.rank.level),
-        sum(tenant.gpus for tenant in leaving) / chunks,
-        len(leaving) / chunks,
-        *_reversed((*first.rank.order, *first.rank.id_key)),
-    )
+    cheapest = offers.cheapest_first()
+    nodes, chunks = [], 0
+    for number, here in cheapest:
+        nodes.append(number)
+        chunks += here
+        if chunks >= request.chunks and len(nodes) >= request.min_nodes:
+            break
+    more = nodes
+    while more:
+        yield pool.nodes(request.required_nodes) | node_set(nodes)
+        more = [number for number, _ in islice(cheapest, len(nodes))]
+        nodes += more
 
 
 def _stripped(
@@ -375,22 +218,10 @@ def _stripped(
     return tuple(leaving)
 
 
-def _rank_of(tenant: Tenant) -> Rank:
-    return tenant.rank
-
-
-def _widest_stay(tenant: Tenant) -> tuple[Key, int, Rank]:
-    return (tenant.rank.level, -tenant.gpus, tenant.rank)
-
-
-def _reversed(key: Key) -> Key:
-    return tuple(-number for number in key)
-
-
 def _disturbance(tenants: Collection[Tenant]) -> tuple[Key, int, int]:
     """What leaving does to these tenants; less is better. The lowest levels count least."""
     best = min((tenant.rank.level for tenant in tenants), default=())
-    return (_reversed(best), sum(tenant.gpus for tenant in tenants), len(tenants))
+    return (backwards(best), sum(tenant.gpus for tenant in tenants), len(tenants))
 
 
 def disturbance(eviction: Eviction) -> tuple[Key, int, int]:

@@ -6,8 +6,10 @@ those numbers: thousands of nodes are sifted by a handful of operations.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
 
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, GpuCounts, Node, Request
 
@@ -20,11 +22,10 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _64_BITS = (1 << 64) - 1
 
 
-class Holder(Protocol):
-    """Whoever holds something."""
+Counts = npt.NDArray[np.int64]
 
-    @property
-    def allocation(self) -> Allocation: ...
+HOLDERS, CPUS, MEMORY, GPUS, NO_GPUS = range(5)
+"""The rows of ``Pool.table``; those of the single types of GPUs come after."""
 
 
 class Pool:
@@ -45,7 +46,10 @@ class Pool:
         self._memory_mb = [total.memory_mb for total in self._total]
         self._free_gpus = [total.gpu_count for total in self._total]
         self._holders = [0] * len(ordered)
-        self._stamps = [0] * len(ordered)
+        types = sorted({gpu_type for gpus in self._gpus for gpu_type in gpus})
+        self._row_of_type = {kind: row for row, kind in enumerate(types, start=NO_GPUS + 1)}
+        self._table: Counts | None = None
+        self._changed: set[int] = set()
         self.most_free_gpus = sum(free for free in self._free_gpus if free > 0)
         """Free GPUs on all nodes together."""
         self.switches: tuple[NodeSet, ...] = _by_switch(ordered)
@@ -82,19 +86,16 @@ class Pool:
         """Whether more is held of the node than it has, so that not even GPUs fit on it."""
         return self._cpus[number] < 0 or self._memory_mb[number] < 0
 
+    def has_gpus_for(self, allocation: Allocation) -> bool:
+        """Whether so many GPUs are free on each of these nodes."""
+        return all(
+            self._free_gpus[self._number[node]] >= amount.gpu_count
+            for node, amount in allocation.items()
+        )
+
     def is_idle(self, number: int) -> bool:
         """Whether nobody holds anything on the node."""
         return self._holders[number] == 0
-
-    def stamp(self, number: int) -> int:
-        """A number that changes whenever something changes on the node."""
-        return self._stamps[number]
-
-    def touch(self, allocation: Allocation) -> None:
-        """Note that somebody changes on these nodes, though nothing is taken or given back."""
-        for node in allocation:
-            if node in self._number:
-                self._stamps[self._number[node]] += 1
 
     def take(self, allocation: Allocation) -> None:
         self._add(allocation, -1)
@@ -114,7 +115,7 @@ class Pool:
                 count += some
             self._cpus[number] += sign * amount.cpus
             self._memory_mb[number] += sign * amount.memory_mb
-            self._stamps[number] += 1
+            self._changed.add(number)
             self._move(number, sign * count, -sign)
 
     def _move(self, number: int, gpus: int, holders: int) -> None:
@@ -160,6 +161,43 @@ class Pool:
         mark += sum((2 * free + 1) * there for free, there in self._idle.items())
         return mark % _MARKS
 
+    # All nodes at once
+
+    def table(self) -> Counts:
+        """What is free now: a column for each node. Holders are counted as if owed, below 0.
+
+        The table is the pool's own, and good until something is taken or given back.
+        """
+        if self._table is None:
+            columns = [self._free_on(number) for number in range(len(self.names))]
+            self._table = np.array(columns, np.int64).reshape(len(columns), -1).T.copy()
+        else:
+            for number in self._changed:
+                self._table[:, number] = self._free_on(number)
+        self._changed.clear()
+        return self._table
+
+    def _free_on(self, number: int) -> list[int]:
+        gpus = self._gpus[number]
+        return [
+            -self._holders[number],
+            self._cpus[number],
+            self._memory_mb[number],
+            self._free_gpus[number],
+            0,
+            *(gpus.get(gpu_type, 0) for gpu_type in self._row_of_type),
+        ]
+
+    def held(self, amount: Amount) -> list[int]:
+        """What somebody holds on a node, in the rows of ``table``."""
+        gpus = amount.gpus
+        by_type = (gpus.get(gpu_type, 0) for gpu_type in self._row_of_type)
+        return [1, amount.cpus, amount.memory_mb, amount.gpu_count, 0, *by_type]
+
+    def row_of(self, gpu_type: str) -> int:
+        """The row of the GPUs that a request for this type can take."""
+        return GPUS if gpu_type == ANY_TYPE else self._row_of_type.get(gpu_type, NO_GPUS)
+
     # In which order nodes are looked at
 
     def fragments(self, nodes: NodeSet) -> Iterator[int]:
@@ -180,7 +218,7 @@ class Pool:
         if not busy and not idle:
             return None
         free = min(filter(None, (busy, idle)))
-        return _lowest((self._busy.get(free, 0) | self._idle.get(free, 0)) & nodes)
+        return lowest((self._busy.get(free, 0) | self._idle.get(free, 0)) & nodes)
 
     def emptiest_first(self, nodes: NodeSet) -> Iterator[tuple[int, NodeSet, NodeSet]]:
         """Free GPUs, with the idle and the busy nodes that have so many, the most first."""
@@ -200,15 +238,6 @@ class Pool:
         return _chunks_that_fit(
             request, self._gpus[number], self._cpus[number], self._memory_mb[number]
         )
-
-    def chunks_without(self, number: int, request: Request, holders: Collection[Holder]) -> int:
-        """The same if these holders of something on the node were gone."""
-        if request.exclusive and self._holders[number] > len(holders):
-            return 0
-        name, free = self.names[number], self._free(number)
-        for holder in holders:
-            free = _sum(free, holder.allocation[name])
-        return chunks_that_fit(free, request)
 
     def lay(self, chunks: Mapping[int, int], request: Request) -> Allocation:
         """The amounts that so many chunks on each node take."""
@@ -236,14 +265,21 @@ def node_set(these: Iterable[int]) -> NodeSet:
     return found
 
 
-def _lowest(nodes: NodeSet) -> int:
+def columns(nodes: NodeSet, count: int) -> npt.NDArray[np.intp]:
+    """The numbers of those of the first ``count`` nodes that are in a set, ascending."""
+    packed = np.frombuffer(nodes.to_bytes(-(-count // 8), "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(packed, bitorder="little"))
+
+
+def lowest(nodes: NodeSet) -> int:
+    """The first of the nodes by name."""
     return (nodes & -nodes).bit_length() - 1
 
 
 def first_from(nodes: NodeSet, start: int) -> int:
     """The first of the nodes from this number on, beginning again after the last."""
     later = nodes >> start
-    return start + _lowest(later) if later else _lowest(nodes)
+    return start + lowest(later) if later else lowest(nodes)
 
 
 def draws_from(mark: int, count: int) -> Iterator[int]:
@@ -322,10 +358,3 @@ def _typed(wanted: GpuCounts, free: GpuCounts) -> GpuCounts:
             taken[gpu_type] = taken.get(gpu_type, 0) + some
             untyped -= some
     return taken
-
-
-def _sum(left: Amount, right: Amount) -> Amount:
-    gpus = dict(left.gpus)
-    for gpu_type, count in right.gpus.items():
-        gpus[gpu_type] = gpus.get(gpu_type, 0) + count
-    return Amount(gpus, left.cpus + right.cpus, left.memory_mb + right.memory_mb)

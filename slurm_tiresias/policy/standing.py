@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from slurm_tiresias.model import JobState
@@ -70,7 +69,8 @@ class Rank(NamedTuple):
         return Rank(standing.level, standing.order, job_id_key(job_id), job_id)
 
 
-@lru_cache(maxsize=1 << 16)
 def job_id_key(job_id: str) -> Key:
     """Job ids as numbers, so that 9 comes before 10 and task 12_9 before 12_10."""
+    if job_id.isdecimal():
+        return (float(job_id),)
     return tuple(float(number) for number in re.findall(r"\d+", job_id))

@@ -26,8 +26,10 @@ from slurm_tiresias.model import (
     Snapshot,
 )
 from slurm_tiresias.placement.choose import node_sets, place, place_on_any
-from slurm_tiresias.placement.evict import Appeal, Tenancy, Tenant, find_eviction
+from slurm_tiresias.placement.evict import find_eviction
 from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.placement.seats import Appeal, Tenant
+from slurm_tiresias.placement.tenancy import Tenancy
 from slurm_tiresias.policy.standing import Policy, Rank
 from slurm_tiresias.policy.tiers import make_policy
 from tests.pictures import NOW_S, configured

@@ -1,0 +1,78 @@
+"""The nodes of a cluster, whoever is on them: which may serve a request, and which could."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+
+from slurm_tiresias.model import Amount, Node, PlacementStyle, Request
+from slurm_tiresias.placement.choose import place_on_any
+from slurm_tiresias.placement.features import matches
+from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, node_set, numbers
+
+
+class Fleet:
+    """Nodes by what they have in common, so that no request is held against each of them.
+
+    The numbers of the nodes are those of a ``Pool`` of the same nodes.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes: Sequence[Node] = sorted(nodes, key=lambda node: node.name)
+        self._number = {node.name: number for number, node in enumerate(self._nodes)}
+        self.usable = node_set(n for n, node in enumerate(self._nodes) if node.available)
+        self._in_partition: dict[str, NodeSet] = {}
+        self._with_features: dict[frozenset[str], NodeSet] = {}
+        self._as_large: dict[tuple[object, ...], tuple[Amount, NodeSet]] = {}
+        for number, node in enumerate(self._nodes):
+            bit = 1 << number
+            for partition in node.partitions:
+                self._in_partition[partition] = self._in_partition.get(partition, 0) | bit
+            self._with_features[node.features] = self._with_features.get(node.features, 0) | bit
+            size = (*sorted(node.total.gpus.items()), node.total.cpus, node.total.memory_mb)
+            self._as_large[size] = (node.total, self._as_large.get(size, (node.total, 0))[1] | bit)
+
+    @cached_property
+    def _empty(self) -> Pool:
+        return Pool(self._nodes)
+
+    def sets_for(self, request: Request, among: NodeSet = -1) -> tuple[NodeSet, ...]:
+        """The nodes that Slurm would let the job run on: one set for each of its partitions.
+
+        A job that names several partitions runs in one of them; sets that are alike come once,
+        and empty ones not at all.
+        """
+        able = among & ~node_set(
+            self._number[name] for name in request.excluded_nodes if name in self._number
+        )
+        able &= sum(
+            nodes
+            for features, nodes in self._with_features.items()
+            if matches(request.features, features)
+        )
+        sets = (able & self._in_partition.get(name, 0) for name in request.partitions)
+        return tuple(nodes for nodes in dict.fromkeys(sets) if nodes)
+
+    def on_one_node_if_any_can(self, request: Request) -> Request:
+        """The request of what may be one task, kept from being split where a node could take it."""
+        allowed = 0
+        for nodes in self.sets_for(request):
+            allowed |= nodes
+        for total, nodes in self._as_large.values():
+            if nodes & allowed and chunks_that_fit(total, request) >= request.chunks:
+                return replace(request, max_nodes=1)
+        return request
+
+    def could_hold(self, request: Request, among: NodeSet = -1) -> bool:
+        """Whether the job would fit if nobody else were there."""
+        sets = (self._some_of_each_size(nodes, request) for nodes in self.sets_for(request, among))
+        return place_on_any(request, sets, self._empty, PlacementStyle.CONSOLIDATE) is not None
+
+    def _some_of_each_size(self, nodes: NodeSet, request: Request) -> NodeSet:
+        """As many of these nodes as make a difference: empty ones of one size are alike."""
+        some = self._empty.nodes(request.required_nodes)
+        for _, as_large in self._as_large.values():
+            some |= node_set(islice(numbers(nodes & as_large), request.chunks))
+        return some & nodes
