@@ -90,8 +90,8 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
     return (
         f"{markdown(header, rows)}\n\n{jobs:,} waiting jobs of one GPU each in a real slurmctld, "
         f"{NODES} full nodes of {GPUS} GPUs; of {QUIET_CYCLES} quiet cycles the medians, and the "
-        f"mean of the CPU time. With an interval of {INTERVAL_S:g} s the quiet cycles cost slurmctld "
-        f"{100 * quiet_cpu_s / INTERVAL_S:.2f} % of one core (without any it spends "
+        f"mean of the CPU time. With an interval of {INTERVAL_S:g} s the quiet cycles cost "
+        f"slurmctld {100 * quiet_cpu_s / INTERVAL_S:.2f} % of one core (without any it spends "
         f"{100 * idle:.2f} %). sdiag says of the quiet ones: {said}."
     )
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from scripts.bench_lib import by_skew, cycle, in_tier, latency, monitor, speed, testbed
+from scripts.bench_lib import (
+    by_skew,
+    cycle,
+    deciding,
+    in_tier,
+    latency,
+    monitor,
+    speed,
+    testbed,
+)
+from scripts.bench_lib.replay import course
+from scripts.bench_lib.replay.policies import POLICIES
 
 
 @click.group()
@@ -23,6 +36,12 @@ def bench() -> None:
 def simulator(trace: Path | None) -> None:
     """How fast the simulator is."""
     speed.measure(trace)
+
+
+@bench.command(name="decide")
+def one_decision() -> None:
+    """What one decision takes, by jobs and nodes."""
+    deciding.measure()
 
 
 @bench.command()
@@ -65,3 +84,38 @@ def preemption_latency(preemptions: int) -> None:
 def controller_cycle(jobs: int, changes: int) -> None:
     """One cycle of the controller on a slurmctld with thousands of waiting jobs."""
     cycle.measure(jobs, changes)
+
+
+@bench.command(name="replay")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(list(POLICIES)),
+    help="Run this one, again where it has run; may be repeated. Default: those not run yet.",
+)
+@click.option("--jobs", default=480, show_default=True, type=click.IntRange(4, 480))
+@click.option("--seed", default=1, show_default=True)
+@click.option("--nodes", default=15, show_default=True, type=click.IntRange(1, 64))
+@click.option("--gpus", default=4, show_default=True, type=click.IntRange(1, 16))
+@click.option(
+    "--factor",
+    type=click.FloatRange(4, 400),
+    help="So many times as fast. Default: a preemption weighs what it did on the paper's testbed.",
+)
+@click.option(
+    "--into",
+    default=course.default_results,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder that keeps the results of each policy.",
+)
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A folder for the clusters. Default: in /tmp.",
+)
+@click.option("--report", "report_only", is_flag=True, help="Run nothing, tell what has run.")
+def replay_on_slurm(**options: Any) -> None:
+    """The paper's jobs on a real Slurm, policy by policy; all 480 take an hour and more."""
+    sys.exit(course.run(course.Options(**options)))

@@ -61,14 +61,23 @@ class Ran:
         return len(self.runs) - 1
 
 
-def submit(place: Place, job: TraceJob, load_s: float) -> Submitted:
-    """One ordinary job: a task a GPU, so that it may lie over any nodes, as in the simulator."""
+Ask = Callable[[TraceJob], Sequence[str]]
+"""What a job asks of sbatch."""
+
+
+def on_any_nodes(job: TraceJob, limit_min: int = 60) -> tuple[str, ...]:
+    """A task a GPU: the job may lie over any nodes, as in the simulator."""
+    return (f"--gpus={job.gpus}", f"--ntasks={job.gpus}", f"--time={limit_min}")
+
+
+def submit(place: Place, job: TraceJob, load_s: float, ask: Ask = on_any_nodes) -> Submitted:
+    """One ordinary job."""
     journal = place.jobs / f"{job.job_id}.journal"
     at_s = time.time()
     answer = slurm(
         place,
         *("sbatch", "--parsable", f"--job-name={job.job_id}", "--partition=gpu", "--requeue"),
-        *(f"--gpus={job.gpus}", f"--ntasks={job.gpus}", "--time=60", "--output=/dev/null"),
+        *(*ask(job), "--output=/dev/null"),
         *(str(SLEEPER), str(journal), str(micros(job.duration_s)), str(micros(load_s))),
     )
     return Submitted(job, answer.strip(), at_s, journal)
@@ -98,6 +107,7 @@ def run(
     load_s: float,
     patience_s: float,
     show: Callable[[int, int], None] = lambda _submitted, _ended: None,
+    ask: Ask = on_any_nodes,
 ) -> list[Submitted]:
     """Submits each job when its time has come and returns when all have ended."""
     began_s = time.monotonic()
@@ -106,7 +116,7 @@ def run(
     while len(submitted) < len(jobs) or going:
         now_s = time.monotonic() - began_s
         while len(submitted) < len(jobs) and jobs[len(submitted)].submitted_s <= now_s:
-            submitted.append(submit(place, jobs[len(submitted)], load_s))
+            submitted.append(submit(place, jobs[len(submitted)], load_s, ask))
             going.append(submitted[-1])
             now_s = time.monotonic() - began_s
         going = [one for one in going if not has_ended(one)]

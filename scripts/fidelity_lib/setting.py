@@ -20,6 +20,7 @@ CONTROLLER_CONFIG = """\
 partitions = ["gpu"]
 
 [policy]
+name = "{policy}"
 thresholds_gpu_s = [{threshold_gpu_s!r}]
 order = "{order}"
 
@@ -54,11 +55,13 @@ class Setting:
     """What a job loses at each restart. These three are before the division."""
     interval_s: float = 1.0
     """The controller's; it is not divided, for Slurm cannot follow a faster one."""
+    policy: str = "2d-las"
 
     def controller_config(self) -> str:
         """A configuration with ``{state_dir}`` still to be filled in."""
         return CONTROLLER_CONFIG.format(
             factor=self.factor,
+            policy=self.policy,
             threshold_gpu_s=self.threshold_gpu_s / self.factor,
             order=self.order,
             min_run_s=self.min_run_s / self.factor,

@@ -1,0 +1,175 @@
+"""What one decision takes: time and memory, by jobs and nodes, and how both grow."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import time
+import tracemalloc
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from scripts.bench_lib.crowd import (
+    CHANGED,
+    CROWDS,
+    THRESHOLDS_GPU_S,
+    Crowd,
+    a_little_later,
+    snapshot,
+)
+from scripts.bench_lib.document import markdown, write_section
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.cycle import collect_seldom
+from slurm_tiresias.decide import decide
+from slurm_tiresias.model import JobState, Snapshot
+from slurm_tiresias.policy.tiers import make_policy
+
+JOBS = (1_000, 10_000, 100_000)
+NODES = (100, 1_000, 10_000)
+SCRIPTS, MANY_SCRIPTS = 40, 400
+SEED = 1
+PROCESSES = 2
+"""For every case; the least of their times counts."""
+DECISIONS = 3
+"""In each process after the first, which is the cold one."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """``scripts``: how many different things the jobs ask for."""
+
+    crowd: Crowd
+    jobs: int
+    nodes: int
+    scripts: int = SCRIPTS
+
+
+@dataclass(frozen=True)
+class Measured:
+    running: int
+    starts: int
+    preemptions: int
+    cold_s: float
+    next_s: float
+    """With a few jobs changed since the decision before."""
+    peak_mb: float
+
+
+def measure() -> None:
+    cases = [Case(crowd, jobs, nodes) for crowd in CROWDS for jobs in JOBS for nodes in NODES]
+    cases += [Case(crowd, JOBS[1], NODES[1], MANY_SCRIPTS) for crowd in CROWDS]
+    rows = []
+    found: dict[Case, Measured] = {}
+    for case in cases:
+        one = found[case] = _best(case)
+        rows.append(_row(case, one))
+        print(" | ".join(rows[-1]), flush=True)
+    header = (
+        "snapshot, scripts",
+        "jobs",
+        "nodes",
+        "run",
+        "start",
+        "preempted",
+        "cold ms",
+        "next ms",
+        "peak MB",
+    )
+    write_section(
+        "One decision", "scripts/bench decide", f"{markdown(header, rows)}\n\n{_text(found)}"
+    )
+
+
+def _text(found: Mapping[Case, Measured]) -> str:
+    return (
+        "CPU time of `decide` alone, in one process: `cold` is the first decision of a process, "
+        f"`next` one on a snapshot in which {CHANGED} jobs differ from the one decided before "
+        "(nothing is kept from one decision to the next). The least of "
+        f"{PROCESSES} processes; `peak MB` is what the decision takes beside its snapshot at the "
+        "most. In a contested snapshot many that wait rank above many that run, and as many are "
+        "preempted as may be in one cycle; in a settled one nobody does, as between most cycles. "
+        "Jobs are of so many scripts, each with its own GPUs, CPUs, memory, GPU type and features; "
+        "nodes have 4 or 8 GPUs.\n\n" + " ".join(_growth(found, crowd) for crowd in CROWDS)
+    )
+
+
+def _growth(found: Mapping[Case, Measured], crowd: Crowd) -> str:
+    def exponent(*cases: Case) -> float:
+        first, last = (found[case].next_s for case in cases)
+        return math.log10(last / first)
+
+    few, some, many = (Case(crowd, jobs, nodes) for jobs, nodes in zip(JOBS, NODES, strict=True))
+    more_jobs = Case(crowd, JOBS[2], NODES[1])
+    more_nodes = Case(crowd, JOBS[1], NODES[2])
+    return (
+        f"{crowd.name.capitalize()}: with ten times the jobs and the nodes the time grows by a "
+        f"power of {exponent(few, some):.2f} from {JOBS[0]:,} jobs and of "
+        f"{exponent(some, many):.2f} from {JOBS[1]:,} (n log n would be {_n_log_n(JOBS[0]):.2f} "
+        f"and {_n_log_n(JOBS[1]):.2f}); from {JOBS[1]:,} jobs on {NODES[1]:,} nodes by "
+        f"{exponent(some, more_jobs):.2f} with the jobs alone, by "
+        f"{exponent(some, more_nodes):.2f} with the nodes alone."
+    )
+
+
+def _n_log_n(jobs: int) -> float:
+    return 1 + math.log10(math.log(10 * jobs) / math.log(jobs))
+
+
+def _row(case: Case, one: Measured) -> Sequence[str]:
+    return (
+        f"{case.crowd.name}, {case.scripts}",
+        f"{case.jobs:,}",
+        f"{case.nodes:,}",
+        f"{one.running:,}",
+        f"{one.starts:,}",
+        f"{one.preemptions:,}",
+        f"{one.cold_s * 1000:,.0f}",
+        f"{one.next_s * 1000:,.0f}",
+        f"{one.peak_mb:,.0f}",
+    )
+
+
+def _best(case: Case) -> Measured:
+    runs = [_in_its_own_process(case) for _ in range(PROCESSES)]
+    first = runs[0]
+    return Measured(
+        first.running,
+        first.starts,
+        first.preemptions,
+        cold_s=min(run.cold_s for run in runs),
+        next_s=min(run.next_s for run in runs),
+        peak_mb=first.peak_mb,
+    )
+
+
+def _in_its_own_process(case: Case) -> Measured:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measured, case).result()
+
+
+def _measured(case: Case) -> Measured:
+    collect_seldom()  # as the controller does
+    config = parse({"policy": {"thresholds_gpu_s": list(THRESHOLDS_GPU_S)}})
+    policy = make_policy(config.policy)
+
+    def seconds(given: Snapshot) -> float:
+        began_s = time.process_time()
+        decide(given, policy, config)
+        return time.process_time() - began_s
+
+    given = snapshot(case.crowd, case.jobs, case.nodes, case.scripts, SEED)
+    cold_s = seconds(given)
+    later = [a_little_later(given, case.crowd, seed) for seed in range(DECISIONS)]
+    next_s = min(map(seconds, later))
+    tracemalloc.start()
+    plan = decide(given, policy, config)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    return Measured(
+        running=sum(job.state is JobState.RUNNING for job in given.jobs),
+        starts=len(plan.starts),
+        preemptions=len(plan.preemptions),
+        cold_s=cold_s,
+        next_s=next_s,
+        peak_mb=peak_bytes / 2**20,
+    )
