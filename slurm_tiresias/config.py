@@ -193,8 +193,9 @@ class ProfilerConfig:
 
     collect_dir: str = setting(
         "",
-        "Directory in which the plugin on the nodes leaves what jobs were seen to send; the one "
-        "that plugstack.conf names with collect=. Empty: none, nothing is learned from running "
+        "Directory in which the plugin on the nodes leaves what jobs were seen to send, and the "
+        "sampler what they did with their GPUs; the one that plugstack.conf names with collect=. "
+        "Here the nodes find which models are known. Empty: none, nothing is learned from running "
         "jobs.",
     )
     least_message_mb: float = setting(

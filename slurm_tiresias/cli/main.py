@@ -126,7 +126,8 @@ def cli() -> None:
     \b
     Exit codes: 0 ok, 1 error, 2 usage, 3 controller not running or stale,
     4 configuration, 5 slurmctld unreachable, 6 permission denied,
-    7 unreadable answer of Slurm, 8 ledger, 9 already running.
+    7 unreadable answer of Slurm, 8 ledger, 9 already running,
+    10 a folder of a node (profile sample).
     """
 
 

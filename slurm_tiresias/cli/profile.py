@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 
 from slurm_tiresias.cli import table
+from slurm_tiresias.cli.gpu_text import gpu_use_text
 from slurm_tiresias.cli.options import config_option, config_path, named_config_path, takes_config
+from slurm_tiresias.cli.profile_sample import sample
 from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, moment, printable
@@ -23,6 +26,7 @@ from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.profiler.exchange import MOST_BYTES, SCHEMA, as_data, parsed
 from slurm_tiresias.profiler.files.read import read
 from slurm_tiresias.profiler.files.tensor import StoredTensor
+from slurm_tiresias.profiler.gpu_runs import GpuSummary, NodeGpus, summary_of
 from slurm_tiresias.profiler.gpu_use import GpuUse, use_of
 from slurm_tiresias.profiler.knowledge import Knowledge
 from slurm_tiresias.profiler.placing import Placing
@@ -173,15 +177,50 @@ def list_profiles(config: Config, noheader: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
 @takes_config
 def show(config: Config, name: str, user: str | None, as_json: bool) -> None:
-    """Say all that is known of a model, or of jobs of a name, and how they are placed for it."""
-    rows = [row for row in _rows(_knowledge(config)) if _is_of(row.profile.key, name, user)]
-    if not rows:
+    """Say all that is known of a model, or of jobs of a name, and how they are placed for it.
+
+    Also what its runs did with their GPUs, where the nodes sample that.
+    """
+    found = _rows(_knowledge(config))
+    rows = {row.profile.key: row for row in found if _is_of(row.profile.key, name, user)}
+    gpus = _gpu_use(config, name, user)
+    if not rows and not gpus:
         raise _unknown(name)
     if as_json:
-        _show_rows(rows, noheader=False, as_json=True)
+        use = [{**asdict(key), **asdict(summary)} for key, summary in gpus.items()]
+        data = {"schema": SCHEMA, "profiles": _as_data(rows.values()), "gpu_use": use}
+        click.echo(json.dumps(data))
     else:
         screen = stdout()
-        screen.show(line for row in rows for line in row.lines(screen))
+        screen.show(_known_of(rows, gpus, screen))
+
+
+def _known_of(
+    rows: Mapping[Key, Row], gpus: Mapping[Key, GpuSummary], screen: Screen
+) -> Iterator[str]:
+    for key in dict.fromkeys((*rows, *gpus)):
+        whose = f" of {printable(key.user)}" if key.user else ""
+        yield screen.style(f"{key.kind} {printable(key.name)}{whose}", "title")
+        if key in rows:
+            yield from rows[key].lines(screen)
+        else:
+            yield "  Nothing is known of what it sends."
+        if key in gpus:
+            yield from screen.prose(gpu_use_text(gpus[key]))
+
+
+def _gpu_use(config: Config, name: str, user: str | None) -> dict[Key, GpuSummary]:
+    """What the runs of this name did with their GPUs, by the programs that they were runs of."""
+    if not _store_path(config).exists():
+        return {}
+    with closing(ProfileStore(_store_path(config), writable=False)) as store:
+        seen = _gpu_runs(store, name, user)
+    return {key: summary_of(tuple(runs)) for key, runs in groupby(seen, lambda run: run.key)}
+
+
+def _gpu_runs(store: ProfileStore, name: str, user: str | None) -> list[NodeGpus]:
+    runs = store.gpu_runs(key_of(MODEL, name).name)
+    return [run for run in runs if _is_of(run.key, name, user)]
 
 
 @profile.command()
@@ -189,9 +228,13 @@ def show(config: Config, name: str, user: str | None, as_json: bool) -> None:
 @click.option("-u", "--user", metavar="USER", help="Only what was learned from this user's jobs.")
 @takes_config
 def forget(config: Config, name: str, user: str | None) -> None:
-    """Forget a profile and the runs that it was learned from. What is built in stays."""
+    """Forget a profile, the runs that it was learned from and what they did with their GPUs.
+
+    What is built in stays.
+    """
     with closing(_store(config)) as store:
-        keys = [p.key for p in store.profiles() if _is_of(p.key, name, user)]
+        keys = {p.key for p in store.profiles() if _is_of(p.key, name, user)}
+        keys |= {run.key for run in _gpu_runs(store, name, user)}
         if not keys:
             raise _unknown(name)
         forgotten = store.forget(keys)
@@ -233,9 +276,6 @@ class Row:
 
     def lines(self, screen: Screen) -> Iterator[str]:
         found, skew = self.profile, self.profile.skew
-        key = found.key
-        whose = f" of {printable(key.user)}" if key.user else ""
-        yield screen.style(f"{key.kind} {printable(key.name)}{whose}", "title")
         piece = "message" if found.measured else "tensor"
         yield from screen.prose(
             f"{_mb(skew.total_bytes)} MB in {count(skew.pieces, piece)}, the largest "
@@ -273,15 +313,18 @@ def _rows(knowledge: Knowledge) -> list[Row]:
 
 def _show_rows(rows: Sequence[Row], noheader: bool, as_json: bool) -> None:
     if as_json:
-        profiles = [
-            {**as_data(r.profile), "advice": r.placing.style.value, "because": r.placing.because}
-            for r in rows
-        ]
-        click.echo(json.dumps({"schema": SCHEMA, "profiles": profiles}))
+        click.echo(json.dumps({"schema": SCHEMA, "profiles": _as_data(rows)}))
         return
     screen = stdout()
     columns = table.that_fit(_COLUMNS, rows, screen)
     screen.show(table.lines(columns, rows, screen, header=not noheader))
+
+
+def _as_data(rows: Iterable[Row]) -> list[dict[str, object]]:
+    return [
+        {**as_data(r.profile), "advice": r.placing.style.value, "because": r.placing.because}
+        for r in rows
+    ]
 
 
 def _is_of(key: Key, name: str, user: str | None) -> bool:
@@ -335,6 +378,9 @@ _GPU_COLUMNS: Sequence[Column[GpuUse]] = (
     Column("NVLINK_TX_MB", lambda use: _in_mb(use.nvlink_sent_bytes), right=True),
     Column("NVLINK_RX_MB", lambda use: _in_mb(use.nvlink_received_bytes), right=True),
 )
+
+
+profile.add_command(sample)
 
 
 # The store

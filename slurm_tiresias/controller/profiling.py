@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,9 @@ from slurm_tiresias.controller.known_file import KnownFile
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import JobState, PlacementStyle
 from slurm_tiresias.profiler import placing
+from slurm_tiresias.profiler.gpu_runs import MOST_FILE_BYTES, GpuRun, NodeGpus
+from slurm_tiresias.profiler.gpu_runs import parse as parse_gpus
+from slurm_tiresias.profiler.incarnation import GPUS_KIND, Incarnation, parsed_file_name
 from slurm_tiresias.profiler.knowledge import Knowledge, knowledge_of
 from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.profiler.profile import (
@@ -32,14 +34,7 @@ from slurm_tiresias.profiler.profile import (
 from slurm_tiresias.profiler.skew import MB, Limits
 from slurm_tiresias.profiler.speeds import Run
 from slurm_tiresias.profiler.store import NodeRun, ProfileStore
-from slurm_tiresias.profiler.traffic import (
-    FILE_BYTES,
-    Sent,
-    Traffic,
-    TrafficFileError,
-    parse,
-    sent_in,
-)
+from slurm_tiresias.profiler.traffic import FILE_BYTES, Sent, Traffic, parse, sent_in
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 
 log = logging.getLogger("tiresias-slurm")
@@ -51,22 +46,17 @@ NAMES_OF_A_CYCLE = 10_000
 ASIDE = "refused"
 """Where files are put that cannot be read, for somebody to look at."""
 
-_NAME = re.compile(
-    r"([0-9]{1,10})\.([0-9]{1,10})\.([A-Za-z0-9_-][A-Za-z0-9._-]{0,254})\.traffic", re.ASCII
-)
-
 RanSeconds = Callable[[str, int], float]
 """How long the incarnation of a job after so many restarts ran; 0.0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Collected:
-    """A collected file, and which incarnation and node it is of."""
+    """A collected file, what it holds and of which incarnation."""
 
+    incarnation: Incarnation
+    kind: str
     path: Path
-    job_id: int
-    restarts: int
-    node: str
 
 
 class Profiler:
@@ -106,8 +96,8 @@ class Profiler:
         return placing.by_setting(hints.model, unknown)
 
     def learn(self, seen: Observation, ran_s: RanSeconds) -> None:
-        """Take in what jobs that have ended were seen to send, and what others have stored; tell
-        the nodes what is known."""
+        """Take in what jobs that have ended were seen to send and to do with their GPUs, and what
+        others have stored; tell the nodes what is known."""
         try:
             self._collect(seen, ran_s)
             self._refresh()
@@ -141,8 +131,8 @@ class Profiler:
         jobs = {job.raw_id: job for job in seen.jobs}
         taken = 0
         for collected in self._collected():
-            job = jobs.get(collected.job_id)
-            if job is not None and not _is_over(job, collected.restarts):
+            job = jobs.get(collected.incarnation.job_id)
+            if job is not None and not _is_over(job, collected.incarnation.restarts):
                 continue
             self._take(collected, job, ran_s, seen.at_s)
             taken += 1
@@ -155,28 +145,38 @@ class Profiler:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in islice(entries, NAMES_OF_A_CYCLE)]
         self._done.intersection_update(names)
-        matches = (_NAME.fullmatch(name) for name in names if name not in self._done)
-        return sorted(
-            (_Collected(folder / m[0], int(m[1]), int(m[2]), m[3]) for m in matches if m),
-            key=lambda collected: (collected.job_id, collected.restarts, collected.node),
-        )
+        named = ((name, parsed_file_name(name)) for name in names if name not in self._done)
+        collected = (_Collected(*of, folder / name) for name, of in named if of)
+        return sorted(collected, key=lambda each: (each.incarnation, each.kind))
 
     def _take(
         self, collected: _Collected, job: ObservedJob | None, ran_s: RanSeconds, now_s: float
     ) -> None:
         try:
-            traffic = parse(_content(collected.path))
+            found = _content(collected)
         except (TiresiasError, OSError) as error:
             log.warning("%s is put aside: %s", collected.path.name, error)
             self._finish(collected, aside=True)
             return
         # Of a job that Slurm has forgotten nobody can say whose it was.
         if job is not None:
-            for run in _runs_in(traffic, job, ran_s(job.key, collected.restarts)):
-                node_run = NodeRun(collected.job_id, collected.restarts, collected.node, run)
-                self._store.add(node_run, now_s)
-                self._version = -1
+            self._keep(collected.incarnation, found, job, ran_s, now_s)
         self._finish(collected, aside=False)
+
+    def _keep(
+        self,
+        incarnation: Incarnation,
+        found: Traffic | tuple[GpuRun, ...],
+        job: ObservedJob,
+        ran_s: RanSeconds,
+        now_s: float,
+    ) -> None:
+        if not isinstance(found, Traffic):
+            self._store.add_gpus(NodeGpus(incarnation, _key_of(job), found), now_s)
+            return
+        for run in _runs_in(found, job, ran_s(job.key, incarnation.restarts)):
+            self._store.add(NodeRun(incarnation, run), now_s)
+            self._version = -1
 
     def _finish(self, collected: _Collected, aside: bool) -> None:
         """Remove what has been read; where that is not allowed it is only not read again."""
@@ -209,21 +209,30 @@ def _is_over(job: ObservedJob, restarts: int) -> bool:
     return job.restarts > restarts or job.state is None or job.state is JobState.COMPLETING
 
 
-def _content(path: Path) -> bytes:
+def _content(collected: _Collected) -> Traffic | tuple[GpuRun, ...]:
+    """What a collected file says; raises where it is not what its name promises."""
+    content = _bytes_of(collected.path)
+    return parse_gpus(content) if collected.kind == GPUS_KIND else parse(content)
+
+
+def _bytes_of(path: Path) -> bytes:
     """A collected file, or as much of it as shows that it is none."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise TrafficFileError(f"{path.name} is not a file", "Remove it")
-        return stream.read(FILE_BYTES + 1)
+            raise TiresiasError(f"{path.name} is not a file", "Remove it")
+        return stream.read(max(FILE_BYTES, MOST_FILE_BYTES) + 1)
+
+
+def _key_of(job: ObservedJob) -> Key:
+    return _program_of(job, hints_of(job.admin_comment, job.comment))
 
 
 def _runs_in(traffic: Traffic, job: ObservedJob, elapsed_s: float) -> list[Run]:
     """What one node saw of a run: collectives tell more than the messages that carry them."""
-    key = _program_of(job, hints_of(job.admin_comment, job.comment))
     sections = ((COLLECTIVES, traffic.collectives), (TRAFFIC, traffic.messages))
     found = ((source, sent_in(section)) for source, section in sections)
-    runs = [_run(key, source, sent, job, elapsed_s) for source, sent in found if sent]
+    runs = [_run(_key_of(job), source, sent, job, elapsed_s) for source, sent in found if sent]
     return runs[:1]
 
 

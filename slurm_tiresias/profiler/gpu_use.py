@@ -44,9 +44,25 @@ class GpuUse:
     nvlink_received_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GpuAtWork:
+    """A GPU, or a MIG device, at one moment, and the processes that compute on it."""
+
+    use: GpuUse
+    pids: frozenset[int]
+
+
+def is_uuid(gpu: str) -> bool:
+    return _UUID.fullmatch(gpu) is not None
+
+
+def is_pci_address(gpu: str) -> bool:
+    return _PCI.fullmatch(gpu) is not None
+
+
 def checked_gpu(gpu: str) -> str:
     """A UUID or a PCI address; raises ``UsageError`` for anything else, above all for a number."""
-    if not (_UUID.fullmatch(gpu) or _PCI.fullmatch(gpu)):
+    if not (is_uuid(gpu) or is_pci_address(gpu)):
         raise UsageError(
             f"{gpu[:80]!r} names no GPU",
             "Give its UUID or its PCI address, as nvidia-smi -L and lspci show them, not a number",
@@ -64,6 +80,19 @@ def use_of(gpus: Sequence[str]) -> list[GpuUse]:
         if gpus:
             return [_use(nvml, gpu, _handle(nvml, gpu)) for gpu in gpus]
         return [_use(nvml, "", handle) for handle in _all_handles(nvml)]
+
+
+def gpus_at_work() -> list[GpuAtWork] | None:
+    """Every GPU of this machine on which something computes; None where there is no driver.
+
+    NVML is let go of again at once: who holds it keeps others from resetting a GPU.
+    """
+    with _nvml() as nvml:
+        if nvml is None:
+            return None
+        devices = (part for gpu in _all_handles(nvml) for part in _parts(nvml, gpu))
+        found = ((device, _pids(nvml, device)) for device in devices)
+        return [GpuAtWork(_use(nvml, "", device), pids) for device, pids in found if pids]
 
 
 @contextmanager
@@ -92,9 +121,29 @@ def _all_handles(nvml: Any) -> Iterator[Any]:
             yield handle
 
 
+def _parts(nvml: Any, gpu: Any) -> Iterator[Any]:
+    """The MIG devices of a GPU that is divided into them, and of any other the GPU itself."""
+    mode = _got(nvml, nvml.nvmlDeviceGetMigMode, gpu)
+    if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        yield gpu
+        return
+    for number in range(_got(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0):
+        device = _got(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, number)
+        if device is not None:
+            yield device
+
+
+def _pids(nvml: Any, device: Any) -> frozenset[int]:
+    """Who computes on a device, by itself or through CUDA's multi-process service."""
+    asks = (
+        nvml.nvmlDeviceGetComputeRunningProcesses_v3,
+        nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+    )
+    return frozenset(process.pid for ask in asks for process in _got(nvml, ask, device) or ())
+
+
 def _handle(nvml: Any, gpu: str) -> Any:
-    by_uuid = _UUID.fullmatch(gpu) is not None
-    find = nvml.nvmlDeviceGetHandleByUUID if by_uuid else nvml.nvmlDeviceGetHandleByPciBusId
+    find = nvml.nvmlDeviceGetHandleByUUID if is_uuid(gpu) else nvml.nvmlDeviceGetHandleByPciBusId
     return _got(nvml, find, gpu.encode("ascii"))
 
 

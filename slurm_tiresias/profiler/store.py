@@ -1,7 +1,8 @@
 """The store of profiles: what is known of each model, and the runs it was learned from, in SQLite.
 
-The controller writes what it measures and an operator what he knows; both may do so at once.
-Names come from anybody and are only ever bound as values.
+Beside them it keeps what runs did with their GPUs, for people to look at. The controller writes
+what it measures and an operator what he knows; both may do so at once. Names come from anybody and
+are only ever bound as values.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from typing import Any
 
 from slurm_tiresias.database import transaction
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
+from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.profile import MEASURED, Key, Profile
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.speeds import Run
 
 FILE_NAME = "profiles.sqlite"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 added what runs did with their GPUs, in a table of its own; a store of 1 only lacks that."""
+
 RUNS_KEPT = 40
 """Runs of one program: models and clusters change, and the oldest say least about today."""
 
@@ -44,7 +49,16 @@ CREATE TABLE IF NOT EXISTS runs (
     gpus INTEGER, elapsed_s REAL, noted_s REAL,
     PRIMARY KEY (job_id, restarts, node));
 CREATE INDEX IF NOT EXISTS runs_of_a_program ON runs (kind, name, user);
+CREATE TABLE IF NOT EXISTS gpu_runs (
+    job_id INTEGER, restarts INTEGER, node TEXT, kind TEXT, name TEXT, user TEXT,
+    uuid TEXT, samples INTEGER, seen_s REAL, pci TEXT, gpu_name TEXT,
+    utilization REAL, peak_memory_bytes INTEGER, memory_bytes INTEGER,
+    pcie_sent_bytes_per_s INTEGER, pcie_received_bytes_per_s INTEGER,
+    nvlink_sent_bytes INTEGER, nvlink_received_bytes INTEGER, noted_s REAL,
+    PRIMARY KEY (job_id, restarts, node, uuid));
+CREATE INDEX IF NOT EXISTS gpu_runs_of_a_program ON gpu_runs (user, kind, name, noted_s);
 """
+_OF_KEY = "WHERE kind = ? AND name = ? AND user = ?"
 
 
 class ProfileStoreError(TiresiasError):
@@ -57,9 +71,7 @@ class ProfileStoreError(TiresiasError):
 class NodeRun:
     """What one node saw of one incarnation of a job. ``run.nodes`` is 1."""
 
-    job_id: int
-    restarts: int
-    node: str
+    incarnation: Incarnation
     run: Run
 
 
@@ -102,17 +114,17 @@ class ProfileStore:
                 self._put(profile)
 
     def forget(self, keys: Iterable[Key]) -> int:
-        """Drop profiles and the runs that they were learned from; returns how many there were."""
-        forgotten = 0
+        """Drop all that is kept under these keys, runs and what they did with their GPUs with the
+        profiles; returns of how many keys there was anything."""
         with self._transaction():
-            for key in keys:
-                where = _columns_of(key)
-                of_key = "WHERE kind = ? AND name = ? AND user = ?"
-                forgotten += self._database.execute(
-                    f"DELETE FROM profiles {of_key}", where
-                ).rowcount
-                self._database.execute(f"DELETE FROM runs {of_key}", where)
-        return forgotten
+            return sum(self._forget(key) for key in set(keys))
+
+    def _forget(self, key: Key) -> bool:
+        rows = [
+            self._database.execute(f"DELETE FROM {table} {_OF_KEY}", _columns_of(key)).rowcount
+            for table in ("profiles", "runs", "gpu_runs")
+        ]
+        return any(rows)
 
     # Runs
 
@@ -128,6 +140,13 @@ class ProfileStore:
                 self._put(profile)
             self._prune(node_run.run.key)
 
+    def add_gpus(self, seen: NodeGpus, now_s: float) -> None:
+        """Note what a run did with the GPUs of a node."""
+        with self._transaction():
+            self._put_gpus(seen, now_s)
+            self._keep_latest_runs("gpu_runs", seen.key)
+            self._keep_latest_programs(seen.key.user)
+
     def runs(self) -> list[Run]:
         """Every run over all its nodes, the oldest job first."""
         query = (
@@ -137,6 +156,28 @@ class ProfileStore:
         with self._explained():
             rows = self._database.execute(query).fetchall()
         return [_run([row[2:] for row in nodes]) for _, nodes in groupby(rows, itemgetter(0, 1))]
+
+    def gpu_runs(self, name: str) -> list[NodeGpus]:
+        """What the runs of a model or of jobs of this name did with their GPUs, by whose they are;
+        the oldest job first."""
+        query = (
+            "SELECT job_id, restarts, node, kind, name, user, uuid, samples, seen_s, pci, gpu_name,"
+            " utilization, peak_memory_bytes, memory_bytes, pcie_sent_bytes_per_s, "
+            "pcie_received_bytes_per_s, nvlink_sent_bytes, nvlink_received_bytes FROM gpu_runs "
+            "WHERE name = ? ORDER BY kind DESC, user, job_id, restarts, node, uuid"
+        )
+        with self._explained():
+            # Who may only read cannot bring a store of an earlier version up to date.
+            rows = self._database.execute(query, (name,)).fetchall() if self._has_gpus() else []
+        of_a_node = groupby(rows, lambda row: (Incarnation(*row[:3]), Key(*row[3:6])))
+        return [
+            NodeGpus(incarnation, key, tuple(GpuRun(*row[6:]) for row in gpus))
+            for (incarnation, key), gpus in of_a_node
+        ]
+
+    def _has_gpus(self) -> bool:
+        query = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'gpu_runs'"
+        return bool(self._database.execute(query).fetchone()[0])
 
     def _put(self, profile: Profile) -> None:
         key, skew = profile.key, profile.skew
@@ -150,10 +191,17 @@ class ProfileStore:
         self._database.execute(
             "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *(node_run.job_id, node_run.restarts, node_run.node),
+                *dataclasses.astuple(node_run.incarnation),
                 *(*_columns_of(run.key), run.source, *_columns_of(run.skew)),
                 *(run.sent_bytes, run.gpus, run.elapsed_s, now_s),
             ),
+        )
+
+    def _put_gpus(self, seen: NodeGpus, now_s: float) -> None:
+        whose = (*dataclasses.astuple(seen.incarnation), *_columns_of(seen.key))
+        rows = [(*whose, *dataclasses.astuple(gpu), now_s) for gpu in seen.gpus]
+        self._database.executemany(
+            f"INSERT OR REPLACE INTO gpu_runs VALUES ({', '.join('?' * 19)})", rows
         )
 
     def _learned(self, key: Key) -> Profile | None:
@@ -175,12 +223,7 @@ class ProfileStore:
         return row is None or row[0] in MEASURED
 
     def _prune(self, key: Key) -> None:
-        self._database.execute(
-            "DELETE FROM runs WHERE kind = ? AND name = ? AND user = ? AND (job_id, restarts) NOT "
-            "IN (SELECT DISTINCT job_id, restarts FROM runs WHERE kind = ? AND name = ? AND "
-            "user = ? ORDER BY job_id DESC, restarts DESC LIMIT ?)",
-            (*_columns_of(key), *_columns_of(key), RUNS_KEPT),
-        )
+        self._keep_latest_runs("runs", key)
         surplus = self._database.execute(
             "SELECT kind, name, user FROM profiles WHERE user = ? AND user != '' "
             "ORDER BY noted_s DESC, name LIMIT -1 OFFSET ?",
@@ -188,9 +231,25 @@ class ProfileStore:
         ).fetchall()
         for where in surplus:
             for table in ("profiles", "runs"):
-                self._database.execute(
-                    f"DELETE FROM {table} WHERE kind = ? AND name = ? AND user = ?", where
-                )
+                self._database.execute(f"DELETE FROM {table} {_OF_KEY}", where)
+
+    def _keep_latest_runs(self, table: str, key: Key) -> None:
+        self._database.execute(
+            f"DELETE FROM {table} {_OF_KEY} AND (job_id, restarts) NOT IN "
+            f"(SELECT DISTINCT job_id, restarts FROM {table} {_OF_KEY} "
+            "ORDER BY job_id DESC, restarts DESC LIMIT ?)",
+            (*_columns_of(key), *_columns_of(key), RUNS_KEPT),
+        )
+
+    def _keep_latest_programs(self, user: str) -> None:
+        """Of what runs did with their GPUs, which does not need a profile to be there."""
+        surplus = self._database.execute(
+            "SELECT kind, name, user FROM gpu_runs WHERE user = ? GROUP BY kind, name "
+            "ORDER BY MAX(noted_s) DESC, name LIMIT -1 OFFSET ?",
+            (user, MEASURED_KEPT_OF_A_USER),
+        ).fetchall()
+        for where in surplus:
+            self._database.execute(f"DELETE FROM gpu_runs {_OF_KEY}", where)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

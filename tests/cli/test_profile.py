@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
+from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.models import NAMES, tensors_of
-from slurm_tiresias.profiler.profile import JOB, TRAFFIC, Profile, key_of
+from slurm_tiresias.profiler.profile import JOB, TRAFFIC, Key, Profile, key_of
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
 from tests.cli.running import Site
@@ -174,3 +176,90 @@ def test_a_damaged_store_gets_one_line_and_its_exit_code(site: Site) -> None:
     result = site.run("profile", "list")
     assert result.exit_code == 8
     assert result.stderr.count("\n") == 1
+
+
+# What jobs did with their GPUs
+
+KEY = Key(JOB, "train", "ann")
+MEASURED = GpuRun(
+    uuid="GPU-11111111-2222-3333-4444-555555555555",
+    samples=12,
+    seen_s=110.0,
+    utilization=0.874,
+    peak_memory_bytes=int(61.25 * (1 << 30)),
+    memory_bytes=80 << 30,
+    pcie_sent_bytes_per_s=1500 << 20,
+    pcie_received_bytes_per_s=25 << 20,
+    nvlink_sent_bytes=110 << 30,
+    nvlink_received_bytes=220 << 30,
+)
+ABSENT = GpuRun("GPU-2", samples=1, seen_s=0.0)
+SENTENCE = (
+    "  GPUs: busy 87%, at most 61.2 of 80.0 GiB in use, PCIe 1,500.0 MB/s sent and 25.0 MB/s "
+    "received, NVLink 1,024.0 MB/s sent and 2,048.0 MB/s received. Seen in 13 samples of 2 GPUs "
+    "in 1 run."
+)
+
+
+def keep_gpus(folder: Path, *gpus: GpuRun, key: Key = KEY, profiled: bool = True) -> None:
+    with closing(ProfileStore(folder / FILE_NAME)) as store:
+        if profiled:
+            store.save([Profile(key, Skew(60 << 20, 80 << 20, 9), TRAFFIC, NOW_S)])
+        store.add_gpus(NodeGpus(Incarnation(7, 0, "n1"), key, gpus), NOW_S)
+
+
+def test_what_jobs_did_with_their_gpus_is_shown_with_their_profile(site: Site) -> None:
+    keep_gpus(site.folder, MEASURED, ABSENT)
+    lines = site.run("profile", "show", "train").stdout.splitlines()
+    assert lines[0] == "job train of ann"
+    assert lines[-2].startswith("  Source: traffic, ")
+    assert lines[-1] == SENTENCE
+
+
+def test_jobs_that_sent_nothing_have_gpus_all_the_same(site: Site) -> None:
+    keep_gpus(site.folder, MEASURED, profiled=False)
+    lines = site.run("profile", "show", "train").stdout.splitlines()
+    assert lines[:2] == ["job train of ann", "  Nothing is known of what it sends."]
+    assert lines[2].startswith("  GPUs: busy 87%")
+    assert site.run("profile", "show", "train", "--user", "bob").exit_code == 1
+    assert "train" not in site.run("profile", "list").stdout
+    assert site.run("profile", "forget", "train").stdout == "Forgot 1 profile.\n"
+    assert site.run("profile", "show", "train").exit_code == 1
+
+
+def test_numbers_that_are_absent_are_not_shown(site: Site) -> None:
+    keep_gpus(site.folder, ABSENT)
+    assert site.run("profile", "show", "train").stdout.splitlines()[-1] == (
+        "  GPUs: in use, but nothing of it can be measured. Seen in 1 sample of 1 GPU in 1 run."
+    )
+
+
+def test_programs_are_given_what_jobs_did_with_their_gpus(site: Site) -> None:
+    keep_gpus(site.folder, MEASURED)
+    shown = json.loads(site.run("profile", "show", "train", "--json").stdout)
+    assert [entry["name"] for entry in shown["profiles"]] == ["train"]
+    [use] = shown["gpu_use"]
+    assert use == {
+        "kind": "job",
+        "name": "train",
+        "user": "ann",
+        "runs": 1,
+        "gpus": 1,
+        "samples": 12,
+        "utilization": pytest.approx(0.874),
+        "peak_memory_bytes": MEASURED.peak_memory_bytes,
+        "memory_bytes": MEASURED.memory_bytes,
+        "pcie_sent_bytes_per_s": 1500 << 20,
+        "pcie_received_bytes_per_s": 25 << 20,
+        "nvlink_sent_bytes_per_s": 1 << 30,
+        "nvlink_received_bytes_per_s": 2 << 30,
+    }
+    assert "gpu_use" not in json.loads(site.run("profile", "list", "--json").stdout)
+
+
+def test_what_jobs_did_with_their_gpus_fits_a_terminal(live_site: Site) -> None:
+    keep_gpus(live_site.folder, MEASURED, ABSENT)
+    exit_code, shown = live_site.on_terminal(80, "profile", "show", "train", NO_COLOR="1")
+    assert exit_code == 0
+    assert max(map(len, shown.splitlines())) <= 80
+    assert SENTENCE.split() == shown[shown.index("GPUs:") :].split()

@@ -19,6 +19,8 @@ from slurm_tiresias.controller.ledger import FILE_NAME as LEDGER_NAME
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.profiling import ASIDE, Profiler
 from slurm_tiresias.model import JobState, PlacementStyle
+from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus, file_text
+from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.models import NAMES, tensor_sizes
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.skew import Skew
@@ -260,6 +262,59 @@ def test_a_job_that_completes_after_a_requeue_has_ended_its_incarnation(
     file = leave(collect_dir, "7.0.n1", "vgg16")
     learn(profiler, pending(state=JobState.COMPLETING))
     assert not file.exists()
+
+
+# What jobs did with their GPUs
+
+GPU = GpuRun("GPU-1", samples=3, seen_s=20.0, utilization=0.5)
+
+
+def leave_gpus(folder: Path, name: str) -> Path:
+    """What the sampler of a node leaves of a job that used one GPU."""
+    path = folder / f"{name}.gpus"
+    path.write_text(file_text([GPU]))
+    return path
+
+
+def test_what_a_job_did_with_its_gpus_is_kept_under_its_program(
+    profiler: Profiler, store: ProfileStore, collect_dir: Path
+) -> None:
+    leave(collect_dir, "7.0.n1", "vgg16")
+    files = [leave_gpus(collect_dir, name) for name in ("7.0.n1", "7.0.n2", "8.0.n1")]
+    named = ended(1000.0, 100.0, key="8", raw_id=8, admin_comment="tiresias:model=bert")
+    learn(profiler, OVER, named)
+    assert not any(file.exists() for file in files)
+    key = Key(JOB, "train", "ann")
+    assert store.gpu_runs("train") == [
+        NodeGpus(Incarnation(7, 0, node), key, (GPU,)) for node in ("n1", "n2")
+    ]
+    assert [seen.key for seen in store.gpu_runs("bert")] == [Key(MODEL, "bert", "ann")]
+    assert [profile.key for profile in store.profiles()] == [key]
+
+
+def test_what_gpus_did_is_not_read_while_the_job_goes_on_nor_kept_of_a_forgotten_one(
+    profiler: Profiler, store: ProfileStore, collect_dir: Path
+) -> None:
+    going_on, forgotten = leave_gpus(collect_dir, "7.1.n1"), leave_gpus(collect_dir, "99.0.n1")
+    learn(profiler, running(1000.0, 50.0, restarts=1))
+    assert going_on.exists()
+    assert not forgotten.exists()
+    assert store.gpu_runs("train") == []
+
+
+def test_files_of_gpus_that_cannot_be_read_are_put_aside(
+    profiler: Profiler, store: ProfileStore, collect_dir: Path
+) -> None:
+    (collect_dir / "7.0.n1.gpus").write_text('{"schema": 1, "gpus": [{"uuid": 0}]}')
+    (collect_dir / "7.0.n2.gpus").symlink_to(leave_gpus(collect_dir.parent, "7.0.n2"))
+    (collect_dir / "7.0.n3.gpus").write_bytes(b" " * (1 << 20))
+    os.mkfifo(collect_dir / "7.0.n4.gpus")
+    (collect_dir / "7.0.n5.gpus").write_bytes((leave(collect_dir, "7.0.n5", "vgg16")).read_bytes())
+    leave_gpus(collect_dir, "7.0.n6")
+    learn(profiler, OVER)
+    aside = {path.name for path in (collect_dir / ASIDE).iterdir()}
+    assert aside == {f"7.0.n{number}.gpus" for number in range(1, 6)}
+    assert [seen.incarnation.node for seen in store.gpu_runs("train")] == ["n6"]
 
 
 # What the nodes are told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,20 +37,6 @@ def seen(*gpus: str, **environment: str) -> list[dict[str, Any]]:
     )
     found: list[dict[str, Any]] = json.loads(ended.stdout)["gpus"]
     return found
-
-
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a library that answers as NVML does on a machine with a GPU."""
-    pytest.importorskip("pynvml")
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
-    folder = tmp_path_factory.mktemp("nvml")
-    library = folder / "libnvidia-ml.so.1"
-    source = Path(__file__).with_name("fake_nvml.c")
-    options = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-stringop-truncation"]
-    subprocess.run(["cc", *options, "-o", str(library), str(source)], check=True)
-    return str(folder)
 
 
 @pytest.mark.parametrize("gpu", [UUID, "0000:3B:00.0"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.profiler import store as store_module
+from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
+from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.profile import (
     BUILT_IN,
     COLLECTIVES,
@@ -52,7 +55,7 @@ def store(tmp_path: Path) -> Iterator[ProfileStore]:
 
 def node_run(job_id: int, node: str = "n1", sent_bytes: int = 1000, **changes: object) -> NodeRun:
     run = Run(KEY, TRAFFIC, SKEW, sent_bytes, gpus=4, nodes=1, elapsed_s=100.0)
-    return NodeRun(job_id, 0, node, replace(run, **changes))  # type: ignore[arg-type]
+    return NodeRun(Incarnation(job_id, 0, node), replace(run, **changes))  # type: ignore[arg-type]
 
 
 def test_what_is_saved_is_found_again_by_another_process(
@@ -217,3 +220,89 @@ def test_what_one_users_jobs_sent_says_nothing_about_another_users_model() -> No
     measured = Profile(Key(MODEL, "bert", "eve"), SKEW, TRAFFIC)
     assert find({measured.key: measured}, "eve", "bert", "") == measured
     assert find({measured.key: measured}, "ann", "bert", "") is None
+
+
+# What runs did with their GPUs
+
+
+def gpus_of(job_id: int, node: str = "n1", key: Key = KEY) -> NodeGpus:
+    measured = GpuRun("GPU-1", 3, 20.0, "00000000:3B:00.0", "H200", 0.5, 6, 8, 10, 11, 12, None)
+    return NodeGpus(Incarnation(job_id, 0, node), key, (measured, GpuRun("GPU-2", 1, 0.0)))
+
+
+def test_what_runs_did_with_their_gpus_is_found_by_name_the_oldest_first(
+    store: ProfileStore,
+) -> None:
+    mine = [gpus_of(7), gpus_of(7, "n2"), gpus_of(10)]
+    named = gpus_of(9, key=Key(MODEL, "train", "bob"))
+    for seen in (mine[2], named, gpus_of(8, key=Key(JOB, "other", "ann")), mine[1], mine[0]):
+        store.add_gpus(seen, 5.0)
+    assert store.gpu_runs("train") == [named, *mine]
+    assert store.gpu_runs("unheard-of") == []
+
+
+def test_the_gpus_of_a_run_that_are_read_twice_count_once(store: ProfileStore) -> None:
+    for _ in range(2):
+        store.add_gpus(gpus_of(7), 5.0)
+    assert store.gpu_runs("train") == [gpus_of(7)]
+
+
+@pytest.mark.parametrize("with_profile", [True, False])
+def test_what_is_forgotten_is_forgotten_of_the_gpus_too(
+    store: ProfileStore, with_profile: bool
+) -> None:
+    if with_profile:
+        store.add(node_run(7), 1.0)
+    store.add_gpus(gpus_of(7), 5.0)
+    store.add_gpus(gpus_of(8, key=Key(JOB, "train", "bob")), 5.0)
+    assert store.forget([KEY, Key(JOB, "nobody's")]) == 1
+    assert [seen.key.user for seen in store.gpu_runs("train")] == ["bob"]
+
+
+def test_what_is_kept_of_gpus_does_not_grow_without_end(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "RUNS_KEPT", 3)
+    monkeypatch.setattr(store_module, "MEASURED_KEPT_OF_A_USER", 2)
+    for job_id in range(1, 8):
+        store.add_gpus(gpus_of(job_id), job_id)
+    assert [seen.incarnation.job_id for seen in store.gpu_runs("train")] == [5, 6, 7]
+    for number in range(3):
+        store.add_gpus(gpus_of(100 + number, key=Key(JOB, f"run{number}", "ann")), 100 + number)
+    store.add_gpus(gpus_of(200, key=Key(JOB, "run", "bob")), 1.0)
+    kept = [name for name in ("train", "run0", "run1", "run2", "run") if store.gpu_runs(name)]
+    assert kept == ["run1", "run2", "run"]
+
+
+def earlier_store(path: Path) -> None:
+    """A store as version 1 left it, which had no table of GPUs."""
+    with closing(ProfileStore(path)) as store:
+        store.add(node_run(7), 1.0)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE gpu_runs")
+        database.execute("PRAGMA user_version = 1")
+
+
+def test_a_store_of_the_earlier_version_is_kept_and_learns_of_gpus(tmp_path: Path) -> None:
+    earlier_store(tmp_path / FILE_NAME)
+    with closing(ProfileStore(tmp_path / FILE_NAME)) as store:
+        store.add_gpus(gpus_of(7), 5.0)
+        assert store.gpu_runs("train") == [gpus_of(7)]
+        assert [run.key for run in store.runs()] == [KEY]
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_a_store_of_the_earlier_version_can_be_looked_into(tmp_path: Path) -> None:
+    earlier_store(tmp_path / FILE_NAME)
+    with closing(ProfileStore(tmp_path / FILE_NAME, writable=False)) as store:
+        assert store.gpu_runs("train") == []
+        assert len(store.profiles()) == 1
+
+
+def test_a_store_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    ProfileStore(tmp_path / FILE_NAME).close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        database.execute("PRAGMA user_version = 3")
+    with pytest.raises(ProfileStoreError, match="a newer version wrote it"):
+        ProfileStore(tmp_path / FILE_NAME)

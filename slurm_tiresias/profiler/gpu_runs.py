@@ -1,0 +1,301 @@
+"""What a job did with its GPUs while it ran: samples added up, and the file that keeps the sums.
+
+The sampler on a node writes the file, the controller reads it. It lies in a folder of many writers,
+so nothing in it is believed before it has been checked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.profiler.gpu_use import GpuUse, is_pci_address, is_uuid
+from slurm_tiresias.profiler.incarnation import Incarnation
+from slurm_tiresias.profiler.profile import MOST_BYTES, Key
+
+SCHEMA = 1
+MOST_GPUS = 128
+"""Of one incarnation on one node: sixteen GPUs, each divided into seven, and some to spare."""
+
+MOST_FILE_BYTES = 256 << 10
+MOST_NAME_CHARACTERS = 96
+"""As long as NVML's names of GPUs get."""
+
+_MOST_SAMPLES = 1 << 31
+_MOST_SECONDS = 1e9
+
+
+class GpuFileError(TiresiasError):
+    """A collected file is not what the sampler writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRun:
+    """What was seen of one GPU, or MIG device, while an incarnation computed on it on one node.
+
+    Utilization (0 to 1) and PCIe are means over the samples. Memory is the GPU's, whoever else has
+    taken of it. NVLink is counted between the first and the last sample, which lie ``seen_s``
+    apart. None where a number could not be had.
+    """
+
+    uuid: str
+    samples: int
+    seen_s: float
+    pci: str | None = None
+    name: str | None = None
+    utilization: float | None = None
+    peak_memory_bytes: int | None = None
+    memory_bytes: int | None = None
+    pcie_sent_bytes_per_s: int | None = None
+    pcie_received_bytes_per_s: int | None = None
+    nvlink_sent_bytes: int | None = None
+    nvlink_received_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """What one incarnation of a program did with the GPUs of one node."""
+
+    incarnation: Incarnation
+    key: Key
+    gpus: tuple[GpuRun, ...]
+
+
+# Adding up
+
+
+@dataclass(slots=True)
+class _Mean:
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, value: float | None) -> None:
+        if value is not None:
+            self.total += value
+            self.count += 1
+
+    @property
+    def value(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+    @property
+    def whole(self) -> int | None:
+        return None if self.value is None else round(self.value)
+
+
+@dataclass(slots=True)
+class _Counter:
+    """How far a counter went; None where it began anew meanwhile, or was never seen."""
+
+    first: int | None = None
+    last: int | None = None
+
+    def add(self, value: int | None) -> None:
+        if value is not None:
+            self.first = value if self.first is None else self.first
+            self.last = value
+
+    @property
+    def difference(self) -> int | None:
+        if self.first is None or self.last is None or self.last < self.first:
+            return None
+        return self.last - self.first
+
+
+@dataclass(slots=True)
+class GpuSums:
+    """The samples of one GPU so far; ``now_s`` may be any clock that only goes forward."""
+
+    uuid: str
+    began_s: float
+    seen_s: float = 0.0
+    samples: int = 0
+    pci: str | None = None
+    name: str | None = None
+    memory_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    utilization: _Mean = field(default_factory=_Mean)
+    pcie_sent: _Mean = field(default_factory=_Mean)
+    pcie_received: _Mean = field(default_factory=_Mean)
+    nvlink_sent: _Counter = field(default_factory=_Counter)
+    nvlink_received: _Counter = field(default_factory=_Counter)
+
+    def add(self, use: GpuUse, now_s: float) -> None:
+        self.seen_s = now_s - self.began_s
+        self.samples += 1
+        self.pci = use.pci or self.pci
+        self.name = use.name or self.name
+        self.memory_bytes = _larger(self.memory_bytes, use.memory_bytes)
+        self.peak_memory_bytes = _larger(self.peak_memory_bytes, use.memory_used_bytes)
+        self.utilization.add(use.utilization)
+        self.pcie_sent.add(use.pcie_sent_bytes_per_s)
+        self.pcie_received.add(use.pcie_received_bytes_per_s)
+        self.nvlink_sent.add(use.nvlink_sent_bytes)
+        self.nvlink_received.add(use.nvlink_received_bytes)
+
+    def run(self) -> GpuRun:
+        return GpuRun(
+            uuid=self.uuid,
+            samples=self.samples,
+            seen_s=self.seen_s,
+            pci=self.pci,
+            name=self.name and self.name[:MOST_NAME_CHARACTERS],
+            utilization=self.utilization.value,
+            peak_memory_bytes=self.peak_memory_bytes,
+            memory_bytes=self.memory_bytes,
+            pcie_sent_bytes_per_s=self.pcie_sent.whole,
+            pcie_received_bytes_per_s=self.pcie_received.whole,
+            nvlink_sent_bytes=self.nvlink_sent.difference,
+            nvlink_received_bytes=self.nvlink_received.difference,
+        )
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    return max((number for number in (one, other) if number is not None), default=None)
+
+
+# The file
+
+
+def file_text(gpus: Iterable[GpuRun]) -> str:
+    """What the sampler writes of one incarnation."""
+    return json.dumps({"schema": SCHEMA, "gpus": [asdict(gpu) for gpu in gpus]}) + "\n"
+
+
+def parse(content: bytes) -> tuple[GpuRun, ...]:
+    """Read a collected file; raises ``GpuFileError`` where anything in it is wrong."""
+    if len(content) > MOST_FILE_BYTES:
+        raise _fault("it is too long")
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _fault("it is not JSON") from error
+    match data:
+        case {"schema": 1, "gpus": [*entries], **rest} if not rest:
+            gpus = tuple(_gpu_run(entry) for entry in entries)
+        case _:
+            raise _fault("it is not of this version")
+    if not 0 < len(gpus) <= MOST_GPUS or len({gpu.uuid for gpu in gpus}) < len(gpus):
+        raise _fault("it names too many GPUs, one of them twice, or none")
+    return gpus
+
+
+def _fault(what: str) -> GpuFileError:
+    return GpuFileError(
+        f"It is no file of a job's GPUs: {what}", "Nothing needs to be done; the use is not kept"
+    )
+
+
+def _gpu_run(entry: object) -> GpuRun:
+    if not isinstance(entry, dict) or entry.keys() != _IS_SOUND.keys():
+        raise _fault("an entry has other fields")
+    for name, is_sound in _IS_SOUND.items():
+        if not is_sound(entry[name]):
+            raise _fault(f"{name} cannot be right")
+    return GpuRun(**entry)
+
+
+Check = Callable[[Any], bool]
+
+
+def _whole(most: int, least: int = 0) -> Check:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _number(most: float) -> Check:
+    return lambda value: type(value) in (int, float) and math.isfinite(value) and 0 <= value <= most
+
+
+def _text(is_right: Callable[[str], bool]) -> Check:
+    return lambda value: isinstance(value, str) and is_right(value)
+
+
+def _or_absent(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _is_name(name: str) -> bool:
+    return name.isprintable() and len(name) <= MOST_NAME_CHARACTERS
+
+
+_BYTES = _or_absent(_whole(MOST_BYTES))
+_IS_SOUND: Mapping[str, Check] = {
+    "uuid": _text(is_uuid),
+    "samples": _whole(_MOST_SAMPLES, least=1),
+    "seen_s": _number(_MOST_SECONDS),
+    "pci": _or_absent(_text(is_pci_address)),
+    "name": _or_absent(_text(_is_name)),
+    "utilization": _or_absent(_number(1.0)),
+    "peak_memory_bytes": _BYTES,
+    "memory_bytes": _BYTES,
+    "pcie_sent_bytes_per_s": _BYTES,
+    "pcie_received_bytes_per_s": _BYTES,
+    "nvlink_sent_bytes": _BYTES,
+    "nvlink_received_bytes": _BYTES,
+}
+assert list(_IS_SOUND) == [each.name for each in fields(GpuRun)]
+
+
+# All runs of a program
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSummary:
+    """What a program did with its GPUs in all runs that are kept.
+
+    Utilization and the rates are means for one GPU. The peak is of the GPU that was filled most,
+    and ``memory_bytes`` what that one has.
+    """
+
+    runs: int
+    gpus: int
+    samples: int
+    utilization: float | None
+    peak_memory_bytes: int | None
+    memory_bytes: int | None
+    pcie_sent_bytes_per_s: int | None
+    pcie_received_bytes_per_s: int | None
+    nvlink_sent_bytes_per_s: int | None
+    nvlink_received_bytes_per_s: int | None
+
+
+def summary_of(seen: Sequence[NodeGpus]) -> GpuSummary:
+    gpus = [gpu for node in seen for gpu in node.gpus]
+    fullest = max(gpus, key=lambda gpu: gpu.peak_memory_bytes or 0)
+    return GpuSummary(
+        runs=len({(node.incarnation.job_id, node.incarnation.restarts) for node in seen}),
+        gpus=len({gpu.uuid for gpu in gpus}),
+        samples=sum(gpu.samples for gpu in gpus),
+        utilization=_mean((gpu.utilization, gpu.samples) for gpu in gpus),
+        peak_memory_bytes=fullest.peak_memory_bytes,
+        memory_bytes=fullest.memory_bytes,
+        pcie_sent_bytes_per_s=_rounded(
+            _mean((gpu.pcie_sent_bytes_per_s, gpu.samples) for gpu in gpus)
+        ),
+        pcie_received_bytes_per_s=_rounded(
+            _mean((gpu.pcie_received_bytes_per_s, gpu.samples) for gpu in gpus)
+        ),
+        nvlink_sent_bytes_per_s=_rate((gpu.nvlink_sent_bytes, gpu.seen_s) for gpu in gpus),
+        nvlink_received_bytes_per_s=_rate((gpu.nvlink_received_bytes, gpu.seen_s) for gpu in gpus),
+    )
+
+
+def _mean(weighed: Iterable[tuple[float | None, float]]) -> float | None:
+    present = [(value, weight) for value, weight in weighed if value is not None]
+    total = sum(weight for _, weight in present)
+    return sum(value * weight for value, weight in present) / total if total else None
+
+
+def _rate(counted: Iterable[tuple[int | None, float]]) -> int | None:
+    """Per second and GPU; a GPU that was seen only once says nothing of a rate."""
+    present = [(count, seen_s) for count, seen_s in counted if count is not None]
+    total_s = sum(seen_s for _, seen_s in present)
+    return round(sum(count for count, _ in present) / total_s) if total_s else None
+
+
+def _rounded(number: float | None) -> int | None:
+    return None if number is None else round(number)

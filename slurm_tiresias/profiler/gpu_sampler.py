@@ -1,0 +1,249 @@
+"""The sampler of a compute node: what profiled jobs do with their GPUs, looked at now and then.
+
+The SPANK plugin keeps a file for every profiled incarnation on its node, from prolog to epilog, and
+gives it to the job's user. So the names of these files say who is profiled, and their owners whose
+processes are believed. A GPU is a job's where one of the job's processes computes on it: the
+numbers of GPUs, which change with whoever looks, are used nowhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from slurm_tiresias.errors import AlreadyRunningError, TiresiasError
+from slurm_tiresias.profiler.gpu_runs import MOST_GPUS, GpuSums, file_text
+from slurm_tiresias.profiler.gpu_use import GpuAtWork, gpus_at_work
+from slurm_tiresias.profiler.incarnation import (
+    GPUS_KIND,
+    TRAFFIC_KIND,
+    Incarnation,
+    parsed_file_name,
+)
+from slurm_tiresias.profiler.processes import Claim, claim_of
+
+log = logging.getLogger("tiresias-slurm")
+
+MOST_UNWRITTEN = 1000
+"""Incarnations whose files could not be written yet; beyond that the oldest are given up."""
+
+_RUN_REMEDY = "Give --run as in plugstack.conf, and run this as root"
+_STOP = frozenset({signal.SIGTERM, signal.SIGINT})
+
+
+class SamplerFolderError(TiresiasError):
+    """A folder that the sampler works in is missing, or somebody else's."""
+
+    exit_code = 10
+
+
+def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
+    """Sample until a signal says stop.
+
+    What was seen of jobs that go on then is forgotten: the next sampler begins them anew, and an
+    incarnation never has two files.
+    """
+    _check_collect_dir(collect_dir)
+    with _folder_locked(run_dir), _signals_held():
+        sampler = Sampler(run_dir, collect_dir)
+        log.info("samples the GPUs of profiled jobs in %s every %g s", run_dir, every_s)
+        stopping = False
+        while not stopping:
+            stopping = signal.sigtimedwait(_STOP, every_s) is not None
+            sampler.tick(time.monotonic())
+        log.info("stopped")
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Keep signals for ``sigtimedwait``: none interrupts a tick, and none is slept through."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Sampler:
+    """Looks at the GPUs of profiled jobs, and writes down what they did when they are over."""
+
+    def __init__(self, run_dir: Path, collect_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._collect_dir = collect_dir
+        self._sums: dict[Incarnation, dict[str, GpuSums]] = {}
+        self._complaint = ""
+        self._has_driver = True
+
+    def tick(self, now_s: float) -> None:
+        """Take one sample of every job, and write the files of those that are over."""
+        try:
+            owners = profiled(self._run_dir)
+            if owners:
+                self._sample(owners, now_s)
+            self._write_all_but(owners)
+        except OSError as error:
+            self._complain(str(error))
+        else:
+            self._complaint = ""
+
+    def _complain(self, what: str) -> None:
+        """Once, until it is over."""
+        if what != self._complaint:
+            log.warning("what jobs do with their GPUs cannot be kept for now: %s", what)
+        self._complaint = what
+
+    def _sample(self, owners: Mapping[Incarnation, int], now_s: float) -> None:
+        gpus = gpus_at_work()
+        self._tell_of_driver(gpus is not None)
+        jobs = _by_claim(owners)
+        for gpu in gpus or ():
+            for incarnation in _users_of(gpu, jobs):
+                self._add(incarnation, gpu, now_s)
+
+    def _tell_of_driver(self, there: bool) -> None:
+        """Once, when it goes or comes."""
+        if there != self._has_driver:
+            absent = "without NVML (nvidia-ml-py and the driver) nothing is sampled"
+            log.warning("NVML is there again" if there else absent)
+        self._has_driver = there
+
+    def _add(self, incarnation: Incarnation, gpu: GpuAtWork, now_s: float) -> None:
+        uuid = gpu.use.uuid
+        if uuid is None:  # lost this very moment
+            return
+        sums = self._sums.setdefault(incarnation, {})
+        if uuid in sums or len(sums) < MOST_GPUS:
+            sums.setdefault(uuid, GpuSums(uuid, now_s)).add(gpu.use, now_s)
+
+    def _write_all_but(self, running: Iterable[Incarnation]) -> None:
+        """Write what is over; what cannot be written is tried again with the next tick."""
+        over = sorted(self._sums.keys() - set(running))
+        for incarnation in over[:-MOST_UNWRITTEN]:
+            del self._sums[incarnation]
+        for incarnation in over[-MOST_UNWRITTEN:]:
+            text = file_text(sums.run() for sums in self._sums[incarnation].values())
+            _write(self._collect_dir / incarnation.file_name(GPUS_KIND), text)
+            del self._sums[incarnation]
+
+
+# Who is profiled
+
+
+def profiled(run_dir: Path) -> dict[Incarnation, int]:
+    """The incarnations that are profiled on this node, and the user of each."""
+    owners = {}
+    with os.scandir(run_dir) as entries:
+        for entry in entries:
+            named = parsed_file_name(entry.name)
+            if named is None or named[1] != TRAFFIC_KIND:
+                continue
+            with suppress(FileNotFoundError):
+                owners[named[0]] = entry.stat(follow_symlinks=False).st_uid
+    return owners
+
+
+Jobs = Mapping[Claim, list[Incarnation]]
+
+
+def _by_claim(owners: Mapping[Incarnation, int]) -> Jobs:
+    """What a process must claim to be of an incarnation. Of a job that has several here only the
+    latest goes on; where a node died the files of earlier ones may have been left."""
+    latest: dict[tuple[Claim, str], Incarnation] = {}
+    for incarnation in sorted(owners):
+        claim = Claim(incarnation.job_id, owners[incarnation])
+        latest[claim, incarnation.node] = incarnation
+    jobs: dict[Claim, list[Incarnation]] = {}
+    for (claim, _), incarnation in latest.items():
+        jobs.setdefault(claim, []).append(incarnation)
+    return jobs
+
+
+def _users_of(gpu: GpuAtWork, jobs: Jobs) -> set[Incarnation]:
+    """The profiled incarnations that compute on a GPU: those that share it are all told of it."""
+    claims = {claim_of(pid) for pid in gpu.pids}
+    return {incarnation for claim in claims if claim for incarnation in jobs.get(claim, ())}
+
+
+# Folders and files
+
+
+@contextmanager
+def _folder_locked(run_dir: Path) -> Iterator[None]:
+    """The plugin's folder, with this sampler alone in it."""
+    descriptor = _own_folder(run_dir)
+    try:
+        _lock(descriptor, run_dir)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, run_dir: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise AlreadyRunningError(
+            f"Another sampler looks after the jobs in {run_dir}", "Use that one, or stop it first"
+        ) from error
+
+
+def _own_folder(path: Path) -> int:
+    """A folder in which nobody else can make files, or they could name any job as theirs."""
+    try:
+        _make_as_the_plugin_does(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise SamplerFolderError(
+            f"The run folder {path} cannot be used: {error.strerror}", _RUN_REMEDY
+        ) from error
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        os.close(descriptor)
+        raise SamplerFolderError(
+            f"Others may write into the run folder {path}, or it is another user's", _RUN_REMEDY
+        )
+    return descriptor
+
+
+def _make_as_the_plugin_does(path: Path) -> None:
+    """Whoever comes first after the start of a node makes it, open to the tasks of jobs."""
+    with suppress(FileExistsError):
+        path.mkdir()
+        path.chmod(0o755)
+
+
+def _check_collect_dir(path: Path) -> None:
+    if not (path.is_dir() and os.access(path, os.W_OK | os.X_OK)):
+        raise SamplerFolderError(
+            f"The folder {path} is not there, or may not be written to",
+            "Give --collect as in plugstack.conf, and see that it is mounted",
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    """In one step, for those who may read the folder: nobody ever meets half a file."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        _write_new(draft, text)
+        draft.rename(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def _write_new(path: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        os.fchown(descriptor, -1, path.parent.stat().st_gid)
+        os.fchmod(descriptor, 0o640)
+        stream.write(text)

@@ -1,0 +1,33 @@
+"""One run of a job on one node, from a start to its end or requeue, and files named after it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+TRAFFIC_KIND = "traffic"
+GPUS_KIND = "gpus"
+
+_NAME = re.compile(
+    r"([0-9]{1,10})\.([0-9]{1,10})\.([A-Za-z0-9_-][A-Za-z0-9._-]{0,254})\.(traffic|gpus)", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Incarnation:
+    """Which run of which job, and the node on which it was seen."""
+
+    job_id: int
+    restarts: int
+    node: str
+
+    def file_name(self, kind: str) -> str:
+        return f"{self.job_id}.{self.restarts}.{self.node}.{kind}"
+
+
+def parsed_file_name(name: str) -> tuple[Incarnation, str] | None:
+    """Whom a file is about and what it holds, by its name; None for any other file."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    return Incarnation(int(match[1]), int(match[2]), match[3]), match[4]

@@ -1,0 +1,137 @@
+"""A compute node to sample: its driver a stand-in, its processes and the sampler real."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.profiler.gpu_runs import parse
+
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
+COMMAND = (sys.executable, "-m", "slurm_tiresias.cli", "profile", "sample")
+GIB = 1 << 30
+ME = os.geteuid()
+ANN, BOB = (12345, 12346) if ME == 0 else (ME, ME)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come about"
+        time.sleep(0.01)
+
+
+class Node:
+    """A compute node: the plugin's folders, a driver, jobs, and perhaps a sampler."""
+
+    def __init__(self, folder: Path, driver: str) -> None:
+        self.run, self.collect, self.gpu = folder / "run", folder / "collect", folder / "gpu"
+        self.log = folder / "log"
+        for made in (self.run, self.collect, self.gpu):
+            made.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.driver = driver
+        self.sampler: subprocess.Popen[str] | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    # Jobs
+
+    def prolog(self, incarnation: str, uid: int = ANN) -> None:
+        file = self.run / f"{incarnation}.traffic"
+        file.touch(mode=0o600)
+        os.chown(file, uid, -1)
+
+    def epilog(self, incarnation: str) -> None:
+        (self.run / f"{incarnation}.traffic").unlink()
+
+    def process(self, uid: int = ANN, **environment: str) -> int:
+        """A process that lives until the test is over."""
+        user = uid if ME == 0 else None
+        process = subprocess.Popen(["/bin/sleep", "600"], env=environment, user=user)
+        self._processes.append(process)
+        return process.pid
+
+    # The GPU
+
+    def says(self, name: str, text: object) -> None:
+        """In one step: the driver is asked at any time."""
+        draft = self.gpu / f".{name}"
+        draft.write_text(str(text))
+        draft.rename(self.gpu / name)
+
+    def computes(self, *pids: int) -> None:
+        self.says("pids", "\n".join(map(str, pids)))
+
+    def when_sampled(self) -> None:
+        """Wait until the GPU was looked at once, from beginning to end, from now on."""
+        self.says("asked", "")
+        eventually(lambda: re.search("i[^i]*s[^i]*i", self.asked) is not None)
+
+    @property
+    def asked(self) -> str:
+        return (self.gpu / "asked").read_text()
+
+    # The sampler
+
+    def starts(self, *options: str, driver: str | None = None) -> subprocess.Popen[str]:
+        kept = {k: v for k, v in os.environ.items() if k != "JOURNAL_STREAM"}
+        found = {"LD_LIBRARY_PATH": driver or self.driver, "FAKE_NVML": str(self.gpu)}
+        folders = ("--run", str(self.run), "--collect", str(self.collect))
+        with self.log.open("w") as log:
+            self.sampler = subprocess.Popen(
+                [*COMMAND, *folders, "--every", "0.1", *options],
+                env={**kept, **found},
+                stderr=log,
+                text=True,
+            )
+        return self.sampler
+
+    def begins(self, *options: str, driver: str | None = None) -> None:
+        self.starts(*options, driver=driver)
+        eventually(lambda: "samples the GPUs" in self.logged)
+
+    def ends(self) -> int:
+        assert self.sampler is not None
+        self.sampler.terminate()
+        return self.sampler.wait(timeout=30)
+
+    @property
+    def logged(self) -> str:
+        return self.log.read_text()
+
+    def written(self, incarnation: str) -> dict[str, Any]:
+        """What was written of an incarnation that used one GPU."""
+        file = self.collect / f"{incarnation}.gpus"
+        eventually(file.exists)
+        [gpu] = json.loads(file.read_bytes())["gpus"]
+        parse(file.read_bytes())
+        return dict(gpu)
+
+    def clear_away(self) -> None:
+        everything: list[subprocess.Popen[Any]] = [*self._processes]
+        if self.sampler is not None:
+            everything.append(self.sampler)
+        for process in everything:
+            process.kill()
+            process.wait(timeout=30)
+
+
+def build_driver(folder: Path) -> str:
+    """A folder with a library that answers as NVML does on a machine with a GPU."""
+    pytest.importorskip("pynvml")
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    library = folder / "libnvidia-ml.so.1"
+    source = Path(__file__).with_name("fake_nvml.c")
+    options = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-stringop-truncation"]
+    subprocess.run(["cc", *options, "-o", str(library), str(source)], check=True)
+    return str(folder)

@@ -1,0 +1,330 @@
+"""What profiled jobs do with their GPUs, sampled by the real command from processes that are real;
+only the driver is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.profiler import gpu_sampler
+from slurm_tiresias.profiler.gpu_sampler import Sampler
+from slurm_tiresias.profiler.gpu_use import GpuAtWork, GpuUse
+from slurm_tiresias.profiler.processes import Claim, claim_of
+from tests.profiler.compute_node import ANN, BOB, GIB, UUID, Node, eventually
+
+ME = os.geteuid()
+needs_root = pytest.mark.skipif(ME != 0, reason="only root has processes of several users")
+
+
+@pytest.fixture
+def node(tmp_path: Path, driver: str) -> Iterator[Node]:
+    made = Node(tmp_path, driver)
+    yield made
+    made.clear_away()
+
+
+def test_what_a_profiled_job_does_with_its_gpu_is_written_when_it_is_over(node: Node) -> None:
+    node.prolog("7.1.n1")
+    node.computes(node.process(SLURM_JOB_ID="7"))
+    node.begins()
+    node.when_sampled()
+    node.says("utilization", 20)
+    node.says("memory", 70 * GIB)
+    node.says("nvlink", 1007)
+    node.when_sampled()
+    node.says("memory", 10 * GIB)
+    node.when_sampled()
+    assert list(node.collect.iterdir()) == []
+    node.epilog("7.1.n1")
+    gpu = node.written("7.1.n1")
+    assert 0.2 < gpu.pop("utilization") < 0.87
+    assert gpu.pop("samples") >= 3
+    assert gpu.pop("seen_s") > 0.1
+    assert gpu == {
+        "uuid": UUID,
+        "pci": "00000000:3B:00.0",
+        "name": "Fake H200",
+        "peak_memory_bytes": 70 * GIB,
+        "memory_bytes": 80 * GIB,
+        "pcie_sent_bytes_per_s": 1_500_000,
+        "pcie_received_bytes_per_s": 2_500_000,
+        "nvlink_sent_bytes": 1000 * 1024,
+        "nvlink_received_bytes": None,
+    }
+    assert node.ends() == 0
+
+
+@pytest.mark.skipif(ME != 0, reason="only root can give folders away")
+def test_the_group_of_the_folder_may_read_what_is_written(node: Node) -> None:
+    os.chown(node.collect, ANN, BOB)
+    node.collect.chmod(0o750)
+    node.prolog("7.0.n1")
+    node.computes(node.process(SLURM_JOB_ID="7"))
+    node.begins()
+    node.when_sampled()
+    node.epilog("7.0.n1")
+    node.written("7.0.n1")
+    [file] = node.collect.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert (file.stat().st_uid, file.stat().st_gid) == (0, BOB)
+
+
+@needs_root
+def test_nobody_can_say_that_his_processes_are_another_users_job(node: Node) -> None:
+    node.prolog("7.0.n1", ANN)
+    node.prolog("8.0.n1", BOB)
+    node.computes(node.process(BOB, SLURM_JOB_ID="7"), node.process(BOB, SLURM_JOB_ID="8"))
+    node.begins()
+    node.when_sampled()
+    node.epilog("7.0.n1")
+    node.epilog("8.0.n1")
+    node.written("8.0.n1")
+    assert [file.name for file in node.collect.iterdir()] == ["8.0.n1.gpus"]
+
+
+def test_two_jobs_that_share_a_gpu_are_both_told_of_it(node: Node) -> None:
+    node.prolog("7.0.n1", ANN)
+    node.prolog("8.0.n1", BOB)
+    node.prolog("9.0.n1", BOB)  # computes nowhere
+    node.computes(node.process(ANN, SLURM_JOB_ID="7"))
+    node.says("mps_pids", node.process(BOB, SLURM_JOB_ID="8"))
+    node.begins()
+    node.when_sampled()
+    for job in ("7", "9", "8"):
+        node.epilog(f"{job}.0.n1")
+    assert node.written("7.0.n1")["uuid"] == node.written("8.0.n1")["uuid"] == UUID
+    assert len(list(node.collect.iterdir())) == 2
+
+
+def test_a_restarted_job_is_its_latest_incarnation(node: Node) -> None:
+    """The files of earlier ones may be left where the node died under them."""
+    for incarnation in ("7.0.n1", "7.10.n1", "7.9.n1"):
+        node.prolog(incarnation)
+    node.computes(node.process(SLURM_JOB_ID="7"))
+    node.begins()
+    node.when_sampled()
+    for incarnation in ("7.0.n1", "7.10.n1", "7.9.n1"):
+        node.epilog(incarnation)
+    node.written("7.10.n1")
+    assert len(list(node.collect.iterdir())) == 1
+
+
+def test_nvml_is_not_touched_where_no_job_is_profiled(node: Node) -> None:
+    node.says("asked", "")
+    (node.run / "other").touch()
+    node.computes(node.process(SLURM_JOB_ID="7"))
+    node.begins()
+    assert node.ends() == 0  # after a last look
+    assert node.asked == ""
+    node.prolog("7.0.n1")
+    node.begins()
+    node.when_sampled()
+
+
+def test_without_a_driver_it_runs_on_and_says_so_once(node: Node, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    (nothing / "libnvidia-ml.so.1").write_bytes(b"no library")
+    node.prolog("7.0.n1")
+    node.computes(node.process(SLURM_JOB_ID="7"))
+    node.begins(driver=str(nothing))
+    eventually(lambda: "nothing is sampled" in node.logged)
+    node.epilog("7.0.n1")
+    assert node.ends() == 0
+    assert node.logged.count("NVML") == 1
+    assert list(node.collect.iterdir()) == []
+
+
+def test_a_gpu_that_is_lost_leaves_what_was_seen_of_it(node: Node) -> None:
+    node.prolog("7.0.n1")
+    node.computes(node.process(SLURM_JOB_ID="7"))
+    node.begins()
+    node.when_sampled()
+    node.says("lost", "")
+    node.says("asked", "")
+    eventually(lambda: node.asked.count("i") >= 3)
+    node.epilog("7.0.n1")
+    assert node.written("7.0.n1")["samples"] >= 1
+    assert node.ends() == 0
+
+
+def test_a_mig_device_is_a_gpu_of_which_less_can_be_measured(node: Node) -> None:
+    node.says("mig", "")
+    node.prolog("7.0.n1")
+    node.computes(node.process(SLURM_JOB_ID="7"))
+    node.begins()
+    node.when_sampled()
+    node.epilog("7.0.n1")
+    gpu = node.written("7.0.n1")
+    assert gpu["uuid"].startswith("MIG-")
+    assert gpu["peak_memory_bytes"] == 60 * GIB
+    assert gpu["utilization"] is gpu["pcie_sent_bytes_per_s"] is gpu["nvlink_sent_bytes"] is None
+
+
+def test_processes_that_are_gone_or_nobodys_do_no_harm(node: Node) -> None:
+    gone = subprocess.Popen(["/bin/true"])
+    gone.wait()
+    strange = [node.process(SLURM_JOB_ID=text) for text in ("x", "", "9" * 4000)]
+    mine = node.process(SLURM_JOB_ID="7", OTHER="x" * 100_000)
+    node.prolog("7.0.n1")
+    node.computes(0, 1, 2, gone.pid, 4294967295, *strange, node.process(), mine)
+    node.begins()
+    node.when_sampled()
+    node.epilog("7.0.n1")
+    node.written("7.0.n1")
+    assert node.ends() == 0
+    assert "WARNING" not in node.logged
+
+
+def test_a_sampler_that_is_stopped_leaves_jobs_that_go_on_to_the_next_one(node: Node) -> None:
+    node.computes(node.process(SLURM_JOB_ID="7"), node.process(SLURM_JOB_ID="8"))
+    node.prolog("7.0.n1")
+    node.prolog("8.0.n1")
+    node.begins("--every", "1")
+    node.when_sampled()
+    node.epilog("8.0.n1")
+    assert node.ends() == 0
+    assert [file.name for file in node.collect.iterdir()] == ["8.0.n1.gpus"]
+    node.begins()
+    node.when_sampled()
+    node.epilog("7.0.n1")
+    assert node.written("7.0.n1")["uuid"] == UUID
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_at_once_however_long_it_waits(node: Node, number: signal.Signals) -> None:
+    node.begins("--every", "3600")
+    assert node.sampler is not None
+    node.sampler.send_signal(number)
+    assert node.sampler.wait(timeout=30) == 0
+
+
+def test_the_folder_of_the_plugin_is_made_where_it_came_first(node: Node) -> None:
+    node.run.rmdir()
+    node.begins()
+    assert stat.S_IMODE(node.run.stat().st_mode) == 0o755
+
+
+def _broken(node: Node, how: str) -> None:
+    if how == "no run folder":
+        node.run.rmdir()
+        node.run = node.run / "not" / "there"
+    elif how == "open run folder":
+        node.run.chmod(0o777)
+    elif how == "run folder is a file":
+        node.run.rmdir()
+        node.run.touch()
+    elif how == "no collect folder":
+        node.collect.rmdir()
+
+
+@pytest.mark.parametrize(
+    "how", ["no run folder", "open run folder", "run folder is a file", "no collect folder"]
+)
+def test_folders_that_are_not_right_are_said_in_one_line(node: Node, how: str) -> None:
+    _broken(node, how)
+    assert node.starts().wait(timeout=30) == 10
+    assert re.fullmatch(r"tiresias-slurm: error: [^\n]+\.\n", node.logged)
+
+
+def test_there_is_one_sampler_for_a_folder(node: Node) -> None:
+    node.begins()
+    first = node.sampler
+    assert node.starts().wait(timeout=30) == 9
+    assert "Another sampler" in node.logged
+    node.sampler = first
+
+
+# Single ticks
+
+
+def at_work(*pids: int, **numbers: Any) -> GpuAtWork:
+    return GpuAtWork(GpuUse(UUID, uuid=UUID, **numbers), frozenset(pids))
+
+
+def test_what_cannot_be_written_is_said_once_and_written_later(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pid = node.process(SLURM_JOB_ID="7")
+    monkeypatch.setattr(gpu_sampler, "gpus_at_work", lambda: [at_work(pid, utilization=0.5)])
+    sampler = Sampler(node.run, node.collect)
+    node.prolog("7.0.n1")
+    sampler.tick(100.0)
+    node.collect.rmdir()
+    node.epilog("7.0.n1")
+    sampler.tick(110.0)
+    sampler.tick(120.0)
+    assert caplog.text.count("cannot be kept") == 1
+    node.collect.mkdir()
+    sampler.tick(130.0)
+    assert node.written("7.0.n1")["utilization"] == 0.5
+
+
+def test_what_is_not_written_for_long_is_given_up_oldest_first(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_sampler, "MOST_UNWRITTEN", 2)
+    pids = [node.process(SLURM_JOB_ID=str(job_id)) for job_id in range(4)]
+    monkeypatch.setattr(gpu_sampler, "gpus_at_work", lambda: [at_work(*pids)])
+    sampler = Sampler(node.run, node.collect)
+    node.collect.rmdir()
+    for job_id in range(4):
+        node.prolog(f"{job_id}.0.n1")
+    sampler.tick(100.0)
+    for job_id in range(4):
+        node.epilog(f"{job_id}.0.n1")
+    sampler.tick(110.0)
+    node.collect.mkdir()
+    sampler.tick(120.0)
+    assert sorted(file.name for file in node.collect.iterdir()) == ["2.0.n1.gpus", "3.0.n1.gpus"]
+
+
+def test_thousands_of_files_are_one_quick_look(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    for job_id in range(5000):
+        (node.run / f"{job_id}.0.n1.traffic").touch()
+    pid = node.process(ME, SLURM_JOB_ID="4999")
+    monkeypatch.setattr(gpu_sampler, "gpus_at_work", lambda: [at_work(pid)])
+    sampler = Sampler(node.run, node.collect)
+    began_s = time.monotonic()
+    sampler.tick(100.0)
+    assert time.monotonic() - began_s < 5
+    node.epilog("4999.0.n1")
+    sampler.tick(110.0)
+    node.written("4999.0.n1")
+
+
+# Whose a process is
+
+
+def test_a_process_says_which_job_it_is_of_and_the_kernel_whose_it_is(node: Node) -> None:
+    assert claim_of(node.process(ANN, A="b", SLURM_JOB_ID="7", Z="z")) == Claim(7, ANN)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"SLURM_JOB_ID": "seven"},
+        {"SLURM_JOB_ID": "-7"},
+        {"SLURM_JOB_ID": "7 "},
+        {"SLURM_JOB_ID": "7" * 11},
+        {"XSLURM_JOB_ID": "7"},
+        {"X": "\nSLURM_JOB_ID=7"},
+    ],
+)
+def test_a_process_that_names_no_job_is_of_none(node: Node, environment: dict[str, str]) -> None:
+    assert claim_of(node.process(ANN, **environment)) is None
+
+
+@pytest.mark.parametrize("pid", [0, 2**31, 2**63])
+def test_a_process_that_is_not_there_is_of_no_job(pid: int) -> None:
+    assert claim_of(pid) is None
