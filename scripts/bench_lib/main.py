@@ -14,6 +14,7 @@ from scripts.bench_lib import (
     deciding,
     in_tier,
     latency,
+    launch,
     monitor,
     speed,
     testbed,
@@ -69,6 +70,13 @@ def orders() -> None:
 def traffic_monitor(pairs: int) -> None:
     """What the traffic monitor costs the throughput of a connection."""
     monitor.measure(pairs)
+
+
+@bench.command(name="launch")
+@click.option("--rounds", default=200, show_default=True, type=click.IntRange(5, 10_000))
+def job_launch(rounds: int) -> None:
+    """What the SPANK plugin costs the launch of a job."""
+    launch.measure(rounds)
 
 
 @bench.command(name="latency")
