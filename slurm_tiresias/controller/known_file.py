@@ -6,17 +6,14 @@ whole lines with what it expects of a job, so each name in them is one word, who
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from slurm_tiresias.complaint import Complaint
+from slurm_tiresias.one_step import write_in_one_step
 from slurm_tiresias.profiler.models import NAMES
 from slurm_tiresias.profiler.profile import BUILT_IN, MODEL, Key, Profile
-
-log = logging.getLogger("tiresias-slurm")
 
 FILE_NAME = "known"
 FIRST_LINE = "tiresias-known 1\n"
@@ -62,7 +59,7 @@ class KnownFile:
         self._path = Path(folder) / FILE_NAME if folder else None
         self._text = ""
         self._written = False
-        self._complaint = ""
+        self._complaint = Complaint("the nodes cannot be told which programs have a profile")
 
     def tell(self, profiles: Mapping[Key, Profile]) -> None:
         """What ``write`` is to write."""
@@ -75,36 +72,9 @@ class KnownFile:
         """Write it if it is not there as it should be."""
         try:
             if self._path and not (self._written and self._path.exists()):
-                _write(self._path, self._text)
+                write_in_one_step(self._path, self._text, 0o644)
                 self._written = True
         except OSError as error:
-            self._complain(str(error))
+            self._complaint.make(error)
         else:
-            self._complaint = ""
-
-    def _complain(self, what: str) -> None:
-        """Once, until it is over."""
-        if what != self._complaint:
-            log.warning("the nodes cannot be told which programs have a profile: %s", what)
-        self._complaint = what
-
-
-def _write(path: Path, text: str) -> None:
-    """In one step, readable by everybody: a node never meets half a file."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    try:
-        _write_new(draft, text)
-        draft.rename(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
-
-
-def _write_new(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-        # The mode that was asked for went through a umask.
-        os.fchmod(descriptor, 0o644)
-        stream.write(text)
+            self._complaint.is_over()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.hints import Hints, hints_of
 from slurm_tiresias.controller.known_file import KnownFile
@@ -71,7 +72,7 @@ class Profiler:
         self._config = config
         self._version = -1
         self._done: set[str] = set()
-        self._complaint = ""
+        self._complaint = Complaint("nothing can be learned from running jobs for now")
         self._knowledge = known(config, [], [])
         self._known_file = KnownFile(config.profiler.collect_dir)
         self._known_file.tell(self._knowledge.profiles)
@@ -102,16 +103,10 @@ class Profiler:
             self._collect(seen, ran_s)
             self._refresh()
         except (TiresiasError, OSError) as error:
-            self._complain(str(error))
+            self._complaint.make(error)
         else:
-            self._complaint = ""
+            self._complaint.is_over()
         self._known_file.write()
-
-    def _complain(self, what: str) -> None:
-        """Once, until it is over."""
-        if what != self._complaint:
-            log.warning("nothing can be learned from running jobs for now: %s", what)
-        self._complaint = what
 
     # What is known
 

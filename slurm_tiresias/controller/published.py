@@ -7,14 +7,13 @@ one. The schema is part of the interface: fields are added, not changed.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.one_step import write_in_one_step
 
 SCHEMA = 1
 FILE_NAME = "state.json"
@@ -150,11 +149,8 @@ class PublishedState:
 
 def write(state: PublishedState, state_dir: Path) -> None:
     """Put the state in place of the one before, readable by everybody."""
-    handle, temporary = tempfile.mkstemp(prefix=".state-", dir=state_dir)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        json.dump(asdict(state), stream, ensure_ascii=True, separators=(",", ":"))
-        os.fchmod(stream.fileno(), 0o644)
-    Path(temporary).replace(state_dir / FILE_NAME)
+    text = json.dumps(asdict(state), ensure_ascii=True, separators=(",", ":"))
+    write_in_one_step(state_dir / FILE_NAME, text, 0o644)
 
 
 def read(state_dir: Path) -> PublishedState:

@@ -18,7 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.errors import AlreadyRunningError, TiresiasError
+from slurm_tiresias.one_step import write_in_one_step
 from slurm_tiresias.profiler.gpu_runs import MOST_GPUS, GpuSums, file_text
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, gpus_at_work
 from slurm_tiresias.profiler.incarnation import (
@@ -78,7 +80,7 @@ class Sampler:
         self._run_dir = run_dir
         self._collect_dir = collect_dir
         self._sums: dict[Incarnation, dict[str, GpuSums]] = {}
-        self._complaint = ""
+        self._complaint = Complaint("what jobs do with their GPUs cannot be kept for now")
         self._has_driver = True
 
     def tick(self, now_s: float) -> None:
@@ -89,15 +91,9 @@ class Sampler:
                 self._sample(owners, now_s)
             self._write_all_but(owners)
         except OSError as error:
-            self._complain(str(error))
+            self._complaint.make(error)
         else:
-            self._complaint = ""
-
-    def _complain(self, what: str) -> None:
-        """Once, until it is over."""
-        if what != self._complaint:
-            log.warning("what jobs do with their GPUs cannot be kept for now: %s", what)
-        self._complaint = what
+            self._complaint.is_over()
 
     def _sample(self, owners: Mapping[Incarnation, int], now_s: float) -> None:
         gpus = gpus_at_work()
@@ -129,7 +125,8 @@ class Sampler:
             del self._sums[incarnation]
         for incarnation in over[-MOST_UNWRITTEN:]:
             text = file_text(sums.run() for sums in self._sums[incarnation].values())
-            _write(self._collect_dir / incarnation.file_name(GPUS_KIND), text)
+            path = self._collect_dir / incarnation.file_name(GPUS_KIND)
+            write_in_one_step(path, text, 0o640, group_of_folder=True)
             del self._sums[incarnation]
 
 
@@ -225,25 +222,3 @@ def _check_collect_dir(path: Path) -> None:
             f"The folder {path} is not there, or may not be written to",
             "Give --collect as in plugstack.conf, and see that it is mounted",
         )
-
-
-def _write(path: Path, text: str) -> None:
-    """In one step, for those who may read the folder: nobody ever meets half a file."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    try:
-        _write_new(draft, text)
-        draft.rename(path)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()
-        raise
-
-
-def _write_new(path: Path, text: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-        os.fchown(descriptor, -1, path.parent.stat().st_gid)
-        os.fchmod(descriptor, 0o640)
-        stream.write(text)
