@@ -19,6 +19,7 @@ from slurm_tiresias.controller.ledger import (
     IncarnationRecord,
     JobRecord,
     Ledger,
+    changed,
     without_claim,
     without_intent,
 )
@@ -78,6 +79,8 @@ class Book:
         self._accounting = accounting
         self._records = ledger.jobs()
         self._incarnations = ledger.incarnations()
+        self._unmanaged_because: dict[str, str] = {}
+        """Of the jobs of the last observation; empty for managed ones."""
         self._changed_jobs: set[str] = set()
         self._changed_incarnations: set[tuple[str, float]] = set()
         self._events: list[EventRecord] = []
@@ -120,7 +123,10 @@ class Book:
 
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
-        managed = [job for job in seen.jobs if not why_unmanaged(job, self._config.manage)]
+        self._unmanaged_because = {
+            job.key: why_unmanaged(job, self._config.manage) for job in seen.jobs
+        }
+        managed = [job for job in seen.jobs if not self._unmanaged_because[job.key]]
         # Numbers are given out on the way: for entries as submitted, for first starts as started.
         managed.sort(key=lambda job: (job.submit_s, job.raw_id))
         for job in managed:
@@ -223,8 +229,8 @@ class Book:
         if job.state is JobState.RUNNING:
             record = self._follow_start(job, record)
         if job.state is not None:
-            return replace(record, ended_s=None)
-        return replace(without_claim(record), ended_s=record.ended_s or job.end_s or now_s)
+            return changed(record, ended_s=None)
+        return changed(without_claim(record), ended_s=record.ended_s or job.end_s or now_s)
 
     def _follow_requeue(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
         """A requeue is believed when it is seen; if it was intended here, it was a preemption."""
@@ -247,7 +253,7 @@ class Book:
             record = replace(
                 record, first_started_s=first_s, start_number=self._ledger.next_number()
             )
-        return replace(without_claim(record), settling=False, times_given_up=0, gave_up_s=None)
+        return changed(without_claim(record), settling=False, times_given_up=0, gave_up_s=None)
 
     def _follow_tier(self, record: JobRecord, now_s: float) -> JobRecord:
         tier = tier_of(
@@ -393,7 +399,7 @@ class Book:
         return record is not None and record.claimed_s is not None
 
     def _job(self, job: ObservedJob, now_s: float, rests: Rests, over_limit: bool) -> Job:
-        unmanaged = why_unmanaged(job, self._config.manage)
+        unmanaged = self._unmanaged_because[job.key]
         record = self._records.get(job.key)
         assert job.state is not None
         if unmanaged or record is None:

@@ -288,11 +288,18 @@ def _sql_type(annotation: str) -> str:
     return kinds.get(annotation.split(" | ")[0], "REAL")
 
 
+def changed(record: JobRecord, **values: object) -> JobRecord:
+    """The record with these values; itself where they are its own, as in most cycles."""
+    if all(getattr(record, name) == value for name, value in values.items()):
+        return record
+    return replace(record, **values)  # type: ignore[arg-type]
+
+
 def without_claim(record: JobRecord) -> JobRecord:
     """The record of a job that claims nothing (any more)."""
-    return replace(record, claim="", claimed_s=None, claim_free_s=None)
+    return changed(record, claim="", claimed_s=None, claim_free_s=None)
 
 
 def without_intent(record: JobRecord) -> JobRecord:
     """The record of a job that is not being asked to leave (any more)."""
-    return replace(record, vacating_for="", vacating_since_s=None, requeue_sent_s=None)
+    return changed(record, vacating_for="", vacating_since_s=None, requeue_sent_s=None)

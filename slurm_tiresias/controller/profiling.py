@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -74,11 +74,20 @@ class Profiler:
         self._done: set[str] = set()
         self._complaint = Complaint("nothing can be learned from running jobs for now")
         self._knowledge = known(config, [], [])
+        self._placings: dict[str, tuple[ObservedJob, Placing]] = {}
+        """What was found for each job as it was shown then, by what is known now."""
         self._known_file = KnownFile(config.profiler.collect_dir)
         self._known_file.tell(self._knowledge.profiles)
 
     def placing(self, job: ObservedJob) -> Placing:
         """How a job is to be placed, by its hint, by experience, by its model's skew."""
+        shown, found = self._placings.get(job.key, (None, None))
+        if found is None or shown is not job:
+            found = self._found(job)
+            self._placings[job.key] = (job, found)
+        return found
+
+    def _found(self, job: ObservedJob) -> Placing:
         hints = hints_of(job.admin_comment, job.comment)
         found = self._placing(job, hints)
         if hints.problem:
@@ -99,6 +108,7 @@ class Profiler:
     def learn(self, seen: Observation, ran_s: RanSeconds) -> None:
         """Take in what jobs that have ended were seen to send and to do with their GPUs, and what
         others have stored; tell the nodes what is known."""
+        self._forget_placings_but(job.key for job in seen.jobs)
         try:
             self._collect(seen, ran_s)
             self._refresh()
@@ -108,6 +118,10 @@ class Profiler:
             self._complaint.is_over()
         self._known_file.write()
 
+    def _forget_placings_but(self, keys: Iterable[str]) -> None:
+        found = self._placings
+        self._placings = {key: found[key] for key in keys if key in found}
+
     # What is known
 
     def _refresh(self) -> None:
@@ -116,6 +130,7 @@ class Profiler:
             return
         self._knowledge = known(self._config, self._store.profiles(), self._store.runs())
         self._version = version
+        self._placings.clear()
         self._known_file.tell(self._knowledge.profiles)
 
     # What is learned

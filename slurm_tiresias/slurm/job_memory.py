@@ -7,7 +7,7 @@ job asked for is kept from before it started, because Slurm then shows what it g
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from slurm_tiresias.model import Allocation, JobState, Request
@@ -48,6 +48,8 @@ Shape = tuple[JobState | None, str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
+    row: JobRow
+    job: ObservedJob
     shape: Shape
     complete: bool
     """False where scontrol's record was missing or not to be believed."""
@@ -58,7 +60,7 @@ class _Known:
 
 
 class JobMemory:
-    """Requests and allocations of the jobs of the last reading, by job key."""
+    """The jobs of the last reading, by job key: of thousands that wait few have changed by then."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
@@ -67,10 +69,12 @@ class JobMemory:
         """The live jobs about which scontrol must be asked; one task stands for its whole array."""
         asked_for: dict[str, JobRow] = {}
         for row in rows:
-            if parse_jobs.state_of(row) in (JobState.PENDING, JobState.RUNNING):
-                known = self._known.get(row.key)
-                if known is None or not known.complete or known.shape != _shape(row):
-                    asked_for.setdefault(row.raw_id, row)
+            known = self._known.get(row.key)
+            if known is not None and known.complete and known.row == row:
+                continue
+            live = parse_jobs.state_of(row) in (JobState.PENDING, JobState.RUNNING)
+            if live and (known is None or not known.complete or known.shape != _shape(row)):
+                asked_for.setdefault(row.raw_id, row)
         return tuple(asked_for.values())
 
     def learn(self, rows: Iterable[JobRow], records: Mapping[str, str]) -> None:
@@ -78,19 +82,15 @@ class JobMemory:
         now_known: dict[str, _Known] = {}
         for row in rows:
             known = self._known.get(row.key)
-            shape = _shape(row)
-            if known is None or known.shape != shape or not known.complete:
-                known = _learned(row, shape, records.get(row.raw_id), known)
+            if known is None or not known.complete or known.row != row:
+                known = _learned(row, records.get(row.raw_id), known)
             now_known[row.key] = known
         self._known = now_known
 
     def jobs(self, rows: Iterable[JobRow]) -> tuple[ObservedJob, ...]:
-        """The rows as observed jobs. They must have been learnt."""
-        return tuple(
-            parse_jobs.observed(row, known.request, known.allocation, known.array_limit)
-            for row in rows
-            for known in (self._known[row.key],)
-        )
+        """The rows as observed jobs. They must have been learnt; what is shown as before is the
+        same object as before."""
+        return tuple(self._known[row.key].job for row in rows)
 
 
 def _shape(row: JobRow) -> Shape:
@@ -99,18 +99,26 @@ def _shape(row: JobRow) -> Shape:
     return state, "" if state is JobState.PENDING else row.start, _SHAPE(row)
 
 
-def _learned(row: JobRow, shape: Shape, record: str | None, before: _Known | None) -> _Known:
+def _learned(row: JobRow, record: str | None, before: _Known | None) -> _Known:
+    shape = _shape(row)
+    if before is not None and before.complete and before.shape == shape:
+        job = parse_jobs.observed(row, before.request, before.allocation, before.array_limit)
+        return replace(before, row=row, job=job)
     state = parse_jobs.state_of(row)
     found = details(record, row) if record is not None else None
     remembered = before.while_pending if before else None
     asked = parse_jobs.asked(row, found, remembered)
+    request, allocation = request_of(asked), _allocation(row, found, before)
+    array_limit = found.array_limit if found else None
     return _Known(
+        row=row,
+        job=parse_jobs.observed(row, request, allocation, array_limit),
         shape=shape,
         complete=found is not None or state not in (JobState.PENDING, JobState.RUNNING),
         while_pending=asked if state is JobState.PENDING else remembered,
-        request=request_of(asked),
-        allocation=_allocation(row, found, before),
-        array_limit=found.array_limit if found else None,
+        request=request,
+        allocation=allocation,
+        array_limit=array_limit,
     )
 
 

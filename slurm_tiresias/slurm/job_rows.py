@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from slurm_tiresias.slurm import text
 
@@ -64,8 +64,7 @@ FIELDS = {
 """Our name of each field, and Slurm's; those that users write stand last."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobRow:
+class JobRow(NamedTuple):
     """One job as squeue prints it, each field as text."""
 
     key: str
@@ -115,7 +114,7 @@ class JobRow:
     name: str
 
 
-assert tuple(FIELDS) == tuple(field.name for field in fields(JobRow)), "FIELDS and JobRow agree"
+assert tuple(FIELDS) == JobRow._fields, "FIELDS and JobRow agree"
 
 
 def new_separator() -> str:
@@ -141,4 +140,5 @@ def rows(answer: str, separator: str) -> Iterator[JobRow]:
         row = pieces[at : at + width]
         if at and not row[0].startswith("\n"):
             raise text.unreadable("a row without its own line", row[0])
-        yield JobRow(row[0].removeprefix("\n"), *row[1:])
+        row[0] = row[0].removeprefix("\n")
+        yield JobRow._make(row)
