@@ -128,11 +128,8 @@ class _Pass:
             self._board.run(
                 ranked.rank, ranked.job.allocation, ranked.job.gpus_held, guarded_until_s
             )
-        for job_id, claimed in list(self._claims.items()):
-            if self._board.pool.has_gpus_for(claimed):
-                self._board.book(claimed)
-            else:
-                del self._claims[job_id]  # somebody else was started there
+        for claimed in self._claims.values():
+            self._board.book(claimed)
         for ranked in self._ranked:
             if self._may_start(ranked.job):
                 kind = self._kinds[ranked.job.job_id] = self._kind(ranked)

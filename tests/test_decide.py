@@ -493,26 +493,6 @@ def test_a_claim_on_a_node_that_went_down_is_decided_anew() -> None:
     expect(before, "n1!  . .\nn2  2 2")
 
 
-def test_a_claim_on_gpus_that_somebody_else_was_started_on_is_decided_anew() -> None:
-    winner = job("2", gpus(2), claim={"n1": Amount({"": 2}, cpus=1)})
-    before = cluster(
-        """
-        n1  # # . .
-        n2  1 1 1 .
-        n3  . . . .
-        """,
-        [job("1", gpus(3)), winner, job("3", gpus(2), claim={"n1": Amount({"": 2}, cpus=1)})],
-    )
-    expect(
-        before,
-        """
-        n1  # # 2 2
-        n2  1 1 1 .
-        n3  3 3 . .
-        """,
-    )
-
-
 def test_a_job_that_was_claimed_for_in_vain_takes_nothing_from_anybody() -> None:
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), given_up=True)])
     plan = expect(before, "n1  1 1")

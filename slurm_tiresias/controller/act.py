@@ -69,6 +69,7 @@ class Actor:
     def review(self, seen: Observation) -> Rests:
         """Check what earlier cycles set going; returns which jobs have been given up on."""
         jobs = {job.key: job for job in seen.jobs}
+        self._drop_claims_on_what_others_got(seen)
         self._check_claims(jobs, seen)
         self._spare_victims_of_nobody(jobs)
         likeness = _likeness(seen.nodes)
@@ -91,6 +92,22 @@ class Actor:
         for record in list(self._book.records().values()):
             if record.vacating_for and not self._still_claims(record.vacating_for, jobs):
                 self._book.put(without_intent(record))
+
+    def _drop_claims_on_what_others_got(self, seen: Observation) -> None:
+        """Slurm may have started somebody else on the idle nodes that a job was to have.
+
+        Only where nobody had to leave: such a job is placed anew. One that others left for stands
+        by its claim until it gives up, or it would make more and more of them leave.
+        """
+        free = {node.name: node.total.gpu_count for node in seen.nodes}
+        for job in seen.jobs:
+            if job.state is JobState.RUNNING:
+                for node, amount in job.allocation.items():
+                    free[node] = free.get(node, 0) - amount.gpu_count
+        for record in list(self._book.records().values()):
+            claim = claim_of(record) if record.claimed_s == record.claim_free_s else None
+            if any(free.get(node, 0) < amount.gpu_count for node, amount in (claim or {}).items()):
+                self._book.put(without_claim(record))
 
     def _still_claims(self, key: str, jobs: Mapping[str, ObservedJob]) -> bool:
         record = self._book.record(key)
@@ -228,6 +245,7 @@ class Actor:
 
     def _claim(self, plan: Plan, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
         """Remember what is asked to start, on which nodes, and since when."""
+        vacated = self._nodes_being_vacated(plan, jobs)
         for key, decision in plan.decisions.items():
             record = self._book.record(key)
             if record is None:
@@ -238,11 +256,27 @@ class Actor:
             elif decision.victims:
                 claim = claim_text(decision.start_on)
                 self._book.put(replace(record, claim=claim, claimed_s=seen.at_s, claim_free_s=None))
-            elif record.claimed_s is None or (record.claim and decision.reason is Reason.STARTS):
-                claim = claim_text(decision.start_on) if _is_to_be_laid(jobs[key], record) else ""
-                self._book.put(
-                    replace(record, claim=claim, claimed_s=seen.at_s, claim_free_s=seen.at_s)
-                )
+            elif decision.reason is Reason.STARTS:
+                named = _is_to_be_laid(jobs[key], record) and not vacated & decision.start_on.keys()
+                claim = claim_text(decision.start_on) if named else ""
+                self._claim_on_idle(record, claim, seen.at_s)
+
+    def _claim_on_idle(self, record: JobRecord, claim: str, now_s: float) -> None:
+        """Note a claim that need not wait for anybody; ``claim`` is empty where Slurm is to choose
+        the nodes. Naming them later gives the job no more time."""
+        if record.claimed_s is None or record.claim not in ("", claim):
+            record = replace(record, claimed_s=now_s, claim_free_s=now_s)
+        self._book.put(replace(record, claim=claim))
+
+    def _nodes_being_vacated(self, plan: Plan, jobs: Mapping[str, ObservedJob]) -> set[str]:
+        """Nodes that somebody is about to leave for another.
+
+        Who only gets what is left over there is not told so: Slurm may try it before the one that
+        they leave for, find the node taken, and pass the node over for all that come after.
+        """
+        leaving = {decision.job_id for decision in plan.preemptions}
+        leaving |= {record.key for record in self._book.records().values() if record.vacating_for}
+        return {node for key in leaving if key in jobs for node in jobs[key].allocation}
 
     def _withdraw(
         self, record: JobRecord, decision: Decision, job: ObservedJob, seen: Observation
@@ -321,7 +355,7 @@ class Actor:
 
     def _wanted_priority(self, record: JobRecord, decision: Decision) -> int:
         if decision.action is Action.START:
-            return bands.CLAIM_ON_NODES if self._latest(record).claim else bands.CLAIM
+            return bands.claim_priority(self._latest(record))
         order = self._config.policy.order
         return bands.tier_priority(record, decision.tier or 0, order)
 

@@ -11,6 +11,10 @@ from __future__ import annotations
 from slurm_tiresias.config import MAX_TIERS
 from slurm_tiresias.controller.ledger import JobRecord
 
+CLAIM_ON_FREE_NODES = 4_250_000_000
+"""Planned to start on named nodes that are free; before those who wait for somebody to leave, for
+where such a one needs the same node, Slurm passes it over for all that come after."""
+
 CLAIM_ON_NODES = 4_200_000_000
 """Planned to start on named nodes, from which others are about to leave."""
 
@@ -29,6 +33,13 @@ SITE_FACTOR_CLAIM = 2_000_000_000
 SITE_FACTOR_TOP_TIER = 1_600_000_000
 SITE_FACTOR_BAND = 200_000_000
 """Site factors are signed 32-bit; Slurm's own weighted sum stays far below one band."""
+
+
+def claim_priority(record: JobRecord) -> int:
+    """The pinned priority of a job that is about to start."""
+    if not record.claim:
+        return CLAIM
+    return CLAIM_ON_NODES if record.claim_free_s is None else CLAIM_ON_FREE_NODES
 
 
 def tier_priority(record: JobRecord, tier: int, order: str) -> int:

@@ -86,13 +86,6 @@ class Pool:
         """Whether more is held of the node than it has, so that not even GPUs fit on it."""
         return self._cpus[number] < 0 or self._memory_mb[number] < 0
 
-    def has_gpus_for(self, allocation: Allocation) -> bool:
-        """Whether so many GPUs are free on each of these nodes."""
-        return all(
-            self._free_gpus[self._number[node]] >= amount.gpu_count
-            for node, amount in allocation.items()
-        )
-
     def is_idle(self, number: int) -> bool:
         """Whether nobody holds anything on the node."""
         return self._holders[number] == 0

@@ -552,6 +552,29 @@ def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
     clean_cluster.wait_for_state(short, "RUNNING")
 
 
+def test_who_gets_what_a_victim_leaves_over_does_not_stand_in_the_way_of_its_winner(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    """Slurm tries the one that was submitted first, finds its node taken, and passes the node over
+    for all that come after: also for the winner, which it then does not say to lack room."""
+    controller = start()
+    two_gpus = ("-n2", "--gpus=2", "--mem-per-cpu=10")
+    modest = clean_cluster.sbatch(*two_gpus, "-w", "n1")
+    wall = [clean_cluster.sbatch(*WHOLE_NODE, "-w", node) for node in ("n2", "n3", "n4")]
+    for job in (modest, *wall):
+        controller.wait_for_tier(job, 1)
+    wall.append(clean_cluster.sbatch(*WHOLE_NODE, "-w", "n1"))
+    clean_cluster.run("scontrol", "requeue", modest)
+    controller.wait_for_tier(wall[-1], 1)
+    clean_cluster.run("scontrol", "update", f"JobId={modest}", "StartTime=now", "ReqNodeList=")
+    controller.wait_for_reason(modest, "no-room")
+    winner = clean_cluster.sbatch(*two_gpus)
+    for job in (winner, modest):
+        clean_cluster.wait_for_state(job, "RUNNING")
+    assert controller.events("gave-up") == []
+    assert sum(restarts(clean_cluster, job) for job in wall) == 1
+
+
 def test_a_cluster_with_every_node_down_is_explained_and_recovers(
     clean_cluster: RealCluster, start: Start
 ) -> None:

@@ -1,0 +1,70 @@
+"""What becomes of a claim while its job waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.account import Book, claim_text
+from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.ledger import FILE_NAME, JobRecord, Ledger
+from slurm_tiresias.model import Amount, JobState, Node
+from slurm_tiresias.slurm.protocol import Observation, ObservedJob, Slurm
+from tests.controller.test_account import pending
+
+CONFIG = parse({})
+TWO_NODES = tuple(Node(name, Amount({"": 4}, 16)) for name in ("n1", "n2"))
+ON_N1 = {"n1": Amount({"": 2}, 2)}
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Book]:
+    with closing(Ledger(tmp_path / FILE_NAME)) as ledger:
+        yield Book(ledger, CONFIG, accounting=False)
+
+
+def holding(key: str, gpus: int) -> ObservedJob:
+    """A job that runs on the first node."""
+    return replace(
+        pending(key),
+        state=JobState.RUNNING,
+        start_s=1000.0,
+        allocation={"n1": Amount({"": gpus}, gpus)},
+    )
+
+
+def reviewed(book: Book, claim_free_s: float | None, *others: ObservedJob) -> JobRecord:
+    """What is left of a claim on two GPUs of the first node, made at 2000."""
+    seen = Observation(2001.0, (pending("7"), *others), TWO_NODES, ())
+    book.observe(seen)
+    record = book.record("7")
+    assert record is not None
+    claim = claim_text(ON_N1)
+    book.put(replace(record, claim=claim, claimed_s=2000.0, claim_free_s=claim_free_s))
+    # Reviewing asks Slurm nothing.
+    Actor(cast(Slurm, None), book, CONFIG, 0.0).review(seen)
+    left = book.record("7")
+    assert left is not None
+    return left
+
+
+def test_a_claim_on_idle_gpus_is_dropped_when_somebody_else_was_started_on_them(book: Book) -> None:
+    assert reviewed(book, 2000.0, holding("8", 3)).claim == ""
+
+
+def test_a_claim_on_idle_gpus_stands_while_they_are_free(book: Book) -> None:
+    assert reviewed(book, 2000.0, holding("8", 2)).claim != ""
+
+
+@pytest.mark.parametrize("claim_free_s", [None, 2000.5])
+def test_a_claim_that_others_have_left_for_stands_until_it_is_given_up(
+    book: Book, claim_free_s: float | None
+) -> None:
+    """Or its job would be claimed for anew, and others would have to leave again."""
+    assert reviewed(book, claim_free_s, holding("8", 4)).claim != ""
