@@ -235,7 +235,12 @@ def measure(philly: Path | None, itp: Path | None, workers: int | None) -> None:
     options = "".join(
         f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
     )
-    text = f"{_what_is_shown()}\n\n{_overview(kinds, samples, found)}\n\n" + "\n\n".join(parts)
+    paper = CANDIDATES[0]
+    text = (
+        f"{_what_is_shown()}\n\n{_against(None, kinds, samples, found)}\n\n"
+        f"The same over that of {paper.title} on the same sample:\n\n"
+        f"{_against(paper, kinds, samples, found)}\n\n" + "\n\n".join(parts)
+    )
     write_section("Beyond the paper", f"scripts/bench beyond{options}", text)
     print(text)
 
@@ -253,20 +258,17 @@ def _what_is_shown() -> str:
 Found = Mapping[Trial, Figures]
 
 
-def _overview(kinds: Sequence[str], samples: Sequence[Sample], found: Found) -> str:
-    rows = [
-        (
-            candidate.title,
-            *(
-                _mean_and_interval(
-                    _ratios(candidate, [s for s in samples if s.kind == kind], found, _average)
-                )
-                for kind in kinds
-            ),
-        )
-        for candidate in CANDIDATES
-    ]
-    return markdown(("policy", *kinds), rows)
+def _against(
+    other: Candidate | None, kinds: Sequence[str], samples: Sequence[Sample], found: Found
+) -> str:
+    """Every candidate's average JCT as a multiple of the other's on the same sample."""
+    shown = [each for each in CANDIDATES if each != other]
+    rows = []
+    for kind in kinds:
+        some = [sample for sample in samples if sample.kind == kind]
+        ratios = (_ratios(each, some, found, _average, other) for each in shown)
+        rows.append((kind, *map(_mean_and_interval, ratios)))
+    return markdown(("workload", *(each.title for each in shown)), rows)
 
 
 def _part_of(kind: str, samples: Sequence[Sample], found: Found) -> str:
@@ -296,9 +298,14 @@ def _average(one: Figures) -> float:
 
 
 def _ratios(
-    candidate: Candidate, samples: Sequence[Sample], found: Found, of: Callable[[Figures], float]
+    candidate: Candidate,
+    samples: Sequence[Sample],
+    found: Found,
+    of: Callable[[Figures], float],
+    other: Candidate | None = None,
 ) -> list[float]:
-    return [of(found[Trial(s, candidate)]) / of(found[Trial(s, None)]) for s in samples]
+    """Sample by sample; ``other`` None: over the clairvoyant."""
+    return [of(found[Trial(s, candidate)]) / of(found[Trial(s, other)]) for s in samples]
 
 
 def _mean(values: Sequence[float]) -> str:
