@@ -22,7 +22,7 @@ from slurm_tiresias.errors import ConfigError
 MAX_TIERS = 8
 """More tiers than anybody has shown to help; bounds how finely the priority bands are cut."""
 
-POLICIES = ("2d-las", "2d-gittins")
+POLICIES = ("2d-las", "2d-gittins", "2d-history")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
@@ -72,7 +72,9 @@ class PolicyConfig:
     name: str = setting(
         "2d-las",
         "2d-las needs nothing but the service attained. 2d-gittins orders each tier but "
-        "the last by the Gittins index of the jobs that have ended, once there are enough.",
+        "the last by the Gittins index of the jobs that have ended, once there are enough. "
+        "2d-history cuts and orders the tiers by the service to be expected from what jobs of the "
+        "same user and name have run before.",
         choices=POLICIES,
     )
     thresholds_gpu_s: tuple[float, ...] = setting(
@@ -108,6 +110,13 @@ class PolicyConfig:
         "orders as 2d-las does.",
         unit="jobs",
         minimum=2,
+    )
+    history_samples: int = setting(
+        1,
+        "Jobs of the same user and name, or else of the same user, that must have ended before "
+        "2d-history goes by them; a job with fewer is treated as by 2d-las.",
+        unit="jobs",
+        minimum=1,
     )
 
 

@@ -147,6 +147,9 @@ class Job:
     submitted_s: float
     managed: bool = True
     unmanaged_because: str = ""
+    user: str = ""
+    name: str = ""
+    """Written by its user, as any text."""
     attained_gpu_s: float = 0.0
     attained_since_promotion_gpu_s: float = 0.0
     executed_since_promotion_s: float = 0.0
@@ -180,6 +183,10 @@ class Job:
     @property
     def gpus_held(self) -> int:
         return sum(amount.gpu_count for amount in self.allocation.values())
+
+    @property
+    def gpus_asked(self) -> int:
+        return self.request.gpu_count
 
     @property
     def width(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from scripts.bench_lib import (
+    beyond,
     by_skew,
     cycle,
     deciding,
@@ -21,6 +22,8 @@ from scripts.bench_lib import (
 )
 from scripts.bench_lib.replay import course
 from scripts.bench_lib.replay.policies import POLICIES
+
+TRACE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.group()
@@ -63,6 +66,15 @@ def placement(seeds: int) -> None:
 def orders() -> None:
     """What the order inside a tier decides."""
     in_tier.measure()
+
+
+@bench.command(name="beyond")
+@click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
+@click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
+@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
+def beyond_the_paper(philly: Path | None, itp: Path | None, workers: int | None) -> None:
+    """How close to the clairvoyant a policy comes that knows no durations."""
+    beyond.measure(philly, itp, workers)
 
 
 @bench.command(name="monitor")

@@ -219,6 +219,8 @@ def _way_to_next_tier(case: Case) -> str:
     job, tier = case.job, case.tier
     if tier is None:
         return ""
+    if case.state.policy == "2d-history":
+        return "; its tier goes by what jobs of its user and name have run, or by this if more"
     if tier.to_gpu_s is None:
         return "; there is no tier below its own"
     move = f"; at {threshold(tier.to_gpu_s)} it moves down to tier {tier.tier + 1}"

@@ -165,6 +165,8 @@ class Book:
             tier_entered_s=job.submit_s,
             queued_s=job.submit_s,
             entry_number=self._ledger.next_number(),
+            user=job.user,
+            name=job.name,
         )
 
     def _drop(self, key: str) -> None:
@@ -425,6 +427,8 @@ class Book:
             state=job.state,
             request=request,
             submitted_s=record.submitted_s,
+            user=record.user,
+            name=record.name,
             attained_gpu_s=attained_gpu_s,
             attained_since_promotion_gpu_s=attained_gpu_s - record.promoted_at_gpu_s,
             executed_since_promotion_s=self.executed_s(job.key) - record.promoted_at_executed_s,

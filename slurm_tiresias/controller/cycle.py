@@ -14,6 +14,8 @@ from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.recurring import RunHistory
+from slurm_tiresias.policy.standing import Policy
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
@@ -21,7 +23,7 @@ from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 ENFORCE, SHADOW, PAUSED = "enforce", "shadow", "paused"
 
 HISTORY_EVERY_S = 300.0
-"""How often the Gittins index takes in the jobs that have ended since."""
+"""How often a policy that goes by history takes in the jobs that have ended since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Cycles:
         self._profiler = profiler
         self.book = Book(ledger, config, cluster.accounting, profiler.placing)
         self._actor = Actor(slurm, self.book, config, cluster.requeue_delay_s)
-        self._history: ServiceHistory | None = None
+        self._policy: Policy | None = None
         self._history_s = -HISTORY_EVERY_S
         self._planned: dict[str, tuple[str, str]] = {}
 
@@ -83,8 +85,7 @@ class Cycles:
         read_s = time.monotonic()
         rests = self._actor.review(seen) if mode == ENFORCE else Rests()
         snapshot = self.book.snapshot(seen, rests)
-        policy = make_policy(self._config.policy, self._recent_history(seen.at_s))
-        plan = decide(snapshot, policy, self._config)
+        plan = decide(snapshot, self._policy_at(seen.at_s), self._config)
         decided_s = time.monotonic()
         if mode == ENFORCE:
             outcome = self._actor.carry_out(plan, seen)
@@ -107,13 +108,21 @@ class Cycles:
         self._profiler.learn(seen, self.book.ran_s)
         return seen
 
-    def _recent_history(self, now_s: float) -> ServiceHistory | None:
-        if self._config.policy.name != "2d-gittins":
-            return None
-        if now_s - self._history_s >= HISTORY_EVERY_S:
-            self._history = ServiceHistory(self._ledger.services_of_ended_jobs_gpu_s())
+    def _policy_at(self, now_s: float) -> Policy:
+        if self._policy is None or now_s - self._history_s >= HISTORY_EVERY_S:
+            self._policy = self._policy_by_history()
             self._history_s = now_s
-        return self._history
+        return self._policy
+
+    def _policy_by_history(self) -> Policy:
+        config = self._config.policy
+        if config.name == "2d-gittins":
+            services_gpu_s = self._ledger.services_of_ended_jobs_gpu_s()
+            return make_policy(config, ServiceHistory(services_gpu_s))
+        if config.name == "2d-history":
+            ended = self._ledger.runs_of_ended_jobs()
+            return make_policy(config, runs=RunHistory(config.history_samples, ended))
+        return make_policy(config)
 
     def _only_record(self, plan: Plan, now_s: float) -> Outcome:
         """Shadow mode: note what would have been done, once for each change of mind."""

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from slurm_tiresias.database import transaction
 from slurm_tiresias.errors import LedgerError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 has the user and the name of jobs; those from before have neither."""
 FILE_NAME = "ledger.sqlite"
 EVENTS_KEPT = 20_000
 NUMBERS_AT_A_TIME = 1000
@@ -76,6 +77,9 @@ class JobRecord:
     """What the cluster looked like when its claim came to nothing."""
     times_given_up: int = 0
     ended_s: float | None = None
+    user: str = ""
+    name: str = ""
+    """Written by its user: hostile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,17 @@ class Ledger:
         with self._explained():
             return [float(row[0]) for row in self._database.execute(query, (most_recent,))]
 
+    def runs_of_ended_jobs(self, most_recent: int = 100_000) -> list[tuple[str, str, float]]:
+        """User, name and running seconds of each job that has ended; the latest last."""
+        query = (
+            "SELECT user, name, SUM(elapsed_s) FROM incarnations JOIN jobs USING (key) "
+            "WHERE ended_s IS NOT NULL AND user != '' "
+            "GROUP BY key ORDER BY ended_s DESC LIMIT ?"
+        )
+        with self._explained():
+            rows = self._database.execute(query, (most_recent,)).fetchall()
+        return [(str(user), str(name), float(run_s)) for user, name, run_s in reversed(rows)]
+
     # Events and single values
 
     def add_events(self, events: Iterable[EventRecord]) -> None:
@@ -228,11 +243,19 @@ class Ledger:
         if version is None:
             self._create_tables()
             self.set_value("schema_version", str(SCHEMA_VERSION))
+        elif int(version) == 1:
+            self._add_users_and_names()
         elif int(version) > SCHEMA_VERSION:
             raise LedgerError(
                 f"{self._path} was written by a newer version (schema {version})",
                 "Use that version, or move the file away to start without history",
             )
+
+    def _add_users_and_names(self) -> None:
+        with transaction(self._database):
+            for column in ("user", "name"):
+                self._database.execute(f"ALTER TABLE jobs ADD COLUMN {column} TEXT DEFAULT ''")
+            self.set_value("schema_version", str(SCHEMA_VERSION))
 
     def _create_tables(self) -> None:
         jobs = _columns(JobRecord, key="key TEXT PRIMARY KEY")

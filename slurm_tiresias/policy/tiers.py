@@ -11,6 +11,7 @@ from operator import attrgetter
 from slurm_tiresias.config import MAX_TIERS, PolicyConfig
 from slurm_tiresias.model import Job, JobState
 from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.standing import JobFacts, Key, Policy, Standing
 
 _LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
@@ -95,12 +96,42 @@ class TieredGittins:
         return self.history.index(job.attained_gpu_s, self.thresholds_gpu_s[tier])
 
 
-def make_policy(config: PolicyConfig, history: ServiceHistory | None = None) -> Policy:
+@dataclass(frozen=True, slots=True)
+class TieredHistory:
+    """Tiers by the service that jobs of the same user and name lead one to expect.
+
+    Inside a tier the least expected comes first. A job of which nothing like it is known stands
+    where 2D-LAS puts it by the service attained, and so does one that was promoted.
+    """
+
+    thresholds_gpu_s: tuple[float, ...]
+    runs: RunHistory
+
+    def standing(self, job: JobFacts) -> Standing:
+        expected_gpu_s = self._expected_gpu_s(job)
+        tier = tier_of(expected_gpu_s, self.thresholds_gpu_s)
+        return Standing(_LEVELS[tier], (expected_gpu_s, job.submitted_s), tier)
+
+    def _expected_gpu_s(self, job: JobFacts) -> float:
+        if job.attained_since_promotion_gpu_s < job.attained_gpu_s:
+            return job.attained_since_promotion_gpu_s
+        executed_s = job.executed_since_promotion_s
+        expected_s = self.runs.expected_run_s(job.user, job.name, executed_s)
+        # By what it asks for: what it holds may be more, and it must not fall behind by starting.
+        return max(job.attained_gpu_s, job.gpus_asked * expected_s)
+
+
+def make_policy(
+    config: PolicyConfig, history: ServiceHistory | None = None, runs: RunHistory | None = None
+) -> Policy:
     """The policy that a configuration asks for.
 
     2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs.
+    2D-History goes by ``runs``; without it, by the service attained.
     """
     order = ORDERS[config.order]
+    if config.name == "2d-history":
+        return TieredHistory(config.thresholds_gpu_s, runs or RunHistory(config.history_samples))
     if config.name == "2d-gittins" and history and len(history) >= config.gittins_samples:
         return TieredGittins(config.thresholds_gpu_s, order, history)
     return TieredLas(config.thresholds_gpu_s, order)

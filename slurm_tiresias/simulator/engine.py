@@ -65,7 +65,9 @@ class SimJob:
         """Ids of jobs rise as they come; those of a trace need not."""
         self.ask = ask
         self.job_id = trace.job_id
-        self.width = trace.gpus
+        self.user = trace.user
+        self.name = trace.name
+        self.width = self.gpus_asked = trace.gpus
         self.submitted_s = self.settled_s = trace.submitted_s
         self.queued_s: float | None = trace.submitted_s
         self.work_s = trace.duration_s

@@ -22,7 +22,7 @@ from slurm_tiresias.simulator.curves import Curve
 from slurm_tiresias.simulator.report import BINS, Report, Result
 
 INK, RULE = "#fd0000", "#fd0001"
-SERIES = tuple(f"#fe00{number:02x}" for number in range(10))
+SERIES = tuple(f"#fe00{number:02x}" for number in range(11))
 """No colours but marks: the page puts its own in their place, one set for light, one for dark."""
 
 DASHES: Sequence[tuple[float, Sequence[float]]] = (
@@ -36,6 +36,7 @@ DASHES: Sequence[tuple[float, Sequence[float]]] = (
     (0, (12, 2, 3, 2)),
     (0, (5, 5)),
     (0, (1, 4)),
+    (0, (8, 2, 1.5, 2, 1.5, 2)),
 )
 """A pattern a policy, for those who cannot tell colours apart."""
 

@@ -17,7 +17,7 @@ from slurm_tiresias.simulator.engine import Ask, Outcome, Scheduler, Simulation,
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.simulator.world import Costs, Site
 
-TIRESIAS = {"tiresias-l": "2d-las", "tiresias-g": "2d-gittins"}
+TIRESIAS = {"tiresias-l": "2d-las", "tiresias-g": "2d-gittins", "tiresias-h": "2d-history"}
 POLICIES = (*TIRESIAS, *BASELINES)
 
 
@@ -104,7 +104,7 @@ def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
     if policy in BASELINES:
         return BASELINES[policy](Stage(workload, setup.site, config))
     named = replace(config, policy=replace(config.policy, name=TIRESIAS[policy]))
-    if policy == "tiresias-l":
+    if policy != "tiresias-g":
         return schedulers.tiresias(named, nodes)
     # As in the paper, the distribution is known and the single job's service is not.
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)

@@ -9,20 +9,28 @@ from slurm_tiresias.board import Board, Start
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.standing import Policy, Rank
 from slurm_tiresias.policy.tiers import (
     TieredGittins,
+    TieredHistory,
+    left_in_tier,
     make_policy,
     starving_s,
 )
 from slurm_tiresias.simulator.engine import SimJob
+
+FEWEST_S_TO_LOOK_AGAIN = 30.0
+SHARE_TO_LOOK_AGAIN = 0.1
+"""Under 2D-History a running job is ranked anew when it has run a tenth longer."""
 
 
 class Decided:
     """The controller's own decision, kept up to date event by event (``board.py``).
 
     ``to_next_change_s`` says after how many running seconds a job's standing changes.
-    ``drifts`` says whether that of a running job changes all the time.
+    ``drifts`` says whether that of a running job changes all the time. ``learn`` is told of every
+    job that ends, its books up to date.
     """
 
     def __init__(
@@ -32,11 +40,13 @@ class Decided:
         nodes: Sequence[Node],
         to_next_change_s: Callable[[SimJob], float],
         drifts: Callable[[SimJob], bool] | None = None,
+        learn: Callable[[SimJob], None] | None = None,
     ) -> None:
         self._policy = policy
         self._config = config
         self._to_next_change_s = to_next_change_s
         self._drifts = drifts
+        self._learn = learn
         self._drifting: dict[str, SimJob] = {}
         self._board = Board(nodes, most_victims=config.preemption.max_victims_per_cycle)
 
@@ -60,6 +70,9 @@ class Decided:
         self._board.leave(job.job_id)
         if self._drifting:
             self._drifting.pop(job.job_id, None)
+        if self._learn:
+            job.settle(job.end_s)
+            self._learn(job)
 
     def choose(self, now_s: float) -> Iterable[Start]:
         if not self._drifting:
@@ -110,7 +123,9 @@ class Decided:
 def tiresias(
     config: Config, nodes: Sequence[Node], history: ServiceHistory | None = None
 ) -> Decided:
-    """Tiresias-L or Tiresias-G, as the configuration says."""
+    """Tiresias-L, Tiresias-G or Tiresias-H, as the configuration says."""
+    if config.policy.name == "2d-history":
+        return _by_history(config, nodes)
     thresholds = config.policy.thresholds_gpu_s
 
     ends = (*thresholds, math.inf)
@@ -125,3 +140,20 @@ def tiresias(
     between = range(1, len(thresholds))
     in_between = (lambda job: job.tier in between) if drifts else None
     return Decided(policy, config, nodes, to_next_tier_s, in_between)
+
+
+def _by_history(config: Config, nodes: Sequence[Node]) -> Decided:
+    """Tiresias-H, which at every moment knows the jobs that have ended by then."""
+    runs = RunHistory(config.policy.history_samples)
+
+    def learn(job: SimJob) -> None:
+        runs.add(job.user, job.name, job.attained_gpu_s / job.width)
+
+    thresholds = config.policy.thresholds_gpu_s
+
+    def to_look_again_s(job: SimJob) -> float:
+        by_service_s = left_in_tier(job.attained_since_promotion_gpu_s, thresholds) / job.width
+        again_s = SHARE_TO_LOOK_AGAIN * job.executed_since_promotion_s
+        return min(by_service_s, max(FEWEST_S_TO_LOOK_AGAIN, again_s))
+
+    return Decided(TieredHistory(thresholds, runs), config, nodes, to_look_again_s, learn=learn)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_tiresias.simulator.run import TIRESIAS
 from slurm_tiresias.simulator.sweep import Cell, Measured, Result
 
 HOUR_GPU_S = 3600.0
+OF_THE_PAPER = ("tiresias-l", "tiresias-g")
 
 THRESHOLDS = tuple((hours * HOUR_GPU_S,) for hours in (1.0, 0.5, 2.0, 4.0))
 QUEUES = tuple(tuple(HOUR_GPU_S * 2**step for step in range(queues - 1)) for queues in (2, 3, 4))
@@ -45,7 +45,7 @@ def cells_of(sweep: str, order: str) -> tuple[Cell, ...]:
     """The settings of a sweep under both of Tiresias' policies."""
     return tuple(
         Cell(cell.thresholds_gpu_s, policy, order, cell.promote_knob)
-        for policy in TIRESIAS
+        for policy in OF_THE_PAPER
         for cell in SWEEPS[sweep]
     )
 

@@ -19,7 +19,7 @@ from slurm_tiresias.controller import published
 from slurm_tiresias.controller.published import PublishedState
 
 ROOT = Path(__file__).parents[2]
-_NOT_PASSED_ON = ("PYTHONUNBUFFERED", "NO_COLOR", "JOURNAL_STREAM")
+_NOT_PASSED_ON = ("PYTHONUNBUFFERED", "NO_COLOR", "JOURNAL_STREAM", "COLUMNS", "LINES")
 COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
 
 

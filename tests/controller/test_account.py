@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -179,6 +180,34 @@ def test_jobs_that_are_over_leave_memory_but_not_the_ledger(book: Book, ledger: 
     see(book, 1400)
     assert book.record("7") is None
     assert ledger.services_of_ended_jobs_gpu_s() == [48.0]
+
+
+def test_the_ledger_tells_how_long_jobs_of_a_user_and_name_ran_over_all_incarnations(
+    book: Book, ledger: Ledger
+) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 1021, pending(restarts=1, submit_s=1020))
+    see(book, 1050, running(1040, 10, restarts=1, submit_s=1020))
+    assert ledger.runs_of_ended_jobs() == []
+    see(book, 1060, ended(1040, 15, restarts=1, submit_s=1020))
+    ((user, name, run_s),) = ledger.runs_of_ended_jobs()
+    assert (user, name) == ("ann", "train")
+    assert run_s == pytest.approx(book.executed_s("7"))
+
+
+def test_a_ledger_from_before_users_and_names_is_taken_over_without_them(
+    book: Book, ledger: Ledger, tmp_path: Path
+) -> None:
+    see(book, 1010, running(1005, 5))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        database.execute("ALTER TABLE jobs DROP COLUMN user")
+        database.execute("ALTER TABLE jobs DROP COLUMN name")
+        database.execute("UPDATE facts SET value = '1' WHERE name = 'schema_version'")
+        database.commit()
+    with closing(Ledger(tmp_path / FILE_NAME)) as newer:
+        (record,) = newer.jobs().values()
+        assert (record.key, record.user, record.name) == ("7", "", "")
+        assert newer.runs_of_ended_jobs() == []
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from slurm_tiresias.placement.evict import find_eviction
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.placement.seats import Appeal, Tenant
 from slurm_tiresias.placement.tenancy import Tenancy
+from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.standing import Policy, Rank
 from slurm_tiresias.policy.tiers import make_policy
 from tests.pictures import NOW_S, configured
@@ -91,6 +92,8 @@ requests = st.builds(
     required_nodes=st.sampled_from([frozenset(), frozenset(), frozenset({"n1"})]),
 )
 
+RUNS = [("ann", "train", 40.0), ("ann", "train", 200.0), ("ann", "debug", 1.0), ("ben", "x", 9.0)]
+
 jobs_lists = st.lists(
     st.builds(
         Job,
@@ -98,6 +101,8 @@ jobs_lists = st.lists(
         state=st.just(JobState.PENDING),
         request=requests,
         submitted_s=st.floats(0, 100),
+        user=st.sampled_from(["ann", "ben", ""]),
+        name=st.sampled_from(["train", "debug"]),
         managed=st.integers(0, 9).map(lambda n: n > 0),
         attained_since_promotion_gpu_s=st.sampled_from([0.0, 50.0, 150.0, 500.0]),
         first_started_s=st.one_of(st.none(), st.floats(0, 100)),
@@ -111,14 +116,15 @@ jobs_lists = st.lists(
 ).map(lambda jobs: [replace(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
 
 configs = st.builds(
-    lambda order, min_run_s, per_job, per_cycle: configured(
-        policy={"order": order, "thresholds_gpu_s": [100, 200]},
+    lambda name, order, min_run_s, per_job, per_cycle: configured(
+        policy={"name": name, "order": order, "thresholds_gpu_s": [100, 200]},
         preemption={
             "min_run_s": min_run_s,
             "max_per_job": per_job,
             "max_victims_per_cycle": per_cycle,
         },
     ),
+    st.sampled_from(["2d-las", "2d-history"]),
     st.sampled_from(ORDERS),
     st.sampled_from([0, 60]),
     st.sampled_from([0, 2]),
@@ -147,7 +153,7 @@ def _anywhere(one: Job, nodes: list[Node], pool: Pool) -> Allocation | None:
 
 
 def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
-    policy = make_policy(config.policy)
+    policy = make_policy(config.policy, runs=RunHistory(1, RUNS))
     return decide(snapshot, policy, config), policy
 
 

@@ -70,6 +70,18 @@ def test_a_job_wider_than_the_cluster_is_left_out_and_said_so() -> None:
     assert (len(kept.jobs), len(wide)) == (1, 1)
 
 
+def test_tiresias_h_learns_from_a_users_ended_jobs_only_as_they_end() -> None:
+    jobs = (
+        TraceJob("0", 0, 4, 5000, user="ann", name="train"),
+        TraceJob("1", 10, 4, 100, user="ben", name="debug"),
+        TraceJob("2", 20_000, 4, 5000, user="ann", name="train"),
+        TraceJob("3", 20_010, 4, 100, user="ben", name="debug"),
+    )
+    _, early, _, late = simulate(Workload("two users", jobs), "tiresias-h", "1x4")
+    assert early.first_start_s == pytest.approx(800, abs=0.01)  # at the threshold, as under LAS
+    assert late.first_start_s == 20_010  # ann's jobs are known to be long
+
+
 def test_every_job_ends_whatever_the_policy() -> None:
     few = Workload("few", paper480().jobs[:60])
     for policy in run.POLICIES:

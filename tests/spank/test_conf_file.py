@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def test_a_file_that_cannot_be_put_there_is_refused_in_one_line(
     file = tmp_path / name
     if name != "missing.conf":
         file.touch()
-    folder = tmp_path / "c"
+    folder = Path(f"/tmp/st-{os.getpid()}-{name}")  # paths of Unix sockets may not be long
     ended = subprocess.run(
         [str(SCRIPT), "up", "--dir", str(folder), "--conf-file", str(file)],
         capture_output=True,

@@ -1,0 +1,65 @@
+"""What jobs of the same user and name have needed before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from slurm_tiresias.policy.gittins import ServiceHistory
+
+KEPT = 60
+"""Of each user, and of each user and name, the last so many: programs change."""
+
+Origin = tuple[str, ...]
+"""A user, or a user and a name."""
+
+
+class RunHistory:
+    """How long ended jobs have run, in seconds, by who submitted them under which name.
+
+    Seconds and not GPU-seconds, so that a job learns from those before it that were not as wide.
+    It only grows: what is said of a job may change with every ``add``.
+    """
+
+    def __init__(self, least: int, ended: Iterable[tuple[str, str, float]] = ()) -> None:
+        """``least`` jobs must be known before they tell anything; ``ended``: user, name, seconds,
+        the latest last."""
+        self._least: Final = least
+        self._run_s: Final[dict[Origin, deque[float]]] = {}
+        self._known: Final[dict[Origin, ServiceHistory]] = {}
+        for user, name, run_s in ended:
+            self.add(user, name, run_s)
+
+    def add(self, user: str, name: str, run_s: float) -> None:
+        """A job has ended that ran so long."""
+        if not user:
+            return
+        for origin in _origins(user, name):
+            self._run_s.setdefault(origin, deque(maxlen=KEPT)).append(run_s)
+            self._known.pop(origin, None)
+
+    def expected_run_s(self, user: str, name: str, executed_s: float) -> float:
+        """Running time that it takes, on average, to see the end of one such job.
+
+        One over the best Gittins index (paper page 490) of jobs like it: of the same user and
+        name, else of the same user. Never less than the time it has run already, which is what LAS
+        goes by; just that where no jobs like it are known, or none has run so long.
+        """
+        alike = self._alike(user, name)
+        index = alike.best_index(executed_s) if alike else 0.0
+        return max(executed_s, 1.0 / index) if index > 0.0 else executed_s
+
+    def _alike(self, user: str, name: str) -> ServiceHistory | None:
+        for origin in _origins(user, name):
+            run_s = self._run_s.get(origin, ())
+            if len(run_s) >= self._least:
+                if origin not in self._known:
+                    self._known[origin] = ServiceHistory(run_s)
+                return self._known[origin]
+        return None
+
+
+def _origins(user: str, name: str) -> tuple[Origin, ...]:
+    """From the closest to the least close."""
+    return ((user, name), (user,)) if name else ((user,),)

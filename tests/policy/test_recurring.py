@@ -1,0 +1,92 @@
+"""What jobs of the same user and name have needed, and where that puts the next one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.decide import decide
+from slurm_tiresias.model import Plan, Snapshot
+from slurm_tiresias.policy.recurring import KEPT, RunHistory
+from slurm_tiresias.policy.tiers import make_policy
+from tests.pictures import after, cluster, configured, drawn, gpus, job
+
+CONFIG = configured(policy={"name": "2d-history"})
+ANN_TRAINS_LONG = [("ann", "train", 60.0)] * 3
+BEN_IS_QUICK = [("ben", "debug", 2.0)] * 3
+
+
+def decided(snapshot: Snapshot, *ended: tuple[str, str, float]) -> Plan:
+    runs = RunHistory(CONFIG.policy.history_samples, ended)
+    return decide(snapshot, make_policy(CONFIG.policy, runs=runs), CONFIG)
+
+
+def test_a_new_job_whose_like_ran_long_makes_room_for_one_whose_like_was_short() -> None:
+    """Nobody has attained anything; by LAS both would be equals."""
+    before = cluster(
+        """
+        n1  1 1 1 1
+        """,
+        [job("1", gpus(4), user="ann", name="train"), job("2", gpus(4), user="ben", name="debug")],
+    )
+    assert after(before, decided(before)) == drawn("n1  1 1 1 1")
+    plan = decided(before, *ANN_TRAINS_LONG, *BEN_IS_QUICK)
+    assert after(before, plan) == drawn("n1  2 2 2 2")
+
+
+def test_of_a_tier_the_least_expected_starts_first() -> None:
+    jobs = [
+        job("1", gpus(4), user="ann", name="x"),
+        job("2", gpus(4), user="ben", name="x"),
+    ]
+    before = cluster("n1  . . . .", jobs)
+    plan = decided(before, ("ann", "x", 9.0), ("ben", "x", 4.0))
+    assert after(before, plan) == drawn("n1  2 2 2 2")
+
+
+def test_another_name_of_the_same_user_goes_by_the_user_and_a_stranger_by_its_service() -> None:
+    runs = RunHistory(1, [("ann", "train", 50.0)])
+    assert runs.expected_run_s("ann", "train", 0.0) == 50.0
+    assert runs.expected_run_s("ann", "other", 10.0) == 40.0
+    assert runs.expected_run_s("eve", "train", 10.0) == 10.0
+    assert runs.expected_run_s("", "", 10.0) == 10.0
+
+
+def test_too_few_jobs_tell_nothing() -> None:
+    runs = RunHistory(2, [("ann", "train", 50.0)])
+    assert runs.expected_run_s("ann", "train", 0.0) == 0.0
+    runs.add("ann", "train", 70.0)
+    assert runs.expected_run_s("ann", "train", 0.0) == 60.0
+
+
+def test_what_was_long_ago_is_forgotten() -> None:
+    runs = RunHistory(1, [("ann", "train", 5000.0)] + [("ann", "train", 10.0)] * KEPT)
+    assert runs.expected_run_s("ann", "train", 10.0) == 10.0
+
+
+def test_a_promoted_job_returns_to_the_top_whatever_its_like_have_run() -> None:
+    policy = make_policy(CONFIG.policy, runs=RunHistory(1, ANN_TRAINS_LONG))
+    starved = job("1", gpus(4), tier=2, user="ann", name="train")
+    promoted = replace(starved, attained_since_promotion_gpu_s=0.0)
+    assert policy.standing(starved).tier == 2
+    assert policy.standing(promoted).tier == 0
+
+
+seconds = st.integers(0, 10**6).map(float)
+
+
+@given(st.lists(seconds, min_size=1, max_size=80), seconds)
+def test_no_job_is_expected_to_need_less_than_las_says(run_s: list[float], ran_s: float) -> None:
+    runs = RunHistory(1, [("ann", "train", each) for each in run_s])
+    assert runs.expected_run_s("ann", "train", ran_s) >= ran_s
+
+
+@pytest.mark.parametrize("executed_s", [0.0, 10.0, 99.0])
+def test_a_job_that_is_about_to_end_is_not_taken_for_one_that_has_just_begun(
+    executed_s: float,
+) -> None:
+    runs = RunHistory(1, [("ann", "train", 100.0)])
+    assert runs.expected_run_s("ann", "train", executed_s) == max(executed_s, 100.0 - executed_s)
