@@ -167,11 +167,14 @@ def test_a_signal_that_the_caller_ignored_is_heard_all_the_same(new_run: NewRun)
 
 
 def test_kill_9_at_random_moments_loses_no_step(new_run: NewRun) -> None:
-    run = new_run(400, step_s=0.001, save_every_s=0.02)
+    run = new_run(800, step_s=0.001, save_every_s=0.02)
     moments = random.Random(1)
-    for _ in range(12):
+    for number in range(12):
+        done = run.count("step")
         process = run.start()
-        time.sleep(moments.uniform(0.0, 0.25))
+        if number % 2:  # in its midst, however slowly this machine starts it
+            wait_until(lambda: run.count("step") > done)  # noqa: B023
+        time.sleep(moments.uniform(0.0, 0.05 if number % 2 else 0.25))
         process.kill()
         process.wait()
     proof = run.finish()
