@@ -167,7 +167,7 @@ def test_a_signal_that_the_caller_ignored_is_heard_all_the_same(new_run: NewRun)
 
 
 def test_kill_9_at_random_moments_loses_no_step(new_run: NewRun) -> None:
-    run = new_run(800, step_s=0.001, save_every_s=0.02)
+    run = new_run(2500, step_s=0.001, save_every_s=0.02)
     moments = random.Random(1)
     for number in range(12):
         done = run.count("step")
