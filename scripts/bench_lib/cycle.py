@@ -17,7 +17,7 @@ from scripts.bench_lib.document import markdown, write_section
 from scripts.demo_lib.jobs import slurm
 from scripts.demo_lib.place import CLUSTER_SCRIPT, DemoError, Place, prepare, say, stop, wait_until
 from slurm_tiresias.config import Config, load
-from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles
+from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
@@ -64,6 +64,7 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
         closing(Ledger(place.state / "ledger.sqlite")) as ledger,
         closing(ProfileStore(place.state / "profiles.sqlite")) as store,
     ):
+        collect_seldom()  # as the controller does
         driver = CommandSlurm(Commands(timeout_s=300.0))
         cycles = Cycles(driver, driver.cluster(), ledger, config, Profiler(store, config))
         slurmctld = int((place.cluster / "run" / "slurmctld.pid").read_text())
