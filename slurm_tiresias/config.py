@@ -78,9 +78,10 @@ class PolicyConfig:
         choices=POLICIES,
     )
     thresholds_gpu_s: tuple[float, ...] = setting(
-        (3600.0,),
+        (3600.0, 18_000.0, 90_000.0, 450_000.0, 2_250_000.0),
         "Attained service at which a job moves down a tier, ascending; one threshold "
-        "makes two tiers (paper page 490).",
+        "makes two tiers. The paper has one, 3200 or 3600 (pages 490 and 493); several, far apart, "
+        "serve work whose jobs differ by orders of magnitude much better (docs/tuning.md).",
         unit="GPU-seconds",
         minimum=1e-3,
     )

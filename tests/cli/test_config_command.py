@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.config import Config, load, parse
+from slurm_tiresias.config import Config, PolicyConfig, load, parse
 from tests.cli.running import ROOT, Site, error_of
 
 
@@ -71,7 +71,7 @@ def test_defaults_are_marked(site: Site) -> None:
 def test_the_configuration_is_shown_to_programs(site: Site) -> None:
     answer = json.loads(site.run("config", "show", "--json").stdout)
     assert answer["controller"]["state_dir"] == str(site.folder)
-    assert answer["policy"]["thresholds_gpu_s"] == [3600.0]
+    assert answer["policy"]["thresholds_gpu_s"] == list(PolicyConfig().thresholds_gpu_s)
 
 
 def test_the_example_is_the_default_with_its_marks_and_without(site: Site) -> None:

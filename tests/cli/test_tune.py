@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.config import parse
+from slurm_tiresias.config import PolicyConfig, parse
 from tests.cli.running import Site, error_of, typed
 
 SMALL = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--workers", "2")
@@ -22,18 +22,20 @@ def test_the_evidence_fits_80_columns_and_ends_in_lines_to_paste(site: Site) -> 
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "warning: " in result.stdout
     head, mark, fragment = result.stdout.partition("[policy]")
-    assert re.search(r"^\* +1 +2 ", head, re.MULTILINE) and "AVERAGE" in head
-    assert parse(tomllib.loads(mark + fragment)).policy.thresholds_gpu_s == (3600.0,)
+    assert re.search(r"^\* +1,5,25,125,625 +6 ", head, re.MULTILINE) and "AVERAGE" in head
+    assert parse(tomllib.loads(mark + fragment)).policy == PolicyConfig()
 
 
 def test_json_has_the_advice_its_evidence_and_its_warnings(site: Site) -> None:
     first, second = (site.run(*SMALL, "--objective", "p95", "--json").stdout for _ in range(2))
     assert first == second
     answer = json.loads(first)
-    assert answer["recommended"]["cell"]["thresholds_gpu_s"] == [3600.0]
+    assert answer["recommended"]["cell"]["thresholds_gpu_s"] == list(
+        PolicyConfig().thresholds_gpu_s
+    )
     assert answer["recommended"] == answer["default"]
     assert (answer["objective"], answer["failed"]) == ("p95", [])
-    assert {row["queues"] for row in answer["evidence"]} == {2, 3, 4, 5}
+    assert {row["queues"] for row in answer["evidence"]} == {2, 3, 4, 5, 6}
     assert any("jobs are too few" in warning for warning in answer["warnings"])
     assert answer["jobs"] + answer["cannot_run_on_the_cluster"] == 60
     assert (answer["config_file"], answer["config"]["preemption"]["min_run_s"]) == (None, 0)
