@@ -18,7 +18,7 @@ from tests.slurm.cluster import RealCluster
 pytestmark = pytest.mark.slurm
 
 TUNE = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--json")
-ALL = 13
+ALL = 14
 """So many candidates there are for this workload, each a job."""
 
 Sweep = subprocess.Popen[str]
