@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -23,6 +22,7 @@ from scripts.fidelity_lib.jobs import SLEEPER, Ran, Submitted, faults_of, ran, r
 from scripts.fidelity_lib.report import BEGIN, END, Result
 from scripts.fidelity_lib.setting import Setting
 from slurm_tiresias.simulator.workload import TraceJob, paper480
+from tests.slurm.cluster import short_folder
 
 SETTING = Setting(jobs=12, seed=1, nodes=8, gpus=4, factor=60.0, order="first-start")
 MEASURED = Calibration(
@@ -269,7 +269,7 @@ def test_a_short_run_is_as_the_simulator_foresees(signals_as_before: None) -> No
     """A dozen jobs for a minute: far too few for narrow bands, but every job proves its work."""
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")
-    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as parent:
-        result = main.both_sides(Place(Path(parent) / "c"), SETTING, known=MEASURED)
+    with short_folder() as folder:
+        result = main.both_sides(Place(folder / "c"), SETTING, known=MEASURED)
     assert result.faults == ()
     assert result.figures[0].simulated == pytest.approx(result.figures[0].real, rel=0.5)

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from slurm_tiresias.board import Board
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
-from slurm_tiresias.placement.choose import goes_by_count, node_sets, place, place_on_any
+from slurm_tiresias.placement.choose import goes_by_count, place, place_on_any
 from slurm_tiresias.placement.fleet import Fleet
 from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, numbers
 from slurm_tiresias.placement.seats import Appeal, Tenant
 from slurm_tiresias.placement.tenancy import Tenancy
 from slurm_tiresias.policy.standing import Rank
+from tests.one_by_one import node_sets
 from tests.pictures import after, cluster, configured, drawn, gpus, job, plan_for
 from tests.properties.test_decide_invariants import nodes_lists, requests
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from scripts.demo_lib.place import DemoError, Place, UsageError
 from scripts.fidelity_lib.calibrate import Calibration
 from scripts.fidelity_lib.jobs import Ran
 from slurm_tiresias.simulator.workload import TraceJob
+from tests.slurm.cluster import short_folder
 
 OPTIONS = Options(into=Path("/nowhere"), jobs=12, seed=3, nodes=4, factor=400.0)
 MEASURED = Calibration(
@@ -210,9 +210,8 @@ def test_the_goal_is_the_papers_where_that_is_possible(ideal: float, wanted: flo
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # Paths of Unix sockets may not be long: the folder stands right below /tmp.
-    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
-        yield Path(name)
+    with short_folder() as one:
+        yield one
 
 
 @pytest.mark.slurm

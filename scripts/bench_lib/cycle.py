@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from scripts.bench_lib.document import markdown, write_section
 from scripts.demo_lib.jobs import slurm
-from scripts.demo_lib.place import CLUSTER_SCRIPT, DemoError, Place, prepare, say, stop, wait_until
+from scripts.demo_lib.place import DemoError, Place, bring_up, prepare, say, stop, wait_until
 from slurm_tiresias.config import Config, load
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
 from slurm_tiresias.controller.ledger import Ledger
@@ -146,12 +145,12 @@ def _row(name: str, costs: Sequence[Cost]) -> tuple[str, ...]:
 
 
 def _start_cluster(place: Place, jobs: int) -> None:
-    command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster), f"--nodes={NODES}"]
-    command += [f"--gpus={GPUS}", "--no-accounting", "--partition=gpu"]
-    command += [f"--slurm-conf-line=MaxJobCount={2 * jobs + 1000}"]
-    command += ["--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1"]
-    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
-        raise DemoError("the cluster did not start, see above")
+    bring_up(
+        place,
+        *(f"--nodes={NODES}", f"--gpus={GPUS}", "--no-accounting", "--partition=gpu"),
+        f"--slurm-conf-line=MaxJobCount={2 * jobs + 1000}",
+        "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
+    )
 
 
 def _submit(place: Place, jobs: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import statistics
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -19,10 +18,9 @@ from pathlib import Path
 from scripts.bench_lib.document import markdown, write_section
 from scripts.demo_lib.jobs import slurm
 from scripts.demo_lib.place import (
-    CLUSTER_SCRIPT,
     ROOT,
-    DemoError,
     Place,
+    bring_up,
     prepare,
     say,
     start_controller,
@@ -168,12 +166,12 @@ def _start_cluster(place: Place, nudges: bool) -> None:
     lua = place.folder / "job_submit.lua"
     text = (ROOT / "etc" / "job_submit.lua").read_text()
     lua.write_text(text.replace("/var/lib/slurm-tiresias", str(place.state) if nudges else "/none"))
-    command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster), f"--nodes={NODES}"]
-    command += [f"--gpus={GPUS}", "--no-accounting", "--partition=gpu", f"--conf-file={lua}"]
-    command += ["--slurm-conf-line=JobSubmitPlugins=lua"]
-    command += ["--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1"]
-    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
-        raise DemoError("the cluster did not start, see above")
+    bring_up(
+        place,
+        *(f"--nodes={NODES}", f"--gpus={GPUS}", "--no-accounting", "--partition=gpu"),
+        *(f"--conf-file={lua}", "--slurm-conf-line=JobSubmitPlugins=lua"),
+        "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
+    )
 
 
 def _fill(place: Place) -> None:

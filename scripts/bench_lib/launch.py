@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scripts.bench_lib.document import ROOT, markdown, write_section
+from scripts.bench_lib.document import ROOT, interval_of_median, markdown, write_section
 from scripts.demo_lib.jobs import slurm
-from scripts.demo_lib.place import CLUSTER_SCRIPT, DemoError, Place, prepare, say, stop
+from scripts.demo_lib.place import Place, bring_up, prepare, say, stop
 
 SEED = 1
 WARM_UP = 3
@@ -81,19 +81,15 @@ def _start_cluster(place: Place, folder: Path) -> None:
     (folder / "collect").mkdir()
     plugstack = folder / "plugstack.conf"
     plugstack.write_text(f"optional {folder}/build/spank_tiresias.so\n")
-    command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster), "--nodes=1"]
-    command += ["--no-accounting", f"--conf-file={plugstack}"]
-    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
-        raise DemoError("the cluster did not start, see above")
+    bring_up(place, "--nodes=1", "--no-accounting", f"--conf-file={plugstack}")
 
 
 def _row(name: str, seconds: Sequence[float], without: Sequence[float]) -> Sequence[str]:
-    more = sorted(one - other for one, other in zip(seconds, without, strict=True))
-    # Where the true median lies in 95 of 100 such series: sign test, normal approximation.
-    from_end = max(0, int((len(more) - 1.96 * len(more) ** 0.5) / 2))
+    more = [one - other for one, other in zip(seconds, without, strict=True)]
+    low, high = interval_of_median(more)
     of_others = (
         f"{1000 * statistics.median(more):+.1f}",
-        f"{1000 * more[from_end]:+.1f} to {1000 * more[-1 - from_end]:+.1f}",
+        f"{1000 * low:+.1f} to {1000 * high:+.1f}",
     )
     return (
         name,

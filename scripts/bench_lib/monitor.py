@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.bench_lib.document import ROOT, markdown, write_section
+from scripts.bench_lib.document import ROOT, interval_of_median, markdown, write_section
 from slurm_tiresias.profiler.traffic import FILE_BYTES, parse
 
 BUILD_COMMAND = ("make", "--silent", "-C", str(ROOT / "spank"), "-f", "monitor/monitor.mk")
@@ -82,13 +82,6 @@ def _row(stream: Stream, losses: Sequence[float]) -> Sequence[str]:
         f"{statistics.median(losses):.2%}",
         f"{low:.2%} to {high:.2%}",
         f"{min(losses):.2%} to {max(losses):.2%}",
-        "{:.2%} to {:.2%}".format(*_interval(losses)),
+        "{:.2%} to {:.2%}".format(*interval_of_median(losses)),
         f"{stream.limit:.0%}",
     )
-
-
-def _interval(losses: Sequence[float]) -> tuple[float, float]:
-    """Where the true median lies in 95 of 100 such series (sign test, normal approximation)."""
-    ordered = sorted(losses)
-    from_end = max(0, int((len(ordered) - 1.96 * len(ordered) ** 0.5) / 2))
-    return ordered[from_end], ordered[-1 - from_end]

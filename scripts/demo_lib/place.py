@@ -147,8 +147,12 @@ def is_demos(place: Place) -> bool:
 
 def start_cluster(place: Place, nodes: int = 4, gpus: int = 4) -> None:
     lines = [f"--slurm-conf-line={line}" for line in SLURM_CONF_LINES]
-    command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster)]
-    command += [f"--nodes={nodes}", f"--gpus={gpus}", *lines]
+    bring_up(place, f"--nodes={nodes}", f"--gpus={gpus}", *lines)
+
+
+def bring_up(place: Place, *options: str) -> None:
+    """The cluster of this place, with whatever options scripts/cluster has."""
+    command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster), *options]
     if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
         raise DemoError("the cluster did not start, see above")
 

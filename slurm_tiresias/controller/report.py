@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from slurm_tiresias import __version__
 from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.hints import checkpoint_of
+from slurm_tiresias.controller.hints import Checkpoint, checkpoint_of
 from slurm_tiresias.controller.ledger import EventRecord
 from slurm_tiresias.controller.published import (
     SCHEMA,
@@ -130,8 +130,7 @@ def _jobs(
             Blocker(blocker, guard.value, _protected_until_s(ranked[blocker], guard, config))
             for blocker, guard in decision.blockers
         )
-        published = _job(shown[key], ranked[key], decision, blockers, book)
-        yield _with_checkpoint(published, shown[key], config.preemption)
+        yield _job(shown[key], ranked[key], decision, blockers, book, config.preemption)
 
 
 def _protected_until_s(job: Job, guard: Guard, config: Config) -> float | None:
@@ -140,18 +139,16 @@ def _protected_until_s(job: Job, guard: Guard, config: Config) -> float | None:
     return job.running_since_s + config.preemption.min_run_s
 
 
-def _with_checkpoint(
-    job: PublishedJob, shown: ObservedJob, preemption: PreemptionConfig
-) -> PublishedJob:
-    if not job.managed:
-        return job
-    checkpoint = checkpoint_of(shown.admin_comment, shown.comment, preemption)
-    return replace(job, signal=checkpoint.signal, grace_s=checkpoint.grace_s)
-
-
 def _job(
-    shown: ObservedJob, job: Job, decision: Decision, blockers: tuple[Blocker, ...], book: Book
+    shown: ObservedJob,
+    job: Job,
+    decision: Decision,
+    blockers: tuple[Blocker, ...],
+    book: Book,
+    site: PreemptionConfig,
 ) -> PublishedJob:
+    comments = (shown.admin_comment, shown.comment)
+    checkpoint = checkpoint_of(*comments, site) if job.managed else Checkpoint("", 0.0)
     record = book.record(job.job_id) if job.managed else None
     style = decision.style.value if decision.style and decision.action is Action.START else ""
     return PublishedJob(
@@ -189,4 +186,6 @@ def _job(
         blockers=blockers,
         placement=job.style.value if job.style else "",
         placement_because=job.style_because,
+        signal=checkpoint.signal,
+        grace_s=checkpoint.grace_s,
     )

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.config import PlacementConfig
-from slurm_tiresias.model import ANY_TYPE, Allocation, Job, Node, PlacementStyle, Request
-from slurm_tiresias.placement.features import matches
+from slurm_tiresias.model import ANY_TYPE, Allocation, Job, PlacementStyle, Request
 from slurm_tiresias.placement.pool import (
     NodeSet,
     Pool,
@@ -29,21 +28,6 @@ def style_of_skew(skew: float | None, config: PlacementConfig) -> PlacementStyle
         return PlacementStyle(config.unknown_model)
     skewed = skew > config.pack_limit
     return PlacementStyle.CONSOLIDATE if skewed else PlacementStyle.SPREAD
-
-
-def node_sets(request: Request, nodes: Iterable[Node]) -> list[list[str]]:
-    """The nodes that Slurm would let the job run on: one set for each of its partitions.
-
-    A job that names several partitions runs in one of them; sets that are alike come once, and
-    empty ones not at all.
-    """
-    able = [
-        node
-        for node in nodes
-        if node.name not in request.excluded_nodes and matches(request.features, node.features)
-    ]
-    sets = ([n.name for n in able if partition in n.partitions] for partition in request.partitions)
-    return [list(names) for names in dict.fromkeys(map(tuple, sets)) if names]
 
 
 def place(
@@ -72,7 +56,7 @@ def place_on_any(
     style: PlacementStyle,
     last_resort: NodeSet = 0,
 ) -> Allocation | None:
-    """Lay a job over the first of these sets of nodes (``node_sets``) that has room for it."""
+    """Lay a job over the first of these sets of nodes (``Fleet.sets_for``) that has room for it."""
     for nodes in sets:
         allocation = place(request, nodes, pool, style, last_resort)
         if allocation is not None:

@@ -25,7 +25,7 @@ from slurm_tiresias.model import (
     Request,
     Snapshot,
 )
-from slurm_tiresias.placement.choose import node_sets, place, place_on_any
+from slurm_tiresias.placement.choose import place, place_on_any
 from slurm_tiresias.placement.evict import find_eviction
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.placement.seats import Appeal, Tenant
@@ -33,6 +33,7 @@ from slurm_tiresias.placement.tenancy import Tenancy
 from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.standing import Policy, Rank
 from slurm_tiresias.policy.tiers import make_policy
+from tests.one_by_one import node_sets
 from tests.pictures import NOW_S, configured
 
 PARTITIONS = ("gpu", "other")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -105,6 +107,27 @@ class RealCluster:
         )
         assert ended.returncode == 0, f"scripts/cluster {action}: {ended.stderr}"
         return ended.stdout
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder that others may look into. Paths of Unix sockets may not be long: it stands right
+    below /tmp."""
+    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@contextmanager
+def started_cluster(folder: Path, *options: str) -> Iterator[RealCluster]:
+    """A cluster in ``folder``, with the options of ``scripts/cluster up``, while it is needed."""
+    cluster = RealCluster(folder / "c")
+    cluster.up(*options)
+    try:
+        yield cluster
+    finally:
+        cluster.down()
 
 
 def job(observation: Observation, key: str) -> ObservedJob:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import RealCluster, short_folder, started_cluster
 from tests.slurm.controller import RealController
 
 pytestmark = pytest.mark.slurm
@@ -18,9 +17,8 @@ HOOK = Path(__file__).parents[2] / "etc" / "nudge"
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # Paths of Unix sockets may not be long: the folder stands right below /tmp.
-    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
-        yield Path(name)
+    with short_folder() as one:
+        yield one
 
 
 @pytest.fixture
@@ -29,10 +27,9 @@ def nudging_cluster(folder: Path) -> Iterator[RealCluster]:
     hook = folder / "epilog"
     hook.write_text(f"#!/bin/sh\nexport TIRESIAS_STATE_DIR={folder}/state\nexec {HOOK}\n")
     hook.chmod(0o755)
-    cluster = RealCluster(folder / "c")
-    cluster.up("--nodes", "1", "--slurm-conf-line", f"EpilogSlurmctld={hook}")
-    yield cluster
-    cluster.down()
+    options = ("--nodes", "1", "--slurm-conf-line", f"EpilogSlurmctld={hook}")
+    with started_cluster(folder, *options) as cluster:
+        yield cluster
 
 
 def test_gpus_that_become_free_are_used_long_before_the_next_cycle(

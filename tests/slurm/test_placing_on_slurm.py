@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from slurm_tiresias.profiler.models import tensor_sizes
 from slurm_tiresias.slurm.text import node_names
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import RealCluster, short_folder, started_cluster
 from tests.slurm.controller import RealController
 
 pytestmark = pytest.mark.slurm
@@ -37,9 +36,7 @@ MODELS = {"skewed": "vgg16", "even": "resnet50"}
 
 @pytest.fixture(scope="module")
 def six_nodes() -> Iterator[RealCluster]:
-    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with short_folder() as folder:
         lua = folder / "job_submit.lua"
         lua.write_text(
             LUA.read_text()
@@ -48,16 +45,13 @@ def six_nodes() -> Iterator[RealCluster]:
         )
         topology = folder / "topology.conf"
         topology.write_text(TOPOLOGY)
-        cluster = RealCluster(folder / "c")
-        cluster.up(
+        options = (
             *("--nodes", "6", "--gpus", "4", "--partition", "gpu", "other", "--no-accounting"),
             *("--slurm-conf-line", "JobSubmitPlugins=lua", "--conf-file", str(lua)),
             *("--slurm-conf-line", "TopologyPlugin=topology/tree", "--conf-file", str(topology)),
         )
-        try:
+        with started_cluster(folder, *options) as cluster:
             yield cluster
-        finally:
-            cluster.down()
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import short_folder, started_cluster
 from tests.spank.plugin import LUA, PluginCluster, make
 
 
@@ -20,9 +19,7 @@ def build() -> Iterator[Path]:
     prepared = make("deps")
     if prepared.returncode != 0:
         pytest.skip(f"make -C spank deps: {prepared.stderr.strip().splitlines()[-1:]}")
-    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with short_folder() as folder:
         made = make(f"BUILD={folder}")
         assert made.returncode == 0, made.stderr
         yield folder
@@ -33,23 +30,17 @@ def started(build: Path) -> Iterator[PluginCluster]:
     """Two nodes that load the plugin, and a slurmctld with etc/job_submit.lua."""
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")
-    # Paths of Unix sockets may not be long: the folder stands right below /tmp.
-    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
-        parent = Path(name)
-        parent.chmod(0o755)
+    with short_folder() as parent:
         plugstack = parent / "plugstack.conf"
         # slurmd asks only once whether the plugin has an epilog.
         plugstack.write_text(f"optional {build}/spank_tiresias.so\n")
-        cluster = RealCluster(parent / "c")
-        cluster.up(
+        options = (
             *("--nodes", "2", "--partition", "gpu", "other", "--no-accounting"),
             *("--slurm-conf-line", "JobSubmitPlugins=lua"),
             *("--conf-file", str(LUA), "--conf-file", str(plugstack)),
         )
-        try:
+        with started_cluster(parent, *options) as cluster:
             yield PluginCluster(cluster, parent, build)
-        finally:
-            cluster.down()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 
 from slurm_tiresias.profiler.models import tensor_sizes
 from slurm_tiresias.slurm.text import node_names
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import short_folder, started_cluster
 from tests.slurm.controller import RealController
 from tests.spank.plugin import LUA, PluginCluster
 
@@ -48,27 +47,22 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def three_nodes(build: Path) -> Iterator[PluginCluster]:
-    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with short_folder() as folder:
         lua = folder / "job_submit.lua"
         state_dir = str(folder / "controller" / "state")
         lua.write_text(LUA.read_text().replace("/var/lib/slurm-tiresias", state_dir))
         plugstack = folder / "plugstack.conf"
         plugstack.write_text(f"optional {build}/spank_tiresias.so\n")
-        cluster = RealCluster(folder / "c")
-        cluster.up(
+        options = (
             *("--nodes", "3", "--gpus", "4", "--partition", "gpu", "--no-accounting"),
             *("--slurm-conf-line", "JobSubmitPlugins=lua"),
             *("--conf-file", str(lua), "--conf-file", str(plugstack)),
         )
-        plugin = PluginCluster(cluster, folder, build)
-        plugin.reset()
-        plugin.set_up("profile=unknown")
-        try:
+        with started_cluster(folder, *options) as cluster:
+            plugin = PluginCluster(cluster, folder, build)
+            plugin.reset()
+            plugin.set_up("profile=unknown")
             yield plugin
-        finally:
-            cluster.down()
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ class Backfill:
         most_tested: int = MOST_TESTED,
     ) -> None:
         self._pool = Pool(nodes)
-        self._where = Where(nodes, self._pool)
+        self._where = Where(nodes)
         self._default_limit_s = default_limit_s
         self._most_tested = most_tested
         self._queue: list[SimJob] = []

@@ -23,7 +23,7 @@ class HeadOfLine:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._pool = Pool(nodes)
-        self._where = Where(nodes, self._pool)
+        self._where = Where(nodes)
         self._queue: deque[SimJob] = deque()
 
     def waits(self, job: SimJob, now_s: float) -> None:

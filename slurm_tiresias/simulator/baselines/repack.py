@@ -124,7 +124,7 @@ class Repack:
     def __init__(self, cost: Cost, nodes: Sequence[Node]) -> None:
         self._cost = cost
         self._pool = Pool(nodes)
-        self._where = Where(nodes, self._pool)
+        self._where = Where(nodes)
         self._kinds = _Kinds(nodes, self._pool, self._where)
         self._turns = itertools.count()
         self._spots: dict[str, _Spot] = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_tiresias.model import Node
-from slurm_tiresias.placement.choose import node_sets
-from slurm_tiresias.placement.pool import NodeSet, Pool
+from slurm_tiresias.placement.fleet import Fleet
+from slurm_tiresias.placement.pool import NodeSet
 from slurm_tiresias.simulator.engine import Ask
 
 
@@ -16,13 +16,11 @@ class Where:
     A simulated cluster has one partition.
     """
 
-    def __init__(self, nodes: Sequence[Node], pool: Pool) -> None:
-        self._nodes = nodes
-        self._pool = pool
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._fleet = Fleet(nodes)
         self._known: dict[Ask, NodeSet] = {}
 
     def __getitem__(self, ask: Ask) -> NodeSet:
         if ask not in self._known:
-            (names,) = node_sets(ask.request, self._nodes)
-            self._known[ask] = self._pool.nodes(names)
+            (self._known[ask],) = self._fleet.sets_for(ask.request)
         return self._known[ask]
