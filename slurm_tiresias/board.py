@@ -57,6 +57,9 @@ class Start(NamedTuple):
     victims: tuple[str, ...] = ()
 
 
+Refused = Callable[[Kind, Rank, Eviction | None], None]
+
+
 class Board:
     """The state of a cluster between decisions.
 
@@ -170,14 +173,14 @@ class Board:
     def choose(
         self,
         now_s: float,
-        refused: Callable[[Kind, Rank], None] | None = None,
+        refused: Refused | None = None,
         before_evictions: Callable[[], None] = lambda: None,
     ) -> list[Start]:
         """The jobs that start now, in the order of their ranks, and who leaves for each.
 
         ``refused`` is told the first job of every kind that has no room, as things stand at its
-        turn. ``before_evictions`` is called, once, before anybody is looked at who might leave:
-        the last moment to ``rerank``.
+        turn, and who would leave for it but for the limit of victims. ``before_evictions`` is
+        called, once, before anybody is looked at who might leave: the last moment to ``rerank``.
         """
         if not self._waiting:
             self._room_grew = False
@@ -246,6 +249,8 @@ class Board:
 
     def by_eviction(self, kind: Kind, level: Key, *, even_guarded: bool = False) -> Eviction | None:
         """Room made by jobs of lower levels; the pool stays as it is."""
+        if not self._tenancy.anybody_below(level):
+            return None
         best = None
         for nodes in kind.sets:
             appeal = Appeal(kind.request, kind.style, nodes, level, even_guarded)
@@ -284,7 +289,7 @@ class _Round:
     def __init__(
         self,
         board: Board,
-        refused: Callable[[Kind, Rank], None] | None,
+        refused: Refused | None,
         before_evictions: Callable[[], None],
     ) -> None:
         self._board = board
@@ -339,15 +344,21 @@ class _Round:
 
     def _try(self, kind: Kind, rank: Rank) -> Start | None:
         kind.refused = None
+        eviction = None
         if self._board.may_have_room(kind, rank.level):
-            start = self._try_idle(kind, rank) or self._try_evicting(kind, rank)
+            start = self._try_idle(kind, rank)
             if start:
                 return start
+            eviction = self._eviction(kind, rank)
+            if eviction and self.victims + len(eviction.tenants) <= self._board.most_victims:
+                return self._start_evicting(kind, rank, eviction)
         kind.refused = rank.level
         if kind.only_idle:
             self._patient.append(kind)
+        elif eviction:
+            self.short_of_victims.append(kind)
         if self._refused:
-            self._refused(kind, rank)
+            self._refused(kind, rank, eviction)
         return None
 
     def _try_idle(self, kind: Kind, rank: Rank) -> Start | None:
@@ -357,18 +368,16 @@ class _Round:
         self._board.start(kind, rank, allocation)
         return Start(rank.job_id, allocation)
 
-    def _try_evicting(self, kind: Kind, rank: Rank) -> Start | None:
+    def _eviction(self, kind: Kind, rank: Rank) -> Eviction | None:
+        """Whose leaving would make room."""
         if kind.only_idle:
             return None
         if self._before_evictions:
             self._before_evictions()
             self._before_evictions = None
-        eviction = self._board.by_eviction(kind, rank.level)
-        if eviction is None:
-            return None
-        if self.victims + len(eviction.tenants) > self._board.most_victims:
-            self.short_of_victims.append(kind)
-            return None
+        return self._board.by_eviction(kind, rank.level)
+
+    def _start_evicting(self, kind: Kind, rank: Rank, eviction: Eviction) -> Start:
         for tenant in eviction.tenants:
             self._board.evict(tenant)
         self.victims += len(eviction.tenants)

@@ -17,6 +17,7 @@ from operator import attrgetter
 from slurm_tiresias.board import Board, Kind, Start
 from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.model import (
+    NOWHERE,
     Action,
     Allocation,
     Decision,
@@ -30,14 +31,13 @@ from slurm_tiresias.model import (
     Snapshot,
 )
 from slurm_tiresias.placement.choose import style_of
+from slurm_tiresias.placement.evict import Eviction
 from slurm_tiresias.placement.pool import NodeSet
 from slurm_tiresias.policy.standing import Policy, Rank, Standing, job_id_key
 from slurm_tiresias.policy.tiers import deserves_promotion
 
 MAX_BLOCKERS = 8
 """How many of the jobs in its way a decision names."""
-_NOWHERE: Allocation = {}
-"""Where all jobs start that do not; nobody writes to it."""
 
 
 def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
@@ -88,6 +88,7 @@ class _Pass:
         self._claims = self._standing_claims()
         self._refusals: dict[Kind, Decision] = {}
         self._kinds: dict[str, Kind] = {}
+        self._kind_of: dict[Hashable, Kind] = {}
         self._of_one_task: dict[Hashable, tuple[Request, Hashable]] = {}
 
     def plan(self) -> Plan:
@@ -140,20 +141,27 @@ class _Pass:
         return waits and not job.resting and not _blocked_by_slurm(job)
 
     def _kind(self, ranked: _Ranked) -> Kind:
-        job, style = ranked.job, self._style(ranked)
-        request, shape = self._settled(job.request)
-        key = (ranked.standing.level, style, job.given_up, shape)
-        return self._board.kind(key, request, style, only_idle=job.given_up)
+        job, level = ranked.job, ranked.standing.level
+        # Jobs that ask alike mostly share one request; to compare what it says would take longer.
+        known_as = (id(job.request), job.style, job.skew, level, job.given_up)
+        kind = self._kind_of.get(known_as)
+        if kind is None:
+            style = self._style(ranked)
+            request, shape = self._settled(job.request)
+            kind = self._kind_of[known_as] = self._board.kind(
+                (level, style, job.given_up, shape), request, style, only_idle=job.given_up
+            )
+        return kind
 
     def _settled(self, request: Request) -> tuple[Request, Hashable]:
         """The request as it is to be laid over nodes, and its shape."""
-        shape = _shape(request)
+        shape = request.shape
         if not request.may_be_one_task:
             return request, shape
         known = self._of_one_task.get(shape)
         if known is None:
             settled = self._fleet.on_one_node_if_any_can(request)
-            known = self._of_one_task[shape] = settled, _shape(settled)
+            known = self._of_one_task[shape] = settled, settled.shape
         return known
 
     def _guards_of_the_running(self) -> dict[str, Guard]:
@@ -194,12 +202,14 @@ class _Pass:
 
     # Why a job waits
 
-    def _note_refusal(self, kind: Kind, rank: Rank) -> None:
+    def _note_refusal(self, kind: Kind, rank: Rank, too_many: Eviction | None) -> None:
         if not kind.only_idle:
-            self._refusals[kind] = self._why_it_waits(self._by_id[rank.job_id], kind)
+            self._refusals[kind] = self._why_it_waits(self._by_id[rank.job_id], kind, too_many)
 
-    def _why_it_waits(self, ranked: _Ranked, kind: Kind) -> Decision:
+    def _why_it_waits(self, ranked: _Ranked, kind: Kind, too_many: Eviction | None) -> Decision:
         request = kind.request
+        if too_many:
+            return self._guarded(ranked, too_many)
         if self._fleet.could_hold(request, self._fleet.usable):
             return self._who_is_in_the_way(ranked, kind)
         if self._fleet.could_hold(request):
@@ -213,16 +223,21 @@ class _Pass:
         return _verdict(ranked, Action.WAIT, Reason.NEVER_FITS, detail=detail)
 
     def _who_is_in_the_way(self, ranked: _Ranked, kind: Kind) -> Decision:
-        eviction = self._board.by_eviction(kind, ranked.standing.level, even_guarded=True)
-        if eviction is not None:
-            guards = [
-                (tenant.job_id, self._guards.get(tenant.job_id, Guard.MAX_VICTIMS))
-                for tenant in eviction.tenants
-            ]
-            return _verdict(ranked, Action.WAIT, Reason.GUARDED, blockers=_first(guards))
+        level = ranked.standing.level
+        if self._board.may_have_room(kind, level):
+            eviction = self._board.by_eviction(kind, level, even_guarded=True)
+            if eviction is not None:
+                return self._guarded(ranked, eviction)
         return _verdict(
             ranked, Action.WAIT, Reason.NO_ROOM, blockers=_first(self._holders(ranked, kind))
         )
+
+    def _guarded(self, ranked: _Ranked, eviction: Eviction) -> Decision:
+        guards = [
+            (tenant.job_id, self._guards.get(tenant.job_id, Guard.MAX_VICTIMS))
+            for tenant in eviction.tenants
+        ]
+        return _verdict(ranked, Action.WAIT, Reason.GUARDED, blockers=_first(guards))
 
     def _holders(self, ranked: _Ranked, kind: Kind) -> Iterator[tuple[str, Guard]]:
         """The jobs that hold what this one could use: managed ones first, as they rank."""
@@ -292,25 +307,25 @@ def _verdict(
     reason: Reason,
     *,
     detail: str = "",
-    start_on: Allocation = _NOWHERE,
+    start_on: Allocation = NOWHERE,
     style: PlacementStyle | None = None,
     victims: tuple[str, ...] = (),
     preempted_for: str = "",
     blockers: tuple[tuple[str, Guard], ...] = (),
 ) -> Decision:
     return Decision(
-        job_id=ranked.job.job_id,
-        action=action,
-        reason=reason,
-        detail=detail,
-        tier=ranked.standing.tier,
-        rank=ranked.number,
-        start_on=start_on,
-        style=style,
-        victims=victims,
-        preempted_for=preempted_for,
-        blockers=blockers,
-        promoted=ranked.promoted,
+        ranked.job.job_id,
+        action,
+        reason,
+        detail,
+        ranked.standing.tier,
+        ranked.number,
+        start_on,
+        style,
+        victims,
+        preempted_for,
+        blockers,
+        ranked.promoted,
     )
 
 
@@ -324,24 +339,3 @@ def _first(blockers: Iterable[tuple[str, Guard]]) -> tuple[tuple[str, Guard], ..
 
 def _nodes_of(jobs: Iterable[Job]) -> frozenset[str]:
     return frozenset(node for job in jobs for node in job.allocation)
-
-
-def _shape(request: Request) -> Hashable:
-    """Two requests of one shape fit in the same places."""
-    return (
-        tuple(sorted(request.chunk.gpus.items())),
-        request.chunk.cpus,
-        request.chunk.memory_mb,
-        request.chunks,
-        request.per_node.cpus,
-        request.per_node.memory_mb,
-        request.max_chunks_per_node,
-        request.min_nodes,
-        request.max_nodes,
-        request.may_be_one_task,
-        request.exclusive,
-        request.features,
-        request.required_nodes,
-        request.excluded_nodes,
-        request.partitions,
-    )

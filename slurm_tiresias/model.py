@@ -7,8 +7,10 @@ GPU-seconds, ``_mb`` mebibytes. Points in time are seconds since the Unix epoch.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 ANY_TYPE = ""
 """The GPU type of a request that takes any GPU, and of GPUs that Slurm lists without a type."""
@@ -33,8 +35,10 @@ class Amount:
 Allocation = Mapping[str, Amount]
 """What a job holds, or is to hold, on each of its nodes."""
 
+NOWHERE: Allocation = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Request:
     """What a job asks for, reduced to equal chunks that may not be split over nodes.
 
@@ -62,6 +66,28 @@ class Request:
     @property
     def gpu_count(self) -> int:
         return self.chunks * self.chunk.gpu_count + self.min_nodes * self.per_node.gpu_count
+
+    @property
+    def shape(self) -> Hashable:
+        """Two requests of one shape fit in the same places."""
+        return (
+            tuple(sorted(self.chunk.gpus.items())),
+            self.chunk.cpus,
+            self.chunk.memory_mb,
+            self.chunks,
+            tuple(sorted(self.per_node.gpus.items())),
+            self.per_node.cpus,
+            self.per_node.memory_mb,
+            self.max_chunks_per_node,
+            self.min_nodes,
+            self.max_nodes,
+            self.may_be_one_task,
+            self.exclusive,
+            self.features,
+            self.required_nodes,
+            self.excluded_nodes,
+            self.partitions,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +240,10 @@ class Action(enum.Enum):
     """Not ours: never written to, never preempted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What was decided for one job and why: all that ``explain`` needs.
+
+    A tuple, for a decision is made for each of very many jobs in every cycle.
 
     ``tier`` counts from 0, the highest; None for jobs that are not managed. ``rank`` is the place
     in the whole order, from 0. ``nodes`` are those it is to start on, ``victims`` the jobs that
@@ -230,7 +257,7 @@ class Decision:
     detail: str = ""
     tier: int | None = None
     rank: int | None = None
-    start_on: Allocation = field(default_factory=dict)
+    start_on: Allocation = NOWHERE
     style: PlacementStyle | None = None
     victims: tuple[str, ...] = ()
     preempted_for: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,16 @@ def test_a_running_jobs_request_is_still_what_it_asked_for(release: Path) -> Non
     (job,) = memory.jobs([running])
     assert job.request == REQUESTS["eight GPUs anywhere"]
     assert sum(amount.gpu_count for amount in job.allocation.values()) == 8
+
+
+def test_jobs_that_ask_alike_share_one_request(release: Path) -> None:
+    """Whoever decides for thousands of them need not compare what they ask for."""
+    rows = rows_of(release)
+    memory = JobMemory()
+    memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
+    jobs = memory.jobs(rows)
+    for one, other in combinations(jobs, 2):
+        assert (one.request is other.request) == (one.request == other.request)
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.7, 0.999])

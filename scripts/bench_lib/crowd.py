@@ -107,8 +107,8 @@ def _script(chance: random.Random) -> Script:
 def _job(number: int, scripts: Sequence[Script], chance: random.Random) -> Job:
     request, skew = chance.choice(scripts)
     submitted_s = NOW_S - chance.uniform(1000, 100_000)
-    # Slurm tells of every job anew, also where many ask alike.
-    return Job(str(number), JobState.PENDING, replace(request), submitted_s, skew=skew)
+    # Jobs that ask alike share a request, as the driver has it (slurm/job_memory.py).
+    return Job(str(number), JobState.PENDING, request, submitted_s, skew=skew)
 
 
 def _request(chance: random.Random) -> Request:

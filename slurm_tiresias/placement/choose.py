@@ -49,6 +49,11 @@ def place(
     return None if chosen is None else pool.lay(chosen, request)
 
 
+def fits(request: Request, nodes: NodeSet, pool: Pool) -> bool:
+    """Whether ``place`` finds room for the job on these nodes, in whatever style."""
+    return _Filling(request, nodes, pool).over_few_nodes() is not None
+
+
 def place_on_any(
     request: Request,
     sets: Iterable[NodeSet],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from slurm_tiresias.model import Allocation, PlacementStyle, Request
-from slurm_tiresias.placement.choose import goes_by_count, place
+from slurm_tiresias.placement.choose import fits, goes_by_count, place
 from slurm_tiresias.placement.pool import NodeSet, Pool, lowest, node_set, numbers
 from slurm_tiresias.placement.seats import (
     Appeal,
@@ -75,20 +75,16 @@ class _Room:
         nodes = self._pool.nodes(required)
         return not nodes & ~self._nodes and nodes.bit_count() == len(required)
 
-    def place(self, nodes: NodeSet | None = None) -> Allocation | None:
-        on = self._nodes if nodes is None else nodes
-        return place(self._request, on, self._pool, self._style, self._last_resort)
-
     def fits(self, nodes: NodeSet | None = None) -> bool:
         if self._counting and self.missing_gpus() > 0:
             return False
         if nodes is not None and nodes.bit_count() == 1 and self._needs_no_other:
             return self._pool.chunks_that_fit(lowest(nodes), self._request) >= self._request.chunks
-        return self.place(nodes) is not None
+        return fits(self._request, self._nodes if nodes is None else nodes, self._pool)
 
     def eviction_of(self, tenants: Iterable[Tenant]) -> Eviction:
         """The start of a job that fits, now that these are gone."""
-        allocation = self.place()
+        allocation = place(self._request, self._nodes, self._pool, self._style, self._last_resort)
         assert allocation is not None
         return Eviction(allocation, tuple(sorted(tenants, key=rank_of)))
 

@@ -46,6 +46,11 @@ class Tenancy:
                 below += gpus
         return below
 
+    def anybody_below(self, level: Key) -> bool:
+        """Whether a job of a lower level runs, guarded or not."""
+        self._file_new()
+        return any(other > level for other in self._levels)
+
     def below(self, level: Key) -> Iterator[dict[int, Iterator[Tenant]]]:
         """For each lower level, the lowest first: its tenants by GPUs, the last of them first."""
         self._file_new()

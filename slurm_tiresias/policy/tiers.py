@@ -139,7 +139,8 @@ def make_policy(
 
 def deserves_promotion(job: Job, config: PolicyConfig) -> bool:
     """Whether a job has starved long enough to return to the top tier (paper page 491)."""
-    return job.state is JobState.PENDING and job.waited_s >= starving_s(job, config)
+    may_be = config.promote_knob > 0 and job.state is JobState.PENDING
+    return may_be and job.waited_s >= starving_s(job, config)
 
 
 def starving_s(job: JobFacts, config: PolicyConfig) -> float:

@@ -6,9 +6,10 @@ job asked for is kept from before it started, because Slurm then shows what it g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from weakref import WeakValueDictionary
 
 from slurm_tiresias.model import Allocation, JobState, Request
 from slurm_tiresias.slurm import parse_jobs, text
@@ -64,6 +65,7 @@ class JobMemory:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        self._requests: WeakValueDictionary[Hashable, Request] = WeakValueDictionary()
 
     def unknown(self, rows: Iterable[JobRow]) -> Sequence[JobRow]:
         """The live jobs about which scontrol must be asked; one task stands for its whole array."""
@@ -83,7 +85,7 @@ class JobMemory:
         for row in rows:
             known = self._known.get(row.key)
             if known is None or not known.complete or known.row != row:
-                known = _learned(row, records.get(row.raw_id), known)
+                known = _learned(row, records.get(row.raw_id), known, self._one_for_all)
             now_known[row.key] = known
         self._known = now_known
 
@@ -92,6 +94,10 @@ class JobMemory:
         same object as before."""
         return tuple(self._known[row.key].job for row in rows)
 
+    def _one_for_all(self, request: Request) -> Request:
+        """The same object for all jobs that ask alike: who decides then sees that they do."""
+        return self._requests.setdefault(request.shape, request)
+
 
 def _shape(row: JobRow) -> Shape:
     """A pending job's start time is only a forecast, and counts for nothing."""
@@ -99,7 +105,12 @@ def _shape(row: JobRow) -> Shape:
     return state, "" if state is JobState.PENDING else row.start, _SHAPE(row)
 
 
-def _learned(row: JobRow, record: str | None, before: _Known | None) -> _Known:
+def _learned(
+    row: JobRow,
+    record: str | None,
+    before: _Known | None,
+    one_for_all: Callable[[Request], Request],
+) -> _Known:
     shape = _shape(row)
     if before is not None and before.complete and before.shape == shape:
         job = parse_jobs.observed(row, before.request, before.allocation, before.array_limit)
@@ -108,7 +119,8 @@ def _learned(row: JobRow, record: str | None, before: _Known | None) -> _Known:
     found = details(record, row) if record is not None else None
     remembered = before.while_pending if before else None
     asked = parse_jobs.asked(row, found, remembered)
-    request, allocation = request_of(asked), _allocation(row, found, before)
+    request = one_for_all(request_of(asked))
+    allocation = _allocation(row, found, before)
     array_limit = found.array_limit if found else None
     return _Known(
         row=row,

@@ -25,7 +25,7 @@ from slurm_tiresias.model import (
     Request,
     Snapshot,
 )
-from slurm_tiresias.placement.choose import place, place_on_any
+from slurm_tiresias.placement.choose import fits, place, place_on_any
 from slurm_tiresias.placement.evict import find_eviction
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.placement.seats import Appeal, Tenant
@@ -270,6 +270,20 @@ def test_no_victim_could_have_stayed(
         pool.take(tenant.allocation)
         assert place(request, nodes, pool, style) is None
         pool.give(tenant.allocation)
+
+
+@given(snapshots(), requests, st.sampled_from(PlacementStyle))
+def test_whether_a_job_fits_is_known_without_laying_it(
+    snapshot: Snapshot, request: Request, style: PlacementStyle
+) -> None:
+    pool = Pool(snapshot.nodes)
+    for one in snapshot.jobs:
+        if one.state is JobState.RUNNING:
+            pool.take(one.allocation)
+    for names in node_sets(request, snapshot.nodes):
+        nodes = pool.nodes(names)
+        laid = place(request, nodes, pool, style, last_resort=nodes & 5)
+        assert fits(request, nodes, pool) == (laid is not None)
 
 
 @given(snapshots(), configs)
