@@ -117,7 +117,7 @@ def test_what_was_kept_is_read_back(store: Store) -> None:
 
 def test_what_has_run_is_not_run_again_unless_it_is_named(store: Store) -> None:
     store.keep(Replayed("slurm", "", 60.0, ()))
-    assert course.to_run(OPTIONS, store) == ["yarn-cs", "tiresias-l", "tiresias-g"]
+    assert course.to_run(OPTIONS, store) == ["yarn-cs", "tiresias-l", "tiresias-g", "six-tiers"]
     assert course.to_run(replace(OPTIONS, policies=("slurm",)), store) == ("slurm",)
 
 

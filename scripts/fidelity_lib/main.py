@@ -143,7 +143,7 @@ def failed_cycles(log: str) -> tuple[str, ...]:
 
 
 def calibrated(where: Place, setting: Setting) -> Calibration:
-    threshold_gpu_s = setting.threshold_gpu_s / setting.factor
+    threshold_gpu_s = setting.thresholds_gpu_s[0] / setting.factor
     own = calibrate.workload(setting.nodes, setting.gpus, threshold_gpu_s, CALIBRATION_SEED)
     patience_s = LEAST_PATIENCE_S + 2 * own[-1].submitted_s
     return calibrate.calibrated(where, own, patience_s, told_now_and_then("calibration", own))

@@ -21,7 +21,7 @@ partitions = ["gpu"]
 
 [policy]
 name = "{policy}"
-thresholds_gpu_s = [{threshold_gpu_s!r}]
+thresholds_gpu_s = {thresholds_gpu_s!r}
 order = "{order}"
 
 [preemption]
@@ -49,7 +49,7 @@ class Setting:
     gpus: int
     factor: float
     order: str
-    threshold_gpu_s: float = 3600.0
+    thresholds_gpu_s: tuple[float, ...] = (3600.0,)
     min_run_s: float = 120.0
     load_s: float = 60.0
     """What a job loses at each restart. These three are before the division."""
@@ -62,7 +62,7 @@ class Setting:
         return CONTROLLER_CONFIG.format(
             factor=self.factor,
             policy=self.policy,
-            threshold_gpu_s=self.threshold_gpu_s / self.factor,
+            thresholds_gpu_s=[gpu_s / self.factor for gpu_s in self.thresholds_gpu_s],
             order=self.order,
             min_run_s=self.min_run_s / self.factor,
             interval_s=self.interval_s,

@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from scripts.bench_lib.replay.policies import POLICIES, Policy
@@ -40,7 +39,7 @@ Show = Callable[[int, int], None]
 def calibrated(where: Place, setting: Setting, show: Show) -> Calibration:
     """What a preemption costs here, beside a real controller; the jobs are not those replayed."""
     policy = POLICIES["tiresias-l"]
-    threshold_gpu_s = setting.threshold_gpu_s / setting.factor
+    threshold_gpu_s = setting.thresholds_gpu_s[0] / setting.factor
     own = calibrate.workload(setting.nodes, setting.gpus, threshold_gpu_s, CALIBRATION_SEED)
     with running(where, policy, setting):
         patience_s = LEAST_PATIENCE_S + 2 * own[-1].submitted_s
@@ -101,7 +100,7 @@ def running(
     where: Place, policy: Policy, setting: Setting, logs: Path | None = None
 ) -> Iterator[Callable[[], tuple[str, ...]]]:
     """A fresh cluster with all that the policy needs; yields what tells the controller's faults."""
-    own = replace(setting, policy=policy.tiers) if policy.tiers else setting
+    own = policy.own(setting)
     place.prepare(where, own.controller_config())
     try:
         yield start(where, policy, own)

@@ -56,7 +56,7 @@ class Options:
             gpus=self.gpus,
             factor=factor,
             order="first-start",
-            threshold_gpu_s=THRESHOLD_GPU_S,
+            thresholds_gpu_s=(THRESHOLD_GPU_S,),
             load_s=0.0,
         )
 

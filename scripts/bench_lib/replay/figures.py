@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from scripts.bench_lib.replay.policies import POLICIES
 from scripts.bench_lib.replay.store import Head, JobRuns, Replayed
-from scripts.bench_lib.runs import THRESHOLD_GPU_S
 from scripts.fidelity_lib.calibrate import Calibration
 from scripts.fidelity_lib.setting import Setting
 from slurm_tiresias.config import parse
@@ -106,7 +106,8 @@ def foreseen_s(head: Head, policy: str) -> float:
 
 def foreseen(head: Head, policy: str) -> Measures:
     """The mean over the moments at which the first job may come."""
-    setting = _as_it_answers(head.setting, head.calibration)
+    ours = POLICIES[policy]
+    setting = ours.own(_as_it_answers(head.setting, head.calibration))
     setup = setting.setup(head.calibration)
     jobs = {job.job_id: job for job in whole(setting).jobs}
     runs = [
@@ -114,7 +115,9 @@ def foreseen(head: Head, policy: str) -> Measures:
             [_slow(outcome, jobs, setting.factor) for outcome in outcomes],
             setting,
         )
-        for outcomes in (run.simulate(workload, policy, setup) for workload in setting.phases())
+        for outcomes in (
+            run.simulate(workload, ours.simulated, setup) for workload in setting.phases()
+        )
     ]
     return {name: fmean(one[name] for one in runs) for name in runs[0]}
 
@@ -141,7 +144,8 @@ def _slow(outcome: Outcome, jobs: Mapping[str, TraceJob], factor: float) -> Outc
 
 
 def ideal(setting: Setting, policy: str) -> Measures:
-    return _without_cost(setting, policy, whole(setting), "pooled")
+    ours = POLICIES[policy]
+    return _without_cost(ours.own(setting), ours.simulated, whole(setting), "pooled")
 
 
 def with_perfect_limits(setting: Setting) -> Measures:
@@ -156,7 +160,7 @@ def _without_cost(setting: Setting, policy: str, workload: Workload, placement: 
     site = Site(setting.nodes, setting.gpus, placement)
     config = parse(
         {
-            "policy": {"thresholds_gpu_s": [THRESHOLD_GPU_S]},
+            "policy": {"thresholds_gpu_s": list(setting.thresholds_gpu_s)},
             "preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9},
         }
     )

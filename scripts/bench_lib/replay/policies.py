@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from scripts.demo_lib.place import ROOT, SCHEDULER, UsageError
 from scripts.fidelity_lib.jobs import Ask, on_any_nodes
 from scripts.fidelity_lib.setting import Setting
+from slurm_tiresias.config import PolicyConfig
 from slurm_tiresias.simulator.baselines.backfill import DEFAULT_LIMIT_S
 from slurm_tiresias.simulator.workload import TraceJob
 
@@ -75,13 +76,29 @@ def _on_fewest_nodes(setting: Setting, job: TraceJob) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy as a real Slurm runs it; ``name`` is what the simulator calls it."""
+    """One policy as a real Slurm runs it."""
 
     name: str
     slurm_conf: Callable[[], tuple[str, ...]]
     asking: Callable[[Setting], Ask]
     tiers: str = ""
     """``policy.name`` of the controller beside it; empty: there is none."""
+    thresholds_gpu_s: tuple[float, ...] = ()
+    """Empty: those that all share."""
+    known_as: str = ""
+    """What the simulator calls it; empty: as it is called here."""
+
+    @property
+    def simulated(self) -> str:
+        return self.known_as or self.name
+
+    def own(self, shared: Setting) -> Setting:
+        """The setting that all policies share, as it is for this one."""
+        return replace(
+            shared,
+            policy=self.tiers or shared.policy,
+            thresholds_gpu_s=self.thresholds_gpu_s or shared.thresholds_gpu_s,
+        )
 
 
 POLICIES = {
@@ -91,5 +108,13 @@ POLICIES = {
         Policy("slurm", backfill, anywhere),
         Policy("tiresias-l", beside_a_controller, anywhere, "2d-las"),
         Policy("tiresias-g", beside_a_controller, anywhere, "2d-gittins"),
+        Policy(
+            "six-tiers",
+            beside_a_controller,
+            anywhere,
+            "2d-las",
+            PolicyConfig().thresholds_gpu_s,
+            known_as="tiresias-l",
+        ),
     )
 }

@@ -57,7 +57,7 @@ class Store:
             return None
         try:
             return Head(
-                Setting(**known["setting"]),
+                _setting(known["setting"]),
                 Calibration(**known["calibration"]),
                 known["factor_chosen"],
             )
@@ -78,6 +78,10 @@ class Store:
 
     def _file(self, policy: str) -> Path:
         return self.folder / f"{policy}.json"
+
+
+def _setting(known: dict[str, Any]) -> Setting:
+    return Setting(**{**known, "thresholds_gpu_s": tuple(known["thresholds_gpu_s"])})
 
 
 def _replayed(known: dict[str, Any]) -> Replayed:
