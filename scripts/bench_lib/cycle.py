@@ -16,9 +16,11 @@ from scripts.bench_lib.document import markdown, write_section
 from scripts.demo_lib.jobs import slurm
 from scripts.demo_lib.place import DemoError, Place, bring_up, prepare, say, stop, wait_until
 from slurm_tiresias.config import Config, load
+from slurm_tiresias.controller import published
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.profiling import Profiler
+from slurm_tiresias.controller.report import Health, report
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Update
@@ -41,6 +43,7 @@ class Cost:
 
     cycle: Cycle
     took_s: float
+    publish_s: float
     slurmctld_cpu_s: float
 
 
@@ -65,11 +68,17 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
     ):
         collect_seldom()  # as the controller does
         driver = CommandSlurm(Commands(timeout_s=300.0))
-        cycles = Cycles(driver, driver.cluster(), ledger, config, Profiler(store, config))
+        cluster = driver.cluster()
+        cycles = Cycles(driver, cluster, ledger, config, Profiler(store, config))
         slurmctld = int((place.cluster / "run" / "slurmctld.pid").read_text())
 
+        def publish(done: Cycle) -> None:
+            health = Health(ENFORCE, 0.0, 1, done.seen.at_s, done.took.all_s)
+            shown = (done.seen, done.snapshot, done.plan, cycles.book, ledger.last_events(300))
+            published.write(report(cluster, config, health, *shown), place.state)
+
         def run() -> Cost:
-            return _run(lambda: cycles.run(ENFORCE), slurmctld)
+            return _run(lambda: cycles.run(ENFORCE), publish, slurmctld)
 
         first = run()
         _until_quiet(run)
@@ -86,7 +95,7 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
         _row(f"{changed.cycle.outcome.writes:,} tier changes", [changed]),
     ]
     quiet_cpu_s = statistics.fmean(one.slurmctld_cpu_s for one in quiet)
-    header = ("cycle", "all, s", "read, s", "decide, s", "write, s", "CPU of slurmctld, s")
+    header = ("cycle", "all, s", "read", "decide", "write", "publish", "CPU of slurmctld, s")
     return (
         f"{markdown(header, rows)}\n\n{jobs:,} waiting jobs of one GPU each in a real slurmctld, "
         f"{NODES} full nodes of {GPUS} GPUs; of {QUIET_CYCLES} quiet cycles the medians, and the "
@@ -96,10 +105,13 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
     )
 
 
-def _run(cycle: Callable[[], Cycle], pid: int) -> Cost:
+def _run(cycle: Callable[[], Cycle], publish: Callable[[Cycle], None], pid: int) -> Cost:
     before_s, began_s = _cpu_s(pid), time.monotonic()
     done = cycle()
-    return Cost(done, time.monotonic() - began_s, _cpu_s(pid) - before_s)
+    cycled_s = time.monotonic()
+    publish(done)
+    ended_s = time.monotonic()
+    return Cost(done, ended_s - began_s, ended_s - cycled_s, _cpu_s(pid) - before_s)
 
 
 def _until_quiet(run: Callable[[], Cost]) -> None:
@@ -138,6 +150,7 @@ def _row(name: str, costs: Sequence[Cost]) -> tuple[str, ...]:
         [one.read_s for one in took],
         [one.decide_s for one in took],
         [one.act_s for one in took],
+        [one.publish_s for one in costs],
     )
     # The kernel counts in hundredths of a second: only a mean tells of less.
     cpu_s = statistics.fmean(one.slurmctld_cpu_s for one in costs)
