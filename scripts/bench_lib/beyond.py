@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench_lib.document import markdown, write_section
-from slurm_tiresias.config import parse
+from slurm_tiresias.config import PolicyConfig, parse
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.report import Figures, figures
 from slurm_tiresias.simulator.run import Setup, simulate
@@ -22,10 +22,12 @@ from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480, philly_like
 from slurm_tiresias.simulator.world import Costs, parse_site
 
+TITLE = "Beyond the paper"
 CLAIRVOYANT = "srsf"
 INTERVAL_S, REQUEUE_DELAY_S = 60.0, 5.0
 
 LADDER_5 = [3600 * 5**rung for rung in range(4)]
+DEFAULT_GPU_S = PolicyConfig().thresholds_gpu_s
 LADDER_8 = [900 * 4**rung for rung in range(7)]
 
 
@@ -51,7 +53,8 @@ CANDIDATES = (
     Candidate("2 tiers (the paper)", "tiresias-l", (3600,)),
     Candidate("3 tiers, 3250 and 7200 (the authors' simulator)", "tiresias-l", (3250, 7200)),
     Candidate("5 tiers from 3600, each 5 times the last", "tiresias-l", tuple(LADDER_5)),
-    Candidate("the same, newest first", "tiresias-l", tuple(LADDER_5), "newest"),
+    Candidate("6 tiers, the same ladder (the default)", "tiresias-l", DEFAULT_GPU_S),
+    Candidate("5 tiers, newest first", "tiresias-l", tuple(LADDER_5), "newest"),
     Candidate("8 tiers from 900, each 4 times the last", "tiresias-l", tuple(LADDER_8)),
     Candidate("5 tiers by user and name, from 1 job on", "tiresias-h", tuple(LADDER_5)),
     Candidate(
@@ -92,8 +95,8 @@ class Trial:
 
 # The workloads
 
-PAPER480_SEEDS = range(1, 11)
-PHILLY_LIKE_SEEDS = range(1, 6)
+PAPER480_SEEDS = 10
+PHILLY_LIKE_SEEDS = 5
 PHILLY_LIKE_JOBS = 4_000
 PHILLY_LIKE_LOADS = (0.7, 1.0, 1.1, 2.0)
 NODES, GPUS_PER_NODE = 64, 4
@@ -104,12 +107,28 @@ TRACE_LOADS = (1.1, 2.0)
 TRACE_GPUS_PER_NODE = 8
 
 
-def generated() -> Iterator[Sample]:
-    for seed in PAPER480_SEEDS:
+@dataclass(frozen=True)
+class Draw:
+    """Which seeds, and which stretches of a trace: those that the default was chosen on, or
+    others, on which it must hold too."""
+
+    fresh: bool
+
+    def seeds(self, count: int) -> range:
+        return range(count + 1, 2 * count + 1) if self.fresh else range(1, count + 1)
+
+    def starts(self, jobs: int) -> Sequence[int]:
+        """Where evenly spaced stretches begin; fresh ones half-way between the others."""
+        later = 0.5 if self.fresh else 0.0
+        return [round((number + later) * jobs / STRETCHES) for number in range(STRETCHES)]
+
+
+def generated(draw: Draw) -> Iterator[Sample]:
+    for seed in draw.seeds(PAPER480_SEEDS):
         yield Sample("paper480", seed, "15x4", partial(paper480, seed))
     cluster, gpus = f"{NODES}x{GPUS_PER_NODE}", NODES * GPUS_PER_NODE
     for load in PHILLY_LIKE_LOADS:
-        for seed in PHILLY_LIKE_SEEDS:
+        for seed in draw.seeds(PHILLY_LIKE_SEEDS):
             make = partial(philly_like, PHILLY_LIKE_JOBS, seed, gpus, load)
             yield Sample(f"philly-like, load {load:g}", seed, cluster, make)
 
@@ -119,11 +138,11 @@ MOST_NAMES = 12
 WITHIN_SIGMAS = (0.5, 1.0, 1.5)
 
 
-def recurring() -> Iterator[Sample]:
+def recurring(draw: Draw) -> Iterator[Sample]:
     """Jobs that come again under the same user and name."""
     cluster, gpus = f"{NODES}x{GPUS_PER_NODE}", NODES * GPUS_PER_NODE
     for sigma in WITHIN_SIGMAS:
-        for seed in PHILLY_LIKE_SEEDS:
+        for seed in draw.seeds(PHILLY_LIKE_SEEDS):
             make = partial(named, PHILLY_LIKE_JOBS, seed, gpus, 2.0, sigma)
             yield Sample(f"names, sigma {sigma:g}, load 2", seed, cluster, make)
 
@@ -183,10 +202,9 @@ def _at_load(workload: Workload, gpus: int, load: float) -> Workload:
     return replace(workload, jobs=tuple(jobs))
 
 
-def stretches(title: str, path: Path) -> Iterator[Sample]:
+def stretches(title: str, path: Path, draw: Draw) -> Iterator[Sample]:
     """Evenly spaced parts of a trace, each on as many nodes as make the wanted load."""
-    count = len(_trace(path).jobs)
-    starts = [round(number * count / STRETCHES) for number in range(STRETCHES)]
+    starts = draw.starts(len(_trace(path).jobs))
     for load in TRACE_LOADS:
         for number, start in enumerate(starts, 1):
             jobs = _part(path, start).jobs
@@ -223,30 +241,34 @@ def _nodes_of_widest(jobs: Sequence[TraceJob]) -> int:
 # What is made of them
 
 
-def measure(philly: Path | None, itp: Path | None, workers: int | None) -> None:
-    samples = [*generated(), *recurring()]
+def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
+    draw = Draw(fresh)
+    samples = [*generated(draw), *recurring(draw)]
     for title, path in (("Philly", philly), ("ITP", itp)):
-        samples += stretches(title, path) if path else []
+        samples += stretches(title, path, draw) if path else []
     trials = [Trial(sample, each) for sample in samples for each in (None, *CANDIDATES)]
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         found = dict(zip(trials, pool.map(Trial.figures, trials), strict=True))
     kinds = list(dict.fromkeys(sample.kind for sample in samples))
     parts = [_part_of(kind, [s for s in samples if s.kind == kind], found) for kind in kinds]
+    title = f"{TITLE}, on other work" if fresh else TITLE
     options = "".join(
         f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
     )
+    options += " --fresh" if fresh else ""
     paper = CANDIDATES[0]
     text = (
-        f"{_what_is_shown()}\n\n{_against(None, kinds, samples, found)}\n\n"
+        f"{_what_is_shown(fresh)}\n\n{_against(None, kinds, samples, found)}\n\n"
         f"The same over that of {paper.title} on the same sample:\n\n"
         f"{_against(paper, kinds, samples, found)}\n\n" + "\n\n".join(parts)
     )
-    write_section("Beyond the paper", f"scripts/bench beyond{options}", text)
+    write_section(title, f"scripts/bench beyond{options}", text)
     print(text)
 
 
-def _what_is_shown() -> str:
-    return (
+def _what_is_shown(fresh: bool) -> str:
+    other = "Seeds and stretches that no setting was chosen on. " if fresh else ""
+    return other + (
         f"Average JCT over that of clairvoyant SRSF with the same restart costs, decisions every "
         f"{INTERVAL_S:.0f} s and a requeue delay of {REQUEUE_DELAY_S:.0f} s; the candidates, not "
         "SRSF, also heed the default guards. Means over seeds, or over stretches of "

@@ -71,10 +71,13 @@ def orders() -> None:
 @bench.command(name="beyond")
 @click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
 @click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
+@click.option("--fresh", is_flag=True, help="Other seeds and stretches, as a check of the default.")
 @click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
-def beyond_the_paper(philly: Path | None, itp: Path | None, workers: int | None) -> None:
+def beyond_the_paper(
+    philly: Path | None, itp: Path | None, fresh: bool, workers: int | None
+) -> None:
     """How close to the clairvoyant a policy comes that knows no durations."""
-    beyond.measure(philly, itp, workers)
+    beyond.measure(philly, itp, fresh, workers)
 
 
 @bench.command(name="monitor")
