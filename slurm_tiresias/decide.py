@@ -67,7 +67,7 @@ class _Pass:
     def __init__(self, snapshot: Snapshot, policy: Policy, config: Config) -> None:
         self._config = config
         self._now_s = snapshot.now_s
-        self._ranked = _rank(snapshot.jobs, policy, config)
+        self._ranked = _rank(snapshot, policy, config)
         # Those that are already on their way out no longer count as running.
         self._running = [
             ranked
@@ -276,16 +276,17 @@ def guard_of(job: Job, now_s: float, config: PreemptionConfig) -> Guard | None:
     return None
 
 
-def _rank(jobs: Iterable[Job], policy: Policy, config: Config) -> list[_Ranked]:
-    ranked = [_judged(job, policy, config) for job in jobs if job.managed]
+def _rank(snapshot: Snapshot, policy: Policy, config: Config) -> list[_Ranked]:
+    now_s = snapshot.now_s
+    ranked = [_judged(job, now_s, policy, config) for job in snapshot.jobs if job.managed]
     ranked.sort(key=attrgetter("rank"))
     for number, one in enumerate(ranked):
         one.number = number
     return ranked
 
 
-def _judged(job: Job, policy: Policy, config: Config) -> _Ranked:
-    promoted = deserves_promotion(job, config.policy) and not _blocked_by_slurm(job)
+def _judged(job: Job, now_s: float, policy: Policy, config: Config) -> _Ranked:
+    promoted = deserves_promotion(job, now_s, config.policy) and not _blocked_by_slurm(job)
     standing = policy.standing(_reset(job) if promoted else job)
     return _Ranked(job, standing, Rank.of(job.job_id, standing), promoted)
 

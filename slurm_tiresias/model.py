@@ -163,7 +163,6 @@ class Job:
 
     ``attained_gpu_s`` counts GPUs x running seconds over all incarnations;
     ``attained_since_promotion_gpu_s`` and ``executed_since_promotion_s`` restart at a promotion.
-    ``waited_s`` is how long it has waited since it last ran (or was submitted).
     ``not_eligible`` is Slurm's own reason to keep it waiting (held, dependency, a limit).
     """
 
@@ -179,11 +178,10 @@ class Job:
     attained_gpu_s: float = 0.0
     attained_since_promotion_gpu_s: float = 0.0
     executed_since_promotion_s: float = 0.0
-    waited_s: float = 0.0
     first_started_s: float | None = None
     tier_entered_s: float | None = None
     queued_s: float | None = None
-    """When it last began to wait: submission, or the end of its last incarnation."""
+    """When it last began to wait: submission (None), or the end of its last incarnation."""
     running_since_s: float | None = None
     allocation: Allocation = field(default_factory=dict)
     protected_by: Guard | None = None
@@ -205,6 +203,12 @@ class Job:
     """By which rule and number the style was chosen, in a few words; may hold users' words."""
     remaining_s: float | None = None
     """Only a simulation knows it; only the clairvoyant baselines read it."""
+
+    def waited_s(self, now_s: float) -> float:
+        """How long it has waited, or did wait, since it last ran or was submitted."""
+        since_s = self.submitted_s if self.queued_s is None else self.queued_s
+        until_s = self.running_since_s if self.state is JobState.RUNNING else None
+        return max(0.0, (now_s if until_s is None else until_s) - since_s)
 
     @property
     def gpus_held(self) -> int:

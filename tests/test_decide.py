@@ -501,7 +501,7 @@ def test_a_job_that_was_claimed_for_in_vain_takes_nothing_from_anybody() -> None
 
 def test_a_starved_job_returns_to_the_top_tier() -> None:
     config = configured(policy={"promote_knob": 2, "promote_floor_s": 10})
-    starved = job("2", gpus(2), tier=2, waited_s=100, executed_since_promotion_s=50)
+    starved = job("2", gpus(2), tier=2, queued_s=NOW_S - 100, executed_since_promotion_s=50)
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), starved])
     plan = expect(before, "n1  2 2", config)
     assert plan.promotions == ("2",)

@@ -155,7 +155,7 @@ def _as_it_waits(job: Job, crowd: Crowd, chance: random.Random) -> Job:
     served = _served(job, crowd.waiting, chance)
     new = served.attained_gpu_s == 0
     started_s = None if new else job.submitted_s + chance.uniform(0, 900)
-    return replace(served, waited_s=chance.uniform(0, 1000), first_started_s=started_s)
+    return replace(served, queued_s=NOW_S - chance.uniform(0, 1000), first_started_s=started_s)
 
 
 def _served(job: Job, tiers: tuple[int, int, int], chance: random.Random) -> Job:

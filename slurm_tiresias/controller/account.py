@@ -62,6 +62,21 @@ class Rests:
     resting: frozenset[str] = frozenset()
 
 
+@dataclass(slots=True)
+class _Shown:
+    """A job as Slurm showed it last, and what was made of that."""
+
+    job: ObservedJob
+    unmanaged: str
+    """Why it is left alone; empty for a managed job."""
+    record: JobRecord | None = None
+    settled: bool = True
+    """False once something of its incarnations has been learned since."""
+    made_of: tuple[object, ...] = ()
+    made: Job | None = None
+    """The job in the last snapshot, and what else it was made of."""
+
+
 class Book:
     """The ledger in memory: what is known of each managed job, and what changed since."""
 
@@ -79,8 +94,8 @@ class Book:
         self._accounting = accounting
         self._records = ledger.jobs()
         self._incarnations = ledger.incarnations()
-        self._unmanaged_because: dict[str, str] = {}
-        """Of the jobs of the last observation; empty for managed ones."""
+        self._as_before: dict[str, _Shown] = {}
+        """The jobs of the last observation, by key."""
         self._changed_jobs: set[str] = set()
         self._changed_incarnations: set[tuple[str, float]] = set()
         self._events: list[EventRecord] = []
@@ -123,10 +138,8 @@ class Book:
 
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
-        self._unmanaged_because = {
-            job.key: why_unmanaged(job, self._config.manage) for job in seen.jobs
-        }
-        managed = [job for job in seen.jobs if not self._unmanaged_because[job.key]]
+        shown, new = self._compared(seen.jobs)
+        managed = [job for job in new if not shown[job.key].unmanaged]
         # Numbers are given out on the way: for entries as submitted, for first starts as started.
         managed.sort(key=lambda job: (job.submit_s, job.raw_id))
         for job in managed:
@@ -134,7 +147,30 @@ class Book:
         managed.sort(key=lambda job: (job.start_s or seen.at_s, job.raw_id))
         for job in managed:
             self._observe_job(job, self._records[job.key], seen.at_s)
-        self._observe_absences({job.key for job in seen.jobs}, seen.at_s)
+            shown[job.key].record = self._records[job.key]
+        self._observe_absences(shown, seen.at_s)
+        self._as_before = shown
+
+    def _compared(
+        self, jobs: Iterable[ObservedJob]
+    ) -> tuple[dict[str, _Shown], Sequence[ObservedJob]]:
+        """What is to be known of each job now, and those of which something has changed.
+
+        Of thousands that wait few have: the driver shows the same object as before, and nothing
+        here has been written since.
+        """
+        shown: dict[str, _Shown] = {}
+        new: list[ObservedJob] = []
+        for job in jobs:
+            one = self._as_before.get(job.key)
+            if one is None or one.job is not job:
+                one = _Shown(job, why_unmanaged(job, self._config.manage))
+                new.append(job)
+            elif not (one.settled and one.record is self._records.get(job.key)):
+                one.settled = True
+                new.append(job)
+            shown[job.key] = one
+        return shown, new
 
     def _recognise(self, job: ObservedJob, now_s: float) -> None:
         """Find the job's record, or open one."""
@@ -221,6 +257,8 @@ class Book:
         if mine.get(incarnation.start_s) != incarnation:
             mine[incarnation.start_s] = incarnation
             self._changed_incarnations.add((incarnation.key, incarnation.start_s))
+            if shown := self._as_before.get(incarnation.key):
+                shown.settled, shown.made = False, None
 
     def _follow_state(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
         """Starts, requeues and ends, as the record keeps them."""
@@ -270,7 +308,7 @@ class Book:
             record, tier=tier, tier_entered_s=now_s, entry_number=self._ledger.next_number()
         )
 
-    def _observe_absences(self, present: set[str], now_s: float) -> None:
+    def _observe_absences(self, present: Collection[str], now_s: float) -> None:
         """Jobs that Slurm no longer remembers have ended."""
         for key, record in list(self._records.items()):
             if key in present:
@@ -381,6 +419,20 @@ class Book:
         jobs = tuple(self._job(job, seen.at_s, rests, job.key in over) for job in alive)
         return Snapshot(seen.at_s, seen.nodes, jobs)
 
+    def _job(self, job: ObservedJob, now_s: float, rests: Rests, over_limit: bool) -> Job:
+        """The job as the decision sees it; the one of the last cycle, where all is as it was."""
+        shown = self._as_before[job.key]
+        made_of = (
+            self._records.get(job.key),
+            self._placing(job) if self._placing else None,
+            why_not_eligible(job, now_s) or (ARRAY_LIMIT if over_limit else ""),
+            job.key in rests.given_up,
+            job.key in rests.resting,
+        )
+        if shown.made is None or shown.made_of != made_of:
+            shown.made, shown.made_of = self._new_job(shown, *made_of), made_of
+        return shown.made
+
     def _beyond_array_limits(self, alive: Iterable[ObservedJob]) -> set[str]:
         """Waiting tasks of arrays that may run no more at once (``--array=0-9%2``)."""
         arrays: dict[int, list[ObservedJob]] = {}
@@ -400,26 +452,30 @@ class Book:
         record = self._records.get(key)
         return record is not None and record.claimed_s is not None
 
-    def _job(self, job: ObservedJob, now_s: float, rests: Rests, over_limit: bool) -> Job:
-        unmanaged = self._unmanaged_because[job.key]
-        record = self._records.get(job.key)
+    def _new_job(
+        self,
+        shown: _Shown,
+        record: JobRecord | None,
+        placing: Placing | None,
+        not_eligible: str,
+        given_up: bool,
+        resting: bool,
+    ) -> Job:
+        job = shown.job
         assert job.state is not None
-        if unmanaged or record is None:
+        if shown.unmanaged or record is None:
             return Job(
                 job_id=job.key,
                 state=job.state,
                 request=job.request,
                 submitted_s=job.submit_s,
                 managed=False,
-                unmanaged_because=unmanaged,
+                unmanaged_because=shown.unmanaged,
                 allocation=job.allocation,
                 running_since_s=job.start_s,
             )
         attained_gpu_s = self.attained_gpu_s(job.key)
-        running = job.state is JobState.RUNNING
-        until_s = job.start_s if running and job.start_s is not None else now_s
         request = job.request
-        placing = self._placing(job) if self._placing else None
         if record.written_nodes:
             request = replace(request, required_nodes=frozenset(node_names(record.own_nodes)))
         return Job(
@@ -432,20 +488,19 @@ class Book:
             attained_gpu_s=attained_gpu_s,
             attained_since_promotion_gpu_s=attained_gpu_s - record.promoted_at_gpu_s,
             executed_since_promotion_s=self.executed_s(job.key) - record.promoted_at_executed_s,
-            waited_s=max(0.0, until_s - record.queued_s),
             first_started_s=record.first_started_s,
             tier_entered_s=record.tier_entered_s,
             queued_s=record.queued_s,
-            running_since_s=job.start_s if running else None,
+            running_since_s=job.start_s if job.state is JobState.RUNNING else None,
             allocation=job.allocation,
             protected_by=Guard.HELD if job.priority == 0 else None,
             preemptions=record.preemptions,
             held=job.held,
-            not_eligible=why_not_eligible(job, now_s) or (ARRAY_LIMIT if over_limit else ""),
+            not_eligible=not_eligible,
             claim=claim_of(record),
             vacating_for=record.vacating_for,
-            given_up=job.key in rests.given_up,
-            resting=job.key in rests.resting,
+            given_up=given_up,
+            resting=resting,
             skew=placing.skew if placing else None,
             style=placing.style if placing else None,
             style_because=placing.because if placing else "",

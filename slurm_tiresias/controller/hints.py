@@ -59,7 +59,7 @@ class Hints:
 
 def hints_of(admin_comment: str, comment: str) -> Hints:
     """The hint of a job; the admin comment's, where both have one."""
-    return _read(admin_comment) or _read(comment) or Hints()
+    return _read(admin_comment) or _read(comment) or _NO_HINTS
 
 
 def checkpoint_of(admin_comment: str, comment: str, site: PreemptionConfig) -> Checkpoint:
@@ -77,6 +77,9 @@ def first_look_until_s(admin_comment: str) -> float | None:
     """
     found = _FIRST_LOOK.search(admin_comment) if FIRST_LOOK_MARK in admin_comment else None
     return float(found[1]) if found else None
+
+
+_NO_HINTS = Hints()
 
 
 @lru_cache(maxsize=4096)

@@ -72,7 +72,7 @@ class KnownFile:
         """Write it if it is not there as it should be."""
         try:
             if self._path and not (self._written and self._path.exists()):
-                write_in_one_step(self._path, self._text, 0o644)
+                write_in_one_step(self._path, self._text.encode(), 0o644)
                 self._written = True
         except OSError as error:
             self._complaint.make(error)

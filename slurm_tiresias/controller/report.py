@@ -125,12 +125,17 @@ def _jobs(
 ) -> Iterable[PublishedJob]:
     shown = {job.key: job for job in seen.jobs}
     ranked = {job.job_id: job for job in snapshot.jobs}
+    # Of thousands that wait most wait for the same ones.
+    known: dict[int, tuple[Blocker, ...]] = {}
     for key, decision in plan.decisions.items():
-        blockers = tuple(
-            Blocker(blocker, guard.value, _protected_until_s(ranked[blocker], guard, config))
-            for blocker, guard in decision.blockers
-        )
-        yield _job(shown[key], ranked[key], decision, blockers, book, config.preemption)
+        blockers = known.get(id(decision.blockers))
+        if blockers is None:
+            blockers = known[id(decision.blockers)] = tuple(
+                Blocker(blocker, guard.value, _protected_until_s(ranked[blocker], guard, config))
+                for blocker, guard in decision.blockers
+            )
+        now_s, site = snapshot.now_s, config.preemption
+        yield _job(shown[key], ranked[key], decision, blockers, book, now_s, site)
 
 
 def _protected_until_s(job: Job, guard: Guard, config: Config) -> float | None:
@@ -145,6 +150,7 @@ def _job(
     decision: Decision,
     blockers: tuple[Blocker, ...],
     book: Book,
+    now_s: float,
     site: PreemptionConfig,
 ) -> PublishedJob:
     comments = (shown.admin_comment, shown.comment)
@@ -166,7 +172,7 @@ def _job(
         gpus=job.width,
         attained_gpu_s=job.attained_gpu_s,
         attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s,
-        waited_s=job.waited_s,
+        waited_s=job.waited_s(now_s),
         running_since_s=job.running_since_s,
         submitted_s=job.submitted_s,
         first_started_s=job.first_started_s,

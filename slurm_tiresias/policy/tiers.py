@@ -137,10 +137,10 @@ def make_policy(
     return TieredLas(config.thresholds_gpu_s, order)
 
 
-def deserves_promotion(job: Job, config: PolicyConfig) -> bool:
+def deserves_promotion(job: Job, now_s: float, config: PolicyConfig) -> bool:
     """Whether a job has starved long enough to return to the top tier (paper page 491)."""
     may_be = config.promote_knob > 0 and job.state is JobState.PENDING
-    return may_be and job.waited_s >= starving_s(job, config)
+    return may_be and job.waited_s(now_s) >= starving_s(job, config)
 
 
 def starving_s(job: JobFacts, config: PolicyConfig) -> float:

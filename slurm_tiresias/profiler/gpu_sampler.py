@@ -126,7 +126,7 @@ class Sampler:
         for incarnation in over[-MOST_UNWRITTEN:]:
             text = file_text(sums.run() for sums in self._sums[incarnation].values())
             path = self._collect_dir / incarnation.file_name(GPUS_KIND)
-            write_in_one_step(path, text, 0o640, group_of_folder=True)
+            write_in_one_step(path, text.encode(), 0o640, group_of_folder=True)
             del self._sums[incarnation]
 
 

@@ -19,7 +19,7 @@ from slurm_tiresias.policy.tiers import (
     make_policy,
     tier_of,
 )
-from tests.pictures import configured, gpus, job
+from tests.pictures import NOW_S, configured, gpus, job
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_running_first_puts_a_preempted_job_behind_those_that_waited_longer() ->
 
 
 def test_promotion_is_off_by_default() -> None:
-    starved = job("1", gpus(1), tier=1, waited_s=1e9, executed_since_promotion_s=1)
-    assert not deserves_promotion(starved, configured().policy)
+    starved = job("1", gpus(1), tier=1, queued_s=-1e9, executed_since_promotion_s=1)
+    assert not deserves_promotion(starved, NOW_S, configured().policy)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,9 @@ def test_a_job_is_promoted_when_it_waited_knob_times_its_run_but_never_before_th
     waited_s: float, executed_s: float, promoted: bool
 ) -> None:
     policy = configured(policy={"promote_knob": 8, "promote_floor_s": 100}).policy
-    starved = job("1", gpus(1), tier=1, waited_s=waited_s, executed_since_promotion_s=executed_s)
-    assert deserves_promotion(starved, policy) is promoted
+    queued_s = NOW_S - waited_s
+    starved = job("1", gpus(1), tier=1, queued_s=queued_s, executed_since_promotion_s=executed_s)
+    assert deserves_promotion(starved, NOW_S, policy) is promoted
 
 
 def test_gittins_waits_for_enough_history() -> None:

@@ -57,7 +57,7 @@ class Checked:
         for job in self._jobs.values():
             if job.state is JobState.RUNNING:
                 job.settle(now_s)
-        jobs = tuple(_as_job(job, now_s) for job in self._jobs.values())
+        jobs = tuple(_as_job(job) for job in self._jobs.values())
         plan = decide(Snapshot(now_s, self._nodes, jobs), self._policy, self._config)
         chosen = list(self._checked.choose(now_s))
         found = {start.job_id: (dict(start.allocation), set(start.victims)) for start in chosen}
@@ -69,8 +69,7 @@ class Checked:
         return chosen
 
 
-def _as_job(job: SimJob, now_s: float) -> Job:
-    running = job.state is JobState.RUNNING
+def _as_job(job: SimJob) -> Job:
     return Job(
         job_id=job.job_id,
         state=job.state,
@@ -79,7 +78,6 @@ def _as_job(job: SimJob, now_s: float) -> Job:
         attained_gpu_s=job.attained_gpu_s,
         attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s,
         executed_since_promotion_s=job.executed_since_promotion_s,
-        waited_s=0.0 if running else now_s - (job.queued_s or 0.0),
         first_started_s=job.first_started_s,
         tier_entered_s=job.tier_entered_s,
         queued_s=job.queued_s,
