@@ -25,7 +25,7 @@ from slurm_tiresias.controller.ledger import (
 )
 from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import Allocation, Amount, Guard, Job, JobState, Snapshot
+from slurm_tiresias.model import Allocation, Amount, Guard, Job, JobState, Plan, Snapshot
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.profiler.placing import Placing
@@ -49,6 +49,8 @@ class _Question:
     pause_s: float = FIRST_PAUSE_S
     asked: int = 0
 
+
+BY_HISTORY = "2d-history"
 
 ARRAY_LIMIT = "JobArrayTaskLimit"
 """Slurm's word for a task that waits because enough of its array run."""
@@ -296,13 +298,25 @@ class Book:
         return changed(without_claim(record), settling=False, times_given_up=0, gave_up_s=None)
 
     def _follow_tier(self, record: JobRecord, now_s: float) -> JobRecord:
-        tier = tier_of(
-            self.attained_gpu_s(record.key) - record.promoted_at_gpu_s,
-            self._config.policy.thresholds_gpu_s,
-        )
+        policy = self._config.policy
+        if policy.name == BY_HISTORY:
+            return record  # its tier is known only once it is decided: ``follow``
+        service_gpu_s = self.attained_gpu_s(record.key) - record.promoted_at_gpu_s
+        return self._in_tier(record, tier_of(service_gpu_s, policy.thresholds_gpu_s), now_s)
+
+    def follow(self, plan: Plan, now_s: float) -> None:
+        """Take in the tiers that were decided, where they do not follow from service alone."""
+        if self._config.policy.name != BY_HISTORY:
+            return
+        for key, decision in plan.decisions.items():
+            record = self._records.get(key)
+            if record is not None and decision.tier is not None:
+                self.put(self._in_tier(record, decision.tier, now_s))
+
+    def _in_tier(self, record: JobRecord, tier: int, now_s: float) -> JobRecord:
         if tier == record.tier or record.ended_s is not None:
             return record
-        if tier > record.tier:
+        if tier > record.tier and record.first_started_s is not None:
             self.note(now_s, "demoted", record.key, f"from tier {record.tier} to tier {tier}")
         return replace(
             record, tier=tier, tier_entered_s=now_s, entry_number=self._ledger.next_number()

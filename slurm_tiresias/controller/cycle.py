@@ -86,6 +86,7 @@ class Cycles:
         rests = self._actor.review(seen) if mode == ENFORCE else Rests()
         snapshot = self.book.snapshot(seen, rests)
         plan = decide(snapshot, self._policy_at(seen.at_s), self._config)
+        self.book.follow(plan, seen.at_s)
         decided_s = time.monotonic()
         if mode == ENFORCE:
             outcome = self._actor.carry_out(plan, seen)

@@ -1,0 +1,66 @@
+"""2D-History on a real cluster: who has run long under a name is expected to again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import RealCluster
+from tests.slurm.controller import RealController
+
+pytestmark = pytest.mark.slurm
+
+ALL_GPUS = ("-N4", "--gres=gpu:4", "--mem=100")
+TWO_GPUS = ("--gres=gpu:2", "--mem=100")
+THRESHOLD_GPU_S = 40
+LONG = "sleep 4"
+"""On 16 GPUs more than the threshold, on 2 far less."""
+
+
+@pytest.fixture
+def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealController]:
+    settings: dict[str, dict[str, object]] = {
+        "policy": {"name": "2d-history", "thresholds_gpu_s": [THRESHOLD_GPU_S]},
+        "preemption": {"min_run_s": 0.5},
+    }
+    started = RealController(clean_cluster, tmp_path, settings)
+    yield started.start()
+    if started.process is not None:
+        started.kill()
+
+
+def run_once(controller: RealController, name: str, *options: str, script: str) -> None:
+    job = controller.cluster.sbatch(*options, "-J", name, script=script)
+    controller.cluster.wait_for_state(job, "COMPLETED")
+    controller.cycles(1)  # that see its end
+
+
+def test_a_job_that_is_known_to_run_long_stands_back_from_its_first_second(
+    controller: RealController,
+) -> None:
+    run_once(controller, "train", *ALL_GPUS, script=LONG)
+    run_once(controller, "probe", *TWO_GPUS, script="true")
+    # What has ended is taken in when a controller starts, and every few minutes.
+    controller.stop()
+    controller.start()
+    cluster = controller.cluster
+    train = cluster.sbatch(*ALL_GPUS, "-J", "train")
+    cluster.wait_for_state(train, "RUNNING")
+    controller.wait_for_tier(train, 1)
+    seen = controller.job(train)
+    assert seen is not None
+    assert seen.attained_gpu_s < THRESHOLD_GPU_S, "it stands there for what it did before"
+    probe = cluster.sbatch(*TWO_GPUS, "-J", "probe", script="sleep 1")
+    cluster.wait_for_state(probe, "COMPLETED")
+    assert (train, probe) in controller.events("preempted")
+    cluster.wait_for_state(train, "RUNNING")
+    assert (train, "") not in controller.events("demoted"), "it began there"
+
+
+def test_a_job_of_a_new_name_goes_by_the_service_it_attains(controller: RealController) -> None:
+    job = controller.cluster.sbatch(*ALL_GPUS, "-J", "never seen before")
+    controller.cluster.wait_for_state(job, "RUNNING")
+    controller.wait_for_tier(job, 1)
+    assert (job, "") in controller.events("demoted")
