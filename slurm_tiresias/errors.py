@@ -70,6 +70,12 @@ class LedgerError(TiresiasError):
     exit_code = 8
 
 
+class DamagedLedgerError(TiresiasError):
+    """The ledger is there and is not what was written: to be rebuilt from accounting."""
+
+    exit_code = 11
+
+
 class AlreadyRunningError(TiresiasError):
     """Another controller holds the state directory."""
 

@@ -98,6 +98,7 @@ class Book:
         self._incarnations = ledger.incarnations()
         self._as_before: dict[str, _Shown] = {}
         """The jobs of the last observation, by key."""
+        self._forgotten: set[str] = set()
         self._changed_jobs: set[str] = set()
         self._changed_incarnations: set[tuple[str, float]] = set()
         self._events: list[EventRecord] = []
@@ -127,11 +128,13 @@ class Book:
         if not (self._changed_jobs or self._changed_incarnations or self._events):
             return
         with self._ledger.transaction():
+            self._ledger.forget(self._forgotten)
             self._ledger.save_jobs(self._records[key] for key in self._changed_jobs)
             self._ledger.save_incarnations(
                 self._incarnations[key][start] for key, start in self._changed_incarnations
             )
             self._ledger.add_events(self._events)
+        self._forgotten.clear()
         self._changed_jobs.clear()
         self._changed_incarnations.clear()
         self._events.clear()
@@ -208,7 +211,7 @@ class Book:
         )
 
     def _drop(self, key: str) -> None:
-        self._ledger.forget(key)
+        self._forgotten.add(key)
         self._records.pop(key, None)
         self._incarnations.pop(key, None)
         self._changed_jobs.discard(key)
@@ -276,7 +279,7 @@ class Book:
 
     def _follow_requeue(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
         """A requeue is believed when it is seen; if it was intended here, it was a preemption."""
-        queued_s = max((i.end_s or now_s for i in self._of(job.key)), default=now_s)
+        queued_s = max((i.end_s or now_s for i in self.incarnations_of(job.key)), default=now_s)
         by = record.vacating_for
         self.note(now_s, "preempted" if by else "requeued", job.key, f"restart {job.restarts}", by)
         if by:
@@ -291,7 +294,7 @@ class Book:
 
     def _follow_start(self, job: ObservedJob, record: JobRecord) -> JobRecord:
         if record.first_started_s is None:
-            first_s = min((i.start_s for i in self._of(job.key)), default=job.start_s)
+            first_s = min((i.start_s for i in self.incarnations_of(job.key)), default=job.start_s)
             record = replace(
                 record, first_started_s=first_s, start_number=self._ledger.next_number()
             )
@@ -330,7 +333,7 @@ class Book:
             if record.ended_s is not None:
                 self._let_go(key)
                 continue
-            for incarnation in self._of(key):
+            for incarnation in self.incarnations_of(key):
                 if incarnation.end_s is None:
                     # Its end is unknown, and not now: count what was seen until accounting tells.
                     seen_s = incarnation.start_s + incarnation.elapsed_s
@@ -339,7 +342,7 @@ class Book:
 
     def _let_go(self, key: str) -> None:
         """Keep a job that is over and settled in the ledger only."""
-        if key not in self._changed_jobs and not self._is_doubtful(key):
+        if key not in self._changed_jobs and not self.is_doubtful(key):
             self._records.pop(key)
             self._incarnations.pop(key, None)
 
@@ -349,28 +352,33 @@ class Book:
         """Ask accounting about incarnations whose end was not seen, and take its word."""
         if not self._accounting or now_s < self._ask_nothing_before_s:
             return
-        due = [key for key in self._records if self._is_doubtful(key) and self._may_ask(key, now_s)]
-        if not due:
-            return
-        since_s = min(self._records[key].born_after_s for key in due)
         try:
-            rows = slurm.incarnations(due, since_s)
+            self.ask_accounting(slurm, now_s)
         except TiresiasError as error:
             # The estimates stand meanwhile: scheduling does not wait for accounting.
             log.warning("accounting is asked again in %.0f s: %s", LAST_PAUSE_S, error)
             self._ask_nothing_before_s = now_s + LAST_PAUSE_S
+
+    def ask_accounting(self, slurm: Slurm, now_s: float) -> None:
+        """The same at once; raises what the driver raises."""
+        due = [key for key in self._records if self.is_doubtful(key) and self._may_ask(key, now_s)]
+        if not due:
             return
+        since_s = min(self._records[key].born_after_s for key in due)
+        rows = slurm.incarnations(due, since_s)
         answers: dict[str, list[Incarnation]] = {}
         for row in rows:
             answers.setdefault(row.key, []).append(row)
         for key in due:
             self._take_word(key, answers.get(key, []), now_s)
 
-    def _is_doubtful(self, key: str) -> bool:
+    def is_doubtful(self, key: str) -> bool:
         """Whether an incarnation is missing, or one has ended by an estimate only."""
         record = self._records[key]
         missing = record.accounted_restarts < record.restarts
-        return missing or any(not i.confirmed and i.end_s is not None for i in self._of(key))
+        return missing or any(
+            not i.confirmed and i.end_s is not None for i in self.incarnations_of(key)
+        )
 
     def _may_ask(self, key: str, now_s: float) -> bool:
         return now_s >= self._questions.get(key, _Question()).next_s
@@ -386,7 +394,7 @@ class Book:
                     IncarnationRecord(key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True)
                 )
         if enough:
-            for incarnation in list(self._of(key)):
+            for incarnation in list(self.incarnations_of(key)):
                 if incarnation.end_s is not None:
                     self._keep(replace(incarnation, confirmed=True))
         if enough or len(ended) >= record.restarts:
@@ -394,12 +402,12 @@ class Book:
         self.put(self._with_first_start(record))
         pause_s = min(2 * asked.pause_s, LAST_PAUSE_S)
         self._questions[key] = _Question(now_s + asked.pause_s, pause_s, asked.asked + 1)
-        if not self._is_doubtful(key):
+        if not self.is_doubtful(key):
             del self._questions[key]
 
     def _with_first_start(self, record: JobRecord) -> JobRecord:
         """Accounting may know of an earlier start than was ever seen."""
-        first_s = min((i.start_s for i in self._of(record.key)), default=None)
+        first_s = min((i.start_s for i in self.incarnations_of(record.key)), default=None)
         if first_s is None or (record.first_started_s or first_s + 1) <= first_s:
             return record
         number = record.start_number or self._ledger.next_number()
@@ -409,21 +417,22 @@ class Book:
 
     def attained_gpu_s(self, key: str) -> float:
         """GPU-seconds over all incarnations."""
-        return sum(incarnation.attained_gpu_s for incarnation in self._of(key))
+        return sum(incarnation.attained_gpu_s for incarnation in self.incarnations_of(key))
 
     def executed_s(self, key: str) -> float:
         """Running seconds over all incarnations."""
-        return sum(incarnation.elapsed_s for incarnation in self._of(key))
+        return sum(incarnation.elapsed_s for incarnation in self.incarnations_of(key))
 
     def ran_s(self, key: str, restarts: int) -> float:
         """How long the incarnation after so many restarts ran; 0.0 where it is not known whole."""
         record = self._records.get(key)
-        mine = sorted(self._of(key), key=lambda incarnation: incarnation.start_s)
+        mine = sorted(self.incarnations_of(key), key=lambda incarnation: incarnation.start_s)
         if record is None or len(mine) != record.restarts + 1 or restarts >= len(mine):
             return 0.0
         return mine[restarts].elapsed_s
 
-    def _of(self, key: str) -> Iterable[IncarnationRecord]:
+    def incarnations_of(self, key: str) -> Collection[IncarnationRecord]:
+        """What is known of each stretch of running, in no order."""
         return self._incarnations.get(key, {}).values()
 
     def snapshot(self, seen: Observation, rests: Rests) -> Snapshot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +13,6 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
-from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.model import Amount, JobState
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 from tests.pictures import gpus
@@ -195,21 +193,6 @@ def test_the_ledger_tells_how_long_jobs_of_a_user_and_name_ran_over_all_incarnat
     assert run_s == pytest.approx(book.executed_s("7"))
 
 
-def test_a_ledger_from_before_users_and_names_is_taken_over_without_them(
-    book: Book, ledger: Ledger, tmp_path: Path
-) -> None:
-    see(book, 1010, running(1005, 5))
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
-        database.execute("ALTER TABLE jobs DROP COLUMN user")
-        database.execute("ALTER TABLE jobs DROP COLUMN name")
-        database.execute("UPDATE facts SET value = '1' WHERE name = 'schema_version'")
-        database.commit()
-    with closing(Ledger(tmp_path / FILE_NAME)) as newer:
-        (record,) = newer.jobs().values()
-        assert (record.key, record.user, record.name) == ("7", "", "")
-        assert newer.runs_of_ended_jobs() == []
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -226,13 +209,16 @@ def test_a_job_that_is_not_managed_has_no_record(book: Book, changes: dict[str, 
     assert book.record("7") is None
 
 
-def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.set_value("schema_version", "99")
-    with pytest.raises(LedgerError, match="newer version"):
-        Ledger(tmp_path / FILE_NAME)
-
-
-def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("not a database at all, but long enough to look like a page")
-    with pytest.raises(LedgerError, match="cannot be used"):
-        Ledger(tmp_path / "x")
+def test_an_id_given_to_a_new_job_is_forgotten_and_known_anew_in_one_step(
+    book: Book, ledger: Ledger
+) -> None:
+    """Killed in between, it would be a job whose service of old accounting tells."""
+    see(book, 1010, running(1005, 5))
+    see(book, 1020, ended(1005, 12))
+    book.observe(Observation(5010, (running(5005, 5, submit_s=5000),), (), ()))
+    assert sum(i.attained_gpu_s for i in ledger.incarnations_of("7")) == 48
+    book.commit()
+    again = Book(ledger, CONFIG, accounting=False)
+    record = again.record("7")
+    assert again.attained_gpu_s("7") == 20
+    assert record is not None and record.born_after_s == 1017

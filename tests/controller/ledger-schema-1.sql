@@ -1,0 +1,15 @@
+BEGIN TRANSACTION;
+CREATE TABLE events (number INTEGER PRIMARY KEY, at_s REAL, kind TEXT, job_id TEXT, other TEXT, text TEXT);
+INSERT INTO "events" VALUES(1,1050.0,'demoted','7','','from tier 0 to tier 1');
+INSERT INTO "events" VALUES(2,1060.0,'preempted','7','8','restart 1');
+CREATE TABLE facts (name TEXT PRIMARY KEY, value);
+INSERT INTO "facts" VALUES('schema_version','1');
+INSERT INTO "facts" VALUES('numbers_reserved','1000');
+INSERT INTO "facts" VALUES('paused','no');
+CREATE TABLE incarnations (key TEXT, start_s REAL, end_s REAL, elapsed_s REAL, gpus INTEGER, confirmed INTEGER, PRIMARY KEY (key, start_s));
+INSERT INTO "incarnations" VALUES('7',1005.0,1051.0,46.0,4,1);
+CREATE TABLE jobs (key TEXT PRIMARY KEY, restarts INTEGER, submitted_s REAL, tier_entered_s REAL, queued_s REAL, entry_number INTEGER, born_after_s REAL, tier INTEGER, first_started_s REAL, start_number INTEGER, promotions INTEGER, promoted_at_gpu_s REAL, promoted_at_executed_s REAL, preemptions INTEGER, preempted_by TEXT, preempted_at_s REAL, accounted_restarts INTEGER, written_priority INTEGER, written_site_factor INTEGER, written_nodes TEXT, own_nodes TEXT, claim TEXT, claimed_s REAL, claim_free_s REAL, vacating_for TEXT, vacating_since_s REAL, requeue_sent_s REAL, settling INTEGER, gave_up_s REAL, gave_up_on TEXT, times_given_up INTEGER, ended_s REAL);
+INSERT INTO "jobs" VALUES('8',0,1000.0,1000.0,1000.0,2,0.0,0,NULL,NULL,0,0.0,0.0,0,'',NULL,0,4200000000,NULL,'n1','n[1-2]','{"n1": {"gpus": {"": 4}, "cpus": 4, "memory_mb": 0}}',1049.0,NULL,'',NULL,NULL,0,NULL,'',0,NULL);
+INSERT INTO "jobs" VALUES('7',1,1000.0,1050.0,1051.0,4,0.0,1,1005.0,3,0,0.0,0.0,1,'8',1051.0,0,2625000001,NULL,'','','',NULL,NULL,'',NULL,NULL,1,NULL,'',0,NULL);
+CREATE INDEX unconfirmed ON incarnations (key) WHERE confirmed = 0;
+COMMIT;

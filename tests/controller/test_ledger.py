@@ -1,0 +1,243 @@
+"""The ledger as a file: of an older version, damaged, without room, not to be written."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.ledger import FILE_NAME, SCHEMA_VERSION, JobRecord, Ledger
+from slurm_tiresias.errors import DamagedLedgerError, LedgerError
+from tests.cli.running import Site, error_of
+from tests.controller.test_account import pending, running, see
+
+SCHEMA_1 = Path(__file__).with_name("ledger-schema-1.sql")
+"""A ledger that version 0.1 wrote before it knew users and names, in the middle of a preemption."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / FILE_NAME
+
+
+@pytest.fixture
+def written(path: Path) -> Path:
+    """A ledger of many jobs, closed."""
+    with closing(Ledger(path)) as ledger, ledger.transaction():
+        ledger.save_jobs(JobRecord(str(n), 0, 1.0, 1.0, 1.0, n) for n in range(2000))
+    return path
+
+
+def old_ledger(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(SCHEMA_1.read_text())
+
+
+def rows(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return list(database.iterdump())
+
+
+# Of other versions
+
+
+def test_a_ledger_of_an_older_version_is_taken_over_with_all_it_knows(path: Path) -> None:
+    old_ledger(path)
+    with closing(Ledger(path)) as ledger:
+        jobs = ledger.jobs()
+        assert ledger.value("schema_version") == str(SCHEMA_VERSION)
+        assert ledger.value("paused") == "no"
+        assert [event.kind for event in ledger.last_events(9)] == ["demoted", "preempted"]
+        assert sum(i.attained_gpu_s for i in ledger.incarnations_of("7")) == 184
+    assert (jobs["7"].tier, jobs["7"].preempted_by, jobs["7"].settling) == (1, "8", True)
+    assert (jobs["8"].written_nodes, jobs["8"].own_nodes) == ("n1", "n[1-2]")
+    assert {(job.user, job.name) for job in jobs.values()} == {("", "")}
+
+
+def test_the_ledger_of_an_older_version_is_kept_beside_the_new_one(path: Path) -> None:
+    old_ledger(path)
+    before = rows(path)
+    Ledger(path).close()
+    (backup,) = path.parent.glob(f"{FILE_NAME}.schema-1-*")
+    assert rows(backup) == before
+    Ledger(path).close()
+    assert len(list(path.parent.glob(f"{FILE_NAME}.schema-*"))) == 1
+
+
+def test_a_ledger_is_not_changed_where_there_is_no_room_to_keep_the_old_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_ledger(path)
+    before = rows(path)
+    real = sqlite3.connect
+
+    def connect(where: object, *arguments: object, **options: object) -> sqlite3.Connection:
+        database: sqlite3.Connection = real(where, *arguments, **options)  # type: ignore[call-overload]
+        if "schema-1" in str(where):
+            database.execute("PRAGMA max_page_count = 1")
+        return database
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises(LedgerError, match="Make room"):
+        Ledger(path)
+    assert rows(path) == before
+    assert not list(path.parent.glob(f"{FILE_NAME}.schema-*"))
+
+
+def test_a_ledger_of_a_newer_version_is_refused(path: Path) -> None:
+    with closing(Ledger(path)) as ledger:
+        ledger.set_value("schema_version", "99")
+    with pytest.raises(LedgerError, match="newer version"):
+        Ledger(path)
+
+
+# Damaged
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size * 2 // 3)
+
+
+def cut_off_in_a_page(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2 + 100)
+
+
+def overwritten(path: Path) -> None:
+    path.write_text("not a database at all, but long enough to look like a page")
+
+
+def a_page_of_noise(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(8 * 4096)
+        file.write(os.urandom(4096))
+
+
+def another_database(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE photos (name TEXT)")
+
+
+def a_table_lost(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE incarnations")
+
+
+def a_column_lost(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE jobs DROP COLUMN tier")
+
+
+def a_version_of_nonsense(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE facts SET value = 'new' WHERE name = 'schema_version'")
+        database.commit()
+
+
+def only_its_log(path: Path) -> None:
+    path.with_name(f"{FILE_NAME}-wal").write_bytes(path.read_bytes())
+    path.unlink()
+
+
+DAMAGES = (
+    empty,
+    cut_off,
+    cut_off_in_a_page,
+    overwritten,
+    a_page_of_noise,
+    another_database,
+    a_table_lost,
+    a_column_lost,
+    a_version_of_nonsense,
+    only_its_log,
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__.replace("_", " "))
+def test_a_damaged_ledger_is_refused_with_the_command_that_rebuilds_it(
+    written: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(written)
+    left = {file.name: file.read_bytes() for file in written.parent.iterdir()}
+    with pytest.raises(DamagedLedgerError) as caught:
+        Ledger(written)
+    assert "tiresias-slurm ledger rebuild" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    for name, content in left.items():
+        assert (written.parent / name).read_bytes() == content
+
+
+def test_a_controller_on_a_damaged_ledger_ends_with_one_line_and_its_own_exit_code(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path)
+    overwritten(tmp_path / FILE_NAME)
+    result = site.run("controller")
+    assert result.exit_code == 11
+    assert "tiresias-slurm ledger rebuild" in error_of(result)
+
+
+# Not to be written
+
+
+@pytest.fixture
+def sealed(written: Path) -> Iterator[Path]:
+    """A ledger that not even root may write."""
+    written.chmod(0o400)
+    if os.geteuid() == 0 and not _attribute("+i", written):
+        pytest.skip("root can write everything here")
+    yield written
+    _attribute("-i", written)
+
+
+def _attribute(change: str, path: Path) -> bool:
+    chattr = ["chattr", change, str(path)]
+    return subprocess.run(chattr, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_a_controller_on_a_ledger_that_it_cannot_write_ends_with_one_line(
+    sealed: Path, tmp_path: Path
+) -> None:
+    result = Site(tmp_path).run("controller")
+    assert result.exit_code == 8
+    assert "cannot be used" in error_of(result)
+
+
+def test_what_a_full_disk_refused_is_written_when_there_is_room_again(path: Path) -> None:
+    with closing(Ledger(path)) as ledger:
+        database = ledger._database
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}")
+        book = Book(ledger, parse({}), accounting=False)
+        many = [replace(pending(str(number)), name="x" * 200) for number in range(1, 200)]
+        with pytest.raises(LedgerError, match="full"):
+            see(book, 1000, *many)
+        with pytest.raises(LedgerError, match="full"):
+            see(book, 1001, *many)
+        database.execute("PRAGMA max_page_count = 100000")
+        see(book, 1010, *many, running(1005, 5))
+        assert Book(ledger, parse({}), accounting=False).records() == book.records()
+
+
+def test_no_number_is_given_out_twice_though_one_could_not_be_reserved(path: Path) -> None:
+    with closing(Ledger(path)) as ledger:
+        ledger._database.execute("PRAGMA query_only = 1")
+        for _ in range(2):
+            with pytest.raises(LedgerError):
+                ledger.next_number()
+        ledger._database.execute("PRAGMA query_only = 0")
+        first = ledger.next_number()
+    with closing(Ledger(path)) as ledger:
+        assert ledger.next_number() > first
