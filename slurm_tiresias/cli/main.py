@@ -20,6 +20,7 @@ from slurm_tiresias.cli.config import config
 from slurm_tiresias.cli.control import nudge, pause, release, resume
 from slurm_tiresias.cli.controller import controller
 from slurm_tiresias.cli.explain import explain
+from slurm_tiresias.cli.ledger import ledger
 from slurm_tiresias.cli.options import PROGRAM, root_config_option
 from slurm_tiresias.cli.status import status
 from slurm_tiresias.cli.text import printable
@@ -127,11 +128,11 @@ def cli() -> None:
     Exit codes: 0 ok, 1 error, 2 usage, 3 controller not running or stale,
     4 configuration, 5 slurmctld unreachable, 6 permission denied,
     7 unreadable answer of Slurm, 8 ledger, 9 already running,
-    10 a folder of a node (profile sample).
+    10 a folder of a node (profile sample), 11 a damaged ledger.
     """
 
 
-for command in (controller, status, explain, pause, resume, release, nudge, config):
+for command in (controller, status, explain, pause, resume, release, nudge, config, ledger):
     cli.add_command(command)
 
 

@@ -42,6 +42,13 @@ def claim_priority(record: JobRecord) -> int:
     return CLAIM_ON_NODES if record.claim_free_s is None else CLAIM_ON_FREE_NODES
 
 
+def is_claim(priority: int, written_as: str) -> bool:
+    """Whether a priority is that of a job that is about to start; by ``priority.write``."""
+    if written_as == "pinned":
+        return priority >= CLAIM
+    return bears_site_factor(priority, SITE_FACTOR_CLAIM)
+
+
 def tier_priority(record: JobRecord, tier: int, order: str) -> int:
     """The pinned priority of a job that waits or runs in a tier.
 

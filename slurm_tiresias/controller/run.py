@@ -33,6 +33,7 @@ from slurm_tiresias.controller.cycle import (
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedState
+from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.controller.report import Health, nothing_yet, report
 from slurm_tiresias.errors import (
     AlreadyRunningError,
@@ -96,6 +97,12 @@ def release(config: Config) -> int:
         _raise_for_failures(outcome)
         ledger.set_value("paused", "yes")
         return outcome.writes
+
+
+def rebuild_ledger(config: Config) -> Rebuilt:
+    """Put a new ledger in the place of a damaged or lost one, while no controller runs."""
+    with _state_dir_locked(config) as state_dir:
+        return rebuild(driver(config), config, state_dir)
 
 
 def set_paused(config: Config, paused: bool) -> None:

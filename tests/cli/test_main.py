@@ -32,6 +32,8 @@ COMMANDS = (
     ("release",),
     ("nudge",),
     ("config",),
+    ("ledger",),
+    ("ledger", "rebuild"),
     ("config", "check"),
     ("config", "show"),
     ("config", "example"),

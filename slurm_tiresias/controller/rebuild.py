@@ -1,0 +1,101 @@
+"""A new ledger from what Slurm and its accounting still know, in the place of a lost one.
+
+Attained service, first starts and tiers come back. What only the ledger knew is lost: promotions,
+how often a job was preempted and for whom, and the submission of a job from before it was requeued.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger, put_in_place
+from slurm_tiresias.model import JobState
+from slurm_tiresias.slurm.hostlist import refolded
+from slurm_tiresias.slurm.protocol import Observation, Slurm
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a new ledger holds of the jobs that have not ended, and where the old one lies."""
+
+    ledger: str
+    replaced: str
+    """The file that was there before, under its new name; empty where there was none."""
+    jobs: int
+    incarnations: int
+    attained_gpu_s: float
+    paused: bool
+    incomplete: tuple[str, ...]
+    """Jobs of whose earlier incarnations accounting does not know all: it is asked again."""
+    node_lists: tuple[str, ...]
+    """Waiting jobs whose node list was taken for a claim: the next controller takes it away."""
+
+
+def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
+    """Write a ledger of all managed jobs that Slurm shows, and put it in place.
+
+    Raises what the driver raises, accounting included, and ``LedgerError``; nothing has changed
+    then. No controller may run.
+    """
+    path = state_dir / FILE_NAME
+    draft = state_dir / f".{FILE_NAME}.rebuilt"
+    for end in ("", "-wal", "-shm"):
+        draft.with_name(draft.name + end).unlink(missing_ok=True)
+    cluster, seen = slurm.cluster(), slurm.observe()
+    paused = _was_paused(path)
+    with closing(Ledger(draft)) as ledger:
+        book = Book(ledger, config, cluster.accounting)
+        book.observe(seen)
+        book.ask_accounting(slurm, seen.at_s)
+        _number_by_first_start(book, ledger)
+        node_lists = _take_for_claims(book, seen, config.priority.write)
+        # Once more, by the service that is known now: the tiers.
+        book.observe(seen)
+        book.commit()
+        if paused:
+            ledger.set_value("paused", "yes")
+    replaced = put_in_place(draft, path)
+    alive = [record.key for record in book.records().values() if record.ended_s is None]
+    return Rebuilt(
+        ledger=str(path),
+        replaced=str(replaced or ""),
+        jobs=len(alive),
+        incarnations=sum(len(book.incarnations_of(key)) for key in alive),
+        attained_gpu_s=sum(book.attained_gpu_s(key) for key in alive),
+        paused=paused,
+        incomplete=tuple(key for key in alive if book.is_doubtful(key)),
+        node_lists=node_lists,
+    )
+
+
+def _was_paused(path: Path) -> bool:
+    """Whether the old ledger can still be read to say that the controller is not to act."""
+    where = f"{path.absolute().as_uri()}?mode=ro"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(where, uri=True)) as old:
+        return ("yes",) in old.execute("SELECT value FROM facts WHERE name = 'paused'").fetchall()
+    return False
+
+
+def _number_by_first_start(book: Book, ledger: Ledger) -> None:
+    """The order inside a tier, which Slurm does not keep."""
+    started = [record for record in book.records().values() if record.first_started_s is not None]
+    for record in sorted(started, key=lambda record: record.first_started_s or 0.0):
+        book.put(replace(record, start_number=ledger.next_number()))
+
+
+def _take_for_claims(book: Book, seen: Observation, written_as: str) -> tuple[str, ...]:
+    """Node lists that the controller whose ledger is lost has left on waiting jobs."""
+    taken: list[str] = []
+    for job in seen.jobs:
+        record = book.record(job.key)
+        waits_on_a_list = job.state is JobState.PENDING and job.required_node_list
+        if record is not None and waits_on_a_list and bands.is_claim(job.priority, written_as):
+            book.put(replace(record, written_nodes=refolded(job.required_node_list)))
+            taken.append(job.key)
+    return tuple(taken)
