@@ -1,11 +1,19 @@
-"""Settings for all tests."""
+"""Settings for all tests, and a real cluster of four nodes with four GPUs each.
+
+It is started once, for all tests that want it.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+
+from tests.slurm.cluster import RealCluster, short_folder, started_cluster
 
 # On a build server the same examples every time: what chance finds is found at the desk.
 settings.register_profile("desk", deadline=None)
@@ -14,3 +22,20 @@ settings.load_profile("server" if os.environ.get("CI") else "desk")
 
 # A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RealCluster]:
+    """The cluster, as the tests before have left it."""
+    if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
+        pytest.skip("no slurmctld on this machine")
+    options = ("--nodes", "4", "--gpus", "4", "--partition", "gpu", "other")
+    with short_folder() as folder, started_cluster(folder, *options) as real:
+        yield real
+
+
+@pytest.fixture
+def clean_cluster(cluster: RealCluster) -> RealCluster:
+    """The cluster with no job and every node idle."""
+    cluster.clean()
+    return cluster

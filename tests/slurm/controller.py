@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from slurm_tiresias.controller.published import PublishedJob, PublishedState
 from slurm_tiresias.errors import NotRunningError
 from tests.slurm.cluster import PATIENCE_S, RealCluster
 
+ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
 
 QUICK: Mapping[str, Mapping[str, object]] = {
@@ -46,17 +47,22 @@ class RealController:
     def state_dir(self) -> Path:
         return self.folder / "state"
 
-    def start(self, *options: str) -> RealController:
+    def start(self, *options: str, program: Sequence[str] = COMMAND) -> RealController:
         """Start it and wait for its first cycle."""
         self.write_config()
-        self.process = self.spawn(*options)
+        self.process = self.spawn(*options, program=program)
         self.cluster.wait_until(self._has_cycled, "the controller's first cycle")
         return self
 
-    def spawn(self, *options: str) -> subprocess.Popen[str]:
-        command = [*COMMAND, "controller", "--config", str(self.config_file), *options]
+    def spawn(self, *options: str, program: Sequence[str] = COMMAND) -> subprocess.Popen[str]:
+        command = [*program, "controller", "--config", str(self.config_file), *options]
         return subprocess.Popen(
-            command, env=self.environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=ROOT,
+            env=self.environment,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     @property
@@ -95,11 +101,15 @@ class RealController:
         assert self.process is not None
         if self.process.poll() is not None:
             raise AssertionError(f"the controller ended: {self.process.communicate()[1]}")
+        return self.has_cycled(self.process)
+
+    def has_cycled(self, process: subprocess.Popen[str]) -> bool:
+        """Whether this process has published a cycle."""
         try:
             state = self.state()
         except NotRunningError:
             return False
-        return state.pid == self.process.pid and state.cycle > 0
+        return state.pid == process.pid and state.cycle > 0
 
     # What it says
 

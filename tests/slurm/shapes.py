@@ -1,7 +1,7 @@
 """What people ask of sbatch, and the request it is reduced to.
 
-The cluster is that of ``conftest.py``: four GPUs, 16 CPUs and 8000 MiB a node, 500 MiB to a CPU
-where a job does not ask for memory, and features ``fast`` and ``ib`` on all nodes.
+The cluster is that of ``tests/conftest.py``: four GPUs, 16 CPUs and 8000 MiB a node, 500 MiB to a
+CPU where a job does not ask for memory, and features ``fast`` and ``ib`` on all nodes.
 """
 
 from __future__ import annotations

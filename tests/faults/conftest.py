@@ -1,0 +1,22 @@
+"""Controllers for tests that harm them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.busy import SETTINGS
+from tests.slurm.cluster import RealCluster
+from tests.slurm.controller import RealController
+
+
+@pytest.fixture
+def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealController]:
+    """A controller that is not started yet; it is killed at the end if it still runs."""
+    made = RealController(clean_cluster, tmp_path, SETTINGS)
+    made.write_config()
+    yield made
+    if made.process is not None:
+        made.kill()

@@ -1,0 +1,143 @@
+"""A controller with faults: ``python -m tests.faults.controller NAME:MOMENT:NTH... -- ARGUMENTS``
+
+It is ``tiresias-slurm ARGUMENTS``, but when it passes the place NAME for the NTH time it kills
+itself there as ``kill -9`` would (``before``, ``inside``, ``after``), or the write is refused in
+Slurm's stead (``refused``), or Slurm takes it and is not heard to (``unheard``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from slurm_tiresias.cli.main import main
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import run
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.errors import SlurmUnreachableError
+from slurm_tiresias.slurm.protocol import (
+    Cluster,
+    Incarnation,
+    Observation,
+    Slurm,
+    Write,
+    WriteFailure,
+)
+from tests.faults import places
+from tests.faults.places import Place
+
+
+class Faults:
+    """What is to go wrong, and when: places, and at which passing."""
+
+    def __init__(self, wanted: Iterable[tuple[Place, int]]) -> None:
+        self._wanted = list(wanted)
+        self._passed: Counter[Place] = Counter()
+
+    def due(self, names: Collection[str]) -> str:
+        """The moment at which something happens at a place with these names; mostly none."""
+        here = [(place, nth) for place, nth in self._wanted if place.name in names]
+        self._passed.update(place for place, _ in here)
+        return next((place.moment for place, nth in here if self._passed[place] == nth), "")
+
+
+class FaultySlurm:
+    """A driver in whose writes the faults happen. Implements ``protocol.Slurm``."""
+
+    def __init__(self, slurm: Slurm, faults: Faults) -> None:
+        self._slurm = slurm
+        self._faults = faults
+
+    def cluster(self) -> Cluster:
+        return self._slurm.cluster()
+
+    def may_operate(self) -> bool:
+        return self._slurm.may_operate()
+
+    def observe(self) -> Observation:
+        return self._slurm.observe()
+
+    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
+        return self._slurm.incarnations(keys, since_s)
+
+    def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
+        for at, write in enumerate(writes):
+            if moment := self._faults.due(places.names_of(write)):
+                return self._fail(writes, at, moment)
+        return self._slurm.write(writes)
+
+    def signal(self, keys: Sequence[str], signal: str) -> Sequence[str]:
+        moment = self._faults.due({places.SIGNAL})
+        if moment == places.BEFORE:
+            die()
+        complaints = self._slurm.signal(keys, signal)
+        if moment:
+            die()
+        return complaints
+
+    def _fail(self, writes: Sequence[Write], at: int, moment: str) -> Sequence[WriteFailure]:
+        """Slurm has heard of what came before in the same batch, and of nothing that came after."""
+        if moment == places.REFUSED:
+            refused = WriteFailure(writes[at], "slurm_update error: refused by a test")
+            return [*self._slurm.write([*writes[:at], *writes[at + 1 :]]), refused]
+        if moment == places.UNHEARD:
+            self._slurm.write(writes)
+            raise SlurmUnreachableError("a test has swallowed the answer", "wait")
+        self._slurm.write(writes[: at + 1] if moment == places.AFTER else writes[:at])
+        return die()
+
+
+def die() -> NoReturn:
+    """End as by ``kill -9``: nothing is flushed, closed or tidied up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("dead")
+
+
+def install(faults: Faults) -> None:
+    """Let the faults happen in this process."""
+    real_driver, real_transaction = run.driver, Ledger.transaction
+
+    def driver(config: Config) -> Slurm:
+        return FaultySlurm(real_driver(config), faults)
+
+    @contextmanager
+    def transaction(ledger: Ledger) -> Iterator[None]:
+        moment = faults.due(_commits_under_way(sys._getframe()))
+        if moment == places.BEFORE:
+            die()
+        with real_transaction(ledger):
+            yield
+            if moment == places.INSIDE:
+                die()
+        if moment:
+            die()
+
+    run.driver = driver
+    Ledger.transaction = transaction  # type: ignore[assignment, method-assign]
+
+
+def _commits_under_way(frame: FrameType | None) -> set[str]:
+    found: set[str] = set()
+    while frame is not None:
+        name = places.commits().get((frame.f_code.co_filename, frame.f_lineno))
+        found |= {name} if name else set()
+        frame = frame.f_back
+    return found
+
+
+def _wanted(word: str) -> tuple[Place, int]:
+    name, moment, nth = word.split(":")
+    return Place(name, moment), int(nth)
+
+
+if __name__ == "__main__":
+    end = sys.argv.index("--")
+    install(Faults(map(_wanted, sys.argv[1:end])))
+    sys.argv[1:] = sys.argv[end + 1 :]
+    main()

@@ -1,0 +1,98 @@
+"""The places at which a controller can be made to fail: every write to Slurm, every commit.
+
+They are read off the code: a new kind of write or a new commit is a new place by itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import get_args
+
+from slurm_tiresias import controller
+from slurm_tiresias.slurm.protocol import Slurm, Update, Write
+
+CONTROLLER = Path(controller.__file__).parent
+
+READING = frozenset({"cluster", "may_operate", "observe", "incarnations"})
+"""What the driver does without changing anything in Slurm."""
+WRITING = frozenset({"write", "signal"})
+
+BEFORE, INSIDE, AFTER = "before", "inside", "after"
+REFUSED, UNHEARD = "refused", "unheard"
+MOMENTS_OF_A_WRITE = (BEFORE, AFTER)
+MOMENTS_OF_A_COMMIT = (BEFORE, INSIDE, AFTER)
+
+SIGNAL = "signal"
+CLEARED = "update-node_list-cleared"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where, and at which moment there. ``name`` is one word."""
+
+    name: str
+    moment: str
+
+    def __str__(self) -> str:
+        return f"{self.moment} {self.name}"
+
+
+def methods_of_the_driver() -> frozenset[str]:
+    """All that the program may ask of Slurm."""
+    return frozenset(name for name in vars(Slurm) if not name.startswith("_"))
+
+
+def names_of_writes() -> tuple[str, ...]:
+    """Every kind of write, and of an update every single change."""
+    changes = [f.name for f in dataclasses.fields(Update) if f.name != "key"]
+    others = [_word(kind) for kind in get_args(Write) if kind is not Update]
+    return (*(f"update-{change}" for change in changes), CLEARED, *others, SIGNAL)
+
+
+def names_of(write: Write) -> frozenset[str]:
+    """The places that one write passes."""
+    if not isinstance(write, Update):
+        return frozenset({_word(type(write))})
+    changes = {f.name: getattr(write, f.name) for f in dataclasses.fields(write)}
+    names = {f"update-{name}" for name, value in changes.items() if value is not None}
+    return frozenset((names - {"update-key"}) | ({CLEARED} if write.node_list == "" else set()))
+
+
+@lru_cache
+def commits() -> Mapping[tuple[str, int], str]:
+    """Every place that commits to the ledger, by file and line: ``commit-carry_out-2``."""
+    return {
+        (str(file), line): name
+        for file in sorted(CONTROLLER.glob("*.py"))
+        for line, name in _commits_in(file)
+    }
+
+
+def everywhere() -> tuple[Place, ...]:
+    """All places, at all their moments."""
+    writes = (Place(n, moment) for n in names_of_writes() for moment in MOMENTS_OF_A_WRITE)
+    committing = (Place(n, m) for n in commits().values() for m in MOMENTS_OF_A_COMMIT)
+    return (*writes, *committing)
+
+
+def _commits_in(file: Path) -> Iterator[tuple[int, str]]:
+    for function in ast.walk(ast.parse(file.read_text())):
+        if isinstance(function, ast.FunctionDef):
+            calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+            lines = [call.lineno for call in calls if _is_commit(call)]
+            for number, line in enumerate(sorted(lines), 1):
+                yield line, f"commit-{function.name.strip('_')}-{number}"
+
+
+def _is_commit(call: ast.Call) -> bool:
+    """``book.commit()``, wherever the book is."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "commit"
+
+
+def _word(kind: type) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()

@@ -1,0 +1,70 @@
+"""A node list that could not be given back is given back later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from slurm_tiresias.slurm.hostlist import refolded
+from tests.faults.busy import faulty
+from tests.faults.places import AFTER, BEFORE, CLEARED, REFUSED, UNHEARD, Place
+from tests.slurm.cluster import RealCluster
+from tests.slurm.controller import RealController
+
+pytestmark = pytest.mark.slurm
+
+WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
+IN_PIECES = ("-n4", "--gpus=4", "--mem-per-cpu=10")
+OF_ITS_OWN = ("-N2", "--ntasks-per-node=1", *WHOLE_NODE, "-w", "n2")
+
+
+@pytest.mark.parametrize(
+    ("moment", "asked", "nth"),
+    [
+        (REFUSED, OF_ITS_OWN, 2),
+        (UNHEARD, IN_PIECES, 1),
+        (BEFORE, IN_PIECES, 1),
+        pytest.param(REFUSED, IN_PIECES, 1, marks=pytest.mark.long),
+        pytest.param(AFTER, IN_PIECES, 1, marks=pytest.mark.long),
+    ],
+    ids=["refused, of its own", "unheard", "killed before", "refused", "killed after"],
+)
+def test_a_node_list_that_was_not_given_back_is_given_back_later(
+    clean_cluster: RealCluster,
+    controller: RealController,
+    moment: str,
+    asked: Sequence[str],
+    nth: int,
+) -> None:
+    # The victim's grace is long: the winner waits on its claim for as long as is looked at it.
+    controller.settings = {
+        **controller.settings,
+        "preemption": {"min_run_s": 1, "signal": "CONT", "grace_s": 300},
+    }
+    name = "update-node_list" if asked is OF_ITS_OWN else CLEARED
+    controller.start(program=faulty(Place(name, moment), nth=nth))
+    assert controller.process is not None
+    for job in [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]:
+        controller.wait_for_tier(job, 1)
+    winner = clean_cluster.sbatch(*asked)
+    controller.wait_until(lambda: controller.job(winner), "it is seen")
+    own = "n2" if asked is OF_ITS_OWN else ""
+
+    def shown() -> str:
+        return refolded(clean_cluster.squeue_field(winner, "ReqNodes"))
+
+    controller.wait_for_reason(winner, "claimed")
+    controller.wait_until(lambda: shown() not in ("", own), "it is claimed for, on named nodes")
+    controller.cli("pause")
+    if moment in (BEFORE, AFTER):
+        controller.process.communicate(timeout=10)
+        controller.process = None
+        controller.start()
+    controller.cycles(2)
+    controller.wait_until(lambda: shown() == own, "its node list is its own again")
+    if moment == REFUSED:
+        assert controller.events("failed") == [(winner, "")]
+    assert controller.command("pause")["mode"] == "paused"
+    controller.cycles(2)
+    assert shown() == own
