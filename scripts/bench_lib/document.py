@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: every benchmark writes the one section that is its own."""
+"""Pages like docs/benchmarks.md: every command writes the one section that is its own."""
 
 from __future__ import annotations
 
@@ -6,29 +6,42 @@ import os
 import platform
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from slurm_tiresias import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
-HEAD = """# Benchmarks
+
+
+@dataclass(frozen=True)
+class Document:
+    """A page whose sections are each written by a command of its own."""
+
+    path: Path
+    head: str
+
+
+BENCHMARKS = Document(
+    ROOT / "docs" / "benchmarks.md",
+    """# Benchmarks
 
 Each section is written by the command it names; what stands here was measured, not typed.
-"""
+""",
+)
 
 
-def write_section(title: str, command: str, body: str) -> None:
+def write_section(title: str, command: str, body: str, document: Document = BENCHMARKS) -> None:
     """Replace the section of this title, or add it at the end."""
-    text = DOCUMENT.read_text() if DOCUMENT.exists() else HEAD
+    text = document.path.read_text() if document.path.exists() else document.head
     section = f"## {title}\n\n    {command}\n\n{_made_with()}\n\n{body.strip()}\n"
     found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     if found:
         text = text[: found.start()] + section + "\n" + text[found.end() :]
     else:
         text = text.rstrip("\n") + "\n\n" + section
-    DOCUMENT.write_text(text.rstrip("\n") + "\n")
+    document.path.write_text(text.rstrip("\n") + "\n")
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
