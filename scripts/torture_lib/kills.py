@@ -11,7 +11,15 @@ import click
 
 from scripts.torture_lib.document import record
 from scripts.torture_lib.outcome import CHECKED, fail
-from tests.faults.busy import SETTINGS, Busy, Killed, count_preemptions, drain, kill_at_random
+from tests.faults.busy import (
+    SETTINGS,
+    Busy,
+    Killed,
+    count_preemptions,
+    drain,
+    kill_at_random,
+    not_remembered,
+)
 from tests.slurm.cluster import short_folder, started_cluster
 from tests.slurm.controller import RealController
 
@@ -34,11 +42,13 @@ def kills(count: int, seed: int) -> None:
         controller.write_config()
         busy = Busy(cluster, folder)
         killed: list[Killed] = []
+        wrong: list[str] = []
         for number in range(1, count + 1):
             killed.append(kill_at_random(controller, busy, chance, LONGEST_LIFE_S))
+            wrong += (f"kill {number}: {what}" for what in not_remembered(controller, busy))
             if number % 10 == 0 or number == count:
                 click.echo(f"{number} of {count} kills, {len(busy.jobs)} jobs so far", err=True)
-        wrong = drain(controller, busy)
+        wrong += drain(controller, busy)
         jobs, preemptions = len(busy.jobs), count_preemptions(controller, busy)
     if wrong:
         fail(wrong)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from slurm_tiresias.controller.ledger import FILE_NAME, EventRecord, IncarnationRecord, Ledger
 from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import Incarnation
 from tests.faults.places import Place
 from tests.slurm.cluster import RealCluster
@@ -96,14 +99,12 @@ class Busy:
             lambda: all(map(self._has_ended, self.jobs)), "every job has ended", DRAIN_S
         )
 
-    def node_lists_left(self) -> list[str]:
-        """Waiting jobs with another node list than that of their user."""
+    def node_lists_left(self) -> dict[str, str]:
+        """Of the waiting jobs those with another node list than that of their user, and theirs."""
         own = {job.key: job.own_nodes for job in self.jobs}
         shown = self.cluster.run("squeue", "-h", "-t", "PD", "-O", "JobID:|,ReqNodes:|")
         rows = (line.split("|")[:2] for line in shown.splitlines())
-        return [
-            f"job {key} waits with node list {nodes}" for key, nodes in rows if nodes != own[key]
-        ]
+        return {key: nodes for key, nodes in rows if nodes != own[key]}
 
 
 # Killing
@@ -174,6 +175,23 @@ def kill_at_random(
     return Killed(time.monotonic() - began_s, had_cycled)
 
 
+def not_remembered(controller: RealController, busy: Busy) -> list[str]:
+    """Node lists of waiting jobs that a controller has written and whose ledger does not know it.
+
+    To be asked while no controller runs. Its files are copied: to open them would mend them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for file in controller.state_dir.glob(f"{FILE_NAME}*"):
+            shutil.copy(file, folder)
+        with closing(Ledger(Path(folder) / FILE_NAME)) as ledger:
+            records = ledger.jobs()
+    return [
+        f"job {key} waits for {nodes}, and nobody will take that back"
+        for key, nodes in busy.node_lists_left().items()
+        if key not in records or refolded(nodes) not in records[key].written_nodes.split()
+    ]
+
+
 def count_preemptions(controller: RealController, busy: Busy) -> int:
     """How often somebody had to leave for somebody, by the ledger."""
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
@@ -185,7 +203,10 @@ def drain(controller: RealController, busy: Busy) -> list[str]:
     """Let a sound controller take over and bring everything to its end; what is wrong then."""
     controller.start()
     controller.command("pause")
-    left = _until_nothing(busy.node_lists_left, controller)
+    left = _until_nothing(
+        lambda: [f"job {k} waits for {nodes}" for k, nodes in busy.node_lists_left().items()],
+        controller,
+    )
     controller.command("resume")
     busy.wait_until_all_have_ended()
     wrong = _until_nothing(lambda: list(violations(controller, busy)), controller)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults.busy import SETTINGS, Busy, drain, faulty, run_until_it_dies
+from tests.faults.busy import SETTINGS, Busy, drain, faulty, not_remembered, run_until_it_dies
 from tests.faults.places import CLEARED, REFUSED, Place, everywhere
 from tests.slurm.cluster import RealCluster
 from tests.slurm.controller import RealController
@@ -72,11 +72,13 @@ def kill_at(
     controller = RealController(cluster, folder, {**SETTINGS, **setting.settings})
     controller.write_config()
     busy = Busy(cluster, folder)
+    wrong: list[str] = []
     for place in places:
         say(place)
         first = [REFUSED_FIRST[place.name]] if place.name in REFUSED_FIRST else []
         program = faulty(*first, place)
         run_until_it_dies(controller, program, busy, *setting.options, commands=setting.commands)
+        wrong += (f"{place}: {what}" for what in not_remembered(controller, busy))
         if setting.commands:
             controller.cli("resume")
-    return len(busy.jobs), drain(controller, busy)
+    return len(busy.jobs), [*wrong, *drain(controller, busy)]

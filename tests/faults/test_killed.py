@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import places, sweep
-from tests.faults.busy import SETTINGS, Busy, drain, kill_at_random
+from tests.faults.busy import SETTINGS, Busy, drain, kill_at_random, not_remembered
 from tests.faults.places import AFTER, INSIDE, Place
 from tests.slurm.cluster import RealCluster
 from tests.slurm.controller import RealController
@@ -59,4 +59,5 @@ def test_a_controller_killed_at_random_loses_nothing_and_harms_nobody(
     busy = Busy(clean_cluster, tmp_path)
     for seed in range(3):
         kill_at_random(controller, busy, random.Random(seed), longest_s=3.0)
+        assert not_remembered(controller, busy) == []
     assert drain(controller, busy) == []
