@@ -453,6 +453,13 @@ def test_a_write_is_one_line_and_a_node_list_is_guarded(write: Write, line: str)
     assert write_lines.lines(write) == [line]
 
 
+def test_a_start_is_told_by_slurms_clock_where_that_can_be_told() -> None:
+    soon = Update("7", start_in_s=2)
+    assert write_lines.lines(soon, ahead_s=3600.4) == ["update JobId=7 StartTime=now+3602"]
+    assert write_lines.lines(soon, ahead_s=-3600.4) == []
+    assert write_lines.lines(Update("7", 5, start_in_s=2), -9) == ["update JobId=7 Priority=5"]
+
+
 def test_a_node_list_for_several_tasks_is_a_line_a_task() -> None:
     assert write_lines.lines(Update("7_[4-5,9]", priority=5, node_list="n1")) == [
         f"update JobId=7_{task} Priority=5 ReqNodeList=n1 ResetAccrueTime" for task in (4, 5, 9)

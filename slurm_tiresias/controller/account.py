@@ -52,6 +52,19 @@ class _Question:
 
 BY_HISTORY = "2d-history"
 
+CLOCK_WANDERS_S = 5.0
+"""Between two looks; what is more has been set."""
+
+OF_OUR_OWN = (
+    "queued_s",
+    "claimed_s",
+    "claim_free_s",
+    "vacating_since_s",
+    "requeue_sent_s",
+    "gave_up_s",
+)
+"""The times of a record from which on something is waited for."""
+
 ARRAY_LIMIT = "JobArrayTaskLimit"
 """Slurm's word for a task that waits because enough of its array run."""
 
@@ -104,6 +117,10 @@ class Book:
         self._events: list[EventRecord] = []
         self._questions: dict[str, _Question] = {}
         self._ask_nothing_before_s = 0.0
+        self._looked: tuple[float, float] | None = None
+        """When Slurm was last looked at, by its own clock and by one that nobody sets."""
+        self._set_by_s: dict[tuple[str, float], float] = {}
+        """By how much Slurm's clock has been set while an incarnation ran."""
 
     def record(self, key: str) -> JobRecord | None:
         return self._records.get(key)
@@ -141,6 +158,29 @@ class Book:
 
     # Taking in an observation
 
+    def follow_clock(self, at_s: float, steady_s: float) -> None:
+        """See whether Slurm's clock was set since the last look; ``steady_s`` is of a clock that
+        cannot be. Nobody is to have run, waited or rested for that time."""
+        looked, self._looked = self._looked, (at_s, steady_s)
+        if looked is None:
+            return
+        set_by_s = (at_s - looked[0]) - (steady_s - looked[1])
+        if abs(set_by_s) > CLOCK_WANDERS_S:
+            log.warning("Slurm's clock has been set by %+.0f s; nobody ran or waited so", set_by_s)
+            self._set_clock_by(set_by_s)
+
+    def _set_clock_by(self, seconds: float) -> None:
+        for record in list(self._records.values()):
+            times = {name: getattr(record, name) for name in OF_OUR_OWN}
+            moved = {name: at_s + seconds for name, at_s in times.items() if at_s is not None}
+            self.put(changed(record, **moved))
+            for incarnation in self.incarnations_of(record.key):
+                if incarnation.end_s is None:
+                    ran = (record.key, incarnation.start_s)
+                    self._set_by_s[ran] = self._set_by_s.get(ran, 0.0) + seconds
+        self._questions.clear()
+        self._ask_nothing_before_s = 0.0
+
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
         shown, new = self._compared(seen.jobs)
@@ -151,6 +191,8 @@ class Book:
             self._recognise(job, seen.at_s)
         managed.sort(key=lambda job: (job.start_s or seen.at_s, job.raw_id))
         for job in managed:
+            # Not before: the ledger may fail, and the job would be passed over the next time.
+            shown[job.key].settled = True
             self._observe_job(job, self._records[job.key], seen.at_s)
             shown[job.key].record = self._records[job.key]
         self._observe_absences(shown, seen.at_s)
@@ -172,7 +214,6 @@ class Book:
                 one = _Shown(job, why_unmanaged(job, self._config.manage))
                 new.append(job)
             elif not (one.settled and one.record is self._records.get(job.key)):
-                one.settled = True
                 new.append(job)
             shown[job.key] = one
         return shown, new
@@ -233,11 +274,26 @@ class Book:
                     key=job.key,
                     start_s=shown,
                     end_s=(job.end_s or now_s) if ended else None,
-                    elapsed_s=job.elapsed_s,
+                    elapsed_s=job.elapsed_s if ended else self._ran_s(job, now_s),
                     gpus=gpus or (known.gpus if known else job.request.gpu_count),
                     confirmed=ended and (known is not None or not self._accounting),
                 )
             )
+
+    def _ran_s(self, job: ObservedJob, now_s: float) -> float:
+        """How long a running job has run, whatever its clock was set by meanwhile."""
+        since_s = self._running_since_s(job)
+        if job.start_s is None or since_s is None or since_s == job.start_s:
+            return job.elapsed_s
+        # Slurm shows nothing for one that seems to start in the future.
+        shown_s = min(job.elapsed_s, now_s - job.start_s)
+        return max(0.0, shown_s - (since_s - job.start_s))
+
+    def _running_since_s(self, job: ObservedJob) -> float | None:
+        """When a running job has started, by the clock as it is set now; None for others."""
+        if job.state is not JobState.RUNNING or job.start_s is None:
+            return None
+        return job.start_s + self._set_by_s.get((job.key, job.start_s), 0.0)
 
     def _close_unseen(
         self, incarnation: IncarnationRecord, record: JobRecord, now_s: float
@@ -514,7 +570,7 @@ class Book:
             first_started_s=record.first_started_s,
             tier_entered_s=record.tier_entered_s,
             queued_s=record.queued_s,
-            running_since_s=job.start_s if job.state is JobState.RUNNING else None,
+            running_since_s=self._running_since_s(job),
             allocation=job.allocation,
             protected_by=Guard.HELD if job.priority == 0 else None,
             preemptions=record.preemptions,

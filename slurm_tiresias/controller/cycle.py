@@ -103,6 +103,7 @@ class Cycles:
 
     def _observe(self) -> Observation:
         seen = self._slurm.observe()
+        self.book.follow_clock(seen.at_s, time.monotonic())
         self.book.observe(seen)
         self.book.reconcile(self._slurm, seen.at_s)
         self.book.commit()
@@ -110,7 +111,8 @@ class Cycles:
         return seen
 
     def _policy_at(self, now_s: float) -> Policy:
-        if self._policy is None or now_s - self._history_s >= HISTORY_EVERY_S:
+        # Not before it either: the clock may have been set back.
+        if self._policy is None or not 0 <= now_s - self._history_s < HISTORY_EVERY_S:
             self._policy = self._policy_by_history()
             self._history_s = now_s
         return self._policy

@@ -23,6 +23,7 @@ from slurm_tiresias.slurm import (
     process,
     write_lines,
 )
+from slurm_tiresias.slurm.clock import Moment, SlurmClock
 from slurm_tiresias.slurm.job_memory import JobMemory
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.process import Answer
@@ -74,6 +75,7 @@ class CommandSlurm:
         self._separator = job_rows.new_separator()
         self._memory = JobMemory()
         self._answered_s = _NEVER
+        self._clock = SlurmClock()
 
     def cluster(self) -> Cluster:
         """The facts about the cluster that do not change while slurmctld runs."""
@@ -95,16 +97,21 @@ class CommandSlurm:
 
     def observe(self) -> Observation:
         """All jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
-        at_s = time.time()
+        began = Moment.now()
+        seen, shown_s = self._read(began.clock_s)
+        return self._clock.applied(seen) if self._clock.compare(began, shown_s) else self.observe()
+
+    def _read(self, at_s: float) -> tuple[Observation, float]:
+        """What Slurm shows, and what its clock showed meanwhile."""
         squeue = [self._commands.squeue, *job_rows.arguments(self._separator)]
         rows = tuple(job_rows.rows(self._ask(squeue), self._separator))
         job_questions = _job_questions(self._memory.unknown(rows), len(rows))
-        partition_text, node_text, topology_text, *job_texts = self._show(
-            ["show partition", "show node", "show topology", *job_questions]
+        config_text, partition_text, node_text, topology_text, *job_texts = self._show(
+            ["show config", "show partition", "show node", "show topology", *job_questions]
         )
         self._memory.learn(rows, _job_records(job_questions, job_texts))
         partitions = parse_nodes.partitions(partition_text)
-        return Observation(
+        seen = Observation(
             at_s=at_s,
             jobs=self._memory.jobs(rows),
             nodes=parse_nodes.nodes(
@@ -112,6 +119,7 @@ class CommandSlurm:
             ),
             partitions=partitions,
         )
+        return seen, parse_config.clock_s(config_text)
 
     def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
         """Every incarnation of these jobs that accounting knows, oldest first.
@@ -136,7 +144,9 @@ class CommandSlurm:
         if not writes:
             return ()
         marker = write_lines.new_marker()
-        answer = self._run([self._commands.scontrol], write_lines.script(writes, marker))
+        answer = self._run(
+            [self._commands.scontrol], write_lines.script(writes, marker, self._clock.ahead_s)
+        )
         failures = write_lines.failures(writes, answer.stderr, marker)
         if failures is None:
             raise self._failed(process.complaint("scontrol", answer.stderr))

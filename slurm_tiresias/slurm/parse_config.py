@@ -10,6 +10,7 @@ from slurm_tiresias.slurm.protocol import Cluster
 DEFAULT_CRED_EXPIRE_S = 120.0
 """slurm_cred.c, DEFAULT_EXPIRATION_WINDOW."""
 
+_AS_OF = re.compile(r"^Configuration data as of (\d+)$", re.ASCII | re.MULTILINE)
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 
 
@@ -26,6 +27,14 @@ def cluster(answer: str, now_s: float) -> Cluster:
         requeue_delay_s=_requeue_delay_s(has, version),
         now_s=now_s,
     )
+
+
+def clock_s(answer: str) -> float:
+    """What slurmctld's clock showed when it answered, in whole seconds."""
+    match = _AS_OF.search(answer)
+    if match is None:
+        raise text.unreadable("no time of its own", answer[:80])
+    return text.known_epoch(match[1])
 
 
 def slurm_user_id(answer: str) -> int:

@@ -29,15 +29,19 @@ def new_marker() -> str:
     return f"after-{secrets.token_hex(8)}-"
 
 
-def script(writes: Sequence[Write], marker: str) -> str:
+def script(writes: Sequence[Write], marker: str, ahead_s: float = 0.0) -> str:
     """What one scontrol is fed: every write in order, each with its marker after it."""
     return "".join(
-        f"{line}\n" for n, write in enumerate(writes) for line in (*lines(write), f"{marker}{n}")
+        f"{line}\n"
+        for n, write in enumerate(writes)
+        for line in (*lines(write, ahead_s), f"{marker}{n}")
     )
 
 
-def lines(write: Write) -> Sequence[str]:
+def lines(write: Write, ahead_s: float = 0.0) -> Sequence[str]:
     """One write as scontrol takes it; ``ValueError`` for what can never be meant.
+
+    slurmctld's clock is ``ahead_s`` ahead of this host's, by which scontrol reads times.
 
     It is one line, but for a node list on several tasks of an array: scontrol refuses
     ``123_[4-9]`` there with "Invalid job ID", so that takes a line a task.
@@ -51,8 +55,8 @@ def lines(write: Write) -> Sequence[str]:
             return [f"release {key}"]
         case Update():
             keys = [write.key] if write.node_list is None else _single_keys(write.key)
-            changes = " ".join(_changes(write))
-            return [f"update JobId={key} {changes}" for key in keys]
+            changes = " ".join(_changes(write, ahead_s))
+            return [f"update JobId={key} {changes}" for key in keys] if changes else []
 
 
 def failures(
@@ -78,20 +82,21 @@ def _single_keys(key: str) -> Sequence[str]:
     return text.node_names(key) if key.endswith("]") else [key]
 
 
-def _changes(update: Update) -> list[str]:
+def _changes(update: Update, ahead_s: float) -> list[str]:
     changes: list[str] = []
+    if update == Update(update.key):
+        raise ValueError(f"nothing to change on job {update.key}")
     if update.priority is not None:
         if not LOWEST_PRIORITY <= update.priority <= HIGHEST_PRIORITY:
             raise ValueError(f"no job can be given priority {update.priority}")
         changes.append(f"Priority={update.priority}")
     if update.site_factor is not None:
         changes.append(f"SiteFactor={update.site_factor}")
-    if update.start_in_s is not None:
-        changes.append(f"StartTime=now+{max(update.start_in_s, 0)}")
+    # scontrol names no time that has passed on this host: one that is ahead cannot say "soon".
+    if update.start_in_s is not None and ahead_s >= 0:
+        changes.append(f"StartTime=now+{max(update.start_in_s, 0) + round(ahead_s)}")
     if update.node_list is not None:
         changes += _node_list(update.node_list)
-    if not changes:
-        raise ValueError(f"nothing to change on job {update.key}")
     return changes
 
 

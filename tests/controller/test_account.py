@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import Book, Rests
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
-from slurm_tiresias.model import Amount, JobState
+from slurm_tiresias.model import Amount, Job, JobState
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 from tests.pictures import gpus
 
@@ -68,12 +68,14 @@ def pending(key: str = "7", **changes: Any) -> ObservedJob:
 def running(start_s: float, elapsed_s: float, **changes: Any) -> ObservedJob:
     return replace(
         pending(),
-        state=JobState.RUNNING,
-        slurm_state="RUNNING",
-        start_s=start_s,
-        elapsed_s=elapsed_s,
-        allocation=HELD,
-        **changes,
+        **{
+            "state": JobState.RUNNING,
+            "slurm_state": "RUNNING",
+            "start_s": start_s,
+            "elapsed_s": elapsed_s,
+            "allocation": HELD,
+            **changes,
+        },
     )
 
 
@@ -222,3 +224,37 @@ def test_an_id_given_to_a_new_job_is_forgotten_and_known_anew_in_one_step(
     record = again.record("7")
     assert again.attained_gpu_s("7") == 20
     assert record is not None and record.born_after_s == 1017
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wait(
+    book: Book, step_s: float
+) -> None:
+    """The start of what runs stays as Slurm noted it; what it shows since is by the new clock."""
+
+    def look(real_s: float, set_by_s: float) -> Job:
+        at_s = real_s + set_by_s
+        # squeue has no word for the time of a job that seems to start in the future.
+        elapsed_s = max(0.0, at_s - 1005)
+        seen = Observation(at_s, (running(1005, elapsed_s), pending("8")), (), ())
+        book.follow_clock(at_s, real_s)
+        book.observe(seen)
+        waiting = book.record("8")
+        assert waiting is not None
+        assert at_s - waiting.queued_s == real_s - 1000
+        return book.snapshot(seen, Rests()).jobs[0]
+
+    look(1010, 0)
+    job = look(1020, step_s)
+    assert job.attained_gpu_s == 4 * 15
+    assert job.running_since_s == 1005 + step_s
+    assert look(1028, step_s).attained_gpu_s == 4 * 23
+    assert look(1029, 0).attained_gpu_s == 4 * 24
+    assert book.records()["7"].tier == 0
+
+
+def test_a_clock_that_wanders_is_not_taken_for_one_that_was_set(book: Book) -> None:
+    see(book, 1000, pending("8"))
+    for real_s in range(1000, 1100, 10):
+        book.follow_clock(real_s * 1.1, real_s)
+    assert book.records()["8"].queued_s == 1000

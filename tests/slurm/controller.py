@@ -38,6 +38,7 @@ class RealController:
     folder: Path
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def config_file(self) -> Path:
@@ -67,7 +68,7 @@ class RealController:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, **self.cluster.env}
+        return {**os.environ, **self.cluster.env, **self.extra_environment}
 
     def write_config(self) -> None:
         merged = {

@@ -1,0 +1,82 @@
+"""slurmctld's clock, by which all the times go that Slurm tells.
+
+This host's may go wrong, and some of Slurm's answers with it: squeue counts how long a job has run
+by the clock of the host that it runs on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+
+from slurm_tiresias.model import JobState
+from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+
+log = logging.getLogger("tiresias-slurm")
+
+SAME_S = 3.0
+"""Two clocks that are no further apart are taken for one: Slurm tells whole seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment by this host's clock, which may be set, and by one that cannot be."""
+
+    clock_s: float
+    steady_s: float
+
+    @classmethod
+    def now(cls) -> Moment:
+        return cls(time.time(), time.monotonic())
+
+
+class SlurmClock:
+    """How much slurmctld's clock is ahead of this host's: ``ahead_s``, 0.0 while they agree."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def compare(self, began: Moment, shown_s: float) -> bool:
+        """Take in what slurmctld's clock has shown since a moment.
+
+        False where this host's was set meanwhile: then what was read since makes no sense.
+        """
+        ended = Moment.now()
+        took_s = ended.steady_s - began.steady_s
+        if abs(ended.clock_s - began.clock_s - took_s) > SAME_S:
+            return False
+        earliest_s = began.clock_s + self.ahead_s - 1.0
+        if not earliest_s - SAME_S <= shown_s <= earliest_s + took_s + 1.0 + SAME_S:
+            self._note(shown_s + 0.5 - (began.clock_s + took_s / 2))
+        return True
+
+    def _note(self, ahead_s: float) -> None:
+        self.ahead_s = ahead_s if abs(ahead_s) > SAME_S else 0.0
+        if self.ahead_s:
+            way = "behind" if self.ahead_s > 0 else "ahead of"
+            log.warning(
+                "this host's clock is %.0f s %s slurmctld's, which counts; set it right",
+                *(abs(self.ahead_s), way),
+            )
+        else:
+            log.warning("this host's clock agrees with slurmctld's again")
+
+    def applied(self, seen: Observation) -> Observation:
+        """The observation as it would be if this host's clock were slurmctld's."""
+        if not self.ahead_s:
+            return seen
+        at_s = seen.at_s + self.ahead_s
+        return replace(seen, at_s=at_s, jobs=tuple(self._applied(job, at_s) for job in seen.jobs))
+
+    def _applied(self, job: ObservedJob, at_s: float) -> ObservedJob:
+        if job.state is not JobState.RUNNING or job.start_s is None or _stands_still(job):
+            return job
+        # squeue shows nothing for one that seems to start in the future.
+        elapsed_s = min(job.elapsed_s + self.ahead_s, at_s - job.start_s)
+        return replace(job, elapsed_s=max(0.0, elapsed_s))
+
+
+def _stands_still(job: ObservedJob) -> bool:
+    """Of a suspended job slurmctld itself tells how long it has run."""
+    return job.slurm_state in ("SUSPENDED", "STOPPED")

@@ -1,0 +1,120 @@
+"""The clock of the controller's host is set, by an hour and either way."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.one_step import write_in_one_step
+from tests.slurm.cluster import RealCluster
+from tests.slurm.controller import RealController
+
+pytestmark = pytest.mark.slurm
+
+WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
+HOUR_S = 3600
+SLURMS_OWN_DELAY_S = 121
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of one controller and of all the commands that it starts."""
+
+    library: Path
+    file: Path
+
+    def set_by(self, seconds: int) -> None:
+        """So much ahead of the real one; behind it if negative."""
+        write_in_one_step(self.file, b"%d\n" % seconds, 0o644)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self.library), "CLOCK_OFFSET_FILE": str(self.file)}
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Clock:
+    """A clock that is right so far."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler on this machine")
+    made = Clock(tmp_path / "clock.so", tmp_path / "offset")
+    source = str(Path(__file__).with_name("clock.c"))
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(made.library), source], check=True)
+    made.set_by(0)
+    return made
+
+
+def restarts(cluster: RealCluster, jobs: list[str]) -> list[int]:
+    return [int(cluster.squeue_field(job, "RestartCnt")) for job in jobs]
+
+
+def off_by_s(controller: RealController, gpus: int) -> float:
+    """How far the attained service of any running job is from what it must be by the real clock,
+    in seconds on all its GPUs."""
+    state = controller.state()
+    took_s = time.time()
+    return max(
+        abs(job.attained_gpu_s / gpus - (took_s - job.running_since_s))
+        for job in state.jobs
+        if job.running_since_s is not None and job.restarts == 0
+    )
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S], ids=["forward", "back"])
+def test_an_hour_by_which_the_clock_is_set_is_nobodys_service_and_nobodys_wait(
+    clean_cluster: RealCluster, controller: RealController, clock: Clock, step_s: int
+) -> None:
+    controller.settings = {
+        # Any job to which the hour were counted would fall into the third tier.
+        "policy": {"thresholds_gpu_s": [8, 2000], "promote_knob": 0.1, "promote_floor_s": 600},
+        "preemption": {"min_run_s": 1},
+    }
+    controller.extra_environment = clock.environment
+    controller.start()
+    wall = [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    waiting = clean_cluster.sbatch(*WHOLE_NODE)
+    clean_cluster.wait_for_state(waiting, "RUNNING")
+    wall.append(waiting)
+    controller.wait_for_tier(waiting, 1)
+    before = restarts(clean_cluster, wall)
+    assert sum(before) == 1
+    for at_s in (step_s, 0):
+        clock.set_by(at_s)
+        controller.cycles(5)
+        assert restarts(clean_cluster, wall) == before
+        assert {job.tier for job in controller.state().jobs} == {1}
+        assert off_by_s(controller, 4) < 3
+        assert controller.events("promoted") == controller.events("gave-up") == []
+    # Somebody leaves for somebody while the clock is wrong, and can come back.
+    clock.set_by(step_s)
+    urgent = clean_cluster.sbatch(*WHOLE_NODE, script="sleep 2")
+    clean_cluster.wait_for_state(urgent, "COMPLETED")
+    controller.wait_until(lambda: len(controller.events("preempted")) == 2, "it is recorded")
+    victim = controller.events("preempted")[1][0]
+    controller.cycles(2)
+    if clean_cluster.squeue_field(victim, "State") == "PENDING":
+        eligible = clean_cluster.run("squeue", "-h", "-j", victim, "-O", "EligibleTime").strip()
+        eligible_s = time.mktime(time.strptime(eligible, "%Y-%m-%dT%H:%M:%S"))
+        assert -60 < eligible_s - time.time() <= SLURMS_OWN_DELAY_S
+    clock.set_by(0)
+    told = clean_cluster.driver().incarnations(wall, 0)
+    controller.wait_until(
+        lambda: all(
+            i.confirmed or not i.end_s for job in wall for i in controller.incarnations(job)
+        ),
+        "accounting has told",
+    )
+    ended = [(row.key, row.start_s, row.elapsed_s, row.gpus) for row in told if row.end_s]
+    kept = [i for job in wall for i in controller.incarnations(job) if i.end_s]
+    assert sorted(ended) == sorted((i.key, i.start_s, i.elapsed_s, i.gpus) for i in kept)
+    log = controller.stop()
+    way = "ahead of" if step_s > 0 else "behind"
+    assert f"3600 s {way} slurmctld's" in log
+    assert log.count("slurmctld's") == 4

@@ -1,0 +1,76 @@
+"""Whose clock counts where that of this host is not slurmctld's."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from slurm_tiresias.model import JobState
+from slurm_tiresias.slurm.clock import Moment, SlurmClock
+from slurm_tiresias.slurm.protocol import Observation
+from tests.controller.test_account import pending, running
+
+BEGAN = Moment(10_000.0, 50.0)
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[Moment]:
+    """When the comparison is made; two seconds after it began unless a test says otherwise."""
+    moments = [Moment(10_002.0, 52.0)]
+    monkeypatch.setattr(Moment, "now", lambda: moments[-1])
+    return moments
+
+
+@pytest.mark.parametrize("shown_s", [9_997, 9_999, 10_002, 10_005])
+def test_a_slow_answer_and_a_cut_off_fraction_are_no_wrong_clock(
+    ended: list[Moment], shown_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SlurmClock()
+    assert clock.compare(BEGAN, shown_s)
+    assert clock.ahead_s == 0 and not caplog.records and ended
+
+
+@pytest.mark.parametrize(
+    ("shown_s", "ahead_s", "said"),
+    [(13_600, 3_600, "is 3600 s behind slurmctld's"), (6_400, -3_600, "is 3600 s ahead of")],
+)
+def test_a_wrong_clock_is_told_once_and_once_that_it_is_right_again(
+    ended: list[Moment],
+    shown_s: float,
+    ahead_s: float,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = SlurmClock()
+    with caplog.at_level(logging.WARNING):
+        for late_s in (0, 1, 2):
+            assert clock.compare(BEGAN, shown_s + late_s)
+        assert clock.ahead_s == pytest.approx(ahead_s, abs=1)
+        assert clock.compare(BEGAN, 10_001)
+    assert clock.ahead_s == 0 and ended
+    assert [said in record.getMessage() for record in caplog.records] == [True, False]
+    assert "agrees" in caplog.records[-1].getMessage()
+
+
+def test_what_was_read_while_the_clock_was_set_is_not_believed(ended: list[Moment]) -> None:
+    ended.append(Moment(13_602.0, 52.0))
+    assert not SlurmClock().compare(BEGAN, 10_001)
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "squeue_says_s"), [(-3600, 3630), (3600, 0)], ids=["ahead", "behind"]
+)
+def test_running_time_is_counted_by_slurms_clock(
+    ended: list[Moment], ahead_s: float, squeue_says_s: float
+) -> None:
+    """squeue counts it by this host's, and has no word for a start in the future."""
+    clock = SlurmClock()
+    clock.compare(BEGAN, 10_001 + ahead_s)
+    slurms_s = 10_000.0 + clock.ahead_s
+    paused = running(slurms_s - 30, 7, slurm_state="SUSPENDED")
+    jobs = (running(slurms_s - 30, squeue_says_s), paused, pending("9"))
+    seen = clock.applied(Observation(10_000.0, jobs, (), ()))
+    assert seen.at_s == slurms_s and ended
+    assert [job.elapsed_s for job in seen.jobs] == [pytest.approx(30, abs=1), 7, 0]
+    assert seen.jobs[0].state is JobState.RUNNING
