@@ -54,6 +54,8 @@ SETTLE_S = 20.0
 REQUEUED, COMPLETED = "REQUEUED", "COMPLETED"
 SAME_S = 1.0
 """Slurm keeps whole seconds."""
+LONGEST_LAUNCH_S = 5.0
+"""Of a job on a machine that is busy itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +285,7 @@ def _wrong_with(told: Told) -> Iterator[str]:
 
 def _too_short_to_tell(rows: Sequence[Incarnation]) -> int:
     """Runs that may have been over before the job's first line."""
-    return sum(row.elapsed_s <= 2 for row in rows[:-1])
+    return sum(row.elapsed_s <= LONGEST_LAUNCH_S for row in rows[:-1])
 
 
 def _service_that_differs(told: Told) -> Iterator[str]:
