@@ -59,8 +59,8 @@ def _told(rebuilt: Rebuilt) -> Iterator[str]:
         )
     if rebuilt.node_lists:
         yield (
-            f"The controller will take away the node list of {_jobs(rebuilt.node_lists)}: it was "
-            "about to start there. A list that a user asked for then is lost."
+            f"The controller will take away the node list of {_jobs(rebuilt.node_lists)}, about to "
+            "start when the ledger was lost. A list of its user's own is lost with it."
         )
 
 

@@ -14,7 +14,13 @@ import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import FILE_NAME, SCHEMA_VERSION, JobRecord, Ledger
+from slurm_tiresias.controller.ledger import (
+    FILE_NAME,
+    SCHEMA_VERSION,
+    JobRecord,
+    Ledger,
+    put_in_place,
+)
 from slurm_tiresias.errors import DamagedLedgerError, LedgerError
 from tests.cli.running import Site, error_of
 from tests.controller.test_account import pending, running, see
@@ -241,3 +247,27 @@ def test_no_number_is_given_out_twice_though_one_could_not_be_reserved(path: Pat
         first = ledger.next_number()
     with closing(Ledger(path)) as ledger:
         assert ledger.next_number() > first
+
+
+def test_a_ledger_put_in_the_place_of_another_takes_nothing_of_it_and_keeps_it(
+    written: Path,
+) -> None:
+    unmerged = b"what was not yet in the file itself"
+    written.with_name(f"{FILE_NAME}-wal").write_bytes(unmerged)
+    before = written.read_bytes()
+    draft = written.with_name("draft")
+    with closing(Ledger(draft)) as ledger, ledger.transaction():
+        ledger.save_jobs([JobRecord("1", 0, 1.0, 1.0, 1.0, 1)])
+    aside = put_in_place(draft, written)
+    assert aside is not None
+    assert aside.read_bytes() == before
+    assert aside.with_name(f"{aside.name}-wal").read_bytes() == unmerged
+    with closing(Ledger(written)) as ledger:
+        assert ledger.jobs().keys() == {"1"}
+
+
+def test_where_no_ledger_was_none_is_kept(path: Path) -> None:
+    draft = path.with_name("draft")
+    Ledger(draft).close()
+    assert put_in_place(draft, path) is None
+    Ledger(path).close()
