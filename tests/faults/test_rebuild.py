@@ -22,8 +22,9 @@ IN_PIECES = ("-n4", "--gpus=4", "--mem-per-cpu=10")
 
 
 def ruin(controller: RealController) -> Path:
-    """Overwrite the ledger's pages."""
+    """Overwrite the ledger's pages; its write-ahead log, which may hold them too, is lost."""
     path = controller.state_dir / FILE_NAME
+    path.with_name(f"{FILE_NAME}-wal").unlink(missing_ok=True)
     with path.open("r+b") as file:
         file.write(b"garbage" * 1000)
     return path

@@ -145,6 +145,7 @@ class RealController:
             capture_output=True,
             text=True,
             check=False,
+            timeout=2 * PATIENCE_S,
         )
 
     # Waiting
