@@ -23,6 +23,7 @@ MAX_TIERS = 8
 """More tiers than anybody has shown to help; bounds how finely the priority bands are cut."""
 
 POLICIES = ("2d-las", "2d-gittins", "2d-history")
+CHARGES = ("job", "user")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
@@ -104,6 +105,21 @@ class PolicyConfig:
         "cycle between the tiers.",
         unit="seconds",
         minimum=0,
+    )
+    charge: str = setting(
+        "job",
+        "What counts for a job's tier. job: the service that it has attained itself. user: also "
+        "that of its user's other runs that ended in the charge_window_s before it first started, "
+        "so that nobody returns to the top tier by submitting the same work in pieces "
+        "(docs/algorithm.md).",
+        choices=CHARGES,
+    )
+    charge_window_s: float = setting(
+        86_400.0,
+        "How long the service of a run that is over counts for later jobs of its user, where "
+        "charge is user.",
+        unit="seconds",
+        minimum=1,
     )
     gittins_samples: int = setting(
         100,

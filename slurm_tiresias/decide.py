@@ -292,8 +292,13 @@ def _judged(job: Job, now_s: float, policy: Policy, config: Config) -> _Ranked:
 
 
 def _reset(job: Job) -> Job:
-    """What a promotion makes of a job: both counters back to zero (paper page 491)."""
-    return replace(job, attained_since_promotion_gpu_s=0.0, executed_since_promotion_s=0.0)
+    """What a promotion makes of a job: all that counts back to zero (paper page 491)."""
+    return replace(
+        job,
+        attained_since_promotion_gpu_s=0.0,
+        executed_since_promotion_s=0.0,
+        inherited_gpu_s=0.0,
+    )
 
 
 def _blocked_by_slurm(job: Job) -> Reason | None:

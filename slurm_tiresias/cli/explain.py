@@ -201,6 +201,12 @@ def _standing(case: Case) -> Iterator[str]:
     yield f"It is in tier {job.tier}{_among_tiers(case)}{rank}."
     attained = f"It has attained {duration(job.attained_gpu_s)} of GPU time"
     yield f"{attained} (GPUs x running time, over all its runs){_way_to_next_tier(case)}."
+    if job.inherited_gpu_s > 0.0:
+        until = "now" if job.first_started_s is None else "it first started"
+        yield (
+            f"{duration(job.inherited_gpu_s)} more count for its tier: what other jobs of its user "
+            f"used whose runs ended not long before {until} (policy.charge)."
+        )
     if job.promotions:
         yield (
             f"It was promoted to tier 0 {_times(job.promotions)} for having waited long; its tier "
@@ -224,7 +230,7 @@ def _way_to_next_tier(case: Case) -> str:
     if tier.to_gpu_s is None:
         return "; there is no tier below its own"
     move = f"; at {threshold(tier.to_gpu_s)} it moves down to tier {tier.tier + 1}"
-    missing_gpu_s = tier.to_gpu_s - job.attained_since_promotion_gpu_s
+    missing_gpu_s = tier.to_gpu_s - job.attained_since_promotion_gpu_s - job.inherited_gpu_s
     if not job.gpus or missing_gpu_s <= 0:
         return move
     return f"{move}, after {duration(missing_gpu_s / job.gpus)} more on {count(job.gpus, 'GPU')}"

@@ -26,6 +26,7 @@ from slurm_tiresias.controller.ledger import (
 from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Allocation, Amount, Guard, Job, JobState, Plan, Snapshot
+from slurm_tiresias.policy.charge import EndedRun, RecentService
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.profiler.placing import Placing
@@ -101,6 +102,9 @@ class Book:
         self._changed_jobs: set[str] = set()
         self._changed_incarnations: set[tuple[str, float]] = set()
         self._events: list[EventRecord] = []
+        self._recent: RecentService | None = None
+        self._inherited_gpu_s: dict[str, float] = {}
+        """What jobs began with that have started: settled once and for all."""
         self._questions: dict[str, _Question] = {}
         self._ask_nothing_before_s = 0.0
 
@@ -141,6 +145,7 @@ class Book:
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
         shown, new = self._compared(seen.jobs)
+        self._know_recent_service(seen.at_s)
         managed = [job for job in new if not shown[job.key].unmanaged]
         # Numbers are given out on the way: for entries as submitted, for first starts as started.
         managed.sort(key=lambda job: (job.submit_s, job.raw_id))
@@ -148,8 +153,15 @@ class Book:
             self._recognise(job, seen.at_s)
         managed.sort(key=lambda job: (job.start_s or seen.at_s, job.raw_id))
         for job in managed:
-            self._observe_job(job, self._records[job.key], seen.at_s)
-            shown[job.key].record = self._records[job.key]
+            self._measure(job, self._records[job.key], seen.at_s)
+            self.put(self._follow_state(job, self._records[job.key], seen.at_s))
+        self._note_recent_service()
+        for job in managed if self._recent is None else seen.jobs:
+            if not shown[job.key].unmanaged:
+                self.put(self._follow_tier(self._records[job.key], seen.at_s))
+                shown[job.key].record = self._records[job.key]
+        if self._recent is not None:
+            self._recent.forget_before(seen.at_s)
         self._observe_absences(shown, seen.at_s)
         self._as_before = shown
 
@@ -183,10 +195,6 @@ class Book:
             self._drop(job.key)
             self.put(replace(self._new_record(job), born_after_s=record.ended_s or now_s))
 
-    def _observe_job(self, job: ObservedJob, record: JobRecord, now_s: float) -> None:
-        self._measure(job, record, now_s)
-        self.put(self._follow_tier(self._follow_state(job, record, now_s), now_s))
-
     def _known(self, key: str) -> JobRecord | None:
         """What is known of a job, from the ledger itself for one that ended long ago."""
         if key not in self._records and (record := self._ledger.job(key)):
@@ -211,6 +219,7 @@ class Book:
         self._ledger.forget(key)
         self._records.pop(key, None)
         self._incarnations.pop(key, None)
+        self._inherited_gpu_s.pop(key, None)
         self._changed_jobs.discard(key)
         self._changed_incarnations = {c for c in self._changed_incarnations if c[0] != key}
 
@@ -299,10 +308,11 @@ class Book:
 
     def _follow_tier(self, record: JobRecord, now_s: float) -> JobRecord:
         policy = self._config.policy
+        own_gpu_s = self.attained_gpu_s(record.key) - record.promoted_at_gpu_s
+        charged_gpu_s = own_gpu_s + self._inherited(record, now_s)
         if policy.name == BY_HISTORY:
             return record  # its tier is known only once it is decided: ``follow``
-        service_gpu_s = self.attained_gpu_s(record.key) - record.promoted_at_gpu_s
-        return self._in_tier(record, tier_of(service_gpu_s, policy.thresholds_gpu_s), now_s)
+        return self._in_tier(record, tier_of(charged_gpu_s, policy.thresholds_gpu_s), now_s)
 
     def follow(self, plan: Plan, now_s: float) -> None:
         """Take in the tiers that were decided, where they do not follow from service alone."""
@@ -342,6 +352,42 @@ class Book:
         if key not in self._changed_jobs and not self._is_doubtful(key):
             self._records.pop(key)
             self._incarnations.pop(key, None)
+            self._inherited_gpu_s.pop(key, None)
+
+    # What jobs inherit from earlier ones of their user
+
+    def _know_recent_service(self, now_s: float) -> None:
+        """At first, fetch from the ledger what the jobs that are there may have begun with."""
+        policy = self._config.policy
+        if policy.charge == "user" and self._recent is None:
+            starts_s = (r.first_started_s for r in self._records.values() if r.ended_s is None)
+            first_s = min((at_s for at_s in starts_s if at_s is not None), default=now_s)
+            since_s = min(first_s, now_s) - policy.charge_window_s
+            runs = self._ledger.ended_runs(since_s)
+            self._recent = RecentService(policy.charge_window_s, runs)
+
+    def _note_recent_service(self) -> None:
+        """Take in which runs are over. Accounting may still correct what they used."""
+        if self._recent is None:
+            return
+        for key, record in self._records.items():
+            for run in self._of(key):
+                if run.end_s is not None:
+                    service_gpu_s = run.attained_gpu_s
+                    self._recent.put(
+                        EndedRun(key, run.start_s, record.user, run.end_s, service_gpu_s)
+                    )
+
+    def _inherited(self, record: JobRecord, now_s: float) -> float:
+        """What counts for a job beyond its own service; a promotion forgives that too."""
+        if self._recent is None or record.promotions:
+            return 0.0
+        if record.first_started_s is None:
+            return self._recent.gpu_s(record.user, now_s)
+        if record.key not in self._inherited_gpu_s:
+            inherited_gpu_s = self._recent.gpu_s(record.user, record.first_started_s)
+            self._inherited_gpu_s[record.key] = inherited_gpu_s
+        return self._inherited_gpu_s[record.key]
 
     # Asking accounting
 
@@ -436,8 +482,10 @@ class Book:
     def _job(self, job: ObservedJob, now_s: float, rests: Rests, over_limit: bool) -> Job:
         """The job as the decision sees it; the one of the last cycle, where all is as it was."""
         shown = self._as_before[job.key]
+        record = self._records.get(job.key)
         made_of = (
-            self._records.get(job.key),
+            record,
+            self._inherited(record, now_s) if record else 0.0,
             self._placing(job) if self._placing else None,
             why_not_eligible(job, now_s) or (ARRAY_LIMIT if over_limit else ""),
             job.key in rests.given_up,
@@ -470,6 +518,7 @@ class Book:
         self,
         shown: _Shown,
         record: JobRecord | None,
+        inherited_gpu_s: float,
         placing: Placing | None,
         not_eligible: str,
         given_up: bool,
@@ -502,6 +551,7 @@ class Book:
             attained_gpu_s=attained_gpu_s,
             attained_since_promotion_gpu_s=attained_gpu_s - record.promoted_at_gpu_s,
             executed_since_promotion_s=self.executed_s(job.key) - record.promoted_at_executed_s,
+            inherited_gpu_s=inherited_gpu_s,
             first_started_s=record.first_started_s,
             tier_entered_s=record.tier_entered_s,
             queued_s=record.queued_s,

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from slurm_tiresias.database import transaction
 from slurm_tiresias.errors import LedgerError
+from slurm_tiresias.policy.charge import EndedRun
 
 SCHEMA_VERSION = 2
 """2 has the user and the name of jobs; those from before have neither."""
@@ -190,6 +191,15 @@ class Ledger:
         with self._explained():
             rows = self._database.execute(query, (most_recent,)).fetchall()
         return [(str(user), str(name), float(run_s)) for user, name, run_s in reversed(rows)]
+
+    def ended_runs(self, since_s: float) -> list[EndedRun]:
+        """The incarnations that ended after ``since_s``, of jobs whose user is known."""
+        query = (
+            "SELECT key, start_s, user, end_s, elapsed_s * gpus FROM incarnations "
+            "JOIN jobs USING (key) WHERE end_s > ? AND user != ''"
+        )
+        with self._explained():
+            return [EndedRun(*row) for row in self._database.execute(query, (since_s,))]
 
     # Events and single values
 

@@ -106,6 +106,8 @@ class PublishedJob:
     signal: str = ""
     """What asks it to save its state before it is preempted, without SIG, and how long before."""
     grace_s: float = 0.0
+    inherited_gpu_s: float = 0.0
+    """What counts for its tier beyond what it attained since its last promotion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from slurm_tiresias.config import MAX_TIERS, PolicyConfig
 from slurm_tiresias.model import Job, JobState
@@ -22,10 +21,10 @@ def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
     return bisect_right(thresholds_gpu_s, attained_gpu_s)
 
 
-attained_since_promotion_gpu_s: Callable[[JobFacts], float] = attrgetter(
-    "attained_since_promotion_gpu_s"
-)
-"""The service that counts: GPUs x running seconds since the job was last promoted."""
+def charged_gpu_s(job: JobFacts) -> float:
+    """The service that counts: GPUs x running seconds since the job was last promoted, and what
+    it inherited from jobs of its user (``policy.charge``)."""
+    return job.attained_since_promotion_gpu_s + job.inherited_gpu_s
 
 
 def by_first_start(job: JobFacts) -> Key:
@@ -67,7 +66,7 @@ class TieredLas:
 
     thresholds_gpu_s: tuple[float, ...]
     order: Callable[[JobFacts], Key]
-    service: Callable[[JobFacts], float] = attained_since_promotion_gpu_s
+    service: Callable[[JobFacts], float] = charged_gpu_s
 
     def standing(self, job: JobFacts) -> Standing:
         tier = bisect_right(self.thresholds_gpu_s, self.service(job))
@@ -87,7 +86,7 @@ class TieredGittins:
     history: ServiceHistory
 
     def standing(self, job: JobFacts) -> Standing:
-        tier = tier_of(job.attained_since_promotion_gpu_s, self.thresholds_gpu_s)
+        tier = tier_of(charged_gpu_s(job), self.thresholds_gpu_s)
         last = tier == len(self.thresholds_gpu_s)
         order = self.order(job) if last else (-self._index(job, tier), *self.order(job))
         return Standing(_LEVELS[tier], order, tier)
@@ -114,11 +113,11 @@ class TieredHistory:
 
     def _expected_gpu_s(self, job: JobFacts) -> float:
         if job.attained_since_promotion_gpu_s < job.attained_gpu_s:
-            return job.attained_since_promotion_gpu_s
+            return charged_gpu_s(job)
         executed_s = job.executed_since_promotion_s
         expected_s = self.runs.expected_run_s(job.user, job.name, executed_s)
         # By what it asks for: what it holds may be more, and it must not fall behind by starting.
-        return max(job.attained_gpu_s, job.gpus_asked * expected_s)
+        return max(job.attained_gpu_s, job.gpus_asked * expected_s) + job.inherited_gpu_s
 
 
 def make_policy(
@@ -150,7 +149,7 @@ def starving_s(job: JobFacts, config: PolicyConfig) -> float:
     """
     if config.promote_knob <= 0:
         return math.inf
-    if tier_of(job.attained_since_promotion_gpu_s, config.thresholds_gpu_s) == 0:
+    if tier_of(charged_gpu_s(job), config.thresholds_gpu_s) == 0:
         return math.inf
     return max(config.promote_floor_s, config.promote_knob * job.executed_since_promotion_s)
 
