@@ -123,9 +123,10 @@ def _the_job(state: PublishedState, job_id: str, now_s: float) -> PublishedJob:
         names = listed(tuple(printable(job.job_id) for job in answering))
         raise UsageError(f"Job {job_id} has several parts: {names}", "Name one of them")
     complain_if_not_current(state, now_s)
+    whose = f" of {printable(state.only_of)}, who may see no others" if state.only_of else ""
     raise TiresiasError(
-        f"The controller knows no job {job_id}: it has ended, was submitted just now, or never "
-        "asked for GPUs in a managed partition",
+        f"The controller knows no job {job_id}{whose}: it has ended, was submitted just now, or "
+        "never asked for GPUs in a managed partition",
         f"See Slurm's own records with: sacct -j {job_id}",
     )
 

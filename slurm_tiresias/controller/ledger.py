@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_tiresias.database import transaction
+from slurm_tiresias.database import create, set_mode, transaction
 from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.policy.charge import EndedRun
 
 SCHEMA_VERSION = 2
 """2 has the user and the name of jobs; those from before have neither."""
 FILE_NAME = "ledger.sqlite"
+MODE = 0o600
+"""It has the names of everybody's jobs."""
 EVENTS_KEPT = 20_000
 NUMBERS_AT_A_TIME = 1000
 
@@ -119,6 +121,8 @@ class Ledger:
         self._path = path
         self._next_number = self._numbers_reserved = 0
         with self._explained():
+            create(path, MODE)
+            set_mode(path, MODE)
             self._database = sqlite3.connect(path, isolation_level=None)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")

@@ -111,6 +111,8 @@ class Cluster:
     requeue_delay_s: float
     """How long Slurm makes a requeued job wait by itself: cred_expire, or requeue_delay."""
     now_s: float
+    jobs_are_private: bool = False
+    """Whether users may see their own jobs only (PrivateData)."""
 
 
 @dataclass(frozen=True, slots=True)
