@@ -212,13 +212,16 @@ class _Pass:
             return self._guarded(ranked, too_many)
         if self._fleet.could_hold(request, self._fleet.usable):
             return self._who_is_in_the_way(ranked, kind)
-        if self._fleet.could_hold(request):
+        unreserved = replace(request, reserved_nodes=frozenset())
+        if request.reserved_nodes and self._fleet.could_hold(unreserved, self._fleet.usable):
+            return _verdict(ranked, Action.WAIT, Reason.RESERVED)
+        if self._fleet.could_hold(unreserved):
             return _verdict(
                 ranked, Action.WAIT, Reason.NO_NODES, detail="the nodes it needs are unavailable"
             )
         where = ", ".join(request.partitions) or "any partition"
         detail = f"asks for more than the nodes of {where} have"
-        if not self._fleet.sets_for(request):
+        if not self._fleet.sets_for(unreserved):
             detail = f"no node of {where} may serve it"
         return _verdict(ranked, Action.WAIT, Reason.NEVER_FITS, detail=detail)
 

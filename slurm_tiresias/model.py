@@ -61,6 +61,8 @@ class Request:
     features: str = ""
     required_nodes: frozenset[str] = frozenset()
     excluded_nodes: frozenset[str] = frozenset()
+    reserved_nodes: frozenset[str] = frozenset()
+    """Kept from the job for now: a reservation of them begins before it could end."""
     partitions: tuple[str, ...] = ()
 
     @property
@@ -86,6 +88,7 @@ class Request:
             self.features,
             self.required_nodes,
             self.excluded_nodes,
+            self.reserved_nodes,
             self.partitions,
         )
 
@@ -130,6 +133,7 @@ class Reason(enum.Enum):
     GUARDED = "guarded"
     NEVER_FITS = "never-fits"
     NO_NODES = "no-nodes"
+    RESERVED = "reserved"
     GIVEN_UP = "given-up"
     HELD = "held"
     SLURM_WAITS = "slurm-waits"
@@ -188,6 +192,7 @@ class Job:
     allocation: Allocation = field(default_factory=dict)
     protected_by: Guard | None = None
     preemptions: int = 0
+    promotions: int = 0
     held: bool = False
     not_eligible: str = ""
     claim: Allocation | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,6 +53,8 @@ class _Question:
 
 
 BY_HISTORY = "2d-history"
+
+NO_NODES: frozenset[str] = frozenset()
 
 ARRAY_LIMIT = "JobArrayTaskLimit"
 """Slurm's word for a task that waits because enough of its array run."""
@@ -476,11 +479,12 @@ class Book:
         """The decision's view of an observation that ``observe`` has taken in."""
         alive = [job for job in seen.jobs if job.state is not None]
         over = self._beyond_array_limits(alive)
-        jobs = tuple(self._job(job, seen.at_s, rests, job.key in over) for job in alive)
+        jobs = tuple(self._job(job, seen, rests, job.key in over) for job in alive)
         return Snapshot(seen.at_s, seen.nodes, jobs)
 
-    def _job(self, job: ObservedJob, now_s: float, rests: Rests, over_limit: bool) -> Job:
+    def _job(self, job: ObservedJob, seen: Observation, rests: Rests, over_limit: bool) -> Job:
         """The job as the decision sees it; the one of the last cycle, where all is as it was."""
+        now_s = seen.at_s
         shown = self._as_before[job.key]
         record = self._records.get(job.key)
         made_of = (
@@ -490,10 +494,21 @@ class Book:
             why_not_eligible(job, now_s) or (ARRAY_LIMIT if over_limit else ""),
             job.key in rests.given_up,
             job.key in rests.resting,
+            self._reserved_from(job, seen) if seen.reservations else NO_NODES,
         )
         if shown.made is None or shown.made_of != made_of:
             shown.made, shown.made_of = self._new_job(shown, *made_of), made_of
         return shown.made
+
+    def _reserved_from(self, job: ObservedJob, seen: Observation) -> frozenset[str]:
+        """The nodes that are reserved before a waiting job could end if it were started now."""
+        if job.state is not JobState.PENDING:
+            return NO_NODES
+        limit_s = math.inf if job.time_limit_s is None else job.time_limit_s
+        until_s = seen.at_s + self._config.preemption.start_bound_s + limit_s
+        return NO_NODES.union(
+            *(r.nodes for r in seen.reservations if r.start_s < until_s and seen.at_s < r.end_s)
+        )
 
     def _beyond_array_limits(self, alive: Iterable[ObservedJob]) -> set[str]:
         """Waiting tasks of arrays that may run no more at once (``--array=0-9%2``)."""
@@ -523,6 +538,7 @@ class Book:
         not_eligible: str,
         given_up: bool,
         resting: bool,
+        reserved_nodes: frozenset[str],
     ) -> Job:
         job = shown.job
         assert job.state is not None
@@ -541,6 +557,8 @@ class Book:
         request = job.request
         if record.written_nodes:
             request = replace(request, required_nodes=frozenset(node_names(record.own_nodes)))
+        if reserved_nodes:
+            request = replace(request, reserved_nodes=reserved_nodes)
         return Job(
             job_id=job.key,
             state=job.state,
@@ -557,8 +575,9 @@ class Book:
             queued_s=record.queued_s,
             running_since_s=job.start_s if job.state is JobState.RUNNING else None,
             allocation=job.allocation,
-            protected_by=Guard.HELD if job.priority == 0 else None,
+            protected_by=Guard.HELD if _stands(job) else None,
             preemptions=record.preemptions,
+            promotions=record.promotions,
             held=job.held,
             not_eligible=not_eligible,
             claim=claim_of(record),
@@ -569,6 +588,12 @@ class Book:
             style=placing.style if placing else None,
             style_because=placing.because if placing else "",
         )
+
+
+def _stands(job: ObservedJob) -> bool:
+    """Whether somebody has held a job or suspended it; Slurm's own gang scheduling leaves a
+    suspended one its priority."""
+    return job.priority == 0 or job.slurm_state == "SUSPENDED"
 
 
 def _has_started(job: ObservedJob, known: Collection[float]) -> bool:

@@ -78,6 +78,16 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """Nodes that are kept whole for others, from a time on or already."""
+
+    name: str
+    nodes: frozenset[str]
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One consistent reading of the cluster. ``at_s`` is the clock when the jobs were read."""
 
@@ -85,6 +95,7 @@ class Observation:
     jobs: tuple[ObservedJob, ...]
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
+    reservations: tuple[Reservation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import Book, Rests
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
 from slurm_tiresias.errors import LedgerError
-from slurm_tiresias.model import Amount, JobState
+from slurm_tiresias.model import Amount, Guard, JobState
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 from tests.pictures import gpus
 
@@ -224,6 +224,17 @@ def test_a_ledger_from_before_users_and_names_is_taken_over_without_them(
 def test_a_job_that_is_not_managed_has_no_record(book: Book, changes: dict[str, Any]) -> None:
     see(book, 1010, running(1005, 5, **changes))
     assert book.record("7") is None
+
+
+@pytest.mark.parametrize("changes", [{"priority": 0}, {"slurm_state": "SUSPENDED"}])
+def test_a_job_that_was_suspended_is_protected_whoever_did_it(
+    book: Book, changes: dict[str, Any]
+) -> None:
+    jobs = (replace(running(1005, 5), **changes), replace(running(1005, 5), key="8", raw_id=8))
+    see(book, 1010, *jobs)
+    suspended, other = book.snapshot(Observation(1010, jobs, (), ()), Rests()).jobs
+    assert suspended.protected_by is Guard.HELD
+    assert other.protected_by is None
 
 
 def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger, tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ requests = st.builds(
     features=st.sampled_from(["", "", "fast", "fast&big", "fast|big"]),
     excluded_nodes=st.sampled_from([frozenset(), frozenset({"n0"})]),
     required_nodes=st.sampled_from([frozenset(), frozenset(), frozenset({"n1"})]),
+    reserved_nodes=st.sampled_from([frozenset(), frozenset(), frozenset({"n0", "n2"})]),
 )
 
 RUNS = [("ann", "train", 40.0), ("ann", "train", 200.0), ("ann", "debug", 1.0), ("ben", "x", 9.0)]
