@@ -96,7 +96,8 @@ class PolicyConfig:
     promote_knob: float = setting(
         0.0,
         "A waiting job returns to the top tier when it has waited this many times as long as "
-        "it has run since its last promotion (paper page 491, PROMOTEKNOB). 0 turns it off.",
+        "it has run since its last promotion (paper page 491, PROMOTEKNOB); each promotion "
+        "doubles that. 0 turns it off.",
         minimum=0,
     )
     promote_floor_s: float = setting(

@@ -13,6 +13,9 @@ from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.standing import JobFacts, Key, Policy, Standing
 
+MOST_DOUBLINGS = 30
+"""Of the time until the next promotion: by then it is longer than anybody waits."""
+
 _LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
 
 
@@ -145,13 +148,16 @@ def deserves_promotion(job: Job, now_s: float, config: PolicyConfig) -> bool:
 def starving_s(job: JobFacts, config: PolicyConfig) -> float:
     """How long a job must wait before it returns to the top tier; infinite if it never does.
 
-    The floor keeps wide jobs, which cross a threshold within seconds, from cycling.
+    The floor keeps wide jobs, which cross a threshold within seconds, from cycling. It does not
+    do that for long ones, of which the paper forgets how long they have run: so each promotion
+    doubles what the next one takes.
     """
     if config.promote_knob <= 0:
         return math.inf
     if tier_of(charged_gpu_s(job), config.thresholds_gpu_s) == 0:
         return math.inf
-    return max(config.promote_floor_s, config.promote_knob * job.executed_since_promotion_s)
+    first_s = max(config.promote_floor_s, config.promote_knob * job.executed_since_promotion_s)
+    return first_s * 2.0 ** min(job.promotions, MOST_DOUBLINGS)
 
 
 def left_in_tier(service: float, thresholds: Sequence[float]) -> float:
