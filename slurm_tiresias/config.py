@@ -23,6 +23,7 @@ MAX_TIERS = 8
 """More tiers than anybody has shown to help; bounds how finely the priority bands are cut."""
 
 POLICIES = ("2d-las", "2d-gittins", "2d-history")
+CHARGES = ("job", "user")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
@@ -95,7 +96,8 @@ class PolicyConfig:
     promote_knob: float = setting(
         0.0,
         "A waiting job returns to the top tier when it has waited this many times as long as "
-        "it has run since its last promotion (paper page 491, PROMOTEKNOB). 0 turns it off.",
+        "it has run since its last promotion (paper page 491, PROMOTEKNOB); each promotion "
+        "doubles that. 0 turns it off.",
         minimum=0,
     )
     promote_floor_s: float = setting(
@@ -104,6 +106,21 @@ class PolicyConfig:
         "cycle between the tiers.",
         unit="seconds",
         minimum=0,
+    )
+    charge: str = setting(
+        "job",
+        "What counts for a job's tier. job: the service that it has attained itself. user: also "
+        "that of its user's other runs that ended in the charge_window_s before it first started, "
+        "so that nobody returns to the top tier by submitting the same work in pieces "
+        "(docs/algorithm.md).",
+        choices=CHARGES,
+    )
+    charge_window_s: float = setting(
+        86_400.0,
+        "How long the service of a run that is over counts for later jobs of its user, where "
+        "charge is user.",
+        unit="seconds",
+        minimum=1,
     )
     gittins_samples: int = setting(
         100,

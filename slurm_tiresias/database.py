@@ -1,10 +1,40 @@
-"""What everything that is kept in SQLite shares."""
+"""What everything that is kept in SQLite shares: its files, and all or nothing."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def create(path: Path, mode: int) -> None:
+    """Make the file if it is not there: for the folder's owner, also where root is the first to
+    store something. Raises ``sqlite3.OperationalError``."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise sqlite3.OperationalError(error.strerror) from error
+    with os.fdopen(descriptor):
+        os.fchmod(descriptor, mode)
+        if os.geteuid() == 0:
+            owner = path.parent.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Who may read the database: that goes for the files that SQLite keeps beside it, too.
+
+    By name and not by descriptor: to close one would drop SQLite's locks.
+    """
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        with suppress(OSError):
+            if each.stat().st_mode & 0o777 != mode:
+                each.chmod(mode)
 
 
 @contextmanager

@@ -212,13 +212,16 @@ class _Pass:
             return self._guarded(ranked, too_many)
         if self._fleet.could_hold(request, self._fleet.usable):
             return self._who_is_in_the_way(ranked, kind)
-        if self._fleet.could_hold(request):
+        unreserved = replace(request, reserved_nodes=frozenset())
+        if request.reserved_nodes and self._fleet.could_hold(unreserved, self._fleet.usable):
+            return _verdict(ranked, Action.WAIT, Reason.RESERVED)
+        if self._fleet.could_hold(unreserved):
             return _verdict(
                 ranked, Action.WAIT, Reason.NO_NODES, detail="the nodes it needs are unavailable"
             )
         where = ", ".join(request.partitions) or "any partition"
         detail = f"asks for more than the nodes of {where} have"
-        if not self._fleet.sets_for(request):
+        if not self._fleet.sets_for(unreserved):
             detail = f"no node of {where} may serve it"
         return _verdict(ranked, Action.WAIT, Reason.NEVER_FITS, detail=detail)
 
@@ -292,8 +295,13 @@ def _judged(job: Job, now_s: float, policy: Policy, config: Config) -> _Ranked:
 
 
 def _reset(job: Job) -> Job:
-    """What a promotion makes of a job: both counters back to zero (paper page 491)."""
-    return replace(job, attained_since_promotion_gpu_s=0.0, executed_since_promotion_s=0.0)
+    """What a promotion makes of a job: all that counts back to zero (paper page 491)."""
+    return replace(
+        job,
+        attained_since_promotion_gpu_s=0.0,
+        executed_since_promotion_s=0.0,
+        inherited_gpu_s=0.0,
+    )
 
 
 def _blocked_by_slurm(job: Job) -> Reason | None:

@@ -61,6 +61,8 @@ class Request:
     features: str = ""
     required_nodes: frozenset[str] = frozenset()
     excluded_nodes: frozenset[str] = frozenset()
+    reserved_nodes: frozenset[str] = frozenset()
+    """Kept from the job for now: a reservation of them begins before it could end."""
     partitions: tuple[str, ...] = ()
 
     @property
@@ -86,6 +88,7 @@ class Request:
             self.features,
             self.required_nodes,
             self.excluded_nodes,
+            self.reserved_nodes,
             self.partitions,
         )
 
@@ -130,6 +133,7 @@ class Reason(enum.Enum):
     GUARDED = "guarded"
     NEVER_FITS = "never-fits"
     NO_NODES = "no-nodes"
+    RESERVED = "reserved"
     GIVEN_UP = "given-up"
     HELD = "held"
     SLURM_WAITS = "slurm-waits"
@@ -178,6 +182,8 @@ class Job:
     attained_gpu_s: float = 0.0
     attained_since_promotion_gpu_s: float = 0.0
     executed_since_promotion_s: float = 0.0
+    inherited_gpu_s: float = 0.0
+    """What counts beyond that: service of other jobs of its user (``policy.charge``)."""
     first_started_s: float | None = None
     tier_entered_s: float | None = None
     queued_s: float | None = None
@@ -186,6 +192,7 @@ class Job:
     allocation: Allocation = field(default_factory=dict)
     protected_by: Guard | None = None
     preemptions: int = 0
+    promotions: int = 0
     held: bool = False
     not_eligible: str = ""
     claim: Allocation | None = None

@@ -17,7 +17,8 @@ def node_sets(request: Request, nodes: Iterable[Node]) -> list[list[str]]:
     able = [
         node
         for node in nodes
-        if node.name not in request.excluded_nodes and matches(request.features, node.features)
+        if node.name not in request.excluded_nodes | request.reserved_nodes
+        and matches(request.features, node.features)
     ]
     sets = ([n.name for n in able if partition in n.partitions] for partition in request.partitions)
     return [list(names) for names in dict.fromkeys(map(tuple, sets)) if names]

@@ -560,3 +560,42 @@ def test_where_gpus_are_all_that_counts_a_lack_of_cpus_still_does() -> None:
     )
     plan = expect(before, "n1  1 5")
     assert plan.decisions["5"].victims == ("2", "3", "4")
+
+
+RESERVED = frozenset({"n1", "n2"})
+"""Before jobs that say so could end, these are somebody else's."""
+
+
+def test_nobody_leaves_a_node_that_is_reserved_before_the_next_could_end() -> None:
+    before = cluster(
+        """
+        n1  1 1 1 1
+        n2  . . . .
+        n3  3 3 3 3
+        """,
+        [
+            job("1", gpus(4), tier=2),
+            job("3", gpus(4), tier=1),
+            job("4", gpus(4, reserved_nodes=RESERVED)),
+            job("5", gpus(4)),
+        ],
+    )
+    expect(
+        before,
+        """
+        n1  1 1 1 1
+        n2  5 5 5 5
+        n3  4 4 4 4
+        """,
+    )
+
+
+def test_who_has_nowhere_else_to_go_waits_for_the_reservation() -> None:
+    before = cluster("n1  . . . .\nn2  1 1 1 1", [job("1", gpus(4), tier=2)])
+    waits = [
+        job("4", gpus(4, reserved_nodes=RESERVED)),
+        job("5", gpus(5, reserved_nodes=RESERVED)),
+    ]
+    plan = plan_for(replace(before, jobs=before.jobs + tuple(waits)))
+    assert plan.decisions["4"].reason is Reason.RESERVED
+    assert plan.decisions["5"].reason is Reason.NEVER_FITS

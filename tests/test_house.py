@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "slurm_tiresias"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "slurm_tiresias"
+SHELLS = {
+    "os.system",
+    "os.popen",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+    "eval",
+    "exec",
+}
 
 MAY_IMPORT = {
     "errors": set(),
@@ -82,6 +92,19 @@ def test_only_the_slurm_package_starts_processes() -> None:
     for part in MAY_IMPORT:
         for file, module in _imports(part):
             assert module != "subprocess" or part == "slurm", f"{file} imports {module}"
+
+
+def test_nothing_is_ever_passed_through_a_shell() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                assert all(keyword.arg != "shell" for keyword in node.keywords), file
+                called = ast.unparse(node.func)
+                assert called not in SHELLS and not called.startswith("os.exec"), (
+                    f"{file}: {called}"
+                )
+    for file in (ROOT / "etc").rglob("*.lua"):
+        assert not re.search(r"\b(os\.execute|io\.popen|loadstring|load)\s*\(", file.read_text())
 
 
 def test_every_part_of_the_house_has_its_rule() -> None:

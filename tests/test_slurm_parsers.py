@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slurm_tiresias.errors import SlurmAnswerError
-from slurm_tiresias.model import ANY_TYPE, Amount, JobState
+from slurm_tiresias.model import ANY_TYPE, Amount, JobState, Node
 from slurm_tiresias.slurm import (
     job_details,
     job_rows,
@@ -23,7 +23,14 @@ from slurm_tiresias.slurm import (
 )
 from slurm_tiresias.slurm.job_memory import JobMemory
 from slurm_tiresias.slurm.job_rows import JobRow
-from slurm_tiresias.slurm.protocol import ObservedJob, Requeue, Unpin, Update, Write
+from slurm_tiresias.slurm.protocol import (
+    ObservedJob,
+    Requeue,
+    Reservation,
+    Unpin,
+    Update,
+    Write,
+)
 from tests.slurm.hostile import HOSTILE_TEXT
 from tests.slurm.shapes import REQUESTS
 
@@ -303,6 +310,29 @@ def test_only_the_states_that_start_jobs_are_available(state: str, available: bo
     assert node.available is available
 
 
+RESERVATIONS = (
+    "ReservationName=soon StartTime=1795312897 EndTime=1795313497 Duration=00:10:00 Nodes=n[1-2] "
+    "NodeCnt=2 CoreCnt=32 Features=(null) PartitionName=(null) Flags=SPEC_NODES TRES=cpu=32 "
+    "Users=root Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE BurstBuffer=(null) "
+    "Watts=n/a MaxStartDelay=(null)\n"
+    "ReservationName=core StartTime=1795312897 EndTime=1795313497 Duration=00:10:00 Nodes=n3 "
+    "NodeCnt=1 CoreCnt=2 Features=(null) PartitionName=gpu Flags= TRES=cpu=2 Users=root "
+    "Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE\n"
+    "ReservationName=lic StartTime=1795312297 EndTime=1795312897 Duration=00:10:00 Nodes=(null) "
+    "NodeCnt=0 CoreCnt=0 Features=(null) PartitionName=(null) Flags=ANY_NODES TRES=(null) "
+    "Users=root Groups=(null) Accounts=(null) Licenses=solver:1 State=ACTIVE\n"
+)
+"""As 22.05 shows them: of nodes, of two cores of one, and of a licence."""
+
+
+def test_of_reservations_only_those_of_whole_nodes_keep_jobs_away() -> None:
+    nodes = [Node(f"n{number}", Amount({"": 4}, 16)) for number in (1, 2, 3)]
+    assert parse_nodes.reservations(RESERVATIONS, nodes) == (
+        Reservation("soon", frozenset({"n1", "n2"}), 1795312897.0, 1795313497.0),
+    )
+    assert parse_nodes.reservations("No reservations in the system\n", nodes) == ()
+
+
 def test_specialised_cores_and_memory_are_not_for_jobs() -> None:
     line = "NodeName=a CPUEfctv=14 CPUTot=16 RealMemory=1000 MemSpecLimit=100 State=IDLE\n"
     (node,) = parse_nodes.nodes(line, (), {})
@@ -542,6 +572,10 @@ def test_garbage_for_whole_answers_is_refused_and_nothing_worse(garbage: str) ->
         lambda: parse_nodes.nodes(f"NodeName={garbage}", parse_nodes.partitions(garbage), {}),
         lambda: parse_nodes.leaf_switches(f"SwitchName=a Level=0 {garbage}"),
         lambda: parse_nodes.partitions(f"PartitionName={garbage}"),
+        lambda: parse_nodes.reservations(f"ReservationName={garbage}", []),
+        lambda: parse_nodes.reservations(
+            f"ReservationName=a StartTime=1 EndTime=2 Nodes={garbage} TRES=cpu={garbage}", []
+        ),
         lambda: tuple(parse_accounting.incarnations(garbage, {"1"})),
         lambda: parse_config.cluster(garbage, 0.0),
     ):

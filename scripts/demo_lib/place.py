@@ -137,7 +137,7 @@ def prepare(place: Place, controller_config: str = CONTROLLER_CONFIG) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SIGN).touch()
     place.jobs.mkdir()
-    place.state.mkdir()
+    place.state.mkdir(mode=0o755)
     place.config.write_text(controller_config.format(state_dir=place.state))
 
 

@@ -123,9 +123,10 @@ def _the_job(state: PublishedState, job_id: str, now_s: float) -> PublishedJob:
         names = listed(tuple(printable(job.job_id) for job in answering))
         raise UsageError(f"Job {job_id} has several parts: {names}", "Name one of them")
     complain_if_not_current(state, now_s)
+    whose = f" of {printable(state.only_of)}, who may see no others" if state.only_of else ""
     raise TiresiasError(
-        f"The controller knows no job {job_id}: it has ended, was submitted just now, or never "
-        "asked for GPUs in a managed partition",
+        f"The controller knows no job {job_id}{whose}: it has ended, was submitted just now, or "
+        "never asked for GPUs in a managed partition",
         f"See Slurm's own records with: sacct -j {job_id}",
     )
 
@@ -201,6 +202,12 @@ def _standing(case: Case) -> Iterator[str]:
     yield f"It is in tier {job.tier}{_among_tiers(case)}{rank}."
     attained = f"It has attained {duration(job.attained_gpu_s)} of GPU time"
     yield f"{attained} (GPUs x running time, over all its runs){_way_to_next_tier(case)}."
+    if job.inherited_gpu_s > 0.0:
+        until = "now" if job.first_started_s is None else "it first started"
+        yield (
+            f"{duration(job.inherited_gpu_s)} more count for its tier: what other jobs of its user "
+            f"used whose runs ended not long before {until} (policy.charge)."
+        )
     if job.promotions:
         yield (
             f"It was promoted to tier 0 {_times(job.promotions)} for having waited long; its tier "
@@ -224,7 +231,7 @@ def _way_to_next_tier(case: Case) -> str:
     if tier.to_gpu_s is None:
         return "; there is no tier below its own"
     move = f"; at {threshold(tier.to_gpu_s)} it moves down to tier {tier.tier + 1}"
-    missing_gpu_s = tier.to_gpu_s - job.attained_since_promotion_gpu_s
+    missing_gpu_s = tier.to_gpu_s - job.attained_since_promotion_gpu_s - job.inherited_gpu_s
     if not job.gpus or missing_gpu_s <= 0:
         return move
     return f"{move}, after {duration(missing_gpu_s / job.gpus)} more on {count(job.gpus, 'GPU')}"

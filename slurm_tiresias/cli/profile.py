@@ -283,7 +283,7 @@ class Row:
         )
         yield from screen.prose(f"Placement: {advice_text(self.placing)}.")
         when = "" if found.source == BUILT_IN else f", {self.noted}"
-        yield f"  Source: {found.source}{when}."
+        yield f"  Source: {printable(found.source)}{when}."
 
 
 def advice_text(placing: Placing) -> str:
@@ -292,7 +292,7 @@ def advice_text(placing: Placing) -> str:
 
 
 _COLUMNS: Sequence[Column[Row]] = (
-    Column("KIND", lambda row: row.profile.key.kind),
+    Column("KIND", lambda row: printable(row.profile.key.kind)),
     Column("NAME", lambda row: printable(row.profile.key.name), least=10, worth=8),
     Column("USER", lambda row: printable(row.profile.key.user) or EVERYBODY, least=8),
     Column("SIZE_MB", lambda row: _mb(row.profile.skew.total_bytes), right=True, goes=2),
@@ -300,7 +300,7 @@ _COLUMNS: Sequence[Column[Row]] = (
     Column("LARGEST_MB", lambda row: _mb(row.profile.skew.largest_bytes), right=True),
     Column("RATIO", lambda row: _percent(row.profile.skew.ratio), right=True),
     Column("PLACEMENT", lambda row: row.placing.style.value),
-    Column("SOURCE", lambda row: row.profile.source),
+    Column("SOURCE", lambda row: printable(row.profile.source)),
     Column("NOTED", lambda row: row.noted, goes=3),
 )
 

@@ -88,6 +88,13 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "It starts when nodes come back into service; sinfo -R says why they are out.",
         "Allow it other nodes, or ask the administrators when these return.",
     ),
+    Reason.RESERVED: ReasonText(
+        "reserved",
+        "The nodes it needs are reserved for others before it could end.",
+        "It starts when the reservation is over, or when other nodes are enough for it.",
+        "Ask for less time, if that is enough: scontrol update JobId=JOBID TimeLimit=MINUTES. "
+        "When the reservation begins says: scontrol show reservation.",
+    ),
     Reason.GIVEN_UP: ReasonText(
         "did not start",
         "GPUs were made free for it and Slurm did not start it there in time.",

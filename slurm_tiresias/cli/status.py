@@ -223,6 +223,8 @@ class View:
         said = [count(len(jobs), "job") if jobs else "No jobs"]
         if hidden := self.selection.hidden(state.jobs):
             said.append(f"{hidden:,} not managed and not shown (-a shows all)")
+        if state.only_of:
+            said.append(f"jobs are private here: only those of {printable(state.only_of)}")
         if missing := _missing(self.columns, columns):
             said.append(f"no room for {', '.join(missing)} (choose with -o)")
         lines = screen.prose("; ".join(said) + ".", indent="")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ from slurm_tiresias.controller.ledger import (
 from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Allocation, Amount, Guard, Job, JobState, Plan, Snapshot
+from slurm_tiresias.policy.charge import EndedRun, RecentService
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.profiler.placing import Placing
@@ -64,6 +66,8 @@ OF_OUR_OWN = (
     "gave_up_s",
 )
 """The times of a record from which on something is waited for."""
+
+NO_NODES: frozenset[str] = frozenset()
 
 ARRAY_LIMIT = "JobArrayTaskLimit"
 """Slurm's word for a task that waits because enough of its array run."""
@@ -115,6 +119,9 @@ class Book:
         self._changed_jobs: set[str] = set()
         self._changed_incarnations: set[tuple[str, float]] = set()
         self._events: list[EventRecord] = []
+        self._recent: RecentService | None = None
+        self._inherited_gpu_s: dict[str, float] = {}
+        """What jobs began with that have started: settled once and for all."""
         self._questions: dict[str, _Question] = {}
         self._ask_nothing_before_s = 0.0
         self._looked: tuple[float, float] | None = None
@@ -184,6 +191,7 @@ class Book:
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
         shown, new = self._compared(seen.jobs)
+        self._know_recent_service(seen.at_s)
         managed = [job for job in new if not shown[job.key].unmanaged]
         # Numbers are given out on the way: for entries as submitted, for first starts as started.
         managed.sort(key=lambda job: (job.submit_s, job.raw_id))
@@ -191,10 +199,17 @@ class Book:
             self._recognise(job, seen.at_s)
         managed.sort(key=lambda job: (job.start_s or seen.at_s, job.raw_id))
         for job in managed:
-            # Not before: the ledger may fail, and the job would be passed over the next time.
-            shown[job.key].settled = True
-            self._observe_job(job, self._records[job.key], seen.at_s)
-            shown[job.key].record = self._records[job.key]
+            self._measure(job, self._records[job.key], seen.at_s)
+            self.put(self._follow_state(job, self._records[job.key], seen.at_s))
+        self._note_recent_service()
+        for job in managed if self._recent is None else seen.jobs:
+            if not shown[job.key].unmanaged:
+                self.put(self._follow_tier(self._records[job.key], seen.at_s))
+                # Not before: the ledger may fail, and the job would be passed over the next time.
+                shown[job.key].record = self._records[job.key]
+                shown[job.key].settled = True
+        if self._recent is not None:
+            self._recent.forget_before(seen.at_s)
         self._observe_absences(shown, seen.at_s)
         self._as_before = shown
 
@@ -227,10 +242,6 @@ class Book:
             self._drop(job.key)
             self.put(replace(self._new_record(job), born_after_s=record.ended_s or now_s))
 
-    def _observe_job(self, job: ObservedJob, record: JobRecord, now_s: float) -> None:
-        self._measure(job, record, now_s)
-        self.put(self._follow_tier(self._follow_state(job, record, now_s), now_s))
-
     def _known(self, key: str) -> JobRecord | None:
         """What is known of a job, from the ledger itself for one that ended long ago."""
         if key not in self._records and (record := self._ledger.job(key)):
@@ -255,6 +266,7 @@ class Book:
         self._forgotten.add(key)
         self._records.pop(key, None)
         self._incarnations.pop(key, None)
+        self._inherited_gpu_s.pop(key, None)
         self._changed_jobs.discard(key)
         self._changed_incarnations = {c for c in self._changed_incarnations if c[0] != key}
 
@@ -358,10 +370,11 @@ class Book:
 
     def _follow_tier(self, record: JobRecord, now_s: float) -> JobRecord:
         policy = self._config.policy
+        own_gpu_s = self.attained_gpu_s(record.key) - record.promoted_at_gpu_s
+        charged_gpu_s = own_gpu_s + self._inherited(record, now_s)
         if policy.name == BY_HISTORY:
             return record  # its tier is known only once it is decided: ``follow``
-        service_gpu_s = self.attained_gpu_s(record.key) - record.promoted_at_gpu_s
-        return self._in_tier(record, tier_of(service_gpu_s, policy.thresholds_gpu_s), now_s)
+        return self._in_tier(record, tier_of(charged_gpu_s, policy.thresholds_gpu_s), now_s)
 
     def follow(self, plan: Plan, now_s: float) -> None:
         """Take in the tiers that were decided, where they do not follow from service alone."""
@@ -401,6 +414,42 @@ class Book:
         if key not in self._changed_jobs and not self.is_doubtful(key):
             self._records.pop(key)
             self._incarnations.pop(key, None)
+            self._inherited_gpu_s.pop(key, None)
+
+    # What jobs inherit from earlier ones of their user
+
+    def _know_recent_service(self, now_s: float) -> None:
+        """At first, fetch from the ledger what the jobs that are there may have begun with."""
+        policy = self._config.policy
+        if policy.charge == "user" and self._recent is None:
+            starts_s = (r.first_started_s for r in self._records.values() if r.ended_s is None)
+            first_s = min((at_s for at_s in starts_s if at_s is not None), default=now_s)
+            since_s = min(first_s, now_s) - policy.charge_window_s
+            runs = self._ledger.ended_runs(since_s)
+            self._recent = RecentService(policy.charge_window_s, runs)
+
+    def _note_recent_service(self) -> None:
+        """Take in which runs are over. Accounting may still correct what they used."""
+        if self._recent is None:
+            return
+        for key, record in self._records.items():
+            for run in self.incarnations_of(key):
+                if run.end_s is not None:
+                    service_gpu_s = run.attained_gpu_s
+                    self._recent.put(
+                        EndedRun(key, run.start_s, record.user, run.end_s, service_gpu_s)
+                    )
+
+    def _inherited(self, record: JobRecord, now_s: float) -> float:
+        """What counts for a job beyond its own service; a promotion forgives that too."""
+        if self._recent is None or record.promotions:
+            return 0.0
+        if record.first_started_s is None:
+            return self._recent.gpu_s(record.user, now_s)
+        if record.key not in self._inherited_gpu_s:
+            inherited_gpu_s = self._recent.gpu_s(record.user, record.first_started_s)
+            self._inherited_gpu_s[record.key] = inherited_gpu_s
+        return self._inherited_gpu_s[record.key]
 
     # Asking accounting
 
@@ -495,22 +544,36 @@ class Book:
         """The decision's view of an observation that ``observe`` has taken in."""
         alive = [job for job in seen.jobs if job.state is not None]
         over = self._beyond_array_limits(alive)
-        jobs = tuple(self._job(job, seen.at_s, rests, job.key in over) for job in alive)
+        jobs = tuple(self._job(job, seen, rests, job.key in over) for job in alive)
         return Snapshot(seen.at_s, seen.nodes, jobs)
 
-    def _job(self, job: ObservedJob, now_s: float, rests: Rests, over_limit: bool) -> Job:
+    def _job(self, job: ObservedJob, seen: Observation, rests: Rests, over_limit: bool) -> Job:
         """The job as the decision sees it; the one of the last cycle, where all is as it was."""
+        now_s = seen.at_s
         shown = self._as_before[job.key]
+        record = self._records.get(job.key)
         made_of = (
-            self._records.get(job.key),
+            record,
+            self._inherited(record, now_s) if record else 0.0,
             self._placing(job) if self._placing else None,
             why_not_eligible(job, now_s) or (ARRAY_LIMIT if over_limit else ""),
             job.key in rests.given_up,
             job.key in rests.resting,
+            self._reserved_from(job, seen) if seen.reservations else NO_NODES,
         )
         if shown.made is None or shown.made_of != made_of:
             shown.made, shown.made_of = self._new_job(shown, *made_of), made_of
         return shown.made
+
+    def _reserved_from(self, job: ObservedJob, seen: Observation) -> frozenset[str]:
+        """The nodes that are reserved before a waiting job could end if it were started now."""
+        if job.state is not JobState.PENDING:
+            return NO_NODES
+        limit_s = math.inf if job.time_limit_s is None else job.time_limit_s
+        until_s = seen.at_s + self._config.preemption.start_bound_s + limit_s
+        return NO_NODES.union(
+            *(r.nodes for r in seen.reservations if r.start_s < until_s and seen.at_s < r.end_s)
+        )
 
     def _beyond_array_limits(self, alive: Iterable[ObservedJob]) -> set[str]:
         """Waiting tasks of arrays that may run no more at once (``--array=0-9%2``)."""
@@ -535,10 +598,12 @@ class Book:
         self,
         shown: _Shown,
         record: JobRecord | None,
+        inherited_gpu_s: float,
         placing: Placing | None,
         not_eligible: str,
         given_up: bool,
         resting: bool,
+        reserved_nodes: frozenset[str],
     ) -> Job:
         job = shown.job
         assert job.state is not None
@@ -557,6 +622,8 @@ class Book:
         request = job.request
         if record.written_nodes:
             request = replace(request, required_nodes=frozenset(node_names(record.own_nodes)))
+        if reserved_nodes:
+            request = replace(request, reserved_nodes=reserved_nodes)
         return Job(
             job_id=job.key,
             state=job.state,
@@ -567,13 +634,15 @@ class Book:
             attained_gpu_s=attained_gpu_s,
             attained_since_promotion_gpu_s=attained_gpu_s - record.promoted_at_gpu_s,
             executed_since_promotion_s=self.executed_s(job.key) - record.promoted_at_executed_s,
+            inherited_gpu_s=inherited_gpu_s,
             first_started_s=record.first_started_s,
             tier_entered_s=record.tier_entered_s,
             queued_s=record.queued_s,
             running_since_s=self._running_since_s(job),
             allocation=job.allocation,
-            protected_by=Guard.HELD if job.priority == 0 else None,
+            protected_by=Guard.HELD if _stands(job) else None,
             preemptions=record.preemptions,
+            promotions=record.promotions,
             held=job.held,
             not_eligible=not_eligible,
             claim=claim_of(record),
@@ -584,6 +653,12 @@ class Book:
             style=placing.style if placing else None,
             style_because=placing.because if placing else "",
         )
+
+
+def _stands(job: ObservedJob) -> bool:
+    """Whether somebody has held a job or suspended it; Slurm's own gang scheduling leaves a
+    suspended one its priority."""
+    return job.priority == 0 or job.slurm_state == "SUSPENDED"
 
 
 def _has_started(job: ObservedJob, known: Collection[float]) -> bool:

@@ -128,7 +128,7 @@ class Actor:
             if since_s is None:
                 self._book.put(replace(record, claim_free_s=seen.at_s))
             elif seen.at_s - since_s > bound_s:
-                self._give_up(record, jobs[record.key].reason, seen)
+                self._give_up(record, jobs[record.key].reason, seen, _likeness(seen.nodes))
 
     def _is_cleaning_up(self, record: JobRecord, jobs: Iterable[ObservedJob]) -> bool:
         """Whether somebody's last processes still sit on the claimed nodes."""
@@ -138,14 +138,16 @@ class Actor:
             for job in jobs
         )
 
-    def _give_up(self, record: JobRecord, slurm_reason: str, seen: Observation) -> None:
+    def _give_up(
+        self, record: JobRecord, slurm_reason: str, seen: Observation, gave_up_on: str
+    ) -> None:
         text = f"did not start on its claim (Slurm's reason: {slurm_reason or 'none'})"
         self._book.note(seen.at_s, "gave-up", record.key, text)
         self._book.put(
             replace(
                 without_claim(record),
                 gave_up_s=seen.at_s,
-                gave_up_on=_likeness(seen.nodes),
+                gave_up_on=gave_up_on,
                 times_given_up=record.times_given_up + 1,
             )
         )
@@ -283,7 +285,9 @@ class Actor:
     ) -> None:
         """The plan has changed, or Slurm has named a reason of its own to let the job wait."""
         if decision.reason is Reason.SLURM_WAITS:
-            self._give_up(record, job.reason, seen)
+            of_nodes = job.reason.strip("()").startswith("ReqNodeNotAvail")
+            # Any other reason may go while the nodes stay as they are.
+            self._give_up(record, job.reason, seen, _likeness(seen.nodes) if of_nodes else "")
         else:
             self._book.put(without_claim(record))
 

@@ -18,14 +18,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_tiresias import __version__
-from slurm_tiresias.database import transaction
+from slurm_tiresias.database import create, set_mode, transaction
 from slurm_tiresias.errors import DamagedLedgerError, LedgerError, TiresiasError
+from slurm_tiresias.policy.charge import EndedRun
 
 log = logging.getLogger("tiresias-slurm")
 
 SCHEMA_VERSION = 2
 """2 has the user and the name of jobs; those from before have neither."""
 FILE_NAME = "ledger.sqlite"
+MODE = 0o600
+"""It has the names of everybody's jobs."""
 EVENTS_KEPT = 20_000
 NUMBERS_AT_A_TIME = 1000
 
@@ -129,6 +132,7 @@ class Ledger:
         with _explained(path):
             if not path.exists():
                 _create(path)
+            set_mode(path, MODE)
             self._database = sqlite3.connect(path, isolation_level=None)
             try:
                 self._prepare()
@@ -206,6 +210,15 @@ class Ledger:
             rows = self._database.execute(query, (most_recent,)).fetchall()
         return [(str(user), str(name), float(run_s)) for user, name, run_s in reversed(rows)]
 
+    def ended_runs(self, since_s: float) -> list[EndedRun]:
+        """The incarnations that ended after ``since_s``, of jobs whose user is known."""
+        query = (
+            "SELECT key, start_s, user, end_s, elapsed_s * gpus FROM incarnations "
+            "JOIN jobs USING (key) WHERE end_s > ? AND user != ''"
+        )
+        with _explained(self._path):
+            return [EndedRun(*row) for row in self._database.execute(query, (since_s,))]
+
     # Events and single values
 
     def add_events(self, events: Iterable[EventRecord]) -> None:
@@ -278,6 +291,7 @@ class Ledger:
     def _migrate(self, version: int) -> None:
         """From an older schema to this one, in one transaction; the old one is kept beside it."""
         backup = _aside(self._path, f"schema-{version}")
+        create(backup, MODE)
         try:
             with closing(sqlite3.connect(backup)) as copy:
                 self._database.backup(copy)
@@ -330,6 +344,7 @@ def _create(path: Path) -> None:
         raise _damaged(path, "there is nothing left of it but its write-ahead log")
     for end in ("", "-journal"):
         draft.with_name(draft.name + end).unlink(missing_ok=True)
+    create(draft, MODE)
     with closing(sqlite3.connect(draft, isolation_level=None)) as database, transaction(database):
         database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value)")
         jobs = _columns(JobRecord, key="key TEXT PRIMARY KEY")

@@ -19,6 +19,9 @@ _MERELY_WAITING = (
 needs are there is judged by the decision itself."""
 
 
+_UNAVAILABLE = "ReqNodeNotAvail, UnavailableNodes:"
+
+
 def why_unmanaged(job: ObservedJob, config: ManageConfig) -> str:
     """Why a job is left alone, in a few words; empty for a managed job."""
     foreign = [name for name in job.partitions if name not in config.partitions]
@@ -64,4 +67,15 @@ def lacks_only_resources(job: ObservedJob) -> bool:
     Until then nobody knows what limit, licence or reservation stands in its way: the reasons None
     and Priority mean that it has not been tried.
     """
-    return job.reason.strip("()") == "Resources"
+    reason = job.reason.strip("()")
+    return reason == "Resources" or _stands_in_its_own_way(job, reason)
+
+
+def _stands_in_its_own_way(job: ObservedJob, reason: str) -> bool:
+    """Whether the nodes that a job of several partitions lacks are just those it claims.
+
+    Slurm tries it once for each partition. Having found no room in the first, it keeps the nodes
+    of the job's list from all that come after, and that is the job itself in the next.
+    """
+    _, unavailable, nodes = reason.partition(_UNAVAILABLE)
+    return len(job.partitions) > 1 and unavailable != "" and nodes == job.required_node_list

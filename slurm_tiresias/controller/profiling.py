@@ -6,6 +6,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -193,9 +194,7 @@ class Profiler:
         self._done.add(collected.path.name)
         try:
             if aside:
-                folder = collected.path.parent / ASIDE
-                folder.mkdir(mode=0o700, exist_ok=True)
-                collected.path.rename(folder / collected.path.name)
+                _put_aside(collected.path)
             else:
                 collected.path.unlink()
         except OSError as error:
@@ -232,6 +231,18 @@ def _bytes_of(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise TiresiasError(f"{path.name} is not a file", "Remove it")
         return stream.read(max(FILE_BYTES, MOST_FILE_BYTES) + 1)
+
+
+def _put_aside(path: Path) -> None:
+    """Move a file into a folder beside it, and through no link that somebody has put there."""
+    folder = path.parent / ASIDE
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.rename(path, path.name, dst_dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _key_of(job: ObservedJob) -> Key:

@@ -6,6 +6,7 @@ one. The schema is part of the interface: fields are added, not changed.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,6 +19,12 @@ from slurm_tiresias.one_step import write_in_one_step
 
 SCHEMA = 1
 FILE_NAME = "state.json"
+VIEW_NAME = "view.sock"
+"""Where those ask who may not read the file (``views.py``)."""
+
+ANSWER_S = 10.0
+"""How long they wait for the whole of the answer's next part."""
+
 STALE_AFTER_INTERVALS = 3
 
 T = TypeVar("T")
@@ -106,6 +113,8 @@ class PublishedJob:
     signal: str = ""
     """What asks it to save its state before it is preempted, without SIG, and how long before."""
     grace_s: float = 0.0
+    inherited_gpu_s: float = 0.0
+    """What counts for its tier beyond what it attained since its last promotion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,24 +157,34 @@ class PublishedState:
     tiers: tuple[PublishedTier, ...]
     jobs: tuple[PublishedJob, ...]
     events: tuple[PublishedEvent, ...]
+    only_of: str = ""
+    """Whose jobs these are, where jobs are private and it does not show all."""
 
 
-def write(state: PublishedState, state_dir: Path) -> None:
-    """Put the state in place of the one before, readable by everybody.
+def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:
+    """Put the state in place of the one before, readable by everybody or by nobody else."""
+    write_in_one_step(state_dir / FILE_NAME, text_of(state), 0o600 if private else 0o644)
+
+
+def text_of(state: PublishedState) -> bytes:
+    """The state as it is published.
 
     With tens of thousands of jobs the standard library's json takes as long as all of the cycle.
     """
-    write_in_one_step(state_dir / FILE_NAME, orjson.dumps(state), 0o644)
+    return orjson.dumps(state)
 
 
 def read(state_dir: Path) -> PublishedState:
-    """Read what the controller published last; ``NotRunningError`` where there is nothing."""
+    """Read what the controller published last, or as much of it as this user may see.
+
+    ``NotRunningError`` where there is nothing.
+    """
     path = state_dir / FILE_NAME
     try:
-        text = path.read_bytes()
+        text = _text_in(path)
     except OSError as error:
         raise NotRunningError(
-            f"No controller has published anything in {state_dir} ({error.strerror})",
+            f"No controller has published anything in {state_dir} ({error.strerror or error})",
             "Start it with: tiresias-slurm controller --config FILE, or name its config here",
         ) from error
     try:
@@ -178,6 +197,22 @@ def read(state_dir: Path) -> PublishedState:
             f"{path} is not a state that this version can read",
             "Restart the controller with the same version as this command",
         ) from error
+
+
+def _text_in(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except PermissionError:
+        return _view(path.with_name(VIEW_NAME))
+
+
+def _view(path: Path) -> bytes:
+    """What a controller shows this user whose file is not for everybody."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(ANSWER_S)
+        connection.connect(str(path))
+        with connection.makefile("rb") as answer:
+            return answer.read()
 
 
 def _state(raw: Mapping[str, Any]) -> PublishedState:

@@ -194,4 +194,5 @@ def _job(
         placement_because=job.style_because,
         signal=checkpoint.signal,
         grace_s=checkpoint.grace_s,
+        inherited_gpu_s=job.inherited_gpu_s,
     )

@@ -10,9 +10,10 @@ import random
 import selectors
 import signal
 import socket
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -35,6 +36,8 @@ from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.controller.report import Health, nothing_yet, report
+from slurm_tiresias.controller.views import Views
+from slurm_tiresias.database import set_mode
 from slurm_tiresias.errors import (
     AlreadyRunningError,
     ConfigError,
@@ -83,6 +86,8 @@ def run(config: Config, shadow: bool = False) -> None:
     slurm = driver(config)
     with _state_dir_locked(config) as state_dir, _ledger_and_profiler(config) as (ledger, profiler):
         cluster = slurm.cluster()
+        # It has the names of jobs that were measured.
+        set_mode(state_dir / PROFILES_NAME, 0o600 if cluster.jobs_are_private else 0o644)
         _check_partitions(slurm, config)
         _check_rights(slurm)
         collect_seldom()
@@ -149,10 +154,12 @@ class Controller:
         self._look_again_s = LOOK_AGAIN_S[0]
         self._health = Health(self._mode(), time.time(), 0, time.time(), 0.0)
         self._state = nothing_yet(cluster, config, self._health)
+        self._views = Views(state_dir, self._state) if cluster.jobs_are_private else None
 
     def loop(self) -> None:
         """Run cycles until a signal says stop."""
-        with _control_socket(self._state_dir) as listener, _wakeups() as wakeups:
+        views = self._views.open() if self._views else nullcontext()
+        with _control_socket(self._state_dir) as listener, _wakeups() as wakeups, views:
             self._catch_signals()
             selector = selectors.DefaultSelector()
             selector.register(listener, selectors.EVENT_READ)
@@ -271,8 +278,10 @@ class Controller:
     def _put(self, state: PublishedState) -> None:
         """Publish; a full disk keeps people from seeing, not the controller from working."""
         self._state = state
+        if self._views:
+            self._views.show(state)
         try:
-            published.write(state, self._state_dir)
+            published.write(state, self._state_dir, private=self._views is not None)
         except OSError as error:
             log.warning("the state cannot be published: %s", error)
 
@@ -330,6 +339,7 @@ def _state_dir_locked(config: Config) -> Iterator[Path]:
     state_dir = Path(config.controller.state_dir)
     try:
         state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _check_that_nobody_else_writes_in(state_dir)
         descriptor = os.open(state_dir / LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise ConfigError(
@@ -349,6 +359,18 @@ def _state_dir_locked(config: Config) -> Iterator[Path]:
         yield state_dir
     finally:
         os.close(descriptor)
+
+
+def _check_that_nobody_else_writes_in(folder: Path) -> None:
+    """Or they could put links in the place of what is written there. Root believes the folder's
+    owner, whoever that is."""
+    status, own_id = folder.stat(), os.geteuid()
+    foreign = own_id != 0 and status.st_uid not in (0, own_id)
+    if foreign or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(
+            f"Others may write into the state directory {folder}, or it is another user's",
+            "Give it to the controller's user, mode 755",
+        )
 
 
 @contextmanager

@@ -44,9 +44,8 @@ class Fleet:
         A job that names several partitions runs in one of them; sets that are alike come once,
         and empty ones not at all.
         """
-        able = among & ~node_set(
-            self._number[name] for name in request.excluded_nodes if name in self._number
-        )
+        kept_away = request.excluded_nodes | request.reserved_nodes
+        able = among & ~node_set(self._number[name] for name in kept_away if name in self._number)
         able &= sum(
             nodes
             for features, nodes in self._with_features.items()

@@ -6,13 +6,15 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from slurm_tiresias.config import MAX_TIERS, PolicyConfig
 from slurm_tiresias.model import Job, JobState
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.standing import JobFacts, Key, Policy, Standing
+
+MOST_DOUBLINGS = 30
+"""Of the time until the next promotion: by then it is longer than anybody waits."""
 
 _LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
 
@@ -22,10 +24,10 @@ def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
     return bisect_right(thresholds_gpu_s, attained_gpu_s)
 
 
-attained_since_promotion_gpu_s: Callable[[JobFacts], float] = attrgetter(
-    "attained_since_promotion_gpu_s"
-)
-"""The service that counts: GPUs x running seconds since the job was last promoted."""
+def charged_gpu_s(job: JobFacts) -> float:
+    """The service that counts: GPUs x running seconds since the job was last promoted, and what
+    it inherited from jobs of its user (``policy.charge``)."""
+    return job.attained_since_promotion_gpu_s + job.inherited_gpu_s
 
 
 def by_first_start(job: JobFacts) -> Key:
@@ -67,7 +69,7 @@ class TieredLas:
 
     thresholds_gpu_s: tuple[float, ...]
     order: Callable[[JobFacts], Key]
-    service: Callable[[JobFacts], float] = attained_since_promotion_gpu_s
+    service: Callable[[JobFacts], float] = charged_gpu_s
 
     def standing(self, job: JobFacts) -> Standing:
         tier = bisect_right(self.thresholds_gpu_s, self.service(job))
@@ -87,7 +89,7 @@ class TieredGittins:
     history: ServiceHistory
 
     def standing(self, job: JobFacts) -> Standing:
-        tier = tier_of(job.attained_since_promotion_gpu_s, self.thresholds_gpu_s)
+        tier = tier_of(charged_gpu_s(job), self.thresholds_gpu_s)
         last = tier == len(self.thresholds_gpu_s)
         order = self.order(job) if last else (-self._index(job, tier), *self.order(job))
         return Standing(_LEVELS[tier], order, tier)
@@ -114,11 +116,11 @@ class TieredHistory:
 
     def _expected_gpu_s(self, job: JobFacts) -> float:
         if job.attained_since_promotion_gpu_s < job.attained_gpu_s:
-            return job.attained_since_promotion_gpu_s
+            return charged_gpu_s(job)
         executed_s = job.executed_since_promotion_s
         expected_s = self.runs.expected_run_s(job.user, job.name, executed_s)
         # By what it asks for: what it holds may be more, and it must not fall behind by starting.
-        return max(job.attained_gpu_s, job.gpus_asked * expected_s)
+        return max(job.attained_gpu_s, job.gpus_asked * expected_s) + job.inherited_gpu_s
 
 
 def make_policy(
@@ -146,13 +148,16 @@ def deserves_promotion(job: Job, now_s: float, config: PolicyConfig) -> bool:
 def starving_s(job: JobFacts, config: PolicyConfig) -> float:
     """How long a job must wait before it returns to the top tier; infinite if it never does.
 
-    The floor keeps wide jobs, which cross a threshold within seconds, from cycling.
+    The floor keeps wide jobs, which cross a threshold within seconds, from cycling. It does not
+    do that for long ones, of which the paper forgets how long they have run: so each promotion
+    doubles what the next one takes.
     """
     if config.promote_knob <= 0:
         return math.inf
-    if tier_of(job.attained_since_promotion_gpu_s, config.thresholds_gpu_s) == 0:
+    if tier_of(charged_gpu_s(job), config.thresholds_gpu_s) == 0:
         return math.inf
-    return max(config.promote_floor_s, config.promote_knob * job.executed_since_promotion_s)
+    first_s = max(config.promote_floor_s, config.promote_knob * job.executed_since_promotion_s)
+    return first_s * 2.0 ** min(job.promotions, MOST_DOUBLINGS)
 
 
 def left_in_tier(service: float, thresholds: Sequence[float]) -> float:

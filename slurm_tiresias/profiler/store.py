@@ -8,7 +8,6 @@ are only ever bound as values.
 from __future__ import annotations
 
 import dataclasses
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from slurm_tiresias.database import transaction
+from slurm_tiresias.database import create, transaction
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
 from slurm_tiresias.profiler.incarnation import Incarnation
@@ -270,7 +269,7 @@ class ProfileStore:
 
 def _opened(path: Path | None) -> sqlite3.Connection:
     if path is not None:
-        _create(path)
+        create(path, 0o644)
     where = path or ":memory:"
     database = sqlite3.connect(where, isolation_level=None, timeout=BUSY_TIMEOUT_S)
     database.execute("PRAGMA journal_mode = WAL")
@@ -282,20 +281,6 @@ def _opened(path: Path | None) -> sqlite3.Connection:
     database.executescript(_TABLES)
     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     return database
-
-
-def _create(path: Path) -> None:
-    """Make the file, for the controller also where root is the first to store something."""
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise sqlite3.OperationalError(error.strerror) from error
-    with os.fdopen(descriptor):
-        if os.geteuid() == 0:
-            owner = path.parent.stat()
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:

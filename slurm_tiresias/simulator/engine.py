@@ -40,6 +40,7 @@ class SimJob:
     attained_gpu_s = 0.0
     attained_since_promotion_gpu_s = 0.0
     executed_since_promotion_s = 0.0
+    inherited_gpu_s = 0.0
     tier = 0
     tier_entered_s: float | None = None
     first_started_s: float | None = None
@@ -133,6 +134,7 @@ class SimJob:
         self.promotions += 1
         self.attained_since_promotion_gpu_s = 0.0
         self.executed_since_promotion_s = 0.0
+        self.inherited_gpu_s = 0.0
 
 
 class Scheduler(Protocol):
@@ -301,7 +303,7 @@ class Simulation:
         self._arrived += 1
         more = self._arrived < len(self._arrivals)
         self._next_arrival_s = self._arrivals[self._arrived].submitted_s if more else math.inf
-        self._scheduler.waits(job, now_s)
+        self._eligible(job, now_s)
 
     def _end(self, job: SimJob) -> None:
         self._scheduler.ended(job)

@@ -14,10 +14,12 @@ from slurm_tiresias.policy.standing import Policy, Rank
 from slurm_tiresias.policy.tiers import (
     TieredGittins,
     TieredHistory,
+    charged_gpu_s,
     left_in_tier,
     make_policy,
     starving_s,
 )
+from slurm_tiresias.simulator.charges import Charges, charges_of
 from slurm_tiresias.simulator.engine import SimJob
 
 FEWEST_S_TO_LOOK_AGAIN = 30.0
@@ -48,18 +50,50 @@ class Decided:
         self._drifts = drifts
         self._learn = learn
         self._drifting: dict[str, SimJob] = {}
+        self._charges = charges_of(config.policy)
         self._board = Board(nodes, most_victims=config.preemption.max_victims_per_cycle)
 
     def waits(self, job: SimJob, now_s: float) -> None:
-        assert job.queued_s is not None
-        if job.preemptions and now_s - job.queued_s >= starving_s(job, self._config.policy):
+        if self._charges:
+            self._charge(self._charges, job, now_s)
+        if self._has_starved(job, now_s):
             job.promote()
+        self._wait(job, now_s)
+
+    def _charge(self, charges: Charges, job: SimJob, now_s: float) -> None:
+        if job.runs:
+            charges.over(job, job.runs[-1])
+        else:
+            charges.comes(job, now_s)
+
+    def _recharge(self, charges: Charges, now_s: float) -> None:
+        changed = {job.job_id: job for job in charges.charged_anew(now_s)}
+        for job in charges.new_jobs:
+            if self._starved_s(job) <= now_s:
+                job.promote()
+                changed[job.job_id] = job
+        for job in changed.values():
+            self._wait(job, now_s)
+
+    def _has_starved(self, job: SimJob, now_s: float) -> bool:
+        return bool(job.preemptions or job.inherited_gpu_s) and self._starved_s(job) <= now_s
+
+    def _starved_s(self, job: SimJob) -> float:
+        """When a job has waited so long that it is promoted."""
+        assert job.queued_s is not None
+        return job.queued_s + starving_s(job, self._config.policy)
+
+    def _wait(self, job: SimJob, now_s: float) -> None:
         kind = self._board.kind(job.ask, job.ask.request, job.ask.style)
         self._board.wait(self._rank(job, now_s), kind)
 
     def runs(self, job: SimJob, now_s: float) -> None:
         guarded_until_s = self._guarded_until_s(job)
         self._board.run(self._rank(job, now_s), job.allocation, job.width, guarded_until_s)
+        if self._charges:
+            # Those who have just left for it may have been its own user's.
+            self._charges.starts(job)
+            self._board.rerank(self._rank(job, now_s))
         self._watch(job)
 
     def moved(self, job: SimJob, now_s: float) -> None:
@@ -73,8 +107,13 @@ class Decided:
         if self._learn:
             job.settle(job.end_s)
             self._learn(job)
+        if self._charges:
+            assert job.running_since_s is not None
+            self._charges.over(job, (job.running_since_s, job.end_s))
 
     def choose(self, now_s: float) -> Iterable[Start]:
+        if self._charges:
+            self._recharge(self._charges, now_s)
         if not self._drifting:
             return self._board.choose(now_s)
         starts = self._board.choose(now_s, before_evictions=lambda: self._follow_drift(now_s))
@@ -99,11 +138,13 @@ class Decided:
     def next_change_s(self, job: SimJob, now_s: float) -> float:
         if job.state is JobState.RUNNING:
             return now_s + self._to_next_change_s(job)
-        assert job.queued_s is not None
-        return job.queued_s + starving_s(job, self._config.policy)
+        return self._starved_s(job)
 
     def next_wake_s(self, now_s: float) -> float:
-        return self._board.next_try_s
+        if self._charges is None:
+            return self._board.next_try_s
+        starved_s = min(map(self._starved_s, self._charges.new_jobs), default=math.inf)
+        return min(self._board.next_try_s, self._charges.next_change_s, starved_s)
 
     def _rank(self, job: SimJob, now_s: float) -> Rank:
         standing = self._policy.standing(job)
@@ -131,7 +172,7 @@ def tiresias(
     ends = (*thresholds, math.inf)
 
     def to_next_tier_s(job: SimJob) -> float:
-        return (ends[job.tier] - job.attained_since_promotion_gpu_s) / job.width
+        return (ends[job.tier] - charged_gpu_s(job)) / job.width
 
     policy = make_policy(config.policy, history)
     # The Gittins index follows the service attained. It matters where one tier is above and one
@@ -152,7 +193,7 @@ def _by_history(config: Config, nodes: Sequence[Node]) -> Decided:
     thresholds = config.policy.thresholds_gpu_s
 
     def to_look_again_s(job: SimJob) -> float:
-        by_service_s = left_in_tier(job.attained_since_promotion_gpu_s, thresholds) / job.width
+        by_service_s = left_in_tier(charged_gpu_s(job), thresholds) / job.width
         again_s = SHARE_TO_LOOK_AGAIN * job.executed_since_promotion_s
         return min(by_service_s, max(FEWEST_S_TO_LOOK_AGAIN, again_s))
 

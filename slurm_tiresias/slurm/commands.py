@@ -52,6 +52,13 @@ PING_AFTER_S = 1.0
 
 _NEVER = float("-inf")
 
+_CLUSTER_QUESTIONS = (
+    "show config",
+    "show partition",
+    "show node",
+    "show topology",
+    "show reservation",
+)
 _SHOW_ALL_JOBS = "show job"
 _NOT_THERE = re.compile(
     r"(?:slurm_load_jobs? error: )?Invalid job id specified(?: for job .*)?|Job \S+ not found"
@@ -106,18 +113,19 @@ class CommandSlurm:
         squeue = [self._commands.squeue, *job_rows.arguments(self._separator)]
         rows = tuple(job_rows.rows(self._ask(squeue), self._separator))
         job_questions = _job_questions(self._memory.unknown(rows), len(rows))
-        config_text, partition_text, node_text, topology_text, *job_texts = self._show(
-            ["show config", "show partition", "show node", "show topology", *job_questions]
+        config_text, partition_text, node_text, topology_text, reservation_text, *job_texts = (
+            self._show([*_CLUSTER_QUESTIONS, *job_questions])
         )
         self._memory.learn(rows, _job_records(job_questions, job_texts))
         partitions = parse_nodes.partitions(partition_text)
+        switches = parse_nodes.leaf_switches(topology_text)
+        nodes = parse_nodes.nodes(node_text, partitions, switches)
         seen = Observation(
             at_s=at_s,
             jobs=self._memory.jobs(rows),
-            nodes=parse_nodes.nodes(
-                node_text, partitions, parse_nodes.leaf_switches(topology_text)
-            ),
+            nodes=nodes,
             partitions=partitions,
+            reservations=parse_nodes.reservations(reservation_text, nodes),
         )
         return seen, parse_config.clock_s(config_text)
 

@@ -26,6 +26,7 @@ def cluster(answer: str, now_s: float) -> Cluster:
         kill_wait_s=float(text.whole(_needed(has, "KillWait").removesuffix(" sec"))),
         requeue_delay_s=_requeue_delay_s(has, version),
         now_s=now_s,
+        jobs_are_private="jobs" in has.get("PrivateData", "").split(","),
     )
 
 

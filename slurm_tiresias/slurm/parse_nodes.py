@@ -1,4 +1,4 @@
-"""From scontrol's ``show node``, ``show partition`` and ``show topology`` to the nodes."""
+"""From scontrol's ``show node``, ``partition``, ``topology`` and ``reservation`` to the nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm import text
-from slurm_tiresias.slurm.protocol import Partition
+from slurm_tiresias.slurm.protocol import Partition, Reservation
 
 STARTS_JOBS = frozenset(
     {"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "CLOUD", "PLANNED", "DYNAMIC_NORM"}
@@ -39,6 +39,31 @@ def leaf_switches(answer: str) -> Mapping[str, str]:
 def partitions(answer: str) -> tuple[Partition, ...]:
     """All partitions."""
     return tuple(_partition(line) for line in _records(answer, "PartitionName="))
+
+
+def reservations(answer: str, nodes: Iterable[Node]) -> tuple[Reservation, ...]:
+    """The reservations of whole nodes; not those of some cores or of licences."""
+    cpus = {node.name: node.total.cpus for node in nodes}
+    found = ((line, _reservation(line)) for line in _records(answer, "ReservationName="))
+    return tuple(
+        reservation
+        for line, reservation in found
+        if reservation.nodes and _cpus(line) >= sum(cpus.get(n, 0) for n in reservation.nodes)
+    )
+
+
+def _reservation(line: str) -> Reservation:
+    has = text.attributes(line)
+    return Reservation(
+        name=_needed(has, "ReservationName"),
+        nodes=frozenset(text.node_names(has.get("Nodes", ""))),
+        start_s=text.known_epoch(_needed(has, "StartTime")),
+        end_s=text.known_epoch(_needed(has, "EndTime")),
+    )
+
+
+def _cpus(line: str) -> int:
+    return text.tres_value(text.attributes(line).get("TRES", ""), "cpu", text.whole) or 0
 
 
 def _records(answer: str, start: str) -> list[str]:

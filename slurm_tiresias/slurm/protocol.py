@@ -78,6 +78,16 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """Nodes that are kept whole for others, from a time on or already."""
+
+    name: str
+    nodes: frozenset[str]
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One consistent reading of the cluster. ``at_s`` is the clock when the jobs were read."""
 
@@ -85,6 +95,7 @@ class Observation:
     jobs: tuple[ObservedJob, ...]
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
+    reservations: tuple[Reservation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +122,8 @@ class Cluster:
     requeue_delay_s: float
     """How long Slurm makes a requeued job wait by itself: cred_expire, or requeue_delay."""
     now_s: float
+    jobs_are_private: bool = False
+    """Whether users may see their own jobs only (PrivateData)."""
 
 
 @dataclass(frozen=True, slots=True)

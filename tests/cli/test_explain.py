@@ -55,6 +55,16 @@ def test_after_a_promotion_the_distance_is_counted_from_there(site: Site) -> Non
     assert "at 1h it moves down to tier 1, after 10m00s more on 4 GPUs." in output
 
 
+def test_it_says_what_a_job_is_charged_for_others_of_its_user(site: Site) -> None:
+    job = running("12", gpus=4, attained_gpu_s=1200.0, inherited_gpu_s=1200.0)
+    output = explained(site, job)
+    assert "20m00s more count for its tier: what other jobs of its user used" in output
+    assert "ended not long before it first started (policy.charge)." in output
+    assert "at 1h it moves down to tier 1, after 5m00s more on 4 GPUs." in output
+    new = waiting("13", inherited_gpu_s=1200.0)
+    assert "ended not long before now (policy.charge)." in explained(site, new)
+
+
 def test_it_names_who_holds_what_the_job_needs_and_what_protects_them(site: Site) -> None:
     site.publish(busy_state())
     output = site.run("explain", "40729").stdout

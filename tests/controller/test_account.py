@@ -13,7 +13,7 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book, Rests
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
-from slurm_tiresias.model import Amount, Job, JobState
+from slurm_tiresias.model import Amount, Guard, Job, JobState
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 from tests.pictures import gpus
 
@@ -224,6 +224,17 @@ def test_an_id_given_to_a_new_job_is_forgotten_and_known_anew_in_one_step(
     record = again.record("7")
     assert again.attained_gpu_s("7") == 20
     assert record is not None and record.born_after_s == 1017
+
+
+@pytest.mark.parametrize("changes", [{"priority": 0}, {"slurm_state": "SUSPENDED"}])
+def test_a_job_that_was_suspended_is_protected_whoever_did_it(
+    book: Book, changes: dict[str, Any]
+) -> None:
+    jobs = (replace(running(1005, 5), **changes), replace(running(1005, 5), key="8", raw_id=8))
+    see(book, 1010, *jobs)
+    suspended, other = book.snapshot(Observation(1010, jobs, (), ()), Rests()).jobs
+    assert suspended.protected_by is Guard.HELD
+    assert other.protected_by is None
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600])

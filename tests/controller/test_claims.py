@@ -11,11 +11,12 @@ from typing import cast
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book, claim_text
+from slurm_tiresias.controller.account import Book, Rests, claim_text
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.ledger import FILE_NAME, JobRecord, Ledger
+from slurm_tiresias.controller.manage import lacks_only_resources
 from slurm_tiresias.model import Amount, JobState, Node
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob, Slurm
+from slurm_tiresias.slurm.protocol import Observation, ObservedJob, Reservation, Slurm
 from tests.controller.test_account import pending
 
 CONFIG = parse({})
@@ -68,3 +69,45 @@ def test_a_claim_that_others_have_left_for_stands_until_it_is_given_up(
 ) -> None:
     """Or its job would be claimed for anew, and others would have to leave again."""
     assert reviewed(book, claim_free_s, holding("8", 4)).claim != ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "tried"),
+    [
+        ("Resources", True),
+        ("Priority", False),
+        ("None", False),
+        ("Licenses", False),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", True),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-3]", False),
+        ("ReqNodeNotAvail, UnavailableNodes:", False),
+        ("ReqNodeNotAvail, Reserved for maintenance", False),
+    ],
+)
+def test_a_job_of_two_partitions_stands_in_its_own_way_with_the_nodes_it_claims(
+    reason: str, tried: bool
+) -> None:
+    """Tried for one, Slurm keeps its nodes from whoever comes next: from itself, for the other."""
+    waits = replace(pending(), reason=reason, required_node_list="n[1-2]")
+    assert lacks_only_resources(replace(waits, partitions=("gpu", "other"))) is tried
+    assert lacks_only_resources(waits) is (reason == "Resources")
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "kept_off"),
+    [(600.0, {"n2"}), (3600.0, {"n1", "n2"}), (None, {"n1", "n2"})],
+)
+def test_a_job_is_kept_off_what_is_reserved_before_it_could_end(
+    book: Book, limit_s: float | None, kept_off: set[str]
+) -> None:
+    reservations = (
+        Reservation("soon", frozenset({"n1"}), 3000.0, 4000.0),
+        Reservation("now", frozenset({"n2"}), 1000.0, 4000.0),
+        Reservation("over", frozenset({"n3"}), 1000.0, 2000.0),
+    )
+    waits = replace(pending(), time_limit_s=limit_s)
+    seen = Observation(2001.0, (waits, holding("8", 1)), TWO_NODES, (), reservations)
+    book.observe(seen)
+    waiting, running = book.snapshot(seen, Rests()).jobs
+    assert waiting.request.reserved_nodes == kept_off
+    assert running.request.reserved_nodes == frozenset()

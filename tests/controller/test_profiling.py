@@ -202,6 +202,18 @@ def test_a_folder_that_may_only_be_read_is_read_once(
     assert store.profiles() == []
 
 
+def test_what_cannot_be_read_is_put_through_no_link(
+    profiler: Profiler, collect_dir: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (collect_dir / ASIDE).symlink_to(elsewhere)
+    (collect_dir / "7.0.n1.traffic").write_text("garbage")
+    learn(profiler, OVER)
+    assert list(elsewhere.iterdir()) == []
+    assert (collect_dir / "7.0.n1.traffic").exists()
+
+
 def _refuse(_path: Path, missing_ok: bool = False) -> None:
     raise PermissionError(13, "Permission denied")
 

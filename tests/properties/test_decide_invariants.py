@@ -30,6 +30,7 @@ from slurm_tiresias.placement.evict import find_eviction
 from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.placement.seats import Appeal, Tenant
 from slurm_tiresias.placement.tenancy import Tenancy
+from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.standing import Policy, Rank
 from slurm_tiresias.policy.tiers import make_policy
@@ -91,9 +92,12 @@ requests = st.builds(
     features=st.sampled_from(["", "", "fast", "fast&big", "fast|big"]),
     excluded_nodes=st.sampled_from([frozenset(), frozenset({"n0"})]),
     required_nodes=st.sampled_from([frozenset(), frozenset(), frozenset({"n1"})]),
+    reserved_nodes=st.sampled_from([frozenset(), frozenset(), frozenset({"n0", "n2"})]),
 )
 
 RUNS = [("ann", "train", 40.0), ("ann", "train", 200.0), ("ann", "debug", 1.0), ("ben", "x", 9.0)]
+
+HISTORY = ServiceHistory([20.0, 130.0, 510.0, 900.0])
 
 jobs_lists = st.lists(
     st.builds(
@@ -105,7 +109,12 @@ jobs_lists = st.lists(
         user=st.sampled_from(["ann", "ben", ""]),
         name=st.sampled_from(["train", "debug"]),
         managed=st.integers(0, 9).map(lambda n: n > 0),
+        attained_gpu_s=st.sampled_from([500.0, 600.0]),
         attained_since_promotion_gpu_s=st.sampled_from([0.0, 50.0, 150.0, 500.0]),
+        inherited_gpu_s=st.sampled_from([0.0, 0.0, 120.0]),
+        executed_since_promotion_s=st.sampled_from([0.0, 40.0]),
+        queued_s=st.sampled_from([None, NOW_S - 50, NOW_S - 5000]),
+        promotions=st.integers(0, 2),
         first_started_s=st.one_of(st.none(), st.floats(0, 100)),
         running_since_s=st.sampled_from([NOW_S - 5, NOW_S - 500]),
         preemptions=st.integers(0, 3),
@@ -117,16 +126,25 @@ jobs_lists = st.lists(
 ).map(lambda jobs: [replace(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
 
 configs = st.builds(
-    lambda name, order, min_run_s, per_job, per_cycle: configured(
-        policy={"name": name, "order": order, "thresholds_gpu_s": [100, 200]},
+    lambda name, order, thresholds, knob, min_run_s, per_job, per_cycle: configured(
+        policy={
+            "name": name,
+            "order": order,
+            "thresholds_gpu_s": thresholds,
+            "promote_knob": knob,
+            "promote_floor_s": 100,
+            "gittins_samples": 2,
+        },
         preemption={
             "min_run_s": min_run_s,
             "max_per_job": per_job,
             "max_victims_per_cycle": per_cycle,
         },
     ),
-    st.sampled_from(["2d-las", "2d-history"]),
+    st.sampled_from(["2d-las", "2d-gittins", "2d-history"]),
     st.sampled_from(ORDERS),
+    st.sampled_from([[100], [100, 200], [10, 60, 140, 200, 400, 550, 700]]),
+    st.sampled_from([0, 0, 2]),
     st.sampled_from([0, 60]),
     st.sampled_from([0, 2]),
     st.sampled_from([100, 1]),
@@ -154,7 +172,7 @@ def _anywhere(one: Job, nodes: list[Node], pool: Pool) -> Allocation | None:
 
 
 def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
-    policy = make_policy(config.policy, runs=RunHistory(1, RUNS))
+    policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS))
     return decide(snapshot, policy, config), policy
 
 
@@ -168,25 +186,50 @@ def _pool_after(snapshot: Snapshot, plan: Plan) -> Pool:
     return pool
 
 
-def _next(snapshot: Snapshot, plan: Plan, later_s: float) -> Snapshot:
-    """The cluster once the plan has been carried out; nobody comes, ends or is demoted."""
+def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0) -> Snapshot:
+    """The cluster once the plan has been carried out; nobody comes or ends.
+
+    Who runs then has attained the service of so many seconds.
+    """
+    now_s = snapshot.now_s
     jobs = []
     for one in snapshot.jobs:
         decision = plan.decisions[one.job_id]
+        if decision.promoted:
+            one = replace(
+                one,
+                attained_since_promotion_gpu_s=0.0,
+                executed_since_promotion_s=0.0,
+                inherited_gpu_s=0.0,
+                queued_s=now_s,
+                promotions=one.promotions + 1,
+            )
         if decision.action is Action.START:
             one = replace(
                 one,
                 state=JobState.RUNNING,
                 allocation=decision.start_on,
-                running_since_s=snapshot.now_s,
-                first_started_s=one.first_started_s or snapshot.now_s,
+                running_since_s=now_s,
+                first_started_s=one.first_started_s or now_s,
             )
         elif decision.action is Action.PREEMPT:
             one = replace(
-                one, state=JobState.PENDING, allocation={}, preemptions=one.preemptions + 1
+                one,
+                state=JobState.PENDING,
+                allocation={},
+                preemptions=one.preemptions + 1,
+                queued_s=now_s,
+            )
+        if one.state is JobState.RUNNING:
+            served_gpu_s = served_s * one.gpus_held
+            one = replace(
+                one,
+                attained_gpu_s=one.attained_gpu_s + served_gpu_s,
+                attained_since_promotion_gpu_s=one.attained_since_promotion_gpu_s + served_gpu_s,
+                executed_since_promotion_s=one.executed_since_promotion_s + served_s,
             )
         jobs.append(one)
-    return Snapshot(snapshot.now_s + later_s, snapshot.nodes, tuple(jobs))
+    return Snapshot(now_s + later_s, snapshot.nodes, tuple(jobs))
 
 
 @given(snapshots(), configs)
@@ -299,18 +342,34 @@ def test_no_gpu_idles_while_a_job_that_fits_it_waits(snapshot: Snapshot, config:
                 assert place(one.request, pool.nodes(names), pool, style) is None
 
 
-@given(snapshots(), configs)
+@given(snapshots(), configs, st.sampled_from([10, 1000]))
 def test_without_outside_change_preemption_comes_to_rest(
-    snapshot: Snapshot, config: Config
+    snapshot: Snapshot, config: Config, later_s: float
 ) -> None:
     preempted: Counter[str] = Counter()
-    for _ in range(40):
+    quiet_s = 0.0
+    for _ in range(80):
         plan, _policy = _decided(snapshot, config)
-        if not plan.starts and not plan.preemptions:
+        quiet_s = 0.0 if plan.starts or plan.preemptions else quiet_s + later_s
+        # By then no protection lasts, and who waits has been promoted if it ever is.
+        if quiet_s > 400:
             return
         preempted.update(one.job_id for one in plan.preemptions)
-        snapshot = _next(snapshot, plan, later_s=1000)
-    raise AssertionError(f"still preempting after 40 decisions: {preempted}")
+        snapshot = _next(snapshot, plan, later_s)
+    raise AssertionError(f"still preempting after 80 decisions: {preempted}")
+
+
+@given(snapshots(), configs)
+def test_while_jobs_only_sink_none_needs_victims_twice(snapshot: Snapshot, config: Config) -> None:
+    """Each runs long enough to sink to the bottom: nobody is below it any more."""
+    las = replace(config, policy=replace(config.policy, name="2d-las", promote_knob=0.0))
+    needed: Counter[str] = Counter()
+    for _ in range(20):
+        plan, _policy = _decided(snapshot, las)
+        needed.update(start.job_id for start in plan.starts if start.victims)
+        assert max(needed.values(), default=0) <= 1
+        snapshot = _next(snapshot, plan, later_s=1000, served_s=1000)
+    assert not plan.preemptions
 
 
 @given(snapshots(), configs, st.randoms(use_true_random=False))

@@ -57,9 +57,9 @@ class Checked:
         for job in self._jobs.values():
             if job.state is JobState.RUNNING:
                 job.settle(now_s)
+        chosen = list(self._checked.choose(now_s))
         jobs = tuple(_as_job(job) for job in self._jobs.values())
         plan = decide(Snapshot(now_s, self._nodes, jobs), self._policy, self._config)
-        chosen = list(self._checked.choose(now_s))
         found = {start.job_id: (dict(start.allocation), set(start.victims)) for start in chosen}
         wanted = {d.job_id: (dict(d.start_on), set(d.victims)) for d in plan.starts}
         assert found == wanted
@@ -78,12 +78,14 @@ def _as_job(job: SimJob) -> Job:
         attained_gpu_s=job.attained_gpu_s,
         attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s,
         executed_since_promotion_s=job.executed_since_promotion_s,
+        inherited_gpu_s=job.inherited_gpu_s,
         first_started_s=job.first_started_s,
         tier_entered_s=job.tier_entered_s,
         queued_s=job.queued_s,
         running_since_s=job.running_since_s,
         allocation=job.allocation,
         preemptions=job.preemptions,
+        promotions=job.promotions,
         style=job.ask.style,
         remaining_s=job.remaining_s,
     )
@@ -99,6 +101,7 @@ workloads = st.lists(
         st.sampled_from([1, 1, 1, 2, 3, 4, 8, 12]),
         st.integers(1, 500),
         st.sampled_from(MODELS),
+        st.sampled_from(["ann", "ben"]),
     ),
     min_size=2,
     max_size=40,
@@ -106,18 +109,20 @@ workloads = st.lists(
     lambda rows: Workload(
         "drawn",
         tuple(
-            TraceJob(str(i), float(at_s), gpus, float(long_s), model)
-            for i, (at_s, gpus, long_s, model) in enumerate(sorted(rows))
+            TraceJob(str(i), float(at_s), gpus, float(long_s), model, user=user)
+            for i, (at_s, gpus, long_s, model, user) in enumerate(sorted(rows))
         ),
     )
 )
 
 configs = st.builds(
-    lambda name, order, knob, min_run_s, per_job, per_cycle: parse(
+    lambda name, order, charge, knob, min_run_s, per_job, per_cycle: parse(
         {
             "policy": {
                 "name": name,
                 "order": order,
+                "charge": charge,
+                "charge_window_s": 200,
                 "thresholds_gpu_s": list(THRESHOLDS_GPU_S),
                 "promote_knob": knob,
                 "promote_floor_s": 50,
@@ -132,6 +137,7 @@ configs = st.builds(
     ),
     st.sampled_from(["2d-las", "2d-gittins"]),
     st.sampled_from(ORDERS),
+    st.sampled_from(["job", "job", "user"]),
     st.sampled_from([0, 0, 2]),
     st.sampled_from([0, 0, 30]),
     st.sampled_from([0, 0, 2]),

@@ -338,7 +338,7 @@ def test_nobody_leaves_for_a_job_that_slurm_would_not_start_anyway(
         if why == "reservation":
             winner = clean_cluster.sbatch(*WHOLE_NODE, "-t60")
             controller.wait_until(
-                lambda: (j := controller.job(winner)) and j.reason in ("slurm-waits", "given-up"),
+                lambda: (j := controller.job(winner)) and j.reason in ("slurm-waits", "reserved"),
                 "Slurm has said why not",
             )
         else:

@@ -1,0 +1,146 @@
+"""Whatever stands in names, comments, files and arguments, a terminal is never told what to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.cli.columns import COLUMNS
+from slurm_tiresias.cli.log import OneLine
+from slurm_tiresias.controller.published import PublishedEvent, PublishedJob, PublishedState
+from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
+from slurm_tiresias.profiler.skew import Skew
+from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
+from tests.cli.running import Site
+from tests.cli.states import NOW_S, state, waiting
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2069\n\r\t\x9b31m\u200b\u2028[red]\x00"
+"""Window titles, cleared screens, text turned round, new lines, C1 controls, markup, nothing."""
+
+CODES = {"state", "action", "reason", "job_id"}
+
+
+def hostile_job(**changes: object) -> PublishedJob:
+    """A job of which every text is hostile, but for those that the controller itself writes."""
+    job = waiting("7")
+    texts = {f.name: HOSTILE for f in fields(job) if f.type == "str" and f.name not in CODES}
+    return replace(job, **{**texts, **changes})  # type: ignore[arg-type]
+
+
+def hostile_state() -> PublishedState:
+    event = PublishedEvent(NOW_S, HOSTILE, "7", HOSTILE, HOSTILE)
+    texts = ("cluster", "slurm_version", "version", "driver", "policy", "order", "only_of", "error")
+    return state(hostile_job(), events=(event,), failures=1, **dict.fromkeys(texts, HOSTILE))
+
+
+def shown_on(site: Site, *arguments: str) -> str:
+    """All that a command says, which must be lines of printable characters."""
+    result = site.run(*arguments)
+    said = result.stdout + result.stderr
+    assert said, arguments
+    assert all(line.isprintable() for line in said.split("\n")), (arguments, said)
+    return said
+
+
+@contextmanager
+def hostile_profiles(site: Site) -> Iterator[None]:
+    with closing(ProfileStore(site.folder / FILE_NAME)) as store:
+        keys = (Key(JOB, HOSTILE, HOSTILE), Key(MODEL, HOSTILE))
+        store.save(Profile(key, Skew(10, 100, 3), HOSTILE, 1.0) for key in keys)
+        yield
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",),
+        ("status", "-a", "-o", ",".join(COLUMNS)),
+        ("status", "--json"),
+        ("explain", "7"),
+        ("explain", "7", "--json"),
+        ("profile", "list"),
+        ("profile", "list", "--json"),
+        ("profile", "export"),
+    ],
+)
+def test_no_command_lets_through_what_others_wrote(site: Site, arguments: tuple[str, ...]) -> None:
+    site.publish(hostile_state())
+    with hostile_profiles(site):
+        shown_on(site, *arguments)
+
+
+ARGUMENT = HOSTILE.replace("\x00", "")
+"""No argument can hold a zero."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (ARGUMENT,),
+        ("status", ARGUMENT),
+        (f"--{ARGUMENT}",),
+        *(("status", option, ARGUMENT) for option in ("-u", "-j", "-t", "--tier", "-o", "-w")),
+        ("explain", ARGUMENT),
+        ("config", "check", ARGUMENT),
+        ("--config", ARGUMENT, "status"),
+        ("profile", "show", ARGUMENT),
+        ("profile", "forget", ARGUMENT),
+        ("profile", "model", ARGUMENT),
+        ("profile", "import", ARGUMENT),
+        ("profile", "sample", "--collect", f"/{ARGUMENT}"),
+        *(
+            (command, option, ARGUMENT)
+            for command in ("simulate", "tune")
+            for option in ("--trace", "--cluster", "--workload", "--policy", "--thresholds")
+        ),
+    ],
+)
+def test_no_command_lets_through_what_it_was_given(site: Site, arguments: tuple[str, ...]) -> None:
+    site.publish(state())
+    shown_on(site, *arguments)
+
+
+@pytest.mark.parametrize(
+    "content", [f'x = "{ARGUMENT}"', f"[{ARGUMENT}]", f'[manage]\n"{ARGUMENT!r}" = 1', "\x00\xff"]
+)
+def test_no_complaint_about_a_file_lets_through_what_stands_in_it(
+    site: Site, tmp_path: Path, content: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(content, encoding="latin-1", errors="replace")
+    for arguments in (
+        ("config", "check", str(file)),
+        ("simulate", "--trace", str(file), "--cluster", "1x4"),
+        ("simulate", "--cluster", str(file)),
+        ("profile", "model", str(file)),
+        ("profile", "import", str(file)),
+    ):
+        shown_on(site, *arguments)
+
+
+def test_no_variable_reaches_the_terminal_as_it_is(site: Site) -> None:
+    result = site.run("status", TIRESIAS_CONFIG=ARGUMENT)
+    assert result.stderr.rstrip("\n").isprintable()
+    result = site.run("status", TIRESIAS_STATUS_FORMAT=ARGUMENT)
+    assert result.stderr.rstrip("\n").isprintable()
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_a_record_of_the_log_is_one_printable_line_whatever_it_repeats(one: str, two: str) -> None:
+    record = logging.LogRecord("tiresias-slurm", logging.WARNING, "", 0, "%s: %s", (one, two), None)
+    assert OneLine("%(levelname)s: %(message)s").format(record).isprintable()
+
+
+def test_a_watched_status_shows_hostile_names_as_they_are_elsewhere(site: Site) -> None:
+    """On a real terminal: only the escape sequences of the program itself come through."""
+    site.publish(hostile_state())
+    _, output = site.on_terminal(100, "status", NO_COLOR="1")
+    lines = output.split("\n")
+    assert all(line.isprintable() for line in lines), lines

@@ -1,0 +1,132 @@
+"""What new jobs are charged for the service that others of their user have used lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.account import Book, Rests
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.model import Job
+from slurm_tiresias.policy.charge import EndedRun, RecentService
+from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from tests.controller.test_account import ended, pending, running, see
+
+CONFIG = parse(
+    {"policy": {"thresholds_gpu_s": [100], "charge": "user", "charge_window_s": 1000}},
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with closing(Ledger(tmp_path / FILE_NAME)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def book(ledger: Ledger) -> Book:
+    return Book(ledger, CONFIG, accounting=False)
+
+
+def second(job: ObservedJob, user: str = "ann") -> ObservedJob:
+    return replace(job, key="8", raw_id=8, user=user, submit_s=1005.0)
+
+
+def the_second(book: Book, at_s: float, *jobs: ObservedJob) -> Job:
+    """The second job as a decision sees it, once these were observed."""
+    see(book, at_s, *jobs)
+    snapshot = book.snapshot(Observation(at_s, jobs, (), ()), Rests())
+    return next(job for job in snapshot.jobs if job.job_id == "8")
+
+
+def test_a_new_job_begins_with_what_its_user_has_used(book: Book) -> None:
+    see(book, 1010, running(1005, 5))
+    assert the_second(book, 1050, ended(1005, 30), second(pending())).inherited_gpu_s == 120
+    assert book.records()["8"].tier == 1
+
+
+def test_of_another_user_nothing_is_inherited(book: Book) -> None:
+    see(book, 1010, running(1005, 5))
+    another = second(pending(), user="ben")
+    assert the_second(book, 1050, ended(1005, 30), another).inherited_gpu_s == 0
+
+
+def test_what_a_user_uses_at_this_moment_does_not_count_until_that_run_is_over(book: Book) -> None:
+    """A long job does not make its user's debugging wait; one that was preempted for it counts."""
+    assert the_second(book, 1050, running(1005, 45), second(pending())).inherited_gpu_s == 0
+    left = pending(restarts=1, submit_s=1051)
+    assert the_second(book, 1052, left, second(pending())).inherited_gpu_s == pytest.approx(188)
+
+
+def test_it_stands_from_the_first_start_however_long_the_job_runs(book: Book) -> None:
+    over = ended(1005, 30)
+    see(book, 1010, running(1005, 5))
+    see(book, 1036, over, second(pending()))
+    assert the_second(book, 2034, second(pending())).inherited_gpu_s == 120
+    assert the_second(book, 2040, second(running(2034, 6))).inherited_gpu_s == 120
+    assert the_second(book, 9000, second(running(2034, 6966))).inherited_gpu_s == 120
+
+
+def test_a_waiting_job_is_charged_no_more_when_the_window_is_over(book: Book) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 1036, ended(1005, 30), second(pending()))
+    assert the_second(book, 2036, second(pending())).inherited_gpu_s == 0
+
+
+def test_a_restarted_controller_charges_the_same(book: Book, ledger: Ledger) -> None:
+    see(book, 1010, running(1005, 5))
+    before = the_second(book, 1050, ended(1005, 30), second(running(1040, 10)))
+    see(book, 1400, second(running(1040, 360)))
+    again = Book(ledger, CONFIG, accounting=False)
+    after = the_second(again, 5000, second(running(1040, 3960)))
+    assert before.inherited_gpu_s == after.inherited_gpu_s == 120
+
+
+def test_a_promotion_forgives_it(book: Book) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 1050, ended(1005, 30), second(pending()))
+    book.put(replace(book.records()["8"], promotions=1))
+    assert the_second(book, 1060, ended(1005, 30), second(pending())).inherited_gpu_s == 0
+
+
+def test_by_default_every_job_is_charged_for_itself(ledger: Ledger) -> None:
+    book = Book(ledger, parse({}), accounting=False)
+    see(book, 1010, running(1005, 5))
+    assert the_second(book, 1050, ended(1005, 30), second(pending())).inherited_gpu_s == 0
+
+
+runs = st.lists(
+    st.builds(
+        EndedRun,
+        st.sampled_from("123"),
+        st.integers(0, 50).map(float),
+        st.sampled_from(["ann", "ben", ""]),
+        st.integers(0, 100).map(float),
+        st.integers(0, 9).map(float),
+    )
+)
+
+
+@given(runs, st.integers(0, 150), st.integers(1, 60))
+def test_it_is_the_sum_of_the_users_runs_that_ended_in_the_window(
+    over: list[EndedRun], at_s: int, window_s: int
+) -> None:
+    recent = RecentService(window_s, over)
+    latest = {(run.job_id, run.start_s): run for run in over if run.user}
+    for user in ("ann", "ben"):
+        mine = [run for run in latest.values() if run.user == user]
+        inside = [run.service_gpu_s for run in mine if at_s - window_s < run.end_s <= at_s]
+        assert recent.gpu_s(user, at_s) == sum(inside)
+        change_s = recent.next_change_s(user, at_s)
+        assert change_s > at_s
+    assert recent.gpu_s("", at_s) == 0
+    before = recent.gpu_s("ann", at_s)
+    recent.forget_before(at_s)
+    assert recent.gpu_s("ann", at_s) == before

@@ -1,0 +1,100 @@
+"""The files the controller keeps: who may read them, and that nobody can lead it elsewhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.controller import published
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.run import set_paused
+from slurm_tiresias.database import set_mode
+from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.one_step import write_in_one_step
+from slurm_tiresias.profiler.store import ProfileStore
+from tests.cli.states import state
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A state directory, in a process that would leave its files open to everybody."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o755)
+    return tmp_path / "state"
+
+
+@pytest.fixture(autouse=True)
+def lax_umask() -> object:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def config_of(folder: Path) -> Config:
+    return parse({"controller": {"state_dir": str(folder)}})
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+
+def test_the_ledger_is_for_its_owner_only_with_all_that_sqlite_keeps_beside_it(
+    folder: Path,
+) -> None:
+    with closing(Ledger(folder / FILE_NAME)) as ledger:
+        ledger.set_value("a", "b")
+        assert modes(folder) == dict.fromkeys(
+            (FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"), 0o600
+        )
+
+
+def test_a_ledger_that_everybody_could_read_is_closed_to_them(folder: Path) -> None:
+    with closing(Ledger(folder / FILE_NAME)) as ledger:
+        ledger.set_value("a", "b")
+    (folder / FILE_NAME).chmod(0o644)
+    with closing(Ledger(folder / FILE_NAME)) as ledger:
+        assert modes(folder)[FILE_NAME] == 0o600
+        assert ledger.value("a") == "b"
+
+
+def test_profiles_are_for_everybody_until_jobs_are_private(folder: Path) -> None:
+    with closing(ProfileStore(folder / "profiles.sqlite")) as store:
+        store.save([])
+        assert modes(folder)["profiles.sqlite"] == 0o644
+        set_mode(folder / "profiles.sqlite", 0o600)
+        assert set(modes(folder).values()) == {0o600}
+
+
+@pytest.mark.parametrize(("private", "mode"), [(False, 0o644), (True, 0o600)])
+def test_the_published_state_is_for_everybody_unless_jobs_are_private(
+    folder: Path, private: bool, mode: int
+) -> None:
+    published.write(state(), folder, private=private)
+    assert modes(folder) == {published.FILE_NAME: mode}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+def test_a_state_directory_that_others_may_write_in_is_refused(folder: Path, mode: int) -> None:
+    folder.chmod(mode)
+    with pytest.raises(ConfigError, match="Others may write"):
+        set_paused(config_of(folder), True)
+    assert modes(folder) == {}
+
+
+@pytest.mark.parametrize("name", ["lock", published.FILE_NAME, f".{published.FILE_NAME}.new"])
+def test_a_link_in_the_place_of_a_file_leads_nowhere(folder: Path, name: str) -> None:
+    target = folder.parent / "target"
+    target.write_text("precious")
+    (folder / name).symlink_to(target)
+    if name == "lock":
+        with pytest.raises(ConfigError, match="cannot be used"):
+            set_paused(config_of(folder), True)
+    else:
+        write_in_one_step(folder / published.FILE_NAME, b"state", 0o644)
+        assert not (folder / published.FILE_NAME).is_symlink()
+    assert target.read_text() == "precious"

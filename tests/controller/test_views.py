@@ -1,0 +1,133 @@
+"""What users see of the published state where Slurm keeps jobs private."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller import published, views
+from slurm_tiresias.controller.published import (
+    FILE_NAME,
+    VIEW_NAME,
+    Blocker,
+    PublishedEvent,
+    PublishedState,
+)
+from slurm_tiresias.controller.views import Views, seen_by
+from tests.cli.states import running, state, waiting
+
+STATE = state(
+    waiting("1", user="nobody", name="mine", blockers=(Blocker("2", "same-or-higher-tier", None),)),
+    running("2", user="alice", name="secret"),
+    events=(
+        PublishedEvent(1.0, "preempted", "1", "2", "restart 1"),
+        PublishedEvent(2.0, "demoted", "2", "", "from tier 0 to tier 1"),
+    ),
+)
+
+NOBODY = 65534
+
+READS = """
+import os, sys
+from pathlib import Path
+from slurm_tiresias.controller import published
+from slurm_tiresias.errors import NotRunningError
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+try:
+    print(published.text_of(published.read(Path(sys.argv[1]))).decode())
+except NotRunningError as error:
+    print(error)
+"""
+"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A state directory that others may look into."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def read_by_nobody(folder: Path) -> str:
+    command = [sys.executable, "-c", READS, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_user_sees_own_jobs_and_what_happened_to_them_and_all_sums() -> None:
+    seen = seen_by(STATE, "nobody")
+    assert [job.job_id for job in seen.jobs] == ["1"]
+    assert [event.kind for event in seen.events] == ["preempted"]
+    assert (seen.gpus, seen.tiers, seen.only_of) == (STATE.gpus, STATE.tiers, "nobody")
+
+
+def test_a_user_that_nobody_knows_sees_no_job_at_all() -> None:
+    nameless = state(waiting("1", user=""))
+    assert seen_by(nameless, "").jobs == ()
+
+
+def test_words_of_others_are_nowhere_in_what_a_user_sees() -> None:
+    assert b"secret" not in published.text_of(seen_by(STATE, "nobody"))
+    assert b"alice" not in published.text_of(seen_by(STATE, "nobody"))
+
+
+@as_root
+def test_a_private_state_is_read_through_the_socket_as_the_kernel_knows_the_reader(
+    folder: Path,
+) -> None:
+    published.write(STATE, folder, private=True)
+    assert (folder / FILE_NAME).stat().st_mode & 0o777 == 0o600
+    with Views(folder, STATE).open():
+        assert '"mine"' in read_by_nobody(folder)
+        assert "secret" not in read_by_nobody(folder)
+        assert _asked(folder) == STATE
+    assert not (folder / VIEW_NAME).exists()
+    assert "No controller has published anything" in read_by_nobody(folder)
+
+
+@as_root
+def test_a_state_for_everybody_is_read_from_its_file(folder: Path) -> None:
+    published.write(STATE, folder)
+    assert "secret" in read_by_nobody(folder)
+
+
+def test_who_does_not_read_its_answer_holds_up_the_others_for_a_moment_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "SEND_S", 0.1)
+    many = state(*(waiting(str(number), name="x" * 200) for number in range(2000)))
+    with Views(folder, many).open(), _connected(folder), _connected(folder):
+        assert len(_asked(folder).jobs) == 2000
+
+
+def test_what_users_say_is_not_heard_and_the_next_state_is_shown(folder: Path) -> None:
+    shown = Views(folder, STATE)
+    with shown.open():
+        with _connected(folder) as connection:
+            connection.sendall(b"release 99999999999\n" * 100)
+        shown.show(state(waiting("3")))
+        assert [job.job_id for job in _asked(folder).jobs] == ["3"]
+
+
+def _connected(folder: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(str(folder / VIEW_NAME))
+    return connection
+
+
+def _asked(folder: Path) -> PublishedState:
+    """What this very user is shown, by the socket."""
+    elsewhere = folder / "asked"
+    elsewhere.mkdir(exist_ok=True)
+    with _connected(folder) as connection, connection.makefile("rb") as answer:
+        (elsewhere / FILE_NAME).write_bytes(answer.read())
+    return published.read(elsewhere)

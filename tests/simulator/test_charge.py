@@ -1,0 +1,102 @@
+"""Whoever cuts a long job into pieces gains by it, unless jobs are charged to their users."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.simulator import run
+from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.workload import TraceJob, Workload
+from slurm_tiresias.simulator.world import Costs, parse_site
+
+WORK_S = 8000
+PIECES = 16
+WHOLE = (TraceJob("eve", 0, 4, WORK_S, user="eve"),)
+CHOPPED = tuple(
+    TraceJob(f"eve{i:02}", i / 100, 4, WORK_S / PIECES, user="eve") for i in range(PIECES)
+)
+"""As wide as the cluster, so that each piece runs when the one before has ended."""
+SHORT = tuple(TraceJob(f"s{i}", 1000 * i, 4, 400, user=f"user{i}") for i in range(1, 8))
+"""Short jobs of seven other people, who wait for nobody but for those in the top tier."""
+
+
+def submitted(*jobs: TraceJob) -> list[TraceJob]:
+    return sorted(jobs, key=lambda job: job.submitted_s)
+
+
+def simulated(*jobs: TraceJob, policy: str = "tiresias-l", **settings: Any) -> list[Outcome]:
+    site = parse_site("1x4", "pooled")
+    config = parse(
+        {
+            "policy": {"thresholds_gpu_s": [3200], **settings},
+            "preemption": {"min_run_s": 0},
+        }
+    )
+    setup = run.Setup(site, config, Costs(site, speeds=False, flat_s=0.0), Timing())
+    return list(run.simulate(Workload("drawn", jobs), policy, setup))
+
+
+def of(outcomes: list[Outcome], user: str) -> list[Outcome]:
+    return [outcome for outcome in outcomes if outcome.job.user.startswith(user)]
+
+
+def end_s(outcomes: list[Outcome], user: str) -> float:
+    return max(outcome.end_s for outcome in of(outcomes, user))
+
+
+def waited_s(outcomes: list[Outcome], user: str) -> float:
+    return sum(outcome.waited_s for outcome in of(outcomes, user))
+
+
+def test_a_long_job_in_pieces_overtakes_where_each_is_charged_for_itself() -> None:
+    whole = simulated(*submitted(*WHOLE, *SHORT))
+    pieces = simulated(*submitted(*CHOPPED, *SHORT))
+    assert (end_s(whole, "eve"), waited_s(whole, "user")) == (WORK_S + 7 * 400, 0)
+    assert end_s(pieces, "eve") == WORK_S
+    assert waited_s(pieces, "user") > WORK_S
+
+
+def test_it_gains_nothing_where_jobs_are_charged_to_their_users() -> None:
+    whole = simulated(*submitted(*WHOLE, *SHORT), charge="user")
+    pieces = simulated(*submitted(*CHOPPED, *SHORT), charge="user")
+    for outcomes in (whole, pieces):
+        assert end_s(outcomes, "eve") == pytest.approx(WORK_S + 7 * 400)
+        assert waited_s(outcomes, "user") == 0
+
+
+USED = tuple(TraceJob(f"u{i}", i / 10, 4, 500, user="eve") for i in range(2))
+"""Eve's jobs of the first thousand seconds; then ben holds the cluster, from 1800 s in tier 1."""
+LONG = TraceJob("long", 1, 4, 20_000, user="ben")
+
+
+@pytest.mark.parametrize(("window_s", "started_s"), [(3000, 4600), (7200, 500 + 7200)])
+def test_what_was_used_counts_no_longer_when_its_window_is_over(
+    window_s: float, started_s: float
+) -> None:
+    later = TraceJob("later", 4600, 4, 100, user="eve")
+    *_, outcome = simulated(*USED, LONG, later, charge="user", charge_window_s=window_s)
+    assert outcome.first_start_s == started_s
+
+
+def test_a_job_that_began_in_a_low_tier_by_what_it_inherited_is_promoted_when_it_starves() -> None:
+    later = TraceJob("later", 1900, 4, 100, user="eve")
+    promoting: dict[str, Any] = {"promote_knob": 1, "promote_floor_s": 500}
+    *_, outcome = simulated(*USED, LONG, later, charge="user", **promoting)
+    assert (outcome.first_start_s, outcome.promotions) == (2400, 1)
+
+
+def test_jobs_of_nobody_inherit_nothing() -> None:
+    anonymous = [replace(job, user="") for job in CHOPPED]
+    assert simulated(*anonymous, charge="user") == simulated(*anonymous)
+
+
+@pytest.mark.parametrize("policy", ["tiresias-l", "tiresias-g", "tiresias-h"])
+def test_every_job_ends_under_every_policy(policy: str) -> None:
+    outcomes = simulated(
+        *submitted(*CHOPPED, *SHORT), policy=policy, charge="user", charge_window_s=50
+    )
+    assert len(outcomes) == len(CHOPPED) + len(SHORT)

@@ -1,0 +1,312 @@
+"""Every kind of job is scheduled rightly or left alone, and ``explain`` says which.
+
+The cluster has four nodes of four GPUs, one licence, partitions that overlap, and private jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.slurm.cluster import RealCluster, short_folder, started_cluster
+from tests.slurm.controller import RealController
+
+pytestmark = pytest.mark.slurm
+
+WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
+ONE_GPU = ("--gres=gpu:1", "--mem=100")
+HOUR = "-t60"
+
+Start = Callable[..., RealController]
+
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+AS_NOBODY = """
+import os, sys
+from slurm_tiresias.cli.main import main
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+sys.exit(main())
+"""
+"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+
+
+@pytest.fixture(scope="module")
+def private_cluster() -> Iterator[RealCluster]:
+    lines = ("--slurm-conf-line", "Licenses=solver:1", "--slurm-conf-line", "PrivateData=jobs")
+    options = ("--partition", "gpu", "wide", "narrow", *lines)
+    with short_folder() as folder, started_cluster(folder, *options) as cluster:
+        cluster.run("scontrol", "update", "PartitionName=narrow", "Nodes=n2")
+        yield cluster
+
+
+@pytest.fixture
+def cluster(private_cluster: RealCluster) -> RealCluster:
+    """The cluster with no job and every node idle."""
+    if os.geteuid() == 0:
+        private_cluster.run("scancel", "--user=nobody")
+    private_cluster.clean()
+    return private_cluster
+
+
+@pytest.fixture
+def start(cluster: RealCluster) -> Iterator[Start]:
+    """Start a controller with settings, in a folder that others may look into."""
+    started: list[RealController] = []
+    with short_folder() as folder:
+
+        def start_one(**settings: dict[str, object]) -> RealController:
+            managed: dict[str, dict[str, object]] = {
+                "manage": {"partitions": ["gpu", "wide", "narrow"]}
+            }
+            controller = RealController(cluster, folder, managed | settings)
+            started.append(controller)
+            return controller.start()
+
+        yield start_one
+        for controller in started:
+            controller.kill()
+
+
+def wall_on(cluster: RealCluster, controller: RealController, *options: str) -> dict[str, str]:
+    """A job on every node that holds all its GPUs, in the lower tier; by node."""
+    nodes = ("n1", "n2", "n3", "n4")
+    wall = {node: cluster.sbatch(*WHOLE_NODE, "-w", node, *options) for node in nodes}
+    for job in wall.values():
+        controller.wait_for_tier(job, 1)
+    return wall
+
+
+def requeued(cluster: RealCluster, wall: dict[str, str]) -> set[str]:
+    """The nodes whose jobs had to leave."""
+    return {node for node, job in wall.items() if cluster.squeue_field(job, "RestartCnt") != "0"}
+
+
+def explained(controller: RealController, job: str) -> str:
+    ended = controller.cli("explain", job)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def record(cluster: RealCluster, job: str) -> list[str]:
+    """All of a job that a controller could write."""
+    shown = cluster.run("scontrol", "show", "job", job)
+    written = r"(?:Priority|Nice|Restarts|Requeue|ReqNodeList|Features|TRES|TimeLimit)=\S*"
+    return re.findall(written, shown)
+
+
+@contextmanager
+def reserved(cluster: RealCluster, nodes: str, start: str, *more: str) -> Iterator[None]:
+    what = (f"Nodes={nodes}", f"StartTime={start}", "Duration=10", "Users=root", *more)
+    cluster.run("scontrol", "create", "reservation", "ReservationName=theirs", *what)
+    try:
+        yield
+    finally:
+        cluster.run("scancel", "--reservation=theirs")
+        cluster.run("scontrol", "delete", "ReservationName=theirs")
+
+
+def test_nobody_leaves_for_jobs_that_slurm_would_not_start_and_each_is_told_why(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = wall_on(cluster, controller, "-t5")
+    has_the_licence = cluster.sbatch("-c1", "--mem=100", "-L", "solver:1")
+    cluster.wait_for_state(has_the_licence, "RUNNING")
+    with reserved(cluster, "n4", "now+8hours"):
+        kinds = {
+            "Dependency": ("--dependency=afterany:" + wall["n1"],),
+            "BeginTime": ("--begin=now+1hour",),
+            "Licenses": ("-L", "solver:1"),
+            "It is held": ("--hold",),
+            "heterogeneous": (":", *ONE_GPU),
+            "may not be requeued": ("--no-requeue",),
+            "runs in reservation theirs": ("--reservation=theirs",),
+            "PartitionNodeLimit": ("-N5",),
+        }
+        jobs = {why: cluster.sbatch(*WHOLE_NODE, *options) for why, options in kinds.items()}
+        jobs["heterogeneous"] += "+0"
+        left_alone = list(jobs.values())[4:7]
+        before = [record(cluster, job) for job in left_alone]
+        controller.wait_for_reason(jobs["Licenses"], "slurm-waits")
+        controller.cycles(4)
+        for why, job in jobs.items():
+            assert why in explained(controller, job)
+        assert [record(cluster, job) for job in left_alone] == before
+        assert requeued(cluster, wall) == set()
+        for job in jobs.values():
+            assert cluster.squeue_field(job, "State") == "PENDING"
+
+
+def test_a_job_starts_when_its_licence_is_free_and_not_before(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = wall_on(cluster, controller)
+    has_the_licence = cluster.sbatch("-c1", "--mem=100", "-L", "solver:1")
+    cluster.wait_for_state(has_the_licence, "RUNNING")
+    waits = cluster.sbatch(*ONE_GPU, "-L", "solver:1")
+    controller.wait_for_reason(waits, "slurm-waits")
+    assert requeued(cluster, wall) == set()
+    cluster.run("scancel", has_the_licence)
+    cluster.wait_for_state(waits, "RUNNING")
+    assert len(requeued(cluster, wall)) == 1
+
+
+def test_het_jobs_start_whole_or_not_at_all_and_hold_what_they_hold(
+    cluster: RealCluster, start: Start
+) -> None:
+    for node in ("n1", "n2", "n3"):
+        cluster.wait_for_state(cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue"), "RUNNING")
+    het = cluster.sbatch(*ONE_GPU, ":", "-N2", *WHOLE_NODE)
+    controller = start()
+    # One of its parts would fit on n4. A managed job may have that room.
+    managed = cluster.sbatch(*WHOLE_NODE)
+    cluster.wait_for_state(managed, "RUNNING")
+    controller.wait_for_tier(managed, 1)
+    assert "heterogeneous" in explained(controller, f"{het}+1")
+    cluster.run("scancel", "--state=RUNNING", "--me")
+    for part in ("+0", "+1"):
+        cluster.wait_for_state(het + part, "RUNNING")
+    controller.wait_until(lambda: controller.state().gpus.others == 9, "its GPUs are taken")
+    urgent = cluster.sbatch("-N2", *WHOLE_NODE)
+    controller.wait_for_reason(urgent, "no-room")
+    assert {b.guard for b in controller.job(urgent).blockers} == {"unmanaged"}  # type: ignore[union-attr]
+
+
+def test_of_several_partitions_only_the_nodes_of_these_are_taken(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = wall_on(cluster, controller)
+    winner = cluster.sbatch(*WHOLE_NODE, "-p", "narrow,wide", "-x", "n1,n3,n4")
+    cluster.wait_for_state(winner, "RUNNING")
+    assert requeued(cluster, wall) == {"n2"}
+    narrow = cluster.sbatch(*WHOLE_NODE, "-p", "narrow")
+    controller.wait_for_tier(winner, 1)
+    cluster.wait_for_state(narrow, "RUNNING")
+    assert requeued(cluster, wall) == {"n2"}
+    assert cluster.squeue_field(winner, "RestartCnt") == "1"
+    assert cluster.squeue_field(narrow, "NodeList") == "n2"
+
+
+def test_a_job_that_wants_a_node_for_itself_gets_a_whole_one_and_no_more(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    quarters = [cluster.sbatch(*ONE_GPU, "-w", "n1") for _ in range(4)]
+    others = [cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue") for node in ("n2", "n3")]
+    for job in others:
+        cluster.wait_for_state(job, "RUNNING")
+    for job in quarters:
+        controller.wait_for_tier(job, 1)
+    shares = cluster.sbatch(*ONE_GPU, "-w", "n4")
+    cluster.wait_for_state(shares, "RUNNING")
+    alone = cluster.sbatch(*ONE_GPU, "--exclusive")
+    cluster.wait_for_state(alone, "RUNNING")
+    assert cluster.squeue_field(alone, "NodeList") == "n1"
+    assert [cluster.squeue_field(job, "RestartCnt") for job in quarters] == ["1"] * 4
+    assert cluster.squeue_field(shares, "RestartCnt") == "0"
+    # What it does not use of its node is nobody's.
+    for job in quarters:
+        controller.wait_for_reason(job, "no-room")
+
+
+@pytest.mark.parametrize("when", ["idle", "taken"])
+def test_no_job_is_put_where_a_reservation_begins_before_it_could_end(
+    cluster: RealCluster, start: Start, when: str
+) -> None:
+    controller = start()
+    with reserved(cluster, "n[1-2]", "now+30minutes"):
+        wall = wall_on(cluster, controller, "-t5")
+        if when == "idle":
+            cluster.run("scancel", wall.pop("n1"), wall.pop("n2"))
+        long = cluster.sbatch("-N2", *WHOLE_NODE, HOUR)
+        cluster.wait_for_state(long, "RUNNING")
+        assert cluster.squeue_field(long, "NodeList") == "n[3-4]"
+        assert requeued(cluster, wall) == {"n3", "n4"}
+        longer = cluster.sbatch(*WHOLE_NODE, "-w", "n1", HOUR)
+        controller.wait_until(
+            lambda: (job := controller.job(longer)) and job.reason in ("reserved", "slurm-waits"),
+            "it waits for the reservation",
+        )
+        assert "reserved for other" in explained(controller, longer)
+        short = cluster.sbatch(*WHOLE_NODE, "-w", "n2", "-t5")
+        cluster.wait_for_state(short, "RUNNING")
+    if when == "taken":
+        cluster.wait_for_state(longer, "RUNNING")
+
+
+def test_a_suspended_job_keeps_its_gpus_and_is_left_alone_until_it_is_resumed(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = wall_on(cluster, controller)
+    cluster.run("scontrol", "suspend", wall["n1"])
+    controller.wait_until(
+        lambda: (job := controller.job(wall["n1"])) and job.slurm_state == "SUSPENDED", "it stands"
+    )
+    before = record(cluster, wall["n1"])
+    urgent = cluster.sbatch(*WHOLE_NODE, "-w", "n1")
+    controller.wait_for_reason(urgent, "guarded")
+    assert "somebody has held or suspended it" in explained(controller, urgent)
+    attained_gpu_s = controller.job(wall["n1"]).attained_gpu_s  # type: ignore[union-attr]
+    controller.cycles(4)
+    assert record(cluster, wall["n1"]) == before
+    assert controller.job(wall["n1"]).attained_gpu_s == attained_gpu_s  # type: ignore[union-attr]
+    cluster.run("scontrol", "resume", wall["n1"])
+    cluster.wait_for_state(urgent, "RUNNING")
+    assert requeued(cluster, wall) == {"n1"}
+
+
+def test_who_submits_again_begins_where_the_last_job_ended_if_users_are_charged(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start(policy={"thresholds_gpu_s": [8], "charge": "user"})
+    first = cluster.sbatch(*WHOLE_NODE, script="sleep 3")
+    cluster.wait_for_state(first, "COMPLETED")
+    again = cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
+    controller.wait_for_tier(again, 1)
+    assert "more count for its tier: what other jobs of its user used" in explained(
+        controller, again
+    )
+
+
+@as_root
+def test_where_jobs_are_private_all_are_scheduled_and_each_user_is_shown_own_ones(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = wall_on(cluster, controller)
+    command = (*NOBODY, "sbatch", "--parsable", "--output=/dev/null", "--chdir=/tmp")
+    theirs = cluster.run(*command, *ONE_GPU, "--wrap=sleep 600").strip()
+    cluster.wait_for_state(theirs, "RUNNING")
+    assert len(requeued(cluster, wall)) == 1
+    controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
+    assert f"Job {theirs} (wrap) of nobody" in as_nobody(controller, "explain", theirs)
+    shown = as_nobody(controller, "status")
+    assert "jobs are private here: only those of nobody" in shown and "root" not in shown
+    assert "knows no job" in as_nobody(controller, "explain", wall["n1"])
+    assert "root" in controller.cli("status").stdout
+    for file in ("state.json", "ledger.sqlite", "profiles.sqlite", "lock", "control.sock"):
+        assert (controller.state_dir / file).stat().st_mode & 0o777 == 0o600, file
+    assert "may not command the controller" in as_nobody(controller, "pause")
+
+
+def as_nobody(controller: RealController, *arguments: str) -> str:
+    """All that another user is told."""
+    config = ("--config", str(controller.config_file))
+    ended = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, *config, *arguments],
+        env=controller.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.stdout + ended.stderr
