@@ -38,6 +38,14 @@ class RealCluster:
         """Stop it and remove its folder."""
         self._script("down")
 
+    def kill(self, *daemons: str, signal: str = "KILL") -> None:
+        """End daemons, or send them another signal."""
+        self._script("kill", "--signal", signal, *daemons)
+
+    def start(self, *daemons: str) -> None:
+        """Start daemons again."""
+        self._script("start", *daemons)
+
     def run(self, *command: str) -> str:
         """What a command prints, run in the cluster's folder; ``AssertionError`` if it fails."""
         ended = subprocess.run(

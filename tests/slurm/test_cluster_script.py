@@ -246,6 +246,35 @@ def test_a_daemon_restarted_by_hand_is_ended_too(folder: Path) -> None:
     assert traces(folder) == []
 
 
+def test_a_daemon_is_killed_and_started_again_by_its_name(folder: Path) -> None:
+    up(folder, *SMALL, "--no-accounting")
+    before = running(folder)
+    assert cluster("kill", "--dir", folder, "slurmctld", "slurmd.n1").returncode == 0
+    assert state(folder) == "broken"
+    assert running(folder).keys() == {"munged"}
+    refused = cluster("kill", "--dir", folder, "slurmctld")
+    assert refused.returncode == 2 and "no daemon 'slurmctld' runs" in refused.stderr
+    assert cluster("start", "--dir", folder, "slurmctld", "slurmd.n1", "munged").returncode == 0
+    after = running(folder)
+    assert after.keys() == before.keys() and after["munged"] == before["munged"]
+    eventually(lambda: "1" in in_shell(folder, "srun -N1 echo 1 || true"), "it runs jobs again")
+    unknown = cluster("start", "--dir", folder, "slurmd.n9")
+    assert unknown.returncode == 2 and "There are: munged, slurmctld, slurmd.n1." in unknown.stderr
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process a host name")
+def test_a_backup_slurmctld_takes_over_and_gives_back(folder: Path) -> None:
+    up(folder, *SMALL, "--backup")
+    job = in_shell(folder, "sbatch --parsable -n1 --wrap 'sleep 600'").strip()
+    assert cluster("kill", "--dir", folder, "slurmctld").returncode == 0
+    eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the backup acts", 40)
+    assert "Slurmctld(primary) at ctl1 is DOWN" in in_shell(folder, "scontrol ping || true")
+    assert cluster("start", "--dir", folder, "slurmctld").returncode == 0
+    eventually(lambda: "ctl1 is UP" in in_shell(folder, "scontrol ping || true"), "it is back", 40)
+    eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the job is still there", 40)
+
+
 @pytest.mark.parametrize("after", [0.3, 0.9, 1.4])
 def test_down_leaves_no_process_behind_after_up_was_killed(folder: Path, after: float) -> None:
     command = [str(SCRIPT), "up", "--dir", str(folder)]
@@ -364,6 +393,8 @@ def test_down_twice_is_fine_and_env_says_what_to_do(folder: Path) -> None:
         ("up", "--dir", "/tmp/with blank"),
         ("up", "--dir", "/tmp/" + "x" * 100),
         ("down", "--dir", "/"),
+        ("kill", "--signal", "LOUD", "slurmctld"),
+        ("kill", "--dir", "/tmp/no-cluster-is-there", "slurmctld"),
     ],
 )
 def test_bad_usage_is_one_line_that_says_what_to_do(arguments: tuple[str, ...]) -> None:
