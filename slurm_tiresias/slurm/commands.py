@@ -6,6 +6,7 @@ Measured on 2000 pending jobs this is as fast as the C library, and it works wit
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import re
@@ -19,6 +20,7 @@ from slurm_tiresias.slurm import (
     job_rows,
     parse_accounting,
     parse_config,
+    parse_jobs,
     parse_nodes,
     process,
     write_lines,
@@ -49,6 +51,9 @@ PING_TIMEOUT_S = 5.0
 
 PING_AFTER_S = 1.0
 """An answer this old no longer shows that slurmctld is up: each cycle pings once."""
+
+JUST_SUBMITTED_S = 2.0
+"""A job may come between squeue's answer and scontrol's."""
 
 _NEVER = float("-inf")
 
@@ -86,12 +91,12 @@ class CommandSlurm:
 
     def cluster(self) -> Cluster:
         """The facts about the cluster that do not change while slurmctld runs."""
-        answer = self._ask([self._commands.scontrol, "show", "config"])
+        (answer,) = self._show(["show config"])
         return parse_config.cluster(answer, time.time())
 
     def may_operate(self) -> bool:
         """Whether this user is SlurmUser, root, or an operator by accounting."""
-        config = self._ask([self._commands.scontrol, "show", "config"])
+        (config,) = self._show(["show config"])
         if os.geteuid() in (0, parse_config.slurm_user_id(config)):
             return True
         try:
@@ -112,11 +117,19 @@ class CommandSlurm:
         """What Slurm shows, and what its clock showed meanwhile."""
         squeue = [self._commands.squeue, *job_rows.arguments(self._separator)]
         rows = tuple(job_rows.rows(self._ask(squeue), self._separator))
-        job_questions = _job_questions(self._memory.unknown(rows), len(rows))
+        job_questions = [_SHOW_ALL_JOBS]
+        if not self._memory.is_empty:
+            job_questions = _job_questions(self._memory.unknown(rows), len(rows))
         config_text, partition_text, node_text, topology_text, reservation_text, *job_texts = (
             self._show([*_CLUSTER_QUESTIONS, *job_questions])
         )
-        self._memory.learn(rows, _job_records(job_questions, job_texts))
+        records = _job_records(job_questions, job_texts)
+        shown_s = parse_config.clock_s(config_text)
+        self._expect_gone(self._memory.live_but_missing(rows))
+        if job_questions == [_SHOW_ALL_JOBS]:
+            unlisted = records.keys() - {row.raw_id for row in rows}
+            self._expect_gone(unlisted, submitted_before_s=shown_s - JUST_SUBMITTED_S)
+        self._memory.learn(rows, records)
         partitions = parse_nodes.partitions(partition_text)
         switches = parse_nodes.leaf_switches(topology_text)
         nodes = parse_nodes.nodes(node_text, partitions, switches)
@@ -127,7 +140,7 @@ class CommandSlurm:
             partitions=partitions,
             reservations=parse_nodes.reservations(reservation_text, nodes),
         )
-        return seen, parse_config.clock_s(config_text)
+        return seen, shown_s
 
     def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
         """Every incarnation of these jobs that accounting knows, oldest first.
@@ -152,9 +165,8 @@ class CommandSlurm:
         if not writes:
             return ()
         marker = write_lines.new_marker()
-        answer = self._run(
-            [self._commands.scontrol], write_lines.script(writes, marker, self._clock.ahead_s)
-        )
+        script = write_lines.script(writes, marker, self._clock.ahead_s)
+        answer = self._run([self._commands.scontrol], script)
         failures = write_lines.failures(writes, answer.stderr, marker)
         if failures is None:
             raise self._failed(process.complaint("scontrol", answer.stderr))
@@ -178,6 +190,21 @@ class CommandSlurm:
             )
             complaints += [line for line in answer.stderr.split("\n") if line.strip()]
         return complaints
+
+    def _expect_gone(self, missing: Collection[str], submitted_before_s: float = math.inf) -> None:
+        """Jobs that squeue did not list must be unknown to slurmctld, or its list was cut short.
+
+        A list that ends between two jobs looks whole. But slurmctld shows a job for MinJobAge after
+        it has ended: one that was alive before and is not listed now is a reason to ask.
+        """
+        for some in _in_parts(sorted(missing)):
+            answers = self._show([f"show job {key}" for key in some])
+            for key, answer in zip(some, answers, strict=True):
+                if parse_jobs.shows_a_live_job(answer, submitted_before_s):
+                    raise SlurmAnswerError(
+                        f"squeue's list of jobs lacks job {key}, which slurmctld knows",
+                        "see whether something stops or limits its processes",
+                    )
 
     def _show(self, questions: Sequence[str]) -> Sequence[str]:
         """The answer to each question, from one scontrol.
@@ -258,7 +285,7 @@ class CommandSlurm:
         return error
 
 
-def _job_questions(unknown: Sequence[JobRow], all_rows: int) -> Sequence[str]:
+def _job_questions(unknown: Sequence[JobRow], all_rows: int) -> list[str]:
     """What to ask scontrol to learn about these jobs: each, or all that there are."""
     if len(unknown) > max(MOST_JOBS_ONE_BY_ONE, all_rows // 30):
         return [_SHOW_ALL_JOBS]

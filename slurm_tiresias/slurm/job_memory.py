@@ -67,6 +67,11 @@ class JobMemory:
         self._known: dict[str, _Known] = {}
         self._requests: WeakValueDictionary[Hashable, Request] = WeakValueDictionary()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known of any job: a first reading, or one of an empty cluster."""
+        return not self._known
+
     def unknown(self, rows: Iterable[JobRow]) -> Sequence[JobRow]:
         """The live jobs about which scontrol must be asked; one task stands for its whole array."""
         asked_for: dict[str, JobRow] = {}
@@ -78,6 +83,15 @@ class JobMemory:
             if live and (known is None or not known.complete or known.shape != _shape(row)):
                 asked_for.setdefault(row.raw_id, row)
         return tuple(asked_for.values())
+
+    def live_but_missing(self, rows: Iterable[JobRow]) -> set[str]:
+        """Jobs, as scontrol names them, that were alive when last read and are not listed now."""
+        listed = {row.key for row in rows}
+        return {
+            key if "_" in key else known.row.raw_id
+            for key, known in self._known.items()
+            if known.job.state is not None and key not in listed
+        }
 
     def learn(self, rows: Iterable[JobRow], records: Mapping[str, str]) -> None:
         """Take in a reading: the rows, and scontrol's records by raw job id. Forget the rest."""

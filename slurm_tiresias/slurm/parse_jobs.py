@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from slurm_tiresias.model import Allocation, Amount, JobState, Request
 from slurm_tiresias.slurm import text
 from slurm_tiresias.slurm.job_details import JobDetails
@@ -48,11 +50,28 @@ epilog: neither holds GPUs in Slurm's books, and their nodes start nothing.
 """
 
 
+_SHOWN_JOB = re.compile(r"^JobId=\d+ ", re.MULTILINE | re.ASCII)
+_SHOWN_STATE = re.compile(r" JobState=(\w+) ", re.ASCII)
+_SHOWN_SUBMISSION = re.compile(r" SubmitTime=(\d{1,18}) ", re.ASCII)
+
+
 def state_of(row: JobRow) -> JobState | None:
     """The state; ``SlurmAnswerError`` for a word that no known release has."""
     if row.state not in STATES:
         raise text.unreadable("a job state", row.state)
     return STATES[row.state]
+
+
+def shows_a_live_job(answer: str, submitted_before_s: float) -> bool:
+    """Whether the answer to ``show job ID`` is of a job that has not ended, submitted before that.
+
+    Users' text may feign another state or time, but only of their own job.
+    """
+    record = _SHOWN_JOB.search(answer)
+    state, submitted = _SHOWN_STATE.search(answer), _SHOWN_SUBMISSION.search(answer)
+    if record is None or state is None or submitted is None:
+        return False
+    return STATES.get(state[1]) is not None and int(submitted[1]) < submitted_before_s
 
 
 def observed(

@@ -15,6 +15,7 @@ from slurm_tiresias.errors import (
     SlurmUnreachableError,
 )
 from slurm_tiresias.model import ANY_TYPE, Amount, JobState
+from slurm_tiresias.slurm import commands
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import ObservedJob, Requeue, Unpin, Update, Write
 from tests.slurm.cluster import RealCluster, job
@@ -599,3 +600,42 @@ def test_an_answer_that_is_cut_off_is_no_answer(clean_cluster: RealCluster, comm
     cuts.chmod(0o755)
     with pytest.raises(SlurmAnswerError):
         clean_cluster.driver(**{command: str(cuts)}).observe()
+
+
+def test_a_list_that_ends_between_two_jobs_is_no_answer(
+    clean_cluster: RealCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut, whole = clean_cluster.folder / "squeue-cut", clean_cluster.folder / "squeue-whole"
+    switch = clean_cluster.folder / "squeue-now"
+    for path, script in ((cut, 'squeue "$@" | head -n 1'), (whole, 'exec squeue "$@"')):
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    mine = {running(clean_cluster) for _ in range(3)}
+    switch.symlink_to(whole)
+    driver = clean_cluster.driver(squeue=str(switch))
+    assert alive(driver) == mine
+    switch.unlink()
+    switch.symlink_to(cut)
+    with pytest.raises(SlurmAnswerError, match="lacks job"):
+        driver.observe()
+    monkeypatch.setattr(commands, "JUST_SUBMITTED_S", -60.0)
+    with pytest.raises(SlurmAnswerError, match="lacks job"):
+        clean_cluster.driver(squeue=str(switch)).observe()
+    switch.unlink()
+    switch.symlink_to(whole)
+    assert alive(driver) == mine
+    switch.unlink()
+
+
+def alive(driver: CommandSlurm) -> set[str]:
+    return {job.key for job in driver.observe().jobs if job.state is not None}
+
+
+def test_tasks_cancelled_out_of_a_waiting_array_are_not_missed(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    """Slurm forgets them at once."""
+    array = clean_cluster.sbatch("--array=1-5", "--begin=now+3600")
+    assert len(alive(driver)) == 5
+    clean_cluster.run("scancel", f"{array}_[2-3]")
+    assert alive(driver) == {f"{array}_{n}" for n in (1, 4, 5)}
