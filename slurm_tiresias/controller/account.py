@@ -335,6 +335,10 @@ class Book:
 
     def _follow_state(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
         """Starts, requeues and ends, as the record keeps them."""
+        if job.restarts < record.restarts:
+            # slurmctld was killed and came back with what it had last saved.
+            accounted = min(record.accounted_restarts, job.restarts)
+            record = replace(record, restarts=job.restarts, accounted_restarts=accounted)
         if job.restarts > record.restarts:
             record = self._follow_requeue(job, record, now_s)
         elif job.state is not JobState.RUNNING:
@@ -675,10 +679,14 @@ def _has_started(job: ObservedJob, known: Collection[float]) -> bool:
 def _is_another_job(job: ObservedJob, record: JobRecord) -> bool:
     """Whether Slurm has given the id of a job that ended to a new one.
 
-    A job that ended and is requeued by hand is still the same job: it counts one restart more.
+    A job that ended and is requeued by hand is still the same job: it counts one restart more. One
+    that counts fewer than before is the same if it was submitted before the last requeue seen: a
+    slurmctld that was killed does not remember that requeue.
     """
-    if job.restarts != record.restarts:
-        return job.restarts < record.restarts
+    if job.restarts < record.restarts:
+        return job.submit_s > record.queued_s
+    if job.restarts > record.restarts:
+        return False
     return record.ended_s is not None and job.submit_s > record.ended_s
 
 

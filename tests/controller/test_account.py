@@ -141,6 +141,19 @@ def test_an_id_that_slurm_gives_to_a_new_job_starts_from_nothing(book: Book) -> 
     assert book.attained_gpu_s("7") == 20
 
 
+def test_a_job_whose_last_requeue_slurmctld_forgot_goes_on_counting(book: Book) -> None:
+    """slurmctld was killed before it had saved the requeue."""
+    see(book, 1010, running(1005, 5))
+    see(book, 1021, pending(restarts=1, submit_s=1020))
+    see(book, 1030, running(1005, 25))
+    record = book.record("7")
+    assert record is not None and record.restarts == 0
+    assert book.attained_gpu_s("7") == 4 * 25
+    see(book, 1041, pending(restarts=1, submit_s=1040))
+    record = book.record("7")
+    assert record is not None and (record.restarts, record.submitted_s) == (1, 1000)
+
+
 def test_a_job_that_slurm_forgot_has_ended_and_one_that_shows_again_has_not(book: Book) -> None:
     see(book, 1010, running(1005, 5))
     see(book, 1020)
