@@ -18,6 +18,7 @@ from slurm_tiresias.controller.account import Book, Rests, claim_of, claim_text
 from slurm_tiresias.controller.hints import Checkpoint, checkpoint_of
 from slurm_tiresias.controller.ledger import JobRecord, without_claim, without_intent
 from slurm_tiresias.controller.manage import is_put_off_for_us, lacks_only_resources
+from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Action, Decision, JobState, Node, Plan, Reason
 from slurm_tiresias.slurm.hostlist import array_tasks, folded, refolded
 from slurm_tiresias.slurm.protocol import (
@@ -176,7 +177,7 @@ class Actor:
         asked = self._ask_to_leave(plan, jobs, seen.at_s)
         due = self._due_requeues(plan, jobs, seen.at_s)
         self._book.commit()
-        self._signal(jobs[key] for key in asked)
+        self._signal_or_ask_again(asked, jobs)
         failures += self._send(due, seen.at_s)
         self._book.commit()
         unsettled = any(
@@ -474,6 +475,17 @@ class Actor:
                 self._book.put(without_intent(record))
             if record.key in refused and record.claimed_s is not None:
                 self._book.put(without_claim(record))
+
+    def _signal_or_ask_again(self, asked: Iterable[str], jobs: Mapping[str, ObservedJob]) -> None:
+        """Who may not have heard the signal has not begun its grace: it may hear it twice."""
+        try:
+            self._signal(jobs[key] for key in asked)
+        except TiresiasError:
+            for key in asked:
+                if record := self._book.record(key):
+                    self._book.put(replace(record, vacating_since_s=None))
+            self._book.commit()
+            raise
 
     def _signal(self, victims: Iterable[ObservedJob]) -> None:
         """Ask victims to save their state, each with its own signal."""

@@ -188,6 +188,9 @@ class CommandSlurm:
             answer = self._run(
                 [self._commands.scancel, f"--signal={signal}", "--full", "--state=RUNNING", *some]
             )
+            error = process.complaint("scancel", answer.stderr)
+            if isinstance(error, SlurmUnreachableError):
+                raise self._failed(error)
             complaints += [line for line in answer.stderr.split("\n") if line.strip()]
         return complaints
 
