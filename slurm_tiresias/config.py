@@ -276,6 +276,16 @@ class ControllerConfig:
         "Directory of the ledger, the lock, the control socket and the "
         "published state. Only the controller writes there.",
     )
+    standby: bool = setting(
+        False,
+        "Whether controllers on two hosts share this state_dir, one acting and one standing by "
+        "(docs/operation.md). It must then be on a file system that both see.",
+    )
+    host: str = setting(
+        "",
+        "The name of this host as SlurmctldHost in slurm.conf has it: of two controllers the one "
+        "acts on whose host slurmctld acts. Empty: the host's own short name.",
+    )
     command_timeout_s: float = setting(
         30.0,
         "A Slurm command that has not answered by then has failed.",
@@ -385,6 +395,12 @@ def _as_text(value: Any) -> str:
     return value
 
 
+def _as_switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
 def _as_integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError
@@ -408,6 +424,7 @@ def _as_tuple(value: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
 
 _READERS: Mapping[Any, tuple[Callable[[Any], Any], str]] = {
     str: (_as_text, "text in quotes"),
+    bool: (_as_switch, "true or false"),
     int: (_as_integer, "a whole number"),
     float: (_as_number, "a number"),
     tuple[str, ...]: (lambda value: _as_tuple(value, _as_text), "a list of texts"),

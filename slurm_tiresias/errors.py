@@ -9,10 +9,12 @@ class TiresiasError(Exception):
     """The root of all errors this program raises on purpose.
 
     ``what`` says what is wrong, ``remedy`` what to do about it; both are one line of plain text.
-    ``exit_code`` is what the command line returns.
+    ``exit_code`` is what the command line returns, ``kind`` the word under which the controller
+    counts the cycles that failed of it.
     """
 
     exit_code: ClassVar[int] = 1
+    kind: ClassVar[str] = "other"
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -44,30 +46,35 @@ class ConfigError(TiresiasError):
     """The configuration file is missing, unreadable or wrong."""
 
     exit_code = 4
+    kind = "config"
 
 
 class SlurmUnreachableError(TiresiasError):
     """slurmctld or one of Slurm's commands does not answer."""
 
     exit_code = 5
+    kind = "slurm-unreachable"
 
 
 class SlurmPermissionError(TiresiasError):
     """Slurm refuses this user the operations that the controller needs."""
 
     exit_code = 6
+    kind = "slurm-permission"
 
 
 class SlurmAnswerError(TiresiasError):
     """Slurm answered something this program cannot read; nothing was done on the strength of it."""
 
     exit_code = 7
+    kind = "slurm-answer"
 
 
 class LedgerError(TiresiasError):
     """The ledger cannot be opened, read or written."""
 
     exit_code = 8
+    kind = "ledger"
 
 
 class DamagedLedgerError(TiresiasError):
@@ -80,3 +87,7 @@ class AlreadyRunningError(TiresiasError):
     """Another controller holds the state directory."""
 
     exit_code = 9
+
+
+class LeaseLostError(AlreadyRunningError):
+    """This controller may act no more: its lease is over, and another one may have taken it."""

@@ -93,6 +93,8 @@ def toml(value: Any) -> str:
     """A setting's value as TOML writes it, in printable characters only."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         return '"' + "".join(map(_toml_character, value)) + '"'
     return repr(value)

@@ -261,10 +261,24 @@ def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterato
             screen.style(f"STALE: {age}", "bad") if is_stale(state, now_s) else age,
         ]
     )
+    if state.term:
+        yield from screen.prose(_who_acts(state), indent="")
     if state.failures:
-        failed = f"{count(state.failures, 'cycle')} failed since: {printable(state.error)}"
+        again = ""
+        if state.next_try_s is not None and state.next_try_s > now_s:
+            again = f", next try in {duration(state.next_try_s - now_s)}"
+        failed = f"{count(state.failures, 'cycle')} failed since{again}: {printable(state.error)}"
         yield from (screen.style(line, "bad") for line in screen.prose(failed, indent=""))
+    if state.warning:
+        lines = screen.prose(printable(state.warning), indent="")
+        yield from (screen.style(line, "bad") for line in lines)
     yield from _gpu_lines(state, screen)
+
+
+def _who_acts(state: PublishedState) -> str:
+    waiting = ", ".join(printable(standby.host) for standby in state.standbys)
+    stands_by = f"{waiting} stands by" if waiting else "nobody stands by"
+    return f"{printable(state.host)} acts (term {state.term}); {stands_by}."
 
 
 def _gpu_lines(state: PublishedState, screen: Screen) -> Iterator[str]:

@@ -10,6 +10,7 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller.account import Book, Rests
 from slurm_tiresias.controller.act import Actor, Outcome
 from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Plan, Snapshot
@@ -103,6 +104,9 @@ class Cycles:
 
     def _observe(self) -> Observation:
         seen = self._slurm.observe()
+        missing = missing_partitions(seen, self._config.manage)
+        if len(missing) == len(self._config.manage.partitions):
+            raise no_such_partitions(missing, seen)
         self.book.follow_clock(seen.at_s, time.monotonic())
         self.book.observe(seen)
         self.book.reconcile(self._slurm, seen.at_s)

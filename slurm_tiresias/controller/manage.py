@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from slurm_tiresias.config import ManageConfig
 from slurm_tiresias.controller.hints import first_look_until_s
+from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import JobState
-from slurm_tiresias.slurm.protocol import ObservedJob
+from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 
 _MERELY_WAITING = (
     "None",
@@ -20,6 +21,21 @@ needs are there is judged by the decision itself."""
 
 
 _UNAVAILABLE = "ReqNodeNotAvail, UnavailableNodes:"
+
+
+def missing_partitions(seen: Observation, config: ManageConfig) -> list[str]:
+    """Managed partitions that the cluster does not have."""
+    known = {partition.name for partition in seen.partitions}
+    return [name for name in config.partitions if name not in known]
+
+
+def no_such_partitions(missing: list[str], seen: Observation) -> ConfigError:
+    """Says so, and which there are."""
+    known = sorted(partition.name for partition in seen.partitions)
+    return ConfigError(
+        f"manage.partitions names {', '.join(missing)}, which this cluster does not have",
+        f"Name some of: {', '.join(known)}",
+    )
 
 
 def why_unmanaged(job: ObservedJob, config: ManageConfig) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -129,12 +129,23 @@ class PublishedEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedStandby:
+    """A controller that waits to take over. ``wanted``: slurmctld acts on its host."""
+
+    host: str
+    pid: int
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PublishedState:
     """Everything the controller says about itself and the cluster after one cycle.
 
     ``mode`` is enforce, shadow, paused, or stopped after a clean end. ``failures`` counts the
     cycles that failed since the last good one and ``error`` says why; ``at_s`` is the time of
-    the last good cycle.
+    the last good cycle. ``failed_cycles`` counts all that failed since ``started_s``, by
+    ``TiresiasError.kind``; ``next_try_s`` is None unless the last cycle failed. ``term`` is 0 where
+    no other controller may stand by.
     """
 
     schema: int
@@ -159,6 +170,14 @@ class PublishedState:
     events: tuple[PublishedEvent, ...]
     only_of: str = ""
     """Whose jobs these are, where jobs are private and it does not show all."""
+    host: str = ""
+    failed_cycles: Mapping[str, int] = field(default_factory=dict)
+    last_failure_s: float | None = None
+    next_try_s: float | None = None
+    warning: str = ""
+    """What is wrong though cycles go well."""
+    term: int = 0
+    standbys: tuple[PublishedStandby, ...] = ()
 
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:
@@ -223,6 +242,7 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
         "tiers": _all(PublishedTier, raw["tiers"]),
         "events": _all(PublishedEvent, raw["events"]),
         "jobs": _all(PublishedJob, jobs),
+        "standbys": _all(PublishedStandby, raw.get("standbys", [])),
     }
     return _all(PublishedState, [{**raw, **nested}])[0]
 

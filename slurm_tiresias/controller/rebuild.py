@@ -14,7 +14,8 @@ from pathlib import Path
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger, put_in_place
+from slurm_tiresias.controller.ledger import Ledger, put_in_place
+from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import Observation, Slurm
@@ -43,8 +44,8 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
     Raises what the driver raises, accounting included, and ``LedgerError``; nothing has changed
     then. No controller may run.
     """
-    path = state_dir / FILE_NAME
-    draft = state_dir / f".{FILE_NAME}.rebuilt"
+    path = newest_ledger(state_dir)
+    draft = state_dir / f".{path.name}.rebuilt"
     for end in ("", "-wal", "-shm"):
         draft.with_name(draft.name + end).unlink(missing_ok=True)
     cluster, seen = slurm.cluster(), slurm.observe()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
 from slurm_tiresias.config import Config, PreemptionConfig
@@ -18,9 +18,11 @@ from slurm_tiresias.controller.published import (
     PublishedEvent,
     PublishedGpus,
     PublishedJob,
+    PublishedStandby,
     PublishedState,
     PublishedTier,
 )
+from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Action, Decision, Guard, Job, JobState, Node, Plan, Snapshot
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster, Observation, ObservedJob
@@ -37,6 +39,29 @@ class Health:
     took_s: float
     failures: int = 0
     error: str = ""
+    failed_cycles: Mapping[str, int] = field(default_factory=dict)
+    last_failure_s: float | None = None
+    next_try_s: float | None = None
+    host: str = ""
+    warning: str = ""
+    term: int = 0
+    standbys: tuple[PublishedStandby, ...] = ()
+
+    def after_a_failure(self, error: TiresiasError, now_s: float, pause_s: float) -> Health:
+        """How it is after one more cycle has failed."""
+        times = self.failed_cycles.get(error.kind, 0) + 1
+        return replace(
+            self,
+            failures=self.failures + 1,
+            error=str(error),
+            failed_cycles={**self.failed_cycles, error.kind: times},
+            last_failure_s=now_s,
+            next_try_s=now_s + pause_s,
+        )
+
+    def shown_on(self, state: PublishedState) -> PublishedState:
+        """The state with this health in the place of its own."""
+        return replace(state, **{f.name: getattr(self, f.name) for f in fields(self)})
 
 
 def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedState:
@@ -55,7 +80,7 @@ def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedSt
         tiers=(),
         jobs=(),
         events=(),
-        **asdict(health),
+        **{f.name: getattr(health, f.name) for f in fields(health)},
     )
 
 

@@ -8,15 +8,13 @@ import logging
 import os
 import random
 import selectors
-import signal
 import socket
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from slurm_tiresias.config import Config
@@ -31,23 +29,30 @@ from slurm_tiresias.controller.cycle import (
     Cycles,
     collect_seldom,
 )
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.lease import FileLease
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.profiling import Profiler
-from slurm_tiresias.controller.published import PublishedState
+from slurm_tiresias.controller.published import PublishedStandby, PublishedState
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.controller.report import Health, nothing_yet, report
+from slurm_tiresias.controller.signals import Stop, wakeups_by_signal
+from slurm_tiresias.controller.standby import StandsBy, acting_host
+from slurm_tiresias.controller.succession import inherited_ledger, newest_ledger
+from slurm_tiresias.controller.systemd import tell_systemd
 from slurm_tiresias.controller.views import Views
 from slurm_tiresias.database import set_mode
 from slurm_tiresias.errors import (
     AlreadyRunningError,
     ConfigError,
+    LeaseLostError,
     SlurmPermissionError,
     TiresiasError,
 )
 from slurm_tiresias.profiler.store import FILE_NAME as PROFILES_NAME
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.slurm.commands import CommandSlurm
-from slurm_tiresias.slurm.protocol import Cluster, Commands, Slurm
+from slurm_tiresias.slurm.protocol import Cluster, Commands, Lease, Observation, Slurm
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -66,6 +71,9 @@ LOOK_FOR_NUDGE_S = 0.02
 """How often it is looked whether Slurm's hooks have left a nudge, and how long after one the cycle
 begins: job_submit.lua leaves it a moment before its job exists."""
 
+HAND_OVER_INTERVALS = 2
+"""So long slurmctld must have acted elsewhere: it may only have been restarted."""
+
 STOPPED = "stopped"
 """The mode that a controller publishes when it ends."""
 
@@ -77,21 +85,53 @@ READ_REQUEST_S = 1.0
 
 
 def run(config: Config, shadow: bool = False) -> None:
-    """Run the controller until a signal stops it.
+    """Run the controller until a signal stops it; with ``controller.standby``, when its turn comes.
 
     Raises ``AlreadyRunningError`` where another one holds the state directory, and whatever the
     first contact with Slurm, the ledger or the configuration raises: a controller that cannot
     work does not start. Later failures are waited out.
     """
+    if config.controller.standby:
+        _run_in_turns(config, shadow)
+        return
     slurm = driver(config)
     with _state_dir_locked(config) as state_dir, _ledger_and_profiler(config) as (ledger, profiler):
-        cluster = slurm.cluster()
-        # It has the names of jobs that were measured.
-        set_mode(state_dir / PROFILES_NAME, 0o600 if cluster.jobs_are_private else 0o644)
-        _check_partitions(slurm, config)
-        _check_rights(slurm)
-        collect_seldom()
+        cluster = _first_contact(slurm, config)
         Controller(slurm, cluster, ledger, profiler, config, state_dir, shadow).loop()
+
+
+def _run_in_turns(config: Config, shadow: bool) -> None:
+    """Stand by, act for as long as the lease lasts, stand by again; until a signal stops it."""
+    stop = Stop()
+    with _state_dir_locked(config, shared=True) as state_dir:
+        lease = FileLease(state_dir, host_name(config), config.controller.interval_s)
+        slurm = driver(config, lease)
+        cluster = _first_contact(slurm, config)
+        standby = StandsBy(slurm, lease, config.controller.interval_s, stop)
+        while standby.until_its_turn():
+            try:
+                ledger_path = inherited_ledger(state_dir, lease.term)
+                with _ledger_and_profiler(config, ledger_path) as (ledger, profiler):
+                    Controller(
+                        *(slurm, cluster, ledger, profiler, config, state_dir, shadow),
+                        stop=stop,
+                        lease=lease,
+                    ).loop()
+            except LeaseLostError as error:
+                log.warning("steps down: %s", error)
+            finally:
+                lease.release()
+
+
+def _first_contact(slurm: Slurm, config: Config) -> Cluster:
+    cluster = slurm.cluster()
+    # It has the names of jobs that were measured.
+    profiles = Path(config.controller.state_dir) / PROFILES_NAME
+    set_mode(profiles, 0o600 if cluster.jobs_are_private else 0o644)
+    _check_partitions(slurm, config)
+    _check_rights(slurm)
+    collect_seldom()
+    return cluster
 
 
 def release(config: Config) -> int:
@@ -112,13 +152,16 @@ def rebuild_ledger(config: Config) -> Rebuilt:
 
 def set_paused(config: Config, paused: bool) -> None:
     """Remember for the next controller whether it is to act, while none runs."""
-    with _state_dir_locked(config) as state_dir, closing(Ledger(state_dir / FILE_NAME)) as ledger:
+    with (
+        _state_dir_locked(config) as state_dir,
+        closing(Ledger(newest_ledger(state_dir))) as ledger,
+    ):
         ledger.set_value("paused", "yes" if paused else "no")
 
 
-def driver(config: Config) -> Slurm:
+def driver(config: Config, lease: Lease | None = None) -> Slurm:
     """The driver that this configuration asks for."""
-    return CommandSlurm(Commands(timeout_s=config.controller.command_timeout_s))
+    return CommandSlurm(Commands(timeout_s=config.controller.command_timeout_s), lease)
 
 
 def _pause_s(failures: int, interval_s: float) -> float:
@@ -141,47 +184,61 @@ class Controller:
         config: Config,
         state_dir: Path,
         shadow: bool,
+        *,
+        stop: Stop | None = None,
+        lease: FileLease | None = None,
     ) -> None:
+        """``lease`` where other controllers may stand by: it acts for as long as that lasts."""
+        self._slurm = slurm
         self._cluster = cluster
+        self._lease = lease
+        self._stop = stop or Stop()
         self._ledger = ledger
         self._config = config
         self._state_dir = state_dir
         self._shadow = shadow or config.controller.mode == SHADOW
         self._cycles = Cycles(slurm, cluster, ledger, config, profiler)
-        self._stopping = False
-        self._fatal: TiresiasError | None = None
-        self._next_s = self._last_s = time.monotonic()
+        self._next_s = self._last_s = self._acted_here_s = time.monotonic()
         self._look_again_s = LOOK_AGAIN_S[0]
-        self._health = Health(self._mode(), time.time(), 0, time.time(), 0.0)
+        self._health = Health(
+            *(self._mode(), time.time(), 0, time.time(), 0.0),
+            host=host_name(config),
+            term=lease.term if lease else 0,
+        )
         self._state = nothing_yet(cluster, config, self._health)
         self._views = Views(state_dir, self._state) if cluster.jobs_are_private else None
 
     def loop(self) -> None:
-        """Run cycles until a signal says stop."""
+        """Run cycles until a signal says stop, or another controller is to act.
+
+        ``LeaseLostError`` where one may act already.
+        """
         views = self._views.open() if self._views else nullcontext()
-        with _control_socket(self._state_dir) as listener, _wakeups() as wakeups, views:
-            self._catch_signals()
+        with _control_socket(self._state_dir) as listener, wakeups_by_signal() as wakeups, views:
+            self._stop.catch(nudge=self._nudge)
             selector = selectors.DefaultSelector()
             selector.register(listener, selectors.EVENT_READ)
             selector.register(wakeups, selectors.EVENT_READ)
             log.info("controls cluster %s in %s mode", self._cluster.name, self._mode())
-            while not self._stopping and self._fatal is None:
+            while not self._stop.asked:
                 if time.monotonic() >= self._next_s:
                     self._cycle()
-                _tell_systemd("READY=1\nWATCHDOG=1")
+                    if self._hands_over():
+                        return
+                tell_systemd(self._in_a_line())
                 for event in self._wait(selector):
                     if event is listener:
                         self._serve(listener)
                     else:
                         wakeups.recv(4096)
-        self._put(replace(self._state, mode=STOPPED))
-        if self._fatal is not None:
-            raise self._fatal
+        if not self._standbys():
+            self._put(replace(self._state, mode=STOPPED))
         log.info("stopped; Slurm goes on by the priorities that stand there")
 
     def _wait(self, selector: selectors.BaseSelector) -> list[object]:
         """Until the next cycle is due, or somebody speaks to this process: who it is."""
         while True:
+            self._keep_lease()
             if take_nudge(self._state_dir):
                 self._nudge(after_s=LOOK_FOR_NUDGE_S)
             left_s = max(0.0, self._next_s - time.monotonic())
@@ -189,20 +246,44 @@ class Controller:
             if ready or left_s <= LOOK_FOR_NUDGE_S:
                 return [key.fileobj for key, _ in ready]
 
-    def _catch_signals(self) -> None:
-        def stop(_signal: int, _frame: FrameType | None) -> None:
-            self._stopping = True
+    def _keep_lease(self) -> None:
+        if self._lease:
+            self._lease.renew()
 
-        def nudge(_signal: int, _frame: FrameType | None) -> None:
-            self._nudge()
+    def _hands_over(self) -> bool:
+        """Whether another controller acts from now on, because slurmctld acts on its host.
 
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
-        signal.signal(signal.SIGUSR1, nudge)
+        It may be that only the other one reaches it.
+        """
+        if self._lease is None:
+            return False
+        wanted = {standby.host for standby in self._lease.standbys() if standby.wanted}
+        host = acting_host(self._slurm) if wanted else self._lease.host
+        now_s = time.monotonic()
+        if host not in wanted | {""} or self._lease.host in wanted:
+            self._acted_here_s = now_s
+        if now_s - self._acted_here_s < HAND_OVER_INTERVALS * self._config.controller.interval_s:
+            return False
+        log.info("hands over to %s, where slurmctld acts", min(wanted))
+        self._lease.release(to=min(wanted))
+        return True
+
+    def _in_a_line(self) -> str:
+        """How it is, for systemd."""
+        health = self._health
+        if health.failures:
+            pause_s = max(0.0, (health.next_try_s or 0.0) - time.time())
+            return f"{health.failures} cycles failed, next try in {pause_s:.0f} s: {health.error}"
+        return f"{health.mode}, cycle {health.cycle}"
 
     def _nudge(self, after_s: float = 0.0) -> None:
-        """Run the next cycle now; of many nudges in a short time the first and one more count."""
+        """Run the next cycle now; of many nudges in a short time the first and one more count.
+
+        While cycles fail nudges are no reason to try more often than every interval.
+        """
         gap_s = max(LEAST_GAP_S, self._health.took_s / MOST_LOAD)
+        if self._health.failures:
+            gap_s = max(gap_s, self._config.controller.interval_s)
         at_s = max(time.monotonic() + after_s, self._last_s + gap_s)
         self._next_s = min(self._next_s, at_s)
 
@@ -215,9 +296,8 @@ class Controller:
         self._last_s = time.monotonic()
         try:
             cycle = self._cycles.run(self._mode())
-        except SlurmPermissionError as error:
-            self._fatal = error
-            return
+        except LeaseLostError:
+            raise
         except TiresiasError as error:
             self._failed(error)
             return
@@ -235,27 +315,25 @@ class Controller:
 
     def _failed(self, error: TiresiasError) -> None:
         """Say so, and try again later: nothing was acted on that was not sure."""
-        failures = self._health.failures + 1
-        pause_s = _pause_s(failures, self._config.controller.interval_s)
+        pause_s = _pause_s(self._health.failures + 1, self._config.controller.interval_s)
         log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
         self._next_s = time.monotonic() + pause_s
-        self._health = replace(self._health, mode=self._mode(), failures=failures, error=str(error))
-        self._put(
-            replace(
-                self._state,
-                mode=self._health.mode,
-                failures=self._health.failures,
-                error=self._health.error,
-            )
-        )
+        health = self._health.after_a_failure(error, time.time(), pause_s)
+        self._health = replace(health, mode=self._mode())
+        self._put(self._health.shown_on(self._state))
 
     def _publish(self, cycle: Cycle) -> None:
-        self._health = Health(
+        self._health = replace(
+            self._health,
             mode=self._mode(),
-            started_s=self._health.started_s,
             cycle=self._health.cycle + 1,
             at_s=cycle.seen.at_s,
             took_s=cycle.took.all_s,
+            failures=0,
+            error="",
+            next_try_s=None,
+            standbys=self._standbys(),
+            warning=self._warning(cycle.seen),
         )
         log.debug(
             "cycle %d: read in %.3f s, decided in %.3f s, %d writes in %.3f s",
@@ -275,9 +353,20 @@ class Controller:
             )
         )
 
+    def _warning(self, seen: Observation) -> str:
+        """What is wrong though the cycle was good."""
+        missing = missing_partitions(seen, self._config.manage)
+        return str(no_such_partitions(missing, seen)) if missing else ""
+
+    def _standbys(self) -> tuple[PublishedStandby, ...]:
+        waiting = self._lease.standbys() if self._lease else []
+        return tuple(PublishedStandby(s.host, s.pid, s.wanted) for s in waiting)
+
     def _put(self, state: PublishedState) -> None:
         """Publish; a full disk keeps people from seeing, not the controller from working."""
         self._state = state
+        if self._lease:
+            self._lease.check()
         if self._views:
             self._views.show(state)
         try:
@@ -333,9 +422,17 @@ def _raise_for_failures(outcome: Outcome) -> None:
         )
 
 
+def host_name(config: Config) -> str:
+    """What this host is called in slurm.conf."""
+    return (config.controller.host or socket.gethostname()).partition(".")[0]
+
+
 @contextmanager
-def _state_dir_locked(config: Config) -> Iterator[Path]:
-    """The state directory, for this process alone. The lock dies with the process."""
+def _state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]:
+    """The state directory, for this process alone, or ``shared`` with those that take turns.
+
+    The lock dies with the process.
+    """
     state_dir = Path(config.controller.state_dir)
     try:
         state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -348,7 +445,7 @@ def _state_dir_locked(config: Config) -> Iterator[Path]:
             "may write in controller.state_dir",
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         raise AlreadyRunningError(
@@ -374,11 +471,13 @@ def _check_that_nobody_else_writes_in(folder: Path) -> None:
 
 
 @contextmanager
-def _ledger_and_profiler(config: Config) -> Iterator[tuple[Ledger, Profiler]]:
+def _ledger_and_profiler(
+    config: Config, ledger_path: Path | None = None
+) -> Iterator[tuple[Ledger, Profiler]]:
     """What the controller remembers, open until it ends."""
     state_dir = Path(config.controller.state_dir)
     with (
-        closing(Ledger(state_dir / FILE_NAME)) as ledger,
+        closing(Ledger(ledger_path or newest_ledger(state_dir))) as ledger,
         closing(_profile_store(state_dir / PROFILES_NAME)) as store,
     ):
         yield ledger, Profiler(store, config)
@@ -409,48 +508,21 @@ def _control_socket(state_dir: Path) -> Iterator[socket.socket]:
         finally:
             os.umask(previous)
         listener.listen(8)
+        mine = path.lstat().st_ino
         try:
             yield listener
         finally:
-            path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _wakeups() -> Iterator[socket.socket]:
-    """A socket that becomes readable when a signal arrives, so that none is slept through."""
-    reader, writer = socket.socketpair()
-    with reader, writer:
-        reader.setblocking(False)
-        writer.setblocking(False)
-        previous = signal.set_wakeup_fd(writer.fileno())
-        try:
-            yield reader
-        finally:
-            signal.set_wakeup_fd(previous)
-
-
-def _tell_systemd(state: str) -> None:
-    """The notification protocol of systemd: one datagram, where it listens at all."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-        try:
-            notifier.connect("\0" + address[1:] if address.startswith("@") else address)
-            notifier.send(state.encode())
-        except OSError as error:
-            log.warning("systemd cannot be notified: %s", error)
+            # Another controller may have taken over meanwhile, and listen there.
+            with suppress(OSError):
+                if path.lstat().st_ino == mine:
+                    path.unlink()
 
 
 def _check_partitions(slurm: Slurm, config: Config) -> None:
     """A misspelt partition would silently manage nothing."""
-    known = {partition.name for partition in slurm.observe().partitions}
-    missing = [name for name in config.manage.partitions if name not in known]
-    if missing:
-        raise ConfigError(
-            f"manage.partitions names {', '.join(missing)}, which this cluster does not have",
-            f"Name some of: {', '.join(sorted(known))}",
-        )
+    seen = slurm.observe()
+    if missing := missing_partitions(seen, config.manage):
+        raise no_such_partitions(missing, seen)
 
 
 def _check_rights(slurm: Slurm) -> None:

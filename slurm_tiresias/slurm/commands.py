@@ -33,7 +33,9 @@ from slurm_tiresias.slurm.protocol import (
     Cluster,
     Commands,
     Incarnation,
+    Lease,
     Observation,
+    Unbounded,
     Write,
     WriteFailure,
 )
@@ -44,10 +46,16 @@ MOST_JOBS_ONE_BY_ONE = 48
 MOST_KEYS_A_COMMAND = 500
 """Keeps a command line far below what the kernel takes."""
 
+MOST_WRITES_A_LEASE = 500
+"""Half a second's worth: what is under way when a lease ends is ended with it."""
+
 ADMIN_LEVELS = ("Operator", "Administrator")
 """Who may update other users' jobs, as ``sacctmgr show user`` spells it."""
 
 PING_TIMEOUT_S = 5.0
+
+QUICK_PING_S = 1.0
+"""Who stands by has no time for more."""
 
 PING_AFTER_S = 1.0
 """An answer this old no longer shows that slurmctld is up: each cycle pings once."""
@@ -72,6 +80,8 @@ _NOT_THERE = re.compile(
 _NO_ACCOUNTING = "Slurm accounting storage is disabled"
 _PROMPT = re.compile(r"\A(?:scontrol: )+")
 _SIGNAL = re.compile(r"(?:SIG)?[A-Z][A-Z0-9+-]*", re.ASCII)
+_PING = re.compile(r"^Slurmctld\(\S*\) at (\S+) is UP", re.MULTILINE)
+"""The primary stands first, the backups after it in the order in which they take over."""
 
 
 class CommandSlurm:
@@ -81,8 +91,10 @@ class CommandSlurm:
     Not to be shared between threads.
     """
 
-    def __init__(self, commands: Commands | None = None) -> None:
+    def __init__(self, commands: Commands | None = None, lease: Lease | None = None) -> None:
+        """``lease`` says until when anything may be changed; without it, for ever."""
         self._commands = commands or Commands()
+        self._lease: Lease = lease or Unbounded()
         self._environment = process.environment(self._commands.environment)
         self._separator = job_rows.new_separator()
         self._memory = JobMemory()
@@ -106,6 +118,11 @@ class CommandSlurm:
         question = ["--noheader", "--parsable2", "show", "user", user, "format=AdminLevel"]
         answer = self._run([self._commands.sacctmgr, *question])
         return answer.stdout.strip() in ADMIN_LEVELS
+
+    def acting_host(self) -> str:
+        """The host of the slurmctld that acts, as slurm.conf names it; "" where none answers."""
+        found = _PING.search(self._ping(QUICK_PING_S).stdout)
+        return found[1] if found else ""
 
     def observe(self) -> Observation:
         """All jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
@@ -162,11 +179,20 @@ class CommandSlurm:
         ``SlurmPermissionError`` where all were refused for want of rights. After any other error
         some may have been done: observe again before writing again.
         """
+        if self._lease.check() == math.inf:
+            return self._write(writes)
+        some = [
+            writes[at : at + MOST_WRITES_A_LEASE]
+            for at in range(0, len(writes), MOST_WRITES_A_LEASE)
+        ]
+        return [failure for part in some for failure in self._write(part)]
+
+    def _write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         if not writes:
             return ()
         marker = write_lines.new_marker()
         script = write_lines.script(writes, marker, self._clock.ahead_s)
-        answer = self._run([self._commands.scontrol], script)
+        answer = self._run([self._commands.scontrol], script, changes=True)
         failures = write_lines.failures(writes, answer.stderr, marker)
         if failures is None:
             raise self._failed(process.complaint("scontrol", answer.stderr))
@@ -186,7 +212,8 @@ class CommandSlurm:
         complaints: list[str] = []
         for some in _in_parts(keys):
             answer = self._run(
-                [self._commands.scancel, f"--signal={signal}", "--full", "--state=RUNNING", *some]
+                [self._commands.scancel, f"--signal={signal}", "--full", "--state=RUNNING", *some],
+                changes=True,
             )
             error = process.complaint("scancel", answer.stderr)
             if isinstance(error, SlurmUnreachableError):
@@ -250,7 +277,7 @@ class CommandSlurm:
             raise self._failed(process.complaint(arguments[0], answer.stderr))
         return answer.stdout
 
-    def _run(self, arguments: Sequence[str], stdin: str = "") -> Answer:
+    def _run(self, arguments: Sequence[str], stdin: str = "", *, changes: bool = False) -> Answer:
         """Run a command. Unless it has just answered, slurmctld is first asked if it is there.
 
         Without it squeue waits nine seconds, and scontrol nine for every line on its input;
@@ -259,20 +286,23 @@ class CommandSlurm:
         if time.monotonic() - self._answered_s > PING_AFTER_S:
             self._ping()
         self._answered_s = _NEVER
+        self._lease.renew()
         answer = process.run(
             arguments,
             stdin=stdin,
             timeout_s=self._commands.timeout_s,
             environment=self._environment,
+            until_s=self._lease.check() if changes else math.inf,
+            meanwhile=self._lease.renew,
         )
         self._answered_s = time.monotonic()
         return answer
 
-    def _ping(self) -> None:
+    def _ping(self, timeout_s: float = PING_TIMEOUT_S) -> Answer:
         answer = process.run(
             [self._commands.scontrol, "ping"],
             stdin="",
-            timeout_s=min(PING_TIMEOUT_S, self._commands.timeout_s),
+            timeout_s=min(timeout_s, self._commands.timeout_s),
             environment=self._environment,
         )
         if " UP" not in answer.stdout:
@@ -281,6 +311,7 @@ class CommandSlurm:
                 f"slurmctld is down: {' '.join(said.split())[:300]}",
                 "start slurmctld, or see whether this host reaches it",
             )
+        return answer
 
     def _failed(self, error: TiresiasError) -> TiresiasError:
         """Remember to ping first the next time."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.errors import (
+    LeaseLostError,
     SlurmAnswerError,
     SlurmPermissionError,
     SlurmUnreachableError,
@@ -27,6 +31,8 @@ _CHANGES_ANSWERS = re.compile(
     r"(?:SQUEUE|SINFO|SACCT|SCONTROL|SCANCEL)_.*|SLURM_CLUSTERS|SLURM_DEBUG.*|LC_.*|LANG|LANGUAGE"
 )
 """What an administrator may have set for their own use of the commands."""
+
+MEANWHILE_EVERY_S = 0.2
 
 _UNREACHABLE = re.compile(
     r"Unable to contact|configuration source|Connection refused|timed out"
@@ -56,33 +62,89 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def run(
-    arguments: Sequence[str], *, stdin: str, timeout_s: float, environment: Mapping[str, str]
+    arguments: Sequence[str],
+    *,
+    stdin: str,
+    timeout_s: float,
+    environment: Mapping[str, str],
+    until_s: float = math.inf,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Answer:
     """Run one command to its end; ``SlurmUnreachableError`` if it is missing or takes too long.
 
-    It gets a session of its own: a Ctrl-C meant for this program does not cut it off half-way.
+    It gets a session of its own: a Ctrl-C meant for this program does not cut it off half-way. At
+    ``until_s`` (of ``CLOCK_BOOTTIME``) it is ended whatever becomes of this process, and after that
+    it is not begun: ``LeaseLostError``. ``meanwhile`` is called again and again while it runs.
     """
     try:
-        ended = subprocess.run(
+        with subprocess.Popen(
             arguments,
-            input=stdin.encode(),
-            capture_output=True,
-            timeout=timeout_s,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=dict(environment),
             start_new_session=True,
-            check=False,
-        )
+            preexec_fn=None if until_s == math.inf else _ends_at(until_s),
+        ) as child:
+            try:
+                stdout, stderr = _outputs(child, stdin, timeout_s, meanwhile)
+            except BaseException:
+                child.kill()
+                raise
     except subprocess.TimeoutExpired:
         raise SlurmUnreachableError(
             f"{arguments[0]} gave no answer within {timeout_s:g} s",
             "see whether slurmctld is up and not overloaded (scontrol ping, sdiag)",
+        ) from None
+    except subprocess.SubprocessError:
+        raise LeaseLostError(
+            f"{arguments[0]} was not started: this controller's lease is over",
+            "nothing is to be done; the other controller acts",
         ) from None
     except OSError as error:
         raise SlurmUnreachableError(
             f"{arguments[0]} cannot be started: {error.strerror or error}",
             "install Slurm's commands, or put their folder into PATH",
         ) from None
-    return Answer(_text(ended.stdout), _text(ended.stderr), ended.returncode)
+    if child.returncode == -signal.SIGALRM:
+        raise SlurmUnreachableError(
+            f"{arguments[0]} was not done before the lease of this controller had to be renewed",
+            "see whether slurmctld is overloaded (sdiag)",
+        )
+    return Answer(_text(stdout), _text(stderr), child.returncode)
+
+
+def _outputs(
+    child: subprocess.Popen[bytes], stdin: str, timeout_s: float, meanwhile: Callable[[], None]
+) -> tuple[bytes, bytes]:
+    give_up_s = time.monotonic() + timeout_s
+    given: bytes | None = stdin.encode()
+    while True:
+        left_s = give_up_s - time.monotonic()
+        try:
+            return child.communicate(given, timeout=max(0.0, min(left_s, MEANWHILE_EVERY_S)))
+        except subprocess.TimeoutExpired:
+            if left_s <= MEANWHILE_EVERY_S:
+                raise
+        given = None
+        meanwhile()
+
+
+def _ends_at(until_s: float) -> Callable[[], None]:
+    """What the child does before it becomes the command: have the kernel end it at that time.
+
+    The timer outlives the exec, and this process too. Were either stopped (SIGSTOP) and continued
+    after that time, the child would come to its end before it came to do anything.
+    """
+
+    def end_in_time() -> None:
+        left_s = until_s - time.clock_gettime(time.CLOCK_BOOTTIME)
+        if left_s <= 0:
+            raise TimeoutError
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+
+    return end_in_time
 
 
 def complaint(command: str, said: str) -> TiresiasError:

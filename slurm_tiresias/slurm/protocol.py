@@ -6,6 +6,7 @@ later, the pyslurm binding. Both return the same frozen observations and take th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -178,11 +179,34 @@ class WriteFailure:
     message: str
 
 
+class Lease(Protocol):
+    """Leave to change anything in Slurm, as long as it lasts. Times are of ``CLOCK_BOOTTIME``."""
+
+    def check(self) -> float:
+        """Until when anything may be changed; ``LeaseLostError`` where that is over."""
+        ...
+
+    def renew(self) -> None:
+        """Make it last longer, where that is due; ``LeaseLostError`` where it is over."""
+        ...
+
+
+class Unbounded:
+    """The lease of a controller that nobody stands by for: it lasts."""
+
+    def check(self) -> float:
+        return math.inf
+
+    def renew(self) -> None:
+        """Nothing to do."""
+
+
 class Slurm(Protocol):
     """The whole of what this program asks of Slurm.
 
     Every method may raise ``SlurmUnreachableError``, ``SlurmPermissionError`` or
-    ``SlurmAnswerError``; none returns half an answer.
+    ``SlurmAnswerError``; none returns half an answer. Whatever changes anything raises
+    ``LeaseLostError`` where the controller's lease is over.
     """
 
     def cluster(self) -> Cluster:
@@ -191,6 +215,10 @@ class Slurm(Protocol):
 
     def may_operate(self) -> bool:
         """Whether this user may set the priority of any job and requeue any."""
+        ...
+
+    def acting_host(self) -> str:
+        """The host of the slurmctld that acts, as slurm.conf names it; "" where none answers."""
         ...
 
     def observe(self) -> Observation:

@@ -19,6 +19,7 @@ from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.status import Selection, View, header_lines
 from slurm_tiresias.cli.text import cells
 from slurm_tiresias.controller import published, run
+from slurm_tiresias.controller.published import PublishedStandby
 from tests.cli.running import COMMAND, ROOT, Site, error_of
 from tests.cli.states import NOW_S, busy_state, empty_state, running, state, unmanaged, waiting
 
@@ -236,8 +237,25 @@ def test_failed_cycles_are_told_with_their_cause(site: Site) -> None:
     assert "no good cycle for 10m00s, and what it shows is that old: Unable" in error_of(result)
 
 
+def test_the_next_try_is_told_and_what_is_wrong_though_cycles_go_well(site: Site) -> None:
+    site.publish(busy_state(failures=2, error="No answer", next_try_s=NOW_S + 30))
+    assert "2 cycles failed since, next try in 30s: No answer" in site.run("status").stdout
+    site.publish(busy_state(warning="manage.partitions names gpuu"))
+    assert "manage.partitions names gpuu" in site.run("status").stdout
+
+
+def test_of_two_controllers_it_is_told_who_acts_and_who_stands_by(site: Site) -> None:
+    assert "acts (term" not in site.run("status").stdout
+    site.publish(busy_state(host="ctl1", term=3))
+    assert "ctl1 acts (term 3); nobody stands by." in site.run("status").stdout
+    standby = PublishedStandby("ctl2", 7, wanted=False)
+    site.publish(busy_state(host="ctl1", term=3, standbys=(standby,)))
+    assert "ctl1 acts (term 3); ctl2 stands by." in site.run("status").stdout
+
+
 def test_json_round_trips_to_the_published_state(site: Site) -> None:
-    everything = busy_state()
+    standby = PublishedStandby("ctl2", 7, wanted=False)
+    everything = busy_state(standbys=(standby,), failed_cycles={"slurm-answer": 2})
     site.publish(everything)
     output = site.run("status", "--json", "--all").stdout
     (site.folder / published.FILE_NAME).write_text(output)
@@ -268,13 +286,16 @@ def test_a_hostile_text_is_printed_and_never_obeyed(site: Site, field: str) -> N
 
 
 def test_a_hostile_cluster_or_error_is_never_obeyed(site: Site) -> None:
-    site.publish(busy_state(cluster=HOSTILE, mode=HOSTILE, failures=1, error=HOSTILE))
+    standby = PublishedStandby(HOSTILE, 7, wanted=False)
+    hostile = {"host": HOSTILE, "term": 1, "standbys": (standby,), "warning": HOSTILE}
+    site.publish(busy_state(cluster=HOSTILE, mode=HOSTILE, failures=1, error=HOSTILE, **hostile))
     assert all(line.isprintable() for line in site.run("status").stdout.splitlines())
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_no_line_is_wider_than_the_screen(width: int) -> None:
-    for published_state in (busy_state(), empty_state(), busy_state(failures=3, error="x " * 80)):
+    troubled = busy_state(failures=3, error="x " * 80, warning="y " * 90, term=7, host="h " * 60)
+    for published_state in (busy_state(), empty_state(), troubled):
         assert max(map(cells, drawn(published_state, screen_of(width)))) <= width
 
 

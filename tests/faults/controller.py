@@ -24,6 +24,7 @@ from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.slurm.protocol import (
     Cluster,
     Incarnation,
+    Lease,
     Observation,
     Slurm,
     Write,
@@ -59,6 +60,9 @@ class FaultySlurm:
 
     def may_operate(self) -> bool:
         return self._slurm.may_operate()
+
+    def acting_host(self) -> str:
+        return self._slurm.acting_host()
 
     def observe(self) -> Observation:
         return self._slurm.observe()
@@ -103,8 +107,8 @@ def install(faults: Faults) -> None:
     """Let the faults happen in this process."""
     real_driver, real_transaction = run.driver, Ledger.transaction
 
-    def driver(config: Config) -> Slurm:
-        return FaultySlurm(real_driver(config), faults)
+    def driver(config: Config, lease: Lease | None = None) -> Slurm:
+        return FaultySlurm(real_driver(config, lease), faults)
 
     @contextmanager
     def transaction(ledger: Ledger) -> Iterator[None]:

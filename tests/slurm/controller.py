@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias.controller import control, published
-from slurm_tiresias.controller.ledger import FILE_NAME, IncarnationRecord, Ledger
+from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
 from slurm_tiresias.controller.published import PublishedJob, PublishedState
+from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.errors import NotRunningError
 from tests.slurm.cluster import PATIENCE_S, RealCluster
 
@@ -38,6 +39,8 @@ class RealController:
     folder: Path
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
+    shared_dir: Path | None = None
+    """The state directory, where it is not its own alone."""
     extra_environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -46,7 +49,7 @@ class RealController:
 
     @property
     def state_dir(self) -> Path:
-        return self.folder / "state"
+        return self.shared_dir or self.folder / "state"
 
     def start(self, *options: str, program: Sequence[str] = COMMAND) -> RealController:
         """Start it and wait for its first cycle."""
@@ -126,7 +129,7 @@ class RealController:
         return [(e.job_id, e.other) for e in self.state().events if e.kind == kind]
 
     def incarnations(self, key: str) -> list[IncarnationRecord]:
-        with closing(Ledger(self.state_dir / FILE_NAME)) as ledger:
+        with closing(Ledger(newest_ledger(self.state_dir))) as ledger:
             return ledger.incarnations_of(key)
 
     def cycles(self, count: int) -> None:

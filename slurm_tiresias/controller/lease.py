@@ -1,0 +1,248 @@
+"""The lease: which one of several controllers on a shared state directory may act.
+
+Nothing here waits for a lock, for whoever holds one may be stopped (SIGSTOP, a paused machine) and
+never let go. Each term of office is a file of its own, ``lease-N``, which only one can create; the
+highest number rules. Its holder writes a new beat into it several times in a lease, and holds it
+until a lease after the last beat, by its own clock. Who stands by sees the beats, and takes the
+next term when none has come for a whole lease, by its own clock again: no two clocks are compared.
+
+Whether it is over is asked before anything is written, and what is written ends with it
+(``slurm/process.py``). So a holder that was stopped and continued finds that it holds nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_tiresias.errors import LeaseLostError
+from slurm_tiresias.one_step import write_in_one_step
+
+LEAST_LEASE_S = 2.0
+"""A lease is one interval, or this: two intervals hold it, the looks that see its end, the change
+of office, and a first cycle."""
+
+BEATS_A_LEASE = 8
+HOLDERS_SHARE = 0.9
+"""The holder stops a little earlier than it must: clocks tick at slightly different rates."""
+
+ANYBODY = "*"
+"""To whom a lease is released when its holder ends."""
+
+FORGOTTEN_AFTER_S = 3600.0
+TERMS_KEPT = 10
+
+_TERM_FILE = re.compile(r"lease-(\d{1,12})", re.ASCII)
+_STANDBY_FILE = re.compile(r"standby-[\w.-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """A controller that waits. ``wanted``: slurmctld acts on its host."""
+
+    host: str
+    pid: int
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a term's file says, and when that was first seen."""
+
+    text: str
+    since_s: float
+
+
+class FileLease:
+    """The lease of a state directory, as one controller sees it. Implements ``protocol.Lease``."""
+
+    def __init__(self, state_dir: Path, host: str, interval_s: float) -> None:
+        self._folder = state_dir
+        self.host = host
+        self.lease_s = max(LEAST_LEASE_S, interval_s)
+        self.beat_s = self.lease_s / BEATS_A_LEASE
+        self.term = 0
+        """The term that this controller holds; 0 for none."""
+        self._until_s = 0.0
+        self._next_beat_s = 0.0
+        self._beats = 0
+        self._seen_term = 0
+        self._seen = _Said("", now_s())
+        self._standbys: dict[str, _Said] = {}
+        self._standby_file = state_dir / f"standby-{_plain(host)}-{os.getpid()}"
+
+    # For the holder
+
+    def check(self) -> float:
+        """Until when anything may be changed; ``LeaseLostError`` where that is over."""
+        if not self.term or now_s() >= self._until_s or not self._rules():
+            raise LeaseLostError(
+                f"The lease of this controller (term {self.term} on {self.host}) is over",
+                "nothing is to be done: it goes on as a standby",
+            )
+        return self._until_s
+
+    def renew(self) -> None:
+        """Give a sign of life, where that is due; ``LeaseLostError`` where it comes too late."""
+        began_s = now_s()
+        if not self.term or began_s < self._next_beat_s:
+            return
+        self.check()
+        with suppress(OSError):  # the lease then ends by itself, unless it can be written in time
+            self._write()
+            self._until_s = began_s + HOLDERS_SHARE * self.lease_s
+        self._next_beat_s = began_s + self.beat_s
+
+    def release(self, to: str = "") -> None:
+        """Give the lease up at once; ``to`` is the host whose controller is to have it."""
+        if self.term and self._rules():
+            with suppress(OSError):
+                self._write(released_to=to or ANYBODY)
+        self.term = 0
+        self._until_s = 0.0
+
+    def standbys(self) -> list[Standby]:
+        """The controllers that wait and have lately given a sign of life."""
+        found: list[Standby] = []
+        for path in self._files(_STANDBY_FILE):
+            said = self._heard(path)
+            if said is not None and now_s() - said.since_s < self.lease_s:
+                with suppress(ValueError, KeyError, TypeError):
+                    raw = json.loads(said.text)
+                    found.append(Standby(str(raw["host"]), int(raw["pid"]), bool(raw["wanted"])))
+            elif said is not None and now_s() - said.since_s > FORGOTTEN_AFTER_S:
+                path.unlink(missing_ok=True)
+                del self._standbys[path.name]
+        return found
+
+    def _heard(self, path: Path) -> _Said | None:
+        text = _text(path)
+        before = self._standbys.get(path.name)
+        if before is None or before.text != text:
+            self._standbys[path.name] = _Said(text, now_s())
+        return self._standbys[path.name] if text else None
+
+    # For who stands by
+
+    def stand_by(self, wanted: bool) -> None:
+        """Give a sign of life, and say whether slurmctld acts here."""
+        self._beats += 1
+        said = {"host": self.host, "pid": os.getpid(), "wanted": wanted, "beat": self._beats}
+        write_in_one_step(self._standby_file, json.dumps(said).encode(), 0o644)
+
+    def leave(self) -> None:
+        """Stand by no longer."""
+        self._standby_file.unlink(missing_ok=True)
+
+    def holder(self) -> str:
+        """Who holds the lease, in words; "" where it is free."""
+        said = _fields(self._seen.text)
+        if not self._seen_term or said.get("released_to"):
+            return ""
+        return f"{said.get('host', 'somebody')} (pid {said.get('pid', 'unknown')})"
+
+    def take(self) -> bool:
+        """Take the lease if it is free; the look that sees that should come every ``beat_s``."""
+        try:
+            term = self._highest_term()
+            self._see(term, _text(self._term_file(term)) if term else "")
+            return self._is_free() and self._begin(term + 1)
+        except OSError:  # somebody else was first, or the directory is out of reach for now
+            return False
+
+    def _begin(self, term: int) -> bool:
+        began_s = now_s()
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
+        os.close(os.open(self._term_file(term), flags, 0o644))
+        self.term = term
+        if not self._rules():
+            # It was stopped before it could create its file, and others have ruled since.
+            self.term = 0
+            return False
+        self._write()
+        self._until_s = began_s + HOLDERS_SHARE * self.lease_s
+        self._next_beat_s = began_s + self.beat_s
+        self.leave()
+        self._remove_old_terms()
+        return True
+
+    def _see(self, term: int, text: str) -> None:
+        if (term, text) != (self._seen_term, self._seen.text):
+            self._seen_term, self._seen = term, _Said(text, now_s())
+
+    def _is_free(self) -> bool:
+        released_to = _fields(self._seen.text).get("released_to")
+        if not self._seen_term or released_to in (ANYBODY, self.host):
+            return True
+        return now_s() - self._seen.since_s >= self.lease_s
+
+    # The files
+
+    def _term_file(self, term: int) -> Path:
+        return self._folder / f"lease-{term}"
+
+    def _rules(self) -> bool:
+        """Whether no later term has begun; False too where the directory is out of reach."""
+        try:
+            return self._highest_term() == self.term
+        except OSError:
+            return False
+
+    def _highest_term(self) -> int:
+        return max(
+            (int(path.name.partition("-")[2]) for path in self._files(_TERM_FILE)), default=0
+        )
+
+    def _files(self, pattern: re.Pattern[str]) -> Iterator[Path]:
+        for name in os.listdir(self._folder):  # noqa: PTH208 - read anew each time
+            if pattern.fullmatch(name):
+                yield self._folder / name
+
+    def _write(self, released_to: str = "") -> None:
+        self._beats += 1
+        said = {
+            "host": self.host,
+            "pid": os.getpid(),
+            "beat": self._beats,
+            "released_to": released_to,
+        }
+        path = self._term_file(self.term)
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(json.dumps(said))
+
+    def _remove_old_terms(self) -> None:
+        for path in self._files(_TERM_FILE):
+            if int(path.name.partition("-")[2]) <= self.term - TERMS_KEPT:
+                path.unlink(missing_ok=True)
+
+
+def now_s() -> float:
+    """A clock that goes on while this process, or its machine, is stopped."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _plain(host: str) -> str:
+    return re.sub(r"[^\w.-]", "_", host)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _fields(text: str) -> dict[str, Any]:
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        return {}
+    return raw if isinstance(raw, dict) else {}

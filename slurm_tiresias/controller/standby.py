@@ -1,0 +1,64 @@
+"""Standing by: waiting for the lease, and saying so."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import time
+from contextlib import suppress
+
+from slurm_tiresias.controller.lease import FileLease
+from slurm_tiresias.controller.signals import Stop, wakeups_by_signal
+from slurm_tiresias.controller.systemd import tell_systemd
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.slurm.protocol import Slurm
+
+log = logging.getLogger("tiresias-slurm")
+
+
+class StandsBy:
+    """A controller that does nothing but wait until it may act."""
+
+    def __init__(self, slurm: Slurm, lease: FileLease, interval_s: float, stop: Stop) -> None:
+        self._slurm = slurm
+        self._lease = lease
+        self._interval_s = interval_s
+        self._stop = stop
+        self._asks_slurm_s = 0.0
+        self._wanted = False
+
+    def until_its_turn(self) -> bool:
+        """Wait for the lease: True when it is held, False when somebody asked to stop."""
+        self._stop.catch()
+        held = ""
+        with wakeups_by_signal() as wakeups, selectors.DefaultSelector() as selector:
+            selector.register(wakeups, selectors.EVENT_READ)
+            while not self._stop.asked:
+                if self._lease.take():
+                    log.info("takes over: term %d on %s", self._lease.term, self._lease.host)
+                    return True
+                if held != self._lease.holder():
+                    held = self._lease.holder()
+                    log.info("stands by for %s", held or "nobody")
+                self._say_so(held)
+                if selector.select(self._lease.beat_s):
+                    wakeups.recv(4096)
+        self._lease.leave()
+        return False
+
+    def _say_so(self, held: str) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._asks_slurm_s:
+            self._wanted = acting_host(self._slurm) == self._lease.host
+            self._asks_slurm_s = now_s + self._interval_s
+        with suppress(OSError):
+            self._lease.stand_by(self._wanted)
+        tell_systemd(f"stands by for {held or 'nobody'}")
+
+
+def acting_host(slurm: Slurm) -> str:
+    """The host of the slurmctld that acts, by its short name; "" where none answers."""
+    try:
+        return slurm.acting_host().partition(".")[0]
+    except TiresiasError:
+        return ""

@@ -1,0 +1,243 @@
+"""Which of several controllers may act."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller.lease import FileLease, now_s
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.succession import inherited_ledger, newest_ledger
+from slurm_tiresias.errors import DamagedLedgerError, LeaseLostError
+from slurm_tiresias.slurm import process
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Commands, Requeue
+
+INTERVAL_S = 0.2
+LEASE_S = 0.3
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> FileLease:
+    return lease(tmp_path, "one")
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> FileLease:
+    return lease(tmp_path, "two")
+
+
+def lease(folder: Path, host: str) -> FileLease:
+    made = FileLease(folder, host, INTERVAL_S)
+    made.lease_s, made.beat_s = LEASE_S, LEASE_S / 8
+    return made
+
+
+def takes_within(taker: FileLease, seconds: float) -> bool:
+    give_up_s = now_s() + seconds
+    while now_s() < give_up_s:
+        if taker.take():
+            return True
+        time.sleep(taker.beat_s)
+    return False
+
+
+def test_only_one_takes_a_free_lease(one: FileLease, two: FileLease) -> None:
+    assert one.take()
+    assert not two.take()
+    assert one.check() > now_s()
+    with pytest.raises(LeaseLostError):
+        two.check()
+
+
+def test_a_lease_that_is_renewed_is_not_taken(one: FileLease, two: FileLease) -> None:
+    assert one.take()
+    for _ in range(30):
+        time.sleep(one.beat_s)
+        one.renew()
+        assert not two.take()
+    assert one.check()
+
+
+def test_a_lease_that_is_not_renewed_is_over_before_another_takes_it(
+    one: FileLease, two: FileLease
+) -> None:
+    assert one.take()
+    until_s = one.check()
+    assert takes_within(two, 2 * LEASE_S)
+    assert now_s() > until_s
+    for act in (one.check, one.renew):
+        with pytest.raises(LeaseLostError):
+            act()
+
+
+def test_a_holder_that_slept_past_its_term_is_told_so_even_if_nobody_took_it(
+    one: FileLease,
+) -> None:
+    assert one.take()
+    time.sleep(LEASE_S)
+    with pytest.raises(LeaseLostError):
+        one.renew()
+
+
+def test_a_lease_that_is_released_is_taken_at_once_by_whom_it_is_meant_for(
+    tmp_path: Path, one: FileLease, two: FileLease
+) -> None:
+    three = lease(tmp_path, "three")
+    assert one.take()
+    one.release(to="three")
+    assert not two.take()
+    assert not one.take()
+    assert three.take()
+    three.release()
+    assert two.take()
+    assert two.term == 3
+
+
+def test_whoever_was_stopped_while_it_took_the_lease_does_not_rule_over_later_terms(
+    tmp_path: Path, one: FileLease
+) -> None:
+    late = lease(tmp_path, "late")
+    for _ in range(15):
+        assert one.take()
+        one.release()
+    assert not (tmp_path / "lease-2").exists()
+    assert not late._begin(2)
+    with pytest.raises(LeaseLostError):
+        late.check()
+
+
+def test_who_stands_by_is_known_and_forgotten_when_it_says_nothing_more(
+    one: FileLease, two: FileLease
+) -> None:
+    assert one.take()
+    two.stand_by(wanted=True)
+    assert [(s.host, s.wanted) for s in one.standbys()] == [("two", True)]
+    time.sleep(LEASE_S)
+    assert one.standbys() == []
+    two.leave()
+    assert one.standbys() == []
+
+
+def test_a_state_directory_out_of_reach_is_a_lease_that_is_over(
+    tmp_path: Path, one: FileLease
+) -> None:
+    assert one.take()
+    tmp_path.rename(tmp_path.with_name("elsewhere"))
+    with pytest.raises(LeaseLostError):
+        one.check()
+    assert not one.take()
+
+
+# What is written ends with the lease
+
+
+def test_nothing_is_started_once_the_lease_is_over(tmp_path: Path, one: FileLease) -> None:
+    mark = tmp_path / "ran"
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f'#!/bin/sh\n[ "$1" = ping ] && echo at x is UP || touch {mark}\n')
+    scontrol.chmod(0o755)
+    slurm = CommandSlurm(Commands(scontrol=str(scontrol), scancel=str(scontrol)), one)
+    assert one.take()
+    time.sleep(LEASE_S)
+    with pytest.raises(LeaseLostError):
+        slurm.write([Requeue("7")])
+    with pytest.raises(LeaseLostError):
+        slurm.signal(["7"], "USR1")
+    assert not mark.exists()
+
+
+def test_a_command_is_ended_with_the_lease_though_its_starter_is_gone(tmp_path: Path) -> None:
+    begun, mark = tmp_path / "begun", tmp_path / "ran"
+    program = (
+        "import os\n"
+        "from slurm_tiresias.controller.lease import now_s\n"
+        "from slurm_tiresias.slurm.process import run\n"
+        f"command = ['sh', '-c', 'touch {begun}; sleep 1; touch {mark}']\n"
+        "run(command, stdin='', timeout_s=9, environment=os.environ, until_s=now_s() + 0.7)\n"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", program])
+    while not begun.exists():
+        assert starter.poll() is None
+        time.sleep(0.01)
+    starter.kill()
+    starter.wait()
+    time.sleep(1.3)
+    assert not mark.exists()
+
+
+def test_a_command_stopped_past_the_lease_does_nothing_when_it_goes_on(tmp_path: Path) -> None:
+    mark, pid = tmp_path / "ran", tmp_path / "pid"
+    script = f"echo $$ > {pid}; kill -STOP $$; touch {mark}"
+    waker = subprocess.Popen(
+        ["sh", "-c", f"while [ ! -s {pid} ]; do sleep 0.05; done; sleep 1; kill -CONT $(cat {pid})"]
+    )
+    with pytest.raises(Exception, match="lease"):
+        process.run(
+            ["sh", "-c", script],
+            stdin="",
+            timeout_s=9,
+            environment=dict(os.environ),
+            until_s=now_s() + 0.6,
+        )
+    waker.wait()
+    assert not mark.exists()
+
+
+def test_a_command_is_not_begun_after_the_lease_and_ends_like_any_other_within_it() -> None:
+    environment = dict(os.environ)
+    with pytest.raises(LeaseLostError):
+        process.run(["true"], stdin="", timeout_s=9, environment=environment, until_s=now_s() - 1)
+    answer = process.run(
+        ["cat"], stdin="word", timeout_s=9, environment=environment, until_s=now_s() + 9
+    )
+    assert (answer.stdout, answer.status) == ("word", 0)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+# The ledger changes hands
+
+
+def test_each_term_has_its_own_ledger_with_all_that_was_in_the_one_before(tmp_path: Path) -> None:
+    assert newest_ledger(tmp_path) == tmp_path / FILE_NAME
+    with closing(Ledger(tmp_path / FILE_NAME)) as alone:
+        alone.set_value("paused", "yes")
+    for term in range(1, 8):
+        path = inherited_ledger(tmp_path, term)
+        with closing(Ledger(path)) as ledger:
+            assert ledger.value("paused") == "yes"
+        assert newest_ledger(tmp_path) == path
+    assert len(list(tmp_path.glob("ledger-*.sqlite"))) == 3
+
+
+def test_the_ledger_of_a_holder_that_was_stopped_in_the_middle_of_writing_is_taken_over(
+    tmp_path: Path,
+) -> None:
+    before = inherited_ledger(tmp_path, 1)
+    with closing(Ledger(before)) as ledger, ledger.transaction():
+        ledger.set_value("said", "before")
+    with closing(Ledger(before)) as stopped:
+        stopped.set_value("said", "last word")
+        with stopped.transaction():
+            stopped.set_value("said", "half a word")
+            with closing(Ledger(inherited_ledger(tmp_path, 2))) as mine:
+                assert mine.value("said") == "last word"
+    with closing(Ledger(newest_ledger(tmp_path))) as mine:
+        assert mine.value("said") == "last word"
+
+
+def test_a_ledger_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    path = inherited_ledger(tmp_path, 1)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (x)")
+    path.write_bytes(path.read_bytes()[:3000] + b"x" * 5000)
+    with pytest.raises(DamagedLedgerError):
+        inherited_ledger(tmp_path, 2)

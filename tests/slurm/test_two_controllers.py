@@ -1,0 +1,116 @@
+"""Two controllers on one state directory: never two that act, and never none for long."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import RealCluster, short_folder, started_cluster
+from tests.slurm.pair import (
+    ONE_GPU,
+    Pair,
+    check_requeues,
+    harm_at_random,
+    wait_until_completed,
+    work,
+)
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture
+def pair(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Callable[..., Pair]]:
+    made: list[Pair] = []
+
+    def make(*hosts: str) -> Pair:
+        made.append(Pair(clean_cluster, tmp_path, *hosts))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()
+
+
+def test_a_standby_takes_over_from_one_that_is_stopped_or_killed_and_never_do_two_act(
+    clean_cluster: RealCluster, pair: Callable[..., Pair]
+) -> None:
+    two = pair("one", "two")
+    two.start("one")
+    two.wait_until_acts("one", 10)
+    two.start("two")
+    two.wait_for_standby("two")
+    assert "two stands by" in two.controllers["two"].cli("status").stdout
+    jobs = work(clean_cluster)
+    # It is stopped in the middle of acting, its command on the way.
+    stopped = two.commands.stop_at_next_write()
+    clean_cluster.wait_until(lambda: not stopped.exists(), "the active one is stopped")
+    two.wait_until_acts("two")
+    two.signal("one", signal.SIGCONT)
+    two.wait_for_standby("one")
+    killed = two.pid("two")
+    two.controllers["two"].kill()
+    two.wait_until_acts("one")
+    jobs.append(clean_cluster.sbatch(*ONE_GPU, script="sleep 1"))
+    wait_until_completed(clean_cluster, jobs)
+    wrote = [pid for pid, _, _ in two.spans()]
+    assert wrote == [two.pid("one"), killed, two.pid("one")]
+    check_requeues(clean_cluster, two, jobs)
+
+
+@pytest.mark.long
+def test_whatever_happens_to_the_active_one_never_two_act(
+    clean_cluster: RealCluster, pair: Callable[..., Pair]
+) -> None:
+    two = pair("one", "two")
+    two.start("one")
+    two.wait_until_acts("one", 10)
+    two.start("two")
+    jobs: list[str] = []
+    chance = random.Random(1)
+    for _ in range(8):
+        jobs += work(clean_cluster, long=1, short=4) if jobs else work(clean_cluster)
+        harm_at_random(two, chance)
+    wait_until_completed(clean_cluster, jobs)
+    assert 1 < len(two.spans()) <= two.state().term
+    check_requeues(clean_cluster, two, jobs)
+
+
+@pytest.mark.long
+def test_the_one_acts_on_whose_host_slurmctld_acts(tmp_path: Path) -> None:
+    with (
+        short_folder() as folder,
+        started_cluster(folder, "--nodes", "2", "--gpus", "4", "--backup") as cluster,
+    ):
+        two = Pair(cluster, tmp_path, "ctl1", "ctl2")
+        try:
+            two.start("ctl2")
+            two.wait_until_acts("ctl2", 10)
+            two.start("ctl1")
+            two.wait_until_acts("ctl1", 20)
+            cluster.kill("slurmctld")
+            two.wait_until_acts("ctl2", 30)
+            cluster.start("slurmctld")
+            two.wait_until_acts("ctl1", 30)
+            job = cluster.sbatch(*ONE_GPU, script="sleep 1")
+            wait_until_completed(cluster, [job])
+        finally:
+            two.kill()
+
+
+def test_without_standby_a_second_controller_is_refused_also_beside_a_pair(
+    clean_cluster: RealCluster, pair: Callable[..., Pair]
+) -> None:
+    two = pair("one", "two")
+    two.start("one")
+    two.wait_until_acts("one", 10)
+    alone = two.controllers["two"]
+    alone.settings = {"controller": {"interval_s": 2}}
+    alone.write_config()
+    second = alone.spawn()
+    _, complaint = second.communicate(timeout=10)
+    assert second.returncode == 9
+    assert "Another controller" in complaint and "Traceback" not in complaint
