@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from scripts.torture_lib.faults import faults
 from scripts.torture_lib.kills import kills
 from scripts.torture_lib.places import places
 
@@ -13,5 +14,5 @@ def torture() -> None:
     """Harm the controller on a real Slurm, and write what came of it into docs/reliability.md."""
 
 
-for command in (kills, places):
+for command in (kills, places, faults):
     torture.add_command(command)

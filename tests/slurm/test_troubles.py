@@ -1,0 +1,219 @@
+"""Slurm's own faults, and its commands': nothing lost, nobody harmed, and well again by itself."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller.run import LONGEST_BACKOFF_S
+from tests.slurm import troubles
+from tests.slurm.cluster import RealCluster, short_folder, started_cluster
+from tests.slurm.troubles import (
+    COMMAND_TROUBLES,
+    FAILOVER,
+    SAVES_EVERY_S,
+    SETTINGS,
+    SLURM_TROUBLES,
+    Bed,
+    Trouble,
+)
+
+pytestmark = pytest.mark.slurm
+
+BY_NAME = {trouble.name: trouble for trouble in (*COMMAND_TROUBLES, *SLURM_TROUBLES)}
+
+
+@contextmanager
+def bed_on(cluster: RealCluster, folder: Path) -> Iterator[Bed]:
+    bed = Bed(cluster, folder)
+    try:
+        yield bed
+    finally:
+        if bed.controller.process is not None:
+            bed.controller.kill()
+
+
+@pytest.fixture
+def bed(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Bed]:
+    """On the cluster of all tests: for troubles that do it no harm."""
+    with bed_on(clean_cluster, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[RealCluster]:
+    """A cluster that may be harmed, with a backup slurmctld."""
+    with (
+        short_folder() as folder,
+        started_cluster(folder, "--nodes", "2", "--gpus", "4", "--backup") as real,
+    ):
+        yield real
+
+
+@pytest.fixture(scope="module")
+def single_cluster() -> Iterator[RealCluster]:
+    """One without a backup: there a slurmctld that is gone is gone."""
+    with (
+        short_folder() as folder,
+        started_cluster(folder, "--nodes", "2", "--gpus", "4") as real,
+    ):
+        yield real
+
+
+class Systemd:
+    """A socket that listens as systemd does, and keeps the last status."""
+
+    def __init__(self, path: Path) -> None:
+        self.status = ""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            said = self._socket.recv(65536).decode()
+            if found := re.search(r"^STATUS=(.*)", said, re.MULTILINE):
+                self.status = found[1]
+
+
+def check(bed: Bed, trouble: Trouble | None = None) -> None:
+    """What must be true when all is over."""
+    bed.wait_until_done()
+    assert bed.lost() == []
+    assert bed.requeued_too_often(by_slurm=trouble is not None and trouble.slurm_requeues) == []
+    assert bed.node_lists_left() == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "squeue cut between lines",
+        pytest.param("scontrol garbage", marks=pytest.mark.long),
+        pytest.param("squeue hangs", marks=pytest.mark.long),
+    ],
+)
+def test_nothing_is_done_while_a_command_goes_wrong_and_all_goes_on_afterwards(
+    bed: Bed, tmp_path: Path, name: str
+) -> None:
+    trouble = BY_NAME[name]
+    systemd = Systemd(tmp_path / "notify")
+    listens = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+    bed.controller.extra_environment = {**bed.commands.environment, **listens}
+    bed.controller.start()
+    for _ in range(4):
+        bed.submit(4, 600)
+    for job in bed.jobs:
+        bed.controller.wait_for_tier(job, 1)
+    trouble.begin(bed)
+    state = bed.wait_until_felt(trouble.says or "")
+    short = bed.submit(1, 1)
+    began_s = time.time()
+    bed.cluster.wait_until(lambda: bed.state().failures > state.failures + 1, "it tries again")
+    assert "cycles failed, next try in" in systemd.status
+    assert bed.state().last_failure_s
+    assert sum(bed.state().failed_cycles.values()) == bed.state().failures
+    shown = bed.controller.cli("status").stdout
+    assert "failed since" in shown and re.search(trouble.says or "", " ".join(shown.split()))
+    assert [w for w in bed.commands.writes() if w.at_s > began_s] == []
+    trouble.end(bed)
+    bed.cluster.wait_for_state(short, "COMPLETED")
+    bed.wait_until_well()
+    assert systemd.status.startswith("enforce, cycle")
+    assert bed.state().next_try_s is None
+    assert bed.controller.events("preempted")[0][1] == short
+
+
+@pytest.mark.long
+def test_nobody_is_requeued_who_could_not_be_asked_to_save_its_state(
+    bed: Bed, tmp_path: Path
+) -> None:
+    asking = {**SETTINGS["preemption"], "signal": "USR1", "grace_s": 0.5}
+    bed.controller.settings = {**SETTINGS, "preemption": asking}
+    bed.controller.start()
+    told = tmp_path / "told"
+    script = f"trap 'echo told >> {told}' USR1; while :; do sleep 0.1; done"
+    wall = [bed.cluster.sbatch("--gres=gpu:4", "--mem=100", script=script) for _ in range(4)]
+    for job in wall:
+        bed.controller.wait_for_tier(job, 1)
+    bed.commands.go_wrong("scancel", "echo 'scancel: error: Unable to contact slurm' >&2; exit 1")
+    short = bed.submit(1, 1)
+    bed.wait_until_felt("scancel does not reach Slurm")
+    bed.cluster.wait_until(lambda: bed.state().failures > 1, "it tries again")
+    assert not any(write.line.startswith("requeue") for write in bed.commands.writes())
+    bed.commands.go_right()
+    bed.cluster.wait_for_state(short, "COMPLETED")
+    assert told.exists()
+    requeued = [write for write in bed.commands.writes() if write.line.startswith("requeue")]
+    assert len(requeued) == 1
+
+
+@pytest.mark.long
+def test_requeues_in_flight_survive_a_slurmctld_that_is_killed_and_its_backup(
+    own_cluster: RealCluster, tmp_path: Path
+) -> None:
+    with bed_on(own_cluster, tmp_path) as bed:
+        bed.controller.start()
+        bed.fill(later_s=SAVES_EVERY_S)
+        bed.cluster.wait_until(
+            lambda: any(w.line.startswith("requeue") for w in bed.commands.writes()),
+            "somebody is asked to leave",
+        )
+        troubles.go_through(bed, FAILOVER)
+        check(bed, FAILOVER)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trouble", COMMAND_TROUBLES, ids=lambda trouble: trouble.name)
+def test_every_way_in_which_a_command_goes_wrong(
+    single_cluster: RealCluster, tmp_path: Path, trouble: Trouble
+) -> None:
+    with bed_on(single_cluster, tmp_path) as bed:
+        bed.controller.start()
+        bed.fill()
+        survived = troubles.go_through(bed, trouble)
+        assert survived.well_after_s < LONGEST_BACKOFF_S
+        check(bed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trouble", SLURM_TROUBLES, ids=lambda trouble: trouble.name)
+def test_every_fault_of_slurms_own(
+    single_cluster: RealCluster, tmp_path: Path, trouble: Trouble
+) -> None:
+    with bed_on(single_cluster, tmp_path) as bed:
+        bed.controller.start()
+        bed.fill(later_s=SAVES_EVERY_S)
+        bed.cluster.wait_until(
+            lambda: any(w.line.startswith("requeue") for w in bed.commands.writes()),
+            "somebody is asked to leave",
+        )
+        troubles.go_through(bed, trouble)
+        check(bed, trouble)
+
+
+@pytest.mark.long
+def test_a_partition_that_is_renamed_is_complained_of_and_managed_again_when_it_is_back(
+    single_cluster: RealCluster, tmp_path: Path
+) -> None:
+    conf = Path(single_cluster.env["SLURM_CONF"])
+    text = conf.read_text()
+    with bed_on(single_cluster, tmp_path) as bed:
+        bed.controller.start()
+        conf.write_text(text.replace("PartitionName=gpu", "PartitionName=renamed"))
+        try:
+            single_cluster.run("scontrol", "reconfigure")
+            bed.wait_until_felt("manage.partitions names gpu, which this cluster does not have")
+            assert bed.state().failed_cycles.keys() == {"config"}
+        finally:
+            conf.write_text(text)
+            single_cluster.run("scontrol", "reconfigure")
+        bed.wait_until_well()
+        job = bed.submit(1, 1)
+        single_cluster.wait_for_state(job, "COMPLETED")
