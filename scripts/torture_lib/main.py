@@ -6,6 +6,7 @@ import click
 
 from scripts.torture_lib.faults import faults
 from scripts.torture_lib.kills import kills
+from scripts.torture_lib.load import load
 from scripts.torture_lib.places import places
 
 
@@ -14,5 +15,5 @@ def torture() -> None:
     """Harm the controller on a real Slurm, and write what came of it into docs/reliability.md."""
 
 
-for command in (kills, places, faults):
+for command in (faults, kills, load, places):
     torture.add_command(command)
