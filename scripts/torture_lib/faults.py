@@ -158,12 +158,12 @@ def _in_rounds(kinds: Sequence[Trouble], rounds: int, chance: random.Random) -> 
 
 
 def _run(bed: Bed, course: Course, troubles: Iterable[Trouble]) -> None:
-    by_slurm = False
+    by_slurm = 0
     for trouble in troubles:
         bed.keep_busy()
         time.sleep(bed.random.uniform(*AT_WORK_S))
         bed.keep_busy()
-        by_slurm |= trouble.slurm_requeues
+        by_slurm += trouble.slurm_requeues
         try:
             course.survived.setdefault(trouble.name, []).append(go_through(bed, trouble))
         except AssertionError as error:
@@ -176,9 +176,8 @@ def _run(bed: Bed, course: Course, troubles: Iterable[Trouble]) -> None:
     course.jobs += len(bed.jobs)
     course.wrong += [f"job {job} did not complete" for job in bed.lost()]
     course.wrong += [f"a node list is left: {row}" for row in bed.node_lists_left()]
-    if not by_slurm:
-        often = bed.requeued_too_often()
-        course.wrong += [f"job {job} was restarted more often than asked" for job in often]
+    often = bed.requeued_too_often(by_slurm)
+    course.wrong += [f"job {job} was restarted more often than asked" for job in often]
 
 
 def _told(course: Course) -> str:
@@ -190,8 +189,9 @@ def _told(course: Course) -> str:
     return (
         f"{course.count} faults of {len(rows)} kinds on a busy cluster of {NODES} nodes of {GPUS} "
         f"GPUs, {course.jobs} jobs, {time.monotonic() - course.began_s:.0f} s. All were survived: "
-        "every job has completed, none was restarted more often than it was asked to leave (but "
-        "where Slurm itself requeues what runs on a node that is lost), no node list was left. "
+        "every job has completed, none was restarted more often than it was asked to leave (and "
+        "once for each fault in which Slurm itself requeues what runs on a node), no node list was "
+        "left. "
         "While cycles failed nothing was written to Slurm, but where the writing itself went "
         f"wrong. The longest time from a fault to the next good cycle was {longest_s:.1f} s. The "
         "interval is 0.5 s here: with another the "

@@ -27,7 +27,7 @@ DISK_KB = 1024
 def small_disk(folder: Path) -> Iterator[None]:
     """A file system that is soon full, at this folder."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k,mode=755", "tmpfs", str(folder)]
     if subprocess.run(mount, stderr=subprocess.DEVNULL, check=False).returncode != 0:
         pytest.skip("nothing can be mounted here")
     try:

@@ -122,9 +122,9 @@ class Bed:
         ended |= {row.split("|")[0]: row.split("|")[1].strip() for row in shown.splitlines()}
         return [job for job in self.jobs if ended.get(job) != "COMPLETED"]
 
-    def requeued_too_often(self, by_slurm: bool = False) -> list[str]:
-        """Jobs that were restarted more often than they were asked to leave; ``by_slurm``: Slurm
-        itself may have requeued some once more."""
+    def requeued_too_often(self, by_slurm: int = 0) -> list[str]:
+        """Jobs that were restarted more often than they were asked to leave; so many times more
+        ``by_slurm`` itself may be."""
         asked: dict[str, int] = {}
         for write in self.commands.writes():
             if write.line.startswith("requeue"):
