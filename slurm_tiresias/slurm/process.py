@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import IO
 
 from slurm_tiresias.errors import (
     LeaseLostError,
@@ -77,17 +78,20 @@ def run(
     it is not begun: ``LeaseLostError``. ``meanwhile`` is called again and again while it runs.
     """
     try:
-        with subprocess.Popen(
-            arguments,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            start_new_session=True,
-            preexec_fn=None if until_s == math.inf else _ends_at(until_s),
-        ) as child:
+        with (
+            _to_read(stdin) as given,
+            subprocess.Popen(
+                arguments,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(environment),
+                start_new_session=True,
+                preexec_fn=None if until_s == math.inf else _ends_at(until_s),
+            ) as child,
+        ):
             try:
-                stdout, stderr = _outputs(child, stdin, timeout_s, meanwhile)
+                stdout, stderr = _outputs(child, timeout_s, meanwhile)
             except BaseException:
                 child.kill()
                 raise
@@ -114,19 +118,29 @@ def run(
     return Answer(_text(stdout), _text(stderr), child.returncode)
 
 
+def _to_read(text: str) -> IO[bytes]:
+    """A file with this text, in memory: a full disk is no reason not to speak to Slurm.
+
+    Not a pipe: after a time-out ``communicate`` gives a child no more of a long input, and a child
+    whose parent dies would take half a line for a whole one.
+    """
+    file = os.fdopen(os.memfd_create("stdin"), "w+b")
+    file.write(text.encode())
+    file.seek(0)
+    return file
+
+
 def _outputs(
-    child: subprocess.Popen[bytes], stdin: str, timeout_s: float, meanwhile: Callable[[], None]
+    child: subprocess.Popen[bytes], timeout_s: float, meanwhile: Callable[[], None]
 ) -> tuple[bytes, bytes]:
     give_up_s = time.monotonic() + timeout_s
-    given: bytes | None = stdin.encode()
     while True:
         left_s = give_up_s - time.monotonic()
         try:
-            return child.communicate(given, timeout=max(0.0, min(left_s, MEANWHILE_EVERY_S)))
+            return child.communicate(timeout=max(0.0, min(left_s, MEANWHILE_EVERY_S)))
         except subprocess.TimeoutExpired:
             if left_s <= MEANWHILE_EVERY_S:
                 raise
-        given = None
         meanwhile()
 
 
