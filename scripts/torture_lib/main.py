@@ -9,11 +9,21 @@ from scripts.torture_lib.kills import kills
 from scripts.torture_lib.load import load
 from scripts.torture_lib.places import places
 
-
-@click.group()
-def torture() -> None:
-    """Harm the controller on a real Slurm, and write what came of it into docs/reliability.md."""
+COMMANDS = (faults, kills, places, load)
 
 
-for command in (faults, kills, load, places):
+@click.group(invoke_without_command=True)
+@click.pass_context
+def torture(context: click.Context) -> None:
+    """Harm the controller on a real Slurm, and write what came of it into docs/reliability.md.
+
+    Without a command, all of them, one after the other: half an hour.
+    """
+    if context.invoked_subcommand is None:
+        for command in COMMANDS:
+            click.echo(f"torture: {command.name}", err=True)
+            context.invoke(command)
+
+
+for command in COMMANDS:
     torture.add_command(command)
