@@ -47,6 +47,12 @@ ENOUGH_CYCLES = 90
 """To judge it by; Python takes its memory in pieces."""
 
 SUBMITTERS = 4
+PAUSE_S = 0.5
+"""Between two questions of a user."""
+
+CALM_S, CALM = 3.0, 0.03
+"""Seconds, and the share of a core that slurmctld spends at the most when it has nothing to do."""
+
 PATIENCE_S = 900.0
 CONFIG = """\
 [controller]
@@ -65,7 +71,6 @@ RPCS = (
 """What the controller asks of slurmctld."""
 
 _COUNT = re.compile(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)")
-_MAIN_CYCLE = re.compile(r"Main schedule statistics.*?Mean cycle:\s+(\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,6 @@ class Answered:
     squeue_s: Sequence[float]
     cpu: float
     """Of one core."""
-    main_cycle_s: float
     rpcs: dict[str, int]
 
 
@@ -152,6 +156,7 @@ def measured(what: Load) -> tuple[str, list[str]]:
         prepare(place, CONFIG.format(interval=INTERVAL_S))
         _start_cluster(place, what)
         _fill(place, what)
+        _until_calm(place)
         without = _answers(place, lambda: None, what)
         watch = Watch(place.state / FILE_NAME, start_controller(place))
         _until(watch, lambda: len(watch.published_s) > 3, "its cycles go on")
@@ -219,12 +224,9 @@ def _count(place: Place, state: str) -> int:
 # What slurmctld has to do
 
 
-PAUSE_S = 0.5
-
-
 def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answered:
     """How fast a user's squeue is, time and again, and what slurmctld counts meanwhile."""
-    slurmctld = int((place.cluster / "run" / "slurmctld.pid").read_text())
+    slurmctld = _slurmctld(place)
     slurm(place, "sdiag", "--reset")
     cpu_s, began_s = _cpu_s(slurmctld), time.monotonic()
     squeue_s = []
@@ -237,10 +239,25 @@ def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answere
             meanwhile()
     cpu = (_cpu_s(slurmctld) - cpu_s) / (time.monotonic() - began_s)
     said = slurm(place, "sdiag")
-    main = _MAIN_CYCLE.search(said)
     rpcs = {name: int(count) for name, count in _COUNT.findall(said)}
     say(f"squeue took {statistics.median(squeue_s):.3f} s, with {what.pending:,} jobs waiting")
-    return Answered(squeue_s, cpu, int(main[1]) / 1e6 if main else 0.0, rpcs)
+    return Answered(squeue_s, cpu, rpcs)
+
+
+def _until_calm(place: Place) -> None:
+    """Until slurmctld has done with what was submitted."""
+    slurmctld = _slurmctld(place)
+
+    def calm() -> bool:
+        before_s = _cpu_s(slurmctld)
+        time.sleep(CALM_S)
+        return _cpu_s(slurmctld) - before_s < CALM * CALM_S
+
+    wait_until(calm, "slurmctld to have done with the submissions", PATIENCE_S)
+
+
+def _slurmctld(place: Place) -> int:
+    return int((place.cluster / "run" / "slurmctld.pid").read_text())
 
 
 def _cpu_s(pid: int) -> float:
@@ -365,10 +382,9 @@ def _table(without: Answered, beside: Answered, cycles: int, what: Load) -> str:
             f"{1000 * statistics.median(one.squeue_s):.0f}",
             f"{1000 * statistics.quantiles(one.squeue_s, n=20)[-1]:.0f}",
             f"{one.cpu:.1%}",
-            f"{1000 * one.main_cycle_s:.1f}",
         )
 
-    header = ("", "squeue, median ms", "95th", "slurmctld, of a core", "main scheduler, mean ms")
+    header = ("", "squeue, median ms", "95th", "slurmctld, of a core")
     rows = [row("without the controller", without), row("with it", beside)]
     asked = (
         (name, beside.rpcs.get(name, 0) - without.rpcs.get(name, 0) * (name in _OF_SQUEUE))
