@@ -115,6 +115,8 @@ class Book:
         self._incarnations = ledger.incarnations()
         self._as_before: dict[str, _Shown] = {}
         """The jobs of the last observation, by key."""
+        self._followed: frozenset[str] = frozenset()
+        """The jobs of the last plan that was followed."""
         self._forgotten: set[str] = set()
         self._changed_jobs: set[str] = set()
         self._changed_incarnations: set[tuple[str, float]] = set()
@@ -387,12 +389,15 @@ class Book:
         for key, decision in plan.decisions.items():
             record = self._records.get(key)
             if record is not None and decision.tier is not None:
-                self.put(self._in_tier(record, decision.tier, now_s))
+                # The first tier of a job is none that it has come down to.
+                known = key in self._followed
+                self.put(self._in_tier(record, decision.tier, now_s, told=known))
+        self._followed = frozenset(plan.decisions)
 
-    def _in_tier(self, record: JobRecord, tier: int, now_s: float) -> JobRecord:
+    def _in_tier(self, record: JobRecord, tier: int, now_s: float, told: bool = True) -> JobRecord:
         if tier == record.tier or record.ended_s is not None:
             return record
-        if tier > record.tier and record.first_started_s is not None:
+        if tier > record.tier and told:
             self.note(now_s, "demoted", record.key, f"from tier {record.tier} to tier {tier}")
         return replace(
             record, tier=tier, tier_entered_s=now_s, entry_number=self._ledger.next_number()

@@ -13,7 +13,16 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book, Rests
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
-from slurm_tiresias.model import Amount, Guard, Job, JobState
+from slurm_tiresias.model import (
+    Action,
+    Amount,
+    Decision,
+    Guard,
+    Job,
+    JobState,
+    Plan,
+    Reason,
+)
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 from tests.pictures import gpus
 
@@ -282,3 +291,20 @@ def test_a_clock_that_wanders_is_not_taken_for_one_that_was_set(book: Book) -> N
     for real_s in range(1000, 1100, 10):
         book.follow_clock(real_s * 1.1, real_s)
     assert book.records()["8"].queued_s == 1000
+
+
+def test_by_history_a_jobs_first_tier_is_none_that_it_came_down_to(ledger: Ledger) -> None:
+    """Also where Slurm had started it before anybody looked."""
+    config = parse({"policy": {"name": "2d-history", "thresholds_gpu_s": [100, 1000]}})
+    book = Book(ledger, config, accounting=False)
+
+    def decided(at_s: float, tier: int) -> list[str]:
+        see(book, at_s, running(1005, at_s - 1005))
+        plan = Plan({"7": Decision("7", Action.RUN_ON, Reason.RUNS_ON, tier=tier)})
+        book.follow(plan, at_s)
+        book.commit()
+        return [event.text for event in ledger.last_events(10) if event.kind == "demoted"]
+
+    assert decided(1010, tier=1) == []
+    assert decided(1020, tier=1) == []
+    assert decided(1030, tier=2) == ["from tier 1 to tier 2"]
