@@ -63,4 +63,4 @@ def test_a_job_of_a_new_name_goes_by_the_service_it_attains(controller: RealCont
     job = controller.cluster.sbatch(*ALL_GPUS, "-J", "never seen before")
     controller.cluster.wait_for_state(job, "RUNNING")
     controller.wait_for_tier(job, 1)
-    assert (job, "") in controller.events("demoted")
+    controller.wait_until(lambda: (job, "") in controller.events("demoted"), "its way down is told")
