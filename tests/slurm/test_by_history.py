@@ -54,7 +54,9 @@ def test_a_job_that_is_known_to_run_long_stands_back_from_its_first_second(
     assert seen.attained_gpu_s < THRESHOLD_GPU_S, "it stands there for what it did before"
     probe = cluster.sbatch(*TWO_GPUS, "-J", "probe", script="sleep 1")
     cluster.wait_for_state(probe, "COMPLETED")
-    assert (train, probe) in controller.events("preempted")
+    controller.wait_until(
+        lambda: (train, probe) in controller.events("preempted"), "the preemption is told"
+    )
     cluster.wait_for_state(train, "RUNNING")
     assert (train, "") not in controller.events("demoted"), "it began there"
 
