@@ -7,14 +7,14 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.bench_lib.document import markdown, write_section
+from scripts.bench_lib.slurmctld import cpu_s, pid_of, submit_many
 from scripts.demo_lib.jobs import slurm
-from scripts.demo_lib.place import DemoError, Place, bring_up, prepare, say, stop, wait_until
+from scripts.demo_lib.place import DemoError, Place, bring_up, prepare, stop, wait_until
 from slurm_tiresias.config import Config, load
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
@@ -70,7 +70,7 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
         driver = CommandSlurm(Commands(timeout_s=300.0))
         cluster = driver.cluster()
         cycles = Cycles(driver, cluster, ledger, config, Profiler(store, config))
-        slurmctld = int((place.cluster / "run" / "slurmctld.pid").read_text())
+        slurmctld = pid_of(place)
 
         def publish(done: Cycle) -> None:
             health = Health(ENFORCE, 0.0, 1, done.seen.at_s, done.took.all_s)
@@ -106,12 +106,12 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
 
 
 def _run(cycle: Callable[[], Cycle], publish: Callable[[Cycle], None], pid: int) -> Cost:
-    before_s, began_s = _cpu_s(pid), time.monotonic()
+    before_s, began_s = cpu_s(pid), time.monotonic()
     done = cycle()
     cycled_s = time.monotonic()
     publish(done)
     ended_s = time.monotonic()
-    return Cost(done, ended_s - began_s, ended_s - cycled_s, _cpu_s(pid) - before_s)
+    return Cost(done, ended_s - began_s, ended_s - cycled_s, cpu_s(pid) - before_s)
 
 
 def _until_quiet(run: Callable[[], Cost]) -> None:
@@ -123,14 +123,9 @@ def _until_quiet(run: Callable[[], Cost]) -> None:
 
 
 def _idle_cpu_s(pid: int) -> float:
-    before_s = _cpu_s(pid)
+    before_s = cpu_s(pid)
     time.sleep(INTERVAL_S)
-    return (_cpu_s(pid) - before_s) / INTERVAL_S
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (cpu_s(pid) - before_s) / INTERVAL_S
 
 
 def _sdiag(text: str) -> str:
@@ -153,8 +148,8 @@ def _row(name: str, costs: Sequence[Cost]) -> tuple[str, ...]:
         [one.publish_s for one in costs],
     )
     # The kernel counts in hundredths of a second: only a mean tells of less.
-    cpu_s = statistics.fmean(one.slurmctld_cpu_s for one in costs)
-    return (name, *(f"{statistics.median(values):.3f}" for values in figures), f"{cpu_s:.3f}")
+    spent_s = statistics.fmean(one.slurmctld_cpu_s for one in costs)
+    return (name, *(f"{statistics.median(values):.3f}" for values in figures), f"{spent_s:.3f}")
 
 
 def _start_cluster(place: Place, jobs: int) -> None:
@@ -179,10 +174,4 @@ def _submit(place: Place, jobs: int) -> None:
 
     wait_until(running, "all nodes to be taken")
 
-    def submit(number: int) -> None:
-        slurm(place, "sbatch", "--gpus=1", f"-J{number}", *common)
-        if number % 1000 == 999:
-            say(f"{number + 1:,} of {jobs:,} jobs submitted")
-
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        list(pool.map(submit, range(jobs)))
+    submit_many(jobs, lambda number: slurm(place, "sbatch", "--gpus=1", f"-J{number}", *common))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +16,7 @@ import click
 import orjson
 
 from scripts.bench_lib.document import markdown
+from scripts.bench_lib.slurmctld import SUBMITTERS, cpu_s, pid_of, submit_many
 from scripts.demo_lib.jobs import slurm
 from scripts.demo_lib.place import (
     DemoError,
@@ -45,7 +44,6 @@ MOST_GROWTH = 1.05
 ENOUGH_CYCLES = 90
 """To judge it by; Python takes its memory in pieces."""
 
-SUBMITTERS = 4
 PAUSE_S = 0.5
 """Between two questions of a user."""
 
@@ -203,13 +201,7 @@ def _fill(place: Place, what: Load) -> None:
 
 
 def _submit(place: Place, jobs: int) -> None:
-    def submit(number: int) -> None:
-        _sbatch(place)
-        if number % 1000 == 999:
-            say(f"{number + 1:,} of {jobs:,} jobs submitted")
-
-    with ThreadPoolExecutor(SUBMITTERS) as pool:
-        list(pool.map(submit, range(jobs)))
+    submit_many(jobs, lambda _number: _sbatch(place))
 
 
 def _sbatch(place: Place, *options: str) -> None:
@@ -226,9 +218,9 @@ def _count(place: Place, state: str) -> int:
 
 def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answered:
     """How fast a user's squeue is, time and again, and what slurmctld counts meanwhile."""
-    slurmctld = _slurmctld(place)
+    slurmctld = pid_of(place)
     slurm(place, "sdiag", "--reset")
-    cpu_s, began_s = _cpu_s(slurmctld), time.monotonic()
+    spent_s, began_s = cpu_s(slurmctld), time.monotonic()
     squeue_s = []
     for _ in range(what.samples):
         asked_s = time.monotonic()
@@ -237,7 +229,7 @@ def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answere
         for _ in range(5):
             time.sleep(PAUSE_S / 5)
             meanwhile()
-    cpu = (_cpu_s(slurmctld) - cpu_s) / (time.monotonic() - began_s)
+    cpu = (cpu_s(slurmctld) - spent_s) / (time.monotonic() - began_s)
     said = slurm(place, "sdiag")
     rpcs = {name: int(count) for name, count in _COUNT.findall(said)}
     say(f"squeue took {statistics.median(squeue_s):.3f} s, with {what.pending:,} jobs waiting")
@@ -246,23 +238,14 @@ def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answere
 
 def _until_calm(place: Place) -> None:
     """Until slurmctld has done with what was submitted."""
-    slurmctld = _slurmctld(place)
+    slurmctld = pid_of(place)
 
     def calm() -> bool:
-        before_s = _cpu_s(slurmctld)
+        before_s = cpu_s(slurmctld)
         time.sleep(CALM_S)
-        return _cpu_s(slurmctld) - before_s < CALM * CALM_S
+        return cpu_s(slurmctld) - before_s < CALM * CALM_S
 
     wait_until(calm, "slurmctld to have done with the submissions", PATIENCE_S)
-
-
-def _slurmctld(place: Place) -> int:
-    return int((place.cluster / "run" / "slurmctld.pid").read_text())
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory_mb(pid: int) -> float:

@@ -285,7 +285,7 @@ class Ledger:
     def _schema_version(self) -> int:
         version = self.value("schema_version")
         if version is None or not version.isdecimal() or int(version) == 0:
-            raise _damaged(self._path, "it does not say of which version it is")
+            raise damaged(self._path, "it does not say of which version it is")
         return int(version)
 
     def _migrate(self, version: int) -> None:
@@ -310,7 +310,7 @@ class Ledger:
             there = {str(row[0]) for row in self._database.execute(query)}
             missing = {field.name for field in dataclasses.fields(kind)} - there
             if missing:
-                raise _damaged(self._path, f"{table} lacks {', '.join(sorted(missing))}")
+                raise damaged(self._path, f"{table} lacks {', '.join(sorted(missing))}")
 
     def _read(self, kind: type[T], query: str, *values: object) -> Iterator[T]:
         fields = dataclasses.fields(kind)  # type: ignore[arg-type]
@@ -341,7 +341,7 @@ def _create(path: Path) -> None:
     """A ledger without a job, in one step: an empty file is none that was just begun."""
     draft = path.with_name(f".{path.name}.new")
     if _log_of(path).exists():
-        raise _damaged(path, "there is nothing left of it but its write-ahead log")
+        raise damaged(path, "there is nothing left of it but its write-ahead log")
     for end in ("", "-journal"):
         draft.with_name(draft.name + end).unlink(missing_ok=True)
     create(draft, MODE)
@@ -364,14 +364,14 @@ def _create(path: Path) -> None:
 def _check_soundness(path: Path, database: sqlite3.Connection) -> None:
     """The pages and the tables; 0.1 s for 300,000 jobs."""
     if path.stat().st_size == 0:
-        raise _damaged(path, "it is empty")
+        raise damaged(path, "it is empty")
     first = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
     if first != "ok":
-        raise _damaged(path, " ".join(first.split()))
+        raise damaged(path, " ".join(first.split()))
     tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
     missing = {"facts", *_TABLES} - tables
     if missing:
-        raise _damaged(path, f"it has no {', '.join(sorted(missing))}")
+        raise damaged(path, f"it has no {', '.join(sorted(missing))}")
 
 
 def _add_users_and_names(database: sqlite3.Connection) -> None:
@@ -397,7 +397,7 @@ def _explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code in _DAMAGE:
-            raise _damaged(path, error) from error
+            raise damaged(path, error) from error
         raise LedgerError(
             f"The ledger {path} cannot be used: {error}",
             _REMEDIES.get(code, "Let this user write it and the directory that it lies in"),
@@ -409,7 +409,8 @@ def _explained(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _damaged(path: Path, why: object) -> TiresiasError:
+def damaged(path: Path, why: object) -> TiresiasError:
+    """The error that says so, and how to get another ledger."""
     return DamagedLedgerError(
         f"The ledger {path} is damaged: {why}",
         "With no controller running, rebuild it from accounting: tiresias-slurm ledger rebuild",

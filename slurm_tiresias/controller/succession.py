@@ -14,8 +14,8 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from slurm_tiresias.controller.ledger import FILE_NAME
-from slurm_tiresias.errors import DamagedLedgerError, LedgerError
+from slurm_tiresias.controller.ledger import FILE_NAME, damaged
+from slurm_tiresias.errors import LedgerError
 
 LEDGERS_KEPT = 3
 """The present one, the one before, for a process that may still have it open, and one more."""
@@ -47,11 +47,7 @@ def inherited_ledger(state_dir: Path, term: int) -> Path:
         try:
             _copy(before, mine)
         except sqlite3.DatabaseError as error:
-            raise DamagedLedgerError(
-                f"The ledger {before} is damaged: {error}",
-                "With no controller running, rebuild it from accounting: "
-                "tiresias-slurm ledger rebuild",
-            ) from error
+            raise damaged(before, error) from error
         except OSError as error:
             raise LedgerError(
                 f"The ledger {before} cannot be copied for the next term: {error}",

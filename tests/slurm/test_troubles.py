@@ -162,10 +162,7 @@ def test_requeues_in_flight_survive_a_slurmctld_that_is_killed_and_its_backup(
     with bed_on(own_cluster, tmp_path) as bed:
         bed.controller.start()
         bed.fill(later_s=SAVES_EVERY_S)
-        bed.cluster.wait_until(
-            lambda: any(w.line.startswith("requeue") for w in bed.commands.writes()),
-            "somebody is asked to leave",
-        )
+        bed.wait_until_requeues_are_in_flight()
         troubles.go_through(bed, FAILOVER)
         bed.cluster.wait_until(lambda: _over_with_an_admins_help(bed), "all jobs over", 150)
         check(bed, replace(FAILOVER, slurm_requeues=True))
@@ -209,10 +206,7 @@ def test_every_fault_of_slurms_own(
     with bed_on(single_cluster, tmp_path) as bed:
         bed.controller.start()
         bed.fill(later_s=SAVES_EVERY_S)
-        bed.cluster.wait_until(
-            lambda: any(w.line.startswith("requeue") for w in bed.commands.writes()),
-            "somebody is asked to leave",
-        )
+        bed.wait_until_requeues_are_in_flight()
         troubles.go_through(bed, trouble)
         check(bed, trouble)
 

@@ -66,6 +66,12 @@ class Bed:
             seconds = self.random.uniform(0.5, 2)
             self.submit(self.random.choice((1, 2)), seconds, f"--begin=now+{later_s}")
 
+    def wait_until_requeues_are_in_flight(self) -> None:
+        self.cluster.wait_until(
+            lambda: any(write.line.startswith("requeue") for write in self.commands.writes()),
+            "somebody is asked to leave",
+        )
+
     def wait_until_saved(self) -> None:
         """Wait until slurmctld has saved the jobs: killed before, it loses what it has accepted."""
         saved = self.cluster.folder / "state" / "job_state"
