@@ -35,6 +35,7 @@ _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
 
 
 LATE = {
+    "history": "slurm_tiresias.cli.history",
     "profile": "slurm_tiresias.cli.profile",
     "simulate": "slurm_tiresias.cli.simulate",
     "tune": "slurm_tiresias.cli.tune",

@@ -21,6 +21,7 @@ from slurm_tiresias import __version__
 from slurm_tiresias.database import create, set_mode, transaction
 from slurm_tiresias.errors import DamagedLedgerError, LedgerError, TiresiasError
 from slurm_tiresias.policy.charge import EndedRun
+from slurm_tiresias.policy.standing import job_id_key
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -140,8 +141,25 @@ class Ledger:
                 self._database.close()
                 raise
 
+    @classmethod
+    def to_read(cls, path: Path) -> Ledger:
+        """The ledger as it is, beside the controller that writes it, and for reading only.
+
+        ``LedgerError`` where it cannot be read.
+        """
+        ledger = cls.__new__(cls)
+        ledger._path = path
+        with _explained(path):
+            uri = f"{path.absolute().as_uri()}?mode=ro"
+            ledger._database = sqlite3.connect(uri, uri=True, isolation_level=None)
+        return ledger
+
     def close(self) -> None:
         self._database.close()
+
+    @property
+    def path(self) -> Path:
+        return self._path
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -172,6 +190,13 @@ class Ledger:
 
     def job(self, key: str) -> JobRecord | None:
         return next(iter(self._read(JobRecord, "SELECT * FROM jobs WHERE key = ?", key)), None)
+
+    def tasks_of(self, array: str, at_most: int) -> list[JobRecord]:
+        """The tasks of an array, by its job id; the first ones."""
+        # What begins with "12_", which lies before "12`".
+        query = "SELECT * FROM jobs WHERE key > ? AND key < ? LIMIT ?"
+        tasks = self._read(JobRecord, query, f"{array}_", f"{array}`", at_most)
+        return sorted(tasks, key=lambda task: job_id_key(task.key))
 
     def incarnations_of(self, key: str) -> list[IncarnationRecord]:
         query = "SELECT * FROM incarnations WHERE key = ? ORDER BY start_s"
@@ -238,6 +263,18 @@ class Ledger:
         with _explained(self._path):
             rows = self._database.execute(query, (count,)).fetchall()
         return [EventRecord(*row) for row in reversed(rows)]
+
+    def events_of(self, key: str, since_s: float) -> list[EventRecord]:
+        """What happened to a job, and what it was the reason for, oldest first.
+
+        From ``since_s`` on: before that another job had its id.
+        """
+        query = (
+            "SELECT at_s, kind, job_id, other, text FROM events "
+            "WHERE ? IN (job_id, other) AND at_s >= ? ORDER BY number"
+        )
+        with _explained(self._path):
+            return [EventRecord(*row) for row in self._database.execute(query, (key, since_s))]
 
     def value(self, name: str) -> str | None:
         with _explained(self._path):

@@ -31,6 +31,7 @@ from slurm_tiresias.controller.cycle import (
 )
 from slurm_tiresias.controller.lease import FileLease
 from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.life import lives
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedStandby, PublishedState
@@ -207,6 +208,7 @@ class Controller:
         )
         self._state = nothing_yet(cluster, config, self._health)
         self._views = Views(state_dir, self._state) if cluster.jobs_are_private else None
+        self._lives = lives(state_dir, ledger.path, private=cluster.jobs_are_private)
 
     def loop(self) -> None:
         """Run cycles until a signal says stop, or another controller is to act.
@@ -214,7 +216,12 @@ class Controller:
         ``LeaseLostError`` where one may act already.
         """
         views = self._views.open() if self._views else nullcontext()
-        with _control_socket(self._state_dir) as listener, wakeups_by_signal() as wakeups, views:
+        with (
+            _control_socket(self._state_dir) as listener,
+            wakeups_by_signal() as wakeups,
+            views,
+            self._lives.open(),
+        ):
             self._stop.catch(nudge=self._nudge)
             selector = selectors.DefaultSelector()
             selector.register(listener, selectors.EVENT_READ)

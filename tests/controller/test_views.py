@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller import published, views
+from slurm_tiresias.controller import answers, published
 from slurm_tiresias.controller.published import (
     FILE_NAME,
     VIEW_NAME,
@@ -104,7 +104,7 @@ def test_a_state_for_everybody_is_read_from_its_file(folder: Path) -> None:
 def test_who_does_not_read_its_answer_holds_up_the_others_for_a_moment_only(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "SEND_S", 0.1)
+    monkeypatch.setattr(answers, "PATIENCE_S", 0.1)
     many = state(*(waiting(str(number), name="x" * 200) for number in range(2000)))
     with Views(folder, many).open(), _connected(folder), _connected(folder):
         assert len(_asked(folder).jobs) == 2000

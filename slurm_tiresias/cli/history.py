@@ -1,0 +1,207 @@
+"""``tiresias-slurm history``: a job's whole life, over all its runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+import click
+
+from slurm_tiresias.cli import table
+from slurm_tiresias.cli.events import told_of
+from slurm_tiresias.cli.options import checked_job_id, takes_config
+from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.text import count, duration, listed, moment, printable
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.life import Life, Run, look_up
+from slurm_tiresias.controller.published import PublishedEvent
+from slurm_tiresias.controller.run import driver
+from slurm_tiresias.errors import TiresiasError, UsageError
+
+HISTORY_SCHEMA = 1
+SAME_START_S = 1.5
+"""Accounting has whole seconds."""
+
+LEFT = ("preempted", "requeued")
+"""The events that end a run without ending the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldRun:
+    """One run for people: ``waited_s`` is from the end of the one before, or from submission."""
+
+    number: int
+    start_s: float
+    end_s: float | None
+    ran_s: float
+    gpus: int
+    attained_gpu_s: float
+    waited_s: float
+    ended: str
+    """How: ``preempted by 12``, ``completed``; empty while it runs."""
+
+
+@click.command()
+@click.argument("job_id", metavar="JOBID")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@takes_config
+def history(config: Config, job_id: str, as_json: bool) -> None:
+    """Tell a job's whole life: each run, what ended it, and what happened between.
+
+    Also of jobs that have ended. How a run ended is looked up in Slurm's accounting where that
+    can be asked. Exit code 1: no such job. Exit code 3: no controller runs that could be asked.
+    """
+    checked_job_id(job_id)
+    life, now_s = _the_life(config, job_id), time.time()
+    runs = told_runs(life, _accounted(config, life))
+    if as_json:
+        click.echo(json.dumps(as_data(life, runs)))
+    else:
+        screen = stdout()
+        screen.show(lines(life, runs, screen, now_s))
+
+
+def _the_life(config: Config, job_id: str) -> Life:
+    found = look_up(Path(config.controller.state_dir), job_id)
+    if found.life:
+        return found.life
+    if found.parts:
+        raise UsageError(
+            f"Job {job_id} has several tasks: {listed(found.parts)}", "Name one of them"
+        )
+    raise TiresiasError(
+        f"The controller remembers no job {job_id} that you may see: it never managed one",
+        f"See Slurm's own records with: sacct -D -j {job_id}",
+    )
+
+
+def _accounted(config: Config, life: Life) -> Mapping[float, str]:
+    """How each run ended by Slurm's accounting, by its start; nothing where that is not to be had.
+
+    ``REQUEUED``, ``COMPLETED`` and so on.
+    """
+    try:
+        rows = driver(config).incarnations([life.job_id], life.submitted_s)
+    except TiresiasError:
+        return {}
+    return {row.start_s: row.state for row in rows if row.end_s is not None}
+
+
+def told_runs(life: Life, states: Mapping[float, str]) -> tuple[ToldRun, ...]:
+    """The runs of a life, and how each ended: by what the controller noted, else by accounting."""
+    told: list[ToldRun] = []
+    free_since_s = life.submitted_s
+    for number, (run, following) in enumerate(zip_longest(life.runs, life.runs[1:]), start=1):
+        until_s = following.start_s if following else None
+        told.append(
+            ToldRun(
+                number=number,
+                start_s=run.start_s,
+                end_s=run.end_s,
+                ran_s=run.elapsed_s,
+                gpus=run.gpus,
+                attained_gpu_s=run.attained_gpu_s,
+                waited_s=max(0.0, run.start_s - free_since_s),
+                ended=_how_it_ended(life, run, until_s, states),
+            )
+        )
+        free_since_s = run.end_s or run.start_s
+    return tuple(told)
+
+
+def _how_it_ended(life: Life, run: Run, until_s: float | None, states: Mapping[float, str]) -> str:
+    if run.end_s is None:
+        return ""
+    if event := next((e for e in life.events if _ends(life.job_id, e, run, until_s)), None):
+        return f"{event.kind} by {event.other}" if event.other else event.kind
+    by_start = (state for at_s, state in states.items() if abs(at_s - run.start_s) <= SAME_START_S)
+    return next(by_start, "ended").lower()
+
+
+def _ends(job_id: str, event: PublishedEvent, run: Run, until_s: float | None) -> bool:
+    """Whether this run ended by this event, which is noted once it is seen."""
+    mine = event.job_id == job_id and event.kind in LEFT
+    return mine and event.at_s >= run.start_s and (until_s is None or event.at_s <= until_s)
+
+
+def as_data(life: Life, runs: Sequence[ToldRun]) -> dict[str, object]:
+    """The life for programs; fields are added, never changed."""
+    return {"schema": HISTORY_SCHEMA, **asdict(life), "runs": [asdict(run) for run in runs]}
+
+
+def lines(life: Life, runs: Sequence[ToldRun], screen: Screen, now_s: float) -> Iterator[str]:
+    """The life for people."""
+    whose = f" of {printable(life.user)}" if life.user else ""
+    name = f" ({printable(life.name)})" if life.name else ""
+    headline = f"Job {printable(life.job_id)}{name}{whose}: {_in_short(life, runs)}."
+    yield from screen.prose(headline, indent="")
+    for sentence in _sums(life, runs, now_s):
+        yield from screen.prose(sentence)
+    if runs:
+        yield ""
+        yield from table.lines(table.that_fit(COLUMNS, runs, screen), runs, screen)
+    if life.events:
+        yield ""
+        yield screen.style("What happened", "title")
+        for event in life.events:
+            yield from _item(f"{moment(event.at_s)}: {told_of(life.job_id, event)}", screen)
+
+
+def _item(text: str, screen: Screen) -> Iterator[str]:
+    first, *rest = screen.prose(text, indent="    ")
+    yield "  - " + first.lstrip()
+    yield from rest
+
+
+def _in_short(life: Life, runs: Sequence[ToldRun]) -> str:
+    if life.ended_s is not None:
+        return runs[-1].ended or "ended" if runs else "ended without having run"
+    running = bool(runs) and runs[-1].end_s is None
+    return f"{'running' if running else 'waiting'} in tier {life.tier}"
+
+
+def _sums(life: Life, runs: Sequence[ToldRun], now_s: float) -> Iterator[str]:
+    submitted = f"Submitted {moment(life.submitted_s)}"
+    if life.first_started_s is not None:
+        after = duration(life.first_started_s - life.submitted_s)
+        submitted += f", first started {moment(life.first_started_s)}, after {after}"
+    if life.ended_s is not None:
+        whole = duration(life.ended_s - life.submitted_s)
+        submitted += f", ended {moment(life.ended_s)}, {whole} after its submission"
+    yield submitted + "."
+    if runs:
+        yield (
+            f"It ran {duration(sum(run.ran_s for run in runs))} in {count(len(runs), 'run')}, "
+            f"waited {duration(_waited_s(life, runs, now_s))} in all and attained "
+            f"{duration(sum(run.attained_gpu_s for run in runs))} of GPU time."
+        )
+    if life.preemptions:
+        yield f"It was preempted {_times(life.preemptions)}."
+    if life.promotions:
+        yield f"It was promoted to tier 0 {_times(life.promotions)} for having waited long."
+
+
+def _waited_s(life: Life, runs: Sequence[ToldRun], now_s: float) -> float:
+    waits_since_s = runs[-1].end_s if life.ended_s is None else None
+    now = 0.0 if waits_since_s is None else max(0.0, now_s - waits_since_s)
+    return sum(run.waited_s for run in runs) + now
+
+
+def _times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
+
+
+COLUMNS: tuple[Column[ToldRun], ...] = (
+    Column("RUN", lambda run: f"{run.number}", right=True),
+    Column("WAITED", lambda run: duration(run.waited_s), right=True, goes=1),
+    Column("STARTED", lambda run: moment(run.start_s)),
+    Column("RAN", lambda run: duration(run.ran_s), right=True),
+    Column("GPUS", lambda run: f"{run.gpus}", right=True, goes=3),
+    Column("ATTAINED", lambda run: duration(run.attained_gpu_s), right=True, goes=2),
+    Column("ENDED", lambda run: printable(run.ended) or "runs", least=9),
+)

@@ -1,0 +1,178 @@
+"""A job's whole life: its runs and what happened to it, as long as the ledger remembers them.
+
+Users may not read the ledger; they ask a socket beside it. The kernel says who asks, and where
+Slurm keeps jobs private they are told of their own only.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from slurm_tiresias.controller.answers import Answers, peer_of
+from slurm_tiresias.controller.ledger import JobRecord, Ledger
+from slurm_tiresias.controller.published import PublishedEvent
+from slurm_tiresias.controller.succession import newest_ledger
+from slurm_tiresias.errors import NotRunningError, TiresiasError
+
+SCHEMA = 1
+SOCKET_NAME = "history.sock"
+MOST_PARTS = 1000
+"""Of an array so many tasks are named."""
+
+LONGEST_QUESTION = 64
+ANSWER_S = 10.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One incarnation. ``end_s`` None: it still runs. ``confirmed``: by Slurm's own final word."""
+
+    start_s: float
+    end_s: float | None
+    elapsed_s: float
+    gpus: int
+    confirmed: bool
+
+    @property
+    def attained_gpu_s(self) -> float:
+        return self.elapsed_s * self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """All that is remembered of a job; runs and events oldest first. User and name are hostile."""
+
+    job_id: str
+    user: str
+    name: str
+    submitted_s: float
+    first_started_s: float | None
+    ended_s: float | None
+    tier: int
+    promotions: int
+    preemptions: int
+    runs: tuple[Run, ...]
+    events: tuple[PublishedEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a job id leads to: one life, or the ``parts`` of an array to choose from, or nothing."""
+
+    life: Life | None = None
+    parts: tuple[str, ...] = ()
+
+
+def find(ledger: Ledger, job_id: str, user: str | None = None) -> Found:
+    """What the ledger has of a job; with a ``user``, only of this user's own."""
+
+    def shown(record: JobRecord) -> bool:
+        return user is None or (bool(user) and record.user == user)
+
+    record = ledger.job(job_id)
+    if record and shown(record):
+        return Found(_life(ledger, record))
+    tasks = [task for task in ledger.tasks_of(job_id, MOST_PARTS) if shown(task)]
+    if len(tasks) == 1:
+        return Found(_life(ledger, tasks[0]))
+    return Found(parts=tuple(task.key for task in tasks))
+
+
+def _life(ledger: Ledger, record: JobRecord) -> Life:
+    incarnations = ledger.incarnations_of(record.key)
+    events = ledger.events_of(record.key, record.submitted_s)
+    return Life(
+        job_id=record.key,
+        user=record.user,
+        name=record.name,
+        submitted_s=record.submitted_s,
+        first_started_s=record.first_started_s,
+        ended_s=record.ended_s,
+        tier=record.tier,
+        promotions=record.promotions,
+        preemptions=record.preemptions,
+        runs=tuple(Run(i.start_s, i.end_s, i.elapsed_s, i.gpus, i.confirmed) for i in incarnations),
+        events=tuple(PublishedEvent(e.at_s, e.kind, e.job_id, e.other, e.text) for e in events),
+    )
+
+
+def lives(state_dir: Path, ledger: Path, *, private: bool) -> Answers:
+    """Tells users of their jobs' lives, from a thread of its own.
+
+    ``private``: each of own jobs only.
+    """
+
+    def answer(connection: socket.socket) -> bytes:
+        asked = connection.recv(LONGEST_QUESTION).decode("ascii", errors="replace").strip()
+        peer = peer_of(connection)
+        everything = peer.sees_everything or not private
+        with closing(Ledger.to_read(ledger)) as reader:
+            return _text(find(reader, asked, None if everything else peer.name))
+
+    return Answers(state_dir / SOCKET_NAME, answer)
+
+
+def _text(found: Found) -> bytes:
+    return orjson.dumps({"schema": SCHEMA, "life": found.life, "parts": found.parts})
+
+
+def look_up(state_dir: Path, job_id: str) -> Found:
+    """Ask the controller for a job's life; where none runs, read the ledger as far as one may.
+
+    ``NotRunningError`` where neither is possible.
+    """
+    try:
+        return _asked(state_dir / SOCKET_NAME, job_id)
+    except OSError as error:
+        path = newest_ledger(state_dir)
+        try:
+            if not path.exists():
+                raise FileNotFoundError(f"there is no {path}")
+            with closing(Ledger.to_read(path)) as ledger:
+                return find(ledger, job_id)
+        except (OSError, TiresiasError):
+            raise NotRunningError(
+                f"No controller answers in {state_dir} ({error.strerror or error})",
+                "Start it with: tiresias-slurm controller --config FILE, or name its config here",
+            ) from error
+
+
+def _asked(path: Path, job_id: str) -> Found:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(ANSWER_S)
+        connection.connect(str(path))
+        connection.sendall(f"{job_id}\n".encode())
+        with connection.makefile("rb") as answer:
+            text = answer.read()
+    try:
+        raw = orjson.loads(text)
+        if raw["schema"] != SCHEMA:
+            raise ValueError("another schema")
+        life = raw["life"] and _life_from(raw["life"])
+        return Found(life, tuple(raw["parts"]))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise NotRunningError(
+            f"What answers at {path} is not a controller of this version",
+            "Restart the controller with the same version as this command",
+        ) from error
+
+
+def _life_from(raw: Mapping[str, Any]) -> Life:
+    runs = tuple(_known(Run, run) for run in raw["runs"])
+    events = tuple(_known(PublishedEvent, event) for event in raw["events"])
+    return _known(Life, {**raw, "runs": runs, "events": events})
+
+
+def _known(kind: type[T], raw: Mapping[str, Any]) -> T:
+    """As this version knows it: what a later one has added is left out."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in raw.items() if name in names})

@@ -1,0 +1,186 @@
+"""What ``history`` tells of a job's life."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+
+import pytest
+
+from slurm_tiresias.cli import history
+from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.slurm.protocol import Incarnation
+from tests.cli.running import Site, error_of
+from tests.cli.states import NOW_S
+
+SUBMITTED_S = NOW_S - 3600
+HOSTILE = "\x1b[2J\u202e[bold]\nx"
+
+
+def record(key: str = "12", **changes: object) -> JobRecord:
+    settings: dict[str, object] = {
+        "restarts": 0,
+        "submitted_s": SUBMITTED_S,
+        "tier_entered_s": SUBMITTED_S,
+        "queued_s": SUBMITTED_S,
+        "entry_number": 1,
+        "user": "alice",
+        "name": "train",
+        **changes,
+    }
+    return JobRecord(key=key, **settings)  # type: ignore[arg-type]
+
+
+def ran(start: float, end: float | None, *, key: str = "12", gpus: int = 4) -> IncarnationRecord:
+    """A run by its seconds since submission."""
+    elapsed_s = (NOW_S - SUBMITTED_S if end is None else end) - start
+    end_s = None if end is None else SUBMITTED_S + end
+    return IncarnationRecord(key, SUBMITTED_S + start, end_s, elapsed_s, gpus, end is not None)
+
+
+def happened(at: float, kind: str, other: str = "", text: str = "") -> EventRecord:
+    return EventRecord(SUBMITTED_S + at, kind, "12", other, text)
+
+
+def remember(
+    site: Site,
+    *records: JobRecord,
+    runs: Sequence[IncarnationRecord] = (),
+    events: Sequence[EventRecord] = (),
+) -> None:
+    with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
+        ledger.save_jobs(records)
+        ledger.save_incarnations(runs)
+        ledger.add_events(events)
+
+
+def told(site: Site, job_id: str = "12", *options: str) -> str:
+    result = site.run("history", job_id, *options)
+    assert result.exit_code == 0, result.output
+    output: str = result.stdout
+    return output
+
+
+@pytest.fixture(autouse=True)
+def accounting(monkeypatch: pytest.MonkeyPatch) -> dict[float, str]:
+    """What Slurm's accounting would say of runs, by seconds since submission."""
+    states: dict[float, str] = {}
+
+    class Accounting:
+        def incarnations(self, keys: Sequence[str], _since_s: float) -> list[Incarnation]:
+            return [
+                Incarnation(keys[0], SUBMITTED_S + at, NOW_S, 1.0, 4, state)
+                for at, state in states.items()
+            ]
+
+    monkeypatch.setattr(history, "driver", lambda _config: Accounting())
+    return states
+
+
+def test_a_job_that_was_preempted_and_has_ended_is_told_run_by_run(
+    site: Site, accounting: dict[float, str]
+) -> None:
+    accounting[1200.0] = "COMPLETED"
+    remember(
+        site,
+        record(
+            restarts=1,
+            preemptions=1,
+            first_started_s=SUBMITTED_S + 60,
+            ended_s=SUBMITTED_S + 3000,
+        ),
+        runs=[ran(60, 660), ran(1200, 3000)],
+        events=[
+            happened(61, "demoted", text="from tier 0 to tier 1"),
+            happened(661, "preempted", other="15", text="restart 1"),
+        ],
+    )
+    assert told(site) == (
+        "Job 12 (train) of alice: completed.\n"
+        "  Submitted Nov 14 21:13:20, first started Nov 14 21:14:20, after 1m00s, ended Nov 14 "
+        "22:03:20, 50m00s after its submission.\n"
+        "  It ran 40m00s in 2 runs, waited 10m00s in all and attained 2h40m of GPU time.\n"
+        "  It was preempted once.\n"
+        "\n"
+        "RUN  WAITED  STARTED             RAN  GPUS  ATTAINED  ENDED\n"
+        "  1   1m00s  Nov 14 21:14:20  10m00s     4    40m00s  preempted by 15\n"
+        "  2   9m00s  Nov 14 21:33:20  30m00s     4     2h00m  completed\n"
+        "\n"
+        "What happened\n"
+        "  - Nov 14 21:14:21: demoted from tier 0 to tier 1\n"
+        "  - Nov 14 21:24:21: preempted by job 15 (restart 1)\n"
+    )
+
+
+def test_a_job_that_waits_again_counts_its_waiting_until_now(site: Site) -> None:
+    remember(
+        site,
+        record(restarts=1, tier=1, first_started_s=SUBMITTED_S),
+        runs=[ran(0, 600)],
+        events=[happened(600, "requeued", text="restart 1")],
+    )
+    output = told(site)
+    assert output.startswith("Job 12 (train) of alice: waiting in tier 1.\n")
+    assert "It ran 10m00s in 1 run, waited 50m00s in all" in output
+    assert "requeued\n" in output
+
+
+def test_a_job_that_runs_is_told_so(site: Site) -> None:
+    remember(site, record(first_started_s=SUBMITTED_S), runs=[ran(0, None)])
+    output = told(site)
+    assert output.startswith("Job 12 (train) of alice: running in tier 0.\n")
+    assert output.rstrip().endswith("runs")
+
+
+def test_without_accounting_a_run_has_just_ended(site: Site) -> None:
+    remember(
+        site,
+        record(first_started_s=SUBMITTED_S, ended_s=SUBMITTED_S + 9),
+        runs=[ran(0, 9)],
+    )
+    assert told(site).startswith("Job 12 (train) of alice: ended.\n")
+
+
+def test_a_job_that_never_ran_is_told_as_such(site: Site) -> None:
+    remember(site, record(ended_s=SUBMITTED_S + 9))
+    assert told(site).startswith("Job 12 (train) of alice: ended without having run.\n")
+
+
+def test_what_happened_to_an_earlier_job_of_the_same_id_is_not_told(site: Site) -> None:
+    remember(site, record(), events=[happened(-100, "preempted", other="3")])
+    assert "preempted" not in told(site)
+
+
+def test_of_an_array_a_task_has_to_be_named_if_there_are_several(site: Site) -> None:
+    remember(site, record("12_2"), record("12_10"), record("123"))
+    result = site.run("history", "12")
+    assert result.exit_code == 2
+    assert error_of(result) == "Job 12 has several tasks: 12_2 and 12_10. Name one of them."
+    assert told(site, "12_10").startswith("Job 12_10 (train)")
+
+
+def test_a_job_that_is_not_remembered_is_one_line_and_an_exit_code(site: Site) -> None:
+    remember(site, record())
+    result = site.run("history", "99")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "remembers no job 99" in error_of(result)
+
+
+def test_where_neither_controller_nor_ledger_is_that_is_said(site: Site) -> None:
+    result = site.run("history", "12")
+    assert result.exit_code == 3
+    assert "No controller answers" in error_of(result)
+
+
+def test_names_that_terminals_would_obey_are_made_harmless(site: Site) -> None:
+    remember(site, record(name=HOSTILE, user=HOSTILE))
+    assert "\x1b" not in told(site)
+    assert "\u202e" not in told(site)
+
+
+def test_programs_get_the_same(site: Site) -> None:
+    remember(site, record(first_started_s=SUBMITTED_S), runs=[ran(0, None)])
+    data = json.loads(told(site, "12", "--json"))
+    assert (data["schema"], data["job_id"], data["runs"][0]["number"]) == (1, "12", 1)
+    assert data["runs"][0]["attained_gpu_s"] == 4 * 3600

@@ -1,0 +1,122 @@
+"""Who is told of which job's life, by the socket that the controller answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller import answers
+from slurm_tiresias.controller.ledger import (
+    EventRecord,
+    IncarnationRecord,
+    JobRecord,
+    Ledger,
+)
+from slurm_tiresias.controller.life import SOCKET_NAME, Found, lives, look_up
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+ASKS = """
+import os, sys
+from pathlib import Path
+from slurm_tiresias.controller.life import look_up
+from slurm_tiresias.errors import NotRunningError
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+try:
+    print(look_up(Path(sys.argv[1]), sys.argv[2]))
+except NotRunningError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A state directory that others may look into, with a ledger that they may not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        with closing(Ledger(path / "ledger.sqlite")) as ledger, ledger.transaction():
+            ledger.save_jobs([job("1", "nobody"), job("2", "alice"), job("3", "")])
+            ledger.save_incarnations([IncarnationRecord("1", 20.0, 50.0, 30.0, 4, True)])
+            ledger.add_events([EventRecord(50.0, "preempted", "1", "2", "restart 1")])
+        yield path
+
+
+def job(key: str, user: str) -> JobRecord:
+    return JobRecord(
+        key=key,
+        restarts=0,
+        submitted_s=10.0,
+        tier_entered_s=10.0,
+        queued_s=10.0,
+        entry_number=1,
+        user=user,
+        name=f"name of {key}",
+    )
+
+
+def asked_by_nobody(folder: Path, job_id: str) -> str:
+    command = [sys.executable, "-c", ASKS, str(folder), job_id]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def ledger_of(folder: Path) -> Path:
+    return folder / "ledger.sqlite"
+
+
+def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
+    from_ledger = look_up(folder, "1")
+    assert from_ledger.life is not None
+    assert [run.attained_gpu_s for run in from_ledger.life.runs] == [120.0]
+    assert [event.other for event in from_ledger.life.events] == ["2"]
+    with lives(folder, ledger_of(folder), private=False).open():
+        assert look_up(folder, "1") == from_ledger
+        assert look_up(folder, "4") == Found()
+
+
+@as_root
+def test_everybody_is_told_of_every_job_where_jobs_are_not_private(folder: Path) -> None:
+    with lives(folder, ledger_of(folder), private=False).open():
+        assert "name of 1" in asked_by_nobody(folder, "1")
+        assert "name of 2" in asked_by_nobody(folder, "2")
+
+
+@as_root
+def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> None:
+    with lives(folder, ledger_of(folder), private=True).open():
+        assert "name of 1" in asked_by_nobody(folder, "1")
+        assert "name of" not in asked_by_nobody(folder, "2")
+        assert "name of" not in asked_by_nobody(folder, "3")
+        assert look_up(folder, "2").life is not None, "root sees them all"
+
+
+@as_root
+def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> None:
+    assert "No controller answers" in asked_by_nobody(folder, "1")
+
+
+def test_what_is_no_job_id_finds_nothing_and_harms_nothing(folder: Path) -> None:
+    with lives(folder, ledger_of(folder), private=False).open():
+        for asked in ("1' OR '1'='1", "%", "*", "é" * 400, ""):
+            assert look_up(folder, asked) == Found()
+        assert look_up(folder, "1").life is not None
+
+
+def test_who_asks_nothing_holds_up_the_others_for_a_moment_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "PATIENCE_S", 0.1)
+    with (
+        lives(folder, ledger_of(folder), private=False).open(),
+        socket.socket(socket.AF_UNIX) as silent,
+    ):
+        silent.connect(str(folder / SOCKET_NAME))
+        assert look_up(folder, "1").life is not None
