@@ -275,6 +275,27 @@ def test_a_backup_slurmctld_takes_over_and_gives_back(folder: Path) -> None:
     eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the job is still there", 40)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process a host name")
+def test_a_backup_comes_up_where_the_machines_own_name_is_not_known(
+    folder: Path, tmp_path: Path
+) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    arguments = ["up", "--dir", folder, *SMALL, "--backup"]
+    up_there = (
+        f"mount --bind {hosts} /etc/hosts && exec {shlex.join(map(str, [SCRIPT, *arguments]))}"
+    )
+    result = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", up_there],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "ctl2 is UP" in in_shell(folder, "scontrol ping")
+
+
 @pytest.mark.parametrize("after", [0.3, 0.9, 1.4])
 def test_down_leaves_no_process_behind_after_up_was_killed(folder: Path, after: float) -> None:
     command = [str(SCRIPT), "up", "--dir", str(folder)]
