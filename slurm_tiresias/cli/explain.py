@@ -31,7 +31,7 @@ from slurm_tiresias.controller.published import (
     PublishedTier,
 )
 from slurm_tiresias.errors import TiresiasError, UsageError
-from slurm_tiresias.model import JobState, Reason
+from slurm_tiresias.model import Guard, JobState, Reason
 
 EXPLANATION_SCHEMA = 1
 MOST_BLOCKERS = 8
@@ -142,6 +142,7 @@ def as_data(case: Case) -> dict[str, object]:
         "job": asdict(job),
         "tier": asdict(case.tier) if case.tier else None,
         "blocking_jobs": [asdict(other) for other in case.blocking_jobs],
+        "room_expected_at_s": room[0] if (room := room_expected(case)) else None,
         "events": [asdict(event) for event in case.events],
         "sections": [asdict(section) for section in sections(case)],
     }
@@ -180,7 +181,7 @@ def sections(case: Case) -> list[Section]:
         Section("Where it stands", tuple(_standing(case))),
         Section(_title_of_why(case), tuple(_why(case)), tuple(_blockers(case))),
         Section("Preemptions", tuple(_preemptions(case))),
-        Section("What happens next", (text.ends.replace("JOBID", job_id), *_mode(case))),
+        Section("What happens next", (text.ends.replace("JOBID", job_id), *_next(case))),
         Section("What its user can do", tuple(filter(None, [text.do.replace("JOBID", job_id)]))),
         Section("What happened to it lately", (), tuple(_events(case))),
     ]
@@ -292,6 +293,8 @@ def _until(case: Case, blocker: Blocker) -> str:
 
 def _preemptions(case: Case) -> Iterator[str]:
     job = case.job
+    if job.managed:
+        yield from _output(case.state.output_appended)
     if job.signal:
         yield (
             f"Before it is preempted it gets SIG{printable(job.signal)} and "
@@ -306,6 +309,77 @@ def _preemptions(case: Case) -> Iterator[str]:
     yield "It kept its job id and the service it attained."
 
 
+def _next(case: Case) -> Iterator[str]:
+    if case.waits and case.job.managed:
+        yield from _queue_before(case)
+        yield from _estimate(case)
+    yield from _mode(case)
+
+
+def _queue_before(case: Case) -> Iterator[str]:
+    """Who waits too, and comes first."""
+    rank = case.job.rank
+    if rank is None:
+        return
+    before = [
+        job
+        for job in case.state.jobs
+        if job.managed and job.state == JobState.PENDING.value and (job.rank or 0) < rank
+    ]
+    if before:
+        gpus = count(sum(job.gpus for job in before), "GPU")
+        come, ask = ("comes", "asks") if len(before) == 1 else ("come", "ask")
+        yield f"{count(len(before), 'waiting job')} {come} before it, and {ask} for {gpus}."
+
+
+def _estimate(case: Case) -> Iterator[str]:
+    """Until when it waits, as far as that can be known."""
+    if not case.job.blockers:
+        return
+    room = room_expected(case)
+    if room is None:
+        yield "When that will be cannot be said: nobody knows how long these jobs run."
+        return
+    at_s, makers = room
+    who = listed(tuple(case.who(job.job_id) for job in makers))
+    yield (
+        f"An estimate: within {duration(at_s - case.now_s)} ({moment(at_s)}) {who} can be "
+        "preempted for it. Sooner if jobs end; later if jobs that come before it take that room."
+    )
+
+
+def room_expected(case: Case) -> tuple[float, tuple[PublishedJob, ...]] | None:
+    """When enough of what holds its GPUs may be preempted for it, and which jobs those are.
+
+    By itself each comes down to a lower tier at a known time, if it runs on, and is then protected
+    no longer. None where that is not enough, or where tiers go by more than attained service.
+    """
+    if case.state.policy == "2d-history":
+        return None
+    known = {blocker.job_id: _loose_at_s(case, blocker) for blocker in case.job.blockers}
+    loose = [(at_s, job) for job in case.blocking_jobs if (at_s := known[job.job_id]) is not None]
+    loose.sort(key=lambda one: one[0])
+    freed = 0
+    for number, (at_s, job) in enumerate(loose, start=1):
+        freed += job.gpus
+        if freed >= case.job.gpus:
+            return max(at_s, case.now_s), tuple(job for _, job in loose[:number])
+    return None
+
+
+def _loose_at_s(case: Case, blocker: Blocker) -> float | None:
+    """When this one may be preempted for the job, if both stay as they are otherwise."""
+    if blocker.until_s is not None:
+        return blocker.until_s
+    other, tier = case.jobs.get(blocker.job_id), case.tier
+    if blocker.guard != Guard.SAME_TIER.value or other is None or tier is None:
+        return None
+    if tier.to_gpu_s is None or not other.gpus:
+        return None
+    missing_gpu_s = tier.to_gpu_s - other.attained_since_promotion_gpu_s - other.inherited_gpu_s
+    return case.state.at_s + max(0.0, missing_gpu_s) / other.gpus
+
+
 def _mode(case: Case) -> Iterator[str]:
     if case.state.mode == "shadow":
         yield "The controller runs in shadow mode: it decides and does nothing; Slurm schedules."
@@ -313,6 +387,17 @@ def _mode(case: Case) -> Iterator[str]:
         yield "The controller is paused: until tiresias-slurm resume, Slurm schedules by itself."
     if case.state.mode == STOPPED:
         yield "The controller was stopped: until it is started again, Slurm schedules by itself."
+
+
+def _output(appended: bool | None) -> Iterator[str]:
+    """What becomes of its log when it starts again; how it was submitted Slurm does not tell."""
+    if appended:
+        yield "When it starts again it adds to its output files, unless --open-mode=truncate."
+    elif appended is not None:
+        yield (
+            "When it starts again its output files are truncated, unless it was submitted with "
+            "--open-mode=append."
+        )
 
 
 def _events(case: Case) -> Iterator[str]:

@@ -178,6 +178,8 @@ class PublishedState:
     """What is wrong though cycles go well."""
     term: int = 0
     standbys: tuple[PublishedStandby, ...] = ()
+    output_appended: bool | None = None
+    """Whether jobs that start again add to their output files by default; None: not known."""
 
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:

@@ -80,6 +80,7 @@ def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedSt
         tiers=(),
         jobs=(),
         events=(),
+        output_appended=cluster.output_appended,
         **{f.name: getattr(health, f.name) for f in fields(health)},
     )
 

@@ -27,6 +27,7 @@ def cluster(answer: str, now_s: float) -> Cluster:
         requeue_delay_s=_requeue_delay_s(has, version),
         now_s=now_s,
         jobs_are_private="jobs" in has.get("PrivateData", "").split(","),
+        output_appended=has.get("JobFileAppend") == "1",
     )
 
 

@@ -125,6 +125,9 @@ class Cluster:
     now_s: float
     jobs_are_private: bool = False
     """Whether users may see their own jobs only (PrivateData)."""
+    output_appended: bool = False
+    """Whether a job that starts again adds to its output files (JobFileAppend), where it was
+    submitted with no --open-mode of its own."""
 
 
 @dataclass(frozen=True, slots=True)

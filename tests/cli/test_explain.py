@@ -80,6 +80,66 @@ def test_a_protection_that_has_run_out_meanwhile_is_not_timed(site: Site) -> Non
     assert "to go" not in explained(site, waiting("1", reason="guarded", blockers=(over,)))
 
 
+def same_tier(job_id: str) -> Blocker:
+    return Blocker(job_id, Guard.SAME_TIER.value, until_s=None)
+
+
+def test_until_when_is_estimated_by_when_others_come_down_a_tier(site: Site) -> None:
+    job = waiting("1", gpus=8, reason="guarded", blockers=(same_tier("2"), same_tier("3")))
+    soon = running("2", gpus=4, attained_gpu_s=2400.0)
+    later = running("3", gpus=4, attained_gpu_s=1200.0)
+    assert (
+        "An estimate: within 9m56s (Nov 14 22:23:16) job 2 of alice and job 3 of alice can be "
+        "preempted for it. Sooner if jobs end; later if jobs that come before it take that room."
+    ) in explained(site, job, soon, later)
+
+
+def test_the_estimate_names_no_more_jobs_than_are_needed(site: Site) -> None:
+    guarded = Blocker("2", Guard.MIN_RUN.value, until_s=NOW_S + 60)
+    job = waiting("1", gpus=4, reason="guarded", blockers=(guarded, same_tier("3")))
+    output = explained(site, job, running("2", tier=1), running("3", attained_gpu_s=1200.0))
+    assert "within 1m00s (Nov 14 22:14:20) job 2 of alice can be preempted" in output
+
+
+@pytest.mark.parametrize(
+    ("tier", "policy", "guard"),
+    [
+        (2, "2d-las", Guard.SAME_TIER),
+        (0, "2d-history", Guard.SAME_TIER),
+        (0, "2d-las", Guard.UNMANAGED),
+    ],
+)
+def test_where_nothing_is_known_no_time_is_made_up(
+    site: Site, tier: int, policy: str, guard: Guard
+) -> None:
+    blockers = (Blocker("2", guard.value, until_s=None),)
+    job = waiting("1", tier=tier, reason="guarded", blockers=blockers)
+    output = explained(site, job, running("2"), policy=policy)
+    assert "An estimate" not in output
+    assert "cannot be said: nobody knows how long these jobs run." in output
+
+
+def test_it_says_how_many_come_before_it(site: Site) -> None:
+    job, first, second = waiting("1", rank=2), waiting("2", rank=0), waiting("3", rank=1)
+    output = explained(site, job, first, running("4", rank=3))
+    assert "1 waiting job comes before it, and asks for 4 GPUs." in output
+    output = explained(site, job, first, second, unmanaged("5"))
+    assert "2 waiting jobs come before it, and ask for 8 GPUs." in output
+    assert "before it, and" not in explained(site, replace(job, rank=0))
+
+
+@pytest.mark.parametrize(
+    ("appended", "said"),
+    [(True, "it adds to its output files"), (False, "truncated, unless it was submitted with")],
+)
+def test_it_says_what_becomes_of_the_log_when_the_job_starts_again(
+    site: Site, appended: bool, said: str
+) -> None:
+    assert said in explained(site, running("1"), output_appended=appended)
+    assert said not in explained(site, unmanaged("1"), output_appended=appended)
+    assert "output files" not in explained(site, running("1")), "an older controller"
+
+
 def test_a_running_job_stops_only_where_it_is_preempted(site: Site) -> None:
     assert "\nWhy it runs\n" in explained(site, running("1"))
     assert "\nWhy it runs\n" in explained(site, unmanaged("1"))
