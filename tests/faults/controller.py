@@ -78,6 +78,8 @@ class FaultySlurm:
 
     def signal(self, keys: Sequence[str], signal: str) -> Sequence[str]:
         moment = self._faults.due({places.SIGNAL})
+        if moment == places.UNHEARD:
+            raise SlurmUnreachableError("a test has swallowed the signal", "wait")
         if moment == places.BEFORE:
             die()
         complaints = self._slurm.signal(keys, signal)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.busy import SETTINGS, Busy, drain, faulty, not_remembered, run_until_it_dies
-from tests.faults.places import CLEARED, REFUSED, Place, everywhere
+from tests.faults.places import CLEARED, REFUSED, SIGNAL, UNHEARD, Place, everywhere
 from tests.slurm.cluster import RealCluster
 from tests.slurm.controller import RealController
 
@@ -38,11 +38,12 @@ ELSEWHERE: Mapping[str, Setting] = {
 }
 """Where a controller at work does not pass."""
 
-REFUSED_FIRST: Mapping[str, Place] = {
+FAILS_FIRST: Mapping[str, Place] = {
     "commit-carry_out-3": Place("requeue", REFUSED),
     "commit-stand_down-2": Place(CLEARED, REFUSED),
+    "commit-signal_or_ask_again-1": Place(SIGNAL, UNHEARD),
 }
-"""Commits of nothing but what Slurm has refused, and what it therefore has to refuse first."""
+"""Commits of nothing but what has failed, and what therefore has to fail first."""
 
 OF_A_COMMAND = frozenset({"commit-rebuild-1"})
 """Not in the controller, but in a command that has a test of its own."""
@@ -75,7 +76,7 @@ def kill_at(
     wrong: list[str] = []
     for place in places:
         say(place)
-        first = [REFUSED_FIRST[place.name]] if place.name in REFUSED_FIRST else []
+        first = [FAILS_FIRST[place.name]] if place.name in FAILS_FIRST else []
         program = faulty(*first, place)
         run_until_it_dies(controller, program, busy, *setting.options, commands=setting.commands)
         wrong += (f"{place}: {what}" for what in not_remembered(controller, busy))
