@@ -37,6 +37,7 @@ _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
 LATE = {
     "history": "slurm_tiresias.cli.history",
     "profile": "slurm_tiresias.cli.profile",
+    "shadow": "slurm_tiresias.cli.shadow",
     "simulate": "slurm_tiresias.cli.simulate",
     "tune": "slurm_tiresias.cli.tune",
 }

@@ -30,7 +30,8 @@ SCHEMA_VERSION = 2
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
 """It has the names of everybody's jobs."""
-EVENTS_KEPT = 20_000
+EVENTS_KEPT = 200_000
+"""Some weeks of a busy cluster; 20 MB."""
 NUMBERS_AT_A_TIME = 1000
 
 T = TypeVar("T")
@@ -202,6 +203,19 @@ class Ledger:
         query = "SELECT * FROM incarnations WHERE key = ? ORDER BY start_s"
         return list(self._read(IncarnationRecord, query, key))
 
+    def jobs_alive_since(self, since_s: float) -> list[JobRecord]:
+        """Every job that has not ended, or has since then."""
+        query = "SELECT * FROM jobs WHERE ended_s IS NULL OR ended_s >= ?"
+        return list(self._read(JobRecord, query, since_s))
+
+    def incarnations_since(self, since_s: float) -> dict[str, list[IncarnationRecord]]:
+        """The incarnations that started since then, by job, each job's oldest first."""
+        query = "SELECT * FROM incarnations WHERE start_s >= ? ORDER BY start_s"
+        found: dict[str, list[IncarnationRecord]] = {}
+        for record in self._read(IncarnationRecord, query, since_s):
+            found.setdefault(record.key, []).append(record)
+        return found
+
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         self._upsert("jobs", JobRecord, records)
 
@@ -275,6 +289,15 @@ class Ledger:
         )
         with _explained(self._path):
             return [EventRecord(*row) for row in self._database.execute(query, (key, since_s))]
+
+    def events_of_kind(self, kind: str, since_s: float) -> list[EventRecord]:
+        """All events of one kind from a time on, oldest first."""
+        query = (
+            "SELECT at_s, kind, job_id, other, text FROM events "
+            "WHERE kind = ? AND at_s >= ? ORDER BY number"
+        )
+        with _explained(self._path):
+            return [EventRecord(*row) for row in self._database.execute(query, (kind, since_s))]
 
     def value(self, name: str) -> str | None:
         with _explained(self._path):

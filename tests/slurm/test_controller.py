@@ -416,7 +416,7 @@ def test_shadow_leaves_every_field_of_every_job_as_it_was(
 ) -> None:
     for _ in range(4):
         clean_cluster.sbatch(*WHOLE_NODE)
-    clean_cluster.sbatch(*WHOLE_NODE, "--array=0-3")
+    array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-3")
     waiting = clean_cluster.sbatch(*ONE_GPU)
     clean_cluster.wait_until(
         lambda: clean_cluster.squeue_field(waiting, "Reason") != "None", "Slurm has looked at it"
@@ -426,6 +426,16 @@ def test_shadow_leaves_every_field_of_every_job_as_it_was(
     controller.wait_until(lambda: controller.events("would"), "it would have preempted")
     controller.cycles(2)
     assert all_fields(clean_cluster) == before
+    controller.wait_until(
+        lambda: _would_have_gained(controller) == [f"{array}_{task}" for task in range(4)],
+        "the tasks of the array would have started sooner",
+    )
+
+
+def _would_have_gained(controller: RealController) -> list[str]:
+    report = json.loads(controller.cli("shadow", "report", "--json").stdout)
+    assert report["disturbed"], "somebody would have made room"
+    return sorted(job["job_id"] for job in report["sooner"])
 
 
 def test_attained_service_equals_what_accounting_says(

@@ -1,0 +1,194 @@
+"""``tiresias-slurm shadow report``: what shadow mode would have done, against what happened."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from slurm_tiresias.cli import table
+from slurm_tiresias.cli.options import config_option, takes_config
+from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.text import count, duration, moment, printable
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.shadowed import Disturbed, Shadowed, Sooner, shadowed
+from slurm_tiresias.controller.succession import newest_ledger
+from slurm_tiresias.errors import NotRunningError, TiresiasError
+
+SHADOW_SCHEMA = 1
+LEAST_INTERVALS = 2
+"""Slurm starts a job within seconds of when the controller would: that is no difference."""
+
+MOST_SHOWN = 10
+WIDTHS = ((1, 1), (2, 4), (5, 8), (9, None))
+"""The rows of the table by GPUs: from, to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """The jobs of one row: so many GPUs asked for, and by how much sooner each."""
+
+    title: str
+    sooner_s: tuple[float, ...]
+
+
+@click.group(no_args_is_help=False)
+@config_option
+def shadow() -> None:
+    """What the controller would have done while it only looked on."""
+
+
+@shadow.command()
+@click.option(
+    "--since",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]),
+    help="From this day or moment on; otherwise all that is remembered.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@takes_config
+def report(config: Config, since: datetime | None, as_json: bool) -> None:
+    """Hold what shadow mode would have done against what Slurm did.
+
+    Reads the ledger, and so is for the controller's user and root. Exit code 1: it was never in
+    shadow mode, or had nothing to do.
+    """
+    found = _found(config, since.timestamp() if since else 0.0)
+    if as_json:
+        click.echo(json.dumps(as_data(found)))
+    else:
+        screen = stdout()
+        screen.show(lines(found, screen))
+
+
+def _found(config: Config, since_s: float) -> Shadowed:
+    path = newest_ledger(Path(config.controller.state_dir))
+    if not path.exists():
+        raise NotRunningError(
+            f"There is no ledger in {path.parent}",
+            "Start a controller in shadow mode: tiresias-slurm controller --shadow",
+        )
+    least_s = LEAST_INTERVALS * config.controller.interval_s
+    with closing(Ledger.to_read(path)) as ledger:
+        found = shadowed(ledger, since_s, time.time(), least_s)
+    if found is None:
+        raise TiresiasError(
+            "The controller remembers nothing that it would have done in shadow mode",
+            'Set mode = "shadow" in the configuration, restart it, and ask again in a week',
+        )
+    return found
+
+
+def as_data(found: Shadowed) -> dict[str, object]:
+    """The report for programs; fields are added, never changed."""
+    sooner = [{**asdict(one), "by_s": one.by_s} for one in found.sooner]
+    return {"schema": SHADOW_SCHEMA, **asdict(found), "sooner": sooner}
+
+
+def lines(found: Shadowed, screen: Screen) -> Iterator[str]:
+    """The report for people."""
+    span = duration(found.until_s - found.since_s)
+    yield from screen.prose(
+        f"Shadow mode since {moment(found.since_s)}, {span}: "
+        f"{count(found.jobs, 'managed job')} came or were there.",
+        indent="",
+    )
+    yield ""
+    yield from _gained(found.sooner, screen)
+    yield ""
+    yield from _paid(found.disturbed, screen)
+    yield ""
+    for sentence in (
+        "Each job is judged alone: had the controller acted, the queue would have been another one "
+        "from its first start on.",
+        "What all of it would have come to: tiresias-slurm simulate --from-sacct --since "
+        f"{datetime.fromtimestamp(found.since_s):%Y-%m-%d} --policy slurm,tiresias-l",
+    ):
+        yield from screen.prose(sentence, indent="")
+
+
+def _gained(sooner: Sequence[Sooner], screen: Screen) -> Iterator[str]:
+    if not sooner:
+        yield from screen.prose("No job would have started sooner.", indent="")
+        return
+    by_s = [one.by_s for one in sooner]
+    yield from screen.prose(
+        f"{count(len(sooner), 'job')} would have started sooner: "
+        f"{duration(statistics.median(by_s))} in the median, {duration(statistics.mean(by_s))} on "
+        f"average, {duration(max(by_s))} at the most.",
+        indent="",
+    )
+    yield ""
+    yield from table.lines(WIDTH_COLUMNS, _by_width(sooner), screen)
+    yield ""
+    yield screen.style("Those that would have gained most", "title")
+    shown = sooner[:MOST_SHOWN]
+    yield from table.lines(table.that_fit(SOONER_COLUMNS, shown, screen), shown, screen)
+
+
+def _by_width(sooner: Sequence[Sooner]) -> list[Width]:
+    rows = [Width(_width_title(low, high), _within(sooner, low, high)) for low, high in WIDTHS]
+    rows.append(Width("never ran", tuple(one.by_s for one in sooner if one.gpus is None)))
+    return [row for row in rows if row.sooner_s]
+
+
+def _width_title(low: int, high: int | None) -> str:
+    if high is None:
+        return f"{low} and more"
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _within(sooner: Sequence[Sooner], low: int, high: int | None) -> tuple[float, ...]:
+    return tuple(
+        one.by_s
+        for one in sooner
+        if one.gpus is not None and one.gpus >= low and (high is None or one.gpus <= high)
+    )
+
+
+def _paid(disturbed: Sequence[Disturbed], screen: Screen) -> Iterator[str]:
+    if not disturbed:
+        yield from screen.prose("No job would have been preempted.", indent="")
+        return
+    times = sum(one.times for one in disturbed)
+    yield from screen.prose(
+        f"{count(len(disturbed), 'job')} would have been preempted, {count(times, 'time')} in all, "
+        f"none of them for more than {count(disturbed[0].times, 'other job')}.",
+        indent="",
+    )
+    yield ""
+    shown = disturbed[:MOST_SHOWN]
+    yield from table.lines(table.that_fit(DISTURBED_COLUMNS, shown, screen), shown, screen)
+
+
+WIDTH_COLUMNS: tuple[Column[Width], ...] = (
+    Column("GPUS", lambda row: row.title),
+    Column("JOBS", lambda row: f"{len(row.sooner_s)}", right=True),
+    Column("MEDIAN", lambda row: duration(statistics.median(row.sooner_s)), right=True),
+    Column("MEAN", lambda row: duration(statistics.mean(row.sooner_s)), right=True),
+    Column("MOST", lambda row: duration(max(row.sooner_s)), right=True),
+)
+
+SOONER_COLUMNS: tuple[Column[Sooner], ...] = (
+    Column("JOBID", lambda one: printable(one.job_id), right=True),
+    Column("USER", lambda one: printable(one.user) or "-", least=6, goes=2),
+    Column("NAME", lambda one: printable(one.name) or "-", least=8, goes=1),
+    Column("GPUS", lambda one: "-" if one.gpus is None else f"{one.gpus}", right=True),
+    Column("WOULD START", lambda one: moment(one.would_start_s), goes=3),
+    Column("SOONER BY", lambda one: duration(one.by_s), right=True),
+)
+
+DISTURBED_COLUMNS: tuple[Column[Disturbed], ...] = (
+    Column("JOBID", lambda one: printable(one.job_id), right=True),
+    Column("USER", lambda one: printable(one.user) or "-", least=6, goes=2),
+    Column("NAME", lambda one: printable(one.name) or "-", least=8, goes=1),
+    Column("WOULD BE PREEMPTED", lambda one: count(one.times, "time"), right=True),
+)

@@ -1,0 +1,129 @@
+"""What shadow mode would have done, held against what happened without it.
+
+Each job is judged alone: it would have started at the first moment at which the controller would
+have started it, and it did start when Slurm started it. From the first difference on the real
+queue is another one, so this tells whom and how often, and not what all of it would have come to;
+that is what a simulation of the same jobs is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, JobRecord, Ledger
+
+WOULD = "would"
+WOULD_START = "start on "
+
+
+@dataclass(frozen=True, slots=True)
+class Sooner:
+    """A job that the controller would have started before Slurm did. User and name are hostile.
+
+    ``gpus`` is None and ``started_s`` too where it has not started at all.
+    """
+
+    job_id: str
+    user: str
+    name: str
+    gpus: int | None
+    would_start_s: float
+    started_s: float | None
+    until_s: float
+    """When it started, or ended without, or now."""
+
+    @property
+    def by_s(self) -> float:
+        return self.until_s - self.would_start_s
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbed:
+    """A job that would have been preempted so many times, each time for another job."""
+
+    job_id: str
+    user: str
+    name: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shadowed:
+    """All of it, from the first moment in shadow mode. ``jobs`` were there in that time."""
+
+    since_s: float
+    until_s: float
+    jobs: int
+    sooner: tuple[Sooner, ...]
+    disturbed: tuple[Disturbed, ...]
+
+
+def shadowed(ledger: Ledger, since_s: float, now_s: float, least_s: float) -> Shadowed | None:
+    """What the ledger remembers of shadow mode since then; None where that is nothing.
+
+    A job that would have started less than ``least_s`` sooner is none that would have gained.
+    """
+    events = ledger.events_of_kind(WOULD, since_s)
+    if not events:
+        return None
+    first_s = events[0].at_s
+    jobs = {job.key: job for job in ledger.jobs_alive_since(first_s)}
+    runs = ledger.incarnations_since(first_s)
+    return Shadowed(
+        since_s=first_s,
+        until_s=now_s,
+        jobs=len(jobs),
+        sooner=tuple(_sooner(events, jobs, runs, now_s, least_s)),
+        disturbed=tuple(_disturbed(events, jobs)),
+    )
+
+
+def _sooner(
+    events: Sequence[EventRecord],
+    jobs: Mapping[str, JobRecord],
+    runs: Mapping[str, Sequence[IncarnationRecord]],
+    now_s: float,
+    least_s: float,
+) -> Iterable[Sooner]:
+    """In the order of how much sooner, the most first."""
+    would_start_s: dict[str, float] = {}
+    for event in events:
+        if event.text.startswith(WOULD_START):
+            would_start_s.setdefault(event.job_id, event.at_s)
+    found = (
+        _against_what_happened(jobs[key], at_s, runs.get(key, ()), now_s)
+        for key, at_s in would_start_s.items()
+        if key in jobs
+    )
+    return sorted((one for one in found if one.by_s >= least_s), key=lambda one: -one.by_s)
+
+
+def _against_what_happened(
+    job: JobRecord, would_start_s: float, runs: Sequence[IncarnationRecord], now_s: float
+) -> Sooner:
+    run = next((run for run in runs if run.start_s >= would_start_s), None)
+    waited_until_s = job.ended_s or now_s
+    return Sooner(
+        job_id=job.key,
+        user=job.user,
+        name=job.name,
+        gpus=run.gpus if run else None,
+        would_start_s=would_start_s,
+        started_s=run.start_s if run else None,
+        until_s=run.start_s if run else waited_until_s,
+    )
+
+
+def _disturbed(events: Sequence[EventRecord], jobs: Mapping[str, JobRecord]) -> Iterable[Disturbed]:
+    """In the order of how often, the most first."""
+    for_whom: dict[str, set[str]] = {}
+    for event in events:
+        # In every cycle it would be preempted anew, since it never is.
+        if event.other and event.job_id in jobs:
+            for_whom.setdefault(event.job_id, set()).add(event.other)
+    found = (
+        Disturbed(key, jobs[key].user, jobs[key].name, len(others))
+        for key, others in for_whom.items()
+    )
+    return sorted(found, key=lambda one: -one.times)

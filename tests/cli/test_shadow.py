@@ -1,0 +1,146 @@
+"""What ``shadow report`` holds against what happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+
+from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, JobRecord, Ledger
+from tests.cli.running import Site, error_of
+from tests.cli.states import NOW_S
+
+BEGAN_S = NOW_S - 7200
+HOSTILE = "\x1b[2J\u202e[bold]\nx"
+
+
+def job(
+    key: str, *, user: str = "alice", name: str = "train", ended: float | None = None
+) -> JobRecord:
+    """A job that was submitted when shadow mode began; times are seconds from there."""
+    return JobRecord(
+        key=key,
+        restarts=0,
+        submitted_s=BEGAN_S,
+        tier_entered_s=BEGAN_S,
+        queued_s=BEGAN_S,
+        entry_number=1,
+        user=user,
+        name=name,
+        ended_s=None if ended is None else BEGAN_S + ended,
+    )
+
+
+def started(key: str, at: float, gpus: int) -> IncarnationRecord:
+    return IncarnationRecord(key, BEGAN_S + at, None, 1.0, gpus, False)
+
+
+def would_start(key: str, at: float) -> EventRecord:
+    return EventRecord(BEGAN_S + at, "would", key, "", "start on n1")
+
+
+def would_leave(key: str, at: float, other: str) -> EventRecord:
+    return EventRecord(BEGAN_S + at, "would", key, other, "be preempted")
+
+
+def remember(
+    site: Site,
+    jobs: Sequence[JobRecord],
+    runs: Sequence[IncarnationRecord] = (),
+    events: Sequence[EventRecord] = (),
+) -> None:
+    with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
+        ledger.save_jobs(jobs)
+        ledger.save_incarnations(runs)
+        ledger.add_events(events)
+
+
+def told(site: Site, *options: str) -> str:
+    result = site.run("shadow", "report", *options)
+    assert result.exit_code == 0, result.output
+    output: str = result.stdout
+    return output
+
+
+def test_it_says_who_would_have_started_sooner_and_who_would_have_made_room(site: Site) -> None:
+    remember(
+        site,
+        [job("1"), job("2", user="bob"), job("3"), job("4"), job("5")],
+        [started("1", 600, gpus=1), started("2", 3600, gpus=8), started("3", 5, gpus=1)],
+        [
+            would_start("1", 0),
+            would_start("3", 0),
+            would_leave("5", 0, "1"),
+            would_leave("5", 10, "1"),
+            would_start("2", 60),
+            would_leave("5", 60, "2"),
+            would_start("1", 300),
+            would_start("4", 3600),
+        ],
+    )
+    assert told(site) == (
+        "Shadow mode since Nov 14 20:13:20, 2h00m: 5 managed jobs came or were there.\n"
+        "\n"
+        "3 jobs would have started sooner: 59m00s in the median, 43m00s on average, 1h00m at the "
+        "most.\n"
+        "\n"
+        "GPUS       JOBS  MEDIAN    MEAN    MOST\n"
+        "1             1  10m00s  10m00s  10m00s\n"
+        "5 to 8        1  59m00s  59m00s  59m00s\n"
+        "never ran     1   1h00m   1h00m   1h00m\n"
+        "\n"
+        "Those that would have gained most\n"
+        "JOBID  USER   NAME   GPUS  WOULD START      SOONER BY\n"
+        "    4  alice  train     -  Nov 14 21:13:20      1h00m\n"
+        "    2  bob    train     8  Nov 14 20:14:20     59m00s\n"
+        "    1  alice  train     1  Nov 14 20:13:20     10m00s\n"
+        "\n"
+        "1 job would have been preempted, 2 times in all, none of them for more than 2 other "
+        "jobs.\n"
+        "\n"
+        "JOBID  USER   NAME   WOULD BE PREEMPTED\n"
+        "    5  alice  train             2 times\n"
+        "\n"
+        "Each job is judged alone: had the controller acted, the queue would have been another one "
+        "from its first start on.\n"
+        "What all of it would have come to: tiresias-slurm simulate --from-sacct --since "
+        "2023-11-14 --policy slurm,tiresias-l\n"
+    )
+
+
+def test_a_job_that_started_by_itself_within_moments_gained_nothing(site: Site) -> None:
+    remember(site, [job("1")], [started("1", 15, gpus=1)], [would_start("1", 0)])
+    output = told(site)
+    assert "No job would have started sooner." in output
+    assert "No job would have been preempted." in output
+
+
+def test_a_job_that_was_cancelled_meanwhile_waited_until_then(site: Site) -> None:
+    remember(site, [job("1", ended=600)], [], [would_start("1", 0)])
+    assert json.loads(told(site, "--json"))["sooner"][0]["by_s"] == 600
+
+
+def test_since_leaves_out_what_was_before(site: Site) -> None:
+    remember(site, [job("1"), job("2")], [], [would_start("1", 0), would_start("2", 3600)])
+    data = json.loads(told(site, "--json", "--since", "2023-11-14T21:00"))
+    assert [one["job_id"] for one in data["sooner"]] == ["2"]
+    assert data["since_s"] == BEGAN_S + 3600
+
+
+def test_where_it_was_never_in_shadow_mode_that_is_said(site: Site) -> None:
+    remember(site, [job("1")])
+    result = site.run("shadow", "report")
+    assert result.exit_code == 1
+    assert "remembers nothing that it would have done" in error_of(result)
+
+
+def test_where_no_controller_ever_ran_that_is_said(site: Site) -> None:
+    result = site.run("shadow", "report")
+    assert result.exit_code == 3
+    assert "There is no ledger in" in error_of(result)
+
+
+def test_names_that_terminals_would_obey_are_made_harmless(site: Site) -> None:
+    remember(site, [job("1", user=HOSTILE, name=HOSTILE)], [], [would_start("1", 0)])
+    assert "\x1b" not in told(site)
+    assert "\u202e" not in told(site)
