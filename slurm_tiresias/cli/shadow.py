@@ -110,7 +110,8 @@ def lines(found: Shadowed, screen: Screen) -> Iterator[str]:
         "Each job is judged alone: had the controller acted, the queue would have been another one "
         "from its first start on.",
         "What all of it would have come to: tiresias-slurm simulate --from-sacct --since "
-        f"{datetime.fromtimestamp(found.since_s):%Y-%m-%d} --policy slurm,tiresias-l",
+        f"{datetime.fromtimestamp(found.since_s):%Y-%m-%d} --cluster NODESxGPUS "
+        "--policy slurm,tiresias-l",
     ):
         yield from screen.prose(sentence, indent="")
 

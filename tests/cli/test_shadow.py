@@ -104,7 +104,7 @@ def test_it_says_who_would_have_started_sooner_and_who_would_have_made_room(site
         "Each job is judged alone: had the controller acted, the queue would have been another one "
         "from its first start on.\n"
         "What all of it would have come to: tiresias-slurm simulate --from-sacct --since "
-        "2023-11-14 --policy slurm,tiresias-l\n"
+        "2023-11-14 --cluster NODESxGPUS --policy slurm,tiresias-l\n"
     )
 
 
