@@ -45,6 +45,7 @@ MAY_IMPORT = {
         "profiler",
         "slurm",
     },
+    "doctor": {"model", "config", "errors", "controller", "slurm"},
     "simulator": {
         "model",
         "config",
@@ -55,7 +56,16 @@ MAY_IMPORT = {
         "placement",
         "slurm",
     },
-    "cli": {"model", "config", "errors", "controller", "profiler", "simulator"},
+    "cli": {
+        "model",
+        "config",
+        "errors",
+        "one_step",
+        "controller",
+        "doctor",
+        "profiler",
+        "simulator",
+    },
 }
 """What each part may import of the others, besides itself."""
 

@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -115,8 +115,14 @@ def _tables() -> Iterator[tuple[str, type, tuple[Setting, ...]]]:
         yield field.name, table, dataclasses.fields(table)
 
 
-def example_lines() -> Iterator[str]:
-    """The example file: everything is commented out, so that defaults may still improve."""
+def example_lines(
+    said: Mapping[tuple[str, str], tuple[str, Sequence[str]]] | None = None,
+) -> Iterator[str]:
+    """The example file: everything is commented out, so that defaults may still improve.
+
+    ``said`` has by table and name what is to stand there instead, in TOML ("": still the default,
+    commented out), and comments of its own.
+    """
     yield "# Configuration of tiresias-slurm. Every setting stands here at its default, commented"
     yield "# out: take the mark away to change one. Check with: tiresias-slurm config check FILE"
     for name, table, settings in _tables():
@@ -125,13 +131,17 @@ def example_lines() -> Iterator[str]:
         yield f"[{name}]"
         for field in settings:
             yield ""
-            yield from _commented(field.metadata["doc"])
+            yield from commented(field.metadata["doc"])
             if limits := _limits(field):
-                yield from _commented(f"{limits[0].upper()}{limits[1:]}.")
-            yield f"#{field.name} = {toml(field.default)}"
+                yield from commented(f"{limits[0].upper()}{limits[1:]}.")
+            value, comments = (said or {}).get((name, field.name), ("", ()))
+            for comment in comments:
+                yield from commented(comment)
+            yield f"{field.name} = {value}" if value else f"#{field.name} = {toml(field.default)}"
 
 
-def _commented(text: str) -> list[str]:
+def commented(text: str) -> list[str]:
+    """A sentence as comments, wrapped."""
     return textwrap.wrap(
         text, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
     )

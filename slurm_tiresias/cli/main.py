@@ -35,6 +35,8 @@ _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
 
 
 LATE = {
+    "doctor": "slurm_tiresias.cli.doctor",
+    "init": "slurm_tiresias.cli.init",
     "history": "slurm_tiresias.cli.history",
     "profile": "slurm_tiresias.cli.profile",
     "shadow": "slurm_tiresias.cli.shadow",
@@ -130,7 +132,8 @@ def cli() -> None:
     Exit codes: 0 ok, 1 error, 2 usage, 3 controller not running or stale,
     4 configuration, 5 slurmctld unreachable, 6 permission denied,
     7 unreadable answer of Slurm, 8 ledger, 9 already running,
-    10 a folder of a node (profile sample), 11 a damaged ledger.
+    10 a folder of a node (profile sample), 11 a damaged ledger,
+    12 and 13 what doctor found: a warning, an error.
     """
 
 

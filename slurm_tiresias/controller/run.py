@@ -9,7 +9,6 @@ import os
 import random
 import selectors
 import socket
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -33,6 +32,7 @@ from slurm_tiresias.controller.lease import FileLease
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.life import lives
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
+from slurm_tiresias.controller.own_folder import is_anybodys
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedStandby, PublishedState
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
@@ -466,11 +466,8 @@ def _state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]
 
 
 def _check_that_nobody_else_writes_in(folder: Path) -> None:
-    """Or they could put links in the place of what is written there. Root believes the folder's
-    owner, whoever that is."""
-    status, own_id = folder.stat(), os.geteuid()
-    foreign = own_id != 0 and status.st_uid not in (0, own_id)
-    if foreign or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = folder.stat()
+    if is_anybodys(status.st_uid, status.st_mode, os.geteuid()):
         raise ConfigError(
             f"Others may write into the state directory {folder}, or it is another user's",
             "Give it to the controller's user, mode 755",

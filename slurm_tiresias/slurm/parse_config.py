@@ -16,7 +16,7 @@ _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 
 def cluster(answer: str, now_s: float) -> Cluster:
     """The cluster that this configuration describes."""
-    has = _settings(answer)
+    has = settings(answer)
     version = _version(has.get("SLURM_VERSION", ""))
     return Cluster(
         name=_needed(has, "ClusterName"),
@@ -24,7 +24,7 @@ def cluster(answer: str, now_s: float) -> Cluster:
         priority_type=_needed(has, "PriorityType"),
         accounting=_needed(has, "AccountingStorageType") == "accounting_storage/slurmdbd",
         kill_wait_s=float(text.whole(_needed(has, "KillWait").removesuffix(" sec"))),
-        requeue_delay_s=_requeue_delay_s(has, version),
+        requeue_delay_s=requeue_delay_s(has, version),
         now_s=now_s,
         jobs_are_private="jobs" in has.get("PrivateData", "").split(","),
         output_appended=has.get("JobFileAppend") == "1",
@@ -41,11 +41,11 @@ def clock_s(answer: str) -> float:
 
 def slurm_user_id(answer: str) -> int:
     """The uid of SlurmUser, from ``SlurmUser = slurm(64030)``."""
-    printed = _needed(_settings(answer), "SlurmUser")
+    printed = _needed(settings(answer), "SlurmUser")
     return text.whole(printed.rpartition("(")[2].removesuffix(")"))
 
 
-def _settings(answer: str) -> dict[str, str]:
+def settings(answer: str) -> dict[str, str]:
     """``Key = value`` lines, up to the blank line after which the plugins' own follow."""
     found: dict[str, str] = {}
     for line in answer.splitlines():
@@ -62,7 +62,7 @@ def _version(printed: str) -> tuple[int, int, int]:
     return int(match[1]), int(match[2]), int(match[3])
 
 
-def _requeue_delay_s(has: dict[str, str], version: tuple[int, int, int]) -> float:
+def requeue_delay_s(has: dict[str, str], version: tuple[int, int, int]) -> float:
     """requeue_delay of SchedulerParameters (25.11 and later), else cred_expire of AuthInfo."""
     delay = _parameter(has.get("SchedulerParameters", ""), "requeue_delay")
     if delay is not None and version >= (25, 11, 0):

@@ -1,0 +1,163 @@
+"""``tiresias-slurm doctor``: what is right and wrong about this Slurm, and the lines to write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from slurm_tiresias.cli.options import config_option, config_path
+from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.text import cells, count, pad, printable
+from slurm_tiresias.doctor.diagnosis import Diagnosis, Line, diagnose
+from slurm_tiresias.doctor.finding import Finding, Severity
+from slurm_tiresias.doctor.look import look
+from slurm_tiresias.doctor.seen import Seen
+
+SCHEMA = 1
+WARNINGS, ERRORS = 12, 13
+"""Exit codes for monitoring: what is the worst that was found."""
+
+LOOKS = {
+    Severity.OK: "good",
+    Severity.NOTE: "other",
+    Severity.WARNING: "note",
+    Severity.ERROR: "bad",
+}
+WORST_FIRST = tuple(reversed(Severity))
+AFTERWARDS = "Then: scontrol reconfigure, or restart slurmctld where plugins change; doctor again."
+
+
+@click.command()
+@click.option("-q", "--quiet", is_flag=True, help="Only what is wrong: no notes, nothing right.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@config_option
+def doctor(quiet: bool, as_json: bool) -> None:
+    """Say what is right and wrong about this Slurm, why it matters, and what to write.
+
+    Looks at slurm.conf, at slurmctld's own settings, the nodes and the controller's files; changes
+    nothing, and needs neither a controller nor a tiresias.toml.
+
+    \b
+    Exit codes: 0 nothing is wrong (there may be notes),
+    12 something deserves a warning, 13 something is an error.
+    """
+    seen = look(config_path())
+    diagnosis = diagnose(seen)
+    if as_json:
+        click.echo(json.dumps(as_object(seen, diagnosis)))
+    else:
+        screen = stdout()
+        least = Severity.WARNING if quiet else Severity.OK
+        screen.show(report(seen, diagnosis, screen, least))
+    code = {Severity.ERROR: ERRORS, Severity.WARNING: WARNINGS}.get(diagnosis.worst, 0)
+    click.get_current_context().exit(code)
+
+
+def as_object(seen: Seen, diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis for programs. Fields are added, never changed."""
+    return {
+        "schema": SCHEMA,
+        "worst": diagnosis.worst.value,
+        "slurm_version": None if seen.release is None else list(seen.release),
+        "slurm_conf": seen.slurm_conf,
+        "config_file": seen.config_file,
+        "findings": [
+            {
+                "name": finding.name,
+                "severity": finding.severity.value,
+                "seen": finding.seen,
+                "why": finding.why,
+                "write": [_line_as_object(line) for line in diagnosis.lines_of(finding)],
+                "do": list(finding.do),
+            }
+            for finding in diagnosis.findings
+        ],
+        "write": [_line_as_object(line) for line in diagnosis.lines.values()],
+        "not_checked": list(diagnosis.unchecked),
+        "not_seen": list(seen.not_seen),
+    }
+
+
+def _line_as_object(line: Line) -> dict[str, str]:
+    return {"file": line.file, "line": line.line, "place": line.place}
+
+
+def report(
+    seen: Seen, diagnosis: Diagnosis, screen: Screen, least: Severity = Severity.OK
+) -> Iterator[str]:
+    """The diagnosis for people: the worst first, what is right last, one line each."""
+    order = list(Severity)
+    for severity in WORST_FIRST:
+        if order.index(severity) < order.index(least):
+            break
+        found = [each for each in diagnosis.findings if each.severity is severity]
+        if severity is Severity.OK:
+            yield from _right(found, screen)
+        else:
+            for finding in found:
+                yield from _wrong(finding, diagnosis, screen)
+    yield from _left_out(seen, diagnosis, screen)
+    yield from screen.prose(_sum(diagnosis), indent="")
+    if any(diagnosis.lines_of(finding) for finding in diagnosis.findings):
+        yield from screen.prose(AFTERWARDS, indent="")
+
+
+def _wrong(finding: Finding, diagnosis: Diagnosis, screen: Screen) -> Iterator[str]:
+    word = screen.style(finding.severity.value, LOOKS[finding.severity])
+    yield f"{word}  {screen.style(finding.name, 'title')}"
+    yield from screen.prose(printable(f"{_sentence(finding.seen)} {finding.why}"))
+    if finding.do:
+        yield "  do:"
+        yield from (screen.style(f"    {printable(each)}", "title") for each in finding.do)
+    for line in diagnosis.lines_of(finding):
+        where = f"write into {line.file}" + (f", {line.place}" if line.place else "")
+        yield from screen.prose(printable(f"{where}:"))
+        # Not wrapped, however long it is: it is there to be copied.
+        yield screen.style(f"    {printable(line.line)}", "title")
+    yield ""
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _right(found: Sequence[Finding], screen: Screen) -> Iterator[str]:
+    width = max((cells(finding.name) for finding in found), default=0)
+    for finding in found:
+        word = screen.style(Severity.OK.value, LOOKS[Severity.OK])
+        begun = f"{word}  {pad(finding.name, width)}  "
+        first, *rest = Screen(_left(screen, width)).prose(printable(finding.seen), indent="")
+        yield begun + first
+        yield from (" " * (width + 6) + line for line in rest)
+    if found:
+        yield ""
+
+
+def _left(screen: Screen, width: int) -> int | None:
+    """What a line has left for what was seen, behind the name."""
+    return None if screen.width is None else max(20, screen.width - width - 6)
+
+
+def _left_out(seen: Seen, diagnosis: Diagnosis, screen: Screen) -> Iterator[str]:
+    for sentence in seen.not_seen:
+        yield from screen.prose(printable(f"not seen: {sentence}"), indent="")
+    if diagnosis.unchecked:
+        yield from screen.prose(f"not checked: {', '.join(diagnosis.unchecked)}", indent="")
+    if seen.not_seen or diagnosis.unchecked:
+        yield ""
+
+
+def _sum(diagnosis: Diagnosis) -> str:
+    """How many of each, the worst first."""
+    counts = [
+        (Severity.ERROR, "error"),
+        (Severity.WARNING, "warning"),
+        (Severity.NOTE, "note"),
+    ]
+    said = [
+        count(number, noun) for severity, noun in counts if (number := diagnosis.count(severity))
+    ]
+    return ", ".join([*said, f"{diagnosis.count(Severity.OK)} right"]) + "."

@@ -1,0 +1,267 @@
+"""``tiresias-slurm init``: the files for this cluster in a folder, and what to do with them."""
+
+from __future__ import annotations
+
+import grp
+import json
+import pwd
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slurm_tiresias.cli import init_files
+from slurm_tiresias.cli.init_files import Choice, NodeKind, Step, compose, node_kinds, step_lines
+from slurm_tiresias.cli.options import PROGRAM, config_path, words
+from slurm_tiresias.cli.progress import progress
+from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.simulation_options import unguarded
+from slurm_tiresias.cli.text import count, listed, printable
+from slurm_tiresias.config import parse
+from slurm_tiresias.doctor.look import look
+from slurm_tiresias.doctor.seen import Seen
+from slurm_tiresias.errors import (
+    SlurmPermissionError,
+    SlurmUnreachableError,
+    UsageError,
+)
+from slurm_tiresias.one_step import write_in_one_step
+from slurm_tiresias.simulator import run, sweep
+from slurm_tiresias.simulator import tune as tuning
+from slurm_tiresias.simulator.cluster_file import NodeGroup
+from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.history import from_sacct
+from slurm_tiresias.simulator.sweep import Cell, Task
+from slurm_tiresias.simulator.workload import Workload
+from slurm_tiresias.simulator.world import Costs, Site
+
+SCHEMA = 1
+DEFAULT_FOLDER = "slurm-tiresias"
+DEFAULT_SINCE = "now-90days"
+OLD_PROGRAM = "/opt/slurm-tiresias/bin/tiresias-slurm"
+
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]*")
+_DEFAULT_STAYS = "The thresholds stay at the default"
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What a history recommends. ``gpu_s`` None: the default stays."""
+
+    gpu_s: tuple[float, ...] | None
+    because: str
+
+
+@click.command()
+@click.argument("folder", required=False, default=DEFAULT_FOLDER, metavar="[FOLDER]")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    metavar="NAMES",
+    callback=words,
+    help="What to manage; all partitions with GPUs by default.",
+)
+@click.option(
+    "--since",
+    metavar="DATE",
+    default=DEFAULT_SINCE,
+    show_default=True,
+    help="Where the history begins that the thresholds are chosen by, as for sacct.",
+)
+@click.option("--no-history", is_flag=True, help="Leave the thresholds at the default.")
+@click.option(
+    "--state-dir",
+    metavar="DIR",
+    default=init_files.DEFAULT_STATE_DIR,
+    show_default=True,
+    help="Where the controller is to keep what it knows.",
+)
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+def init(
+    folder: str,
+    partitions: tuple[str, ...],
+    since: str,
+    no_history: bool,
+    state_dir: str,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a configuration for this cluster into FOLDER, and say what to do with it.
+
+    A commented tiresias.toml in shadow mode, the lines that slurm.conf lacks, the service, and
+    what goes beside Slurm. Installs nothing, and changes nothing outside FOLDER
+    (./slurm-tiresias by default).
+    """
+    seen = look(config_path())
+    chosen = _partitions(seen, partitions)
+    _check_state_dir(state_dir)
+    kinds = node_kinds(seen, chosen)
+    _check_free(Path(folder), force)
+    found = Thresholds(None, f"{_DEFAULT_STAYS}.") if no_history else _thresholds(since, kinds)
+    user, group = _slurm_user(seen)
+    choice = Choice(chosen, state_dir, found.gpu_s, found.because, _program(), user, group)
+    parse(
+        {"manage": {"partitions": list(chosen)}, "controller": {"state_dir": state_dir}},
+        "the command line",
+    )
+    files, told = compose(seen, choice, folder)
+    _write(Path(folder), files)
+    if as_json:
+        click.echo(json.dumps(_as_object(folder, files, told, choice, kinds)))
+    else:
+        screen = stdout()
+        screen.show(_report(folder, files, told, choice, kinds, screen))
+
+
+def _partitions(seen: Seen, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """What to manage: what was asked for, or whatever has GPUs."""
+    if seen.partitions is None or seen.nodes is None:
+        why = seen.not_seen[0] if seen.not_seen else "slurmctld does not answer"
+        raise SlurmUnreachableError(
+            f"The partitions cannot be seen: {why}", "Run this where scontrol works"
+        )
+    there = {partition.name: partition for partition in seen.partitions}
+    with_gpus = tuple(name for name, each in there.items() if seen.gpus_of(each))
+    named = ", ".join(map(printable, with_gpus)) or "none"
+    for name in asked:
+        if name not in with_gpus:
+            what = "has no GPUs" if name in there else "does not exist"
+            raise UsageError(
+                f"Partition {printable(name)} {what}", f"Partitions with GPUs: {named}"
+            )
+    if not with_gpus:
+        raise UsageError(
+            "No partition of this cluster has GPUs, so there is nothing to manage",
+            "Give nodes Gres=gpu:NUMBER in slurm.conf; `tiresias-slurm doctor` says more",
+        )
+    return asked or with_gpus
+
+
+def _check_state_dir(state_dir: str) -> None:
+    """It goes into a unit, a script and Lua, each with quotes of its own."""
+    if not _PLAIN_PATH.fullmatch(state_dir):
+        raise UsageError(
+            f"--state-dir {printable(state_dir)} is no plain path",
+            "Write an absolute path of letters, digits and . _ + -",
+        )
+
+
+def _check_free(folder: Path, force: bool) -> None:
+    names = (
+        *(init_files.CONFIG, init_files.CLUSTER, init_files.UNIT, init_files.SLURM_CONF),
+        *(init_files.CGROUP_CONF, init_files.PLUGSTACK, init_files.JOB_SUBMIT),
+        *(init_files.NUDGE, init_files.STEPS),
+    )
+    there = tuple(name for name in names if (folder / name).exists())
+    if there and not force:
+        raise UsageError(
+            f"{printable(str(folder))} has {listed(there)} already",
+            "Name another folder, or write over them with --force",
+        )
+
+
+def _program() -> str:
+    """The path of this very program, as the service is to start it."""
+    called = Path(sys.argv[0])
+    if called.name == PROGRAM and called.exists():
+        return str(called.absolute())
+    return shutil.which(PROGRAM) or OLD_PROGRAM
+
+
+def _slurm_user(seen: Seen) -> tuple[str, str]:
+    """SlurmUser and its group."""
+    name = (seen.settings.text("SlurmUser") if seen.settings else "").partition("(")[0] or "root"
+    try:
+        return name, grp.getgrgid(pwd.getpwnam(name).pw_gid).gr_name
+    except KeyError:
+        return name, name
+
+
+def _thresholds(since: str, kinds: Sequence[NodeKind]) -> Thresholds:
+    """What this cluster's own history recommends, as ``tune`` would."""
+    try:
+        workload = from_sacct(since)
+    except (UsageError, SlurmUnreachableError, SlurmPermissionError) as error:
+        why = printable(error.what).rstrip(".")
+        return Thresholds(None, f"{_DEFAULT_STAYS}: {why[:1].lower()}{why[1:]}.")
+    site = Site(groups=tuple(NodeGroup(k.nodes, k.gpus, k.gpu_type) for k in kinds))
+    kept, _ = run.fitting(workload, site)
+    if len(kept.jobs) < tuning.FEWEST_JOBS_A_PART * 2 * tuning.PARTS:
+        jobs = count(len(kept.jobs), "job")
+        return Thresholds(None, f"{_DEFAULT_STAYS}: {jobs} since {since} say too little.")
+    return _advised(kept, site, since)
+
+
+def _advised(workload: Workload, site: Site, since: str) -> Thresholds:
+    config = unguarded()
+    setup = run.Setup(site, config, Costs(site, True, None), Timing(config.controller.interval_s))
+    cells = [Cell(cuts) for cuts in tuning.candidates(workload)]
+    with progress("settings", len(cells)) as told:
+        results = sweep.run_here(Task(workload, setup), cells, told)
+    advice = tuning.advise(workload, results, "average")
+    jobs = f"{count(len(workload.jobs), 'job')} since {since}"
+    if advice.warnings:
+        return Thresholds(None, f"{_DEFAULT_STAYS}: {jobs} say too little.")
+    if advice.recommended is advice.default:
+        return Thresholds(None, f"{_DEFAULT_STAYS}: {jobs} show none that are surely better.")
+    change = advice.recommended.second.value - 1.0
+    because = (
+        f"Chosen by {jobs}: with these the average JCT of their second half differs from the "
+        f"default's by {change:+.1%}. `tiresias-slurm tune` shows the evidence."
+    )
+    return Thresholds(advice.recommended.cell.thresholds_gpu_s, because)
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = 0o755 if name in init_files.EXECUTABLE else 0o644
+        write_in_one_step(path, text.encode(), mode)
+
+
+def _as_object(
+    folder: str,
+    files: Mapping[str, str],
+    told: Sequence[Step],
+    choice: Choice,
+    kinds: Sequence[NodeKind],
+) -> dict[str, Any]:
+    """What was written, for programs. Fields are added, never changed."""
+    return {
+        "schema": SCHEMA,
+        "folder": str(Path(folder).absolute()),
+        "files": sorted(files),
+        "partitions": list(choice.partitions),
+        "nodes": [
+            {"nodes": kind.nodes, "gpus": kind.gpus, "type": kind.gpu_type} for kind in kinds
+        ],
+        "thresholds_gpu_s": list(init_files.configured(choice).policy.thresholds_gpu_s),
+        "thresholds_because": choice.because,
+        "steps": [{"title": step.title, "commands": list(step.commands)} for step in told],
+    }
+
+
+def _report(
+    folder: str,
+    files: Mapping[str, str],
+    told: Sequence[Step],
+    choice: Choice,
+    kinds: Sequence[NodeKind],
+    screen: Screen,
+) -> list[str]:
+    gpus = sum(kind.nodes * kind.gpus for kind in kinds)
+    managed = ", ".join(map(printable, choice.partitions))
+    summary = f"Manages {managed} with {count(gpus, 'GPU')}. {choice.because}"
+    names = f"In {printable(folder)}: {', '.join(sorted(files))}."
+    lines = [*screen.prose(summary, indent=""), *screen.prose(names, indent=""), ""]
+    for line in step_lines(told):
+        lines.append(screen.style(line, "title") if line[:1].isdigit() else line)
+    return lines

@@ -1,0 +1,292 @@
+"""The files and the steps that ``tiresias-slurm init`` hands an administrator. Nothing is written.
+
+Everything comes from what was seen of the cluster (``doctor``) and from the files of ``etc/``,
+which are part of the package.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+
+from slurm_tiresias.cli.config import commented, example_lines, toml
+from slurm_tiresias.cli.text import printable
+from slurm_tiresias.config import Config, ControllerConfig
+from slurm_tiresias.doctor.diagnosis import Diagnosis, Line, diagnose
+from slurm_tiresias.doctor.finding import Finding, Severity
+from slurm_tiresias.doctor.seen import Seen
+
+CONFIG = "tiresias.toml"
+CLUSTER = "cluster.toml"
+UNIT = "tiresias-slurm.service"
+SLURM_CONF = "slurm.conf.lines"
+CGROUP_CONF = "cgroup.conf.lines"
+PLUGSTACK = "plugstack.conf.d/tiresias.conf"
+JOB_SUBMIT = "job_submit.lua"
+NUDGE = "nudge"
+STEPS = "STEPS"
+
+EXECUTABLE = frozenset({NUDGE})
+INSTALLED_CONFIG = "/etc/slurm-tiresias/tiresias.toml"
+DEFAULT_STATE_DIR = ControllerConfig().state_dir
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the files are to say. ``because`` is why the thresholds are these."""
+
+    partitions: tuple[str, ...]
+    state_dir: str
+    thresholds_gpu_s: tuple[float, ...] | None
+    """None: the default stays."""
+    because: str
+    program: str
+    """The path of ``tiresias-slurm``."""
+    user: str
+    group: str
+    """As whom the service runs: SlurmUser."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do next, as commands to copy."""
+
+    title: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """Nodes that are alike: how many, and the GPUs of each."""
+
+    nodes: int
+    gpus: int
+    gpu_type: str
+
+
+def node_kinds(seen: Seen, partitions: Sequence[str]) -> tuple[NodeKind, ...]:
+    """The nodes of these partitions that have GPUs; a node with several types counts for its
+    largest."""
+    names = {n for p in seen.partitions or () if p.name in partitions for n in p.nodes}
+    counted: Counter[tuple[int, str]] = Counter()
+    for node in seen.nodes or ():
+        if node.name in names and node.total.gpu_count:
+            kind = max(node.total.gpus, key=lambda each: node.total.gpus[each])
+            counted[node.total.gpu_count, kind] += 1
+    return tuple(NodeKind(nodes, gpus, kind) for (gpus, kind), nodes in sorted(counted.items()))
+
+
+def compose(seen: Seen, choice: Choice, folder: str) -> tuple[Mapping[str, str], tuple[Step, ...]]:
+    """The files by their names, the steps among them, and the steps themselves."""
+    diagnosis = _diagnosed_with(seen, choice)
+    written = {
+        CONFIG: _config(seen, choice),
+        CLUSTER: _cluster(node_kinds(seen, choice.partitions)),
+        UNIT: _unit(choice),
+        SLURM_CONF: _lines_for(seen.slurm_conf, diagnosis),
+        PLUGSTACK: _packaged("plugstack.conf.d/tiresias.conf"),
+        JOB_SUBMIT: _job_submit(choice),
+        NUDGE: _packaged("nudge").replace(DEFAULT_STATE_DIR, choice.state_dir),
+    }
+    beside = seen.slurm_conf.removesuffix("slurm.conf") + "cgroup.conf"
+    if any(line.file == beside for line in diagnosis.lines.values()):
+        written[CGROUP_CONF] = _lines_for(beside, diagnosis)
+    told = steps(seen, folder, CGROUP_CONF in written)
+    return written | {STEPS: "\n".join(step_lines(told)) + "\n"}, told
+
+
+def configured(choice: Choice) -> Config:
+    """The configuration that the file will hold."""
+    default = Config()
+    thresholds = choice.thresholds_gpu_s or default.policy.thresholds_gpu_s
+    controller = replace(default.controller, mode="shadow", state_dir=choice.state_dir)
+    return replace(
+        default,
+        manage=replace(default.manage, partitions=choice.partitions),
+        policy=replace(default.policy, thresholds_gpu_s=thresholds),
+        controller=controller,
+    )
+
+
+def _diagnosed_with(seen: Seen, choice: Choice) -> Diagnosis:
+    """What the doctor would say if this configuration were installed already."""
+    config = replace(configured(choice), controller=ControllerConfig(state_dir=choice.state_dir))
+    return diagnose(replace(seen, config=config, config_there=True, config_error=""))
+
+
+def _config(seen: Seen, choice: Choice) -> str:
+    config = configured(choice)
+    said: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
+        ("manage", "partitions"): (toml(choice.partitions), tuple(_about(seen, choice))),
+        ("policy", "thresholds_gpu_s"): (toml(config.policy.thresholds_gpu_s), (choice.because,)),
+        ("controller", "mode"): (
+            toml("shadow"),
+            ("It begins in shadow mode: it decides and records, and writes nothing to Slurm.",),
+        ),
+    }
+    if choice.thresholds_gpu_s is None:
+        said["policy", "thresholds_gpu_s"] = ("", (choice.because,))
+    if choice.state_dir != DEFAULT_STATE_DIR:
+        said["controller", "state_dir"] = (toml(choice.state_dir), ())
+    return (
+        "\n".join(
+            [
+                f"# For cluster {printable(_name(seen))}, by tiresias-slurm init.",
+                *example_lines(said),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _name(seen: Seen) -> str:
+    return seen.settings.text("ClusterName") if seen.settings else ""
+
+
+def _about(seen: Seen, choice: Choice) -> Iterator[str]:
+    """What the partitions have, and which others are left out."""
+    for partition in seen.partitions or ():
+        name = printable(partition.name)
+        if partition.name in choice.partitions:
+            kinds = node_kinds(seen, (partition.name,))
+            nodes = ", ".join(
+                f"{k.nodes} x {k.gpus} {printable(k.gpu_type) or 'of no type'}" for k in kinds
+            )
+            yield f"{name}: {seen.gpus_of(partition)} GPUs ({nodes})."
+        elif not seen.gpus_of(partition):
+            yield f"Left out, because it has no GPUs: {name}."
+        else:
+            yield f"Left out, because it was not asked for: {name}."
+
+
+def _cluster(kinds: Sequence[NodeKind]) -> str:
+    lines = ["# The nodes with GPUs, as `tiresias-slurm simulate --cluster` and `tune` read them."]
+    for kind in kinds:
+        lines += ["", "[[group]]", f"nodes = {kind.nodes}", f"gpus = {kind.gpus}"]
+        lines += [f"type = {toml(kind.gpu_type)}"] if kind.gpu_type else []
+    return "\n".join(lines) + "\n"
+
+
+def _unit(choice: Choice) -> str:
+    text = _packaged(UNIT)
+    text = re.sub(
+        r"^ExecStart=.*$",
+        lambda _: f"ExecStart={choice.program} controller --config {INSTALLED_CONFIG}",
+        text,
+        flags=re.MULTILINE,
+    )
+    text = re.sub(r"^User=.*$", lambda _: f"User={choice.user}", text, flags=re.MULTILINE)
+    text = re.sub(r"^Group=.*$", lambda _: f"Group={choice.group}", text, flags=re.MULTILINE)
+    if choice.state_dir == DEFAULT_STATE_DIR:
+        return text
+    own = f"ReadWritePaths={choice.state_dir}\n"
+    return re.sub(r"^StateDirectory=.*\nStateDirectoryMode=.*\n", lambda _: own, text, flags=re.M)
+
+
+def _job_submit(choice: Choice) -> str:
+    """etc/job_submit.lua for these partitions; in shadow mode it leaves jobs as Slurm has them."""
+    named = ", ".join(toml(name) for name in choice.partitions)
+    text = _packaged(JOB_SUBMIT)
+    text = text.replace('local partitions = { "gpu" }', f"local partitions = {{ {named} }}")
+    text = text.replace('local write = "priority"', 'local write = "nothing"')
+    return text.replace(DEFAULT_STATE_DIR, choice.state_dir)
+
+
+def _lines_for(path: str, diagnosis: Diagnosis) -> str:
+    """The lines to write into one file, each with its reasons; what may stay is commented out."""
+    head = f"# Lines for {path}, as `tiresias-slurm doctor` finds them wanting."
+    reasons: dict[Line, list[Finding]] = {}
+    for finding in diagnosis.findings:
+        for line in diagnosis.lines_of(finding):
+            if line.file == path:
+                reasons.setdefault(line, []).append(finding)
+    body = [_with_reasons(line, why) for line, why in reasons.items()]
+    return "\n\n".join([head, *(body or ["# Nothing is wanting."])]) + "\n"
+
+
+def _with_reasons(line: Line, reasons: Sequence[Finding]) -> str:
+    told = [
+        f"{finding.severity.value}: {printable(finding.seen)}. {finding.why}" for finding in reasons
+    ]
+    told += [f"{line.place[:1].upper()}{line.place[1:]}:"] if line.place else []
+    firm = any(finding.severity is not Severity.NOTE for finding in reasons)
+    comments = [part for sentence in told for part in commented(sentence)]
+    return "\n".join([*comments, line.line if firm else f"#{line.line}"])
+
+
+def _packaged(name: str) -> str:
+    """A file of etc/."""
+    return files("slurm_tiresias.cli").joinpath("etc", name).read_text(encoding="utf-8")
+
+
+def steps(seen: Seen, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
+    """What to do next, and how to undo it."""
+    here = shlex.quote(folder.rstrip("/"))
+    slurm = shlex.quote(seen.slurm_conf.removesuffix("slurm.conf").rstrip("/") or "/etc/slurm")
+    cgroup = (f"cat {here}/{CGROUP_CONF}    # into cgroup.conf of the nodes",) if has_cgroup else ()
+    return (
+        Step(
+            "What it would have done with your own jobs",
+            (
+                "tiresias-slurm simulate --from-sacct --since now-30days \\",
+                f"    --config {here}/{CONFIG} \\",
+                f"    --cluster {here}/{CLUSTER}",
+            ),
+        ),
+        Step(
+            "Run it in shadow mode: it writes nothing to Slurm",
+            (
+                f"install -D -m 644 {here}/{CONFIG} {INSTALLED_CONFIG}",
+                f"install -m 644 {here}/{UNIT} /etc/systemd/system/",
+                "systemctl daemon-reload",
+                "systemctl enable --now tiresias-slurm",
+                "tiresias-slurm status",
+            ),
+        ),
+        Step(
+            "Before it may act: the lines of slurm.conf",
+            (
+                f"cat {here}/{SLURM_CONF}    # into {printable(seen.slurm_conf)}",
+                *cgroup,
+                "scontrol reconfigure",
+                "tiresias-slurm doctor",
+            ),
+        ),
+        Step(
+            "Let it act",
+            (
+                f"sed -i 's/^mode = .*/mode = \"enforce\"/' {INSTALLED_CONFIG}",
+                "systemctl restart tiresias-slurm",
+            ),
+        ),
+        Step(
+            "If you like: new jobs at once, hints of users, the plugin on the nodes",
+            (
+                f"install -m 644 {here}/{JOB_SUBMIT} {slurm}/",
+                f"sed -i 's/^local write = .*/local write = \"priority\"/' {slurm}/{JOB_SUBMIT}",
+                f"install -m 755 {here}/{NUDGE} /etc/slurm-tiresias/{NUDGE}",
+                f"install -D -m 644 {here}/{PLUGSTACK} {slurm}/{PLUGSTACK}",
+            ),
+        ),
+        Step(
+            "Undo it",
+            (
+                "tiresias-slurm release",
+                "systemctl disable --now tiresias-slurm",
+                f"rm -r /etc/systemd/system/{UNIT} /etc/slurm-tiresias",
+            ),
+        ),
+    )
+
+
+def step_lines(told: Sequence[Step]) -> Iterator[str]:
+    """The steps in lines; none is wrapped, for they are there to be copied."""
+    for number, step in enumerate(told, start=1):
+        if number > 1:
+            yield ""
+        yield f"{number}. {step.title}"
+        yield from (f"     {command}" for command in step.commands)

@@ -1,0 +1,15 @@
+"""The state directory is the controller's alone, or others could put links in the place of what is
+written there."""
+
+from __future__ import annotations
+
+import stat
+
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def is_anybodys(owner_id: int, mode: int, user_id: int) -> bool:
+    """Whether somebody else than this user may write there. Root believes the folder's owner,
+    whoever that is."""
+    foreign = user_id != 0 and owner_id not in (0, user_id)
+    return foreign or bool(mode & OTHERS_WRITE)

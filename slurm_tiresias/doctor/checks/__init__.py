@@ -1,0 +1,22 @@
+"""All checks, one file for each area. Each looks at ``Seen`` alone and says nothing to anybody."""
+
+from __future__ import annotations
+
+from slurm_tiresias.doctor.checks import (
+    accounting,
+    cluster,
+    controller,
+    plugins,
+    preemption,
+    scheduling,
+)
+from slurm_tiresias.doctor.finding import Check
+
+CHECKS: tuple[Check, ...] = (
+    *cluster.CHECKS,
+    *preemption.CHECKS,
+    *scheduling.CHECKS,
+    *accounting.CHECKS,
+    *plugins.CHECKS,
+    *controller.CHECKS,
+)

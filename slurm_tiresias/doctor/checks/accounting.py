@@ -1,0 +1,50 @@
+"""Whether what jobs used can be found again in Slurm's accounting."""
+
+from __future__ import annotations
+
+from slurm_tiresias.doctor.checks.files import known, slurm_conf
+from slurm_tiresias.doctor.finding import Check, Verdict, ok, warning
+from slurm_tiresias.doctor.seen import Seen
+
+SLURMDBD = "accounting_storage/slurmdbd"
+ALWAYS_COUNTED = frozenset({"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"})
+"""What Slurm lists in AccountingStorageTRES without being told."""
+
+
+def _accounting(seen: Seen) -> Verdict:
+    kind = known(seen).word("AccountingStorageType")
+    if kind == SLURMDBD:
+        return ok(kind)
+    return warning(
+        f"{kind or 'none'}: no accounts of jobs are kept",
+        slurm_conf("AccountingStorageType", SLURMDBD),
+    )
+
+
+def _accounting_tres(seen: Seen) -> Verdict | None:
+    has = known(seen)
+    if has.word("AccountingStorageType") != SLURMDBD:
+        return None
+    counted = has.words("AccountingStorageTRES")
+    if "gres/gpu" in counted:
+        return ok("gres/gpu is counted")
+    kept = [name for name in counted if name.lower() not in ALWAYS_COUNTED]
+    return warning(
+        "gres/gpu is not counted",
+        slurm_conf("AccountingStorageTRES", ",".join([*kept, "gres/gpu"])),
+    )
+
+
+CHECKS = (
+    Check(
+        "accounting",
+        "What a job used while no controller looked is found in the accounting, and so is the "
+        "history that `simulate` and `tune` go by; a damaged ledger is rebuilt from it.",
+        _accounting,
+    ),
+    Check(
+        "accounting-tres",
+        "Accounts without GPUs do not say what a job has attained.",
+        _accounting_tres,
+    ),
+)

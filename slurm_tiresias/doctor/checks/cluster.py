@@ -1,0 +1,170 @@
+"""Which Slurm this is, whether it answers, and what of it would be managed."""
+
+from __future__ import annotations
+
+from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, known
+from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
+from slurm_tiresias.doctor.releases import OLDEST, TRIED, since, written
+from slurm_tiresias.doctor.seen import Seen, Settings
+
+CLOCKS_APART_S = 3.0
+"""From here on the controller corrects what squeue counts by its own clock."""
+
+MOST_NAMED = 4
+
+COMPARED = (
+    *("AccountingStorageType", "CompleteWait", "JobFileAppend", "JobRequeue", "JobSubmitPlugins"),
+    *("KillWait", "MaxJobCount", "MinJobAge", "PreemptMode", "PreemptType", "PriorityType"),
+    *("ProctrackType", "SchedulerParameters", "SchedulerType", "SelectType"),
+)
+
+
+def _slurmctld(seen: Seen) -> Verdict:
+    if seen.running:
+        return ok("slurmctld answers")
+    why = seen.not_seen[0] if seen.not_seen else "no answer"
+    return error(f"slurmctld does not answer this user here ({why})", do=("scontrol ping",))
+
+
+def _release(seen: Seen) -> Verdict:
+    if seen.release is None:
+        return note("the release is not known", do=("scontrol --version",))
+    if not since(seen.release, OLDEST):
+        return error(f"Slurm {written(seen.release)}, before {written(OLDEST)}")
+    if seen.release[:2] in TRIED:
+        return ok(f"Slurm {written(seen.release)}")
+    tried = ", ".join(map(written, TRIED))
+    return note(f"Slurm {written(seen.release)}: tried were {tried}")
+
+
+def _running_as_written(seen: Seen) -> Verdict | None:
+    if not seen.running or seen.written is None:
+        return None
+    here = known(seen)
+    differing = [key for key in COMPARED if _differs(key, seen.written, here)]
+    if not differing:
+        return ok("slurmctld goes by what slurm.conf says")
+    return warning(
+        f"slurm.conf says otherwise than slurmctld goes by: {', '.join(differing)}",
+        do=("scontrol reconfigure", "systemctl restart slurmctld    # if that is not enough"),
+    )
+
+
+def _differs(key: str, file: Settings, running: Settings) -> bool:
+    """Whether the file sets this, and to something else. Units and order make no difference."""
+    if key.lower() not in file.values:
+        return False
+    if file.number(key) is not None:
+        return file.number(key) != running.number(key)
+    return sorted(file.word(key).split(",")) != sorted(running.word(key).split(","))
+
+
+def _config(seen: Seen) -> Verdict:
+    if seen.config_error:
+        return error(seen.config_error, do=(f"tiresias-slurm config check {seen.config_file}",))
+    if seen.config_there:
+        return ok(f"{seen.config_file}, {seen.config.controller.mode} mode")
+    return note(
+        f"{seen.config_file} is not there: the defaults are taken", do=("tiresias-slurm init",)
+    )
+
+
+def _partitions(seen: Seen) -> Verdict:
+    wanted, there = seen.config.manage.partitions, seen.partitions or ()
+    missing = set(wanted) - {partition.name for partition in there}
+    with_gpus = [partition.name for partition in there if seen.gpus_of(partition)]
+    if not missing:
+        return ok(f"managed: {', '.join(wanted)}")
+    names = ", ".join(f'"{name}"' for name in with_gpus or [p.name for p in there])
+    told = f"there is no partition {', '.join(sorted(missing))}"
+    # Without a file this is the default's mistake, and nobody's.
+    say = error if seen.config_there else note
+    return say(told, Mend(TIRESIAS_TOML, "partitions", f"[{names}]", section="[manage]"))
+
+
+def _gpus(seen: Seen) -> Verdict | None:
+    if not seen.managed:
+        return None
+    nodes = seen.managed_nodes
+    without = [node.name for node in nodes if not node.total.gpu_count]
+    gpus = sum(node.total.gpu_count for node in nodes)
+    if not gpus:
+        return error(
+            "no node of the managed partitions has GPUs",
+            Mend(SLURM_CONF, "GresTypes", "gpu"),
+            do=("add Gres=gpu:NUMBER to their NodeName lines, and gres.conf (man gres.conf)",),
+        )
+    kinds: dict[str, int] = {}
+    for node in nodes:
+        for kind, number in node.total.gpus.items():
+            kinds[kind] = kinds.get(kind, 0) + number
+    told = ", ".join(f"{number} {kind or 'of no type'}" for kind, number in sorted(kinds.items()))
+    told = f"{gpus} GPUs on {len(nodes) - len(without)} nodes ({told})"
+    if not without:
+        return ok(told)
+    return note(f"{told}; {len(without)} nodes without ({_some(without)})")
+
+
+def _higher_partitions(seen: Seen) -> Verdict | None:
+    if not seen.managed:
+        return None
+    ours = {node for partition in seen.managed for node in partition.nodes}
+    tier = max(partition.priority_tier for partition in seen.managed)
+    names = seen.config.manage.partitions
+    above = [
+        f"{p.name} (PriorityTier={p.priority_tier})"
+        for p in seen.partitions or ()
+        if p.name not in names and p.priority_tier > tier and p.nodes & ours
+    ]
+    if not above:
+        return ok("no other partition takes the nodes first")
+    return note(f"on the same nodes, and before all managed jobs: {_some(above)}")
+
+
+def _clock(seen: Seen) -> Verdict:
+    ahead_s = seen.clock_ahead_s or 0.0
+    if abs(ahead_s) <= CLOCKS_APART_S:
+        return ok("this host's clock agrees with slurmctld's")
+    which = "ahead of" if ahead_s > 0 else "behind"
+    return warning(
+        f"slurmctld's clock is {abs(ahead_s):.0f} s {which} this host's",
+        do=("timedatectl set-ntp true    # on both hosts",),
+    )
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+CHECKS = (
+    Check("slurmctld", "Everything goes through slurmctld.", _slurmctld, ()),
+    Check("release", "What Slurm does differs from release to release.", _release, ()),
+    Check(
+        "running-as-written",
+        "A line that was written and never read mends nothing.",
+        _running_as_written,
+    ),
+    Check("config", "It says what is managed, and how.", _config, ()),
+    Check(
+        "partitions",
+        "The controller does not start for a partition that does not exist: it would manage "
+        "nothing.",
+        _partitions,
+        ("partitions",),
+    ),
+    Check("gpus", "Only jobs with GPUs are managed.", _gpus, ("partitions", "nodes")),
+    Check(
+        "higher-partitions",
+        "Slurm serves a partition of a higher PriorityTier first, whatever the tiers here say.",
+        _higher_partitions,
+        ("partitions",),
+    ),
+    Check(
+        "clock",
+        "Running time is counted by clocks; between two that disagree the controller corrects, "
+        "and a preempted job may wait Slurm's own delay.",
+        _clock,
+        ("clock_ahead_s",),
+    ),
+)

@@ -1,0 +1,152 @@
+"""Who runs the controller, what it may do, and whether its files are its own."""
+
+from __future__ import annotations
+
+from slurm_tiresias.config import ControllerConfig
+from slurm_tiresias.controller.own_folder import OTHERS_WRITE, is_anybodys
+from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, UNIT, known
+from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
+from slurm_tiresias.doctor.releases import RATE_LIMIT, since
+from slurm_tiresias.doctor.seen import Place, Seen
+from slurm_tiresias.slurm.commands import ADMIN_LEVELS
+
+PRIVATE = ("lock", "control.sock", "history.sock")
+"""Files of the state directory that are nobody else's business, besides every ledger."""
+
+STATE_DIR = ControllerConfig().state_dir
+DEFAULT_USER = "slurm"
+"""Whom etc/tiresias-slurm.service names."""
+
+
+def _slurm_user(seen: Seen) -> tuple[str, int | None]:
+    """Name and number of SlurmUser, from ``slurm(64030)``; slurm.conf has the name alone."""
+    name, _, number = known(seen).text("SlurmUser").partition("(")
+    digits = number.rstrip(")")
+    return name or "root", int(digits) if digits.isdigit() else None
+
+
+def _is_privileged(seen: Seen) -> bool:
+    name, number = _slurm_user(seen)
+    return seen.controller_user == name or seen.controller_user_id in (0, number)
+
+
+def _rights(seen: Seen) -> Verdict:
+    name, _ = _slurm_user(seen)
+    unit = Mend(UNIT, "User", name, section="[Service]")
+    if not seen.controller_user:
+        if name == DEFAULT_USER:
+            return ok(f"no controller has run; its unit names SlurmUser, {name}")
+        return note(f"no controller has run; SlurmUser is {name}, the unit names slurm", unit)
+    if _is_privileged(seen):
+        return ok(f"the controller runs as {seen.controller_user}")
+    if seen.admin_level in ADMIN_LEVELS:
+        return ok(f"the controller runs as {seen.controller_user}, {seen.admin_level}")
+    command = f"sacctmgr modify user {seen.controller_user} set AdminLevel=Operator"
+    return error(
+        f"{seen.controller_user}, who owns the state directory, is neither SlurmUser nor operator",
+        unit,
+        do=(f"or: {command}",),
+    )
+
+
+def _rate_limit(seen: Seen) -> Verdict | None:
+    if not since(seen.release, RATE_LIMIT):
+        return None
+    if "rl_enable" not in known(seen).options("SlurmctldParameters"):
+        return ok("slurmctld does not limit the rate of requests")
+    if not seen.controller_user or _is_privileged(seen):
+        return ok("rl_enable is set; it spares SlurmUser and root")
+    parameters = known(seen).option_number("SlurmctldParameters", "rl_bucket_size", 30)
+    return warning(
+        f"rl_enable is set, and bounds {seen.controller_user} to {parameters:.0f} requests at once",
+        Mend(UNIT, "User", _slurm_user(seen)[0], section="[Service]"),
+    )
+
+
+def _state_dir(seen: Seen) -> Verdict:
+    path = seen.config.controller.state_dir
+    if seen.state_dir is None:
+        return ok(f"{path} is not there yet; the service makes it")
+    if is_anybodys(seen.state_dir.owner_id, seen.state_dir.mode, seen.state_dir.owner_id):
+        return error(
+            f"others may write into {path} (mode {seen.state_dir.mode:o})",
+            do=(f"chmod 755 {path}",),
+        )
+    if open_ones := [place for place in seen.state_files if _too_open(place, seen)]:
+        files = " ".join(place.path for place in open_ones)
+        return error(f"readable to others: {files}", do=(f"chmod 600 {files}",))
+    return ok(f"{path} is {seen.state_dir.owner}'s own")
+
+
+def _too_open(place: Place, seen: Seen) -> bool:
+    """Whether others may do with a file what they must not."""
+    name = place.path.rpartition("/")[2]
+    private = name in PRIVATE or name.startswith("ledger")
+    return bool(place.mode & (0o077 if private else OTHERS_WRITE)) and name != "view.sock"
+
+
+def _slurm_state(seen: Seen) -> Verdict | None:
+    """Only what the controller could stumble over: its own folder below Slurm's."""
+    location = known(seen).text("StateSaveLocation").rstrip("/")
+    mine = seen.config.controller.state_dir.rstrip("/")
+    if not location:
+        return None
+    if mine == location:
+        return error(
+            f"controller.state_dir is StateSaveLocation, {location}",
+            Mend(TIRESIAS_TOML, "state_dir", f'"{STATE_DIR}"', section="[controller]"),
+        )
+    return ok(f"apart from StateSaveLocation, {location}")
+
+
+def _controller(seen: Seen) -> Verdict:
+    found = seen.controller
+    if found is None or found.mode == "stopped":
+        return note("no controller runs", do=("systemctl enable --now tiresias-slurm",))
+    if found.stale:
+        return error(
+            f"the controller's last good cycle was {found.quiet_s:.0f} s ago",
+            do=("tiresias-slurm status", "systemctl status tiresias-slurm"),
+        )
+    return ok(f"runs in {found.mode} mode" + (f" on {found.host}" if found.host else ""))
+
+
+def _epilog_nudge(seen: Seen) -> Verdict:
+    has = known(seen)
+    if has.text("EpilogSlurmctld"):
+        return ok(f"EpilogSlurmctld={has.text('EpilogSlurmctld')}")
+    return note(
+        "nothing tells the controller that a job has ended",
+        Mend(SLURM_CONF, "EpilogSlurmctld", "/etc/slurm-tiresias/nudge"),
+        do=("install -m 755 etc/nudge /etc/slurm-tiresias/nudge",),
+    )
+
+
+CHECKS = (
+    Check(
+        "rights",
+        "Only SlurmUser, root and operators may set priorities and requeue others' jobs.",
+        _rights,
+    ),
+    Check(
+        "rate-limit",
+        "slurmctld makes everybody but SlurmUser and root wait who asks too often.",
+        _rate_limit,
+    ),
+    Check(
+        "state-dir",
+        "Who may write there could put a file of their own in the place of the controller's; who "
+        "may read the ledger sees whose jobs ran.",
+        _state_dir,
+        (),
+    ),
+    Check("slurm-state", "slurmctld cleans its own folder up.", _slurm_state),
+    Check(
+        "controller", "Without it jobs are scheduled by the priorities that stand.", _controller, ()
+    ),
+    Check(
+        "epilog-nudge",
+        "GPUs that become free are used at once, and not in the next cycle.",
+        _epilog_nudge,
+    ),
+)

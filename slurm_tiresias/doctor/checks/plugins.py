@@ -1,0 +1,160 @@
+"""What else has a say: job_submit plugins, site factors, and our own plugin on the nodes."""
+
+from __future__ import annotations
+
+import re
+
+from slurm_tiresias.doctor.checks.files import JOB_SUBMIT, PLUGSTACK_CONF, known, slurm_conf
+from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
+from slurm_tiresias.doctor.releases import written
+from slurm_tiresias.doctor.seen import Seen, Settings
+
+PLUGIN = "/usr/lib/slurm-tiresias/spank_tiresias.so"
+OURS = "tiresias_job_submit"
+"""The function of etc/job_submit.lua, by which that file is known."""
+
+HARMLESS = frozenset({"lua", "defaults", "logging", "require_timelimit", "pbs", "cray_aries"})
+ALL_PARTITIONS = "all_partitions"
+
+_LUA_COMMENT = re.compile(r"--\[\[.*?\]\]|--[^\n]*", re.DOTALL)
+_SETS_PRIORITY = re.compile(r"\.\s*(?:priority|site_factor)\s*=[^=]")
+_PARTITIONS = re.compile(r"local\s+partitions\s*=\s*\{([^}]*)\}")
+_WRITE = re.compile(r'local\s+write\s*=\s*"([^"]*)"')
+_WORD = re.compile(r'"([^"]*)"')
+
+
+def _job_submit(seen: Seen) -> Verdict:
+    plugins = known(seen).words("JobSubmitPlugins")
+    if "lua" not in plugins:
+        both = ",".join([*plugins, "lua"])
+        return note(
+            "new jobs wait for the next cycle behind all others, and hints are not read",
+            slurm_conf("JobSubmitPlugins", both),
+            do=("copy etc/job_submit.lua beside slurm.conf and edit its top",),
+        )
+    if seen.job_submit is None:
+        return note("job_submit.lua cannot be read here")
+    script = _LUA_COMMENT.sub("", seen.job_submit)
+    if OURS not in script:
+        return note(
+            "job_submit.lua does not call tiresias_job_submit",
+            do=("see the top of etc/job_submit.lua: it goes together with one of your own",),
+        )
+    return _own_script(seen, script)
+
+
+def _own_script(seen: Seen, script: str) -> Verdict:
+    """Our script has the partitions and the way of writing a second time; both must agree."""
+    mends = []
+    partitions, write = _PARTITIONS.search(script), _WRITE.search(script)
+    wanted = seen.config.manage.partitions
+    if partitions and set(_WORD.findall(partitions[1])) != set(wanted):
+        named = ", ".join(f'"{name}"' for name in wanted)
+        mends.append(Mend(JOB_SUBMIT, "local partitions", f"{{ {named} }}"))
+    if write and write[1] != _write(seen):
+        mends.append(Mend(JOB_SUBMIT, "local write", f'"{_write(seen)}"'))
+    if mends:
+        return warning("job_submit.lua and tiresias.toml do not agree", *mends)
+    return ok("job_submit.lua hands new jobs over")
+
+
+def _write(seen: Seen) -> str:
+    if seen.config.controller.mode == "shadow":
+        return "nothing"
+    return "priority" if seen.config.priority.write == "pinned" else "site-factor"
+
+
+def _other_writers(seen: Seen) -> Verdict:
+    has = known(seen)
+    found = [f"JobSubmitPlugins={name}" for name in _foreign_plugins(has)]
+    script = _LUA_COMMENT.sub("", seen.job_submit or "")
+    if _SETS_PRIORITY.search(script) and OURS not in script:
+        found.append("job_submit.lua sets priorities")
+    if seen.config.priority.write == "site-factor" and has.text("PrioritySiteFactorPlugin"):
+        found.append(f"PrioritySiteFactorPlugin={has.text('PrioritySiteFactorPlugin')}")
+    if seen.controller is not None and seen.controller.repaired:
+        found.append(f"{seen.controller.repaired} priorities were changed by others lately")
+    if not found:
+        return ok("nobody else was seen to write priorities")
+    return warning("; ".join(found), do=("tiresias-slurm status    # shows which jobs",))
+
+
+def _foreign_plugins(has: Settings) -> list[str]:
+    """Plugins that nobody here knows; all_partitions has a check of its own."""
+    return [
+        name
+        for name in has.words("JobSubmitPlugins")
+        if name.removeprefix("job_submit/") not in HARMLESS | {ALL_PARTITIONS}
+    ]
+
+
+def _all_partitions(seen: Seen) -> Verdict:
+    plugins = known(seen).words("JobSubmitPlugins")
+    if ALL_PARTITIONS not in plugins:
+        return ok("jobs stay in the partitions that they name")
+    kept = ",".join(name for name in plugins if name != ALL_PARTITIONS)
+    return warning(
+        "JobSubmitPlugins=all_partitions: jobs that name no partition are in all of them",
+        slurm_conf("JobSubmitPlugins", kept or '""'),
+    )
+
+
+def _plugstack(seen: Seen) -> Verdict:
+    if seen.spank is None:
+        return note(
+            "the SPANK plugin is not installed: users cannot hint, nothing is learned of models",
+            Mend(PLUGSTACK_CONF, "optional", PLUGIN),
+        )
+    line = seen.spank.line
+    where = f"{line.file} line {line.line}"
+    if line.demand == "optional":
+        return ok(f"optional in {where}")
+    return error(f"required in {where}", Mend(PLUGSTACK_CONF, "optional", line.path))
+
+
+def _spank_build(seen: Seen) -> Verdict | None:
+    if seen.spank is None:
+        return None
+    path = seen.spank.line.path
+    again = ("make -C spank install    # on login and compute nodes",)
+    if seen.spank.missing:
+        return note(f"{path} cannot be read on this host: {seen.spank.missing}")
+    if seen.spank.release is None:
+        return error(f"{path} is no SPANK plugin", do=again)
+    built = written(seen.spank.release)
+    if seen.release is None or seen.spank.release[:2] == seen.release[:2]:
+        return ok(f"built for Slurm {built}")
+    return error(f"{path} is built for Slurm {built}, not {written(seen.release)}", do=again)
+
+
+CHECKS = (
+    Check(
+        "job-submit",
+        "What slurmctld calls for every new job lets it start in the top tier at once, and "
+        "carries users' hints.",
+        _job_submit,
+    ),
+    Check(
+        "other-writers",
+        "Who else writes priorities and this controller would overwrite one another in turns.",
+        _other_writers,
+    ),
+    Check(
+        "all-partitions",
+        "A job that may also run in a partition that is not managed is left alone.",
+        _all_partitions,
+    ),
+    Check(
+        "plugstack",
+        "A required plugin that does not load stops every job of the cluster; an optional one is "
+        "left out.",
+        _plugstack,
+        ("plugstack",),
+    ),
+    Check(
+        "spank-build",
+        "Slurm refuses a plugin that was built for another release.",
+        _spank_build,
+        ("plugstack",),
+    ),
+)

@@ -1,0 +1,147 @@
+"""Whether a job that makes room gets its chance to save, comes back soon, and keeps its log."""
+
+from __future__ import annotations
+
+from slurm_tiresias.doctor.checks.files import CGROUP_CONF, known, scheduler, slurm_conf
+from slurm_tiresias.doctor.finding import Check, Mend, Verdict, note, ok, warning
+from slurm_tiresias.doctor.releases import REQUEUE_DELAY, SIGNAL_CHILDREN, since
+from slurm_tiresias.doctor.seen import Seen
+from slurm_tiresias.slurm.parse_config import DEFAULT_CRED_EXPIRE_S
+
+ENOUGH_TO_SAVE_S = 30
+LONG_TO_WAIT_S = 300
+SHORT_CREDENTIAL_S = 30
+
+
+def _preempt_mode(seen: Seen) -> Verdict:
+    has = known(seen)
+    mode, kind = has.text("PreemptMode"), has.text("PreemptType")
+    modes = f"PreemptMode={mode}, PreemptType={kind}"
+    if kind != "preempt/none":
+        lines = (slurm_conf("PreemptType", "preempt/none"), slurm_conf("PreemptMode", "OFF"))
+        return warning(f"{modes}: Slurm preempts by itself", *lines)
+    if mode.upper() != "OFF":
+        return warning(f"{modes}: running jobs are suspended", slurm_conf("PreemptMode", "OFF"))
+    return ok("Slurm's own preemption is off")
+
+
+def _job_requeue(seen: Seen) -> Verdict:
+    if known(seen).yes("JobRequeue"):
+        return ok("jobs may be requeued unless they forbid it")
+    return warning(
+        "JobRequeue=0: only jobs that say --requeue may be", slurm_conf("JobRequeue", "1")
+    )
+
+
+def _requeue_delay(seen: Seen) -> Verdict:
+    has = known(seen)
+    expire_s = has.option_number("AuthInfo", "cred_expire", DEFAULT_CRED_EXPIRE_S)
+    if since(seen.release, REQUEUE_DELAY):
+        if "requeue_delay" in has.options("SchedulerParameters"):
+            delay_s = has.option_number("SchedulerParameters", "requeue_delay", 0)
+            return ok(f"a requeued job waits {delay_s:g} s (requeue_delay)")
+        return note(
+            f"a requeued job waits {expire_s:g} s (cred_expire) where no controller shortens it",
+            scheduler(add="requeue_delay=1"),
+        )
+    if expire_s < SHORT_CREDENTIAL_S:
+        return note(
+            f"cred_expire={expire_s:g}: a prolog that takes longer than that costs the job; the "
+            "controller shortens the wait of requeued jobs without it",
+        )
+    return ok(f"the controller keeps it short; without one it is {expire_s:g} s (cred_expire)")
+
+
+def _kill_wait(seen: Seen) -> Verdict:
+    wait_s, asked = known(seen).number("KillWait") or 0.0, seen.config.preemption
+    line = slurm_conf("KillWait", str(ENOUGH_TO_SAVE_S))
+    told = f"KillWait={wait_s:g}"
+    if asked.signal and asked.grace_s >= ENOUGH_TO_SAVE_S:
+        return ok(f"{asked.signal} comes {asked.grace_s:g} s ahead of SIGTERM, {told} after it")
+    if wait_s < ENOUGH_TO_SAVE_S:
+        return warning(f"{told}: so many seconds to save its state", line)
+    if wait_s > LONG_TO_WAIT_S:
+        return note(f"{told}: its GPUs may be kept from others for so long", line)
+    return ok(f"{wait_s:g} s between SIGTERM and SIGKILL")
+
+
+def _sigterm_reach(seen: Seen) -> Verdict:
+    kind = known(seen).word("ProctrackType")
+    if kind != "proctrack/cgroup":
+        return ok(f"{kind} signals every process of a job")
+    in_file = seen.cgroup is not None and seen.cgroup.yes("SignalChildrenProcesses")
+    if known(seen).yes("SignalChildrenProcesses") or in_file:
+        return ok("every process of a job (SignalChildrenProcesses)")
+    only = "under proctrack/cgroup SIGTERM reaches the batch script alone"
+    if since(seen.release, SIGNAL_CHILDREN):
+        return warning(only, Mend(CGROUP_CONF, "SignalChildrenProcesses", "yes"))
+    if seen.config.preemption.signal:
+        return ok(f"{only}; preemption.signal reaches every process")
+    return note(f"{only}: scripts have to exec their program, or set preemption.signal")
+
+
+def _job_file_append(seen: Seen) -> Verdict:
+    if known(seen).yes("JobFileAppend"):
+        return ok("a job that starts again adds to its output")
+    return warning(
+        "JobFileAppend=0: the output of the runs before is lost", slurm_conf("JobFileAppend", "1")
+    )
+
+
+def _job_shrink(seen: Seen) -> Verdict:
+    if "disable_job_shrink" in known(seen).options("SchedulerParameters"):
+        return ok("disable_job_shrink is set")
+    return warning("disable_job_shrink is not set", scheduler(add="disable_job_shrink"))
+
+
+def _complete_wait(seen: Seen) -> Verdict:
+    wait_s = known(seen).number("CompleteWait") or 0.0
+    if wait_s == 0:
+        return ok("CompleteWait=0")
+    return note(f"CompleteWait={wait_s:g}", slurm_conf("CompleteWait", "0"))
+
+
+CHECKS = (
+    Check(
+        "preempt-mode",
+        "Slurm's own preemption and the controller's would take turns in undoing one another.",
+        _preempt_mode,
+    ),
+    Check(
+        "job-requeue",
+        "A job that may not be requeued is left alone: it neither makes room nor is sorted.",
+        _job_requeue,
+    ),
+    Check(
+        "requeue-delay",
+        "Slurm lets a requeued job wait by itself before it may start again.",
+        _requeue_delay,
+    ),
+    Check(
+        "kill-wait",
+        "A preempted job saves its state between SIGTERM and SIGKILL, KillWait seconds later.",
+        _kill_wait,
+    ),
+    Check(
+        "sigterm-reach",
+        "A training program that never hears of SIGTERM saves nothing.",
+        _sigterm_reach,
+    ),
+    Check(
+        "job-file-append",
+        "A preempted job starts again under its id, and opens its output file anew.",
+        _job_file_append,
+    ),
+    Check(
+        "job-shrink",
+        "Node lists are written to waiting jobs; one that reaches a job in the instant of its "
+        "start would otherwise shrink it and kill its steps.",
+        _job_shrink,
+    ),
+    Check(
+        "complete-wait",
+        "Slurm starts nothing while a job completes, for up to CompleteWait: every preemption "
+        "stops the whole partition.",
+        _complete_wait,
+    ),
+)

@@ -1,0 +1,232 @@
+"""Whether Slurm starts jobs by the priorities that it is given, and soon."""
+
+from __future__ import annotations
+
+from slurm_tiresias.controller.bands import BAND, SITE_FACTOR_BAND, TOP_TIER
+from slurm_tiresias.doctor.checks.files import known, scheduler, slurm_conf
+from slurm_tiresias.doctor.finding import Check, Verdict, error, note, ok, warning
+from slurm_tiresias.doctor.releases import (
+    BF_CONTINUE_KEEPS_UPDATES,
+    MULTIFACTOR_BY_DEFAULT,
+    since,
+)
+from slurm_tiresias.doctor.seen import Seen
+
+MULTIFACTOR = "priority/multifactor"
+WEIGHTS = ("Age", "Assoc", "FairShare", "JobSize", "Partition", "QOS")
+TRIED_AFTER_S = 3
+"""Slurm's own batch_sched_delay."""
+ALMOST_FULL = 0.8
+MIN_JOB_AGE_INTERVALS = 6
+LEAST_JOB_AGE_S = 60
+
+
+def _priority_type(seen: Seen) -> Verdict:
+    default = MULTIFACTOR if since(seen.release, MULTIFACTOR_BY_DEFAULT) else "priority/basic"
+    kind = known(seen).word("PriorityType") or default
+    if kind == MULTIFACTOR:
+        return ok(kind)
+    line = slurm_conf("PriorityType", MULTIFACTOR)
+    if seen.config.priority.write == "site-factor":
+        return error(f"{kind}, and priority.write is site-factor: tiers are lost", line)
+    return warning(f"{kind}: jobs that are not managed stand above all tiers", line)
+
+
+def _priority_weights(seen: Seen) -> Verdict | None:
+    has = known(seen)
+    most = sum(has.number(f"PriorityWeight{name}") or 0 for name in WEIGHTS)
+    by_site_factor = seen.config.priority.write == "site-factor"
+    room = SITE_FACTOR_BAND if by_site_factor else TOP_TIER - (seen.config.tier_count - 1) * BAND
+    if most < room:
+        return ok(f"PriorityWeight* sum to {most:,.0f}, of {room:,} that there is room for")
+    return warning(
+        f"PriorityWeight* sum to {most:,.0f}: {room:,} and more reaches into the tiers",
+        do=(f"divide every PriorityWeight* in slurm.conf by {int(most // room) + 1}",),
+    )
+
+
+def _select_type(seen: Seen) -> Verdict | None:
+    kind = known(seen).word("SelectType")
+    if kind == "select/cons_tres":
+        return ok(kind)
+    if not kind:
+        return None
+    lines = (
+        slurm_conf("SelectType", "select/cons_tres"),
+        slurm_conf("SelectTypeParameters", "CR_Core_Memory"),
+    )
+    return error(f"{kind} gives out no single GPUs", *lines)
+
+
+def _least_loaded(seen: Seen) -> Verdict | None:
+    words = known(seen).word("SelectTypeParameters").split(",")
+    spread = [f"LLN=YES of partition {p.name}" for p in seen.managed if p.least_loaded]
+    if "cr_lln" in words:
+        spread.insert(0, "SelectTypeParameters=CR_LLN")
+    if not spread:
+        return ok("jobs go where they fit tightest")
+    return note(
+        f"{', '.join(spread)}: jobs go to the least loaded node", do=("take it out of slurm.conf",)
+    )
+
+
+def _scheduler_type(seen: Seen) -> Verdict:
+    kind = known(seen).word("SchedulerType")
+    if kind == "sched/backfill":
+        return ok(kind)
+    return warning(
+        f"{kind}: a job that cannot start stops its whole partition",
+        slurm_conf("SchedulerType", "sched/backfill"),
+    )
+
+
+def _batch_sched_delay(seen: Seen) -> Verdict:
+    parameters = "SchedulerParameters"
+    delay_s = known(seen).option_number(parameters, "batch_sched_delay", TRIED_AFTER_S)
+    if delay_s <= 1:
+        return ok(f"batch_sched_delay={delay_s:g}")
+    return note(f"batch_sched_delay is {delay_s:g} s", scheduler(add="batch_sched_delay=1"))
+
+
+def _defer(seen: Seen) -> Verdict:
+    options = known(seen).options("SchedulerParameters")
+    found = [name for name in ("defer", "defer_batch") if name in options]
+    if not found:
+        return ok("Slurm looks for a job to start whenever one ends")
+    return note(f"{found[0]} is set", scheduler(drop=found[0]))
+
+
+def _sched_min_interval(seen: Seen) -> Verdict:
+    micros = known(seen).option_number("SchedulerParameters", "sched_min_interval", 2)
+    if micros < 1_000_000:
+        return ok("Slurm may look for jobs to start at any time")
+    return note(
+        f"sched_min_interval={micros:.0f}: no more often than every {micros / 1e6:g} s",
+        scheduler(drop="sched_min_interval"),
+    )
+
+
+def _bf_continue(seen: Seen) -> Verdict:
+    if "bf_continue" not in known(seen).options("SchedulerParameters"):
+        return ok("bf_continue is not set")
+    if since(seen.release, BF_CONTINUE_KEEPS_UPDATES):
+        return ok("bf_continue is set, and harmless from 26.05.3 on")
+    return warning("bf_continue is set, before Slurm 26.05.3", scheduler(drop="bf_continue"))
+
+
+def _bf_min_prio_reserve(seen: Seen) -> Verdict:
+    least = known(seen).option_number("SchedulerParameters", "bf_min_prio_reserve", 0)
+    if not least:
+        return ok("every job may reserve nodes")
+    return note(f"bf_min_prio_reserve={least:.0f}", scheduler(drop="bf_min_prio_reserve"))
+
+
+def _max_job_count(seen: Seen) -> Verdict | None:
+    most = known(seen).number("MaxJobCount")
+    if not most or seen.known_jobs is None:
+        return None
+    told = f"{seen.known_jobs:,} jobs of MaxJobCount={most:.0f} are in slurmctld's memory"
+    if seen.known_jobs < ALMOST_FULL * most:
+        return ok(told)
+    return warning(told, slurm_conf("MaxJobCount", f"{2 * most:.0f}"))
+
+
+def _min_job_age(seen: Seen) -> Verdict:
+    age_s = known(seen).number("MinJobAge")
+    interval_s = seen.config.controller.interval_s
+    least_s = max(LEAST_JOB_AGE_S, MIN_JOB_AGE_INTERVALS * interval_s)
+    told = f"MinJobAge={age_s:g}, and a cycle every {interval_s:g} s"
+    if age_s is None or age_s == 0 or age_s >= least_s:
+        return ok(told)
+    return warning(told, slurm_conf("MinJobAge", f"{max(300, least_s):.0f}"))
+
+
+def _default_memory(seen: Seen) -> Verdict | None:
+    has = known(seen)
+    if "memory" not in has.word("SelectTypeParameters"):
+        return None
+    keys = ("DefMemPerCPU", "DefMemPerNode", "JobDefaults")
+    said = [f"{key}={has.text(key)}" for key in keys if has.word(key) not in ("", "unlimited")]
+    if any("mem" in each.lower() for each in said):
+        return ok(", ".join(said))
+    nodes = [node for node in seen.managed_nodes if node.total.cpus]
+    share_mb = min((int(node.total.memory_mb // node.total.cpus) for node in nodes), default=0)
+    lines = (slurm_conf("DefMemPerCPU", str(share_mb)),) if share_mb else ()
+    return warning("none is set (DefMemPerCPU): such a job gets all memory of its node", *lines)
+
+
+CHECKS = (
+    Check(
+        "priority-type",
+        "Tiers are priorities; under priority/basic every other job begins far above them, and "
+        "fairshare and age count for nothing.",
+        _priority_type,
+    ),
+    Check(
+        "priority-weights",
+        "Tiers are bands of priorities, and Slurm's own sum must not reach from one into another.",
+        _priority_weights,
+    ),
+    Check(
+        "select-type",
+        "The controller counts single GPUs, and a preemption that frees some must let a job start "
+        "on those.",
+        _select_type,
+    ),
+    Check(
+        "least-loaded",
+        "Jobs spread over all nodes leave no room for wide ones, and skewed models run slower.",
+        _least_loaded,
+        ("settings", "partitions"),
+    ),
+    Check(
+        "scheduler-type",
+        "Jobs behind one that waits for other nodes or a licence should start all the same.",
+        _scheduler_type,
+    ),
+    Check(
+        "batch-sched-delay",
+        "Nobody is preempted for a job before Slurm has tried to start it, which it puts off by "
+        "batch_sched_delay.",
+        _batch_sched_delay,
+    ),
+    Check(
+        "defer",
+        "With defer, GPUs that become free stay so until Slurm's next scheduled look.",
+        _defer,
+    ),
+    Check(
+        "sched-min-interval",
+        "A job that is to start, and GPUs that were freed for it, wait for Slurm's next look.",
+        _sched_min_interval,
+    ),
+    Check(
+        "bf-continue",
+        "With bf_continue, backfill before 26.05.3 overwrites priorities that change while it "
+        "runs, and a job keeps its old tier until the controller repairs it.",
+        _bf_continue,
+    ),
+    Check(
+        "bf-min-prio-reserve",
+        "Every job below that number, all that are not managed among them, may be passed over "
+        "for ever.",
+        _bf_min_prio_reserve,
+    ),
+    Check(
+        "max-job-count",
+        "When slurmctld's memory for jobs is full, it takes no more, requeued or new.",
+        _max_job_count,
+        ("settings", "known_jobs"),
+    ),
+    Check(
+        "min-job-age",
+        "A job's end is seen while slurmctld still shows it; one that is forgotten between two "
+        "looks costs a question to accounting, and without that its last minutes.",
+        _min_job_age,
+    ),
+    Check(
+        "default-memory",
+        "A job that names no memory takes all of its node's, and its neighbours' GPUs stay idle.",
+        _default_memory,
+    ),
+)

@@ -1,0 +1,101 @@
+"""Slurm's configuration files as they were written: slurm.conf, cgroup.conf, plugstack.conf."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_BYTES = 10_000_000
+MOST_INCLUDES = 100
+"""Beyond these a file is a mistake, or includes itself."""
+
+_COMMENT = re.compile(r"(?<!\\)#.*")
+_PAIR = re.compile(r'(\w+)\s*=\s*("[^"]*"|\S*)')
+_RECORD = re.compile(
+    r"(?:NodeName|PartitionName|NodeSet|DownNodes|FrontendName|SwitchName)\s*=", re.IGNORECASE
+)
+"""Lines that describe one thing, and whose keys are its attributes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One setting as it stands in a file. ``line`` counts from 1."""
+
+    key: str
+    value: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlugstackLine:
+    """One plugin of plugstack.conf. ``demand`` is required or optional, as it was written."""
+
+    demand: str
+    path: str
+    file: str
+    line: int
+
+
+def settings(path: Path) -> dict[str, Written]:
+    """Every setting of a slurm.conf or cgroup.conf, by its key in small letters; the last counts.
+
+    Lines of nodes and partitions are passed over, included files are read. Raises ``OSError``.
+    """
+    found: dict[str, Written] = {}
+    for file, number, line in _lines(path):
+        if not _RECORD.match(line):
+            for key, value in _PAIR.findall(line):
+                found[key.lower()] = Written(key, value.strip('"'), str(file), number)
+    return found
+
+
+def plugins(path: Path) -> tuple[PlugstackLine, ...]:
+    """Every plugin of a plugstack.conf and of what it includes. Raises ``OSError``."""
+    words = ((file, number, line.split()) for file, number, line in _lines(path))
+    return tuple(
+        PlugstackLine(line[0].lower(), line[1], str(file), number)
+        for file, number, line in words
+        if len(line) > 1 and line[0].lower() in ("required", "optional")
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[Path, int, str]]:
+    """Every line that says something, without its comment, with its file and number."""
+    waiting, begun = [path], 0
+    while waiting and begun < MOST_INCLUDES:
+        file, begun = waiting.pop(0), begun + 1
+        for number, line in _of_one(file):
+            word, _, rest = line.partition(" ")
+            if word.lower() == "include":
+                waiting += _included(path.parent, rest.strip())
+            else:
+                yield file, number, line
+
+
+def _of_one(file: Path) -> Iterator[tuple[int, str]]:
+    with file.open("rb") as stream:
+        text = stream.read(MOST_BYTES).decode("utf-8", errors="replace")
+    begun, whole = 0, ""
+    for number, raw in enumerate(text.split("\n"), start=1):
+        begun = begun or number
+        line = _COMMENT.sub("", raw).rstrip()
+        if line.endswith("\\"):
+            whole += line[:-1] + " "
+            continue
+        if said := " ".join((whole + line).split()):
+            yield begun, said
+        begun, whole = 0, ""
+
+
+def _included(folder: Path, pattern: str) -> list[Path]:
+    """Files that an ``include`` names; in plugstack.conf that may be a pattern."""
+    if not pattern:
+        return []
+    absolute = Path(pattern) if pattern.startswith("/") else folder / pattern
+    try:
+        return sorted(absolute.parent.glob(absolute.name))
+    except (OSError, ValueError):
+        return []

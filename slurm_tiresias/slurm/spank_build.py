@@ -1,0 +1,55 @@
+"""For which release of Slurm a SPANK plugin was built: a number that its file bears.
+
+``SPANK_PLUGIN`` of slurm/spank.h leaves SLURM_VERSION_NUMBER in the symbol ``plugin_version``, and
+Slurm refuses a plugin whose number differs from its own in the major or the minor release. The file
+is read, not loaded: a plugin's code has no business in this process.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+SYMBOL = b"plugin_version"
+MOST_BYTES = 50_000_000
+
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_DYNSYM = 11
+
+
+def built_for(path: Path) -> tuple[int, int, int] | None:
+    """Major, minor and micro release; None where the file is no 64-bit plugin of Slurm's.
+
+    Raises ``OSError``.
+    """
+    with path.open("rb") as stream:
+        image = stream.read(MOST_BYTES)
+    try:
+        number = _number(image)
+    except (struct.error, IndexError, ValueError):
+        return None
+    return None if number is None else (number >> 16, number >> 8 & 0xFF, number & 0xFF)
+
+
+def _number(image: bytes) -> int | None:
+    if image[:6] != b"\x7fELF\x02\x01":
+        return None
+    (table,) = struct.unpack_from("<Q", image, 0x28)
+    size, count = struct.unpack_from("<HH", image, 0x3A)
+    sections = [_SECTION.unpack_from(image, table + number * size) for number in range(count)]
+    for section in sections:
+        if section[1] == _DYNSYM:
+            names = sections[section[6]][4]
+            for at in range(section[4], section[4] + section[5], _SYMBOL.size):
+                name, _, _, home, address, _ = _SYMBOL.unpack_from(image, at)
+                begins = names + name
+                if image[begins : image.index(b"\0", begins)] == SYMBOL:
+                    return _word(image, sections[home], address)
+    return None
+
+
+def _word(image: bytes, section: tuple[int, ...], address: int) -> int:
+    """The 32-bit word at this address, which lies in this section."""
+    (found,) = struct.unpack_from("<I", image, section[4] + address - section[3])
+    return int(found)

@@ -1,0 +1,222 @@
+"""One look at a Slurm and at its files, for whoever wants to know how it is set up.
+
+Unlike the driver (``commands.py``) it gives up on nothing: what cannot be seen, because slurmctld
+is down or this user may not, is None, and why is said beside it.
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.model import Node
+from slurm_tiresias.slurm import conf_file, parse_config, parse_nodes, process, text
+from slurm_tiresias.slurm.conf_file import PlugstackLine, Written
+from slurm_tiresias.slurm.protocol import Commands
+
+PING_TIMEOUT_S = 5.0
+DEFAULT_SLURM_CONF = Path("/etc/slurm/slurm.conf")
+MOST_SCRIPT_BYTES = 1_000_000
+
+_RELEASE = re.compile(r"\b(\d{2})\.(\d{2})\.(\d{1,3})", re.ASCII)
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedPartition:
+    """One partition as it is set up."""
+
+    name: str
+    nodes: frozenset[str]
+    up: bool
+    priority_tier: int
+    preempt_mode: str
+    least_loaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was seen. None: it could not be seen, and ``not_seen`` says why, one sentence each.
+
+    ``running`` has slurmctld's own settings, ``file`` those of slurm.conf, both by key in small
+    letters. ``clock_ahead_s`` is how far slurmctld's clock is ahead of this host's, to a second.
+    ``known_jobs`` counts the jobs that slurmctld has in memory, each task of an array.
+    ``admin_level`` is what accounting says of the user asked about.
+    """
+
+    release: tuple[int, int, int] | None
+    running: Mapping[str, str] | None
+    slurm_conf: str
+    file: Mapping[str, Written] | None
+    cgroup: Mapping[str, Written] | None
+    plugstack: tuple[PlugstackLine, ...] | None
+    job_submit: str | None
+    clock_ahead_s: float | None
+    partitions: tuple[SurveyedPartition, ...] | None
+    nodes: tuple[Node, ...] | None
+    known_jobs: int | None
+    admin_level: str | None
+    not_seen: tuple[str, ...]
+
+
+def survey(commands: Commands | None = None, of_user: str = "") -> Survey:
+    """Look once. ``of_user``: whose rights to look up; empty for nobody's."""
+    return _Look(commands or Commands(), of_user).survey()
+
+
+def user_name(user_id: int) -> str:
+    """The name of a user, or the number where there is none."""
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return str(user_id)
+
+
+class _Look:
+    """One survey under way."""
+
+    def __init__(self, commands: Commands, of_user: str) -> None:
+        self._commands = commands
+        self._of_user = of_user
+        self._environment = process.environment(commands.environment)
+        self._not_seen: list[str] = []
+
+    def survey(self) -> Survey:
+        up = self._tried("slurmctld", self._ping) is not None
+        config = self._tried("the running configuration", self._config) if up else None
+        running = None if config is None else config[0]
+        conf = self._slurm_conf(running)
+        file = self._read(conf, conf_file.settings)
+        settings = {**{k: w.value for k, w in (file or {}).items()}, **(running or {})}
+        partitions = self._tried("the partitions", self._partitions) if up else None
+        accounting = settings.get("accountingstoragetype", "").endswith("slurmdbd")
+        return Survey(
+            release=self._release(running),
+            running=running,
+            slurm_conf=str(conf),
+            file=file,
+            cgroup=self._read(conf.with_name("cgroup.conf"), conf_file.settings, needed=False),
+            plugstack=self._plugstack(conf, settings),
+            job_submit=self._job_submit(conf, settings),
+            clock_ahead_s=None if config is None else config[1],
+            partitions=partitions,
+            nodes=self._tried("the nodes", self._nodes) if up else None,
+            known_jobs=self._tried("the jobs", self._known_jobs) if up else None,
+            admin_level=self._rights() if accounting and self._of_user else None,
+            not_seen=tuple(self._not_seen),
+        )
+
+    def _ping(self) -> str:
+        answer = self._run([self._commands.scontrol, "ping"], PING_TIMEOUT_S)
+        if " UP" not in answer.stdout:
+            raise process.complaint("scontrol ping", answer.stderr or answer.stdout)
+        return answer.stdout
+
+    def _config(self) -> tuple[Mapping[str, str], float]:
+        began_s = time.time()
+        answer = self._ask([self._commands.scontrol, "show", "config"])
+        # slurmctld's clock shows whole seconds.
+        ahead_s = parse_config.clock_s(answer) + 0.5 - (began_s + time.time()) / 2
+        return {key.lower(): value for key, value in parse_config.settings(answer).items()}, ahead_s
+
+    def _release(self, running: Mapping[str, str] | None) -> tuple[int, int, int] | None:
+        printed = (running or {}).get("slurm_version") or self._tried("the release", self._version)
+        match = _RELEASE.search(printed or "")
+        return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+    def _version(self) -> str:
+        return self._ask([self._commands.scontrol, "--version"], PING_TIMEOUT_S)
+
+    def _slurm_conf(self, running: Mapping[str, str] | None) -> Path:
+        """slurmctld's own file where it is on this host, too; else the one for this user."""
+        places = ((running or {}).get("slurm_conf"), self._environment.get("SLURM_CONF"))
+        found = [Path(place) for place in places if place]
+        return next((path for path in found if path.exists()), [*found, DEFAULT_SLURM_CONF][0])
+
+    def _partitions(self) -> tuple[SurveyedPartition, ...]:
+        answer = self._ask([self._commands.scontrol, "--all", "--oneliner", "show", "partition"])
+        return tuple(
+            SurveyedPartition(
+                name=has["PartitionName"],
+                nodes=frozenset(text.node_names(has.get("Nodes", ""))),
+                up=has.get("State") == "UP",
+                priority_tier=text.whole(has.get("PriorityTier", "1")),
+                preempt_mode=has.get("PreemptMode", "OFF"),
+                least_loaded=has.get("LLN") == "YES",
+            )
+            for has in map(text.attributes, answer.split("\n"))
+            if "PartitionName" in has
+        )
+
+    def _nodes(self) -> tuple[Node, ...]:
+        answer = self._ask([self._commands.scontrol, "--all", "--oneliner", "show", "node"])
+        return parse_nodes.nodes(answer, (), {})
+
+    def _known_jobs(self) -> int:
+        answer = self._ask(
+            [self._commands.squeue, "--noheader", "--all", "--array", "--states=all", "--format=%i"]
+        )
+        return answer.count("\n")
+
+    def _rights(self) -> str | None:
+        question = ["--noheader", "--parsable2", "show", "user", self._of_user, "format=AdminLevel"]
+        return self._tried(
+            "the rights in accounting", lambda: self._ask([self._commands.sacctmgr, *question])
+        )
+
+    def _plugstack(
+        self, conf: Path, settings: Mapping[str, str]
+    ) -> tuple[PlugstackLine, ...] | None:
+        named = text.present(settings.get("plugstackconfig", ""))
+        path = Path(named) if named else conf.with_name("plugstack.conf")
+        if conf.parent.is_dir() and not path.exists():
+            return ()
+        return self._read(path, conf_file.plugins)
+
+    def _job_submit(self, conf: Path, settings: Mapping[str, str]) -> str | None:
+        if "lua" not in settings.get("jobsubmitplugins", "").split(","):
+            return None
+        return self._read(conf.with_name("job_submit.lua"), _script)
+
+    def _read(
+        self, path: Path, read: Callable[[Path], Found], *, needed: bool = True
+    ) -> Found | None:
+        try:
+            return read(path)
+        except OSError as error:
+            if needed or not isinstance(error, FileNotFoundError):
+                self._not_seen.append(f"{path}: {error.strerror or error}")
+            return None
+
+    def _tried(self, what: str, look: Callable[[], Found]) -> Found | None:
+        try:
+            return look()
+        except TiresiasError as error:
+            self._not_seen.append(f"{what}: {error.what}")
+            return None
+
+    def _ask(self, command: Sequence[str], timeout_s: float | None = None) -> str:
+        answer = self._run(command, timeout_s or self._commands.timeout_s)
+        if answer.status != 0 or "error:" in answer.stderr:
+            raise process.complaint(Path(command[0]).name, answer.stderr)
+        return answer.stdout
+
+    def _run(self, command: Sequence[str], timeout_s: float) -> process.Answer:
+        return process.run(
+            command,
+            stdin="",
+            timeout_s=min(timeout_s, self._commands.timeout_s),
+            environment=self._environment,
+        )
+
+
+def _script(path: Path) -> str:
+    with path.open("rb") as stream:
+        return stream.read(MOST_SCRIPT_BYTES).decode("utf-8", errors="replace")
