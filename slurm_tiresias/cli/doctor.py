@@ -121,7 +121,10 @@ def _wrong(finding: Finding, diagnosis: Diagnosis, screen: Screen) -> Iterator[s
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    """It ends in a full stop, and begins with a capital unless with a name or a setting."""
+    word = text.partition(" ")[0]
+    plain = word.isalpha() and word.islower() and word != "slurmctld"
+    return f"{text[:1].upper()}{text[1:]}." if plain else f"{text}."
 
 
 def _right(found: Sequence[Finding], screen: Screen) -> Iterator[str]:

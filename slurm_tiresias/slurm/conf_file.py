@@ -83,7 +83,7 @@ def _of_one(file: Path) -> Iterator[tuple[int, str]]:
         begun = begun or number
         line = _COMMENT.sub("", raw).rstrip()
         if line.endswith("\\"):
-            whole += line[:-1] + " "
+            whole += line[:-1]
             continue
         if said := " ".join((whole + line).split()):
             yield begun, said

@@ -27,7 +27,7 @@ def built_for(path: Path) -> tuple[int, int, int] | None:
         image = stream.read(MOST_BYTES)
     try:
         number = _number(image)
-    except (struct.error, IndexError, ValueError):
+    except (struct.error, IndexError, OverflowError, ValueError):
         return None
     return None if number is None else (number >> 16, number >> 8 & 0xFF, number & 0xFF)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, known
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
 from slurm_tiresias.doctor.releases import OLDEST, TRIED, since, written
@@ -75,7 +77,7 @@ def _partitions(seen: Seen) -> Verdict:
     with_gpus = [partition.name for partition in there if seen.gpus_of(partition)]
     if not missing:
         return ok(f"managed: {', '.join(wanted)}")
-    names = ", ".join(f'"{name}"' for name in with_gpus or [p.name for p in there])
+    names = ", ".join(json.dumps(name) for name in with_gpus or [p.name for p in there])
     told = f"there is no partition {', '.join(sorted(missing))}"
     # Without a file this is the default's mistake, and nobody's.
     say = error if seen.config_there else note

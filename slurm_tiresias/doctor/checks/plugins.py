@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from slurm_tiresias.doctor.checks.files import JOB_SUBMIT, PLUGSTACK_CONF, known, slurm_conf
@@ -49,7 +50,7 @@ def _own_script(seen: Seen, script: str) -> Verdict:
     partitions, write = _PARTITIONS.search(script), _WRITE.search(script)
     wanted = seen.config.manage.partitions
     if partitions and set(_WORD.findall(partitions[1])) != set(wanted):
-        named = ", ".join(f'"{name}"' for name in wanted)
+        named = ", ".join(json.dumps(name) for name in wanted)
         mends.append(Mend(JOB_SUBMIT, "local partitions", f"{{ {named} }}"))
     if write and write[1] != _write(seen):
         mends.append(Mend(JOB_SUBMIT, "local write", f'"{_write(seen)}"'))

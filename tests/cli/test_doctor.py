@@ -1,0 +1,187 @@
+"""``tiresias-slurm doctor`` and ``init`` where there is no Slurm, and on narrow screens."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.cli.text import cells
+from tests.cli.running import Site, error_of
+from tests.doctor.pictures import RELEASES, partition, sound, with_settings
+
+CONF = "ClusterName=c\nJobRequeue=0\nKillWait=7\nProctrackType=proctrack/linuxproc\n"
+
+
+@pytest.fixture
+def bare(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A machine that has slurm.conf and not one of Slurm's commands."""
+    conf = site.folder / "slurm.conf"
+    conf.write_text(CONF)
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    monkeypatch.setenv("PATH", str(site.folder))
+    site.config.unlink()
+    return site
+
+
+def found(text: str) -> dict[str, Any]:
+    return {each["name"]: each for each in json.loads(text)["findings"]}
+
+
+def test_without_slurmctld_slurm_conf_is_judged_and_the_rest_is_named(bare: Site) -> None:
+    result = bare.run("doctor")
+    assert result.exit_code == 13
+    assert "error  slurmctld\n" in result.stdout
+    assert "JobRequeue=0" in result.stdout and "    JobRequeue=1\n" in result.stdout
+    assert "in the place of line 2:\n" in result.stdout
+    assert "not checked: partitions, gpus" in result.stdout
+
+
+def test_what_programs_get_has_the_same_and_the_lines(bare: Site) -> None:
+    result = bare.run("doctor", "--json")
+    assert result.exit_code == 13
+    told = json.loads(result.stdout)
+    assert told["worst"] == "error"
+    assert told["findings"][0].keys() == {"name", "severity", "seen", "why", "write", "do"}
+    line = {"file": str(bare.folder / "slurm.conf"), "line": "JobRequeue=1"}
+    assert found(result.stdout)["job-requeue"]["write"] == [line | {"place": told_place(told)}]
+    assert "partitions" in told["not_checked"]
+    assert any("scontrol cannot be started" in why for why in told["not_seen"])
+
+
+def told_place(told: dict[str, Any]) -> str:
+    return next(str(w["place"]) for w in told["write"] if w["line"] == "JobRequeue=1")
+
+
+def test_quiet_leaves_out_notes_and_what_is_right(bare: Site) -> None:
+    told = bare.run("doctor", "--quiet").stdout
+    assert "warning  job-requeue" in told
+    assert "\nnote" not in told and "\nok" not in told
+
+
+def test_a_wrong_configuration_is_a_finding_and_no_end(bare: Site) -> None:
+    bare.config.write_text("[manage]\npartitons = []\n")
+    result = bare.run("doctor", "--json")
+    assert result.exit_code == 13
+    config = found(result.stdout)["config"]
+    assert config["severity"] == "error" and "'partitons'" in config["seen"]
+    assert "kill-wait" in found(result.stdout)
+
+
+def test_nothing_at_all_is_told_too(bare: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(bare.folder / "none.conf"))
+    result = bare.run("doctor")
+    assert result.exit_code == 13
+    assert "none.conf: No such file or directory" in result.stdout
+
+
+def test_what_a_slurm_conf_says_reaches_no_terminal_as_an_order(bare: Site) -> None:
+    (bare.folder / "slurm.conf").write_text("PreemptType=\x1b[31mred\nKillWait=30\n")
+    result = bare.run("doctor")
+    assert "\x1b" not in result.stdout and "?[31mred" in result.stdout
+
+
+@pytest.mark.parametrize("width", [20, 60, 80])
+def test_no_prose_is_wider_than_the_screen(live_site: Site, width: int) -> None:
+    conf = live_site.folder / "slurm.conf"
+    conf.write_text(CONF)
+    code, told = live_site.on_terminal(
+        width, "doctor", SLURM_CONF=str(conf), PATH=str(live_site.folder), NO_COLOR="1"
+    )
+    assert code == 13
+    copied = ("    ", "  do:")
+    prose = [line for line in told.split("\n") if not line.startswith(copied)]
+    words = [line for line in prose if cells(line) > width and " " in line.strip()]
+    assert width < 60 or words == []
+
+
+def test_colour_is_for_terminals_only(live_site: Site) -> None:
+    conf = live_site.folder / "slurm.conf"
+    conf.write_text(CONF)
+    slurm = {"SLURM_CONF": str(conf), "PATH": str(live_site.folder)}
+    assert "\x1b[" in live_site.on_terminal(80, "doctor", **slurm)[1]
+    assert "\x1b[" not in live_site.spawn("doctor", **slurm).stdout
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_sound_cluster_ends_well_and_a_warning_has_a_code_of_its_own(
+    site: Site, monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
+    seen = sound(release)
+    monkeypatch.setattr("slurm_tiresias.cli.doctor.look", lambda _: seen)
+    result = site.run("doctor")
+    assert result.exit_code == 0, result.stdout
+    assert "Then:" not in result.stdout
+    seen = with_settings(sound(release), KillWait="5 sec")
+    assert site.run("doctor").exit_code == 12
+
+
+def test_init_needs_slurmctld_and_says_so(bare: Site) -> None:
+    result = bare.run("init", str(bare.folder / "out"))
+    assert result.exit_code == 5
+    assert "The partitions cannot be seen" in error_of(result)
+    assert not (bare.folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("-p", "nowhere"), "Partition nowhere does not exist"),
+        (("-p", "cpu"), "Partition cpu has no GPUs"),
+        (("--state-dir", "here"), "is no plain path"),
+        (("--state-dir", "/x'; rm"), "is no plain path"),
+    ],
+)
+def test_init_refuses_what_makes_no_sense(
+    site: Site, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
+) -> None:
+    seen = sound()
+    partitions = (*(seen.partitions or ()), partition("cpu", nodes=frozenset({"c1"})))
+    monkeypatch.setattr(
+        "slurm_tiresias.cli.init.look", lambda _: replace(seen, partitions=partitions)
+    )
+    out = site.folder / "out"
+    result = site.run("init", str(out), "--no-history", *options)
+    assert result.exit_code == 2
+    assert words in error_of(result)
+    assert not out.exists()
+
+
+def test_init_writes_over_nothing_unless_it_is_told_to(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_tiresias.cli.init.look", lambda _: sound())
+    out = site.folder / "out"
+    assert site.run("init", str(out), "--no-history").exit_code == 0
+    mine = out / "tiresias.toml"
+    mine.write_text("mine")
+    refused = site.run("init", str(out), "--no-history")
+    assert refused.exit_code == 2 and "--force" in error_of(refused)
+    assert mine.read_text() == "mine"
+    assert site.run("init", str(out), "--no-history", "--force").exit_code == 0
+    assert "mine" not in mine.read_text()
+
+
+def test_the_files_are_for_this_cluster(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "slurm_tiresias.cli.init.look", lambda _: with_settings(sound(), KillWait="5 sec")
+    )
+    out = site.folder / "out"
+    result = site.run("init", str(out), "--no-history", "--state-dir", "/srv/tiresias", "--json")
+    told = json.loads(result.stdout)
+    assert told["nodes"] == [{"nodes": 1, "gpus": 4, "type": "a100"}]
+    assert {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()} == set(told["files"])
+    text = {name: (out / name).read_text() for name in told["files"]}
+    assert 'state_dir = "/srv/tiresias"' in text["tiresias.toml"]
+    assert "# gpu: 4 GPUs (1 x 4 a100)." in text["tiresias.toml"]
+    assert "\nKillWait=30\n" in text["slurm.conf.lines"]
+    assert "ReadWritePaths=/srv/tiresias\n" in text["tiresias-slurm.service"]
+    assert "\nStateDirectory=" not in text["tiresias-slurm.service"]
+    assert "\nUser=slurm\n" in text["tiresias-slurm.service"]
+    assert "TIRESIAS_STATE_DIR:-/srv/tiresias}/nudge" in text["nudge"]
+    assert 'nudge_file = "/srv/tiresias/nudge"' in text["job_submit.lua"]
+    assert 'type = "a100"' in text["cluster.toml"]
+    assert all(command in text["STEPS"] for step in told["steps"] for command in step["commands"])
+    assert (out / "nudge").stat().st_mode & 0o777 == 0o755

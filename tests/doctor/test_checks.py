@@ -1,0 +1,463 @@
+"""Every check both ways: it finds what is wrong, with the line to write, and is content without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.doctor.checks import CHECKS
+from slurm_tiresias.doctor.diagnosis import Diagnosis, diagnose
+from slurm_tiresias.doctor.finding import Finding, Severity
+from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
+from slurm_tiresias.model import Amount, Node
+from slurm_tiresias.slurm.conf_file import PlugstackLine
+from tests.doctor.pictures import (
+    OPTIONAL,
+    RELEASES,
+    STATE_DIR,
+    lower,
+    partition,
+    sound,
+    with_config,
+    with_settings,
+    with_values,
+)
+
+OK, NOTE, WARNING, ERROR = Severity
+PARAMETERS = "bf_interval=2,disable_job_shrink,batch_sched_delay=1,requeue_delay=1"
+REQUIRED = replace(OPTIONAL, demand="required")
+UNSEEN = (
+    *("settings", "written", "partitions", "nodes", "known_jobs", "plugstack"),
+    *("clock_ahead_s", "controller", "state_dir", "job_submit", "spank"),
+)
+EMPTY = Node("n1", Amount({}, 16, 8000))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change to a sound cluster, what is found, and a line that must be among those to write."""
+
+    check: str
+    change: Callable[[Seen], Seen]
+    severity: Severity
+    line: str = ""
+
+
+def settings(**changes: str) -> Callable[[Seen], Seen]:
+    return lambda seen: with_settings(seen, **changes)
+
+
+def parameters(text: str) -> Callable[[Seen], Seen]:
+    return settings(SchedulerParameters=text)
+
+
+def config(**tables: Mapping[str, Any]) -> Callable[[Seen], Seen]:
+    return lambda seen: with_config(seen, **tables)
+
+
+def seen_as(**fields: Any) -> Callable[[Seen], Seen]:
+    return lambda seen: replace(seen, **fields)
+
+
+def both(*changes: Callable[[Seen], Seen]) -> Callable[[Seen], Seen]:
+    def all_of_them(seen: Seen) -> Seen:
+        for change in changes:
+            seen = change(seen)
+        return seen
+
+    return all_of_them
+
+
+SITE_FACTOR = config(priority={"write": "site-factor"})
+CGROUP = settings(ProctrackType="proctrack/cgroup")
+
+CASES = (
+    Case("slurmctld", seen_as(running=False), ERROR),
+    Case("release", seen_as(release=None), NOTE),
+    Case("release", seen_as(release=(21, 8, 8)), ERROR),
+    Case("release", seen_as(release=(23, 2, 7)), NOTE),
+    Case("running-as-written", seen_as(written=Settings({"killwait": "77"})), WARNING),
+    Case("running-as-written", seen_as(written=Settings({"killwait": "30"})), OK),
+    Case("running-as-written", seen_as(written=Settings({"preemptmode": "off"})), OK),
+    Case("config", seen_as(config_there=False), NOTE),
+    Case("config", seen_as(config_error="x.toml is not valid TOML"), ERROR),
+    Case("partitions", seen_as(partitions=(partition("a"),)), ERROR, 'partitions = ["a"]'),
+    Case(
+        "partitions",
+        seen_as(partitions=(partition("a"),), config_there=False),
+        NOTE,
+        'partitions = ["a"]',
+    ),
+    Case("gpus", seen_as(nodes=(EMPTY,)), ERROR, "GresTypes=gpu"),
+    Case(
+        "gpus",
+        lambda seen: replace(
+            seen,
+            nodes=(*(seen.nodes or ()), replace(EMPTY, name="n2")),
+            partitions=(partition(nodes=frozenset({"n1", "n2"})),),
+        ),
+        NOTE,
+    ),
+    Case(
+        "higher-partitions",
+        seen_as(partitions=(partition(), partition("urgent", priority_tier=9))),
+        NOTE,
+    ),
+    Case(
+        "higher-partitions",
+        seen_as(
+            partitions=(
+                partition(),
+                partition("urgent", priority_tier=9, nodes=frozenset({"n7"})),
+            )
+        ),
+        OK,
+    ),
+    Case("clock", seen_as(clock_ahead_s=-61.0), WARNING),
+    Case("clock", seen_as(clock_ahead_s=61.0), WARNING),
+    Case(
+        "preempt-mode",
+        settings(PreemptMode="REQUEUE", PreemptType="preempt/qos"),
+        WARNING,
+        "PreemptType=preempt/none",
+    ),
+    Case("preempt-mode", settings(PreemptMode="GANG,SUSPEND"), WARNING, "PreemptMode=OFF"),
+    Case("job-requeue", settings(JobRequeue="0"), WARNING, "JobRequeue=1"),
+    Case(
+        "requeue-delay",
+        both(seen_as(release=(25, 11, 2)), parameters("disable_job_shrink,batch_sched_delay=1")),
+        NOTE,
+        "SchedulerParameters=disable_job_shrink,batch_sched_delay=1,requeue_delay=1",
+    ),
+    Case("requeue-delay", seen_as(release=(25, 11, 2)), OK),
+    Case(
+        "requeue-delay",
+        both(seen_as(release=(24, 11, 5)), settings(AuthInfo="socket=/x,cred_expire=5")),
+        NOTE,
+    ),
+    Case("kill-wait", settings(KillWait="5 sec"), WARNING, "KillWait=30"),
+    Case("kill-wait", settings(KillWait="3600 sec"), NOTE, "KillWait=30"),
+    Case(
+        "kill-wait",
+        both(settings(KillWait="5 sec"), config(preemption={"signal": "USR1", "grace_s": 60})),
+        OK,
+    ),
+    Case(
+        "sigterm-reach",
+        both(CGROUP, seen_as(release=(24, 11, 5))),
+        WARNING,
+        "SignalChildrenProcesses=yes",
+    ),
+    Case("sigterm-reach", both(CGROUP, seen_as(release=(22, 5, 8))), NOTE),
+    Case(
+        "sigterm-reach",
+        both(CGROUP, seen_as(release=(22, 5, 8)), config(preemption={"signal": "USR1"})),
+        OK,
+    ),
+    Case(
+        "sigterm-reach",
+        both(CGROUP, seen_as(cgroup=Settings({"signalchildrenprocesses": "yes"}))),
+        OK,
+    ),
+    Case("job-file-append", settings(JobFileAppend="0"), WARNING, "JobFileAppend=1"),
+    Case(
+        "job-shrink",
+        parameters("batch_sched_delay=1"),
+        WARNING,
+        "SchedulerParameters=batch_sched_delay=1,disable_job_shrink",
+    ),
+    Case("complete-wait", settings(CompleteWait="32 sec"), NOTE, "CompleteWait=0"),
+    Case(
+        "priority-type",
+        settings(PriorityType="priority/basic"),
+        WARNING,
+        "PriorityType=priority/multifactor",
+    ),
+    Case(
+        "priority-type",
+        both(settings(PriorityType="priority/basic"), SITE_FACTOR),
+        ERROR,
+        "PriorityType=priority/multifactor",
+    ),
+    Case("priority-weights", settings(PriorityWeightAge="2000000000"), WARNING),
+    Case("priority-weights", settings(PriorityWeightAge="300000000"), OK),
+    Case("priority-weights", both(settings(PriorityWeightAge="300000000"), SITE_FACTOR), WARNING),
+    Case(
+        "select-type",
+        settings(SelectType="select/linear"),
+        ERROR,
+        "SelectType=select/cons_tres",
+    ),
+    Case("least-loaded", settings(SelectTypeParameters="CR_CORE_MEMORY,CR_LLN"), NOTE),
+    Case("least-loaded", seen_as(partitions=(partition(least_loaded=True),)), NOTE),
+    Case(
+        "scheduler-type",
+        settings(SchedulerType="sched/builtin"),
+        WARNING,
+        "SchedulerType=sched/backfill",
+    ),
+    Case(
+        "batch-sched-delay",
+        parameters("batch_sched_delay=20,disable_job_shrink,requeue_delay=1"),
+        NOTE,
+        "SchedulerParameters=disable_job_shrink,requeue_delay=1,batch_sched_delay=1",
+    ),
+    Case("batch-sched-delay", parameters("disable_job_shrink,requeue_delay=1"), NOTE),
+    Case("defer", parameters(f"defer,{PARAMETERS}"), NOTE, f"SchedulerParameters={PARAMETERS}"),
+    Case(
+        "sched-min-interval",
+        parameters(f"sched_min_interval=5000000,{PARAMETERS}"),
+        NOTE,
+        f"SchedulerParameters={PARAMETERS}",
+    ),
+    Case("sched-min-interval", parameters(f"sched_min_interval=1000,{PARAMETERS}"), OK),
+    Case(
+        "bf-continue",
+        both(seen_as(release=(26, 5, 2)), parameters(f"bf_continue,{PARAMETERS}")),
+        WARNING,
+        f"SchedulerParameters={PARAMETERS}",
+    ),
+    Case(
+        "bf-continue",
+        both(seen_as(release=(26, 5, 3)), parameters(f"bf_continue,{PARAMETERS}")),
+        OK,
+    ),
+    Case(
+        "bf-min-prio-reserve",
+        parameters(f"bf_min_prio_reserve=3500000000,{PARAMETERS}"),
+        NOTE,
+        f"SchedulerParameters={PARAMETERS}",
+    ),
+    Case("max-job-count", seen_as(known_jobs=9_500), WARNING, "MaxJobCount=20000"),
+    Case("min-job-age", settings(MinJobAge="10 sec"), WARNING, "MinJobAge=300"),
+    Case("min-job-age", config(controller={"interval_s": 600}), WARNING, "MinJobAge=3600"),
+    Case("default-memory", settings(DefMemPerCPU="UNLIMITED"), WARNING, "DefMemPerCPU=500"),
+    Case(
+        "default-memory",
+        settings(DefMemPerCPU="UNLIMITED", JobDefaults="DefMemPerGPU=4000"),
+        OK,
+    ),
+    Case(
+        "accounting",
+        settings(AccountingStorageType="accounting_storage/none"),
+        WARNING,
+        "AccountingStorageType=accounting_storage/slurmdbd",
+    ),
+    Case(
+        "accounting-tres",
+        settings(AccountingStorageTRES="cpu,mem,energy,node,billing,fs/lustre"),
+        WARNING,
+        "AccountingStorageTRES=fs/lustre,gres/gpu",
+    ),
+    Case("job-submit", settings(JobSubmitPlugins="(null)"), NOTE, "JobSubmitPlugins=lua"),
+    Case("job-submit", seen_as(job_submit="function slurm_job_submit() end"), NOTE),
+    Case("job-submit", seen_as(job_submit=None), NOTE),
+    Case(
+        "job-submit",
+        config(manage={"partitions": ["gpu", "big"]}),
+        WARNING,
+        'local partitions = { "gpu", "big" }',
+    ),
+    Case("job-submit", config(controller={"mode": "shadow"}), WARNING, 'local write = "nothing"'),
+    Case("job-submit", SITE_FACTOR, WARNING, 'local write = "site-factor"'),
+    Case("other-writers", settings(JobSubmitPlugins="lua,fair_boost"), WARNING),
+    Case("other-writers", seen_as(job_submit="job_desc.priority = 7"), WARNING),
+    Case("other-writers", seen_as(job_submit="-- job_desc.priority = 7"), OK),
+    Case("other-writers", seen_as(job_submit="if job_desc.priority == 7 then end"), OK),
+    Case(
+        "other-writers",
+        both(SITE_FACTOR, settings(PrioritySiteFactorPlugin="site_factor/mine")),
+        WARNING,
+    ),
+    Case("other-writers", seen_as(controller=Controller("enforce", "", 1.0, False, 3)), WARNING),
+    Case(
+        "all-partitions",
+        settings(JobSubmitPlugins="lua,all_partitions"),
+        WARNING,
+        "JobSubmitPlugins=lua",
+    ),
+    Case("plugstack", seen_as(spank=None, plugstack=()), NOTE, f"optional {OPTIONAL.path}"),
+    Case(
+        "plugstack",
+        lambda seen: replace(seen, spank=SpankPlugin(REQUIRED, seen.release)),
+        ERROR,
+        f"optional {OPTIONAL.path}",
+    ),
+    Case("spank-build", seen_as(spank=SpankPlugin(OPTIONAL, (20, 11, 4))), ERROR),
+    Case("spank-build", seen_as(spank=SpankPlugin(OPTIONAL, None)), ERROR),
+    Case("spank-build", seen_as(spank=SpankPlugin(OPTIONAL, None, "No such file")), NOTE),
+    Case("rights", seen_as(controller_user="ann", controller_user_id=1001), ERROR, "User=slurm"),
+    Case(
+        "rights",
+        seen_as(controller_user="ann", controller_user_id=1001, admin_level="Operator"),
+        OK,
+    ),
+    Case("rights", seen_as(controller_user="root", controller_user_id=0), OK),
+    Case(
+        "rights",
+        both(seen_as(controller_user="", controller_user_id=None), settings(SlurmUser="hpc(77)")),
+        NOTE,
+        "User=hpc",
+    ),
+    Case(
+        "rate-limit",
+        both(
+            settings(SlurmctldParameters="rl_enable,rl_bucket_size=9"),
+            seen_as(release=(24, 11, 5), controller_user="ann", controller_user_id=1001),
+        ),
+        WARNING,
+        "User=slurm",
+    ),
+    Case(
+        "rate-limit",
+        both(settings(SlurmctldParameters="rl_enable"), seen_as(release=(24, 11, 5))),
+        OK,
+    ),
+    Case("state-dir", seen_as(state_dir=Place(STATE_DIR, 7, "slurm", 0o775)), ERROR),
+    Case("state-dir", seen_as(state_dir=None, state_files=()), OK),
+    Case(
+        "state-dir",
+        seen_as(state_files=(Place(f"{STATE_DIR}/ledger-3.sqlite", 7, "slurm", 0o644),)),
+        ERROR,
+    ),
+    Case(
+        "state-dir",
+        seen_as(state_files=(Place(f"{STATE_DIR}/state.json", 7, "slurm", 0o666),)),
+        ERROR,
+    ),
+    Case(
+        "state-dir",
+        seen_as(state_files=(Place(f"{STATE_DIR}/control.sock", 7, "slurm", 0o755),)),
+        ERROR,
+    ),
+    Case(
+        "slurm-state",
+        settings(StateSaveLocation=STATE_DIR),
+        ERROR,
+        f'state_dir = "{STATE_DIR}"',
+    ),
+    Case("controller", seen_as(controller=None), NOTE),
+    Case("controller", seen_as(controller=Controller("stopped", "", 9.0, False, 0)), NOTE),
+    Case("controller", seen_as(controller=Controller("enforce", "", 900.0, True, 0)), ERROR),
+    Case(
+        "epilog-nudge",
+        settings(EpilogSlurmctld="(null)"),
+        NOTE,
+        "EpilogSlurmctld=/etc/slurm-tiresias/nudge",
+    ),
+)
+
+
+def finding(diagnosis: Diagnosis, name: str) -> Finding:
+    return next(each for each in diagnosis.findings if each.name == name)
+
+
+def lines_for(diagnosis: Diagnosis, name: str) -> list[str]:
+    return [line.line for line in diagnosis.lines_of(finding(diagnosis, name))]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_nothing_is_wrong_about_a_sound_cluster(release: str) -> None:
+    diagnosis = diagnose(sound(release))
+    wrong = [each for each in diagnosis.findings if each.severity is not OK]
+    assert wrong == []
+    assert diagnosis.unchecked == ()
+    assert diagnosis.lines == {}
+    assert diagnosis.worst is OK
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}-{case.severity.value}")
+def test_a_check_finds_what_it_is_there_for(case: Case) -> None:
+    diagnosis = diagnose(case.change(sound()))
+    found = finding(diagnosis, case.check)
+    assert found.severity is case.severity, found
+    if case.line:
+        assert case.line in lines_for(diagnosis, case.check)
+    if case.severity is OK:
+        assert not found.mends and not found.do
+
+
+def test_every_check_has_a_case_in_which_it_finds_something_and_one_in_which_it_is_content() -> (
+    None
+):
+    names = {check.name for check in CHECKS}
+    assert len(names) == len(CHECKS)
+    assert {case.check for case in CASES if case.severity is not OK} == names
+    content = {f.name for f in diagnose(sound()).findings if f.severity is OK}
+    assert content | {case.check for case in CASES if case.severity is OK} == names
+
+
+def test_every_finding_says_what_why_and_what_to_do_in_plain_sentences() -> None:
+    for case in CASES:
+        found = finding(diagnose(case.change(sound())), case.check)
+        assert found.why.endswith(".") and (
+            found.why[0].isupper() or found.why.startswith("slurmctld ")
+        )
+        assert found.seen and not found.seen.endswith("."), found
+        if found.severity is WARNING:
+            assert found.mends or found.do, found
+
+
+def test_whatever_changes_one_list_stands_in_one_line() -> None:
+    seen = with_settings(sound(), SchedulerParameters="bf_continue,defer,bf_window=99")
+    diagnosis = diagnose(seen)
+    line = "SchedulerParameters=bf_window=99,disable_job_shrink,batch_sched_delay=1"
+    for name in ("job-shrink", "batch-sched-delay", "bf-continue", "defer"):
+        assert lines_for(diagnosis, name) == [line]
+    assert [each.line for each in diagnosis.lines.values()] == [line]
+
+
+def test_a_line_says_which_it_takes_the_place_of() -> None:
+    diagnosis = diagnose(with_settings(sound(), KillWait="5", JobRequeue="0"))
+    (kept,), (new,) = (
+        diagnosis.lines_of(finding(diagnosis, name)) for name in ("kill-wait", "job-requeue")
+    )
+    assert (kept.file, kept.place) == ("/etc/slurm/slurm.conf", "in the place of line 7")
+    assert new.place == ""
+
+
+def test_what_is_in_a_file_of_another_name_is_told_with_that() -> None:
+    seen = replace(sound(), places={"killwait": "line 7 of /etc/slurm/site.conf"})
+    diagnosis = diagnose(with_settings(seen, KillWait="5"))
+    (line,) = diagnosis.lines_of(finding(diagnosis, "kill-wait"))
+    assert line.place == "in the place of line 7 of /etc/slurm/site.conf"
+
+
+def test_without_settings_the_checks_that_need_them_are_named_and_not_guessed() -> None:
+    nothing = replace(
+        sound(),
+        **dict.fromkeys(UNSEEN),  # type: ignore[arg-type]
+        running=False,
+    )
+    diagnosis = diagnose(nothing)
+    assert {each.name for each in diagnosis.findings} == {
+        *("slurmctld", "release", "config", "state-dir", "controller"),
+    }
+    assert {f.name for f in diagnosis.findings} | set(diagnosis.unchecked) == {
+        check.name for check in CHECKS
+    }
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_slurm_conf_alone_is_judged_with_slurms_defaults(release: str) -> None:
+    bare = with_values(sound(release), lower({"ClusterName": "c", "KillWait": "10"}))
+    diagnosis = diagnose(replace(bare, running=False, cgroup=None))
+    assert finding(diagnosis, "kill-wait").severity is WARNING
+    assert finding(diagnosis, "job-requeue").severity is OK
+    assert finding(diagnosis, "job-file-append").severity is WARNING
+    assert "select-type" not in {each.name for each in diagnosis.findings}
+
+
+def test_a_hostile_partition_name_ends_no_line_of_the_configuration() -> None:
+    seen = replace(sound(), partitions=(partition('a"\n[controller]\nmode="x'),))
+    (line,) = lines_for(diagnose(seen), "partitions")
+    assert "\n" not in line
+
+
+def test_a_plugin_line_of_another_plugin_is_not_ours() -> None:
+    other = PlugstackLine("required", "/usr/lib/x/pyxis.so", "/e/plug", 1)
+    seen = replace(sound(), plugstack=(other,), spank=None)
+    assert finding(diagnose(seen), "plugstack").severity is NOTE

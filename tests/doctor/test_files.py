@@ -1,0 +1,116 @@
+"""Slurm's files as administrators write them, and what a plugin's file says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.slurm import conf_file
+from slurm_tiresias.slurm.spank_build import built_for
+
+CONF = r"""
+# ClusterName=old
+ClusterName=new   # not old
+killwait = 30
+PreemptMode=OFF JobRequeue=1
+SchedulerParameters=a,b,\
+c
+NodeName=n[1-4] CPUs=4 Gres=gpu:4
+PartitionName=gpu Nodes=ALL KillWait=99
+Include more.conf
+KillWait=40
+Comment="two words"
+"""
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    (tmp_path / "more.conf").write_text("JobFileAppend=1\n")
+    path = tmp_path / "slurm.conf"
+    path.write_text(CONF)
+    return path
+
+
+def test_the_last_setting_of_a_key_counts_whatever_its_capitals(conf: Path) -> None:
+    found = conf_file.settings(conf)
+    assert (found["killwait"].value, found["killwait"].line) == ("40", 11)
+    assert found["clustername"].value == "new"
+
+
+def test_several_settings_may_share_a_line_and_one_may_take_several(conf: Path) -> None:
+    found = conf_file.settings(conf)
+    assert (found["preemptmode"].value, found["jobrequeue"].value) == ("OFF", "1")
+    assert found["preemptmode"].line == found["jobrequeue"].line == 5
+    assert found["schedulerparameters"].value == "a,b,c"
+    assert found["schedulerparameters"].line == 6
+    assert found["comment"].value == "two words"
+
+
+def test_what_describes_a_node_or_a_partition_is_no_setting(conf: Path) -> None:
+    assert {"cpus", "gres", "nodes"}.isdisjoint(conf_file.settings(conf))
+
+
+def test_an_included_file_is_read_and_named(conf: Path) -> None:
+    found = conf_file.settings(conf)["jobfileappend"]
+    assert (found.value, found.file, found.line) == ("1", str(conf.parent / "more.conf"), 1)
+
+
+def test_a_file_that_includes_itself_comes_to_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("Include slurm.conf\nKillWait=1\n")
+    assert conf_file.settings(path)["killwait"].value == "1"
+
+
+def test_plugins_are_found_through_patterns_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "plugstack.conf.d"
+    folder.mkdir()
+    (folder / "b.conf").write_text("optional /b.so x=1\n# required /no.so\n")
+    (folder / "a.conf").write_text("required /a.so\n")
+    path = tmp_path / "plugstack.conf"
+    path.write_text("include plugstack.conf.d/*.conf\nOptional /c.so\n")
+    found = conf_file.plugins(path)
+    assert [(line.demand, line.path) for line in found] == [
+        ("optional", "/c.so"),
+        ("required", "/a.so"),
+        ("optional", "/b.so"),
+    ]
+
+
+@given(st.text(max_size=400))
+def test_no_text_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("conf") / "slurm.conf"
+    path.write_text(text.replace("nclude", ""), encoding="utf-8", errors="replace")
+    conf_file.settings(path)
+    conf_file.plugins(path)
+
+
+PLUGINS = sorted(Path("/usr/lib/x86_64-linux-gnu/slurm-wlm").glob("*.so"))
+
+
+@pytest.mark.skipif(not PLUGINS, reason="no plugins of Slurm's on this machine")
+def test_slurms_own_plugins_say_for_which_release_they_were_built() -> None:
+    found = {built_for(path) for path in PLUGINS}
+    assert len(found - {None}) == 1
+    assert (found - {None}).pop() >= (22, 5, 0)  # type: ignore[operator]
+
+
+def test_what_is_no_plugin_has_no_release(tmp_path: Path) -> None:
+    for number, content in enumerate((b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01" + b"\xff" * 90)):
+        path = tmp_path / f"{number}.so"
+        path.write_bytes(content)
+        assert built_for(path) is None
+
+
+@pytest.mark.skipif(not PLUGINS, reason="no plugins of Slurm's on this machine")
+@given(st.integers(0, 4000), st.integers(0, 255), st.integers(0, 1))
+def test_a_plugin_with_a_wrong_byte_breaks_nothing(
+    tmp_path_factory: pytest.TempPathFactory, at: int, byte: int, end: int
+) -> None:
+    image = bytearray(min(PLUGINS, key=lambda path: path.stat().st_size).read_bytes())
+    image[len(image) - 1 - at if end else at] = byte
+    path = tmp_path_factory.mktemp("so") / "broken.so"
+    path.write_bytes(image)
+    built_for(path)

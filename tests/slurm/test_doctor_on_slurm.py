@@ -1,0 +1,187 @@
+"""The doctor beside a real Slurm: it finds what is wrong, and its own lines mend that."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.controller import published
+from slurm_tiresias.controller.bands import TOP_TIER
+from slurm_tiresias.errors import NotRunningError
+from tests.slurm.cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
+from tests.slurm.controller import COMMAND, ROOT
+
+WRONG = {
+    "preempt-mode": ("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"),
+    "job-requeue": ("JobRequeue=0",),
+    "job-file-append": ("JobFileAppend=0",),
+    "kill-wait": ("KillWait=6",),
+    "complete-wait": ("CompleteWait=3",),
+    "priority-type": ("PriorityType=priority/basic",),
+    "scheduler-type": ("SchedulerType=sched/builtin",),
+    "min-job-age": ("MinJobAge=20",),
+    "accounting-tres": ("AccountingStorageTRES=fs/disk",),
+    "job-shrink": (
+        "SchedulerParameters=bf_continue,defer,sched_min_interval=2000000,bf_window=99",
+    ),
+}
+"""The settings, by the check that is to find them."""
+
+ALSO_WRONG = ("bf-continue", "defer", "sched-min-interval", "batch-sched-delay")
+"""Found in the same SchedulerParameters."""
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(
+        shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None,
+        reason="no slurmctld on this machine",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RealCluster]:
+    """A cluster on which much is wrong, until somebody mends it."""
+    lines = [line for some in WRONG.values() for line in some]
+    options = [word for line in lines for word in ("--slurm-conf-line", line)]
+    with short_folder() as parent, started_cluster(parent, "--nodes", "2", *options) as started:
+        yield started
+
+
+def tiresias(
+    cluster: RealCluster, *arguments: str, config: Path = Path("/nonexistent/tiresias.toml")
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **cluster.env, "TIRESIAS_CONFIG": str(config)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * PATIENCE_S,
+    )
+
+
+def diagnosis(cluster: RealCluster, **options: Path) -> tuple[int, dict[str, Any]]:
+    ended = tiresias(cluster, "doctor", "--json", **options)
+    assert ended.stderr == ""
+    return ended.returncode, json.loads(ended.stdout)
+
+
+def by_name(told: Mapping[str, Any]) -> dict[str, str]:
+    return {each["name"]: each["severity"] for each in told["findings"]}
+
+
+def paste(lines: Sequence[Mapping[str, str]], conf: Path) -> None:
+    """Do what each line says: write it where it says, or at the end."""
+    text = conf.read_text().split("\n")
+    for told in lines:
+        if told["file"] != str(conf):
+            continue
+        if stands := re.fullmatch(r"in the place of line (\d+)", told["place"]):
+            text[int(stands[1]) - 1] = told["line"]
+        else:
+            text.append(told["line"])
+    conf.write_text("\n".join(text) + "\n")
+
+
+def restart_slurmctld(cluster: RealCluster) -> None:
+    cluster.kill("slurmctld", signal="TERM")
+    cluster.start("slurmctld")
+
+
+def test_what_is_wrong_is_found_and_the_doctors_own_lines_mend_it(cluster: RealCluster) -> None:
+    code, told = diagnosis(cluster)
+    found = by_name(told)
+    assert code == 12, told
+    assert {found[name] for name in (*WRONG, *ALSO_WRONG)} == {"warning", "note"}
+    assert found["slurmctld"] == found["partitions"] == found["gpus"] == found["clock"] == "ok"
+
+    # What priority-type warns of: a job that nobody manages stands above all tiers.
+    job = cluster.sbatch("--gpus=1", "--hold")
+    cluster.run("scontrol", "release", job)
+    assert int(cluster.squeue_field(job, "PriorityLong")) > TOP_TIER
+    cluster.run("scancel", job)
+
+    lines = [
+        line
+        for finding in told["findings"]
+        if finding["name"] in (*WRONG, *ALSO_WRONG)
+        for line in finding["write"]
+    ]
+    paste(lines, conf_of(cluster))
+    assert by_name(diagnosis(cluster)[1])["running-as-written"] == "warning"
+    restart_slurmctld(cluster)
+
+    code, mended = diagnosis(cluster)
+    assert code == 0, [each for each in mended["findings"] if each["severity"] == "warning"]
+    found = by_name(mended)
+    assert {found[name] for name in (*WRONG, *ALSO_WRONG)} == {"ok"}
+    parameters = cluster.run("scontrol", "show", "config")
+    assert "SchedulerParameters     = bf_window=99," in parameters
+
+
+def conf_of(cluster: RealCluster) -> Path:
+    return Path(cluster.env["SLURM_CONF"])
+
+
+def test_init_writes_what_a_controller_starts_with_in_shadow_mode(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    out, state_dir = tmp_path / "out", tmp_path / "state"
+    written = tiresias(cluster, "init", str(out), "--state-dir", str(state_dir))
+    assert written.returncode == 0, written.stderr
+    assert "Manages gpu with 8 GPUs." in written.stdout
+    config = out / "tiresias.toml"
+    checked = tiresias(cluster, "config", "check", str(config))
+    assert checked.returncode == 0 and "in shadow mode" in checked.stdout, checked.stderr
+
+    waiting = cluster.sbatch("--gpus=1", "--hold")
+    before = cluster.squeue_field(waiting, "PriorityLong")
+    controller = subprocess.Popen(
+        [*COMMAND, "controller", "--config", str(config)],
+        cwd=ROOT,
+        env={**os.environ, **cluster.env},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        cluster.wait_until(lambda: _mode(state_dir) == "shadow", "the first cycle in shadow mode")
+        assert by_name(diagnosis(cluster, config=config)[1])["controller"] == "ok"
+    finally:
+        controller.terminate()
+        _, log = controller.communicate(timeout=PATIENCE_S)
+    assert controller.returncode == 0, log
+    assert cluster.squeue_field(waiting, "PriorityLong") == before
+    cluster.run("scancel", waiting)
+    told = by_name(diagnosis(cluster, config=config)[1])
+    assert (told["controller"], told["rights"], told["state-dir"]) == ("note", "ok", "ok")
+
+
+def _mode(state_dir: Path) -> str:
+    try:
+        state = published.read(state_dir)
+    except NotRunningError:
+        return ""
+    return state.mode if state.cycle else ""
+
+
+def test_a_slurmctld_that_is_down_is_told_and_slurm_conf_judged(cluster: RealCluster) -> None:
+    cluster.kill("slurmctld", signal="TERM")
+    try:
+        code, told = diagnosis(cluster)
+        assert code == 13
+        found = by_name(told)
+        assert found["slurmctld"] == "error"
+        assert "kill-wait" in found and "partitions" in told["not_checked"]
+        assert told["slurm_version"] is not None
+    finally:
+        cluster.start("slurmctld")
