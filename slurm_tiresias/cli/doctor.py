@@ -11,6 +11,7 @@ import click
 from slurm_tiresias.cli.options import config_option, config_path
 from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.text import cells, count, pad, printable
+from slurm_tiresias.doctor.checks import CHECKS
 from slurm_tiresias.doctor.diagnosis import Diagnosis, Line, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
 from slurm_tiresias.doctor.look import look
@@ -33,6 +34,14 @@ AFTERWARDS = "Then: scontrol reconfigure, or restart slurmctld where plugins cha
 @click.command()
 @click.option("-q", "--quiet", is_flag=True, help="Only what is wrong: no notes, nothing right.")
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@click.option(
+    "--reference",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, asked: _show_reference(context) if asked else None,
+    help="Print the list of all checks, in Markdown.",
+)
 @config_option
 def doctor(quiet: bool, as_json: bool) -> None:
     """Say what is right and wrong about this Slurm, why it matters, and what to write.
@@ -54,6 +63,23 @@ def doctor(quiet: bool, as_json: bool) -> None:
         screen.show(report(seen, diagnosis, screen, least))
     code = {Severity.ERROR: ERRORS, Severity.WARNING: WARNINGS}.get(diagnosis.worst, 0)
     click.get_current_context().exit(code)
+
+
+def _show_reference(context: click.Context) -> None:
+    click.echo("\n".join(reference_lines()))
+    context.exit()
+
+
+def reference_lines() -> Iterator[str]:
+    """The list of all checks."""
+    yield "# What the doctor looks at"
+    yield ""
+    yield "All checks of `tiresias-slurm doctor`, and why each matters. This page is the output of"
+    yield "`tiresias-slurm doctor --reference`; [admin.md](admin.md) says how to use it."
+    yield ""
+    yield "| check | why it matters |"
+    yield "|---|---|"
+    yield from (f"| `{check.name}` | {check.why} |" for check in CHECKS)
 
 
 def as_object(seen: Seen, diagnosis: Diagnosis) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError
 from slurm_tiresias.model import Node
 from slurm_tiresias.slurm import conf_file, parse_config, parse_nodes, process, text
 from slurm_tiresias.slurm.conf_file import PlugstackLine, Written
@@ -25,6 +25,7 @@ DEFAULT_SLURM_CONF = Path("/etc/slurm/slurm.conf")
 MOST_SCRIPT_BYTES = 1_000_000
 
 _RELEASE = re.compile(r"\b(\d{2})\.(\d{2})\.(\d{1,3})", re.ASCII)
+_LUA = re.compile(r"(?:^|[,/])\s*lua\s*(?:,|$)")
 
 Found = TypeVar("Found")
 
@@ -115,9 +116,12 @@ class _Look:
 
     def _ping(self) -> str:
         answer = self._run([self._commands.scontrol, "ping"], PING_TIMEOUT_S)
-        if " UP" not in answer.stdout:
-            raise process.complaint("scontrol ping", answer.stderr or answer.stdout)
-        return answer.stdout
+        if " UP" in answer.stdout:
+            return answer.stdout
+        if answer.stderr.strip():
+            raise process.complaint("scontrol ping", answer.stderr)
+        said = answer.stdout.strip().partition("\n")[0]
+        raise SlurmUnreachableError(f"it is down: {said[:300]}", "start slurmctld")
 
     def _config(self) -> tuple[Mapping[str, str], float]:
         began_s = time.time()
@@ -181,7 +185,7 @@ class _Look:
         return self._read(path, conf_file.plugins)
 
     def _job_submit(self, conf: Path, settings: Mapping[str, str]) -> str | None:
-        if "lua" not in settings.get("jobsubmitplugins", "").split(","):
+        if not _LUA.search(settings.get("jobsubmitplugins", "")):
             return None
         return self._read(conf.with_name("job_submit.lua"), _script)
 

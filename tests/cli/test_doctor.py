@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.cli.text import cells
-from tests.cli.running import Site, error_of
+from tests.cli.running import ROOT, Site, error_of
 from tests.doctor.pictures import RELEASES, partition, sound, with_settings
 
 CONF = "ClusterName=c\nJobRequeue=0\nKillWait=7\nProctrackType=proctrack/linuxproc\n"
@@ -116,6 +116,11 @@ def test_a_sound_cluster_ends_well_and_a_warning_has_a_code_of_its_own(
     assert "Then:" not in result.stdout
     seen = with_settings(sound(release), KillWait="5 sec")
     assert site.run("doctor").exit_code == 12
+
+
+def test_the_list_of_checks_is_up_to_date(site: Site) -> None:
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    assert site.run("doctor", "--reference").stdout == page, "run scripts/generate"
 
 
 def test_init_needs_slurmctld_and_says_so(bare: Site) -> None:

@@ -264,6 +264,8 @@ CASES = (
     Case("job-submit", config(controller={"mode": "shadow"}), WARNING, 'local write = "nothing"'),
     Case("job-submit", SITE_FACTOR, WARNING, 'local write = "site-factor"'),
     Case("other-writers", settings(JobSubmitPlugins="lua,fair_boost"), WARNING),
+    Case("job-submit", settings(JobSubmitPlugins="job_submit/lua"), OK),
+    Case("other-writers", settings(JobSubmitPlugins="job_submit/lua"), OK),
     Case("other-writers", seen_as(job_submit="job_desc.priority = 7"), WARNING),
     Case("other-writers", seen_as(job_submit="-- job_desc.priority = 7"), OK),
     Case("other-writers", seen_as(job_submit="if job_desc.priority == 7 then end"), OK),

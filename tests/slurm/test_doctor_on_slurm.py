@@ -15,7 +15,7 @@ import pytest
 
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.bands import TOP_TIER
-from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.errors import NotRunningError, SlurmUnreachableError
 from tests.slurm.cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
 from tests.slurm.controller import COMMAND, ROOT
 
@@ -95,7 +95,19 @@ def paste(lines: Sequence[Mapping[str, str]], conf: Path) -> None:
 
 def restart_slurmctld(cluster: RealCluster) -> None:
     cluster.kill("slurmctld", signal="TERM")
+    start_slurmctld(cluster)
+
+
+def start_slurmctld(cluster: RealCluster) -> None:
     cluster.start("slurmctld")
+    cluster.wait_until(lambda: _answers(cluster), "slurmctld answers again")
+
+
+def _answers(cluster: RealCluster) -> bool:
+    try:
+        return bool(cluster.driver().acting_host())
+    except SlurmUnreachableError:
+        return False
 
 
 def test_what_is_wrong_is_found_and_the_doctors_own_lines_mend_it(cluster: RealCluster) -> None:
@@ -184,4 +196,4 @@ def test_a_slurmctld_that_is_down_is_told_and_slurm_conf_judged(cluster: RealClu
         assert "kill-wait" in found and "partitions" in told["not_checked"]
         assert told["slurm_version"] is not None
     finally:
-        cluster.start("slurmctld")
+        start_slurmctld(cluster)

@@ -25,7 +25,7 @@ _WORD = re.compile(r'"([^"]*)"')
 
 
 def _job_submit(seen: Seen) -> Verdict:
-    plugins = known(seen).words("JobSubmitPlugins")
+    plugins = _submit_plugins(known(seen))
     if "lua" not in plugins:
         both = ",".join([*plugins, "lua"])
         return note(
@@ -82,15 +82,16 @@ def _other_writers(seen: Seen) -> Verdict:
 
 def _foreign_plugins(has: Settings) -> list[str]:
     """Plugins that nobody here knows; all_partitions has a check of its own."""
-    return [
-        name
-        for name in has.words("JobSubmitPlugins")
-        if name.removeprefix("job_submit/") not in HARMLESS | {ALL_PARTITIONS}
-    ]
+    return [name for name in _submit_plugins(has) if name not in HARMLESS | {ALL_PARTITIONS}]
+
+
+def _submit_plugins(has: Settings) -> list[str]:
+    """Their names; the kind may stand before each, as in ``job_submit/lua``."""
+    return [name.removeprefix("job_submit/") for name in has.words("JobSubmitPlugins")]
 
 
 def _all_partitions(seen: Seen) -> Verdict:
-    plugins = known(seen).words("JobSubmitPlugins")
+    plugins = _submit_plugins(known(seen))
     if ALL_PARTITIONS not in plugins:
         return ok("jobs stay in the partitions that they name")
     kept = ",".join(name for name in plugins if name != ALL_PARTITIONS)

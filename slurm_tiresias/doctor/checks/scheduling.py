@@ -208,8 +208,8 @@ CHECKS = (
     ),
     Check(
         "bf-min-prio-reserve",
-        "Every job below that number, all that are not managed among them, may be passed over "
-        "for ever.",
+        "Jobs below that number get no nodes reserved and may be passed over for ever: all that "
+        "are not managed, to begin with.",
         _bf_min_prio_reserve,
     ),
     Check(
