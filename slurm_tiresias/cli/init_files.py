@@ -92,7 +92,7 @@ def compose(seen: Seen, choice: Choice, folder: str) -> tuple[Mapping[str, str],
         JOB_SUBMIT: _job_submit(choice),
         NUDGE: _packaged("nudge").replace(DEFAULT_STATE_DIR, choice.state_dir),
     }
-    beside = seen.slurm_conf.removesuffix("slurm.conf") + "cgroup.conf"
+    beside = f"{seen.slurm_conf_folder}/cgroup.conf"
     if any(line.file == beside for line in diagnosis.lines.values()):
         written[CGROUP_CONF] = _lines_for(beside, diagnosis)
     told = steps(seen, folder, CGROUP_CONF in written)
@@ -226,7 +226,7 @@ def _packaged(name: str) -> str:
 def steps(seen: Seen, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
     """What to do next, and how to undo it."""
     here = shlex.quote(folder.rstrip("/"))
-    slurm = shlex.quote(seen.slurm_conf.removesuffix("slurm.conf").rstrip("/") or "/etc/slurm")
+    slurm = shlex.quote(seen.slurm_conf_folder)
     cgroup = (f"cat {here}/{CGROUP_CONF}    # into cgroup.conf of the nodes",) if has_cgroup else ()
     return (
         Step(

@@ -103,5 +103,5 @@ def _path(file: str, seen: Seen) -> str:
     if file == SLURM_CONF:
         return seen.slurm_conf
     if file in ("cgroup.conf", PLUGSTACK_CONF, "job_submit.lua"):
-        return seen.slurm_conf.removesuffix("slurm.conf") + file
+        return f"{seen.slurm_conf_folder}/{file}"
     return seen.config_file if file == "tiresias.toml" else file

@@ -139,6 +139,10 @@ class Seen:
     not_seen: tuple[str, ...] = field(default=())
 
     @property
+    def slurm_conf_folder(self) -> str:
+        return self.slurm_conf.rpartition("/")[0]
+
+    @property
     def managed(self) -> tuple[SurveyedPartition, ...]:
         """The managed partitions that there are."""
         names = self.config.manage.partitions

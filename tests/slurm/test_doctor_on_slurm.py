@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,34 @@ def test_what_is_wrong_is_found_and_the_doctors_own_lines_mend_it(cluster: RealC
 
 def conf_of(cluster: RealCluster) -> Path:
     return Path(cluster.env["SLURM_CONF"])
+
+
+AS_NOBODY = """
+import os, sys
+from slurm_tiresias.cli import doctor
+from slurm_tiresias.cli.main import main
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+sys.exit(main())
+"""
+"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_an_ordinary_user_is_told_the_same_as_far_as_it_can_be_seen(cluster: RealCluster) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, "doctor", "--json"],
+        cwd=ROOT,
+        env={**os.environ, **cluster.env, "TIRESIAS_CONFIG": "/nonexistent/tiresias.toml"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * PATIENCE_S,
+    )
+    assert ended.stderr == ""
+    told = json.loads(ended.stdout)
+    _, as_root = diagnosis(cluster)
+    assert told["not_checked"] == []
+    assert by_name(told) == by_name(as_root)
 
 
 def test_init_writes_what_a_controller_starts_with_in_shadow_mode(

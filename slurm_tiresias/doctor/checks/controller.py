@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_tiresias.config import ControllerConfig
 from slurm_tiresias.controller.own_folder import OTHERS_WRITE, is_anybodys
-from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, UNIT, known
+from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, UNIT, installing, known
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
 from slurm_tiresias.doctor.releases import RATE_LIMIT, since
 from slurm_tiresias.doctor.seen import Place, Seen
@@ -14,6 +14,7 @@ PRIVATE = ("lock", "control.sock", "history.sock")
 """Files of the state directory that are nobody else's business, besides every ledger."""
 
 STATE_DIR = ControllerConfig().state_dir
+NUDGE = "/etc/slurm-tiresias/nudge"
 DEFAULT_USER = "slurm"
 """Whom etc/tiresias-slurm.service names."""
 
@@ -117,8 +118,8 @@ def _epilog_nudge(seen: Seen) -> Verdict:
         return ok(f"EpilogSlurmctld={has.text('EpilogSlurmctld')}")
     return note(
         "nothing tells the controller that a job has ended",
-        Mend(SLURM_CONF, "EpilogSlurmctld", "/etc/slurm-tiresias/nudge"),
-        do=("install -m 755 etc/nudge /etc/slurm-tiresias/nudge",),
+        Mend(SLURM_CONF, "EpilogSlurmctld", NUDGE),
+        do=installing("nudge", NUDGE, mode="755"),
     )
 
 

@@ -26,6 +26,14 @@ def scheduler(add: str = "", drop: str = "") -> Mend:
     return Mend(SLURM_CONF, SCHEDULER, add=(add,) if add else (), drop=(gone,))
 
 
+def installing(name: str, to: str, mode: str = "644") -> tuple[str, ...]:
+    """Commands that put a file of ours where it belongs; it must be there before it is named."""
+    return (
+        "tiresias-slurm init    # writes it, for this cluster, into ./slurm-tiresias",
+        f"install -D -m {mode} slurm-tiresias/{name} {to}",
+    )
+
+
 def known(seen: Seen) -> Settings:
     """The settings, for checks that are made only where there are some."""
     if seen.settings is None:

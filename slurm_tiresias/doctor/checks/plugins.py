@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 import re
 
-from slurm_tiresias.doctor.checks.files import JOB_SUBMIT, PLUGSTACK_CONF, known, slurm_conf
+from slurm_tiresias.doctor.checks.files import (
+    JOB_SUBMIT,
+    PLUGSTACK_CONF,
+    installing,
+    known,
+    slurm_conf,
+)
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
 from slurm_tiresias.doctor.releases import written
 from slurm_tiresias.doctor.seen import Seen, Settings
@@ -31,7 +37,7 @@ def _job_submit(seen: Seen) -> Verdict:
         return note(
             "new jobs wait for the next cycle behind all others, and hints are not read",
             slurm_conf("JobSubmitPlugins", both),
-            do=("copy etc/job_submit.lua beside slurm.conf and edit its top",),
+            do=installing(JOB_SUBMIT, f"{seen.slurm_conf_folder}/{JOB_SUBMIT}"),
         )
     if seen.job_submit is None:
         return note("job_submit.lua cannot be read here")
@@ -39,7 +45,7 @@ def _job_submit(seen: Seen) -> Verdict:
     if OURS not in script:
         return note(
             "job_submit.lua does not call tiresias_job_submit",
-            do=("see the top of etc/job_submit.lua: it goes together with one of your own",),
+            do=("tiresias-slurm init    # the top of job_submit.lua says how yours calls it",),
         )
     return _own_script(seen, script)
 
