@@ -25,11 +25,7 @@ from slurm_tiresias.cli.text import count, listed, printable
 from slurm_tiresias.config import parse
 from slurm_tiresias.doctor.look import look
 from slurm_tiresias.doctor.seen import Seen
-from slurm_tiresias.errors import (
-    SlurmPermissionError,
-    SlurmUnreachableError,
-    UsageError,
-)
+from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError, UsageError
 from slurm_tiresias.one_step import write_in_one_step
 from slurm_tiresias.simulator import run, sweep
 from slurm_tiresias.simulator import tune as tuning
@@ -43,7 +39,10 @@ from slurm_tiresias.simulator.world import Costs, Site
 SCHEMA = 1
 DEFAULT_FOLDER = "slurm-tiresias"
 DEFAULT_SINCE = "now-90days"
-OLD_PROGRAM = "/opt/slurm-tiresias/bin/tiresias-slurm"
+FEWEST_JOBS = tuning.FEWEST_JOBS_A_PART * 2 * tuning.PARTS
+"""With fewer ``tune`` says that they are too few; no need to simulate them first."""
+
+INSTALLED_PROGRAM = "/opt/slurm-tiresias/bin/tiresias-slurm"
 
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]*")
 _DEFAULT_STAYS = "The thresholds stay at the default"
@@ -172,7 +171,7 @@ def _program() -> str:
     called = Path(sys.argv[0])
     if called.name == PROGRAM and called.exists():
         return str(called.absolute())
-    return shutil.which(PROGRAM) or OLD_PROGRAM
+    return shutil.which(PROGRAM) or INSTALLED_PROGRAM
 
 
 def _slurm_user(seen: Seen) -> tuple[str, str]:
@@ -185,18 +184,17 @@ def _slurm_user(seen: Seen) -> tuple[str, str]:
 
 
 def _thresholds(since: str, kinds: Sequence[NodeKind]) -> Thresholds:
-    """What this cluster's own history recommends, as ``tune`` would."""
-    try:
-        workload = from_sacct(since)
-    except (UsageError, SlurmUnreachableError, SlurmPermissionError) as error:
-        why = printable(error.what).rstrip(".")
-        return Thresholds(None, f"{_DEFAULT_STAYS}: {why[:1].lower()}{why[1:]}.")
+    """What this cluster's own history recommends, as ``tune`` would. A history that cannot be had
+    is no reason to write nothing."""
     site = Site(groups=tuple(NodeGroup(k.nodes, k.gpus, k.gpu_type) for k in kinds))
-    kept, _ = run.fitting(workload, site)
-    if len(kept.jobs) < tuning.FEWEST_JOBS_A_PART * 2 * tuning.PARTS:
-        jobs = count(len(kept.jobs), "job")
-        return Thresholds(None, f"{_DEFAULT_STAYS}: {jobs} since {since} say too little.")
-    return _advised(kept, site, since)
+    try:
+        kept, _ = run.fitting(from_sacct(since), site)
+        if len(kept.jobs) < FEWEST_JOBS:
+            few = f"{count(len(kept.jobs), 'job')} since {since} say too little"
+            return Thresholds(None, f"{_DEFAULT_STAYS}: {few}, {FEWEST_JOBS} are needed.")
+        return _advised(kept, site, since)
+    except TiresiasError as error:
+        return Thresholds(None, f"{_DEFAULT_STAYS}: {printable(error.what).rstrip('.')}.")
 
 
 def _advised(workload: Workload, site: Site, since: str) -> Thresholds:
@@ -208,7 +206,7 @@ def _advised(workload: Workload, site: Site, since: str) -> Thresholds:
     advice = tuning.advise(workload, results, "average")
     jobs = f"{count(len(workload.jobs), 'job')} since {since}"
     if advice.warnings:
-        return Thresholds(None, f"{_DEFAULT_STAYS}: {jobs} say too little.")
+        return Thresholds(None, f"{_DEFAULT_STAYS}: {'; '.join(advice.warnings)}.")
     if advice.recommended is advice.default:
         return Thresholds(None, f"{_DEFAULT_STAYS}: {jobs} show none that are surely better.")
     change = advice.recommended.second.value - 1.0

@@ -269,7 +269,10 @@ def steps(seen: Seen, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
                 f"install -m 644 {here}/{JOB_SUBMIT} {slurm}/",
                 f"sed -i 's/^local write = .*/local write = \"priority\"/' {slurm}/{JOB_SUBMIT}",
                 f"install -m 755 {here}/{NUDGE} /etc/slurm-tiresias/{NUDGE}",
+                f"cat {here}/{SLURM_CONF}    # now also the lines that are commented out",
+                "make -C spank install    # on login and compute nodes",
                 f"install -D -m 644 {here}/{PLUGSTACK} {slurm}/{PLUGSTACK}",
+                f"echo 'include {slurm}/plugstack.conf.d/*.conf' >> {slurm}/plugstack.conf",
             ),
         ),
         Step(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from slurm_tiresias.cli.text import cells
+from slurm_tiresias.config import load
+from slurm_tiresias.simulator.sweep import Cell, Measured
+from slurm_tiresias.simulator.tune import DEFAULT_GPU_S
+from slurm_tiresias.simulator.workload import Workload
 from tests.cli.running import ROOT, Site, error_of
 from tests.doctor.pictures import RELEASES, partition, sound, with_settings
+from tests.simulator.test_tune import as_the_default, history, measured
 
 CONF = "ClusterName=c\nJobRequeue=0\nKillWait=7\nProctrackType=proctrack/linuxproc\n"
 
@@ -190,3 +196,52 @@ def test_the_files_are_for_this_cluster(site: Site, monkeypatch: pytest.MonkeyPa
     assert 'type = "a100"' in text["cluster.toml"]
     assert all(command in text["STEPS"] for step in told["steps"] for command in step["commands"])
     assert (out / "nudge").stat().st_mode & 0o777 == 0o755
+
+
+def init_with_history(
+    site: Site, monkeypatch: pytest.MonkeyPatch, jobs: Workload, better: float
+) -> tuple[dict[str, Any], str]:
+    """What init says and writes where the second candidate takes ``better`` times as long."""
+
+    def simulated(_: object, cells: Sequence[Cell], told: Callable[[int], None]) -> list[Measured]:
+        told(len(cells))
+        default = as_the_default()
+        return [
+            measured(cell, [each * (better if number == 1 else 1.0) for each in default])
+            for number, cell in enumerate(cells)
+        ]
+
+    monkeypatch.setattr("slurm_tiresias.cli.init.look", lambda _: sound())
+    monkeypatch.setattr("slurm_tiresias.cli.init.from_sacct", lambda _: jobs)
+    monkeypatch.setattr("slurm_tiresias.simulator.sweep.run_here", simulated)
+    result = site.run("init", str(site.folder / "out"), "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout), (site.folder / "out" / "tiresias.toml").read_text()
+
+
+def test_thresholds_that_the_history_shows_to_be_better_are_written_with_the_reason(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, text = init_with_history(site, monkeypatch, history(), better=0.8)
+    chosen = tuple(told["thresholds_gpu_s"])
+    assert chosen != DEFAULT_GPU_S
+    assert load(site.folder / "out" / "tiresias.toml").policy.thresholds_gpu_s == chosen
+    assert "-20.0%" in told["thresholds_because"]
+    assert "# Chosen by 1,000 jobs since now-90days" in text
+
+
+@pytest.mark.parametrize(
+    ("jobs", "better", "because"),
+    [
+        (history(), 1.0, "show none that are surely better"),
+        (history(days=3.0), 0.8, "3.0 days of history do not show how weeks differ"),
+        (history(jobs=40), 0.8, "40 jobs since now-90days say too little, 600 are needed"),
+    ],
+)
+def test_the_default_stays_and_the_file_says_why(
+    site: Site, monkeypatch: pytest.MonkeyPatch, jobs: Workload, better: float, because: str
+) -> None:
+    told, text = init_with_history(site, monkeypatch, jobs, better)
+    assert tuple(told["thresholds_gpu_s"]) == DEFAULT_GPU_S
+    assert because in told["thresholds_because"]
+    assert "\nthresholds_gpu_s" not in text and "# The thresholds stay at the default" in text

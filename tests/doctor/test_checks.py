@@ -231,6 +231,12 @@ CASES = (
         NOTE,
         f"SchedulerParameters={PARAMETERS}",
     ),
+    Case(
+        "bf-min-age-reserve",
+        parameters(f"bf_min_age_reserve=600,{PARAMETERS}"),
+        NOTE,
+        f"SchedulerParameters={PARAMETERS}",
+    ),
     Case("max-job-count", seen_as(known_jobs=9_500), WARNING, "MaxJobCount=20000"),
     Case("min-job-age", settings(MinJobAge="10 sec"), WARNING, "MinJobAge=300"),
     Case("min-job-age", config(controller={"interval_s": 600}), WARNING, "MinJobAge=3600"),

@@ -121,6 +121,16 @@ def _bf_min_prio_reserve(seen: Seen) -> Verdict:
     return note(f"bf_min_prio_reserve={least:.0f}", scheduler(drop="bf_min_prio_reserve"))
 
 
+def _bf_min_age_reserve(seen: Seen) -> Verdict:
+    least_s = known(seen).option_number("SchedulerParameters", "bf_min_age_reserve", 0)
+    if not least_s:
+        return ok("a job may reserve nodes as soon as it waits")
+    return note(
+        f"bf_min_age_reserve={least_s:.0f}: not before it has waited so many seconds",
+        scheduler(drop="bf_min_age_reserve"),
+    )
+
+
 def _max_job_count(seen: Seen) -> Verdict | None:
     most = known(seen).number("MaxJobCount")
     if not most or seen.known_jobs is None:
@@ -211,6 +221,12 @@ CHECKS = (
         "Jobs below that number get no nodes reserved and may be passed over for ever: all that "
         "are not managed, to begin with.",
         _bf_min_prio_reserve,
+    ),
+    Check(
+        "bf-min-age-reserve",
+        "A job for which others make room holds what they leave; without a reservation a lower one "
+        "may take it first.",
+        _bf_min_age_reserve,
     ),
     Check(
         "max-job-count",
