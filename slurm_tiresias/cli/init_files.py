@@ -95,7 +95,7 @@ def compose(seen: Seen, choice: Choice, folder: str) -> tuple[Mapping[str, str],
     beside = f"{seen.slurm_conf_folder}/cgroup.conf"
     if any(line.file == beside for line in diagnosis.lines.values()):
         written[CGROUP_CONF] = _lines_for(beside, diagnosis)
-    told = steps(seen, folder, CGROUP_CONF in written)
+    told = steps(seen, choice, folder, CGROUP_CONF in written)
     return written | {STEPS: "\n".join(step_lines(told)) + "\n"}, told
 
 
@@ -132,15 +132,8 @@ def _config(seen: Seen, choice: Choice) -> str:
         said["policy", "thresholds_gpu_s"] = ("", (choice.because,))
     if choice.state_dir != DEFAULT_STATE_DIR:
         said["controller", "state_dir"] = (toml(choice.state_dir), ())
-    return (
-        "\n".join(
-            [
-                f"# For cluster {printable(_name(seen))}, by tiresias-slurm init.",
-                *example_lines(said),
-            ]
-        )
-        + "\n"
-    )
+    head = f"# For cluster {printable(_name(seen))}, by tiresias-slurm init."
+    return "\n".join([head, *example_lines(said)]) + "\n"
 
 
 def _name(seen: Seen) -> str:
@@ -223,8 +216,15 @@ def _packaged(name: str) -> str:
     return files("slurm_tiresias.cli").joinpath("etc", name).read_text(encoding="utf-8")
 
 
-def steps(seen: Seen, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
+def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
     """What to do next, and how to undo it."""
+    owner = f"-o {choice.user} -g {choice.group}"
+    # The default one systemd makes by itself.
+    make_dir = (
+        (f"install -d {owner} -m 755 {choice.state_dir}",)
+        if choice.state_dir != DEFAULT_STATE_DIR
+        else ()
+    )
     here = shlex.quote(folder.rstrip("/"))
     slurm = shlex.quote(seen.slurm_conf_folder)
     cgroup = (f"cat {here}/{CGROUP_CONF}    # into cgroup.conf of the nodes",) if has_cgroup else ()
@@ -242,6 +242,7 @@ def steps(seen: Seen, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
             (
                 f"install -D -m 644 {here}/{CONFIG} {INSTALLED_CONFIG}",
                 f"install -m 644 {here}/{UNIT} /etc/systemd/system/",
+                *make_dir,
                 "systemctl daemon-reload",
                 "systemctl enable --now tiresias-slurm",
                 "tiresias-slurm status",
@@ -278,6 +279,7 @@ def steps(seen: Seen, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
         Step(
             "Undo it",
             (
+                "# First out of slurm.conf: EpilogSlurmctld and JobSubmitPlugins, if you set them.",
                 "tiresias-slurm release",
                 "systemctl disable --now tiresias-slurm",
                 f"rm -r /etc/systemd/system/{UNIT} /etc/slurm-tiresias",

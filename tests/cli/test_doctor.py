@@ -194,6 +194,7 @@ def test_the_files_are_for_this_cluster(site: Site, monkeypatch: pytest.MonkeyPa
     assert "TIRESIAS_STATE_DIR:-/srv/tiresias}/nudge" in text["nudge"]
     assert 'nudge_file = "/srv/tiresias/nudge"' in text["job_submit.lua"]
     assert 'type = "a100"' in text["cluster.toml"]
+    assert "install -d -o slurm -g slurm -m 755 /srv/tiresias" in text["STEPS"]
     assert all(command in text["STEPS"] for step in told["steps"] for command in step["commands"])
     assert (out / "nudge").stat().st_mode & 0o777 == 0o755
 

@@ -184,6 +184,7 @@ CASES = (
     ),
     Case("priority-weights", settings(PriorityWeightAge="2000000000"), WARNING),
     Case("priority-weights", settings(PriorityWeightAge="300000000"), OK),
+    Case("priority-weights", settings(PriorityWeightTRES="CPU=10,GRES/gpu=2000000000"), WARNING),
     Case("priority-weights", both(settings(PriorityWeightAge="300000000"), SITE_FACTOR), WARNING),
     Case(
         "select-type",

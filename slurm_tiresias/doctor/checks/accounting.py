@@ -18,6 +18,7 @@ def _accounting(seen: Seen) -> Verdict:
     return warning(
         f"{kind or 'none'}: no accounts of jobs are kept",
         slurm_conf("AccountingStorageType", SLURMDBD),
+        do=("systemctl enable --now slurmdbd    # set up as man slurmdbd.conf says",),
     )
 
 

@@ -35,6 +35,8 @@ def _priority_type(seen: Seen) -> Verdict:
 def _priority_weights(seen: Seen) -> Verdict | None:
     has = known(seen)
     most = sum(has.number(f"PriorityWeight{name}") or 0 for name in WEIGHTS)
+    tres = "PriorityWeightTRES"
+    most += sum(has.option_number(tres, name, 0) for name in has.options(tres))
     by_site_factor = seen.config.priority.write == "site-factor"
     room = SITE_FACTOR_BAND if by_site_factor else TOP_TIER - (seen.config.tier_count - 1) * BAND
     if most < room:
