@@ -249,6 +249,10 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
             ),
         ),
         Step(
+            "After some days: what it would have done, against what happened",
+            ("tiresias-slurm shadow report",),
+        ),
+        Step(
             "Before it may act: the lines of slurm.conf",
             (
                 f"cat {here}/{SLURM_CONF}    # into {printable(seen.slurm_conf)}",
