@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_tiresias.slurm.spank_build import built_for
 from tests.spank.plugin import make
 
 HOOKS = {"init", "init_post_opt", "task_init", "job_prolog", "job_epilog"}
@@ -34,6 +35,14 @@ def test_the_plugin_needs_nothing_but_libc_and_is_hardened(build: Path) -> None:
     assert "GNU_RELRO" in shown and "BIND_NOW" in shown
     assert re.search(r"GNU_STACK .* RW ", shown)
     assert "__stack_chk_fail" in _run("nm", "-D", "--undefined-only", library)
+
+
+def test_the_plugin_says_for_which_release_it_was_built(build: Path) -> None:
+    header = Path("/usr/include/slurm/slurm_version.h").read_text()
+    number = re.search(r"SLURM_VERSION_NUMBER\s+(0x[0-9a-f]+)", header)
+    assert number
+    major, minor, micro = int(number[1], 16).to_bytes(3, "big")
+    assert built_for(build / "spank_tiresias.so") == (major, minor, micro)
 
 
 def _run(*command: str) -> str:
