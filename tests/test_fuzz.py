@@ -32,6 +32,7 @@ from slurm_tiresias.slurm import (
     parse_accounting,
     parse_config,
     parse_nodes,
+    release,
     write_lines,
 )
 from slurm_tiresias.slurm.job_memory import JobMemory
@@ -41,6 +42,7 @@ from tests.profiler.traffic_files import traffic_file
 CORPUS = Path(__file__).parent / "corpus"
 RECORDED = Path(__file__).parent / "slurm" / "recorded" / "22.05"
 SEPARATOR = "\x1erecorded\x1e"
+RELEASE = release.of((22, 5, 0))
 
 Read = Callable[[bytes], object]
 
@@ -64,7 +66,7 @@ def _file(read: Callable[[Path], object], name: str = "file") -> Read:
 
 def _jobs(content: bytes) -> object:
     """All that is made of squeue's answer and scontrol's, the one spoilt and the other not."""
-    rows = tuple(job_rows.rows(_text(content), SEPARATOR))
+    rows = tuple(job_rows.rows(_text(content), SEPARATOR, RELEASE))
     memory = JobMemory()
     memory.learn(rows, job_details.records_of_all((RECORDED / "jobs.txt").read_text("utf-8")))
     return memory.jobs(rows)
@@ -72,7 +74,7 @@ def _jobs(content: bytes) -> object:
 
 def _details(content: bytes) -> object:
     records = job_details.records_of_all(_text(content))
-    rows = job_rows.rows((RECORDED / "squeue.txt").read_bytes().decode(), SEPARATOR)
+    rows = job_rows.rows((RECORDED / "squeue.txt").read_bytes().decode(), SEPARATOR, RELEASE)
     return [job_details.details(records[row.raw_id], row) for row in rows if row.raw_id in records]
 
 

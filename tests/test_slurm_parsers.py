@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slurm_tiresias.errors import SlurmAnswerError
+from slurm_tiresias.errors import SlurmAnswerError, SlurmPermissionError, SlurmUnreachableError
 from slurm_tiresias.model import ANY_TYPE, Amount, JobState, Node
 from slurm_tiresias.slurm import (
+    commands,
     job_details,
     job_rows,
     parse_accounting,
     parse_config,
     parse_nodes,
+    process,
     text,
     write_lines,
+)
+from slurm_tiresias.slurm import (
+    release as releases,
 )
 from slurm_tiresias.slurm.job_memory import JobMemory
 from slurm_tiresias.slurm.job_rows import JobRow
@@ -31,11 +40,13 @@ from slurm_tiresias.slurm.protocol import (
     Update,
     Write,
 )
+from slurm_tiresias.slurm.release import Release
 from tests.slurm.hostile import HOSTILE_TEXT
-from tests.slurm.shapes import REQUESTS
+from tests.slurm.shapes import REQUESTS, request_on
 
 RELEASES = sorted(path for path in (Path(__file__).parent / "slurm" / "recorded").iterdir())
 SEPARATOR = "\x1erecorded\x1e"
+OLDEST = releases.of((*releases.OLDEST, 0))
 
 GARBAGE = st.text(max_size=200) | st.text(alphabet="gpu:/=(),0123456789KMns[]-|_ \n", max_size=40)
 
@@ -50,8 +61,12 @@ def recorded(release: Path, name: str) -> str:
     return (release / f"{name}.txt").read_bytes().decode()
 
 
+def of_folder(release: Path) -> Release:
+    return releases.of(releases.version_in(f"{release.name}.0"))
+
+
 def rows_of(release: Path) -> tuple[JobRow, ...]:
-    return tuple(job_rows.rows(recorded(release, "squeue"), SEPARATOR))
+    return tuple(job_rows.rows(recorded(release, "squeue"), SEPARATOR, of_folder(release)))
 
 
 def jobs_of(release: Path) -> Mapping[str, ObservedJob]:
@@ -67,7 +82,8 @@ def jobs_of(release: Path) -> Mapping[str, ObservedJob]:
 
 @pytest.mark.parametrize("shape", REQUESTS)
 def test_every_shape_of_job_becomes_its_request(release: Path, shape: str) -> None:
-    assert jobs_of(release)[shape].request == REQUESTS[shape]
+    expected = request_on(of_folder(release).series, shape)
+    assert jobs_of(release)[shape].request == expected
 
 
 @pytest.mark.parametrize(
@@ -234,18 +250,113 @@ def test_jobs_that_ask_alike_share_one_request(release: Path) -> None:
 def test_a_cut_off_answer_is_refused(release: Path, kept: float) -> None:
     answer = recorded(release, "squeue")
     with pytest.raises(SlurmAnswerError):
-        tuple(job_rows.rows(answer[: int(len(answer) * kept)], SEPARATOR))
+        tuple(job_rows.rows(answer[: int(len(answer) * kept)], SEPARATOR, of_folder(release)))
 
 
 def test_no_jobs_are_no_rows() -> None:
-    assert tuple(job_rows.rows("", SEPARATOR)) == ()
-    assert tuple(job_rows.rows("\n", SEPARATOR)) == ()
+    assert tuple(job_rows.rows("", SEPARATOR, OLDEST)) == ()
+    assert tuple(job_rows.rows("\n", SEPARATOR, OLDEST)) == ()
 
 
 def test_a_state_that_no_release_has_is_refused(release: Path) -> None:
     answer = recorded(release, "squeue").replace("SUSPENDED", "ENCHANTED")
     with pytest.raises(SlurmAnswerError, match="ENCHANTED"):
-        JobMemory().learn(tuple(job_rows.rows(answer, SEPARATOR)), {})
+        JobMemory().learn(tuple(job_rows.rows(answer, SEPARATOR, of_folder(release))), {})
+
+
+@pytest.mark.parametrize("reason", ["JobHeldUser", "None"])
+def test_a_job_that_slurm_has_not_tried_yet_is_asked_about_again_when_it_has(
+    release: Path, reason: str
+) -> None:
+    """24.11 and later show a bound of one node until then; nothing else changes in squeue."""
+    tried = next(row for row in rows_of(release) if row.name == "eight GPUs anywhere")
+    tried = tried._replace(priority="5", reason="Resources")
+    untried = tried._replace(reason=reason, priority="5" if reason == "None" else "0")
+    memory = JobMemory()
+    memory.learn([untried], job_details.records_of_all(recorded(release, "jobs")))
+    assert memory.unknown([untried]) == ()
+    assert memory.unknown([tried]) == (tried,)
+
+
+# --------------------------------------------------------------------------- what Slurm refuses
+
+
+def refusals(release: Path) -> dict[str, dict[str, Any]]:
+    answers: dict[str, dict[str, Any]] = json.loads((release / "refusals.json").read_text())
+    return answers
+
+
+def test_a_refused_write_is_laid_to_the_job_it_was_for(release: Path) -> None:
+    said = refusals(release)["writes"]
+    gone, waiting, running, _, ended, gone_too, nowhere = said["keys"]
+    assert len({gone, waiting, running, ended}) == 4
+    writes: list[Write] = [
+        Update(gone, priority=5),
+        Update(waiting, priority=5),
+        Update(running, node_list="n4"),
+        Requeue(waiting),
+        Requeue(ended),
+        Unpin(gone_too),
+        Update(nowhere, node_list="nowhere"),
+    ]
+    failures = write_lines.failures(writes, said["stderr"], "after-recorded-")
+    assert failures is not None
+    assert [failure.write for failure in failures] == [writes[0], writes[2], writes[5], writes[6]]
+    assert not any(process.is_denial(failure.message) for failure in failures)
+
+
+def test_a_slurmctld_that_is_down_is_told_from_other_troubles(release: Path) -> None:
+    said = refusals(release)
+    assert " UP" not in said["slurmctld is down: ping"]["stdout"]
+    for command in ("squeue", "scontrol", "write"):
+        complaint = process.complaint(command, said[f"slurmctld is down: {command}"]["stderr"])
+        assert isinstance(complaint, SlurmUnreachableError), complaint
+    for what in ("no such job", "no such job in the queue", "no such job to cancel"):
+        complaint = process.complaint("scontrol", said[what]["stderr"])
+        assert not isinstance(complaint, SlurmUnreachableError | SlurmPermissionError)
+
+
+def test_a_job_that_is_gone_is_no_complaint(release: Path) -> None:
+    for line in refusals(release)["no such job"]["stderr"].splitlines():
+        assert commands._NOT_THERE.fullmatch(line)
+
+
+# --------------------------------------------------------------------------- releases
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("slurm-wlm 22.05.8\n", (22, 5, 8)),
+        ("slurm 25.11.0-0rc1\n", (25, 11, 0)),
+        ("26.05.5", (26, 5, 5)),
+    ],
+)
+def test_the_release_is_read_however_it_is_packaged(
+    printed: str, version: releases.Version
+) -> None:
+    assert releases.version_in(printed) == version
+
+
+def test_only_releases_that_nobody_tried_are_warned_about() -> None:
+    assert not any(releases.warning_about((*of_folder(path).series, 1)) for path in RELEASES)
+    assert not releases.warning_about((25, 11, 2))
+    assert "newer than 26.05" in releases.warning_about((99, 5, 0))
+    assert "older than 22.05" in releases.warning_about((21, 8, 8))
+
+
+def test_an_unknown_newer_release_is_taken_for_the_newest_known() -> None:
+    newest, unknown = releases.of((*releases.NEWEST, 0)), releases.of((99, 5, 0))
+    assert replace(unknown, version=newest.version) == newest
+
+
+def test_no_recording_names_the_machine_it_was_made_on(release: Path) -> None:
+    """Its kernel, its user's folders, and whatever is not a name that every such cluster has."""
+    for file in release.iterdir():
+        recording = file.read_text()
+        assert set(re.findall(r"OS=Linux (\S+)", recording)) <= {"6.1.0"}, file
+        assert set(re.findall(r"AllocNode:Sid=([^:]+):", recording)) <= {"localhost"}, file
+        assert not re.search(r"/(?:home|work|root)/", recording), file
 
 
 # --------------------------------------------------------------------------- nodes, partitions
@@ -412,6 +523,20 @@ def test_accounting_has_every_incarnation_with_its_gpus(release: Path) -> None:
     assert all(row.end_s is not None and row.elapsed_s == row.end_s - row.start_s for row in rows)
 
 
+def test_each_way_to_lose_a_node_is_an_incarnation_of_its_own(release: Path) -> None:
+    rows = job_rows.rows(recorded(release, "odd-squeue"), SEPARATOR, of_folder(release))
+    ways = {
+        "lost its node": "NODE_FAIL",
+        "preempted": "PREEMPTED",
+        "cancelled while it ran": "CANCELLED",
+    }
+    keys = {row.key: ways[row.name] for row in rows if row.name in ways}
+    found = list(parse_accounting.incarnations(recorded(release, "odd-sacct"), keys.keys()))
+    assert {(each.key, each.state) for each in found} == set(keys.items())
+    assert len(found) == len(ways)
+    assert all(each.end_s is not None for each in found)
+
+
 def test_a_job_that_never_started_has_no_incarnation(release: Path) -> None:
     pending = jobs_of(release)["later"].key
     assert not tuple(parse_accounting.incarnations(recorded(release, "sacct"), {pending}))
@@ -568,7 +693,7 @@ def test_garbage_in_small_spellings_is_refused_and_nothing_worse(garbage: str) -
 @given(GARBAGE)
 def test_garbage_for_whole_answers_is_refused_and_nothing_worse(garbage: str) -> None:
     for reader in (
-        lambda: tuple(job_rows.rows(garbage, SEPARATOR)),
+        lambda: tuple(job_rows.rows(garbage, SEPARATOR, OLDEST)),
         lambda: parse_nodes.nodes(f"NodeName={garbage}", parse_nodes.partitions(garbage), {}),
         lambda: parse_nodes.leaf_switches(f"SwitchName=a Level=0 {garbage}"),
         lambda: parse_nodes.partitions(f"PartitionName={garbage}"),
@@ -597,7 +722,7 @@ def test_rows_of_garbage_are_refused_and_nothing_worse(values: list[str]) -> Non
     answer = "".join(f"{value}{SEPARATOR}" for value in values) + "\n"
     memory = JobMemory()
     try:
-        rows = tuple(job_rows.rows(answer, SEPARATOR))
+        rows = tuple(job_rows.rows(answer, SEPARATOR, OLDEST))
         memory.unknown(rows)
         memory.learn(rows, {})
         memory.jobs(rows)
@@ -621,6 +746,6 @@ def test_a_name_comes_back_as_it_went_in(name: str) -> None:
     values = ["x"] * (len(job_rows.FIELDS) - 1) + [name]
     separator = job_rows.new_separator()
     answer = "".join(f"{value}{separator}" for value in values) + "\n"
-    (first, second) = job_rows.rows(answer * 2, separator)
+    (first, second) = job_rows.rows(answer * 2, separator, OLDEST)
     assert first == second
     assert first.name == name

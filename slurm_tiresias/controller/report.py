@@ -24,6 +24,7 @@ from slurm_tiresias.controller.published import (
 )
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Action, Decision, Guard, Job, JobState, Node, Plan, Snapshot
+from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster, Observation, ObservedJob
 
@@ -69,7 +70,7 @@ def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedSt
     return PublishedState(
         schema=SCHEMA,
         cluster=cluster.name,
-        slurm_version=".".join(map(str, cluster.version)),
+        slurm_version=release.written(cluster.version),
         version=__version__,
         driver="commands",
         pid=os.getpid(),

@@ -54,6 +54,7 @@ from slurm_tiresias.profiler.store import FILE_NAME as PROFILES_NAME
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster, Commands, Lease, Observation, Slurm
+from slurm_tiresias.slurm.release import warning_about
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -227,6 +228,8 @@ class Controller:
             selector.register(listener, selectors.EVENT_READ)
             selector.register(wakeups, selectors.EVENT_READ)
             log.info("controls cluster %s in %s mode", self._cluster.name, self._mode())
+            if unknown := warning_about(self._cluster.version):
+                log.warning("%s", unknown)
             while not self._stop.asked:
                 if time.monotonic() >= self._next_s:
                     self._cycle()
@@ -363,7 +366,9 @@ class Controller:
     def _warning(self, seen: Observation) -> str:
         """What is wrong though the cycle was good."""
         missing = missing_partitions(seen, self._config.manage)
-        return str(no_such_partitions(missing, seen)) if missing else ""
+        wrong = str(no_such_partitions(missing, seen)) if missing else ""
+        unknown = warning_about(self._cluster.version)
+        return "; ".join(said for said in (wrong, unknown) if said)
 
     def _standbys(self) -> tuple[PublishedStandby, ...]:
         waiting = self._lease.standbys() if self._lease else []

@@ -11,8 +11,10 @@ import os
 import pwd
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from slurm_tiresias.errors import SlurmAnswerError, SlurmUnreachableError, TiresiasError
 from slurm_tiresias.slurm import (
@@ -23,6 +25,7 @@ from slurm_tiresias.slurm import (
     parse_jobs,
     parse_nodes,
     process,
+    release,
     write_lines,
 )
 from slurm_tiresias.slurm.clock import Moment, SlurmClock
@@ -39,6 +42,7 @@ from slurm_tiresias.slurm.protocol import (
     Write,
     WriteFailure,
 )
+from slurm_tiresias.slurm.release import Release
 
 MOST_JOBS_ONE_BY_ONE = 48
 """Asking for one job costs 1.4 ms, for all of 2000 jobs 75 ms."""
@@ -100,6 +104,8 @@ class CommandSlurm:
         self._memory = JobMemory()
         self._answered_s = _NEVER
         self._clock = SlurmClock()
+        self._squeue_file: tuple[int, int, int] | None = None
+        self._release = release.of((*release.NEWEST, 0))
 
     def cluster(self) -> Cluster:
         """The facts about the cluster that do not change while slurmctld runs."""
@@ -132,8 +138,9 @@ class CommandSlurm:
 
     def _read(self, at_s: float) -> tuple[Observation, float]:
         """What Slurm shows, and what its clock showed meanwhile."""
-        squeue = [self._commands.squeue, *job_rows.arguments(self._separator)]
-        rows = tuple(job_rows.rows(self._ask(squeue), self._separator))
+        spoken = self._release_of_squeue()
+        squeue = [self._commands.squeue, *job_rows.arguments(self._separator, spoken)]
+        rows = tuple(job_rows.rows(self._ask(squeue), self._separator, spoken))
         job_questions = [_SHOW_ALL_JOBS]
         if not self._memory.is_empty:
             job_questions = _job_questions(self._memory.unknown(rows), len(rows))
@@ -158,6 +165,15 @@ class CommandSlurm:
             reservations=parse_nodes.reservations(reservation_text, nodes),
         )
         return seen, shown_s
+
+    def _release_of_squeue(self) -> Release:
+        """By which squeue's columns go, whatever release slurmctld is of: asked when it changes."""
+        file = _identity(self._commands.squeue, self._environment.get("PATH"))
+        if file is None or file != self._squeue_file:
+            answer = self._run([self._commands.squeue, "--version"])
+            self._release = release.of(release.version_in(answer.stdout))
+            self._squeue_file = file
+        return self._release
 
     def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
         """Every incarnation of these jobs that accounting knows, oldest first.
@@ -317,6 +333,16 @@ class CommandSlurm:
         """Remember to ping first the next time."""
         self._answered_s = _NEVER
         return error
+
+
+def _identity(command: str, folders: str | None) -> tuple[int, int, int] | None:
+    """What changes when a command is replaced; None where it is not found."""
+    path = shutil.which(command, path=folders)
+    try:
+        found = Path(path).stat() if path else None
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns) if found else None
 
 
 def _job_questions(unknown: Sequence[JobRow], all_rows: int) -> list[str]:

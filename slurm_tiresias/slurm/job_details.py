@@ -37,6 +37,7 @@ _BEFORE_THE_NAME = re.compile(r"JobId=\d+ (?:(?:Array|Het)\w+=\S* )*JobName=", r
 _ARRAY_LIMIT = re.compile(r" ArrayTaskThrottle=(\d{1,9})(?= |$)", re.ASCII)
 _HOLDING = re.compile(r" Nodes=(\S+) CPU_IDs=([\d,-]+) Mem=(\d{1,15}) GRES=(\S*)", re.ASCII)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+_AFTER_THE_NAME = re.compile(r" (?:SLUID=\w+ )?(?:HetJobIdSet|UserId)=", re.ASCII)
 _END = " MinTmpDiskNode="
 """After it come features, paths and comments: words of the user's."""
 
@@ -83,10 +84,11 @@ def details(record: str, row: JobRow) -> JobDetails | None:
 
 def _without_users_words(record: str, row: JobRow) -> str | None:
     before = _BEFORE_THE_NAME.match(record)
-    after_the_name = (f"{row.name} UserId=", f"{row.name} HetJobIdSet=")
-    if before is None or not record.startswith(after_the_name, before.end()):
+    if before is None or not record.startswith(row.name, before.end()):
         return None
     rest = record[before.end() + len(row.name) :]
+    if not _AFTER_THE_NAME.match(rest):
+        return None
     wckey = f" WCKey={row.wckey} "
     if text.present(row.wckey) and wckey in rest:
         rest = rest.replace(wckey, " ", 1)

@@ -43,7 +43,7 @@ _SHAPE = attrgetter(
     "features",
 )
 
-Shape = tuple[JobState | None, str, tuple[str, ...]]
+Shape = tuple[JobState | None, bool, str, tuple[str, ...]]
 """All that a request or an allocation is made from: while it stays the same, so do they."""
 
 
@@ -114,9 +114,15 @@ class JobMemory:
 
 
 def _shape(row: JobRow) -> Shape:
-    """A pending job's start time is only a forecast, and counts for nothing."""
+    """A pending job's start time is only a forecast, and counts for nothing.
+
+    24.11 and later show ``NumNodes=1-1`` of a job without ``-N`` that was held when it was
+    submitted, until Slurm has tried it: then nothing changes but the reason why it waits.
+    """
     state = parse_jobs.state_of(row)
-    return state, "" if state is JobState.PENDING else row.start, _SHAPE(row)
+    pending = state is JobState.PENDING
+    untried = pending and (row.priority == "0" or row.reason == "None")
+    return state, untried, "" if pending else row.start, _SHAPE(row)
 
 
 def _learned(

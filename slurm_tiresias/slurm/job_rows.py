@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm.release import Release
 
 FIELDS = {
     "key": "JobArrayID",
@@ -61,7 +62,10 @@ FIELDS = {
     "comment": "Comment",
     "name": "Name",
 }
-"""Our name of each field, and Slurm's; those that users write stand last."""
+"""Our name of each field, and Slurm's; those that users write stand last.
+
+What tells of exclusive jobs is another column on some releases (``Release.exclusive_column``).
+"""
 
 
 class JobRow(NamedTuple):
@@ -117,19 +121,26 @@ class JobRow(NamedTuple):
 assert tuple(FIELDS) == JobRow._fields, "FIELDS and JobRow agree"
 
 
+_SHARING = JobRow._fields.index("over_subscribe")
+
+
 def new_separator() -> str:
     """A separator that no one can guess. squeue takes digits at its start for a width."""
     return f"\x1e{secrets.token_hex(8)}\x1e"
 
 
-def arguments(separator: str) -> list[str]:
+def arguments(separator: str, release: Release) -> list[str]:
     """squeue's arguments: every job and array task that slurmctld remembers, in exact units."""
-    columns = ",".join(f"{column}:{separator}" for column in FIELDS.values())
+    names = {**FIELDS, "over_subscribe": release.exclusive_column}.values()
+    columns = ",".join(f"{column}:{separator}" for column in names)
     return ["--noheader", "--noconvert", "--all", "--states=all", "--array", f"--Format={columns}"]
 
 
-def rows(answer: str, separator: str) -> Iterator[JobRow]:
-    """The rows of squeue's answer; ``SlurmAnswerError`` where it is cut off or anything is odd."""
+def rows(answer: str, separator: str, release: Release) -> Iterator[JobRow]:
+    """The rows of squeue's answer; ``SlurmAnswerError`` where it is cut off or anything is odd.
+
+    ``over_subscribe`` is NO of a job that has its nodes for itself, on every release.
+    """
     pieces = answer.split(separator)
     if pieces.pop().strip("\n"):
         raise text.unreadable("an end that is cut off", answer[-80:])
@@ -141,4 +152,5 @@ def rows(answer: str, separator: str) -> Iterator[JobRow]:
         if at and not row[0].startswith("\n"):
             raise text.unreadable("a row without its own line", row[0])
         row[0] = row[0].removeprefix("\n")
+        row[_SHARING] = "NO" if row[_SHARING] == release.exclusive_word else "OK"
         yield JobRow._make(row)

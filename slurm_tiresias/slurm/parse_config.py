@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 
-from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm import release, text
 from slurm_tiresias.slurm.protocol import Cluster
 
 DEFAULT_CRED_EXPIRE_S = 120.0
 """slurm_cred.c, DEFAULT_EXPIRATION_WINDOW."""
 
 _AS_OF = re.compile(r"^Configuration data as of (\d+)$", re.ASCII | re.MULTILINE)
-_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 
 
 def cluster(answer: str, now_s: float) -> Cluster:
     """The cluster that this configuration describes."""
     has = settings(answer)
-    version = _version(has.get("SLURM_VERSION", ""))
+    version = release.version_in(has.get("SLURM_VERSION", ""))
     return Cluster(
         name=_needed(has, "ClusterName"),
         version=version,
@@ -55,17 +54,10 @@ def settings(answer: str) -> dict[str, str]:
     return found
 
 
-def _version(printed: str) -> tuple[int, int, int]:
-    match = _VERSION.match(printed)
-    if match is None:
-        raise text.unreadable("a release number", printed)
-    return int(match[1]), int(match[2]), int(match[3])
-
-
-def requeue_delay_s(has: dict[str, str], version: tuple[int, int, int]) -> float:
-    """requeue_delay of SchedulerParameters (25.11 and later), else cred_expire of AuthInfo."""
+def requeue_delay_s(has: dict[str, str], version: release.Version) -> float:
+    """requeue_delay of SchedulerParameters where it counts, else cred_expire of AuthInfo."""
     delay = _parameter(has.get("SchedulerParameters", ""), "requeue_delay")
-    if delay is not None and version >= (25, 11, 0):
+    if delay is not None and release.of(version).has_requeue_delay:
         return delay
     expire = _parameter(has.get("AuthInfo", ""), "cred_expire")
     return DEFAULT_CRED_EXPIRE_S if expire is None else expire

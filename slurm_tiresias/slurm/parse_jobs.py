@@ -208,16 +208,20 @@ def _gpus_asked(row: JobRow, nodes: int) -> dict[str, int]:
 def _counts(row: JobRow, details: JobDetails | None) -> tuple[int, int | None, int | None]:
     """Least nodes, most nodes and tasks, as far as they were asked for.
 
-    NumNodes of a pending job without ``-N`` is Slurm's estimate; the sum of its TRES has what was
-    asked. NumTasks of a job without ``-n`` is that number of nodes again.
+    NumNodes of a pending job without ``-N`` is Slurm's estimate, on 26.05 the lower of its two
+    numbers; the sum of its TRES has what was asked. NumTasks of a job without ``-n`` is that number
+    of nodes again.
     """
     shown = _number_or(row.nodes, 1)
     tasks = _number_or(row.tasks, 1)
     pending = state_of(row) is PENDING
-    summed = text.tres_value(row.tres, "node", text.whole) or 1
+    tres_nodes = text.tres_value(row.tres, "node", text.whole)
+    summed = tres_nodes or 1
     least_nodes, most_nodes = (summed, None) if pending else (1, None)
     if details is not None and details.least_nodes is not None:
         least_nodes, most_nodes = details.least_nodes, details.most_nodes
+        if pending and tres_nodes:
+            least_nodes = min(least_nodes, tres_nodes)
     elif _fixed_per_node(row) or not (pending or _spans_freely(row)):
         least_nodes = shown
     named_tasks = tasks if tasks > (summed if pending else shown) else None

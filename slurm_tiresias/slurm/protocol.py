@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from slurm_tiresias.model import Allocation, JobState, Node, Request
+from slurm_tiresias.slurm.release import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class Cluster:
     """What must be known of the cluster once, at start."""
 
     name: str
-    version: tuple[int, int, int]
+    version: Version
     priority_type: str
     accounting: bool
     kill_wait_s: float

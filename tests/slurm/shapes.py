@@ -116,4 +116,22 @@ REQUESTS: Mapping[str, Request] = {
     "features": replace(ONE_NODE, features="fast&ib"),
     "two partitions": replace(ONE_NODE, partitions=("gpu", "other")),
 }
-"""What each of them is reduced to."""
+"""What each of them is reduced to, on 22.05."""
+
+_TWO_AND_TWO = "two tasks a node with a GPU each"
+_FOUR_AND_FOUR = "four tasks a node, eight GPUs"
+
+SINCE: Mapping[tuple[int, int], Mapping[str, Request]] = {
+    (24, 11): {_TWO_AND_TWO: replace(REQUESTS[_TWO_AND_TWO], min_nodes=2)},
+    (26, 5): {
+        _TWO_AND_TWO: replace(REQUESTS[_TWO_AND_TWO], min_nodes=2, max_nodes=2),
+        _FOUR_AND_FOUR: replace(REQUESTS[_FOUR_AND_FOUR], max_nodes=2),
+    },
+}
+"""What later releases say more exactly: how many nodes the tasks will need, and no more."""
+
+
+def request_on(series: tuple[int, int], shape: str) -> Request:
+    """What this shape of job is reduced to on a release."""
+    told = [shapes[shape] for since, shapes in SINCE.items() if since <= series and shape in shapes]
+    return told[-1] if told else REQUESTS[shape]
