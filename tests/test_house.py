@@ -104,6 +104,25 @@ def test_only_the_slurm_package_starts_processes() -> None:
             assert module != "subprocess" or part == "slurm", f"{file} imports {module}"
 
 
+def test_only_one_file_asks_which_release_of_slurm_it_is() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Compare) and file.name != "release.py":
+                sides = [node.left, *node.comparators]
+                assert not any(_is_a_release(side) for side in sides), f"{file}:{node.lineno}"
+
+
+def _is_a_release(side: ast.expr) -> bool:
+    """A tuple like (25, 11) or a text like "25.11"."""
+    try:
+        value = ast.literal_eval(side)
+    except ValueError:
+        return False
+    if isinstance(value, str):
+        return re.fullmatch(r"2\d\.\d\d(\.\d+)?", value) is not None
+    return isinstance(value, tuple) and len(value) >= 2 and value[0] in range(20, 40)
+
+
 def test_nothing_is_ever_passed_through_a_shell() -> None:
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -256,6 +256,7 @@ def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterato
     yield from screen.flow(
         [
             screen.style(printable(state.cluster) or "(unnamed cluster)", "title"),
+            f"Slurm {printable(state.slurm_version)}",
             f"{printable(state.policy)}, order {printable(state.order)}",
             screen.style(mode, MODE_LOOKS.get(mode, "")),
             screen.style(f"STALE: {age}", "bad") if is_stale(state, now_s) else age,

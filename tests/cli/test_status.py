@@ -46,7 +46,7 @@ def drawn(published_state: published.PublishedState, screen: Screen) -> list[str
 def test_the_header_says_who_decides_how_and_how_long_ago(site: Site) -> None:
     site.publish(busy_state())
     first = site.run("status").stdout.splitlines()[0]
-    assert first == "hopper  2d-las, order first-start  enforce  cycle 4821, 4s ago"
+    assert first == "hopper  Slurm 24.05.4  2d-las, order first-start  enforce  cycle 4821, 4s ago"
 
 
 def test_the_bar_tells_whose_the_gpus_are() -> None:
@@ -358,7 +358,7 @@ def test_an_ascii_locale_gets_ascii(live_site: Site, locale: dict[str, str]) -> 
     live_site.publish(busy_state(at_s=time.time(), cluster="Zoë模"))
     result = live_site.spawn("status", **locale)
     assert result.returncode == 0 and result.stdout.isascii()
-    assert result.stdout.startswith("Zo???  2d-las") and "####" in result.stdout
+    assert result.stdout.startswith("Zo???  Slurm 24.05.4  2d-las") and "####" in result.stdout
 
 
 def test_a_reader_that_leaves_is_no_error(live_site: Site) -> None:

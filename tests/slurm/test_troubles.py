@@ -92,6 +92,22 @@ def check(bed: Bed, trouble: Trouble | None = None) -> None:
     assert bed.node_lists_left() == []
 
 
+def test_an_unknown_newer_release_is_warned_about_once_and_worked_with(bed: Bed) -> None:
+    pretend = "s/^\\(SLURM_VERSION *= \\).*/\\199.05.0/"
+    bed.commands.go_wrong("scontrol", f"\"$@\" | sed '{pretend}'")
+    bed.controller.extra_environment = bed.commands.environment
+    bed.controller.start()
+    job = bed.submit(4, 1.0)
+    bed.controller.wait_until(
+        lambda: (seen := bed.controller.job(job)) is not None and seen.managed, "it is managed"
+    )
+    warning = "Slurm 99.05.0 is newer than 26.05"
+    assert bed.controller.state().warning.startswith(warning)
+    assert "Slurm 99.05.0" in bed.controller.cli("status").stdout
+    bed.wait_until_done()
+    assert bed.controller.stop().count(warning) == 1
+
+
 @pytest.mark.parametrize(
     "name",
     [
