@@ -639,3 +639,26 @@ def test_tasks_cancelled_out_of_a_waiting_array_are_not_missed(
     assert len(alive(driver)) == 5
     clean_cluster.run("scancel", f"{array}_[2-3]")
     assert alive(driver) == {f"{array}_{n}" for n in (1, 4, 5)}
+
+
+def test_squeue_says_its_release_once_and_again_when_it_was_replaced(
+    clean_cluster: RealCluster, tmp_path: Path
+) -> None:
+    """An upgrade under a running controller: the columns are those of the new squeue."""
+    log, path = tmp_path / "log", tmp_path / "squeue"
+    log.touch()
+
+    def install() -> None:
+        draft = tmp_path / "draft"
+        draft.write_text(f'#!/bin/sh\necho "$1" >>{log}\nexec squeue "$@"\n')
+        draft.chmod(0o755)
+        draft.rename(path)
+
+    install()
+    driver = clean_cluster.driver(squeue=str(path))
+    driver.observe()
+    driver.observe()
+    assert log.read_text().split().count("--version") == 1
+    install()
+    driver.observe()
+    assert log.read_text().split().count("--version") == 2
