@@ -57,6 +57,16 @@ def release(request: pytest.FixtureRequest) -> Path:
     return request.param
 
 
+@pytest.fixture(
+    params=[path for path in RELEASES if (path / "refusals.json").exists()],
+    ids=lambda path: path.name,
+)
+def refusing(request: pytest.FixtureRequest) -> Path:
+    """A release of which is also recorded what it refuses, and how jobs lose their nodes."""
+    assert isinstance(request.param, Path)
+    return request.param
+
+
 def recorded(release: Path, name: str) -> str:
     return (release / f"{name}.txt").read_bytes().decode()
 
@@ -291,8 +301,8 @@ def refusals(release: Path) -> dict[str, dict[str, Any]]:
     return answers
 
 
-def test_a_refused_write_is_laid_to_the_job_it_was_for(release: Path) -> None:
-    said = refusals(release)["writes"]
+def test_a_refused_write_is_laid_to_the_job_it_was_for(refusing: Path) -> None:
+    said = refusals(refusing)["writes"]
     gone, waiting, running, _, ended, gone_too, nowhere = said["keys"]
     assert len({gone, waiting, running, ended}) == 4
     writes: list[Write] = [
@@ -310,8 +320,8 @@ def test_a_refused_write_is_laid_to_the_job_it_was_for(release: Path) -> None:
     assert not any(process.is_denial(failure.message) for failure in failures)
 
 
-def test_a_slurmctld_that_is_down_is_told_from_other_troubles(release: Path) -> None:
-    said = refusals(release)
+def test_a_slurmctld_that_is_down_is_told_from_other_troubles(refusing: Path) -> None:
+    said = refusals(refusing)
     assert " UP" not in said["slurmctld is down: ping"]["stdout"]
     for command in ("squeue", "scontrol", "write"):
         complaint = process.complaint(command, said[f"slurmctld is down: {command}"]["stderr"])
@@ -321,8 +331,8 @@ def test_a_slurmctld_that_is_down_is_told_from_other_troubles(release: Path) -> 
         assert not isinstance(complaint, SlurmUnreachableError | SlurmPermissionError)
 
 
-def test_a_job_that_is_gone_is_no_complaint(release: Path) -> None:
-    for line in refusals(release)["no such job"]["stderr"].splitlines():
+def test_a_job_that_is_gone_is_no_complaint(refusing: Path) -> None:
+    for line in refusals(refusing)["no such job"]["stderr"].splitlines():
         assert commands._NOT_THERE.fullmatch(line)
 
 
@@ -528,15 +538,15 @@ def test_accounting_has_every_incarnation_with_its_gpus(release: Path) -> None:
     assert all(row.end_s is not None and row.elapsed_s == row.end_s - row.start_s for row in rows)
 
 
-def test_each_way_to_lose_a_node_is_an_incarnation_of_its_own(release: Path) -> None:
-    rows = job_rows.rows(recorded(release, "odd-squeue"), SEPARATOR, of_folder(release))
+def test_each_way_to_lose_a_node_is_an_incarnation_of_its_own(refusing: Path) -> None:
+    rows = job_rows.rows(recorded(refusing, "odd-squeue"), SEPARATOR, of_folder(refusing))
     ways = {
         "lost its node": "NODE_FAIL",
         "preempted": "PREEMPTED",
         "cancelled while it ran": "CANCELLED",
     }
     keys = {row.key: ways[row.name] for row in rows if row.name in ways}
-    found = list(parse_accounting.incarnations(recorded(release, "odd-sacct"), keys.keys()))
+    found = list(parse_accounting.incarnations(recorded(refusing, "odd-sacct"), keys.keys()))
     assert {(each.key, each.state) for each in found} == set(keys.items())
     assert len(found) == len(ways)
     assert all(each.end_s is not None for each in found)
