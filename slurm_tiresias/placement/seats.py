@@ -105,13 +105,13 @@ class Seats:
                 held.append(holds)
         seats = max(taken, default=0) * len(taken)
         rows = len(self._pool.table())
-        self._who: Indices = np.full(seats, len(self._place), np.intp)
-        self._who[at] = who
-        self._who.shape = -1, len(taken)
-        self._held: Counts = np.zeros((rows, seats), np.int64)
+        who_sits = np.full(seats, len(self._place), np.intp)
+        who_sits[at] = who
+        self._who: Indices = who_sits.reshape(-1, len(taken))
+        what_is_held = np.zeros((rows, seats), np.int64)
         if held:
-            self._held[:, at] = np.array(held).T
-        self._held.shape = rows, -1, len(taken)
+            what_is_held[:, at] = np.array(held).T
+        self._held: Counts = what_is_held.reshape(rows, -1, len(taken))
 
     def leave(self, tenant: Tenant) -> None:
         self._level[self._place[tenant.job_id]] = _GONE
