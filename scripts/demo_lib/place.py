@@ -21,7 +21,7 @@ from slurm_tiresias.errors import NotRunningError
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER_SCRIPT = ROOT / "scripts" / "cluster"
-PROGRAMS = ROOT / ".venv" / "bin"
+PROGRAMS = Path(sys.prefix) / "bin"
 MARK = "SLURM_TIRESIAS_DEMO_CONTROLLER"
 """The environment variable the controller is started with: how `stop` finds it again."""
 SIGN = "slurm-tiresias-demo"
