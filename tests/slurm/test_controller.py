@@ -414,8 +414,8 @@ def test_with_the_controller_killed_every_job_finishes_and_a_new_one_carries_on(
 def test_shadow_leaves_every_field_of_every_job_as_it_was(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    for _ in range(4):
-        clean_cluster.sbatch(*WHOLE_NODE)
+    for job in [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]:
+        clean_cluster.wait_for_state(job, "RUNNING")
     array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-3")
     waiting = clean_cluster.sbatch(*ONE_GPU)
     clean_cluster.wait_until(

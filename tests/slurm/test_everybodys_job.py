@@ -25,7 +25,9 @@ HOUR = "-t60"
 
 Start = Callable[..., RealController]
 
-NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+NOBODY_ID = 65534
+"""A number: Slurm 26.05 knows nobody of the name "nobody"."""
+NOBODY = ("setpriv", f"--reuid={NOBODY_ID}", f"--regid={NOBODY_ID}", "--clear-groups")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 AS_NOBODY = """
@@ -40,9 +42,10 @@ sys.exit(main())
 @pytest.fixture(scope="module")
 def private_cluster() -> Iterator[RealCluster]:
     lines = ("--slurm-conf-line", "Licenses=solver:1", "--slurm-conf-line", "PrivateData=jobs")
-    options = ("--partition", "gpu", "wide", "narrow", *lines)
+    options = ("--partition", "gpu", "wide", "narrow", "small", *lines)
     with short_folder() as folder, started_cluster(folder, *options) as cluster:
         cluster.run("scontrol", "update", "PartitionName=narrow", "Nodes=n2")
+        cluster.run("scontrol", "update", "PartitionName=small", "MaxNodes=2")
         yield cluster
 
 
@@ -50,7 +53,7 @@ def private_cluster() -> Iterator[RealCluster]:
 def cluster(private_cluster: RealCluster) -> RealCluster:
     """The cluster with no job and every node idle."""
     if os.geteuid() == 0:
-        private_cluster.run("scancel", "--user=nobody")
+        private_cluster.run("scancel", f"--user={NOBODY_ID}")
     private_cluster.clean()
     return private_cluster
 
@@ -63,7 +66,7 @@ def start(cluster: RealCluster) -> Iterator[Start]:
 
         def start_one(**settings: dict[str, object]) -> RealController:
             managed: dict[str, dict[str, object]] = {
-                "manage": {"partitions": ["gpu", "wide", "narrow"]}
+                "manage": {"partitions": ["gpu", "wide", "narrow", "small"]}
             }
             controller = RealController(cluster, folder, managed | settings)
             started.append(controller)
@@ -128,7 +131,7 @@ def test_nobody_leaves_for_jobs_that_slurm_would_not_start_and_each_is_told_why(
             "heterogeneous": (":", *ONE_GPU),
             "may not be requeued": ("--no-requeue",),
             "runs in reservation theirs": ("--reservation=theirs",),
-            "PartitionNodeLimit": ("-N5",),
+            "PartitionNodeLimit": ("-N3", "-p", "small"),
         }
         jobs = {why: cluster.sbatch(*WHOLE_NODE, *options) for why, options in kinds.items()}
         jobs["heterogeneous"] += "+0"
