@@ -75,9 +75,10 @@ class Busy:
     cluster: RealCluster
     folder: Path
     jobs: list[Job] = field(default_factory=list)
+    shapes: Sequence[tuple[float, tuple[str, ...]]] = SHAPES
 
     def __post_init__(self) -> None:
-        self._shapes = cycle(SHAPES)
+        self._shapes = cycle(self.shapes)
 
     def feed(self) -> None:
         """Submit until enough jobs wait or run."""

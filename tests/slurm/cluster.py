@@ -32,6 +32,10 @@ class RealCluster:
     def up(self, *options: str) -> None:
         """Start it, and learn its environment."""
         self._script("up", *options)
+        self.join()
+
+    def join(self) -> None:
+        """Learn the environment of a cluster that runs there."""
         self.env = _exports(self._script("env"))
 
     def down(self) -> None:

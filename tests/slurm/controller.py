@@ -23,6 +23,9 @@ from tests.slurm.cluster import PATIENCE_S, RealCluster
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
 
+DRIVER_VARIABLE = "TIRESIAS_TEST_DRIVER"
+"""Names the driver of all controllers; the tests are run with each (scripts/matrix)."""
+
 QUICK: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
     "preemption": {"min_run_s": 1, "start_bound_s": 8},
@@ -79,6 +82,8 @@ class RealController:
             for table in {**QUICK, **self.settings}
         }
         merged["controller"]["state_dir"] = str(self.state_dir)
+        if driver := os.environ.get(DRIVER_VARIABLE):
+            merged["slurm"] = {"driver": driver}
         text = "\n".join(
             f"[{table}]\n" + "\n".join(f"{k} = {_toml(v)}" for k, v in values.items())
             for table, values in merged.items()

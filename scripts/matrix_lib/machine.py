@@ -1,0 +1,77 @@
+"""What this machine says about where Debian's and Python's packages come from."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+NEEDED = {
+    "debootstrap": "debootstrap",
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
+    "ip": "iproute2",
+    "apt-get": "apt",
+}
+"""Programs of this machine, and the packages that have them."""
+
+PASSED_ON = re.compile(r"PIP_\w+|(https?|no)_proxy", re.IGNORECASE)
+"""Variables that say how packages are fetched."""
+
+
+def check() -> None:
+    """Refuse a machine on which no root can be made or entered."""
+    if os.geteuid() != 0:
+        raise click.ClickException("only root can make and enter another Debian. Run it as root.")
+    missing = sorted({package for name, package in NEEDED.items() if shutil.which(name) is None})
+    if missing:
+        raise click.ClickException(
+            f"not installed: {', '.join(missing)}. Run: apt-get install {' '.join(missing)}"
+        )
+
+
+def debian_mirror() -> str:
+    """Where this machine's own Debian comes from."""
+    codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    asked = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
+    answer = subprocess.run(
+        [*asked, "Created-By: Packages"], capture_output=True, text=True, check=True
+    )
+    for line in answer.stdout.splitlines():
+        release, _, uri = line.partition(" ")
+        if release == codename:
+            return uri.rstrip("/")
+    raise click.ClickException(
+        "apt knows no mirror of this machine's own Debian. Name one with --mirror."
+    )
+
+
+def fetching_environment() -> dict[str, str]:
+    """The variables that say how packages are fetched."""
+    return {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+
+
+def fetching_paths() -> list[Path]:
+    """What must be seen in a root for pip to do there as it does here: its files, and what they
+    name, and whom to trust."""
+    found = {Path("/etc/resolv.conf"), Path("/etc/ssl/certs"), *_pip_files()}
+    # An index that is a folder names files beside it.
+    whole = {path.parent if path.name == "simple" else path for path in found}
+    return sorted(path for path in whole if path.exists())
+
+
+def _pip_files() -> Iterator[Path]:
+    pip = [sys.executable, "-m", "pip", "config"]
+    debug = subprocess.run([*pip, "debug"], capture_output=True, text=True, check=True).stdout
+    for name in re.findall(r"^ *(/\S+), exists: True", debug, re.MULTILINE):
+        yield Path(name)
+    shown = subprocess.run([*pip, "list"], capture_output=True, text=True, check=True).stdout
+    for name in re.findall(r"(?:^|[\s'=]|file://)(/[^\s']+)", shown):
+        yield Path(name)

@@ -1,0 +1,114 @@
+"""The command line of the matrix."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from scripts.matrix_lib import document, machine, suite, upgrade
+from scripts.matrix_lib.releases import COMMANDS, DRIVERS, RELEASES
+from scripts.matrix_lib.root import Root, default_cache, held, make, say
+from scripts.matrix_lib.suite import IN_PARALLEL, ON_A_CLUSTER, SHORT, WHOLE, Run
+from scripts.matrix_lib.upgrade import Upgrade
+
+PATIENCE_S = 1500.0
+"""A run of the tests that takes longer hangs."""
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--release",
+    "chosen",
+    multiple=True,
+    type=click.Choice([release.slurm for release in RELEASES]),
+    help="This one; may be repeated. Default: all.",
+)
+@click.option(
+    "--driver",
+    "drivers",
+    multiple=True,
+    type=click.Choice(DRIVERS),
+    help="This one, on those releases that it can speak to. Default: all.",
+)
+@click.option("--short", is_flag=True, help="The essential tests only; the page is left alone.")
+@click.option("--fresh", is_flag=True, help="Make the roots anew.")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=default_cache,
+    help="The folder that keeps the roots. Default: slurm-tiresias/matrix in $XDG_CACHE_HOME, "
+    "or in /var/cache.",
+)
+@click.option("--mirror", help="Debian's mirror. Default: this machine's own.")
+@click.argument("pytest", nargs=-1, type=click.UNPROCESSED)
+def matrix(
+    chosen: Sequence[str],
+    drivers: Sequence[str],
+    short: bool,
+    fresh: bool,
+    cache: Path,
+    mirror: str | None,
+    pytest: Sequence[str],
+) -> None:
+    """Run the tests on every release of Slurm, and write docs/releases.md.
+
+    Arguments beyond the options go to pytest; the page is then left alone.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    machine.check()
+    began_s = time.monotonic()
+    runs: list[Run] = []
+    roots: dict[str, Root] = {}
+    with ExitStack() as stack:
+        for release in RELEASES:
+            wanted = [driver for driver in release.drivers if driver in (drivers or DRIVERS)]
+            if wanted and (not chosen or release.slurm in chosen):
+                root = stack.enter_context(held(cache.resolve(), release))
+                make(root, wanted, mirror or machine.debian_mirror(), fresh=fresh)
+                runs += [_run(root, driver, short, pytest) for driver in wanted]
+                roots[release.slurm] = root
+        upgrades: list[Upgrade] = []
+        if not short and not pytest and {upgrade.FROM, upgrade.TO} <= roots.keys():
+            say(f"from Slurm {upgrade.FROM} to {upgrade.TO} under load")
+            upgrades.append(upgrade.rehearse(roots[upgrade.FROM], roots[upgrade.TO]))
+    if not short and not pytest:
+        _keep(runs, upgrades, cache / "results")
+    _tell(runs, upgrades, time.monotonic() - began_s)
+    good = [one.is_good for one in (*runs, *upgrades)]
+    sys.exit(0 if good and all(good) else 1)
+
+
+def _run(root: Root, driver: str, short: bool, pytest: Sequence[str]) -> Run:
+    release = root.release
+    say(f"Slurm {release.slurm} ({release.debian}), {driver}")
+    whole = WHOLE if driver == COMMANDS else ON_A_CLUSTER
+    tests = pytest or (*IN_PARALLEL, *(SHORT if short else whole))
+    return suite.run(root, driver, tests, PATIENCE_S)
+
+
+def _keep(runs: Sequence[Run], upgrades: Sequence[Upgrade], results: Path) -> None:
+    """Write the page, with what was run before where it was not run now."""
+    for run in runs:
+        suite.keep(run, results)
+    for one in upgrades:
+        upgrade.keep(one, results)
+    document.write(suite.kept(results), upgrade.kept(results))
+
+
+def _tell(runs: Sequence[Run], upgrades: Sequence[Upgrade], seconds: float) -> None:
+    for run in runs:
+        counts = f"{run.passed} passed, {len(run.failed)} failed, in {run.seconds:.0f} s"
+        said = f" ({run.said})" if run.said else ""
+        say(f"Slurm {run.slurm}, Python {run.python}, {run.driver}: {counts}{said}")
+        for name in run.failed:
+            say(f"  {name}")
+    for one in upgrades:
+        outcome = "nothing lost" if one.is_good else "FAILED"
+        say(f"from Slurm {one.older} to {one.newer}: {outcome}, in {one.seconds:.0f} s")
+    say(f"{len(runs)} runs in {seconds:.0f} s" if runs else "no such release and driver")

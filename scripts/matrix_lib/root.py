@@ -1,0 +1,231 @@
+"""A root for each release: another Debian with its Slurm, its Python and these tests' needs.
+
+It is made in layers. Each is kept until what it was made from changes, and then made anew with
+those above it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from scripts.matrix_lib import chamber, machine
+from scripts.matrix_lib.chamber import HOSTS, Chamber
+from scripts.matrix_lib.releases import COMMANDS, DRIVERS, PYSLURM, Release
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PYSLURM_RECIPE = CHECKOUT / "scripts" / "pyslurm"
+
+ANY_DEBIAN = Path("/usr/share/debootstrap/scripts/sid")
+"""How a Debian is made from nothing: the same for all, those too that debootstrap knows not yet."""
+
+SLURM = (
+    *("slurmctld", "slurmd", "slurm-client", "slurmdbd", "libslurm-dev", "munge"),
+    "mariadb-server",
+)
+PYTHON = ("python3", "python3-venv", "python3-dev")
+BUILDING = ("gcc", "libc6-dev", "make", "valgrind")
+TESTS = ("e2fsprogs", "hostname", "iproute2", "procps")
+PACKAGES = (*SLURM, *PYTHON, *BUILDING, *TESTS)
+
+FILES = {
+    # The lists of a Debian in the making, or of a mirror that stands still, are soon too old.
+    "etc/apt/apt.conf.d/99matrix": 'Acquire::Check-Valid-Until "false";\n'
+    'APT::Install-Recommends "false";\n'
+    'DPkg::Options { "--force-unsafe-io"; };\n',
+    "usr/sbin/policy-rc.d": "#!/bin/sh\nexit 101\n",
+    "etc/hosts": HOSTS,
+}
+"""What is written into a new root before any package is installed."""
+
+VENVS = {driver: Path("/opt/slurm-tiresias") / driver for driver in DRIVERS}
+"""One for each driver: where pyslurm is not asked for it is not there either."""
+SOURCE = Path("/src")
+DRIVER_VARIABLE = "TIRESIAS_TEST_DRIVER"
+RESULTS = Path("/results")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The root of a release, in a folder of the cache."""
+
+    release: Release
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "root"
+
+    def __truediv__(self, inside: Path) -> Path:
+        """Where something in it lies on this machine."""
+        return self.path / inside.relative_to("/")
+
+
+def environment(driver: str) -> dict[str, str]:
+    """The environment in a root of what runs with this driver."""
+    path = f"{VENVS[driver]}/bin:{chamber.SYSTEM_PATH}"
+    # The tests' controllers are told to use it (tests/slurm/controller.py).
+    told = {} if driver == COMMANDS else {DRIVER_VARIABLE: driver}
+    return {**chamber.ENVIRONMENT, "PATH": path, "PYTHONPATH": str(SOURCE), **told}
+
+
+def default_cache() -> Path:
+    """Where roots are kept from run to run."""
+    own = os.environ.get("XDG_CACHE_HOME")
+    return (Path(own) if own else Path("/var/cache")) / "slurm-tiresias" / "matrix"
+
+
+@contextmanager
+def held(cache: Path, release: Release) -> Iterator[Root]:
+    """The root of this release, for this process alone."""
+    folder = cache / release.debian
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{folder} is in use, waiting")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Root(release, folder)
+
+
+def make(root: Root, drivers: Sequence[str], mirror: str, fresh: bool = False) -> None:
+    """Make what is missing of it, or was made from something else; with ``fresh`` all of it."""
+    if fresh:
+        _record(root, {})
+    copy_checkout(root)
+    debian = [root.release.debian, mirror, *FILES.values(), *PACKAGES]
+    setup = [(CHECKOUT / name).read_text() for name in ("setup.cfg", "pyproject.toml")]
+    layers: list[tuple[str, list[str], Callable[[], None]]] = [
+        ("debian", debian, lambda: make_debian(root, mirror)),
+        ("python", setup, lambda: make_venv(root, COMMANDS)),
+    ]
+    if PYSLURM in drivers:
+        recipe = [PYSLURM_RECIPE.read_text()]
+        layers.append(("pyslurm", recipe, lambda: make_pyslurm(root)))
+    made_of = _recorded(root)
+    below = ""
+    for name, ingredients, build in layers:
+        below = _fingerprint([below, *ingredients])
+        if made_of.get(name) == below:
+            continue
+        # What stands on it goes with it, and whatever is cut short is begun again.
+        upwards = [layer for layer, *_ in layers[[n for n, *_ in layers].index(name) :]]
+        made_of = {kept: mark for kept, mark in made_of.items() if kept not in upwards}
+        _record(root, made_of)
+        began_s = time.monotonic()
+        say(f"{root.release.debian}: making {name}")
+        build()
+        made_of[name] = below
+        _record(root, made_of)
+        say(f"{root.release.debian}: {name} made in {time.monotonic() - began_s:.0f} s")
+
+
+def copy_checkout(root: Root) -> None:
+    """The files as they are now: whoever edits them does not disturb a run."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        check=True,
+    )
+    source = root / SOURCE
+    shutil.rmtree(source, ignore_errors=True)
+    for name in map(os.fsdecode, filter(None, listed.stdout.split(b"\0"))):
+        if (file := CHECKOUT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, source / name)
+
+
+def make_debian(root: Root, mirror: str) -> None:
+    """Debian, and its packages of Slurm and of what the tests need."""
+    shutil.rmtree(root.path, ignore_errors=True)
+    root.path.mkdir(parents=True)
+    command = ["debootstrap", "--variant=minbase", root.release.debian, str(root.path), mirror]
+    # Whatever else debootstrap mounts there goes with the namespace.
+    in_own_namespace = ["setpriv", "--pdeathsig=KILL", "unshare", *chamber.NAMESPACES]
+    environment = {**chamber.ENVIRONMENT, **machine.fetching_environment()}
+    expect([*in_own_namespace, *command, str(ANY_DEBIAN)], environment)
+    for name, text in FILES.items():
+        (root.path / name).write_text(text)
+    (root.path / "usr/sbin/policy-rc.d").chmod(0o755)
+    environment["DEBIAN_FRONTEND"] = "noninteractive"
+    for arguments in (["update"], ["install", "-y", *PACKAGES], ["clean"]):
+        expect(fetching(root, ["apt-get", "-q", *arguments]), environment)
+    copy_checkout(root)
+
+
+def make_venv(root: Root, driver: str) -> None:
+    """A virtual environment with what setup.cfg says that the tests need."""
+    venv = VENVS[driver]
+    shutil.rmtree(root / venv, ignore_errors=True)
+    (root / venv).parent.mkdir(parents=True, exist_ok=True)
+    pip = [f"{venv}/bin/python", "-m", "pip", "install", "--quiet", "--no-cache-dir"]
+    environment = {**chamber.ENVIRONMENT, **machine.fetching_environment()}
+    expect(fetching(root, ["python3", "-m", "venv", str(venv)]), environment)
+    expect(fetching(root, [*pip, "--editable", f"{SOURCE}[test]"]), environment)
+
+
+def make_pyslurm(root: Root) -> None:
+    """A virtual environment with pyslurm, built for the Slurm of this root."""
+    make_venv(root, PYSLURM)
+    python = VENVS[PYSLURM] / "bin" / "python"
+    recipe = SOURCE / PYSLURM_RECIPE.relative_to(CHECKOUT)
+    environment = {**chamber.ENVIRONMENT, **machine.fetching_environment()}
+    expect(fetching(root, ["python3", str(recipe), "--python", str(python)]), environment)
+
+
+def fetching(root: Root, command: Sequence[str]) -> list[str]:
+    """What runs a command in the root, with the network and this machine's ways to packages."""
+    chosen = Chamber((root.path,), tuple(machine.fetching_paths()), alone=False)
+    return chosen.command(chamber.in_root(root.path, command))
+
+
+def expect(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run a command; ``ClickException`` with its last words where it fails."""
+    ended = subprocess.run(
+        command,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if ended.returncode != 0:
+        last_words = "\n  ".join(ended.stdout.strip().splitlines()[-12:])
+        raise click.ClickException(f"{' '.join(command[-8:])} failed:\n  {last_words}")
+
+
+def say(text: str) -> None:
+    click.echo(f"matrix: {text}", err=True)
+
+
+def _fingerprint(ingredients: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(ingredients).encode()).hexdigest()
+
+
+def _recorded(root: Root) -> dict[str, str]:
+    """What each layer that is there was made from."""
+    try:
+        return dict(json.loads((root.folder / "made-of.json").read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _record(root: Root, made_of: Mapping[str, str]) -> None:
+    draft = root.folder / "made-of.json.new"
+    draft.write_text(json.dumps(made_of, indent=2) + "\n")
+    draft.replace(root.folder / "made-of.json")
