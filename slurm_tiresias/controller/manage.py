@@ -21,6 +21,9 @@ needs are there is judged by the decision itself."""
 
 
 _UNAVAILABLE = "ReqNodeNotAvail, UnavailableNodes:"
+_KEPT_FOR_ANOTHER = "ReqNodeNotAvail, May be reserved for other job"
+"""Of nodes with a reservation; later releases than 22.05 say it also of those that are only in the
+list of a job before this one in the queue."""
 
 
 def missing_partitions(seen: Observation, config: ManageConfig) -> list[str]:
@@ -64,6 +67,8 @@ def why_not_eligible(job: ObservedJob, now_s: float) -> str:
     if job.eligible_s is not None and job.eligible_s > now_s and not is_put_off_for_us(job):
         return "BeginTime"
     reason = job.reason.strip("()")
+    if _stands_in_its_own_way(job, reason):
+        return ""
     if reason.startswith("ReqNodeNotAvail") and "eserved" in reason:
         return reason  # of nodes that are up, but reserved before it could end
     if not reason or reason.startswith(_MERELY_WAITING) or reason == "BeginTime":
@@ -93,5 +98,6 @@ def _stands_in_its_own_way(job: ObservedJob, reason: str) -> bool:
     Slurm tries it once for each partition. Having found no room in the first, it keeps the nodes
     of the job's list from all that come after, and that is the job itself in the next.
     """
-    _, unavailable, nodes = reason.partition(_UNAVAILABLE)
-    return len(job.partitions) > 1 and unavailable != "" and nodes == job.required_node_list
+    if len(job.partitions) == 1 or not job.required_node_list:
+        return False
+    return reason in (_KEPT_FOR_ANOTHER, _UNAVAILABLE + job.required_node_list)

@@ -14,7 +14,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book, Rests, claim_text
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.ledger import FILE_NAME, JobRecord, Ledger
-from slurm_tiresias.controller.manage import lacks_only_resources
+from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
 from slurm_tiresias.model import Amount, JobState, Node
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob, Reservation, Slurm
 from tests.controller.test_account import pending
@@ -81,6 +81,7 @@ def test_a_claim_that_others_have_left_for_stands_until_it_is_given_up(
         ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", True),
         ("ReqNodeNotAvail, UnavailableNodes:n[1-3]", False),
         ("ReqNodeNotAvail, UnavailableNodes:", False),
+        ("ReqNodeNotAvail, May be reserved for other job", True),
         ("ReqNodeNotAvail, Reserved for maintenance", False),
     ],
 )
@@ -89,8 +90,16 @@ def test_a_job_of_two_partitions_stands_in_its_own_way_with_the_nodes_it_claims(
 ) -> None:
     """Tried for one, Slurm keeps its nodes from whoever comes next: from itself, for the other."""
     waits = replace(pending(), reason=reason, required_node_list="n[1-2]")
-    assert lacks_only_resources(replace(waits, partitions=("gpu", "other"))) is tried
+    of_two = replace(waits, partitions=("gpu", "other"))
+    assert lacks_only_resources(of_two) is tried
+    assert not (tried and why_not_eligible(of_two, 2000.0))
     assert lacks_only_resources(waits) is (reason == "Resources")
+
+
+def test_a_job_that_slurm_keeps_off_a_reservation_is_not_eligible() -> None:
+    waits = replace(pending(), reason="ReqNodeNotAvail, May be reserved for other job")
+    assert why_not_eligible(waits, 2000.0) == waits.reason
+    assert why_not_eligible(replace(waits, required_node_list="n1"), 2000.0) == waits.reason
 
 
 @pytest.mark.parametrize(
