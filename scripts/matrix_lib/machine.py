@@ -64,7 +64,7 @@ def fetching_paths() -> list[Path]:
     found = {Path("/etc/resolv.conf"), Path("/etc/ssl/certs"), *_pip_files()}
     # An index that is a folder names files beside it.
     whole = {path.parent if path.name == "simple" else path for path in found}
-    return sorted(path for path in whole if path.exists())
+    return sorted(path for path in whole if path.exists() and whole.isdisjoint(path.parents))
 
 
 def _pip_files() -> Iterator[Path]:

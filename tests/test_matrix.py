@@ -1,0 +1,133 @@
+"""The matrix of releases: what it reads, what it tells, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from scripts.matrix_lib import chamber, document, machine, root, suite
+from scripts.matrix_lib.chamber import Chamber
+from scripts.matrix_lib.releases import COMMANDS, PYSLURM, RELEASES, Release
+from scripts.matrix_lib.root import Root
+from scripts.matrix_lib.suite import Run
+from scripts.matrix_lib.upgrade import Upgrade
+
+REPORT = """<?xml version="1.0" encoding="utf-8"?>
+<testsuites><testsuite name="pytest">
+<testcase classname="tests.test_a" name="test_good" time="1.0"/>
+<testcase classname="tests.test_a" name="test_bad[n1]"><failure message="no">no</failure></testcase>
+<testcase classname="tests.test_a" name="test_broken"><error message="no">no</error></testcase>
+<testcase classname="tests.test_a" name="test_left"><skipped message="no cc"/></testcase>
+<testcase classname="tests.test_b" name="test_left"><skipped message="no cc"/></testcase>
+</testsuite></testsuites>
+"""
+
+GOOD = Run("26.05.5", "forky", "3.14.0", PYSLURM, "2026-11-22", 61.4, 240, (), ())
+BAD = Run(
+    *("22.05.8", "bookworm", "3.11.2", COMMANDS, "2026-11-22", 300.0, 2000),
+    failed=("tests/slurm/test_a.py::test_bad",),
+    skipped=(("no cc", 2),),
+)
+
+
+def test_a_report_tells_what_passed_failed_and_was_skipped_and_why(tmp_path: Path) -> None:
+    report = tmp_path / "junit.xml"
+    report.write_text(REPORT)
+    bad = ("tests/test_a.py::test_bad[n1]", "tests/test_a.py::test_broken")
+    assert suite.read_report(report) == (1, bad, (("no cc", 2),))
+
+
+def test_the_last_run_of_each_release_and_driver_is_kept(tmp_path: Path) -> None:
+    for run in (BAD, GOOD, GOOD):
+        suite.keep(run, tmp_path)
+    assert sorted(suite.kept(tmp_path), key=lambda run: run.slurm) == [BAD, GOOD]
+
+
+def test_the_page_names_what_failed_and_why_something_was_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document, "PAGE", tmp_path / "releases.md")
+    upgraded = Upgrade("24.11.5", "26.05.5", "2026-11-22", 90.0, True, ("5 jobs wait",))
+    document.write([GOOD, BAD], [upgraded])
+    lines = (tmp_path / "releases.md").read_text().splitlines()
+    table = [line for line in lines if line.startswith("| ")]
+    assert table[2:] == [
+        "| 22.05.8 | bookworm | 3.11.2 | commands | 2000 | 1 | 2 | 300 | 2026-11-22 |",
+        "| 26.05.5 | forky | 3.14.0 | pyslurm | 240 | 0 | 0 | 61 | 2026-11-22 |",
+    ]
+    assert "- failed: `tests/slurm/test_a.py::test_bad`" in lines
+    assert "- skipped, 2: no cc" in lines
+    assert "## From Slurm 24.11.5 to 26.05.5 under load" in lines and "- 5 jobs wait" in lines
+
+
+def test_a_run_without_any_test_is_not_good() -> None:
+    assert GOOD.is_good and not BAD.is_good
+    assert not Run("26.05.5", "forky", "3.14.0", COMMANDS, "2026-11-22", 1.0, 0, (), ()).is_good
+
+
+def test_a_layer_is_made_again_with_those_above_it_when_what_it_is_made_of_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(root, "copy_checkout", lambda _: None)
+    monkeypatch.setattr(root, "make_debian", lambda *_: made.append("debian"))
+    monkeypatch.setattr(root, "make_venv", lambda *_: made.append("python"))
+    one = Root(Release("1.0", "nowhere"), tmp_path)
+    for mirror, expected in (("a", ["debian", "python"]), ("a", []), ("b", ["debian", "python"])):
+        made.clear()
+        root.make(one, [COMMANDS], mirror)
+        assert made == expected
+
+    def fails(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(root, "make_venv", fails)
+    with pytest.raises(OSError):
+        root.make(one, [COMMANDS], "c")
+    monkeypatch.setattr(root, "make_venv", lambda *_: made.append("python"))
+    made.clear()
+    root.make(one, [COMMANDS], "c")
+    assert made == ["python"], "what was cut short is made again, what was whole is not"
+
+
+def test_every_release_has_the_commands() -> None:
+    assert all(COMMANDS in release.drivers for release in RELEASES)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has chambers")
+def test_a_chamber_ends_with_all_its_processes_and_mounts_when_who_made_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    machine.check()
+    seconds = f"98765.{os.getpid()}"
+    script = f"mount -t tmpfs none /mnt && touch /mnt/here /tmp/here; sleep {seconds} & wait"
+    before = Path("/proc/self/mounts").read_text()
+    command = Chamber((Path("/"),)).command(["sh", "-c", script])
+    with subprocess.Popen(command, env=chamber.ENVIRONMENT) as maker:
+        until(lambda: is_running(seconds), "it is at work")
+        maker.kill()
+    until(lambda: not is_running(seconds), "nothing of it runs any more")
+    assert Path("/proc/self/mounts").read_text() == before
+    assert not Path("/mnt/here").exists() and not Path("/tmp/here").exists()
+
+
+def is_running(word: str) -> bool:
+    """Whether a process has this word in its command line."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if word.encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                return True
+    return False
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    give_up_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up_s, f"not within 30 s: {what}"
+        time.sleep(0.02)
