@@ -1,9 +1,12 @@
 /* srun (local), sbatch and salloc (allocator). */
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "options.h"
 #include "plugin.h"
 #include "word.h"
+
+typedef char *option_get_t(void *options, const char *name);
 
 void client_init(spank_t spank)
 {
@@ -11,12 +14,29 @@ void client_init(spank_t spank)
 }
 
 /*
- * Tells the prologs what the job is called: Slurm does not, and the steps know only their own
- * names. Of the three clients only sbatch knows it by now.
+ * As sbatch was given it, by the function that Slurm offers its cli_filter plugins: since some
+ * release after 22.05 it no longer puts the name into its own environment, where it may then be
+ * that of a job around it. What it returns is Slurm's to free, and sbatch ends soon.
  */
+static const char *given_name(void)
+{
+	void *options = dlsym(RTLD_DEFAULT, "opt");
+	option_get_t *get;
+	*(void **)&get = dlsym(RTLD_DEFAULT, "slurm_option_get");
+	return options && get ? get(options, "job-name") : NULL;
+}
+
+/* A step has a name of its own; that of its job stands in its environment. */
+static const char *job_name(void)
+{
+	const char *name = spank_context() == S_CTX_ALLOCATOR ? given_name() : NULL;
+	return name ? name : getenv("SLURM_JOB_NAME");
+}
+
+/* Tells the prologs what the job is called: Slurm does not. */
 void client_init_post_opt(spank_t spank)
 {
 	char name[WORD_SIZE];
-	if (word_of(name, getenv("SLURM_JOB_NAME")))
+	if (word_of(name, job_name()))
 		spank_job_control_setenv(spank, JOB_NAME_VARIABLE, name, 1);
 }

@@ -54,7 +54,6 @@ class Chamber:
                 _line("mount", "--rbind", "/sys", root / "sys"),
                 *(line for path in self.shown for line in _shown(path, root)),
             ]
-        lines.append(_line("mount", "-t", "tmpfs", "-o", "mode=1777", "tmp", first / "tmp"))
         lines += [_line("mount", "--bind", first / "tmp", root / "tmp") for root in others]
         # What looks for processes in /proc must find these, and no others.
         return [*lines, "mount -t proc proc /proc"]

@@ -132,6 +132,17 @@ def make(root: Root, drivers: Sequence[str], mirror: str, fresh: bool = False) -
         say(f"{root.release.debian}: {name} made in {time.monotonic() - began_s:.0f} s")
 
 
+def clear_tmp(root: Root) -> None:
+    """Remove what earlier runs have left; /tmp is on the disk, as files that are sealed must be."""
+    sealed = ["chattr", "-R", "-f", "-i", str(root.path / "tmp")]
+    subprocess.run(sealed, stderr=subprocess.DEVNULL, check=False)
+    for entry in (root.path / "tmp").iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
 def copy_checkout(root: Root) -> None:
     """The files as they are now: whoever edits them does not disturb a run."""
     listed = subprocess.run(

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from scripts.matrix_lib import chamber
 from scripts.matrix_lib.chamber import Chamber
-from scripts.matrix_lib.root import RESULTS, SOURCE, VENVS, Root, environment
+from scripts.matrix_lib.root import RESULTS, SOURCE, VENVS, Root, clear_tmp, environment
 
 IN_PARALLEL = ("-n", "3", "--dist", "worksteal", "-p", "tests.real_cluster_last")
 
@@ -60,6 +60,7 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
     report = root / RESULTS / "junit.xml"
     report.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
+    clear_tmp(root)
     pytest = [
         f"{VENVS[driver]}/bin/python",
         "-m",

@@ -14,7 +14,7 @@ from pathlib import Path
 from scripts.matrix_lib import chamber
 from scripts.matrix_lib.chamber import Chamber
 from scripts.matrix_lib.releases import COMMANDS
-from scripts.matrix_lib.root import SOURCE, VENVS, Root, environment, say
+from scripts.matrix_lib.root import SOURCE, VENVS, Root, clear_tmp, environment, say
 from scripts.matrix_lib.suite import version_in
 
 FROM, TO = "24.11", "26.05"
@@ -37,6 +37,7 @@ class Upgrade:
 
 def rehearse(older: Root, newer: Root) -> Upgrade:
     """One half in each root, in the same namespaces: the cluster outlives the first half."""
+    clear_tmp(older)
     halves = [_half(older, "before"), _half(newer, "after")]
     both = Chamber((older.path, newer.path)).command(["sh", "-c", " && ".join(halves)])
     began_s = time.monotonic()
