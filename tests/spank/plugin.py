@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -16,6 +17,9 @@ SPANK = ROOT / "spank"
 LUA = ROOT / "etc" / "job_submit.lua"
 
 NOBODY = 65534
+
+WAITING_STEP = re.compile(r"^srun: (Job \d+ s|S)tep crea(ted|tion).*\n", re.MULTILINE)
+"""What srun says when slurmctld has not yet done with the step before: nothing of the job's."""
 
 TRAFFIC_FILE_BYTES = 86016
 TRAFFIC_MAGIC = b"TIRESTRF"
@@ -77,7 +81,8 @@ class PluginCluster:
         """Wait until the job has ended and its nodes have done with it."""
         self.cluster.wait_until(lambda: self._has_ended(job), f"job {job} has ended")
         shown = self._show(job)
-        return Ended(job, shown["ExitCode"], (self.work / f"{job}.out").read_text())
+        output = (self.work / f"{job}.out").read_text()
+        return Ended(job, shown["ExitCode"], WAITING_STEP.sub("", output))
 
     def finish(self, script: str, *options: str) -> Ended:
         """Submit, and wait for the end."""
