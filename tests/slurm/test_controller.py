@@ -71,7 +71,7 @@ def priority(cluster: RealCluster, job: str) -> int:
 def all_fields(cluster: RealCluster) -> str:
     """Everything that scontrol shows of every job, but for what passes with time."""
     shown = cluster.run("scontrol", "-d", "show", "job")
-    passing = r"(RunTime|LastSchedEval|AccrueTime|StartTime|EndTime|Deadline|SchedNodeList|Scheduler)=\S*"
+    passing = r"(RunTime|LastSchedEval|(Accrue|Start|End)Time|Deadline|SchedNodeList|Scheduler)=\S*"
     return re.sub(passing, "", re.sub(r"Reason=\S+", "", shown))
 
 
