@@ -22,6 +22,8 @@ NEEDED = {
 }
 """Programs of this machine, and the packages that have them."""
 
+RESOLVER = Path("/etc/resolv.conf")
+
 PASSED_ON = re.compile(r"PIP_\w+|(https?|no)_proxy", re.IGNORECASE)
 """Variables that say how packages are fetched."""
 
@@ -61,7 +63,7 @@ def fetching_environment() -> dict[str, str]:
 def fetching_paths() -> list[Path]:
     """What must be seen in a root for pip to do there as it does here: its files, and what they
     name, and whom to trust."""
-    found = {Path("/etc/resolv.conf"), Path("/etc/ssl/certs"), *_pip_files()}
+    found = {RESOLVER, Path("/etc/ssl/certs"), *_pip_files()}
     # An index that is a folder names files beside it.
     whole = {path.parent if path.name == "simple" else path for path in found}
     return sorted(path for path in whole if path.exists() and whole.isdisjoint(path.parents))

@@ -22,6 +22,7 @@ import click
 
 from scripts.matrix_lib import chamber, machine
 from scripts.matrix_lib.chamber import HOSTS, Chamber
+from scripts.matrix_lib.machine import RESOLVER
 from scripts.matrix_lib.releases import COMMANDS, DRIVERS, PYSLURM, Release
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -163,7 +164,8 @@ def make_debian(root: Root, mirror: str) -> None:
     """Debian, and its packages of Slurm and of what the tests need."""
     shutil.rmtree(root.path, ignore_errors=True)
     root.path.mkdir(parents=True)
-    command = ["debootstrap", "--variant=minbase", root.release.debian, str(root.path), mirror]
+    command = ["debootstrap", "--variant=minbase", "--include=ca-certificates"]
+    command += [root.release.debian, str(root.path), mirror]
     # Whatever else debootstrap mounts there goes with the namespace.
     in_own_namespace = ["setpriv", "--pdeathsig=KILL", "unshare", *chamber.NAMESPACES]
     environment = {**chamber.ENVIRONMENT, **machine.fetching_environment()}
@@ -173,7 +175,8 @@ def make_debian(root: Root, mirror: str) -> None:
     (root.path / "usr/sbin/policy-rc.d").chmod(0o755)
     environment["DEBIAN_FRONTEND"] = "noninteractive"
     for arguments in (["update"], ["install", "-y", *PACKAGES], ["clean"]):
-        expect(fetching(root, ["apt-get", "-q", *arguments]), environment)
+        # Its packages write where what pip needs is shown.
+        expect(fetching(root, ["apt-get", "-q", *arguments], [RESOLVER]), environment)
     copy_checkout(root)
 
 
@@ -197,9 +200,9 @@ def make_pyslurm(root: Root) -> None:
     expect(fetching(root, ["python3", str(recipe), "--python", str(python)]), environment)
 
 
-def fetching(root: Root, command: Sequence[str]) -> list[str]:
+def fetching(root: Root, command: Sequence[str], shown: Sequence[Path] = ()) -> list[str]:
     """What runs a command in the root, with the network and this machine's ways to packages."""
-    chosen = Chamber((root.path,), tuple(machine.fetching_paths()), alone=False)
+    chosen = Chamber((root.path,), tuple(shown or machine.fetching_paths()), alone=False)
     return chosen.command(chamber.in_root(root.path, command))
 
 
