@@ -37,6 +37,7 @@ PATIENCE_S = 1500.0
     help="This one, on those releases that it can speak to. Default: all.",
 )
 @click.option("--short", is_flag=True, help="The essential tests only; the page is left alone.")
+@click.option("--upgrade", "only_upgrade", is_flag=True, help="Rehearse the upgrade, and no more.")
 @click.option("--fresh", is_flag=True, help="Make the roots anew.")
 @click.option(
     "--cache",
@@ -51,6 +52,7 @@ def matrix(
     chosen: Sequence[str],
     drivers: Sequence[str],
     short: bool,
+    only_upgrade: bool,
     fresh: bool,
     cache: Path,
     mirror: str | None,
@@ -64,24 +66,37 @@ def matrix(
     machine.check()
     began_s = time.monotonic()
     runs: list[Run] = []
-    roots: dict[str, Root] = {}
+    wanted = {} if only_upgrade else _wanted(chosen, drivers)
+    whole = not short and not pytest
+    with_upgrade = only_upgrade or (whole and {upgrade.FROM, upgrade.TO} <= wanted.keys())
+    needed = {name: (COMMANDS,) for name in (upgrade.FROM, upgrade.TO) if with_upgrade} | wanted
+    upgrades: list[Upgrade] = []
     with ExitStack() as stack:
+        roots: dict[str, Root] = {}
         for release in RELEASES:
-            wanted = [driver for driver in release.drivers if driver in (drivers or DRIVERS)]
-            if wanted and (not chosen or release.slurm in chosen):
+            if release.slurm in needed:
                 root = stack.enter_context(held(cache.resolve(), release))
-                make(root, wanted, mirror or machine.debian_mirror(), fresh=fresh)
-                runs += [_run(root, driver, short, pytest) for driver in wanted]
+                make(root, needed[release.slurm], mirror or machine.debian_mirror(), fresh=fresh)
+                runs += [_run(root, d, short, pytest) for d in wanted.get(release.slurm, ())]
                 roots[release.slurm] = root
-        upgrades: list[Upgrade] = []
-        if not short and not pytest and {upgrade.FROM, upgrade.TO} <= roots.keys():
+        if with_upgrade:
             say(f"from Slurm {upgrade.FROM} to {upgrade.TO} under load")
             upgrades.append(upgrade.rehearse(roots[upgrade.FROM], roots[upgrade.TO]))
-    if not short and not pytest:
+    if whole:
         _keep(runs, upgrades, cache / "results")
     _tell(runs, upgrades, time.monotonic() - began_s)
     good = [one.is_good for one in (*runs, *upgrades)]
     sys.exit(0 if good and all(good) else 1)
+
+
+def _wanted(chosen: Sequence[str], drivers: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The drivers to test, by release."""
+    asked = {
+        release.slurm: tuple(d for d in release.drivers if d in (drivers or DRIVERS))
+        for release in RELEASES
+        if not chosen or release.slurm in chosen
+    }
+    return {release: found for release, found in asked.items() if found}
 
 
 def _run(root: Root, driver: str, short: bool, pytest: Sequence[str]) -> Run:

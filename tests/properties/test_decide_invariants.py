@@ -269,7 +269,12 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_winners(
     plan, policy = _decided(snapshot, config)
     # Whoever is promoted in this very plan is ranked as if it had attained nothing.
     jobs = {
-        one.job_id: replace(one, attained_since_promotion_gpu_s=0.0, executed_since_promotion_s=0.0)
+        one.job_id: replace(
+            one,
+            attained_since_promotion_gpu_s=0.0,
+            executed_since_promotion_s=0.0,
+            inherited_gpu_s=0.0,
+        )
         if plan.decisions[one.job_id].promoted
         else one
         for one in snapshot.jobs
