@@ -116,14 +116,14 @@ def make(root: Root, drivers: Sequence[str], mirror: str, fresh: bool = False) -
         recipe = [PYSLURM_RECIPE.read_text()]
         layers.append(("pyslurm", recipe, lambda: make_pyslurm(root)))
     made_of = _recorded(root)
+    names = [name for name, *_ in layers]
     below = ""
-    for name, ingredients, build in layers:
+    for place, (name, ingredients, build) in enumerate(layers):
         below = _fingerprint([below, *ingredients])
         if made_of.get(name) == below:
             continue
         # What stands on it goes with it, and whatever is cut short is begun again.
-        upwards = [layer for layer, *_ in layers[[n for n, *_ in layers].index(name) :]]
-        made_of = {kept: mark for kept, mark in made_of.items() if kept not in upwards}
+        made_of = {kept: of for kept, of in made_of.items() if kept not in names[place:]}
         _record(root, made_of)
         began_s = time.monotonic()
         say(f"{root.release.debian}: making {name}")
