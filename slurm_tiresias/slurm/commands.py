@@ -26,6 +26,7 @@ from slurm_tiresias.slurm import (
     parse_nodes,
     process,
     release,
+    tally,
     write_lines,
 )
 from slurm_tiresias.slurm.clock import Moment, SlurmClock
@@ -43,6 +44,7 @@ from slurm_tiresias.slurm.protocol import (
     WriteFailure,
 )
 from slurm_tiresias.slurm.release import Release
+from slurm_tiresias.slurm.tally import Tally
 
 MOST_JOBS_ONE_BY_ONE = 48
 """Asking for one job costs 1.4 ms, for all of 2000 jobs 75 ms."""
@@ -95,10 +97,17 @@ class CommandSlurm:
     Not to be shared between threads.
     """
 
-    def __init__(self, commands: Commands | None = None, lease: Lease | None = None) -> None:
-        """``lease`` says until when anything may be changed; without it, for ever."""
+    def __init__(
+        self,
+        commands: Commands | None = None,
+        lease: Lease | None = None,
+        count: Tally | None = None,
+    ) -> None:
+        """``lease`` says until when anything may be changed; without it, for ever. ``count`` is
+        told of each command."""
         self._commands = commands or Commands()
         self._lease: Lease = lease or Unbounded()
+        self._tally = count or Tally()
         self._environment = process.environment(self._commands.environment)
         self._separator = job_rows.new_separator()
         self._memory = JobMemory()
@@ -122,7 +131,7 @@ class CommandSlurm:
         except KeyError:
             return False
         question = ["--noheader", "--parsable2", "show", "user", user, "format=AdminLevel"]
-        answer = self._run([self._commands.sacctmgr, *question])
+        answer = self._run(tally.SACCTMGR, [self._commands.sacctmgr, *question])
         return answer.stdout.strip() in ADMIN_LEVELS
 
     def acting_host(self) -> str:
@@ -140,7 +149,8 @@ class CommandSlurm:
         """What Slurm shows, and what its clock showed meanwhile."""
         spoken = self._release_of_squeue()
         squeue = [self._commands.squeue, *job_rows.arguments(self._separator, spoken)]
-        rows = tuple(job_rows.rows(self._ask(squeue), self._separator, spoken))
+        answer = self._checked(squeue, self._run(tally.SQUEUE, squeue))
+        rows = tuple(job_rows.rows(answer, self._separator, spoken))
         job_questions = [_SHOW_ALL_JOBS]
         if not self._memory.is_empty:
             job_questions = _job_questions(self._memory.unknown(rows), len(rows))
@@ -170,7 +180,7 @@ class CommandSlurm:
         """By which squeue's columns go, whatever release slurmctld is of: asked when it changes."""
         file = _identity(self._commands.squeue, self._environment.get("PATH"))
         if file is None or file != self._squeue_file:
-            answer = self._run([self._commands.squeue, "--version"])
+            answer = self._run(tally.SQUEUE, [self._commands.squeue, "--version"], requests=0)
             self._release = release.of(release.version_in(answer.stdout))
             self._squeue_file = file
         return self._release
@@ -208,7 +218,8 @@ class CommandSlurm:
             return ()
         marker = write_lines.new_marker()
         script = write_lines.script(writes, marker, self._clock.ahead_s)
-        answer = self._run([self._commands.scontrol], script, changes=True)
+        scontrol = [self._commands.scontrol]
+        answer = self._run(tally.UPDATE, scontrol, script, requests=len(writes), changes=True)
         failures = write_lines.failures(writes, answer.stderr, marker)
         if failures is None:
             raise self._failed(process.complaint("scontrol", answer.stderr))
@@ -227,10 +238,9 @@ class CommandSlurm:
             raise ValueError(f"{signal!r} is no signal")
         complaints: list[str] = []
         for some in _in_parts(keys):
-            answer = self._run(
-                [self._commands.scancel, f"--signal={signal}", "--full", "--state=RUNNING", *some],
-                changes=True,
-            )
+            options = (f"--signal={signal}", "--full", "--state=RUNNING")
+            scancel = [self._commands.scancel, *options, *some]
+            answer = self._run(tally.SCANCEL, scancel, requests=len(some), changes=True)
             error = process.complaint("scancel", answer.stderr)
             if isinstance(error, SlurmUnreachableError):
                 raise self._failed(error)
@@ -262,7 +272,8 @@ class CommandSlurm:
         end = f"end{token}a\nend{token}b\n"
         spell_out = f"show hostnames end{token}a,end{token}b"
         script = "".join(f"{question}\n{spell_out}\n" for question in questions)
-        answer = self._run([self._commands.scontrol, "--all", "--oneliner", "--details"], script)
+        scontrol = [self._commands.scontrol, "--all", "--oneliner", "--details"]
+        answer = self._run(tally.SHOW, scontrol, script, requests=len(questions))
         *sections, _ = answer.stdout.split(end)
         complaints = [
             line
@@ -281,46 +292,54 @@ class CommandSlurm:
     def _ask_accounting(self, arguments: Sequence[str]) -> str:
         """What sacct prints: nothing on a cluster that keeps no accounts."""
         sacct = [self._commands.sacct, *arguments]
-        answer = self._run(sacct)
+        answer = self._run(tally.SACCT, sacct)
         return "" if _NO_ACCOUNTING in answer.stderr else self._checked(sacct, answer)
-
-    def _ask(self, arguments: Sequence[str]) -> str:
-        """What a command that must not complain prints."""
-        return self._checked(arguments, self._run(arguments))
 
     def _checked(self, arguments: Sequence[str], answer: Answer) -> str:
         if answer.status != 0 or "error:" in answer.stderr:
             raise self._failed(process.complaint(arguments[0], answer.stderr))
         return answer.stdout
 
-    def _run(self, arguments: Sequence[str], stdin: str = "", *, changes: bool = False) -> Answer:
+    def _run(
+        self,
+        what: str,
+        arguments: Sequence[str],
+        stdin: str = "",
+        *,
+        requests: int = 1,
+        changes: bool = False,
+    ) -> Answer:
         """Run a command. Unless it has just answered, slurmctld is first asked if it is there.
 
         Without it squeue waits nine seconds, and scontrol nine for every line on its input;
-        ``scontrol ping`` knows in three milliseconds.
+        ``scontrol ping`` knows in three milliseconds. ``what`` it is and how many ``requests`` it
+        makes are for the tally.
         """
         if time.monotonic() - self._answered_s > PING_AFTER_S:
             self._ping()
         self._answered_s = _NEVER
         self._lease.renew()
-        answer = process.run(
-            arguments,
-            stdin=stdin,
-            timeout_s=self._commands.timeout_s,
-            environment=self._environment,
-            until_s=self._lease.check() if changes else math.inf,
-            meanwhile=self._lease.renew,
-        )
+        until_s = self._lease.check() if changes else math.inf
+        with self._tally.counting(what, requests):
+            answer = process.run(
+                arguments,
+                stdin=stdin,
+                timeout_s=self._commands.timeout_s,
+                environment=self._environment,
+                until_s=until_s,
+                meanwhile=self._lease.renew,
+            )
         self._answered_s = time.monotonic()
         return answer
 
     def _ping(self, timeout_s: float = PING_TIMEOUT_S) -> Answer:
-        answer = process.run(
-            [self._commands.scontrol, "ping"],
-            stdin="",
-            timeout_s=min(timeout_s, self._commands.timeout_s),
-            environment=self._environment,
-        )
+        with self._tally.counting(tally.PING):
+            answer = process.run(
+                [self._commands.scontrol, "ping"],
+                stdin="",
+                timeout_s=min(timeout_s, self._commands.timeout_s),
+                environment=self._environment,
+            )
         if " UP" not in answer.stdout:
             said = answer.stderr.strip() or answer.stdout.strip()
             raise SlurmUnreachableError(

@@ -30,6 +30,7 @@ from slurm_tiresias.slurm.protocol import (
     Write,
     WriteFailure,
 )
+from slurm_tiresias.slurm.tally import Tally
 from tests.faults import places
 from tests.faults.places import Place
 
@@ -109,8 +110,8 @@ def install(faults: Faults) -> None:
     """Let the faults happen in this process."""
     real_driver, real_transaction = run.driver, Ledger.transaction
 
-    def driver(config: Config, lease: Lease | None = None) -> Slurm:
-        return FaultySlurm(real_driver(config, lease), faults)
+    def driver(config: Config, lease: Lease | None = None, asked: Tally | None = None) -> Slurm:
+        return FaultySlurm(real_driver(config, lease, asked), faults)
 
     @contextmanager
     def transaction(ledger: Ledger) -> Iterator[None]:

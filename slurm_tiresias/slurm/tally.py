@@ -1,0 +1,46 @@
+"""How often Slurm was asked, for what, and how long the answers took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+PING, SHOW, UPDATE = "scontrol ping", "scontrol show", "scontrol update"
+SQUEUE, SACCT, SCANCEL, SACCTMGR = "squeue", "sacct", "scancel", "sacctmgr"
+COMMANDS = (PING, SHOW, UPDATE, SQUEUE, SACCT, SCANCEL, SACCTMGR)
+
+
+@dataclass(slots=True)
+class Asked:
+    """What one kind of command was used for. A command may hold many requests: scontrol is given
+    one in each line."""
+
+    commands: int = 0
+    requests: int = 0
+    failures: int = 0
+    """No answer in time, or not to be started."""
+    took_s: float = 0.0
+
+
+class Tally:
+    """Counts from the start of this process on. One thread counts, any may read."""
+
+    def __init__(self) -> None:
+        self.by_command: Mapping[str, Asked] = {command: Asked() for command in COMMANDS}
+
+    @contextmanager
+    def counting(self, command: str, requests: int = 1) -> Iterator[None]:
+        """Count one of ``COMMANDS``, which runs inside the block; an exception is its failure."""
+        asked = self.by_command[command]
+        began_s = time.monotonic()
+        try:
+            yield
+        except BaseException:
+            asked.failures += 1
+            raise
+        finally:
+            asked.commands += 1
+            asked.requests += requests
+            asked.took_s += time.monotonic() - began_s
