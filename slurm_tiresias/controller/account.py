@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.ledger import (
@@ -67,6 +68,9 @@ OF_OUR_OWN = (
 )
 """The times of a record from which on something is waited for."""
 
+HAVE_RUN = ("COMPLETED", "FAILED")
+"""How Slurm calls jobs that have ended and cannot but have run, be it for less than a second."""
+
 NO_NODES: frozenset[str] = frozenset()
 
 ARRAY_LIMIT = "JobArrayTaskLimit"
@@ -79,6 +83,25 @@ class Rests:
 
     given_up: frozenset[str] = frozenset()
     resting: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job that has run and is over: the tier it was in at the end, the time from its submission
+    to its end (JCT), and how much of that it did not run."""
+
+    tier: int
+    jct_s: float
+    queued_s: float
+
+
+@dataclass(slots=True)
+class News:
+    """What has happened since the last good cycle. ``events`` counts by kind."""
+
+    events: Counter[str] = field(default_factory=Counter)
+    ended: list[EndedJob] = field(default_factory=list)
+    accounting_failures: int = 0
 
 
 @dataclass(slots=True)
@@ -130,6 +153,13 @@ class Book:
         """When Slurm was last looked at, by its own clock and by one that nobody sets."""
         self._set_by_s: dict[tuple[str, float], float] = {}
         """By how much Slurm's clock has been set while an incarnation ran."""
+        self._news = News()
+        self._first_look_s = math.inf
+        self._ending: dict[str, float | None] = {}
+        """Jobs that are over, and whose service may still be an estimate. The end of those that
+        Slurm says have run, however short a time."""
+        self._told_ended: set[str] = set()
+        """Jobs whose end is news no more, while Slurm still shows them."""
 
     def record(self, key: str) -> JobRecord | None:
         return self._records.get(key)
@@ -146,6 +176,7 @@ class Book:
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
         """Remember an event; committed with the rest."""
         self._events.append(EventRecord(at_s, kind, job_id, other, text))
+        self._news.events[kind] += 1
         whom = f" for job {other}" if other else ""
         log.info("%s%s%s: %s", f"job {job_id} " if job_id else "", kind, whom, text)
 
@@ -189,9 +220,11 @@ class Book:
                     self._set_by_s[ran] = self._set_by_s.get(ran, 0.0) + seconds
         self._questions.clear()
         self._ask_nothing_before_s = 0.0
+        self._first_look_s += seconds
 
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
+        self._first_look_s = min(self._first_look_s, seen.at_s)
         shown, new = self._compared(seen.jobs)
         self._know_recent_service(seen.at_s)
         managed = [job for job in new if not shown[job.key].unmanaged]
@@ -243,6 +276,10 @@ class Book:
         elif _is_another_job(job, record):
             self._drop(job.key)
             self.put(replace(self._new_record(job), born_after_s=record.ended_s or now_s))
+        else:
+            return
+        if job.state is None and (job.end_s or 0.0) < self._first_look_s:
+            self._told_ended.add(job.key)
 
     def _known(self, key: str) -> JobRecord | None:
         """What is known of a job, from the ledger itself for one that ended long ago."""
@@ -266,6 +303,8 @@ class Book:
 
     def _drop(self, key: str) -> None:
         self._forgotten.add(key)
+        self._ending.pop(key, None)
+        self._told_ended.discard(key)
         self._records.pop(key, None)
         self._incarnations.pop(key, None)
         self._inherited_gpu_s.pop(key, None)
@@ -349,6 +388,8 @@ class Book:
             record = self._follow_start(job, record)
         if job.state is not None:
             return changed(record, ended_s=None)
+        if record.ended_s is None:
+            self._ending[job.key] = job.end_s if job.slurm_state in HAVE_RUN else None
         return changed(without_claim(record), ended_s=record.ended_s or job.end_s or now_s)
 
     def _follow_requeue(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
@@ -417,13 +458,45 @@ class Book:
                     seen_s = incarnation.start_s + incarnation.elapsed_s
                     self._keep(replace(incarnation, end_s=seen_s, confirmed=self._final()))
             self.put(replace(without_intent(without_claim(record)), ended_s=now_s))
+            self._ending[key] = None
+        self._told_ended = {key for key in self._told_ended if key in present}
 
     def _let_go(self, key: str) -> None:
         """Keep a job that is over and settled in the ledger only."""
-        if key not in self._changed_jobs and not self.is_doubtful(key):
+        if key not in self._changed_jobs and not self._awaits_accounting(key):
+            self._tell_end_of(key)
             self._records.pop(key)
             self._incarnations.pop(key, None)
             self._inherited_gpu_s.pop(key, None)
+
+    # What is told
+
+    def take_news(self) -> News:
+        """What has happened since this was last called. The end of a job is told once, when
+        accounting has confirmed what it used; not of one that had ended before the first look."""
+        for key in list(self._ending):
+            if not self._awaits_accounting(key):
+                self._tell_end_of(key)
+        news, self._news = self._news, News()
+        return news
+
+    def _tell_end_of(self, key: str) -> None:
+        record = self._records[key]
+        if key not in self._ending or record.ended_s is None:
+            return
+        shown_s = self._ending.pop(key)
+        if key in self._told_ended:
+            return
+        self._told_ended.add(key)
+        end_s = max((i.end_s or 0.0 for i in self.incarnations_of(key)), default=shown_s)
+        if end_s is None:
+            return  # it never ran
+        jct_s = max(0.0, end_s - record.submitted_s)
+        queued_s = max(0.0, jct_s - self.executed_s(key))
+        own_gpu_s = self.attained_gpu_s(key) - record.promoted_at_gpu_s
+        by_service = tier_of(own_gpu_s, self._config.policy.thresholds_gpu_s)
+        tier = record.tier if self._config.policy.name == BY_HISTORY else by_service
+        self._news.ended.append(EndedJob(max(record.tier, tier), jct_s, queued_s))
 
     # What jobs inherit from earlier ones of their user
 
@@ -471,6 +544,7 @@ class Book:
         except TiresiasError as error:
             # The estimates stand meanwhile: scheduling does not wait for accounting.
             log.warning("accounting is asked again in %.0f s: %s", LAST_PAUSE_S, error)
+            self._news.accounting_failures += 1
             self._ask_nothing_before_s = now_s + LAST_PAUSE_S
 
     def ask_accounting(self, slurm: Slurm, now_s: float) -> None:
@@ -493,6 +567,9 @@ class Book:
         return missing or any(
             not i.confirmed and i.end_s is not None for i in self.incarnations_of(key)
         )
+
+    def _awaits_accounting(self, key: str) -> bool:
+        return self._accounting and self.is_doubtful(key)
 
     def _may_ask(self, key: str, now_s: float) -> bool:
         return now_s >= self._questions.get(key, _Question()).next_s

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import Book, Rests
+from slurm_tiresias.controller.account import Book, News, Rests
 from slurm_tiresias.controller.act import Actor, Outcome
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
@@ -31,9 +31,15 @@ HISTORY_EVERY_S = 300.0
 class Took:
     """How long the parts of a cycle took, in seconds."""
 
-    read_s: float
+    observe_s: float
+    account_s: float
     decide_s: float
     act_s: float
+
+    @property
+    def read_s(self) -> float:
+        """Until all is known that is decided upon."""
+        return self.observe_s + self.account_s
 
     @property
     def all_s(self) -> float:
@@ -49,6 +55,7 @@ class Cycle:
     plan: Plan
     outcome: Outcome
     took: Took
+    news: News
 
 
 def collect_seldom() -> None:
@@ -82,8 +89,10 @@ class Cycles:
     def run(self, mode: str) -> Cycle:
         """One cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
         began_s = time.monotonic()
-        seen = self._observe()
-        read_s = time.monotonic()
+        seen = self._slurm.observe()
+        observed_s = time.monotonic()
+        self._account(seen)
+        accounted_s = time.monotonic()
         rests = self._actor.review(seen) if mode == ENFORCE else Rests()
         snapshot = self.book.snapshot(seen, rests)
         plan = decide(snapshot, self._policy_at(seen.at_s), self._config)
@@ -95,15 +104,21 @@ class Cycles:
             outcome = self._actor.stand_down(seen)
         else:
             outcome = self._only_record(plan, seen.at_s)
-        took = Took(read_s - began_s, decided_s - read_s, time.monotonic() - decided_s)
-        return Cycle(seen, snapshot, plan, outcome, took)
+        took = Took(
+            observe_s=observed_s - began_s,
+            account_s=accounted_s - observed_s,
+            decide_s=decided_s - accounted_s,
+            act_s=time.monotonic() - decided_s,
+        )
+        return Cycle(seen, snapshot, plan, outcome, took, self.book.take_news())
 
     def release(self) -> Outcome:
         """Give every managed job back to Slurm."""
-        return self._actor.release(self._observe())
-
-    def _observe(self) -> Observation:
         seen = self._slurm.observe()
+        self._account(seen)
+        return self._actor.release(seen)
+
+    def _account(self, seen: Observation) -> None:
         missing = missing_partitions(seen, self._config.manage)
         if len(missing) == len(self._config.manage.partitions):
             raise no_such_partitions(missing, seen)
@@ -112,7 +127,6 @@ class Cycles:
         self.book.reconcile(self._slurm, seen.at_s)
         self.book.commit()
         self._profiler.learn(seen, self.book.ran_s)
-        return seen
 
     def _policy_at(self, now_s: float) -> Policy:
         # Not before it either: the clock may have been set back.
