@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import signal
 import tomllib
 from collections.abc import Callable, Mapping
@@ -296,6 +297,18 @@ class ControllerConfig:
 
 
 @dataclass(frozen=True)
+class HttpConfig:
+    """What the controller shows over HTTP: its metrics, at /metrics (docs/operation.md)."""
+
+    listen: str = setting(
+        "",
+        "Address and port to listen at, such as 127.0.0.1:9817 or [::1]:9817. Whoever reaches it "
+        "may read, and nobody needs a password: name no other address than the loopback unless "
+        "something else guards it. Empty: nothing listens.",
+    )
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole configuration file; each field is one of its tables."""
 
@@ -306,6 +319,7 @@ class Config:
     profiler: ProfilerConfig = ProfilerConfig()
     priority: PriorityConfig = PriorityConfig()
     controller: ControllerConfig = ControllerConfig()
+    http: HttpConfig = HttpConfig()
 
     @property
     def tier_count(self) -> int:
@@ -338,6 +352,7 @@ def parse(tables: Mapping[str, Any], source: str = "the configuration") -> Confi
     _check_thresholds(config.policy.thresholds_gpu_s)
     _check_signal(config.preemption)
     _check_places(config)
+    _check_listen(config.http.listen)
     return config
 
 
@@ -492,3 +507,25 @@ def _check_places(config: Config) -> None:
             f"profiler.collect_dir = {collect_dir!r} is not an absolute path",
             "Write the path of a directory, from the root, or leave it empty",
         )
+
+
+_LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+):([0-9]{1,5})", re.ASCII)
+
+
+def host_and_port(listen: str) -> tuple[str, int]:
+    """The two parts of ``http.listen``; ``ValueError`` where it has not both."""
+    found = _LISTEN.fullmatch(listen)
+    if found is None or not 0 < int(found[2]) < 65536:
+        raise ValueError(listen)
+    return found[1].strip("[]"), int(found[2])
+
+
+def _check_listen(listen: str) -> None:
+    try:
+        if listen:
+            host_and_port(listen)
+    except ValueError:
+        raise ConfigError(
+            f"http.listen = {listen!r} is no address with a port",
+            "Write one like 127.0.0.1:9817, or leave it empty",
+        ) from None

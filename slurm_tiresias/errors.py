@@ -81,6 +81,7 @@ class DamagedLedgerError(TiresiasError):
     """The ledger is there and is not what was written: to be rebuilt from accounting."""
 
     exit_code = 11
+    kind = "damaged-ledger"
 
 
 class AlreadyRunningError(TiresiasError):
@@ -91,3 +92,13 @@ class AlreadyRunningError(TiresiasError):
 
 class LeaseLostError(AlreadyRunningError):
     """This controller may act no more: its lease is over, and another one may have taken it."""
+
+
+def kinds() -> list[str]:
+    """Every ``TiresiasError.kind`` that there is."""
+    found, classes = set(), [TiresiasError]
+    while classes:
+        one = classes.pop()
+        found.add(one.kind)
+        classes += one.__subclasses__()
+    return sorted(found)

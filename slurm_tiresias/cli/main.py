@@ -21,6 +21,7 @@ from slurm_tiresias.cli.control import nudge, pause, release, resume
 from slurm_tiresias.cli.controller import controller
 from slurm_tiresias.cli.explain import explain
 from slurm_tiresias.cli.ledger import ledger
+from slurm_tiresias.cli.metrics import metrics
 from slurm_tiresias.cli.options import PROGRAM, root_config_option
 from slurm_tiresias.cli.status import status
 from slurm_tiresias.cli.text import printable
@@ -137,7 +138,8 @@ def cli() -> None:
     """
 
 
-for command in (controller, status, explain, pause, resume, release, nudge, config, ledger):
+_COMMANDS = (controller, status, explain, pause, resume, release, nudge, config, ledger, metrics)
+for command in _COMMANDS:
     cli.add_command(command)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
@@ -28,6 +28,7 @@ from slurm_tiresias.controller.cycle import (
     Cycles,
     collect_seldom,
 )
+from slurm_tiresias.controller.http import Listener
 from slurm_tiresias.controller.lease import FileLease
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.life import lives
@@ -55,6 +56,10 @@ from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster, Commands, Lease, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
+from slurm_tiresias.slurm.tally import Tally
+
+if TYPE_CHECKING:
+    from slurm_tiresias.controller.metrics import Metrics
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -96,33 +101,59 @@ def run(config: Config, shadow: bool = False) -> None:
     if config.controller.standby:
         _run_in_turns(config, shadow)
         return
-    slurm = driver(config)
+    asked = Tally()
+    slurm = driver(config, asked=asked)
     with _state_dir_locked(config) as state_dir, _ledger_and_profiler(config) as (ledger, profiler):
         cluster = _first_contact(slurm, config)
-        Controller(slurm, cluster, ledger, profiler, config, state_dir, shadow).loop()
+        with _told_over_http(config, cluster, asked) as metrics:
+            Controller(
+                *(slurm, cluster, ledger, profiler, config, state_dir, shadow), metrics=metrics
+            ).loop()
 
 
 def _run_in_turns(config: Config, shadow: bool) -> None:
     """Stand by, act for as long as the lease lasts, stand by again; until a signal stops it."""
-    stop = Stop()
+    stop, asked = Stop(), Tally()
     with _state_dir_locked(config, shared=True) as state_dir:
         lease = FileLease(state_dir, host_name(config), config.controller.interval_s)
-        slurm = driver(config, lease)
+        slurm = driver(config, lease, asked)
         cluster = _first_contact(slurm, config)
         standby = StandsBy(slurm, lease, config.controller.interval_s, stop)
-        while standby.until_its_turn():
-            try:
-                ledger_path = inherited_ledger(state_dir, lease.term)
-                with _ledger_and_profiler(config, ledger_path) as (ledger, profiler):
-                    Controller(
-                        *(slurm, cluster, ledger, profiler, config, state_dir, shadow),
-                        stop=stop,
-                        lease=lease,
-                    ).loop()
-            except LeaseLostError as error:
-                log.warning("steps down: %s", error)
-            finally:
-                lease.release()
+        with _told_over_http(config, cluster, asked) as metrics:
+            while standby.until_its_turn():
+                try:
+                    ledger_path = inherited_ledger(state_dir, lease.term)
+                    with _ledger_and_profiler(config, ledger_path) as (ledger, profiler):
+                        Controller(
+                            *(slurm, cluster, ledger, profiler, config, state_dir, shadow),
+                            stop=stop,
+                            lease=lease,
+                            metrics=metrics,
+                        ).loop()
+                except LeaseLostError as error:
+                    log.warning("steps down: %s", error)
+                finally:
+                    lease.release()
+                    if metrics:
+                        metrics.stands_by()
+
+
+@contextmanager
+def _told_over_http(config: Config, cluster: Cluster, asked: Tally) -> Iterator[Metrics | None]:
+    """What is measured, and shown to others meanwhile; None where nobody wants it, or it cannot
+    be: the controller goes on without."""
+    if not config.http.listen:
+        yield None
+        return
+    try:
+        from slurm_tiresias.controller.metrics import Metrics
+    except ImportError as error:
+        log.warning("there are no metrics: %s. Do: pip install prometheus_client", error)
+        yield None
+        return
+    metrics = Metrics(cluster, config, asked)
+    with Listener(config.http.listen, {"/metrics": metrics.page}).open():
+        yield metrics
 
 
 def _first_contact(slurm: Slurm, config: Config) -> Cluster:
@@ -161,9 +192,9 @@ def set_paused(config: Config, paused: bool) -> None:
         ledger.set_value("paused", "yes" if paused else "no")
 
 
-def driver(config: Config, lease: Lease | None = None) -> Slurm:
-    """The driver that this configuration asks for."""
-    return CommandSlurm(Commands(timeout_s=config.controller.command_timeout_s), lease)
+def driver(config: Config, lease: Lease | None = None, asked: Tally | None = None) -> Slurm:
+    """The driver that this configuration asks for; what is ``asked`` of Slurm is counted there."""
+    return CommandSlurm(Commands(timeout_s=config.controller.command_timeout_s), lease, asked)
 
 
 def _pause_s(failures: int, interval_s: float) -> float:
@@ -189,8 +220,10 @@ class Controller:
         *,
         stop: Stop | None = None,
         lease: FileLease | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """``lease`` where other controllers may stand by: it acts for as long as that lasts."""
+        self._metrics = metrics
         self._slurm = slurm
         self._cluster = cluster
         self._lease = lease
@@ -210,6 +243,8 @@ class Controller:
         self._state = nothing_yet(cluster, config, self._health)
         self._views = Views(state_dir, self._state) if cluster.jobs_are_private else None
         self._lives = lives(state_dir, ledger.path, private=cluster.jobs_are_private)
+        if metrics:
+            metrics.acts(self._state)
 
     def loop(self) -> None:
         """Run cycles until a signal says stop, or another controller is to act.
@@ -328,11 +363,14 @@ class Controller:
         pause_s = _pause_s(self._health.failures + 1, self._config.controller.interval_s)
         log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
         self._next_s = time.monotonic() + pause_s
+        if self._metrics:
+            self._metrics.failed(error)
         health = self._health.after_a_failure(error, time.time(), pause_s)
         self._health = replace(health, mode=self._mode())
         self._put(self._health.shown_on(self._state))
 
     def _publish(self, cycle: Cycle) -> None:
+        began_s = time.monotonic()
         self._health = replace(
             self._health,
             mode=self._mode(),
@@ -362,6 +400,8 @@ class Controller:
                 self._ledger.last_events(EVENTS_PUBLISHED),
             )
         )
+        if self._metrics:
+            self._metrics.cycled(cycle, self._state, time.monotonic() - began_s)
 
     def _warning(self, seen: Observation) -> str:
         """What is wrong though the cycle was good."""
@@ -381,10 +421,14 @@ class Controller:
             self._lease.check()
         if self._views:
             self._views.show(state)
+        if self._metrics:
+            self._metrics.show(state)
         try:
             published.write(state, self._state_dir, private=self._views is not None)
         except OSError as error:
             log.warning("the state cannot be published: %s", error)
+            if self._metrics:
+                self._metrics.not_published()
 
     # The control socket
 

@@ -1,0 +1,176 @@
+"""What listens for HTTP: pages that may be read, and nothing else.
+
+It lives in threads of its own. Whatever is sent to it, however slowly and by however many, no
+cycle waits for it; and where it cannot listen, the controller goes on without.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+from slurm_tiresias.complaint import Complaint
+from slurm_tiresias.config import host_and_port
+
+log = logging.getLogger("tiresias-slurm")
+
+LISTENS_AGAIN_S = 15.0
+"""After this time a port that was taken is tried again."""
+
+MOST_AT_ONCE = 16
+"""Readers. When one more comes, the one that has been there longest is hung up on."""
+
+QUIET_S = 10.0
+"""How long a reader may say and take nothing."""
+
+ACCEPTS_AGAIN_S = 1.0
+
+LEAST_GAP_S = 0.01
+"""Between two readers: they share the interpreter with the cycles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a page shows, and what kind of text that is."""
+
+    content_type: str
+    body: bytes
+
+
+Page = Callable[[], Answer]
+
+
+class Listener:
+    """Shows pages, by path, at ``http.listen``."""
+
+    def __init__(self, listen: str, pages: Mapping[str, Page]) -> None:
+        self._listen = listen
+        self._pages = pages
+        self._closing = threading.Event()
+        self._complaint = Complaint("nothing is shown over HTTP for now")
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Answer until the end of the block."""
+        threading.Thread(target=self._run, args=(self._server(),), daemon=True).start()
+        try:
+            yield
+        finally:
+            self._closing.set()
+
+    def _run(self, server: _Server | None) -> None:
+        while not self._closing.is_set():
+            if server is None:
+                self._closing.wait(LISTENS_AGAIN_S)
+                server = self._server()
+                continue
+            server.timeout = LISTENS_AGAIN_S
+            server.handle_request()
+        if server:
+            server.server_close()
+
+    def _server(self) -> _Server | None:
+        """One that listens; None, and a word why, where it cannot."""
+        host, port = host_and_port(self._listen)
+        try:
+            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            server = _Server(family, (str(address[0]), port), self._pages)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            self._complaint.make(
+                f"{self._listen} cannot be listened at ({why}). "
+                "Stop what does, or name another address in http.listen"
+            )
+            return None
+        log.info("listens at http://%s (%s)", self._listen, ", ".join(self._pages))
+        return server
+
+
+class _Server(socketserver.ThreadingMixIn, HTTPServer):
+    """A thread for each reader, and only so many."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, family: int, address: tuple[str, int], pages: Mapping[str, Page]) -> None:
+        self.address_family = family
+        self.pages = pages
+        self._readers: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        # The one of HTTPServer asks for the name of the host, which may take long.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "localhost", self.server_address[1]
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        time.sleep(LEAST_GAP_S)
+        try:
+            return super().get_request()
+        except OSError as error:
+            log.debug("nobody can be let in for a moment: %s", error)
+            time.sleep(ACCEPTS_AGAIN_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._readers) >= MOST_AT_ONCE:
+                longest = next(iter(self._readers))
+                del self._readers[longest]
+                with suppress(OSError):
+                    longest.shutdown(socket.SHUT_RDWR)
+            self._readers[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._readers.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("somebody could not be answered over HTTP: %r", sys.exc_info()[1])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: _Server
+    timeout = QUIET_S
+    server_version = "tiresias-slurm"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        if answer := self._head():
+            self.wfile.write(answer.body)
+
+    def do_HEAD(self) -> None:
+        self._head()
+
+    def _head(self) -> Answer | None:
+        page = self.server.pages.get(self.path.partition("?")[0])
+        if page is None:
+            self.send_error(HTTPStatus.NOT_FOUND, explain=f"See {', '.join(self.server.pages)}")
+            return None
+        answer = page()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        return answer
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+        log.debug("HTTP: %r", format % arguments)

@@ -1,0 +1,253 @@
+"""The controller's metrics, for Prometheus.
+
+The thread of the cycles counts; gauges are made from the last published state by whoever asks. So
+a question costs a cycle nothing, and never reaches Slurm.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter as Tallied
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    SummaryMetricFamily,
+)
+from prometheus_client.metrics_core import Metric as Family
+
+from slurm_tiresias import __version__
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import measured
+from slurm_tiresias.controller.cycle import Cycle
+from slurm_tiresias.controller.http import Answer
+from slurm_tiresias.controller.published import PublishedJob, PublishedState
+from slurm_tiresias.errors import TiresiasError, kinds
+from slurm_tiresias.slurm.protocol import Cluster
+from slurm_tiresias.slurm.tally import COMMANDS, Tally
+
+Values = Iterable[tuple[tuple[str, ...], float]]
+"""Values of labels, and of the metric that bears them."""
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The format that every Prometheus reads."""
+
+FRESH_S = 1.0
+
+_decision = attrgetter("action", "reason")
+
+
+class Metrics:
+    """All that is measured, from the start of this process on."""
+
+    def __init__(self, cluster: Cluster, config: Config, asked: Tally) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._config = config
+        self._asked = asked
+        self._started_s = self._good_s = time.time()
+        self._state: PublishedState | None = None
+        self._trouble = ""
+        self._decided: Tallied[tuple[str, str]] = Tallied()
+        self._about = (
+            *(cluster.name, __version__, ".".join(map(str, cluster.version))),
+            *(config.policy.name, config.policy.order),
+        )
+        self._registry = CollectorRegistry()
+        self._registry.register(_Collected(self))
+        self._count_up_from_zero()
+        self._writing = threading.Lock()
+        self._page = Answer(CONTENT_TYPE, b"")
+        self._written_s = -math.inf
+
+    def _count_up_from_zero(self) -> None:
+        """Series that are there from the beginning: of others Prometheus misses the first steps."""
+        tiers = [str(tier) for tier in range(self._config.tier_count)]
+        self._cycles = self._counter(measured.CYCLES)
+        self._failed = self._counter(measured.FAILED_CYCLES, kinds())
+        self._decisions = self._counter(measured.DECISIONS)
+        self._preemptions = self._counter(measured.PREEMPTIONS)
+        self._promotions = self._counter(measured.PROMOTIONS)
+        self._events = self._counter(measured.JOB_EVENTS, measured.EVENTS)
+        self._writes = self._counter(measured.WRITES)
+        self._refused = self._counter(measured.REFUSED_WRITES)
+        self._accounting = self._counter(measured.ACCOUNTING_FAILURES)
+        self._unpublished = self._counter(measured.UNPUBLISHED)
+        self._cycle_s = self._histogram(measured.CYCLE_SECONDS)
+        self._phase_s = self._histogram(measured.PHASE_SECONDS, measured.PHASES)
+        self._jct_s = self._histogram(measured.COMPLETION_SECONDS, tiers)
+        self._queued_s = self._histogram(measured.QUEUEING_SECONDS, tiers)
+
+    def _counter(self, metric: measured.Metric, values: Iterable[str] = ()) -> Counter:
+        counter = Counter(metric.name, metric.doc, tuple(metric.labels), registry=self._registry)
+        for value in values:
+            counter.labels(value)
+        return counter
+
+    def _histogram(self, metric: measured.Metric, values: Iterable[str] = ()) -> Histogram:
+        histogram = Histogram(
+            *(metric.name, metric.doc, tuple(metric.labels)),
+            buckets=metric.buckets_s,
+            registry=self._registry,
+        )
+        for value in values:
+            histogram.labels(value)
+        return histogram
+
+    # What the controller tells
+
+    def stands_by(self) -> None:
+        """It does nothing but wait, from now on."""
+        self._state = None
+
+    def acts(self, state: PublishedState) -> None:
+        """It acts, from now on: no cycle is over yet."""
+        self._trouble = ""
+        self._decided = Tallied()
+        self._good_s = time.time()
+        self.show(state)
+
+    def show(self, state: PublishedState) -> None:
+        """From now on the gauges are of this state."""
+        self._state = state
+
+    def not_published(self) -> None:
+        self._unpublished.inc()
+
+    def failed(self, error: TiresiasError) -> None:
+        """One more cycle was given up."""
+        self._trouble = error.kind
+        self._failed.labels(error.kind).inc()
+
+    def cycled(self, cycle: Cycle, state: PublishedState, publish_s: float) -> None:
+        """One more cycle was good, and has ended just now."""
+        self._trouble = ""
+        self._good_s = time.time()
+        self._cycles.inc()
+        self._writes.inc(cycle.outcome.writes)
+        self._refused.inc(len(cycle.outcome.failures))
+        self._accounting.inc(cycle.news.accounting_failures)
+        took = cycle.took
+        parts = (took.observe_s, took.account_s, took.decide_s, took.act_s, publish_s)
+        for phase, part_s in zip(measured.PHASES, parts, strict=True):
+            self._phase_s.labels(phase).observe(part_s)
+        self._cycle_s.observe(took.all_s + publish_s)
+        self._decided = Tallied(map(_decision, state.jobs))
+        for decision, jobs in self._decided.items():
+            self._decisions.labels(*decision).inc(jobs)
+        self._note(cycle)
+
+    def _note(self, cycle: Cycle) -> None:
+        for kind, times in cycle.news.events.items():
+            if kind == "preempted":
+                self._preemptions.inc(times)
+            elif kind == "promoted":
+                self._promotions.inc(times)
+            else:
+                self._events.labels(kind).inc(times)
+        for job in cycle.news.ended:
+            self._jct_s.labels(str(job.tier)).observe(job.jct_s)
+            self._queued_s.labels(str(job.tier)).observe(job.queued_s)
+
+    # What others ask
+
+    def page(self) -> Answer:
+        """All metrics as text. However many ask, it is written once a second."""
+        with self._writing:
+            if time.monotonic() - self._written_s > FRESH_S:
+                self._page = Answer(CONTENT_TYPE, generate_latest(self._registry))
+                self._written_s = time.monotonic()
+            return self._page
+
+    def families(self) -> Iterator[Family]:
+        """What was not counted here: of the last state, and of the driver."""
+        state = self._state
+        mode = state.mode if state else measured.STANDBY
+        yield _gauge(measured.INFO, [(self._about, 1)])
+        yield _gauge(measured.STARTED, [((), self._started_s)])
+        yield _gauge(measured.MODE, [((one,), one == mode) for one in measured.MODES])
+        yield _gauge(measured.INTERVAL, [((), self._config.controller.interval_s)])
+        yield from self._of_driver()
+        trouble = self._trouble if state else ""
+        yield _gauge(measured.TROUBLE, [((kind,), kind == trouble) for kind in kinds()])
+        if state:
+            yield _gauge(measured.LAST_CYCLE, [((), self._good_s)])
+            yield _gauge(measured.DECIDED, self._decided.items())
+            yield from _of_state(state)
+
+    def _of_driver(self) -> Iterator[Family]:
+        asked = self._asked.by_command
+        requests, failures = measured.REQUESTS, measured.COMMAND_FAILURES
+        yield _counter(requests, [((name,), asked[name].requests) for name in COMMANDS])
+        yield _counter(failures, [((name,), asked[name].failures) for name in COMMANDS])
+        seconds = measured.COMMAND_SECONDS
+        family = SummaryMetricFamily(seconds.name, seconds.doc, labels=tuple(seconds.labels))
+        for name in COMMANDS:
+            family.add_metric((name,), asked[name].commands, asked[name].took_s)
+        yield family
+
+
+class _Collected:
+    """What the registry asks; it would also ask ``Metrics`` for a description."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Family]:
+        return self._metrics.families()
+
+
+def _of_state(state: PublishedState) -> Iterator[Family]:
+    next_try_s = max(0.0, state.next_try_s - time.time()) if state.next_try_s else 0.0
+    yield _gauge(measured.FAILED_IN_A_ROW, [((), state.failures)])
+    yield _gauge(measured.NEXT_TRY, [((), next_try_s)])
+    yield _gauge(measured.WARNING, [((), bool(state.warning))])
+    yield _gauge(measured.TERM, [((), state.term)])
+    yield _gauge(measured.STANDBYS, [((), len(state.standbys))])
+    yield _gauge(measured.GPUS, [((use,), getattr(state.gpus, use)) for use in measured.USES])
+    yield from _of_tiers(state)
+    yield _gauge(measured.UNMANAGED, [((), sum(not job.managed for job in state.jobs))])
+
+
+def _of_tiers(state: PublishedState) -> Iterator[Family]:
+    of_states = [(t, name) for t in state.tiers for name in measured.STATES]
+    jobs = [((str(t.tier), name), getattr(t, f"{name}_jobs")) for t, name in of_states]
+    gpus = [((str(t.tier), name), getattr(t, f"{name}_gpus")) for t, name in of_states]
+    yield _gauge(measured.JOBS, jobs)
+    yield _gauge(measured.JOB_GPUS, gpus)
+    attained_gpu_s = {t.tier: 0.0 for t in state.tiers}
+    longest_s = dict(attained_gpu_s)
+    for job in state.jobs:
+        if job.tier is not None:
+            attained_gpu_s[job.tier] += job.attained_gpu_s
+            longest_s[job.tier] = max(longest_s[job.tier], _waits_for_room_s(job))
+    yield _gauge(measured.ATTAINED, [((str(tier),), s) for tier, s in attained_gpu_s.items()])
+    yield _gauge(measured.LONGEST_WAIT, [((str(tier),), s) for tier, s in longest_s.items()])
+
+
+def _waits_for_room_s(job: PublishedJob) -> float:
+    return job.waited_s if job.reason in measured.LACKS_ROOM else 0.0
+
+
+def _gauge(metric: measured.Metric, values: Values) -> Family:
+    family = GaugeMetricFamily(metric.name, metric.doc, labels=tuple(metric.labels))
+    for labels, value in values:
+        family.add_metric(labels, float(value))
+    return family
+
+
+def _counter(metric: measured.Metric, values: Values) -> Family:
+    family = CounterMetricFamily(metric.name, metric.doc, labels=tuple(metric.labels))
+    for labels, value in values:
+        family.add_metric(labels, value)
+    return family

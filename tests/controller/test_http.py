@@ -1,0 +1,147 @@
+"""What listens for HTTP: it answers, and nobody who comes can do it any harm."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from slurm_tiresias.controller import http as shown
+from slurm_tiresias.controller.http import MOST_AT_ONCE, Answer, Listener
+from tests.ports import free_port
+
+PATIENCE_S = 20.0
+
+
+@contextmanager
+def listening(port: int) -> Iterator[None]:
+    def page() -> Answer:
+        return Answer("text/plain; charset=utf-8", b"hello")
+
+    with Listener(f"127.0.0.1:{port}", {"/page": page}).open():
+        yield
+
+
+def asked(port: int, path: str = "/page", method: str = "GET") -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request(method, path)
+    return connection.getresponse()
+
+
+def wait_until_answered(port: int) -> None:
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            assert asked(port).status == 200
+            return
+        except OSError:
+            assert time.monotonic() < give_up_s, "nobody listens"
+            time.sleep(0.02)
+
+
+def silent_reader(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+
+
+def test_a_page_is_shown_by_its_path() -> None:
+    port = free_port()
+    with listening(port):
+        answer = asked(port, "/page?x=1")
+        assert (answer.status, answer.read()) == (200, b"hello")
+        assert "Python" not in str(answer.headers)
+        assert asked(port, method="HEAD").read() == b""
+        assert asked(port, "/<script>").status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE"])
+def test_nothing_can_be_written(method: str) -> None:
+    port = free_port()
+    with listening(port):
+        assert asked(port, method=method).status == 501
+
+
+def test_it_answers_on_the_loopback_of_ipv6_too() -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("no IPv6 on this machine")
+        port = probe.getsockname()[1]
+    with Listener(f"[::1]:{port}", {"/page": lambda: Answer("text/plain", b"six")}).open():
+        connection = http.client.HTTPConnection("::1", port, timeout=PATIENCE_S)
+        connection.request("GET", "/page")
+        assert connection.getresponse().read() == b"six"
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\r\n\r\n", b"GET\r\n\r\n", b"\x00\xff" * 70_000, b"GET /page HTTP/9.9\r\n\r\n", b""]
+)
+def test_who_sends_nonsense_harms_nobody(sent: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    with listening(port):
+        with silent_reader(port) as reader:
+            try:
+                reader.sendall(sent)
+                reader.shutdown(socket.SHUT_WR)
+                while reader.recv(65536):
+                    pass
+            except OSError:
+                pass  # it had heard enough
+        assert asked(port).status == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_however_many_say_nothing_the_next_one_is_answered() -> None:
+    port = free_port()
+    with listening(port):
+        silent = [silent_reader(port) for _ in range(3 * MOST_AT_ONCE)]
+        assert asked(port).status == 200
+        # Those who came first were hung up on.
+        assert silent[0].recv(1) == b""
+        for reader in silent:
+            reader.close()
+
+
+def test_a_page_that_fails_costs_its_reader_the_answer_and_nobody_else() -> None:
+    def broken() -> Answer:
+        raise RuntimeError("broken")
+
+    port = free_port()
+    pages = {"/page": lambda: Answer("text/plain", b"good"), "/broken": broken}
+    with Listener(f"127.0.0.1:{port}", pages).open():
+        with pytest.raises(http.client.HTTPException):
+            asked(port, "/broken")
+        assert asked(port).read() == b"good"
+
+
+def test_a_port_that_is_taken_is_one_line_and_is_used_once_it_is_free(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shown, "LISTENS_AGAIN_S", 0.05)
+    with caplog.at_level(logging.WARNING), socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with listening(port):
+            other.close()
+            wait_until_answered(port)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == (
+        f"nothing is shown over HTTP for now: 127.0.0.1:{port} cannot be listened at "
+        "(Address already in use). Stop what does, or name another address in http.listen"
+    )
+
+
+@pytest.mark.parametrize("listen", ["no.such.host.invalid:9817", "a..b:9817", "192.0.2.1:9817"])
+def test_an_address_that_is_none_of_this_hosts_is_one_line_and_harms_nobody(
+    listen: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), Listener(listen, {}).open():
+        pass
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"{listen} cannot be listened at (" in line

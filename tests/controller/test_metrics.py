@@ -1,0 +1,94 @@
+"""What is measured, without a cluster: how it is told, and what happens where it cannot be."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import pytest
+
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.controller import metrics as told
+from slurm_tiresias.controller.measured import MODES
+from slurm_tiresias.controller.metrics import Metrics
+from slurm_tiresias.controller.report import Health, nothing_yet
+from slurm_tiresias.controller.run import _told_over_http
+from slurm_tiresias.errors import DamagedLedgerError
+from slurm_tiresias.slurm.protocol import Cluster
+from slurm_tiresias.slurm.tally import PING, SHOW, Tally
+from tests.ports import free_port
+from tests.slurm.scrape import Scrape
+
+CLUSTER = Cluster("grid", (22, 5, 8), "priority/multifactor", True, 30, 120, 0.0)
+
+
+@pytest.fixture
+def metrics(monkeypatch: pytest.MonkeyPatch) -> Metrics:
+    monkeypatch.setattr(told, "FRESH_S", -1.0)
+    return Metrics(CLUSTER, Config(), Tally())
+
+
+def scraped(metrics: Metrics) -> Scrape:
+    return Scrape(metrics.page().body.decode())
+
+
+def test_it_is_in_one_mode_at_a_time_and_stands_by_until_it_acts(metrics: Metrics) -> None:
+    def in_modes() -> list[str]:
+        scrape = scraped(metrics)
+        return [mode for mode in MODES if scrape.value("tiresias_mode", mode=mode)]
+
+    assert in_modes() == ["standby"]
+    for mode in ("enforce", "shadow", "paused"):
+        metrics.acts(nothing_yet(CLUSTER, Config(), Health(mode, 0.0, 0, 0.0, 0.0)))
+        assert in_modes() == [mode]
+    metrics.stands_by()
+    assert in_modes() == ["standby"]
+
+
+def test_a_damaged_ledger_is_told_from_one_that_cannot_be_written(metrics: Metrics) -> None:
+    metrics.acts(nothing_yet(CLUSTER, Config(), Health("enforce", 0.0, 0, 0.0, 0.0)))
+    metrics.failed(DamagedLedgerError("it is damaged", "rebuild it"))
+    scrape = scraped(metrics)
+    assert scrape.value("tiresias_trouble", kind="damaged-ledger") == 1
+    assert scrape.value("tiresias_failed_cycles_total", kind="damaged-ledger") == 1
+    assert scrape.value("tiresias_trouble", kind="ledger") == 0
+
+
+def test_commands_are_counted_with_their_requests_and_the_ones_that_fail() -> None:
+    tally = Tally()
+    with tally.counting(SHOW, 5):
+        pass
+    with pytest.raises(ValueError), tally.counting(PING):
+        raise ValueError
+    scrape = scraped(Metrics(CLUSTER, Config(), tally))
+    assert scrape.value("tiresias_slurm_requests_total") == 6
+    assert scrape.value("tiresias_slurm_requests_total", command=SHOW) == 5
+    assert scrape.value("tiresias_slurm_command_seconds_count") == 2
+    assert scrape.value("tiresias_slurm_command_failures_total", command=PING) == 1
+    assert scrape.value("tiresias_slurm_command_failures_total") == 1
+
+
+def test_however_many_ask_the_text_is_written_once_a_second() -> None:
+    metrics = Metrics(CLUSTER, Config(), Tally())
+    assert metrics.page() is metrics.page()
+
+
+def test_where_the_library_is_missing_the_controller_goes_on_without_metrics(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "slurm_tiresias.controller.metrics")
+    config = parse({"http": {"listen": f"127.0.0.1:{free_port()}"}})
+    with (
+        caplog.at_level(logging.WARNING),
+        _told_over_http(config, CLUSTER, Tally()) as nothing,
+    ):
+        assert nothing is None
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("there are no metrics: ")
+    assert "pip install prometheus_client" in line
+
+
+def test_nothing_listens_unless_it_is_asked_for() -> None:
+    with _told_over_http(Config(), CLUSTER, Tally()) as nothing:
+        assert nothing is None

@@ -1,0 +1,43 @@
+"""A controller's metrics, as Prometheus would read them."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """What /metrics said once."""
+
+    text: str
+
+    @classmethod
+    def of(cls, port: int) -> Scrape:
+        """Ask now; ``OSError`` where nobody answers."""
+        url = f"http://127.0.0.1:{port}/metrics"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            return cls(answer.read().decode())
+
+    def types(self) -> Mapping[str, str]:
+        """The type of each metric."""
+        found = {}
+        for family in text_string_to_metric_families(self.text):
+            end = "_total" if family.type == "counter" else ""
+            found[family.name + end] = family.type
+        return found
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The sum over the series with these labels; None where there is none."""
+        values = [
+            sample.value
+            for family in text_string_to_metric_families(self.text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        return sum(values) if values else None
