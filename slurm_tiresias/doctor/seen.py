@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import Node
+from slurm_tiresias.slurm import release as releases
 from slurm_tiresias.slurm.conf_file import PlugstackLine
 from slurm_tiresias.slurm.survey import SurveyedPartition
 
@@ -137,6 +138,11 @@ class Seen:
     controller: Controller | None
     """None where none has published anything that this user may read."""
     not_seen: tuple[str, ...] = field(default=())
+
+    @property
+    def differences(self) -> releases.Release:
+        """What is different on this release; one that is not known lacks what newer ones have."""
+        return releases.of(self.release or releases.UNKNOWN)
 
     @property
     def slurm_conf_folder(self) -> str:

@@ -114,7 +114,7 @@ class CommandSlurm:
         self._answered_s = _NEVER
         self._clock = SlurmClock()
         self._squeue_file: tuple[int, int, int] | None = None
-        self._release = release.of((*release.NEWEST, 0))
+        self._release = release.of((*release.TESTED[-1], 0))
 
     def cluster(self) -> Cluster:
         """The facts about the cluster that do not change while slurmctld runs."""

@@ -13,11 +13,12 @@ from slurm_tiresias.errors import SlurmAnswerError
 
 Version = tuple[int, int, int]
 
-OLDEST = (22, 5)
-"""Before it preempt/qos knows no WITHIN, and squeue lacks fields."""
+TESTED = ((22, 5), (24, 11), (26, 5))
+"""Those that the tests are run on, from the oldest to the newest. Before the oldest preempt/qos
+knows no WITHIN, and squeue lacks fields."""
 
-NEWEST = (26, 5)
-"""The newest one that all tests have run on."""
+UNKNOWN: Version = (0, 0, 0)
+"""A release of which nothing is taken for granted."""
 
 _VERSION = re.compile(r"\b(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 
@@ -33,6 +34,14 @@ class Release:
     """What stands there then."""
     has_requeue_delay: bool
     """Whether SchedulerParameters=requeue_delay bounds how long a requeued job waits."""
+    limits_requests: bool
+    """Whether slurmctld can limit how much each user asks (rl_enable)."""
+    signals_children: bool
+    """Whether cgroup.conf can have SIGTERM sent to more than the batch shell."""
+    backfill_keeps_updates: bool
+    """Whether bf_continue leaves alone priorities that are written while backfill pauses."""
+    priority_type: str
+    """PriorityType where slurm.conf has none."""
 
     @property
     def series(self) -> tuple[int, int]:
@@ -49,20 +58,31 @@ def of(version: Version) -> Release:
         exclusive_column="Exclusive" if has_exclusive else "OverSubscribe",
         exclusive_word="NODE" if has_exclusive else "NO",
         has_requeue_delay=series >= (25, 11),
+        limits_requests=series >= (23, 2),
+        signals_children=series >= (23, 11),
+        backfill_keeps_updates=version >= (26, 5, 3),
+        priority_type="priority/multifactor" if series >= (24, 11) else "priority/basic",
     )
+
+
+def is_too_old(version: Version) -> bool:
+    return version[:2] < TESTED[0]
+
+
+def is_tested(version: Version) -> bool:
+    return version[:2] in TESTED
 
 
 def warning_about(version: Version) -> str:
     """What an admin should know of running on this release; empty where all tests have."""
-    series = version[:2]
-    if series < OLDEST:
+    if is_too_old(version):
         return (
-            f"Slurm {written(version)} is older than {_series(OLDEST)}, the oldest that this "
+            f"Slurm {written(version)} is older than {series(TESTED[0])}, the oldest that this "
             "version works with"
         )
-    if series > NEWEST:
+    if version[:2] > TESTED[-1]:
         return (
-            f"Slurm {written(version)} is newer than {_series(NEWEST)}, the newest that this "
+            f"Slurm {written(version)} is newer than {series(TESTED[-1])}, the newest that this "
             "version was tested with: it is treated like that one"
         )
     return ""
@@ -84,5 +104,6 @@ def written(version: Version) -> str:
     return f"{version[0]:02d}.{version[1]:02d}.{version[2]}"
 
 
-def _series(series: tuple[int, int]) -> str:
-    return f"{series[0]:02d}.{series[1]:02d}"
+def series(number: tuple[int, int]) -> str:
+    """Year and month as Slurm writes them."""
+    return f"{number[0]:02d}.{number[1]:02d}"

@@ -33,6 +33,8 @@ def sound(release: str = "22.05") -> Seen:
         "requeue_delay=1",
         "jobsubmitplugins": "lua",
         "epilogslurmctld": "/etc/slurm-tiresias/nudge",
+        "preempttype": "preempt/none",
+        "preemptmode": "OFF",
     }
     first, second, third = (int(part) for part in running["slurm_version"].split("."))
     number = (first, second, third)

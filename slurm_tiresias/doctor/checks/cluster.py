@@ -6,8 +6,8 @@ import json
 
 from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, known
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
-from slurm_tiresias.doctor.releases import OLDEST, TRIED, since, written
 from slurm_tiresias.doctor.seen import Seen, Settings
+from slurm_tiresias.slurm import release
 
 CLOCKS_APART_S = 3.0
 """From here on the controller corrects what squeue counts by its own clock."""
@@ -31,12 +31,12 @@ def _slurmctld(seen: Seen) -> Verdict:
 def _release(seen: Seen) -> Verdict:
     if seen.release is None:
         return note("the release is not known", do=("scontrol --version",))
-    if not since(seen.release, OLDEST):
-        return error(f"Slurm {written(seen.release)}, before {written(OLDEST)}")
-    if seen.release[:2] in TRIED:
-        return ok(f"Slurm {written(seen.release)}")
-    tried = ", ".join(map(written, TRIED))
-    return note(f"Slurm {written(seen.release)}: tried were {tried}")
+    this = f"Slurm {release.written(seen.release)}"
+    if release.is_too_old(seen.release):
+        return error(f"{this}, before {release.series(release.TESTED[0])}")
+    if release.is_tested(seen.release):
+        return ok(this)
+    return note(f"{this}: tested were {', '.join(map(release.series, release.TESTED))}")
 
 
 def _running_as_written(seen: Seen) -> Verdict | None:

@@ -6,7 +6,6 @@ from slurm_tiresias.config import ControllerConfig
 from slurm_tiresias.controller.own_folder import OTHERS_WRITE, is_anybodys
 from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, UNIT, installing, known
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
-from slurm_tiresias.doctor.releases import RATE_LIMIT, since
 from slurm_tiresias.doctor.seen import Place, Seen
 from slurm_tiresias.slurm.commands import ADMIN_LEVELS
 
@@ -51,7 +50,7 @@ def _rights(seen: Seen) -> Verdict:
 
 
 def _rate_limit(seen: Seen) -> Verdict | None:
-    if not since(seen.release, RATE_LIMIT):
+    if not seen.differences.limits_requests:
         return None
     if "rl_enable" not in known(seen).options("SlurmctldParameters"):
         return ok("slurmctld does not limit the rate of requests")

@@ -13,8 +13,8 @@ from slurm_tiresias.doctor.checks.files import (
     slurm_conf,
 )
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
-from slurm_tiresias.doctor.releases import written
 from slurm_tiresias.doctor.seen import Seen, Settings
+from slurm_tiresias.slurm import release
 
 PLUGIN = "/usr/lib/slurm-tiresias/spank_tiresias.so"
 OURS = "tiresias_job_submit"
@@ -129,10 +129,12 @@ def _spank_build(seen: Seen) -> Verdict | None:
         return note(f"{path} cannot be read on this host: {seen.spank.missing}")
     if seen.spank.release is None:
         return error(f"{path} is no SPANK plugin", do=again)
-    built = written(seen.spank.release)
+    built = release.written(seen.spank.release)
     if seen.release is None or seen.spank.release[:2] == seen.release[:2]:
         return ok(f"built for Slurm {built}")
-    return error(f"{path} is built for Slurm {built}, not {written(seen.release)}", do=again)
+    return error(
+        f"{path} is built for Slurm {built}, not {release.written(seen.release)}", do=again
+    )
 
 
 CHECKS = (

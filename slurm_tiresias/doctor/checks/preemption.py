@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from slurm_tiresias.doctor.checks.files import CGROUP_CONF, known, scheduler, slurm_conf
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, note, ok, warning
-from slurm_tiresias.doctor.releases import REQUEUE_DELAY, SIGNAL_CHILDREN, since
 from slurm_tiresias.doctor.seen import Seen
 from slurm_tiresias.slurm.parse_config import DEFAULT_CRED_EXPIRE_S
 
@@ -36,7 +35,7 @@ def _job_requeue(seen: Seen) -> Verdict:
 def _requeue_delay(seen: Seen) -> Verdict:
     has = known(seen)
     expire_s = has.option_number("AuthInfo", "cred_expire", DEFAULT_CRED_EXPIRE_S)
-    if since(seen.release, REQUEUE_DELAY):
+    if seen.differences.has_requeue_delay:
         if "requeue_delay" in has.options("SchedulerParameters"):
             delay_s = has.option_number("SchedulerParameters", "requeue_delay", 0)
             return ok(f"a requeued job waits {delay_s:g} s (requeue_delay)")
@@ -73,7 +72,7 @@ def _sigterm_reach(seen: Seen) -> Verdict:
     if known(seen).yes("SignalChildrenProcesses") or in_file:
         return ok("every process of a job (SignalChildrenProcesses)")
     only = "under proctrack/cgroup SIGTERM reaches the batch script alone"
-    if since(seen.release, SIGNAL_CHILDREN):
+    if seen.differences.signals_children:
         return warning(only, Mend(CGROUP_CONF, "SignalChildrenProcesses", "yes"))
     if seen.config.preemption.signal:
         return ok(f"{only}; preemption.signal reaches every process")

@@ -5,11 +5,6 @@ from __future__ import annotations
 from slurm_tiresias.controller.bands import BAND, SITE_FACTOR_BAND, TOP_TIER
 from slurm_tiresias.doctor.checks.files import known, scheduler, slurm_conf
 from slurm_tiresias.doctor.finding import Check, Verdict, error, note, ok, warning
-from slurm_tiresias.doctor.releases import (
-    BF_CONTINUE_KEEPS_UPDATES,
-    MULTIFACTOR_BY_DEFAULT,
-    since,
-)
 from slurm_tiresias.doctor.seen import Seen
 
 MULTIFACTOR = "priority/multifactor"
@@ -22,7 +17,7 @@ LEAST_JOB_AGE_S = 60
 
 
 def _priority_type(seen: Seen) -> Verdict:
-    default = MULTIFACTOR if since(seen.release, MULTIFACTOR_BY_DEFAULT) else "priority/basic"
+    default = seen.differences.priority_type
     kind = known(seen).word("PriorityType") or default
     if kind == MULTIFACTOR:
         return ok(kind)
@@ -111,7 +106,7 @@ def _sched_min_interval(seen: Seen) -> Verdict:
 def _bf_continue(seen: Seen) -> Verdict:
     if "bf_continue" not in known(seen).options("SchedulerParameters"):
         return ok("bf_continue is not set")
-    if since(seen.release, BF_CONTINUE_KEEPS_UPDATES):
+    if seen.differences.backfill_keeps_updates:
         return ok("bf_continue is set, and harmless from 26.05.3 on")
     return warning("bf_continue is set, before Slurm 26.05.3", scheduler(drop="bf_continue"))
 
