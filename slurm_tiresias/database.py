@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from slurm_tiresias.own_file import make_if_missing
+
 
 def create(path: Path, mode: int) -> None:
     """Make the file if it is not there: for the folder's owner, also where root is the first to
     store something. Raises ``sqlite3.OperationalError``."""
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags, 0o600)
-    except FileExistsError:
-        return
+        make_if_missing(path, mode)
     except OSError as error:
         raise sqlite3.OperationalError(error.strerror) from error
-    with os.fdopen(descriptor):
-        os.fchmod(descriptor, mode)
-        if os.geteuid() == 0:
-            owner = path.parent.stat()
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def set_mode(path: Path, mode: int) -> None:

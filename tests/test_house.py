@@ -22,7 +22,8 @@ SHELLS = {
 
 MAY_IMPORT = {
     "errors": set(),
-    "database": set(),
+    "own_file": set(),
+    "database": {"own_file"},
     "model": set(),
     "config": {"errors"},
     "policy": {"model", "config"},
@@ -32,12 +33,13 @@ MAY_IMPORT = {
     "slurm": {"model", "errors"},
     "one_step": set(),
     "complaint": set(),
-    "profiler": {"model", "errors", "database", "one_step", "complaint"},
+    "profiler": {"model", "errors", "database", "own_file", "one_step", "complaint"},
     "controller": {
         "model",
         "config",
         "errors",
         "database",
+        "own_file",
         "one_step",
         "complaint",
         "decide",

@@ -51,6 +51,7 @@ from slurm_tiresias.errors import (
     SlurmPermissionError,
     TiresiasError,
 )
+from slurm_tiresias.own_file import make_if_missing
 from slurm_tiresias.profiler.store import FILE_NAME as PROFILES_NAME
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.slurm.commands import CommandSlurm
@@ -493,7 +494,8 @@ def _state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]
     try:
         state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         _check_that_nobody_else_writes_in(state_dir)
-        descriptor = os.open(state_dir / LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        make_if_missing(state_dir / LOCK_NAME, 0o600)
+        descriptor = os.open(state_dir / LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(
             f"The state directory {state_dir} cannot be used: {error.strerror}",

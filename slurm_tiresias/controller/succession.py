@@ -14,8 +14,9 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from slurm_tiresias.controller.ledger import FILE_NAME, damaged
+from slurm_tiresias.controller.ledger import FILE_NAME, MODE, damaged
 from slurm_tiresias.errors import LedgerError
+from slurm_tiresias.own_file import make_if_missing
 
 LEDGERS_KEPT = 3
 """The present one, the one before, for a process that may still have it open, and one more."""
@@ -68,6 +69,7 @@ def _copy(before: Path, mine: Path) -> None:
         stamps = _stamps(before)
         for suffix in ("", "-wal"):
             _with(draft, suffix).unlink(missing_ok=True)
+            make_if_missing(_with(draft, suffix), MODE)
             with suppress(FileNotFoundError):
                 shutil.copyfile(_with(before, suffix), _with(draft, suffix))
         if _stamps(before) == stamps:

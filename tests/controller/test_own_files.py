@@ -13,6 +13,7 @@ from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
 from slurm_tiresias.controller.run import set_paused
+from slurm_tiresias.controller.succession import inherited_ledger
 from slurm_tiresias.database import set_mode
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.one_step import write_in_one_step
@@ -60,6 +61,14 @@ def test_a_ledger_that_everybody_could_read_is_closed_to_them(folder: Path) -> N
     with closing(Ledger(folder / FILE_NAME)) as ledger:
         assert modes(folder)[FILE_NAME] == 0o600
         assert ledger.value("a") == "b"
+
+
+def test_the_ledger_of_the_next_term_is_for_its_owner_only_before_it_is_opened(
+    folder: Path,
+) -> None:
+    Ledger(folder / FILE_NAME).close()
+    inherited_ledger(folder, term=1)
+    assert set(modes(folder).values()) == {0o600}
 
 
 def test_profiles_are_for_everybody_until_jobs_are_private(folder: Path) -> None:

@@ -411,6 +411,7 @@ def test_down_twice_is_fine_and_env_says_what_to_do(folder: Path) -> None:
         ("up", "--partition", "a,b"),
         ("up", "--slurm-conf-line", "no equals sign"),
         ("up", "--slurm-conf-line", "ClusterName=mine"),
+        ("up", "--slurm-user", "nobody-of-that-name"),
         ("up", "--dir", "/tmp/with blank"),
         ("up", "--dir", "/tmp/" + "x" * 100),
         ("down", "--dir", "/"),
