@@ -24,7 +24,7 @@ MAX_TIERS = 8
 """More tiers than anybody has shown to help; bounds how finely the priority bands are cut."""
 
 POLICIES = ("2d-las", "2d-gittins", "2d-history")
-CHARGES = ("job", "user")
+CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
@@ -112,14 +112,15 @@ class PolicyConfig:
         "job",
         "What counts for a job's tier. job: the service that it has attained itself. user: also "
         "that of its user's other runs that ended in the charge_window_s before it first started, "
-        "so that nobody returns to the top tier by submitting the same work in pieces "
-        "(docs/algorithm.md).",
+        "so that nobody returns to the top tier by submitting the same work in pieces. account: "
+        "the same with the account that a job is charged to in Slurm; a job without one is its "
+        "user's (docs/algorithm.md).",
         choices=CHARGES,
     )
     charge_window_s: float = setting(
         86_400.0,
-        "How long the service of a run that is over counts for later jobs of its user, where "
-        "charge is user.",
+        "How long the service of a run that is over counts for later jobs of its user or account, "
+        "where charge is user or account.",
         unit="seconds",
         minimum=1,
     )

@@ -183,7 +183,8 @@ class Job:
     attained_since_promotion_gpu_s: float = 0.0
     executed_since_promotion_s: float = 0.0
     inherited_gpu_s: float = 0.0
-    """What counts beyond that: service of other jobs of its user (``policy.charge``)."""
+    """What counts beyond that: service of other jobs of its user or account
+    (``policy.charge``)."""
     first_started_s: float | None = None
     tier_entered_s: float | None = None
     queued_s: float | None = None

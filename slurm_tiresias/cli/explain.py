@@ -205,9 +205,10 @@ def _standing(case: Case) -> Iterator[str]:
     yield f"{attained} (GPUs x running time, over all its runs){_way_to_next_tier(case)}."
     if job.inherited_gpu_s > 0.0:
         until = "now" if job.first_started_s is None else "it first started"
+        payer = "account" if case.state.charge == "account" and job.account else "user"
         yield (
-            f"{duration(job.inherited_gpu_s)} more count for its tier: what other jobs of its user "
-            f"used whose runs ended not long before {until} (policy.charge)."
+            f"{duration(job.inherited_gpu_s)} more count for its tier: what other jobs of its "
+            f"{payer} used whose runs ended not long before {until} (policy.charge)."
         )
     if job.promotions:
         yield (

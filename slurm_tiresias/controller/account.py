@@ -28,7 +28,7 @@ from slurm_tiresias.controller.ledger import (
 from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Allocation, Amount, Guard, Job, JobState, Plan, Snapshot
-from slurm_tiresias.policy.charge import EndedRun, RecentService
+from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_of
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.profiler.placing import Placing
@@ -277,6 +277,8 @@ class Book:
             self._drop(job.key)
             self.put(replace(self._new_record(job), born_after_s=record.ended_s or now_s))
         else:
+            # That of a waiting job may be changed.
+            self.put(changed(record, account=job.account))
             return
         if job.state is None and (job.end_s or 0.0) < self._first_look_s:
             self._told_ended.add(job.key)
@@ -299,6 +301,7 @@ class Book:
             entry_number=self._ledger.next_number(),
             user=job.user,
             name=job.name,
+            account=job.account,
         )
 
     def _drop(self, key: str) -> None:
@@ -498,16 +501,16 @@ class Book:
         tier = record.tier if self._config.policy.name == BY_HISTORY else by_service
         self._news.ended.append(EndedJob(max(record.tier, tier), jct_s, queued_s))
 
-    # What jobs inherit from earlier ones of their user
+    # What jobs inherit from earlier ones of their user or account
 
     def _know_recent_service(self, now_s: float) -> None:
         """At first, fetch from the ledger what the jobs that are there may have begun with."""
         policy = self._config.policy
-        if policy.charge == "user" and self._recent is None:
+        if policy.charge != BY_JOB and self._recent is None:
             starts_s = (r.first_started_s for r in self._records.values() if r.ended_s is None)
             first_s = min((at_s for at_s in starts_s if at_s is not None), default=now_s)
             since_s = min(first_s, now_s) - policy.charge_window_s
-            runs = self._ledger.ended_runs(since_s)
+            runs = self._ledger.ended_runs(since_s, policy.charge)
             self._recent = RecentService(policy.charge_window_s, runs)
 
     def _note_recent_service(self) -> None:
@@ -515,21 +518,23 @@ class Book:
         if self._recent is None:
             return
         for key, record in self._records.items():
+            payer = self._payer_of(record)
             for run in self.incarnations_of(key):
                 if run.end_s is not None:
                     service_gpu_s = run.attained_gpu_s
-                    self._recent.put(
-                        EndedRun(key, run.start_s, record.user, run.end_s, service_gpu_s)
-                    )
+                    self._recent.put(EndedRun(key, run.start_s, payer, run.end_s, service_gpu_s))
+
+    def _payer_of(self, record: JobRecord) -> str:
+        return payer_of(self._config.policy.charge, record.user, record.account)
 
     def _inherited(self, record: JobRecord, now_s: float) -> float:
         """What counts for a job beyond its own service; a promotion forgives that too."""
         if self._recent is None or record.promotions:
             return 0.0
         if record.first_started_s is None:
-            return self._recent.gpu_s(record.user, now_s)
+            return self._recent.gpu_s(self._payer_of(record), now_s)
         if record.key not in self._inherited_gpu_s:
-            inherited_gpu_s = self._recent.gpu_s(record.user, record.first_started_s)
+            inherited_gpu_s = self._recent.gpu_s(self._payer_of(record), record.first_started_s)
             self._inherited_gpu_s[record.key] = inherited_gpu_s
         return self._inherited_gpu_s[record.key]
 

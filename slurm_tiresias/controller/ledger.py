@@ -20,13 +20,13 @@ from typing import Any, TypeVar
 from slurm_tiresias import __version__
 from slurm_tiresias.database import create, set_mode, transaction
 from slurm_tiresias.errors import DamagedLedgerError, LedgerError, TiresiasError
-from slurm_tiresias.policy.charge import EndedRun
+from slurm_tiresias.policy.charge import EndedRun, payer_of
 from slurm_tiresias.policy.standing import job_id_key
 
 log = logging.getLogger("tiresias-slurm")
 
-SCHEMA_VERSION = 2
-"""2 has the user and the name of jobs; those from before have neither."""
+SCHEMA_VERSION = 3
+"""2 has the user and the name of jobs, 3 their account; those from before have none."""
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
 """It has the names of everybody's jobs."""
@@ -90,6 +90,7 @@ class JobRecord:
     user: str = ""
     name: str = ""
     """Written by its user: hostile."""
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +250,19 @@ class Ledger:
             rows = self._database.execute(query, (most_recent,)).fetchall()
         return [(str(user), str(name), float(run_s)) for user, name, run_s in reversed(rows)]
 
-    def ended_runs(self, since_s: float) -> list[EndedRun]:
-        """The incarnations that ended after ``since_s``, of jobs whose user is known."""
+    def ended_runs(self, since_s: float, charge: str) -> list[EndedRun]:
+        """The incarnations that ended after ``since_s``, each with whom it is charged to."""
         query = (
-            "SELECT key, start_s, user, end_s, elapsed_s * gpus FROM incarnations "
-            "JOIN jobs USING (key) WHERE end_s > ? AND user != ''"
+            "SELECT key, start_s, user, account, end_s, elapsed_s * gpus FROM incarnations "
+            "JOIN jobs USING (key) WHERE end_s > ?"
         )
         with _explained(self._path):
-            return [EndedRun(*row) for row in self._database.execute(query, (since_s,))]
+            return [
+                EndedRun(key, start_s, payer_of(charge, user, account), end_s, service_gpu_s)
+                for key, start_s, user, account, end_s, service_gpu_s in self._database.execute(
+                    query, (since_s,)
+                )
+            ]
 
     # Events and single values
 
@@ -439,7 +445,14 @@ def _add_users_and_names(database: sqlite3.Connection) -> None:
         database.execute(f"ALTER TABLE jobs ADD COLUMN {column} TEXT DEFAULT ''")
 
 
-_MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {1: _add_users_and_names}
+def _add_accounts(database: sqlite3.Connection) -> None:
+    database.execute("ALTER TABLE jobs ADD COLUMN account TEXT DEFAULT ''")
+
+
+_MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
+    1: _add_users_and_names,
+    2: _add_accounts,
+}
 """What brings a ledger from each older schema to the next."""
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

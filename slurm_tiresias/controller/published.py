@@ -180,6 +180,8 @@ class PublishedState:
     standbys: tuple[PublishedStandby, ...] = ()
     output_appended: bool | None = None
     """Whether jobs that start again add to their output files by default; None: not known."""
+    charge: str = "job"
+    """``policy.charge``."""
 
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:

@@ -76,6 +76,7 @@ def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedSt
         pid=os.getpid(),
         policy=config.policy.name,
         order=config.policy.order,
+        charge=config.policy.charge,
         interval_s=config.controller.interval_s,
         gpus=PublishedGpus(0, 0, 0, 0, 0),
         tiers=(),

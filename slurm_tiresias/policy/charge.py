@@ -1,4 +1,4 @@
-"""What a user's jobs have used lately: what the user's new jobs begin with."""
+"""What jobs have used lately, by who pays for it: what the payer's new jobs begin with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from slurm_tiresias.config import CHARGES
+
+BY_JOB, BY_USER, BY_ACCOUNT = CHARGES
+
+
+def payer_of(charge: str, user: str, account: str) -> str:
+    """Whom a job's service is charged to besides the job itself, by ``policy.charge``; empty:
+    nobody. A job without an account is its user's, and an account is no user of the same name."""
+    if charge == BY_ACCOUNT and account:
+        return f"account {account}"
+    return f"user {user}" if charge != BY_JOB and user else ""
+
 
 class EndedRun(NamedTuple):
     """One stretch of running that is over, with its GPU-seconds: the job ended, or it was made to
@@ -15,32 +27,32 @@ class EndedRun(NamedTuple):
 
     job_id: str
     start_s: float
-    user: str
+    payer: str
     end_s: float
     service_gpu_s: float
 
 
 class RecentService:
-    """The service of runs that are over, by user. A run counts from its end until ``window_s``
+    """The service of runs that are over, by payer. A run counts from its end until ``window_s``
     later."""
 
     def __init__(self, window_s: float, runs: Iterable[EndedRun] = ()) -> None:
         self._window_s: Final = window_s
         self._runs: Final[dict[tuple[str, float], EndedRun]] = {}
-        self._of_user: Final[dict[str, dict[tuple[str, float], EndedRun]]] = {}
+        self._of_payer: Final[dict[str, dict[tuple[str, float], EndedRun]]] = {}
         self._sums: Final[dict[str, tuple[list[float], list[float]]]] = {}
-        """By user, once asked for: when runs ended, and the service of the first so many."""
+        """By payer, once asked for: when runs ended, and the service of the first so many."""
         for run in runs:
             self.put(run)
 
     def put(self, run: EndedRun) -> None:
-        """A run is over, or is known better than before. One without a user is nobody's."""
+        """A run is over, or is known better than before. One without a payer is nobody's."""
         key = run.job_id, run.start_s
-        if run.user and self._runs.get(key) != run:
+        if run.payer and self._runs.get(key) != run:
             self._forget(key)
             self._runs[key] = run
-            self._of_user.setdefault(run.user, {})[key] = run
-            self._sums.pop(run.user, None)
+            self._of_payer.setdefault(run.payer, {})[key] = run
+            self._sums.pop(run.payer, None)
 
     def forget_before(self, at_s: float) -> None:
         """Drop what counts for nobody who asks for this time or a later one."""
@@ -50,28 +62,28 @@ class RecentService:
     def _forget(self, key: tuple[str, float]) -> None:
         run = self._runs.pop(key, None)
         if run is not None:
-            del self._of_user[run.user][key]
-            self._sums.pop(run.user, None)
+            del self._of_payer[run.payer][key]
+            self._sums.pop(run.payer, None)
 
-    def gpu_s(self, user: str, at_s: float) -> float:
-        """What the runs of this user used that ended in the window before this time."""
-        ends_s, sums_gpu_s = self._sums_of(user)
+    def gpu_s(self, payer: str, at_s: float) -> float:
+        """What the runs of this payer used that ended in the window before this time."""
+        ends_s, sums_gpu_s = self._sums_of(payer)
         first = bisect_right(ends_s, at_s - self._window_s)
         return sums_gpu_s[bisect_right(ends_s, at_s)] - sums_gpu_s[first]
 
-    def next_change_s(self, user: str, at_s: float) -> float:
+    def next_change_s(self, payer: str, at_s: float) -> float:
         """When the first of these counts no longer; infinite where there are none."""
-        ends_s, _ = self._sums_of(user)
+        ends_s, _ = self._sums_of(payer)
         first = bisect_right(ends_s, at_s - self._window_s)
         return ends_s[first] + self._window_s if first < len(ends_s) else math.inf
 
-    def _sums_of(self, user: str) -> tuple[list[float], list[float]]:
-        found = self._sums.get(user)
+    def _sums_of(self, payer: str) -> tuple[list[float], list[float]]:
+        found = self._sums.get(payer)
         if found is None:
-            runs = sorted((run.end_s, run.service_gpu_s) for run in self._of(user))
+            runs = sorted((run.end_s, run.service_gpu_s) for run in self._of(payer))
             sums_gpu_s = accumulate((service_gpu_s for _, service_gpu_s in runs), initial=0.0)
-            found = self._sums[user] = [end_s for end_s, _ in runs], list(sums_gpu_s)
+            found = self._sums[payer] = [end_s for end_s, _ in runs], list(sums_gpu_s)
         return found
 
-    def _of(self, user: str) -> Iterable[EndedRun]:
-        return self._of_user.get(user, {}).values()
+    def _of(self, payer: str) -> Iterable[EndedRun]:
+        return self._of_payer.get(payer, {}).values()

@@ -26,7 +26,7 @@ def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
 
 def charged_gpu_s(job: JobFacts) -> float:
     """The service that counts: GPUs x running seconds since the job was last promoted, and what
-    it inherited from jobs of its user (``policy.charge``)."""
+    it inherited from jobs of its user or account (``policy.charge``)."""
     return job.attained_since_promotion_gpu_s + job.inherited_gpu_s
 
 

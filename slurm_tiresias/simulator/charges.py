@@ -1,4 +1,4 @@
-"""What simulated jobs begin with of the service that others of their user have used."""
+"""What simulated jobs begin with of the service that others of their user or account have used."""
 
 from __future__ import annotations
 
@@ -6,44 +6,47 @@ import math
 from collections.abc import Iterator
 
 from slurm_tiresias.config import PolicyConfig
-from slurm_tiresias.policy.charge import EndedRun, RecentService
+from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_of
 from slurm_tiresias.simulator.engine import SimJob
 
 
 class Charges:
     """Keeps ``inherited_gpu_s`` of the jobs that have not started yet as the controller would."""
 
-    def __init__(self, window_s: float) -> None:
+    def __init__(self, charge: str, window_s: float) -> None:
+        self._charge_by = charge
         self._recent = RecentService(window_s)
         self._new: dict[str, dict[str, SimJob]] = {}
-        """Jobs that have never run, by user."""
+        """Jobs that have never run, by payer."""
         self._next_change_s: dict[str, float] = {}
-        """By user, where any of their runs that are over count."""
+        """By payer, where any of their runs that are over count."""
 
     def comes(self, job: SimJob, now_s: float) -> None:
-        self._new.setdefault(job.user, {})[job.job_id] = job
+        self._new.setdefault(self._payer_of(job), {})[job.job_id] = job
         self._charge(job, now_s)
 
     def starts(self, job: SimJob) -> None:
         """From now on what the job has inherited stands, as of its start."""
-        if self._new.get(job.user, {}).pop(job.job_id, None) and job.first_started_s is not None:
+        new = self._new.get(self._payer_of(job), {})
+        if new.pop(job.job_id, None) and job.first_started_s is not None:
             self._charge(job, job.first_started_s)
 
     def over(self, job: SimJob, run: tuple[float, float]) -> None:
         start_s, end_s = run
         service_gpu_s = (end_s - start_s) * job.width
-        self._recent.put(EndedRun(job.job_id, start_s, job.user, end_s, service_gpu_s))
-        self._next_change_s[job.user] = end_s
+        payer = self._payer_of(job)
+        self._recent.put(EndedRun(job.job_id, start_s, payer, end_s, service_gpu_s))
+        self._next_change_s[payer] = end_s
 
     def charged_anew(self, now_s: float) -> Iterator[SimJob]:
         """The jobs whose charge has changed since this was last asked."""
         if self.next_change_s > now_s:
             return
         self._recent.forget_before(now_s)
-        for user, at_s in self._next_change_s.items():
+        for payer, at_s in self._next_change_s.items():
             if at_s <= now_s:
-                self._next_change_s[user] = self._recent.next_change_s(user, now_s)
-                for job in self._new.get(user, {}).values():
+                self._next_change_s[payer] = self._recent.next_change_s(payer, now_s)
+                for job in self._new.get(payer, {}).values():
                     self._charge(job, now_s)
                     yield job
 
@@ -54,13 +57,17 @@ class Charges:
 
     @property
     def next_change_s(self) -> float:
-        changes_s = (at_s for user, at_s in self._next_change_s.items() if self._new.get(user))
+        changes_s = (at_s for payer, at_s in self._next_change_s.items() if self._new.get(payer))
         return min(changes_s, default=math.inf)
 
+    def _payer_of(self, job: SimJob) -> str:
+        return payer_of(self._charge_by, job.user, job.trace.account)
+
     def _charge(self, job: SimJob, at_s: float) -> None:
-        job.inherited_gpu_s = 0.0 if job.promotions else self._recent.gpu_s(job.user, at_s)
+        inherited_gpu_s = self._recent.gpu_s(self._payer_of(job), at_s)
+        job.inherited_gpu_s = 0.0 if job.promotions else inherited_gpu_s
 
 
 def charges_of(config: PolicyConfig) -> Charges | None:
     """None where every job is charged for itself only."""
-    return Charges(config.charge_window_s) if config.charge == "user" else None
+    return None if config.charge == BY_JOB else Charges(config.charge, config.charge_window_s)

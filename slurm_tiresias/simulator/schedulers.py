@@ -91,7 +91,7 @@ class Decided:
         guarded_until_s = self._guarded_until_s(job)
         self._board.run(self._rank(job, now_s), job.allocation, job.width, guarded_until_s)
         if self._charges:
-            # Those who have just left for it may have been its own user's.
+            # Those who have just left for it may have been its own payer's.
             self._charges.starts(job)
             self._board.rerank(self._rank(job, now_s))
         self._watch(job)

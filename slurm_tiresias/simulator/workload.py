@@ -24,7 +24,7 @@ class TraceJob:
 
     ``submitted_s`` counts from the workload's first job. ``duration_s`` is how long it runs when
     nothing slows it. ``group`` is the virtual cluster or partition, ``limit_s`` the time limit
-    asked for.
+    asked for, ``account`` the one that Slurm charges it to.
     """
 
     job_id: str
@@ -37,6 +37,7 @@ class TraceJob:
     name: str = ""
     group: str = ""
     limit_s: float | None = None
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

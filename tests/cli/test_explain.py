@@ -65,6 +65,16 @@ def test_it_says_what_a_job_is_charged_for_others_of_its_user(site: Site) -> Non
     assert "ended not long before now (policy.charge)." in explained(site, new)
 
 
+@pytest.mark.parametrize(("account", "payer"), [("lab", "account"), ("", "user")])
+def test_it_says_when_it_is_the_account_that_a_job_is_charged_for(
+    site: Site, account: str, payer: str
+) -> None:
+    job = waiting("13", account=account, inherited_gpu_s=1200.0)
+    site.publish(state(job, charge="account"))
+    output = " ".join(site.run("explain", "13").stdout.split())
+    assert f"for its tier: what other jobs of its {payer} used whose runs" in output
+
+
 def test_it_names_who_holds_what_the_job_needs_and_what_protects_them(site: Site) -> None:
     site.publish(busy_state())
     output = site.run("explain", "40729").stdout

@@ -1,4 +1,4 @@
-"""What new jobs are charged for the service that others of their user have used lately."""
+"""What new jobs are charged for what others of their user or account have used lately."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.config import parse
+from slurm_tiresias.config import CHARGES, Config, parse
 from slurm_tiresias.controller.account import Book, Rests
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
 from slurm_tiresias.model import Job
-from slurm_tiresias.policy.charge import EndedRun, RecentService
+from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 from tests.controller.test_account import ended, pending, running, see
 
-CONFIG = parse(
-    {"policy": {"thresholds_gpu_s": [100], "charge": "user", "charge_window_s": 1000}},
-)
+
+def charged_by(charge: str) -> Config:
+    policy = {"thresholds_gpu_s": [100], "charge": charge, "charge_window_s": 1000}
+    return parse({"policy": policy})
+
+
+CONFIG = charged_by("user")
 
 
 @pytest.fixture
@@ -96,6 +100,69 @@ def test_a_promotion_forgives_it(book: Book) -> None:
     assert the_second(book, 1060, ended(1005, 30), second(pending())).inherited_gpu_s == 0
 
 
+@pytest.fixture
+def accounts_book(ledger: Ledger) -> Book:
+    return Book(ledger, charged_by("account"), accounting=False)
+
+
+def test_a_new_job_begins_with_what_its_account_has_used_whoever_submits_it(
+    accounts_book: Book,
+) -> None:
+    see(accounts_book, 1010, running(1005, 5))
+    of_ben = second(pending(account="lab"), user="ben")
+    assert the_second(accounts_book, 1050, ended(1005, 30), of_ben).inherited_gpu_s == 120
+
+
+def test_who_changes_to_another_account_leaves_what_the_first_has_used(accounts_book: Book) -> None:
+    see(accounts_book, 1010, running(1005, 5))
+    over = ended(1005, 30)
+    assert the_second(accounts_book, 1050, over, second(pending())).inherited_gpu_s == 120
+    moved = second(pending(account="other"))
+    assert the_second(accounts_book, 1060, over, moved).inherited_gpu_s == 0
+
+
+@pytest.mark.parametrize(("user", "inherited_gpu_s"), [("ann", 120), ("ben", 0), ("lab", 0)])
+def test_jobs_without_an_account_are_their_users(
+    accounts_book: Book, user: str, inherited_gpu_s: float
+) -> None:
+    see(accounts_book, 1010, running(1005, 5, account=""))
+    later = second(pending(account=""), user=user)
+    over = ended(1005, 30, account="")
+    assert the_second(accounts_book, 1050, over, later).inherited_gpu_s == inherited_gpu_s
+
+
+def test_an_account_is_remembered_by_the_ledger(accounts_book: Book, ledger: Ledger) -> None:
+    see(accounts_book, 1010, running(1005, 5))
+    see(accounts_book, 1050, ended(1005, 30))
+    again = Book(ledger, charged_by("account"), accounting=False)
+    assert the_second(again, 1100, second(pending(), user="ben")).inherited_gpu_s == 120
+
+
+names = st.sampled_from(["", "ann", "lab"])
+
+
+@given(names, names, names, names)
+def test_two_jobs_share_a_payer_just_where_they_share_what_is_charged(
+    user: str, account: str, other_user: str, other_account: str
+) -> None:
+    mine, others = ((user, account), (other_user, other_account))
+    assert not any(payer_of("job", *names) for names in (mine, others))
+    both = [payer_of("user", *names) for names in (mine, others)]
+    assert (both[0] == both[1] != "") == (user == other_user != "")
+    both = [payer_of("account", *names) for names in (mine, others)]
+    by_account = account == other_account != ""
+    by_user = account == other_account == "" and user == other_user != ""
+    assert (both[0] == both[1] != "") == (by_account or by_user)
+
+
+@pytest.mark.parametrize("charge", CHARGES)
+def test_a_job_never_inherits_from_itself(ledger: Ledger, charge: str) -> None:
+    book = Book(ledger, charged_by(charge), accounting=False)
+    see(book, 1010, second(running(1005, 5)))
+    again = second(pending(restarts=1, submit_s=1031))
+    assert the_second(book, 1032, again).inherited_gpu_s == 0
+
+
 def test_by_default_every_job_is_charged_for_itself(ledger: Ledger) -> None:
     book = Book(ledger, parse({}), accounting=False)
     see(book, 1010, running(1005, 5))
@@ -115,16 +182,16 @@ runs = st.lists(
 
 
 @given(runs, st.integers(0, 150), st.integers(1, 60))
-def test_it_is_the_sum_of_the_users_runs_that_ended_in_the_window(
+def test_it_is_the_sum_of_the_payers_runs_that_ended_in_the_window(
     over: list[EndedRun], at_s: int, window_s: int
 ) -> None:
     recent = RecentService(window_s, over)
-    latest = {(run.job_id, run.start_s): run for run in over if run.user}
-    for user in ("ann", "ben"):
-        mine = [run for run in latest.values() if run.user == user]
+    latest = {(run.job_id, run.start_s): run for run in over if run.payer}
+    for payer in ("ann", "ben"):
+        mine = [run for run in latest.values() if run.payer == payer]
         inside = [run.service_gpu_s for run in mine if at_s - window_s < run.end_s <= at_s]
-        assert recent.gpu_s(user, at_s) == sum(inside)
-        change_s = recent.next_change_s(user, at_s)
+        assert recent.gpu_s(payer, at_s) == sum(inside)
+        change_s = recent.next_change_s(payer, at_s)
         assert change_s > at_s
     assert recent.gpu_s("", at_s) == 0
     before = recent.gpu_s("ann", at_s)

@@ -47,14 +47,14 @@ SACCT = "|".join(sacct.COLUMNS).encode() + b"\n"
         (b"; SWF\n1 0 0 5 1\n", 2, "has 5 fields, and the format 18"),
         (b"JobID|State\n1|COMPLETED\n", 1, "the header has no column Submit"),
         (b"JobID|Submit|State|AllocTRES|End\n", 1, "the header has no column ElapsedRaw"),
-        (SACCT + b"1|2|3\n", 2, "has 3 columns, and the header 12"),
-        (SACCT + b"1|0|0|9|9|0|GONE|gres/gpu=1||1|p|u\n", 2, "Slurm has no state 'GONE'"),
+        (SACCT + b"1|2|3\n", 2, "has 3 columns, and the header 13"),
+        (SACCT + b"1|0|0|9|9|0|GONE|gres/gpu=1||1|p|u|a\n", 2, "Slurm has no state 'GONE'"),
         (
-            SACCT + b"1|0|0|9|9|0|FAILED|gres/gpu:a=x||1|p|u\n",
+            SACCT + b"1|0|0|9|9|0|FAILED|gres/gpu:a=x||1|p|u|a\n",
             2,
             "Slurm's answer has a GPU count",
         ),
-        (SACCT + b"1||0|9|9|0|FAILED|gres/gpu=1||1|p|u\n", 2, "the job id or the time of"),
+        (SACCT + b"1||0|9|9|0|FAILED|gres/gpu=1||1|p|u|a\n", 2, "the job id or the time of"),
     ],
 )
 def test_a_bad_trace_is_refused_with_its_file_and_line(

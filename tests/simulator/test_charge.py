@@ -68,6 +68,24 @@ def test_it_gains_nothing_where_jobs_are_charged_to_their_users() -> None:
         assert waited_s(outcomes, "user") == 0
 
 
+def test_it_gains_nothing_either_where_accounts_are_charged_and_colleagues_share_the_pieces() -> (
+    None
+):
+    shared = [
+        replace(job, user=f"eve{number % 2}", account="lab") for number, job in enumerate(CHOPPED)
+    ]
+    by_user = simulated(*submitted(*shared, *SHORT), charge="user")
+    by_account = simulated(*submitted(*shared, *SHORT), charge="account")
+    assert waited_s(by_user, "user") > 0
+    assert waited_s(by_account, "user") == 0
+    assert end_s(by_account, "eve") == pytest.approx(WORK_S + 7 * 400)
+
+
+def test_where_accounts_are_charged_jobs_without_one_are_charged_to_their_users() -> None:
+    jobs = submitted(*CHOPPED, *SHORT)
+    assert simulated(*jobs, charge="account") == simulated(*jobs, charge="user")
+
+
 USED = tuple(TraceJob(f"u{i}", i / 10, 4, 500, user="eve") for i in range(2))
 """Eve's jobs of the first thousand seconds; then ben holds the cluster, from 1800 s in tier 1."""
 LONG = TraceJob("long", 1, 4, 20_000, user="ben")

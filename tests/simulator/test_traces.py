@@ -26,9 +26,9 @@ def dropped(workload: Workload) -> dict[int, str]:
 # --------------------------------------------------------------------------- tables
 
 GENERIC = """\
-job_id,submit_time_s,num_gpus,duration_s,model,gpu_type,user,name,group,limit_s
-a,100,4,60,vgg16,a100,eva,first,vc1,3600
-b,90.5,1.0,30,,,,,,
+job_id,submit_time_s,num_gpus,duration_s,model,gpu_type,user,name,group,limit_s,account
+a,100,4,60,vgg16,a100,eva,first,vc1,3600,lab
+b,90.5,1.0,30,,,,,,,
 """
 
 
@@ -37,7 +37,7 @@ def test_a_table_becomes_jobs_by_submission_on_the_clock_of_the_first(tmp_path: 
     assert workload.format == "csv"
     assert workload.jobs == (
         TraceJob("b", 0.0, 1, 30.0),
-        TraceJob("a", 9.5, 4, 60.0, "vgg16", "a100", "eva", "first", "vc1", 3600.0),
+        TraceJob("a", 9.5, 4, 60.0, "vgg16", "a100", "eva", "first", "vc1", 3600.0, "lab"),
     )
 
 
@@ -251,17 +251,25 @@ def row(
     limit: str = "60",
     partition: str = "gpu",
     user: str = "eva",
+    account: str = "lab",
     name: str = "train",
 ) -> str:
     fields = (job_id, submit, "1000", end, ran, suspended, state, alloc, req)
-    return "|".join((*fields, limit, partition, user, name)) + "\n"
+    return "|".join((*fields, limit, partition, user, account, name)) + "\n"
 
 
-def test_a_slurm_job_has_its_gpus_limit_partition_user_and_name(tmp_path: Path) -> None:
+def test_a_slurm_job_has_its_gpus_limit_partition_user_account_and_name(tmp_path: Path) -> None:
     workload = load(tmp_path, HEADER + row())
     assert workload.format == "sacct"
     assert workload.jobs == (
-        TraceJob("1", 0.0, 2, 60.0, user="eva", name="train", group="gpu", limit_s=3600.0),
+        TraceJob(
+            *("1", 0.0, 2, 60.0),
+            user="eva",
+            name="train",
+            group="gpu",
+            limit_s=3600.0,
+            account="lab",
+        ),
     )
 
 

@@ -282,6 +282,25 @@ def test_who_submits_again_begins_where_the_last_job_ended_if_users_are_charged(
 
 
 @as_root
+def test_where_accounts_are_charged_a_colleague_begins_where_the_first_has_ended(
+    cluster: RealCluster, start: Start
+) -> None:
+    cluster.run("sacctmgr", "-i", "add", "account", "lab,office")
+    cluster.run("sacctmgr", "-i", "add", "user", "root,nobody", "account=lab,office")
+    controller = start(policy={"thresholds_gpu_s": [8], "charge": "account"})
+    first = cluster.sbatch(*WHOLE_NODE, "-A", "lab", script="sleep 3")
+    cluster.wait_for_state(first, "COMPLETED")
+    command = (*NOBODY, "sbatch", "--parsable", "--output=/dev/null", "--chdir=/tmp", "--hold")
+    colleagues = cluster.run(*command, *WHOLE_NODE, "-A", "lab", "--wrap=true").strip()
+    controller.wait_for_tier(colleagues, 1)
+    paid_by_another = cluster.sbatch(*WHOLE_NODE, "--hold", "-A", "office")
+    controller.wait_for_tier(paid_by_another, 0)
+    said = explained(controller, colleagues)
+    assert "more count for its tier: what other jobs of its account used" in said
+    assert "of its account" not in explained(controller, paid_by_another)
+
+
+@as_root
 def test_where_jobs_are_private_all_are_scheduled_and_each_user_is_shown_own_ones(
     cluster: RealCluster, start: Start
 ) -> None:

@@ -1,8 +1,8 @@
 """Any CSV table with a line a job: the format to bring a trace of one's own into.
 
 Needed are ``job_id``, ``submit_time_s`` (in seconds, from any zero), ``num_gpus`` and
-``duration_s``; ``model``, ``gpu_type``, ``user``, ``name``, ``group`` and ``limit_s`` may stand
-beside them, in any order. The spellings of other simulators' traces are understood, too.
+``duration_s``; ``model``, ``gpu_type``, ``user``, ``account``, ``name``, ``group`` and ``limit_s``
+may stand beside them, in any order. The spellings of other simulators' traces are understood, too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ LAYOUT = Layout(
     name=("name", "job_name"),
     group=("group", "vc", "cluster", "partition", "queue"),
     limit=("limit_s", "time_limit_s"),
+    account=("account",),
 )
 
 

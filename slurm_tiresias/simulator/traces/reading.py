@@ -244,6 +244,7 @@ def _counted_from(jobs: Iterable[TraceJob], start_s: float) -> Iterable[TraceJob
             job.name,
             job.group,
             job.limit_s,
+            job.account,
         )
         for job in jobs
     )

@@ -38,6 +38,7 @@ COLUMNS = (
     "TimelimitRaw",
     "Partition",
     "User",
+    "Account",
 )
 """Nothing that users write: sacct prints a job's name as it is, with all its ``|`` and line breaks,
 so that a name may look like columns or like rows. A file that has names anyway should have them in
@@ -132,6 +133,7 @@ class _Row:
     limit_s: float | None
     partition: str
     user: str
+    account: str
     name: str
 
 
@@ -243,6 +245,7 @@ def _incarnation(line: int, values: Mapping[str, str]) -> _Row:
         limit_s=_limit_s(values),
         partition=values.get("Partition", ""),
         user=values.get("User", ""),
+        account=values.get("Account", ""),
         name=values.get(NAMES, ""),
     )
 
@@ -311,6 +314,7 @@ def _take(harvest: Harvest, job_id: str, incarnations: Sequence[_Row]) -> None:
             ran_s,
             gpu_type=_type_of(gpus),
             user=last.user,
+            account=last.account,
             name=last.name,
             group=last.partition,
             limit_s=last.limit_s,

@@ -77,6 +77,7 @@ class Layout:
     name: tuple[str, ...] = ()
     group: tuple[str, ...] = ()
     limit: tuple[str, ...] = ()
+    account: tuple[str, ...] = ()
     clock: Callable[[str], float] = lambda text: reading.number(text, "the time of submission")
     expects_cpu_jobs: bool = False
     passed_over: frozenset[str] = frozenset()
@@ -112,13 +113,16 @@ class _Columns:
         self._limit = self._found(layout.limit)
         self._words = tuple(
             self._found(names)
-            for names in (layout.model, layout.gpu_type, layout.user, layout.name, layout.group)
+            for names in (
+                *(layout.model, layout.gpu_type, layout.user),
+                *(layout.name, layout.group, layout.account),
+            )
         )
 
     def job(self, line: int, row: Row) -> TraceJob:
         """``BadValueError`` where the row says what cannot be."""
         row.append("")  # what a column that is not there holds: its position is -1
-        model, gpu_type, user, name, group = self._words
+        model, gpu_type, user, name, group, account = self._words
         job_id = f"line{line}" if self._job_id is None else row[self._job_id]
         return TraceJob(
             job_id,
@@ -131,6 +135,7 @@ class _Columns:
             row[name],
             row[group],
             _limit_s(row[self._limit]),
+            row[account],
         )
 
     def notes(self) -> list[str]:
