@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.controller.inquiry import Inquiry
 from slurm_tiresias.controller.ledger import (
     EventRecord,
     IncarnationRecord,
@@ -39,6 +40,9 @@ log = logging.getLogger("tiresias-slurm")
 
 FIRST_PAUSE_S = 2.0
 LAST_PAUSE_S = 120.0
+ANSWER_IN_TIME_S = 0.5
+"""So long a cycle waits for accounting, which mostly answers in a tenth of that."""
+
 MOST_QUESTIONS = 12
 """Accounting lags behind: what it does not know yet it is asked again, ever more rarely. After so
 many questions (a quarter of an hour) the estimate stands."""
@@ -149,6 +153,8 @@ class Book:
         """What jobs began with that have started: settled once and for all."""
         self._questions: dict[str, _Question] = {}
         self._ask_nothing_before_s = 0.0
+        self._inquiry: Inquiry | None = None
+        """What accounting is being asked at this moment."""
         self._looked: tuple[float, float] | None = None
         """When Slurm was last looked at, by its own clock and by one that nobody sets."""
         self._set_by_s: dict[tuple[str, float], float] = {}
@@ -221,6 +227,7 @@ class Book:
         self._questions.clear()
         self._ask_nothing_before_s = 0.0
         self._first_look_s += seconds
+        self._inquiry = None
 
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
@@ -541,29 +548,47 @@ class Book:
     # Asking accounting
 
     def reconcile(self, slurm: Slurm, now_s: float) -> None:
-        """Ask accounting about incarnations whose end was not seen, and take its word."""
-        if not self._accounting or now_s < self._ask_nothing_before_s:
+        """Ask accounting about incarnations whose end was not seen, and take its word.
+
+        The estimates stand meanwhile: scheduling does not wait for accounting. What is answered
+        in time counts at once, and what comes later from the cycle on that finds it.
+        """
+        if not self._accounting:
             return
+        wait_s = 0.0
+        if self._inquiry is None and now_s >= self._ask_nothing_before_s:
+            due = self._due(now_s)
+            self._inquiry = Inquiry(slurm, due, self._since_s(due)) if due else None
+            wait_s = ANSWER_IN_TIME_S
+        if self._inquiry is None or not self._inquiry.is_over_within(wait_s):
+            return
+        inquiry, self._inquiry = self._inquiry, None
         try:
-            self.ask_accounting(slurm, now_s)
+            self._take_words(inquiry.keys, inquiry.rows(), now_s)
         except TiresiasError as error:
-            # The estimates stand meanwhile: scheduling does not wait for accounting.
             log.warning("accounting is asked again in %.0f s: %s", LAST_PAUSE_S, error)
             self._news.accounting_failures += 1
             self._ask_nothing_before_s = now_s + LAST_PAUSE_S
 
     def ask_accounting(self, slurm: Slurm, now_s: float) -> None:
-        """The same at once; raises what the driver raises."""
-        due = [key for key in self._records if self.is_doubtful(key) and self._may_ask(key, now_s)]
-        if not due:
-            return
-        since_s = min(self._records[key].born_after_s for key in due)
-        rows = slurm.incarnations(due, since_s)
+        """The same, however long it takes; raises what the driver raises."""
+        if due := self._due(now_s):
+            self._take_words(due, slurm.incarnations(due, self._since_s(due)), now_s)
+
+    def _due(self, now_s: float) -> list[str]:
+        """The jobs about which accounting is to be asked now."""
+        return [key for key in self._records if self.is_doubtful(key) and self._may_ask(key, now_s)]
+
+    def _since_s(self, keys: Iterable[str]) -> float:
+        return min(self._records[key].born_after_s for key in keys)
+
+    def _take_words(self, keys: Iterable[str], rows: Iterable[Incarnation], now_s: float) -> None:
         answers: dict[str, list[Incarnation]] = {}
         for row in rows:
             answers.setdefault(row.key, []).append(row)
-        for key in due:
-            self._take_word(key, answers.get(key, []), now_s)
+        for key in keys:
+            if key in self._records:  # it may have been forgotten since
+                self._take_word(key, answers.get(key, []), now_s)
 
     def is_doubtful(self, key: str) -> bool:
         """Whether an incarnation is missing, or one has ended by an estimate only."""

@@ -94,7 +94,7 @@ class CommandSlurm:
     """Slurm by squeue, scontrol, sacct and scancel. Implements ``protocol.Slurm``.
 
     It remembers what each job asked for before it started, and each allocation while it lasts.
-    Not to be shared between threads.
+    Not to be shared between threads, but for ``incarnations``.
     """
 
     def __init__(
@@ -290,13 +290,23 @@ class CommandSlurm:
         return [_PROMPT.sub("", section) for section in sections]
 
     def _ask_accounting(self, arguments: Sequence[str]) -> str:
-        """What sacct prints: nothing on a cluster that keeps no accounts."""
+        """What sacct prints: nothing on a cluster that keeps no accounts.
+
+        It asks slurmdbd, whatever slurmctld does, and shares nothing with the other questions.
+        """
         sacct = [self._commands.sacct, *arguments]
-        answer = self._run(tally.SACCT, sacct)
-        return "" if _NO_ACCOUNTING in answer.stderr else self._checked(sacct, answer)
+        with self._tally.counting(tally.SACCT):
+            answer = process.run(
+                sacct, stdin="", timeout_s=self._commands.timeout_s, environment=self._environment
+            )
+        if _NO_ACCOUNTING in answer.stderr:
+            return ""
+        if _is_refusal(answer):
+            raise process.complaint(sacct[0], answer.stderr)
+        return answer.stdout
 
     def _checked(self, arguments: Sequence[str], answer: Answer) -> str:
-        if answer.status != 0 or "error:" in answer.stderr:
+        if _is_refusal(answer):
             raise self._failed(process.complaint(arguments[0], answer.stderr))
         return answer.stdout
 
@@ -362,6 +372,10 @@ def _identity(command: str, folders: str | None) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return (found.st_dev, found.st_ino, found.st_mtime_ns) if found else None
+
+
+def _is_refusal(answer: Answer) -> bool:
+    return answer.status != 0 or "error:" in answer.stderr
 
 
 def _job_questions(unknown: Sequence[JobRow], all_rows: int) -> list[str]:

@@ -233,6 +233,7 @@ class Slurm(Protocol):
         """Every incarnation of these jobs that accounting knows, oldest first.
 
         ``since_s`` bounds the search: jobs that were still alive then. Empty without accounting.
+        May be called from another thread than the rest.
         """
         ...
 

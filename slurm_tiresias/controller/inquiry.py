@@ -1,0 +1,39 @@
+"""A question to accounting, asked beside the cycles: slurmdbd may take long to answer, or hang."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from slurm_tiresias.slurm.protocol import Incarnation, Slurm
+
+
+class Inquiry:
+    """One question about some jobs, from the moment it is asked."""
+
+    def __init__(self, slurm: Slurm, keys: Sequence[str], since_s: float) -> None:
+        self.keys = keys
+        self._slurm = slurm
+        self._since_s = since_s
+        self._rows: Sequence[Incarnation] = ()
+        self._error: Exception | None = None
+        # A daemon: who stops the controller does not wait for it.
+        self._thread = threading.Thread(target=self._ask, name="accounting", daemon=True)
+        self._thread.start()
+
+    def is_over_within(self, seconds: float) -> bool:
+        """Wait so long at most for the end of it; whether it has come."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def rows(self) -> Sequence[Incarnation]:
+        """The answer, once it is over; raises what the driver raised."""
+        if self._error is not None:
+            raise self._error
+        return self._rows
+
+    def _ask(self) -> None:
+        try:
+            self._rows = self._slurm.incarnations(self.keys, self._since_s)
+        except Exception as error:
+            self._error = error

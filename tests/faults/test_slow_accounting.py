@@ -1,0 +1,72 @@
+"""slurmdbd may take as long as it likes: nobody waits for it, and what it says late counts, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.busy import SETTINGS
+from tests.slurm.cluster import RealCluster
+from tests.slurm.commands import Commands
+from tests.slurm.controller import RealController
+
+pytestmark = pytest.mark.slurm
+
+SOON_S = 15.0
+"""Half of ``controller.command_timeout_s``, which is the default here."""
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Commands:
+    return Commands(tmp_path / "bin")
+
+
+@pytest.fixture
+def controller(
+    clean_cluster: RealCluster, tmp_path: Path, commands: Commands
+) -> Iterator[RealController]:
+    made = RealController(clean_cluster, tmp_path, SETTINGS, extra_environment=commands.environment)
+    yield made
+    if made.process is not None:
+        made.kill()
+
+
+def requeued(cluster: RealCluster) -> str:
+    """A job whose first run only accounting knows the length of."""
+    job = cluster.sbatch("--gres=gpu:1", "--mem=100")
+    cluster.wait_for_state(job, "RUNNING")
+    cluster.run("scontrol", "requeue", job)
+    return job
+
+
+def test_cycles_go_on_while_sacct_hangs(
+    clean_cluster: RealCluster, controller: RealController, commands: Commands
+) -> None:
+    commands.go_wrong("sacct", "exec sleep 60")
+    controller.start()
+    requeued(clean_cluster)
+    controller.wait_until(lambda: commands.calls() > 0, "accounting is asked")
+    first = controller.state().cycle
+    controller.wait_until(lambda: controller.state().cycle > first + 10, "ten cycles", SOON_S)
+    assert controller.state().failures == 0
+    assert commands.calls() == 1, "it is asked once at a time"
+
+
+def test_what_accounting_says_late_is_believed(
+    clean_cluster: RealCluster, controller: RealController, commands: Commands, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go-on"
+    commands.go_wrong("sacct", f'while [ ! -e {go_on} ]; do sleep 0.1; done; exec "$@"')
+    controller.start()
+    job = requeued(clean_cluster)
+    controller.wait_until(lambda: commands.calls() > 0, "accounting is asked")
+    controller.cycles(3)
+    assert not any(run.confirmed for run in controller.incarnations(job))
+    go_on.touch()
+    controller.wait_until(
+        lambda: [run for run in controller.incarnations(job) if run.confirmed],
+        "accounting is believed",
+        SOON_S,
+    )
