@@ -9,7 +9,7 @@ minutes. A winner that does not start gives its claim back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
@@ -173,8 +173,9 @@ class Actor:
         failures = self._send(updates, seen.at_s)
         self._spare_victims_of_the_refused(failures)
         # Only now: nobody leaves for a job that Slurm would not let stand in front, or has not
-        # tried to start and found to lack nothing but room.
-        asked = self._ask_to_leave(plan, jobs, seen.at_s)
+        # tried to start since then and found to lack nothing but room.
+        told = {key for update in updates for key in self._keys_of(update)}
+        asked = self._ask_to_leave(plan, jobs, told, seen.at_s)
         due = self._due_requeues(plan, jobs, seen.at_s)
         self._book.commit()
         self._signal_or_ask_again(asked, jobs)
@@ -436,13 +437,25 @@ class Actor:
                 self._book.put(replace(record, settling=False))
         return writes
 
-    def _ask_to_leave(self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float) -> list[str]:
-        """Victims whose winner Slurm has tried, and found to lack nothing but room."""
+    def _ask_to_leave(
+        self,
+        plan: Plan,
+        jobs: Mapping[str, ObservedJob],
+        told: Collection[str],
+        now_s: float,
+    ) -> list[str]:
+        """Victims whose winner Slurm has tried, and found to lack nothing but room.
+
+        What is seen of a winner that was ``told`` something just now is older than its claim: a
+        licence that was free then may be somebody's. An update makes Slurm forget the reason, and
+        try the job anew at once.
+        """
         asked: list[str] = []
         for record in list(self._book.records().values()):
             if not self._has_to_leave(record, plan, jobs) or record.vacating_since_s is not None:
                 continue
-            if lacks_only_resources(jobs[record.vacating_for]):
+            winner = jobs[record.vacating_for]
+            if winner.key not in told and lacks_only_resources(winner):
                 self._book.put(replace(record, vacating_since_s=now_s))
                 asked.append(record.key)
         return asked
