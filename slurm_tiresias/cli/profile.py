@@ -22,6 +22,7 @@ from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, moment, printable
 from slurm_tiresias.config import Config, load
 from slurm_tiresias.controller.profiling import known
+from slurm_tiresias.controller.succession import newest_profiles
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.profiler.exchange import MOST_BYTES, SCHEMA, as_data, parsed
 from slurm_tiresias.profiler.files.read import read
@@ -40,7 +41,7 @@ from slurm_tiresias.profiler.profile import (
     key_of,
 )
 from slurm_tiresias.profiler.skew import BUCKET_BYTES, MB, Skew, in_buckets, skew_of
-from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
+from slurm_tiresias.profiler.store import ProfileStore
 
 LARGEST_SHOWN = 5
 EVERYBODY = "-"
@@ -387,7 +388,7 @@ profile.add_command(sample)
 
 
 def _store_path(config: Config) -> Path:
-    return Path(config.controller.state_dir) / FILE_NAME
+    return newest_profiles(Path(config.controller.state_dir))
 
 
 def _store(config: Config) -> ProfileStore:

@@ -9,6 +9,7 @@ import os
 import random
 import selectors
 import socket
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -40,7 +41,12 @@ from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.controller.report import Health, nothing_yet, report
 from slurm_tiresias.controller.signals import Stop, wakeups_by_signal
 from slurm_tiresias.controller.standby import StandsBy, acting_host
-from slurm_tiresias.controller.succession import inherited_ledger, newest_ledger
+from slurm_tiresias.controller.succession import (
+    inherited_ledger,
+    inherited_profiles,
+    newest_ledger,
+    newest_profiles,
+)
 from slurm_tiresias.controller.systemd import tell_systemd
 from slurm_tiresias.controller.views import Views
 from slurm_tiresias.database import set_mode
@@ -52,7 +58,6 @@ from slurm_tiresias.errors import (
     TiresiasError,
 )
 from slurm_tiresias.own_file import make_if_missing
-from slurm_tiresias.profiler.store import FILE_NAME as PROFILES_NAME
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster, Commands, Lease, Observation, Slurm
@@ -106,6 +111,7 @@ def run(config: Config, shadow: bool = False) -> None:
     slurm = driver(config, asked=asked)
     with _state_dir_locked(config) as state_dir, _ledger_and_profiler(config) as (ledger, profiler):
         cluster = _first_contact(slurm, config)
+        _show_profiles_to_whom_they_may(cluster, state_dir)
         with _told_over_http(config, cluster, asked) as metrics:
             Controller(
                 *(slurm, cluster, ledger, profiler, config, state_dir, shadow), metrics=metrics
@@ -123,8 +129,8 @@ def _run_in_turns(config: Config, shadow: bool) -> None:
         with _told_over_http(config, cluster, asked) as metrics:
             while standby.until_its_turn():
                 try:
-                    ledger_path = inherited_ledger(state_dir, lease.term)
-                    with _ledger_and_profiler(config, ledger_path) as (ledger, profiler):
+                    with _ledger_and_profiler(config, lease.term) as (ledger, profiler):
+                        _show_profiles_to_whom_they_may(cluster, state_dir)
                         Controller(
                             *(slurm, cluster, ledger, profiler, config, state_dir, shadow),
                             stop=stop,
@@ -159,13 +165,15 @@ def _told_over_http(config: Config, cluster: Cluster, asked: Tally) -> Iterator[
 
 def _first_contact(slurm: Slurm, config: Config) -> Cluster:
     cluster = slurm.cluster()
-    # It has the names of jobs that were measured.
-    profiles = Path(config.controller.state_dir) / PROFILES_NAME
-    set_mode(profiles, 0o600 if cluster.jobs_are_private else 0o644)
     _check_partitions(slurm, config)
     _check_rights(slurm)
     collect_seldom()
     return cluster
+
+
+def _show_profiles_to_whom_they_may(cluster: Cluster, state_dir: Path) -> None:
+    """They have the names of jobs that were measured."""
+    set_mode(newest_profiles(state_dir), 0o600 if cluster.jobs_are_private else 0o644)
 
 
 def release(config: Config) -> int:
@@ -527,22 +535,26 @@ def _check_that_nobody_else_writes_in(folder: Path) -> None:
 
 @contextmanager
 def _ledger_and_profiler(
-    config: Config, ledger_path: Path | None = None
+    config: Config, term: int | None = None
 ) -> Iterator[tuple[Ledger, Profiler]]:
-    """What the controller remembers, open until it ends."""
+    """What the controller remembers, open until it ends: as it was left, or for a ``term`` that
+    begins what was there before it."""
     state_dir = Path(config.controller.state_dir)
+    path = newest_ledger(state_dir) if term is None else inherited_ledger(state_dir, term)
     with (
-        closing(Ledger(ledger_path or newest_ledger(state_dir))) as ledger,
-        closing(_profile_store(state_dir / PROFILES_NAME)) as store,
+        closing(Ledger(path)) as ledger,
+        closing(_profile_store(state_dir, term)) as store,
     ):
         yield ledger, Profiler(store, config)
 
 
-def _profile_store(path: Path) -> ProfileStore:
+def _profile_store(state_dir: Path, term: int | None) -> ProfileStore:
     """The store of profiles; where it cannot be used, one that lasts until the end."""
     try:
-        return ProfileStore(path)
-    except ProfileStoreError as error:
+        return ProfileStore(
+            newest_profiles(state_dir) if term is None else inherited_profiles(state_dir, term)
+        )
+    except (ProfileStoreError, OSError, sqlite3.Error) as error:
         log.warning("until a restart jobs are placed without the stored profiles: %s", error)
         return ProfileStore(None)
 

@@ -1,8 +1,9 @@
 """Whose ledger is the ledger, where several controllers take turns on a shared directory.
 
-Each term has a ledger of its own, ``ledger-N.sqlite``, copied from the one before. So nobody ever
-waits for a database that a stopped process has locked, and a holder that wakes up after its term
-can only write into a ledger that nobody reads any more.
+Each term has a ledger of its own, ``ledger-N.sqlite``, copied from the one before, and so it has a
+store of profiles. So nobody ever waits for a database that a stopped process has locked, none is
+open on two hosts, and a holder that wakes up after its term can only write into what nobody reads
+any more.
 """
 
 from __future__ import annotations
@@ -14,22 +15,30 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from slurm_tiresias.controller.ledger import FILE_NAME, MODE, damaged
+from slurm_tiresias.controller.ledger import damaged
 from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.own_file import make_if_missing
 
-LEDGERS_KEPT = 3
+KEPT = 3
 """The present one, the one before, for a process that may still have it open, and one more."""
 
 MOST_TRIES = 20
 TRY_AGAIN_S = 0.05
 
-_LEDGER = re.compile(r"ledger-(\d{1,12})\.sqlite", re.ASCII)
+LEDGER, PROFILES = "ledger", "profiles"
+_TERMS = {
+    name: re.compile(rf"{name}-(\d{{1,12}})\.sqlite", re.ASCII) for name in (LEDGER, PROFILES)
+}
 
 
 def newest_ledger(state_dir: Path) -> Path:
     """The ledger of the latest term; the plain one where there have been no terms."""
-    return max(_of_terms(state_dir), key=_term, default=state_dir / FILE_NAME)
+    return _newest(state_dir, LEDGER)
+
+
+def newest_profiles(state_dir: Path) -> Path:
+    """The same of the store of profiles."""
+    return _newest(state_dir, PROFILES)
 
 
 def inherited_ledger(state_dir: Path, term: int) -> Path:
@@ -37,24 +46,40 @@ def inherited_ledger(state_dir: Path, term: int) -> Path:
 
     Raises ``LedgerError`` where that cannot be copied, ``DamagedLedgerError`` where it is broken.
     """
-    mine = state_dir / f"ledger-{term}.sqlite"
-    if mine.exists():
+    try:
+        return _inherited(state_dir, term, LEDGER)
+    except FileExistsError as error:
         raise LedgerError(
-            f"{mine} is there although term {term} only begins",
+            f"{error} is there although term {term} only begins",
             "Were lease files removed by hand? Move that ledger to a higher number than any other",
-        )
-    before = newest_ledger(state_dir)
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise damaged(newest_ledger(state_dir), error) from error
+    except OSError as error:
+        raise LedgerError(
+            f"The ledger {newest_ledger(state_dir)} cannot be copied for the next term: {error}",
+            "Check the directory's permissions and free space",
+        ) from error
+
+
+def inherited_profiles(state_dir: Path, term: int) -> Path:
+    """The same of the store of profiles; raises ``OSError`` or ``sqlite3.DatabaseError``."""
+    return _inherited(state_dir, term, PROFILES)
+
+
+def _newest(state_dir: Path, name: str) -> Path:
+    plain = state_dir / f"{name}.sqlite"
+    return max(_of_terms(state_dir, name), key=_term, default=plain)
+
+
+def _inherited(state_dir: Path, term: int, name: str) -> Path:
+    mine = state_dir / f"{name}-{term}.sqlite"
+    if mine.exists():
+        raise FileExistsError(str(mine))
+    before = _newest(state_dir, name)
     if before.exists():
-        try:
-            _copy(before, mine)
-        except sqlite3.DatabaseError as error:
-            raise damaged(before, error) from error
-        except OSError as error:
-            raise LedgerError(
-                f"The ledger {before} cannot be copied for the next term: {error}",
-                "Check the directory's permissions and free space",
-            ) from error
-    _remove_all_but_the_latest(state_dir, mine)
+        _copy(before, mine)
+    _remove_all_but_the_latest(state_dir, mine, name)
     return mine
 
 
@@ -65,11 +90,12 @@ def _copy(before: Path, mine: Path) -> None:
     lease; should it still do, the copy is made again.
     """
     draft = mine.with_name(f".{mine.name}.new")
+    mode = before.stat().st_mode & 0o777
     for _ in range(MOST_TRIES):
         stamps = _stamps(before)
         for suffix in ("", "-wal"):
             _with(draft, suffix).unlink(missing_ok=True)
-            make_if_missing(_with(draft, suffix), MODE)
+            make_if_missing(_with(draft, suffix), mode)
             with suppress(FileNotFoundError):
                 shutil.copyfile(_with(before, suffix), _with(draft, suffix))
         if _stamps(before) == stamps:
@@ -87,30 +113,32 @@ def _copy(before: Path, mine: Path) -> None:
     draft.rename(mine)
 
 
-def _stamps(ledger: Path) -> list[tuple[int, int] | None]:
+def _stamps(database: Path) -> list[tuple[int, int] | None]:
     stamps: list[tuple[int, int] | None] = []
     for suffix in ("", "-wal"):
         try:
-            status = _with(ledger, suffix).stat()
+            status = _with(database, suffix).stat()
             stamps.append((status.st_mtime_ns, status.st_size))
         except FileNotFoundError:
             stamps.append(None)
     return stamps
 
 
-def _remove_all_but_the_latest(state_dir: Path, mine: Path) -> None:
-    others = sorted((path for path in _of_terms(state_dir) if path != mine), key=_term)
-    for path in others[: -(LEDGERS_KEPT - 1)]:
+def _remove_all_but_the_latest(state_dir: Path, mine: Path, name: str) -> None:
+    others = sorted((path for path in _of_terms(state_dir, name) if path != mine), key=_term)
+    for path in others[: -(KEPT - 1)]:
         for suffix in ("", "-wal", "-shm"):
             _with(path, suffix).unlink(missing_ok=True)
 
 
-def _of_terms(state_dir: Path) -> list[Path]:
-    return [path for path in state_dir.iterdir() if _LEDGER.fullmatch(path.name)]
+def _of_terms(state_dir: Path, name: str) -> list[Path]:
+    if not state_dir.is_dir():
+        return []
+    return [path for path in state_dir.iterdir() if _TERMS[name].fullmatch(path.name)]
 
 
 def _term(path: Path) -> int:
-    match = _LEDGER.fullmatch(path.name)
+    match = re.search(r"-(\d+)\.sqlite", path.name, re.ASCII)
     return int(match[1]) if match else 0
 
 

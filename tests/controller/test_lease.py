@@ -15,8 +15,17 @@ import pytest
 
 from slurm_tiresias.controller.lease import FileLease, now_s
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
-from slurm_tiresias.controller.succession import inherited_ledger, newest_ledger
+from slurm_tiresias.controller.succession import (
+    inherited_ledger,
+    inherited_profiles,
+    newest_ledger,
+    newest_profiles,
+)
+from slurm_tiresias.database import set_mode
 from slurm_tiresias.errors import DamagedLedgerError, LeaseLostError
+from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
+from slurm_tiresias.profiler.skew import Skew
+from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm import process
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Requeue
@@ -232,6 +241,28 @@ def test_the_ledger_of_a_holder_that_was_stopped_in_the_middle_of_writing_is_tak
                 assert mine.value("said") == "last word"
     with closing(Ledger(newest_ledger(tmp_path))) as mine:
         assert mine.value("said") == "last word"
+
+
+def test_each_term_has_its_own_profiles_with_all_that_was_known_before(tmp_path: Path) -> None:
+    """A stopped holder may have its own open, and locked: nobody waits for it, or reads it."""
+    assert newest_profiles(tmp_path) == tmp_path / "profiles.sqlite"
+    known = Profile(key_of(MODEL, "bert"), Skew(1, 9, 3), "operator", 1000.0)
+    with closing(ProfileStore(newest_profiles(tmp_path))) as alone:
+        alone.save([known])
+    set_mode(newest_profiles(tmp_path), 0o600)
+    with closing(sqlite3.connect(newest_profiles(tmp_path), isolation_level=None)) as stopped:
+        stopped.execute("BEGIN IMMEDIATE")
+        stopped.execute("DELETE FROM profiles")
+        for term in range(1, 8):
+            path = inherited_profiles(tmp_path, term)
+            assert path.stat().st_mode & 0o777 == 0o600
+            with closing(ProfileStore(path)) as mine:
+                assert mine.profiles() == [known]
+            assert newest_profiles(tmp_path) == path
+        stopped.execute("COMMIT")
+    with closing(ProfileStore(newest_profiles(tmp_path))) as mine:
+        assert mine.profiles() == [known]
+    assert len(list(tmp_path.glob("profiles-*.sqlite"))) == 3
 
 
 def test_a_ledger_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:

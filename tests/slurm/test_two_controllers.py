@@ -21,6 +21,8 @@ from tests.slurm.pair import (
 
 pytestmark = pytest.mark.slurm
 
+PROFILES = Path(__file__).parents[1] / "corpus" / "profiles" / "two"
+
 
 @pytest.fixture
 def pair(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Callable[..., Pair]]:
@@ -44,6 +46,7 @@ def test_a_standby_takes_over_from_one_that_is_stopped_or_killed_and_never_do_tw
     two.start("two")
     two.wait_for_standby("two")
     assert "two stands by" in two.controllers["two"].cli("status").stdout
+    assert two.controllers["one"].cli("profile", "import", str(PROFILES)).returncode == 0
     jobs = work(clean_cluster)
     # It is stopped in the middle of acting, its command on the way.
     stopped = two.commands.stop_at_next_write()
@@ -58,6 +61,7 @@ def test_a_standby_takes_over_from_one_that_is_stopped_or_killed_and_never_do_tw
     wait_until_completed(clean_cluster, jobs)
     wrote = [pid for pid, _, _ in two.spans()]
     assert wrote == [two.pid("one"), killed, two.pid("one")]
+    assert "bert" in two.controllers["two"].cli("profile", "list").stdout
     check_requeues(clean_cluster, two, jobs)
 
 
