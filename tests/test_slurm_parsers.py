@@ -517,6 +517,16 @@ def test_memory_is_read_in_mebibytes(printed: str, mib: int) -> None:
     assert text.mebibytes(printed) == mib
 
 
+@pytest.mark.parametrize(
+    "hostlist", ["n[1-9999999]", "n[1-9999]x[1-9999]", "n[1-2]88888888888", "n[]", "n[1-]x"]
+)
+def test_a_hostlist_that_stands_for_more_names_than_there_is_memory_is_refused(
+    hostlist: str,
+) -> None:
+    with pytest.raises(SlurmAnswerError, match=r"a node list|a number"):
+        text.node_names(hostlist)
+
+
 def test_hostlists_are_read_as_slurm_writes_them() -> None:
     assert text.node_names("n[1-3,7]") == ("n1", "n2", "n3", "n7")
     assert text.node_names("gpu-a[01-02],login") == ("gpu-a01", "gpu-a02", "login")

@@ -5,6 +5,7 @@ Each function takes one value as Slurm prints it and raises ``SlurmAnswerError``
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -27,13 +28,15 @@ _SPAN = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?
 _MEMORY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTP]?)[nc]?", re.ASCII)
 _COUNT = re.compile(r"(\d{1,9})([KMG]?)", re.ASCII)
 _HOSTLIST = re.compile(r"[\w.,\[\]-]+", re.ASCII)
-
-_HOST_RANGE = re.compile(r"(\d+)-(\d+)", re.ASCII)
+_HOSTS = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+", re.ASCII)
+"""One or several hosts between commas: ``n7``, ``n[1-3,7]``."""
+_NUMBERS = re.compile(r"\[([^\[\]]*)\](\d*)", re.ASCII)
 
 MOST_DIGITS = 18
 """No number of Slurm's is longer."""
 
-MOST_HOSTS_IN_A_RANGE = 1_000_000
+MOST_HOSTS = 1_000_000
+"""Of one list: a few letters may stand for more names than there is memory."""
 
 _MEBIBYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _THOUSANDS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -98,15 +101,31 @@ def node_names(hostlist: str) -> tuple[str, ...]:
     """The names in Slurm's hostlist ``n[1-3,7]``, in its order; empty for no list."""
     if hostlist in NOTHING:
         return ()
-    if not _HOSTLIST.fullmatch(hostlist) or any(
-        whole(last) - whole(first) > MOST_HOSTS_IN_A_RANGE
-        for first, last in _HOST_RANGE.findall(hostlist)
+    if (
+        not _HOSTLIST.fullmatch(hostlist)
+        or sum(map(_host_count, _HOSTS.findall(hostlist))) > MOST_HOSTS
     ):
         raise unreadable("a node list", hostlist)
     try:
         return tuple(str(name) for name in NodeSet(hostlist, resolver=RESOLVER_NOGROUP))
     except (NodeSetException, ValueError):
         raise unreadable("a node list", hostlist) from None
+
+
+def _host_count(hosts: str) -> int:
+    """For how many names ``rack[1-2]n[1-3,7]`` stands; at most, where digits follow a bracket.
+
+    To ClusterShell those are the last digits of each number, and the range is so much wider.
+    """
+    return math.prod(
+        sum(map(_range_width, numbers.split(","))) * 10 ** len(behind)
+        for numbers, behind in _NUMBERS.findall(hosts)
+    )
+
+
+def _range_width(numbers: str) -> int:
+    first, _, last = numbers.partition("-")
+    return max(0, whole(last or first) - whole(first)) + 1
 
 
 @lru_cache(maxsize=4096)

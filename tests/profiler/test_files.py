@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.profiler.files import pickles, safetensors
 from slurm_tiresias.profiler.files.read import read
-from slurm_tiresias.profiler.files.tensor import ModelFileError, StoredTensor
+from slurm_tiresias.profiler.files.tensor import ModelFileError, StoredTensor, Unreadable
 
 RECORDED = Path(__file__).parent / "recorded"
 NETWORK = {
@@ -327,6 +327,17 @@ def test_no_damage_makes_a_reader_fail_in_another_way(
     except ModelFileError:
         return
     assert all(tensor.size_bytes >= 0 for tensor in tensors)
+
+
+def test_a_pickle_that_writes_out_to_more_than_there_is_memory_is_given_up() -> None:
+    """A tuple of two of the tuple before, forty times over, in the place of a name."""
+    doubled = b"".join(b"2\x86" for _ in range(40))
+    with pytest.raises(Unreadable, match="damaged"):
+        list(pickles.tensors_in(b"\x80\x04)" + doubled + b"2\x93."))
+
+
+def test_a_key_of_thousands_of_digits_is_no_hindrance() -> None:
+    assert list(pickles.tensors_in(pickle.dumps({10**5000: [1]}))) == []
 
 
 @given(program=st.binary(max_size=200))

@@ -19,6 +19,8 @@ MOST_OPCODES = 2_000_000
 """Enough for 60,000 tensors; walking so many takes a few seconds."""
 
 MOST_DEPTH = 64
+MOST_BITS_TOLD = 64
+"""Python refuses to write out numbers of thousands of digits."""
 
 _BYTES_OF_STORAGE: Mapping[str, int] = {
     **dict.fromkeys(("BoolStorage", "ByteStorage", "CharStorage", "UntypedStorage"), 1),
@@ -115,7 +117,8 @@ def _found_in(whole: object) -> Iterator[tuple[str, Rebuilt]]:
 def _below(path: str, key: object) -> str:
     if key == "":
         return path
-    step = str(key)[:MOST_NAME_CHARACTERS] if isinstance(key, str | int) else "?"
+    told = isinstance(key, str) or (isinstance(key, int) and key.bit_length() < MOST_BITS_TOLD)
+    step = str(key)[:MOST_NAME_CHARACTERS] if told else "?"
     return f"{path}.{step}"[-MOST_NAME_CHARACTERS:] if path else step
 
 
@@ -220,7 +223,10 @@ class _Machine:
 
     def name_of_last_two(self, _: object) -> None:
         name, module = self._stack.pop(), self._stack.pop()
-        self._stack.append(_Name(str(module), str(name)))
+        if not (isinstance(name, str) and isinstance(module, str)):
+            # To write out what contains itself many times over takes all memory that there is.
+            raise TypeError("not a name")
+        self._stack.append(_Name(module, name))
 
     def call(self, _: object) -> None:
         arguments, called = self._stack.pop(), self._stack.pop()
