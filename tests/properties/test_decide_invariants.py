@@ -186,6 +186,17 @@ def _pool_after(snapshot: Snapshot, plan: Plan) -> Pool:
     return pool
 
 
+def _promoted(one: Job, now_s: float) -> Job:
+    return replace(
+        one,
+        attained_since_promotion_gpu_s=0.0,
+        executed_since_promotion_s=0.0,
+        inherited_gpu_s=0.0,
+        queued_s=now_s,
+        promotions=one.promotions + 1,
+    )
+
+
 def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0) -> Snapshot:
     """The cluster once the plan has been carried out; nobody comes or ends.
 
@@ -196,14 +207,7 @@ def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0)
     for one in snapshot.jobs:
         decision = plan.decisions[one.job_id]
         if decision.promoted:
-            one = replace(
-                one,
-                attained_since_promotion_gpu_s=0.0,
-                executed_since_promotion_s=0.0,
-                inherited_gpu_s=0.0,
-                queued_s=now_s,
-                promotions=one.promotions + 1,
-            )
+            one = _promoted(one, now_s)
         if decision.action is Action.START:
             one = replace(
                 one,
@@ -283,6 +287,8 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_winners(
         victim, winner = jobs[preemption.job_id], jobs[preemption.preempted_for]
         assert victim.managed
         assert guard_of(victim, snapshot.now_s, config.preemption) is None
+        if plan.decisions[winner.job_id].promoted:
+            winner = _promoted(winner, snapshot.now_s)
         assert policy.standing(victim).level > policy.standing(winner).level
         assert plan.decisions[winner.job_id].action is Action.START
         assert victim.job_id in plan.decisions[winner.job_id].victims
