@@ -26,10 +26,10 @@ from tests.slurm.controller import RealController
 NODES, GPUS = 4, 4
 
 SHAPES = (
-    (45.0, ("-n4", "--gpus=4")),
-    (30.0, ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")),
+    (30.0, ("-n4", "--gpus=4")),
+    (20.0, ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")),
     (2.0, ("-n1", "--gpus=1")),
-    (45.0, ("--gres=gpu:4",)),
+    (30.0, ("--gres=gpu:4",)),
     (3.0, ("-n1", "--gpus=1", "-w", "n1")),
 )
 """Work in seconds: what is under way at the upgrade has neither just begun nor ended."""
@@ -45,7 +45,7 @@ class Known:
 
     key: str
     tier: int
-    restarts: int
+    restarts: str
     preemptions: int
     executed_s: float
     priority: str
@@ -132,15 +132,16 @@ def wait_for_answer(cluster: RealCluster, *command: str) -> None:
 
 
 def what_is_known(controller: RealController) -> Iterator[Known]:
-    """What the ledger says of each job that has not ended, and its priority in Slurm."""
-    priorities = shown(controller.cluster, "PriorityLong")
+    """What the ledger and Slurm say of each job that has not ended."""
+    cluster = controller.cluster
+    priorities, restarts = shown(cluster, "PriorityLong"), shown(cluster, "RestartCnt")
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
         for record in ledger.jobs().values():
             if record.ended_s is None:
                 yield Known(
                     key=record.key,
                     tier=record.tier,
-                    restarts=record.restarts,
+                    restarts=restarts.get(record.key, ""),
                     preemptions=record.preemptions,
                     executed_s=sum(i.elapsed_s for i in ledger.incarnations_of(record.key)),
                     priority=priorities.get(record.key, ""),
@@ -153,7 +154,7 @@ def changed_by_slurm(cluster: RealCluster, known: Sequence[Known]) -> Iterator[s
     for one in known:
         if one.key not in restarts:
             yield f"job {one.key} is gone"
-        elif restarts[one.key] != str(one.restarts):
+        elif restarts[one.key] != one.restarts:
             yield f"job {one.key} was restarted by the upgrade"
         elif priorities[one.key] != one.priority:
             yield f"job {one.key} had priority {one.priority} and has {priorities[one.key]}"
