@@ -299,13 +299,18 @@ class ControllerConfig:
 
 @dataclass(frozen=True)
 class HttpConfig:
-    """What the controller shows over HTTP: its metrics, at /metrics (docs/operation.md)."""
+    """What is shown over HTTP: a live page, at /, and metrics, at /metrics (docs/operation.md)."""
 
     listen: str = setting(
         "",
         "Address and port to listen at, such as 127.0.0.1:9817 or [::1]:9817. Whoever reaches it "
         "may read, and nobody needs a password: name no other address than the loopback unless "
         "something else guards it. Empty: nothing listens.",
+    )
+    names: tuple[str, ...] = setting(
+        (),
+        "Names under which browsers reach the page, beside localhost and bare addresses. Under any "
+        "other it is refused: a page from elsewhere could have its own name lead here.",
     )
 
 

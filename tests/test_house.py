@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "own_file": set(),
     "database": {"own_file"},
     "model": set(),
+    "reasons": {"model"},
     "config": {"errors"},
     "policy": {"model", "config"},
     "placement": {"model", "config", "policy"},
@@ -45,6 +46,7 @@ MAY_IMPORT = {
         "decide",
         "policy",
         "profiler",
+        "reasons",
         "slurm",
     },
     "doctor": {"model", "config", "errors", "controller", "slurm"},
@@ -66,6 +68,7 @@ MAY_IMPORT = {
         "controller",
         "doctor",
         "profiler",
+        "reasons",
         "simulator",
     },
 }

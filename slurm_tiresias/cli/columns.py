@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from slurm_tiresias.cli.reasons import guard_text, reason_text
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import duration, moment, printable
 from slurm_tiresias.controller.published import PublishedJob
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.model import JobState, Reason
+from slurm_tiresias.reasons import guard_text, reason_text
 
 NOTHING = "-"
 LEAST_REASON = 24

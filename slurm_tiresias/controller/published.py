@@ -128,6 +128,27 @@ class PublishedEvent:
     text: str
 
 
+@dataclass(slots=True)
+class PublishedHold:
+    """What a running job holds of one node. ``tier`` is None for a job that is not managed;
+    ``job_id`` is empty where jobs are private and it is another's."""
+
+    job_id: str
+    gpus: int
+    tier: int | None
+
+
+@dataclass(slots=True)
+class PublishedNode:
+    """A node of the managed partitions that has GPUs; ``state`` in Slurm's words."""
+
+    name: str
+    gpus: int
+    available: bool
+    state: str
+    held: tuple[PublishedHold, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedStandby:
     """A controller that waits to take over. ``wanted``: slurmctld acts on its host."""
@@ -182,6 +203,7 @@ class PublishedState:
     """Whether jobs that start again add to their output files by default; None: not known."""
     charge: str = "job"
     """``policy.charge``."""
+    nodes: tuple[PublishedNode, ...] = ()
 
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:
@@ -241,12 +263,15 @@ def _view(path: Path) -> bytes:
 def _state(raw: Mapping[str, Any]) -> PublishedState:
     blockers = (_all(Blocker, job["blockers"]) for job in raw["jobs"])
     jobs = [job | {"blockers": who} for job, who in zip(raw["jobs"], blockers, strict=True)]
+    held = (_all(PublishedHold, node["held"]) for node in raw.get("nodes", []))
+    nodes = [node | {"held": what} for node, what in zip(raw.get("nodes", []), held, strict=True)]
     nested = {
         "gpus": _all(PublishedGpus, [raw["gpus"]])[0],
         "tiers": _all(PublishedTier, raw["tiers"]),
         "events": _all(PublishedEvent, raw["events"]),
         "jobs": _all(PublishedJob, jobs),
         "standbys": _all(PublishedStandby, raw.get("standbys", [])),
+        "nodes": _all(PublishedNode, nodes),
     }
     return _all(PublishedState, [{**raw, **nested}])[0]
 

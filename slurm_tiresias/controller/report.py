@@ -17,7 +17,9 @@ from slurm_tiresias.controller.published import (
     Blocker,
     PublishedEvent,
     PublishedGpus,
+    PublishedHold,
     PublishedJob,
+    PublishedNode,
     PublishedStandby,
     PublishedState,
     PublishedTier,
@@ -105,6 +107,7 @@ def report(
         tiers=tuple(_tiers(config, snapshot, plan)),
         jobs=tuple(_jobs(config, seen, snapshot, plan, book)),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
+        nodes=tuple(_nodes(nodes, snapshot.jobs, plan)),
     )
 
 
@@ -124,6 +127,20 @@ def _gpus(nodes: Sequence[Node], jobs: Iterable[Job]) -> PublishedGpus:
         idle=max(0, total - down - held[True] - held[False]),
         down=down,
     )
+
+
+def _nodes(nodes: Iterable[Node], jobs: Iterable[Job], plan: Plan) -> Iterable[PublishedNode]:
+    held: dict[str, list[PublishedHold]] = {}
+    for job in jobs:
+        if job.state is JobState.RUNNING:
+            tier = plan.decisions[job.job_id].tier
+            for name, amount in job.allocation.items():
+                if gpus := amount.gpu_count:
+                    held.setdefault(name, []).append(PublishedHold(job.job_id, gpus, tier))
+    for node in nodes:
+        if gpus := node.total.gpu_count:
+            what = tuple(held.get(node.name, ()))
+            yield PublishedNode(node.name, gpus, node.available, node.state, what)
 
 
 def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[PublishedTier]:

@@ -35,6 +35,7 @@ from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.life import lives
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.own_folder import is_anybodys
+from slurm_tiresias.controller.page.page import Page
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedStandby, PublishedState
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
@@ -112,9 +113,11 @@ def run(config: Config, shadow: bool = False) -> None:
     with _state_dir_locked(config) as state_dir, _ledger_and_profiler(config) as (ledger, profiler):
         cluster = _first_contact(slurm, config)
         _show_profiles_to_whom_they_may(cluster, state_dir)
-        with _told_over_http(config, cluster, asked) as metrics:
+        with _told_over_http(config, cluster, asked) as (metrics, page):
             Controller(
-                *(slurm, cluster, ledger, profiler, config, state_dir, shadow), metrics=metrics
+                *(slurm, cluster, ledger, profiler, config, state_dir, shadow),
+                metrics=metrics,
+                page=page,
             ).loop()
 
 
@@ -126,7 +129,7 @@ def _run_in_turns(config: Config, shadow: bool) -> None:
         slurm = driver(config, lease, asked)
         cluster = _first_contact(slurm, config)
         standby = StandsBy(slurm, lease, config.controller.interval_s, stop)
-        with _told_over_http(config, cluster, asked) as metrics:
+        with _told_over_http(config, cluster, asked) as (metrics, page):
             while standby.until_its_turn():
                 try:
                     with _ledger_and_profiler(config, lease.term) as (ledger, profiler):
@@ -136,6 +139,7 @@ def _run_in_turns(config: Config, shadow: bool) -> None:
                             stop=stop,
                             lease=lease,
                             metrics=metrics,
+                            page=page,
                         ).loop()
                 except LeaseLostError as error:
                     log.warning("steps down: %s", error)
@@ -143,24 +147,33 @@ def _run_in_turns(config: Config, shadow: bool) -> None:
                     lease.release()
                     if metrics:
                         metrics.stands_by()
+                    if page:
+                        page.stand_by()
 
 
 @contextmanager
-def _told_over_http(config: Config, cluster: Cluster, asked: Tally) -> Iterator[Metrics | None]:
-    """What is measured, and shown to others meanwhile; None where nobody wants it, or it cannot
-    be: the controller goes on without."""
+def _told_over_http(
+    config: Config, cluster: Cluster, asked: Tally
+) -> Iterator[tuple[Metrics | None, Page | None]]:
+    """What is measured and the live page, shown to others meanwhile; None where nobody wants it, or
+    it cannot be: the controller goes on without."""
     if not config.http.listen:
-        yield None
+        yield None, None
         return
+    metrics = _metrics(config, cluster, asked)
+    page = Page(private=cluster.jobs_are_private, names=config.http.names)
+    pages = {"/metrics": metrics.page} if metrics else {}
+    with Listener(config.http.listen, pages, page.answer).open():
+        yield metrics, page
+
+
+def _metrics(config: Config, cluster: Cluster, asked: Tally) -> Metrics | None:
     try:
         from slurm_tiresias.controller.metrics import Metrics
     except ImportError as error:
         log.warning("there are no metrics: %s. Do: pip install prometheus_client", error)
-        yield None
-        return
-    metrics = Metrics(cluster, config, asked)
-    with Listener(config.http.listen, {"/metrics": metrics.page}).open():
-        yield metrics
+        return None
+    return Metrics(cluster, config, asked)
 
 
 def _first_contact(slurm: Slurm, config: Config) -> Cluster:
@@ -230,9 +243,11 @@ class Controller:
         stop: Stop | None = None,
         lease: FileLease | None = None,
         metrics: Metrics | None = None,
+        page: Page | None = None,
     ) -> None:
         """``lease`` where other controllers may stand by: it acts for as long as that lasts."""
         self._metrics = metrics
+        self._page = page
         self._slurm = slurm
         self._cluster = cluster
         self._lease = lease
@@ -432,6 +447,8 @@ class Controller:
             self._views.show(state)
         if self._metrics:
             self._metrics.show(state)
+        if self._page:
+            self._page.show(state, self._ledger.path)
         try:
             published.write(state, self._state_dir, private=self._views is not None)
         except OSError as error:

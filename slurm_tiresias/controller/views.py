@@ -8,27 +8,34 @@ them: the kernel says who has connected, and what that user may see is the answe
 from __future__ import annotations
 
 import socket
+from collections.abc import Container
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from slurm_tiresias.controller.answers import Answers, peer_of
-from slurm_tiresias.controller.published import VIEW_NAME, PublishedState, text_of
+from slurm_tiresias.controller.published import VIEW_NAME, PublishedNode, PublishedState, text_of
 
 
 def seen_by(state: PublishedState, user: str) -> PublishedState:
     """The state with the jobs of this user only, and what happened to them.
 
-    Sums over all jobs stay, and so do the bare ids of jobs that one of the user's makes room for
-    or waits for.
+    Sums over all jobs stay, so does what jobs of each tier hold of a node, and so do the bare ids
+    of jobs that one of the user's makes room for or waits for.
     """
     mine = {job.job_id for job in state.jobs if user and job.user == user}
     return replace(
         state,
         jobs=tuple(job for job in state.jobs if job.job_id in mine),
         events=tuple(e for e in state.events if e.job_id in mine or e.other in mine),
+        nodes=tuple(_without_others(node, mine) for node in state.nodes),
         only_of=user or "nobody",
     )
+
+
+def _without_others(node: PublishedNode, mine: Container[str]) -> PublishedNode:
+    held = (hold if hold.job_id in mine else replace(hold, job_id="") for hold in node.held)
+    return replace(node, held=tuple(held))
 
 
 class Views:

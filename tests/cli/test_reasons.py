@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_tiresias.cli.reasons import GUARD_TEXTS, REASON_TEXTS, guard_text, reason_text
 from slurm_tiresias.model import Guard, Reason
+from slurm_tiresias.reasons import GUARD_TEXTS, REASON_TEXTS, guard_text, reason_text
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from slurm_tiresias.controller import http as shown
-from slurm_tiresias.controller.http import MOST_AT_ONCE, Answer, Listener
+from slurm_tiresias.controller.http import MOST_AT_ONCE, Answer, Listener, Request
 from tests.ports import free_port
 
 PATIENCE_S = 20.0
@@ -56,6 +56,27 @@ def test_a_page_is_shown_by_its_path() -> None:
         assert "Python" not in str(answer.headers)
         assert asked(port, method="HEAD").read() == b""
         assert asked(port, "/<script>").status == 404
+
+
+def test_one_page_may_answer_for_all_other_paths_and_is_told_what_the_reader_has() -> None:
+    def any_page(request: Request) -> Answer:
+        if request.headers.get("if-none-match") == '"1"':
+            return Answer("text/plain", b"", 304, {"ETag": '"1"'})
+        return Answer("text/plain", request.path.encode(), 404, {"Cache-Control": "no-cache"})
+
+    port = free_port()
+    pages = {"/page": lambda: Answer("text/plain", b"hello")}
+    with Listener(f"127.0.0.1:{port}", pages, any_page).open():
+        assert asked(port).read() == b"hello"
+        other = asked(port, "/other?x=1")
+        assert (other.status, other.read()) == (404, b"/other")
+        assert other.headers.get_all("Cache-Control") == ["no-cache"]
+        assert other.headers["X-Content-Type-Options"] == "nosniff"
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        connection.request("GET", "/other", headers={"If-None-Match": '"1"'})
+        known = connection.getresponse()
+        assert (known.status, known.read()) == (304, b"")
+        assert known.headers["Content-Length"] is None
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE"])

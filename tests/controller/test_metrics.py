@@ -81,9 +81,10 @@ def test_where_the_library_is_missing_the_controller_goes_on_without_metrics(
     config = parse({"http": {"listen": f"127.0.0.1:{free_port()}"}})
     with (
         caplog.at_level(logging.WARNING),
-        _told_over_http(config, CLUSTER, Tally()) as nothing,
+        _told_over_http(config, CLUSTER, Tally()) as (metrics, page),
     ):
-        assert nothing is None
+        assert metrics is None
+        assert page is not None
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("there are no metrics: ")
     assert "pip install prometheus_client" in line
@@ -91,4 +92,4 @@ def test_where_the_library_is_missing_the_controller_goes_on_without_metrics(
 
 def test_nothing_listens_unless_it_is_asked_for() -> None:
     with _told_over_http(Config(), CLUSTER, Tally()) as nothing:
-        assert nothing is None
+        assert nothing == (None, None)

@@ -1,4 +1,4 @@
-"""What each code means in words: the one place where the command line explains decisions."""
+"""What each code means in words: the one place where decisions are explained."""
 
 from __future__ import annotations
 

@@ -1,0 +1,74 @@
+"""What is sent to a browser: packed if it can unpack it, and not again if it has it already."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import ipaddress
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from slurm_tiresias.controller.http import Answer, Request
+
+LEAST_WORTH_COMPRESSING = 1024
+GZIP_LEVEL = 4
+"""Beyond it a large state takes much longer and gets little smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Something to be sent, ready in both forms that a browser may ask for."""
+
+    kind: str
+    plain: bytes
+    packed: bytes
+    etag: str
+
+
+def content(kind: str, plain: bytes, etag: str = "") -> Content:
+    """``etag`` without quotes; by default it is made from the content."""
+    worth = len(plain) >= LEAST_WORTH_COMPRESSING
+    packed = gzip.compress(plain, GZIP_LEVEL, mtime=0) if worth else b""
+    return Content(kind, plain, packed, f'"{etag or hashlib.sha256(plain).hexdigest()[:20]}"')
+
+
+def as_asked(what: Content, request: Request, headers: Mapping[str, str]) -> Answer:
+    """The content, packed if the browser takes it so; or 304 if it has it already."""
+    common = {**headers, "ETag": what.etag, "Vary": "Accept-Encoding"}
+    if _has_it(request.headers.get("if-none-match", ""), what.etag):
+        return Answer(what.kind, b"", HTTPStatus.NOT_MODIFIED, common)
+    if what.packed and _takes_gzip(request.headers.get("accept-encoding", "")):
+        packed = {**common, "Content-Encoding": "gzip"}
+        return Answer(what.kind, what.packed, headers=packed)
+    return Answer(what.kind, what.plain, headers=common)
+
+
+def is_one_of(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header is an address, or one of these names in lower case; any port will do.
+
+    A page from elsewhere whose own name has been made to lead here (DNS rebinding) comes with that
+    name, and never with an address.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name.rstrip(".") in names:
+            return True
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_it(if_none_match: str, etag: str) -> bool:
+    tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
+    return any(tag in ("*", etag) for tag in tags)
+
+
+def _takes_gzip(accept_encoding: str) -> bool:
+    for part in accept_encoding.lower().split(","):
+        name, _, quality = part.partition(";")
+        if name.strip() == "gzip":
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False

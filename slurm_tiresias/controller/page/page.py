@@ -1,0 +1,180 @@
+"""Answers for the live page: the files that it consists of, and what it shows.
+
+Nothing here is done for anybody in particular: where Slurm keeps jobs private, all that a browser
+gets is the cluster and sums. What is told is made when somebody asks, once a cycle at most and by
+the thread of whoever asks: a page that nobody looks at costs a cycle nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
+
+from slurm_tiresias.controller.http import Answer, Request
+from slurm_tiresias.controller.ledger import CompletedJob, Ledger
+from slurm_tiresias.controller.life import Life, find
+from slurm_tiresias.controller.page import told
+from slurm_tiresias.controller.page.content import Content, as_asked, content, is_one_of
+from slurm_tiresias.controller.page.course import Course, Sample
+from slurm_tiresias.controller.published import PublishedState
+from slurm_tiresias.controller.views import seen_by
+from slurm_tiresias.errors import TiresiasError
+
+log = logging.getLogger("tiresias-slurm")
+
+MOST_COMPLETED = 2000
+COMPLETED_EVERY_S = 15.0
+"""So often at most the ledger is asked for the jobs that have ended."""
+
+LONGEST_JOB_ID = 64
+JSON = "application/json"
+
+KINDS: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+"""No script but the page's own files, nothing from elsewhere, no markup made from text, and no
+other page may show or read it. ``no-cache``: ask each time, and mostly hear 304."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is answered from."""
+
+    etag: str
+    state: PublishedState
+    ledger: Path
+    samples: Sequence[Sample]
+
+
+class Page:
+    """The page of one controller; many threads may ask at once, one shows."""
+
+    def __init__(self, *, private: bool, names: Collection[str] = ()) -> None:
+        """``names``: what browsers may call this host, beside its addresses and ``localhost``."""
+        self._private = private
+        self._names = frozenset({"localhost", *(name.lower() for name in names)})
+        self._course = Course()
+        self._serials = itertools.count(1)
+        self._born_ns = time.time_ns()
+        self._making = threading.Lock()
+        self._shown: _Shown | None = None
+        self._made: tuple[str, Content] | None = None
+        self._completed: tuple[float, Sequence[CompletedJob]] | None = None
+        self._files = _files()
+
+    def show(self, state: PublishedState, ledger: Path) -> None:
+        """From now on answer from this state, and of the past from this ledger."""
+        self._course.follow(state)
+        etag = f"{self._born_ns:x}-{next(self._serials)}"
+        self._shown = _Shown(etag, state, ledger, self._course.samples)
+
+    def stand_by(self) -> None:
+        """From now on say that another controller acts."""
+        self._shown = None
+
+    def answer(self, request: Request) -> Answer:
+        """What a browser gets: a file of the page, ``/state``, ``/words`` or ``/jobs/ID``.
+
+        404 for all else, 421 where a page from elsewhere has made its own name lead here, and 503
+        until there has been a cycle, and while this controller stands by.
+        """
+        if not is_one_of(request.headers.get("host", ""), self._names):
+            return refusal(421, "This host has another name; see http.names in the configuration")
+        found = self._files.get(request.path)
+        if found is None and (request.path == "/state" or request.path.startswith("/jobs/")):
+            shown = self._shown
+            if shown is None:
+                return refusal(503, "It has only just started, or stands by while another one acts")
+            found = self._of_now(shown, request.path)
+        if found is None:
+            return refusal(404, "There is nothing here; the page is at /")
+        return as_asked(found, request, HEADERS)
+
+    def _of_now(self, shown: _Shown, path: str) -> Content | None:
+        if path == "/state":
+            return self._state(shown)
+        return self._job(shown, unquote(path.removeprefix("/jobs/")))
+
+    def _state(self, shown: _Shown) -> Content:
+        with self._making:
+            if self._made is None or self._made[0] != shown.etag:
+                seen = self._visible(shown.state)
+                text = told.of_cluster(seen, self._completed_jobs(shown.ledger), shown.samples)
+                self._made = shown.etag, content(JSON, text, shown.etag)
+            return self._made[1]
+
+    def _visible(self, state: PublishedState) -> PublishedState:
+        """What anybody may see."""
+        return seen_by(state, "") if self._private else state
+
+    def _completed_jobs(self, ledger: Path) -> Sequence[CompletedJob]:
+        if self._private:
+            return ()
+        now_s = time.monotonic()
+        if self._completed is None or now_s - self._completed[0] >= COMPLETED_EVERY_S:
+            self._completed = now_s, _completed_in(ledger)
+        return self._completed[1]
+
+    def _job(self, shown: _Shown, job_id: str) -> Content | None:
+        if self._private or not 0 < len(job_id) <= LONGEST_JOB_ID:
+            return None
+        text = told.of_job(shown.state, job_id, _life_in(shown.ledger, job_id))
+        return None if text is None else content(JSON, text)
+
+
+def _completed_in(ledger: Path) -> Sequence[CompletedJob]:
+    try:
+        with closing(Ledger.to_read(ledger)) as reader:
+            return reader.completed_jobs(MOST_COMPLETED)
+    except TiresiasError as error:
+        log.debug("the page shows no jobs that have ended: %s", error)
+        return ()
+
+
+def _life_in(ledger: Path, job_id: str) -> Life | None:
+    try:
+        with closing(Ledger.to_read(ledger)) as reader:
+            return find(reader, job_id).life
+    except TiresiasError as error:
+        log.debug("the page does not show a job's life: %s", error)
+        return None
+
+
+def refusal(status: int, why: str) -> Answer:
+    """An answer of one line."""
+    return Answer("text/plain; charset=utf-8", f"{why}\n".encode(), status, HEADERS)
+
+
+def _files() -> Mapping[str, Content]:
+    """The files of the page, by the path they are asked for."""
+    folder = resources.files("slurm_tiresias.controller.page").joinpath("static")
+    found = {
+        f"/{file.name}": content(kind, file.read_bytes())
+        for file in folder.iterdir()
+        if (kind := KINDS.get(PurePosixPath(file.name).suffix))
+    }
+    return {**found, "/": found["/index.html"], "/words": content(JSON, told.words())}

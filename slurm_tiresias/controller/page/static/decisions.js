@@ -1,0 +1,133 @@
+/** What was decided in the last cycle, what happened before, and why jobs wait. */
+
+import { byId, element, jobLink, replace, write } from "./dom.js";
+import { amount, count, moment, timeOfDay, visible } from "./format.js";
+
+const MOST_DECIDED = 12;
+const MOST_EVENTS = 200;
+
+export class Decisions {
+  #words;
+  #newest = null;
+  #keys = new Set();
+
+  constructor(words) {
+    this.#words = words;
+  }
+
+  show(state) {
+    this.#decided(state);
+    this.#events(state.events);
+    this.#reasons(state.jobs);
+  }
+
+  // The last cycle
+
+  #decided({ jobs }) {
+    const lines = [];
+    const rows = [...jobs.action.keys()].filter((row) => jobs.action[row] === "start");
+    for (const row of rows) lines.push(start(jobs, row));
+    for (let row = 0; row < jobs.action.length; row++) {
+      if (jobs.action[row] === "preempt") lines.push(preemption(jobs, row));
+    }
+    const more = lines.splice(MOST_DECIDED).length;
+    if (more) lines.push(element("li", { class: "quiet" }, `and ${amount(more)} more`));
+    if (!lines.length) lines.push(element("li", { class: "quiet" }, "Nothing starts and nobody has to leave."));
+    const list = byId("decided");
+    replace(list, ...lines);
+  }
+
+  // Before that
+
+  #events(events) {
+    const list = byId("events");
+    const fresh = events.filter((event) => !this.#keys.has(keyOf(event)));
+    const first = this.#newest === null;
+    if (!events.length) {
+      if (!list.children.length) list.append(element("li", { class: "quiet none" }, "Nothing yet."));
+      this.#newest ??= 0;
+      return;
+    }
+    if (fresh.length) list.querySelector(".none")?.remove();
+    for (const event of fresh) list.prepend(told(event));
+    while (list.children.length > MOST_EVENTS) list.lastChild.remove();
+    this.#keys = new Set(events.map(keyOf));
+    this.#newest = events.at(-1).at_s;
+    if (!first && fresh.length) write(byId("news"), inBrief(fresh));
+  }
+
+  // Why jobs wait
+
+  #reasons({ state, reason, gpus }) {
+    const sums = new Map();
+    for (let row = 0; row < state.length; row++) {
+      if (state[row] !== "pending") continue;
+      const sum = sums.get(reason[row]) ?? [0, 0];
+      sum[0] += 1;
+      sum[1] += gpus[row];
+      sums.set(reason[row], sum);
+    }
+    const sorted = [...sums].sort(([, a], [, b]) => b[0] - a[0]);
+    const body = byId("reasons-table").tBodies[0];
+    const rows = sorted.map(([code, [jobs, asked]]) => this.#reason(code, jobs, asked));
+    if (!rows.length) rows.push(element("tr", {}, element("td", { colspan: 3, class: "quiet" }, "No job waits.")));
+    body.replaceChildren(...rows);
+  }
+
+  #reason(code, jobs, gpus) {
+    const text = this.#words.reasons[code] ?? { short: code, means: "" };
+    const name = element("th", { scope: "row" }, element("strong", {}, text.short));
+    if (text.means) name.append(element("span", { class: "quiet below" }, text.means));
+    const number = (value) => element("td", { class: "number" }, amount(value));
+    return element("tr", {}, name, number(jobs), number(gpus));
+  }
+}
+
+function start(jobs, row) {
+  const line = element("li", {}, kind("start"), jobLink(jobs.job_id[row], `job ${jobs.job_id[row]}`));
+  line.append(visible(` of ${jobs.user[row]}: ${count(jobs.gpus[row], "GPU")}`));
+  if (jobs.start_on[row]) line.append(visible(` on ${jobs.start_on[row]}`));
+  const victims = jobs.victims[jobs.job_id[row]] ?? [];
+  if (victims.length) line.append(", for which ", ...linked(victims), victims.length > 1 ? " leave" : " leaves");
+  return line;
+}
+
+function preemption(jobs, row) {
+  const line = element("li", {}, kind("preempt"), jobLink(jobs.job_id[row], `job ${jobs.job_id[row]}`));
+  line.append(visible(` of ${jobs.user[row]}: leaves ${count(jobs.gpus[row], "GPU")}`));
+  const winner = jobs.preempted_for[row];
+  if (winner) line.append(" to ", jobLink(winner, `job ${winner}`));
+  return line;
+}
+
+function linked(ids) {
+  return ids.slice(0, 6).flatMap((id, i) => (i ? [", ", jobLink(id)] : ["job ", jobLink(id)]))
+    .concat(ids.length > 6 ? [` and ${ids.length - 6} more`] : []);
+}
+
+const keyOf = (event) => [event.at_s, event.kind, event.job_id, event.other, event.text].join("\n");
+const named = (kindName) => kindName.replaceAll("-", " ");
+const kind = (name) => element("span", { class: `kind k-${name.replace(/[^a-z]/g, "")}` }, named(name));
+
+/** One event as a line. */
+export function told(event) {
+  const when = element("time", { datetime: stamp(event.at_s), title: moment(event.at_s) }, timeOfDay(event.at_s));
+  const line = element("li", {}, when, " ", kind(event.kind));
+  if (event.job_id) line.append(jobLink(event.job_id, `job ${event.job_id}`));
+  if (event.other) line.append(event.kind === "preempted" ? " by " : " for ", jobLink(event.other, `job ${event.other}`));
+  if (event.text) line.append(visible(`${event.job_id ? ": " : ""}${event.text}`));
+  return line;
+}
+
+function stamp(seconds) {
+  const date = new Date(seconds * 1000);
+  return Number.isNaN(date.getTime()) ? null : date.toISOString();
+}
+
+/** Many events in one sentence: what a screen reader says. */
+function inBrief(events) {
+  const sums = new Map();
+  for (const { kind: name } of events) sums.set(name, (sums.get(name) ?? 0) + 1);
+  if (events.length === 1) return `Job ${events[0].job_id} ${named(events[0].kind)} ${events[0].text}`;
+  return [...sums].map(([name, number]) => `${amount(number)} ${named(name)}`).join(", ");
+}

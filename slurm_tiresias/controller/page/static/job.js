@@ -1,0 +1,182 @@
+/** One job's page: where it stands, why, what ends that, what its user can do, and its life. */
+
+import { byId, drawn, element, jobLink, replace, write } from "./dom.js";
+import { amount, count, duration, gpuTime, moment, visible } from "./format.js";
+import { job as fetchJob } from "./data.js";
+import { told } from "./decisions.js";
+
+const PLACED = { consolidate: "on as few nodes as possible", spread: "in gaps between others" };
+
+export class JobView {
+  #words;
+  #id = "";
+  #asked = 0;
+
+  constructor(words) {
+    this.#words = words;
+  }
+
+  /** Show a job; if somebody has ``moved`` here, the focus goes to its heading. */
+  async open(id, state, now, moved) {
+    const another = id !== this.#id;
+    this.#id = id;
+    const title = byId("job-title");
+    if (another) {
+      write(title, `Job ${id}`);
+      byId("job-body").replaceChildren(element("p", { class: "quiet" }, "Asking the controller."));
+      if (moved) title.focus({ preventScroll: true });
+    }
+    const asked = ++this.#asked;
+    let found = null;
+    let trouble = state?.only_of ? "Jobs are private on this cluster; tiresias-slurm explain shows users their own." : "";
+    try {
+      found = trouble ? null : await fetchJob(id);
+    } catch (error) {
+      trouble = `It cannot be shown: ${error.message}`;
+    }
+    if (asked !== this.#asked) return;
+    const parts = found ? this.#parts(found, state, now) : [nothing(id, trouble)];
+    replace(byId("job-body"), ...parts);
+    const name = found?.job?.name ?? found?.life?.name;
+    write(title, name ? `Job ${id}: ${name}` : `Job ${id}`);
+  }
+
+  close() {
+    this.#id = "";
+    this.#asked++;
+  }
+
+  #parts(found, state, now) {
+    const { job, life } = found;
+    const tier = job && state?.tiers.find((one) => one.tier === job.tier);
+    return [
+      facts(job, life, tier),
+      ...(job ? this.#why(found) : [element("p", {}, "The last cycle did not see this job: it has ended.")]),
+      ...(life?.runs.length ? [runs(life, now)] : []),
+      ...(life?.events.length ? [section("What happened to it", list([...life.events].reverse().map(told)))] : []),
+    ];
+  }
+
+  #why({ job, others, more_blockers: more, mode }) {
+    const text = this.#words.reasons[job.reason] ?? { means: `The controller says: ${job.reason}.`, ends: "", do: "" };
+    const waits = job.state === "pending";
+    const parts = [element("p", {}, text.means)];
+    if (job.detail && job.detail !== job.slurm_reason) parts.push(element("p", {}, `In detail: ${job.detail}`));
+    if (waits && !["", "None", "Priority", "Resources"].includes(job.slurm_reason)) {
+      parts.push(element("p", {}, `Slurm's own reason: ${job.slurm_reason}`));
+    }
+    if (job.start_on) parts.push(element("p", {}, `It is to start on ${job.start_on}.`));
+    if (job.victims.length) parts.push(sentence("Room is made by preempting ", job.victims.slice(0, 20), others));
+    if (job.preempted_for) parts.push(sentence("It makes room for ", [job.preempted_for], others));
+    if (job.blockers.length) parts.push(this.#blockers(job.blockers, others, more));
+    if (job.gpus > 1 && job.placement) {
+      parts.push(element("p", {}, `Placed ${PLACED[job.placement] ?? job.placement}: ${job.placement_because}`));
+    }
+    const next = [text.ends, modes[mode]].filter(Boolean).map((line) => element("p", {}, line.replaceAll("JOBID", job.job_id)));
+    const sections = [section(waits ? "Why it waits" : "Why it is where it is", ...parts)];
+    if (next.length) sections.push(section("What happens next", ...next));
+    if (text.do) sections.push(section("What its user can do", element("p", {}, text.do.replaceAll("JOBID", job.job_id))));
+    return [element("div", { class: "beside" }, ...sections)];
+  }
+
+  #blockers(blockers, others, more) {
+    const head = ["Job", "User", "Tier", "GPUs", "Why it may stay"];
+    const rows = blockers.map(({ job_id: id, guard }) => {
+      const other = others[id];
+      const because = this.#words.guards[guard]?.because ?? guard;
+      return row(jobLink(id), other?.user ?? "", other?.tier ?? "", other?.gpus ?? "", because);
+    });
+    const caption = `What it needs is held by these${more ? `, and ${amount(more)} more` : ""}`;
+    return table(caption, head, rows);
+  }
+}
+
+const modes = {
+  shadow: "The controller runs in shadow mode: it decides and does nothing; Slurm schedules.",
+  paused: "The controller is paused: until tiresias-slurm resume, Slurm schedules by itself.",
+  stopped: "The controller was stopped: until it is started again, Slurm schedules by itself.",
+};
+
+function nothing(id, trouble) {
+  const unknown = `The controller knows no job ${id}: it was submitted just now, or never asked for GPUs in a managed partition. See Slurm's own records with: sacct -j ${id}`;
+  return element("p", {}, trouble || unknown);
+}
+
+function facts(job, life, tier) {
+  const list = element("dl", { class: "facts" });
+  const add = (term, value) => {
+    if (value === "" || value === null || value === undefined) return;
+    list.append(element("div", {}, element("dt", {}, term), element("dd", {}, typeof value === "object" ? value : String(value))));
+  };
+  const one = job ?? life;
+  add("User", one.user);
+  add("State", job ? job.slurm_state : life.ended_s === null ? "" : "ended");
+  add("Partition", job?.partition);
+  add("Account", job?.account);
+  add("Tier", tier ? tierOf(job, tier) : one.tier);
+  if (job?.rank !== null && job?.rank !== undefined) add("Place in the order", amount(job.rank + 1));
+  add(job?.state === "pending" ? "GPUs asked" : "GPUs", job?.gpus);
+  add("Nodes", job?.nodes);
+  const attained = job?.attained_gpu_s ?? life.runs.reduce((sum, run) => sum + run.elapsed_s * run.gpus, 0);
+  add("GPU time used", duration(attained));
+  add("Submitted", moment(one.submitted_s));
+  add("First started", one.first_started_s === null ? "" : moment(one.first_started_s));
+  add("Ended", life?.ended_s ? moment(life.ended_s) : "");
+  if (job?.state === "pending") add("Has waited", duration(job.waited_s));
+  add("Preempted", one.preemptions ? count(one.preemptions, "time") : "never");
+  if (job?.preempted_by) add("Last by", jobLink(job.preempted_by, `job ${job.preempted_by}`));
+  if (job?.signal) add("Before a preemption", `SIG${job.signal}, ${duration(job.grace_s)} to save its state`);
+  return list;
+}
+
+function tierOf(job, tier) {
+  if (tier.to_gpu_s === null) return `${tier.tier}, the last`;
+  return `${tier.tier}, until ${gpuTime(tier.to_gpu_s)} of GPU time`;
+}
+
+function runs(life, now) {
+  const rows = life.runs.map((run, i) =>
+    row(String(i + 1), moment(run.start_s), run.end_s === null ? "runs" : moment(run.end_s), duration(run.elapsed_s), amount(run.gpus)));
+  return section("Its runs", timeline(life, now), table("One line for each run", ["Run", "Started", "Ended", "Ran", "GPUs"], rows));
+}
+
+/** Its life as a bar: where it ran, and between that, where it waited. */
+function timeline(life, now) {
+  const until = life.ended_s ?? now;
+  const span = Math.max(1, until - life.submitted_s);
+  const x = (at) => (100 * Math.min(1, Math.max(0, (at - life.submitted_s) / span)));
+  const svg = drawn("svg", { class: "life", viewBox: "0 0 100 10", preserveAspectRatio: "none", role: "img" });
+  const ran = life.runs.reduce((sum, run) => sum + run.elapsed_s, 0);
+  svg.setAttribute("aria-label", `Of ${duration(span)} since its submission it ran ${duration(ran)}, in ${count(life.runs.length, "run")}`);
+  svg.append(drawn("rect", { x: 0, y: 4, width: 100, height: 2, class: "wait" }));
+  for (const run of life.runs) {
+    const from = x(run.start_s);
+    const to = x(run.end_s ?? until);
+    svg.append(drawn("rect", { x: from, y: 1, width: Math.max(0.4, to - from), height: 8, class: "run" }));
+  }
+  const said = element("p", { class: "quiet" }, svg.getAttribute("aria-label"), ".");
+  return element("div", {}, svg, said);
+}
+
+function section(title, ...parts) {
+  return element("section", { class: "card" }, element("h3", {}, title), ...parts);
+}
+
+function sentence(start, ids, others) {
+  const parts = ids.flatMap((id, i) => {
+    const of = others[id] ? visible(` of ${others[id].user}`) : "";
+    return [i ? ", " : "", jobLink(id, `job ${id}`), of];
+  });
+  return element("p", {}, start, ...parts, ".");
+}
+
+const list = (lines) => element("ol", { class: "plain" }, ...lines);
+const row = (first, ...rest) =>
+  element("tr", {}, element("th", { scope: "row" }, first), ...rest.map((value) => element("td", {}, String(value))));
+
+function table(caption, head, rows) {
+  const titles = head.map((title) => element("th", { scope: "col" }, title));
+  const made = element("table", {}, element("caption", {}, caption), element("thead", {}, element("tr", {}, ...titles)));
+  made.append(element("tbody", {}, ...rows));
+  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, made);
+}

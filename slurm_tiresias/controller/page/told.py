@@ -1,0 +1,106 @@
+"""What the page is told, as JSON: the whole cluster in brief, and one job at length.
+
+Jobs, nodes and what else there are many of go as columns: their names are said once, and 10,000
+jobs take a tenth of what they take in the published state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from operator import attrgetter
+from typing import Any
+
+import orjson
+
+from slurm_tiresias.controller.ledger import CompletedJob
+from slurm_tiresias.controller.life import Life
+from slurm_tiresias.controller.page.course import Sample
+from slurm_tiresias.controller.published import PublishedJob, PublishedState
+from slurm_tiresias.model import Guard, Reason
+from slurm_tiresias.reasons import GUARD_TEXTS, REASON_TEXTS
+
+MOST_EVENTS = 200
+MOST_BLOCKERS = 50
+
+OF_JOB = (
+    *("job_id", "name", "user", "account", "partition", "state", "tier", "rank", "gpus", "nodes"),
+    *("waited_s", "running_since_s", "submitted_s", "attained_gpu_s", "restarts", "preemptions"),
+    *("action", "reason", "preempted_for", "start_on"),
+)
+OF_ENDED = ("key", "ended_s", "jct_s", "queued_s", "gpus", "tier", "preemptions")
+OF_SAMPLE = ("at_s", "waiting_jobs", "waiting_gpus", "running_gpus", "other_gpus")
+OF_STATE = (
+    *("cluster", "slurm_version", "version", "mode", "policy", "order", "interval_s", "host"),
+    *("started_s", "cycle", "at_s", "took_s", "failures", "error", "next_try_s", "warning"),
+    *("only_of", "gpus", "tiers"),
+)
+
+
+def of_cluster(
+    state: PublishedState, ended: Sequence[CompletedJob], samples: Sequence[Sample]
+) -> bytes:
+    """Everything but the single jobs' pages."""
+    told: dict[str, Any] = {name: getattr(state, name) for name in OF_STATE}
+    told["nodes"] = {
+        **_columns(("name", "gpus", "available", "state"), state.nodes),
+        "held": [[[h.job_id, h.gpus, h.tier] for h in node.held] for node in state.nodes],
+    }
+    told["jobs"] = _columns(OF_JOB, state.jobs)
+    told["jobs"]["victims"] = {job.job_id: job.victims for job in state.jobs if job.victims}
+    told["jobs"]["progress"] = _progress(state)
+    told["events"] = state.events[-MOST_EVENTS:]
+    told["ended"] = _columns(OF_ENDED, ended)
+    told["course"] = _columns(OF_SAMPLE, samples)
+    return orjson.dumps(told)
+
+
+def _columns(names: Sequence[str], rows: Sequence[Any]) -> dict[str, Any]:
+    return {name: list(map(attrgetter(name), rows)) for name in names}
+
+
+def _progress(state: PublishedState) -> list[float | None]:
+    """How far each job is on the way through its tier, from 0 to 1; of the last tier, and of jobs
+    that have none, nobody knows."""
+    limits = {tier.tier: (tier.from_gpu_s, tier.to_gpu_s) for tier in state.tiers}
+
+    def of(job: PublishedJob) -> float | None:
+        low_gpu_s, high_gpu_s = limits.get(-1 if job.tier is None else job.tier, (0.0, None))
+        if high_gpu_s is None:
+            return None
+        counted_gpu_s = job.attained_since_promotion_gpu_s + job.inherited_gpu_s
+        share = (counted_gpu_s - low_gpu_s) / (high_gpu_s - low_gpu_s)
+        return round(min(1.0, max(0.0, share)), 3)
+
+    return [of(job) for job in state.jobs]
+
+
+def of_job(state: PublishedState, job_id: str, life: Life | None) -> bytes | None:
+    """One job at length; None where nothing is known of it."""
+    jobs = {job.job_id: job for job in state.jobs}
+    job = jobs.get(job_id)
+    if job is None and life is None:
+        return None
+    blockers = job.blockers[:MOST_BLOCKERS] if job else ()
+    named = {blocker.job_id for blocker in blockers}
+    if job:
+        named |= {*job.victims, job.preempted_for, job.preempted_by}
+    told = {
+        "job": job and {**asdict(job), "blockers": blockers},
+        "more_blockers": len(job.blockers) - len(blockers) if job else 0,
+        "others": {name: _in_brief(jobs[name]) for name in named if name in jobs},
+        "life": life,
+        "mode": state.mode,
+    }
+    return orjson.dumps(told)
+
+
+def _in_brief(job: PublishedJob) -> Mapping[str, object]:
+    return {"user": job.user, "tier": job.tier, "gpus": job.gpus, "nodes": job.nodes}
+
+
+def words() -> bytes:
+    """What the codes of reasons and guards mean."""
+    reasons = {reason.value: asdict(REASON_TEXTS[reason]) for reason in Reason}
+    guards = {guard.value: asdict(GUARD_TEXTS[guard]) for guard in Guard}
+    return orjson.dumps({"reasons": reasons, "guards": guards})

@@ -1,0 +1,246 @@
+"""What a browser gets of the live page, asked for without a network."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.controller.http import Answer, Request
+from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.controller.page.course import MOST_SAMPLES, Course
+from slurm_tiresias.controller.page.page import Page
+from slurm_tiresias.controller.published import (
+    PublishedEvent,
+    PublishedHold,
+    PublishedNode,
+    PublishedState,
+)
+from slurm_tiresias.model import Guard, Reason
+from tests.cli.states import NOW_S, running, state, waiting
+from tests.controller.pages import cluster, ledger_of
+
+SECRET = "s3cret"
+STATE = state(
+    running("7", name=SECRET, user="alice", tier=1),
+    waiting("8", name="<script>alert(1)</script>", user="bob", reason="no-room"),
+    events=(PublishedEvent(NOW_S, "demoted", "7", "", f"from tier 0 to tier 1 {SECRET}"),),
+    nodes=(
+        PublishedNode("gpu01", 8, True, "MIXED", (PublishedHold("7", 4, 1),)),
+        PublishedNode("gpu02", 8, False, "DOWN", ()),
+    ),
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """Job 6 ended a minute after its submission, for half of which it ran."""
+    path = tmp_path / "ledger.sqlite"
+    ran = JobRecord("6", 0, NOW_S - 60, NOW_S - 60, NOW_S - 60, 1, user="carol", name=SECRET)
+    with closing(Ledger(path)) as writer, writer.transaction():
+        writer.save_jobs([replace(ran, first_started_s=NOW_S - 30, ended_s=NOW_S, tier=1)])
+        writer.save_incarnations([IncarnationRecord("6", NOW_S - 30, NOW_S, 30.0, 4, True)])
+    return path
+
+
+@pytest.fixture
+def page(ledger: Path) -> Iterator[Page]:
+    shown = Page(private=False, names=("Hopper.example.org",))
+    shown.show(STATE, ledger)
+    yield shown
+
+
+def ask(page: Page, path: str, **headers: str) -> Answer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return page.answer(Request(path, {"host": "localhost:9817", **named}))
+
+
+def told(page: Page, path: str = "/state") -> Any:
+    answer = ask(page, path)
+    assert answer.status == 200
+    return json.loads(answer.body)
+
+
+def files_of(page: Page) -> dict[str, str]:
+    """The page, and every file that it or one of these files names."""
+    found = {"": ask(page, "/").body.decode()}
+    wanted = set(re.findall(r'(?:src|href)="([^"#]+)"', found[""]))
+    while wanted:
+        name = wanted.pop()
+        answer = ask(page, f"/{name}")
+        assert answer.status == 200, name
+        found[name] = answer.body.decode()
+        wanted |= set(re.findall(r'from "\./([a-z]+\.js)"', found[name])) - found.keys()
+    return found
+
+
+def test_all_that_the_page_names_is_there_and_nothing_is_from_elsewhere(page: Page) -> None:
+    files = files_of(page)
+    assert {"page.css", "page.js", "icon.svg", "lanes.js"} <= files.keys()
+    for name, text in files.items():
+        elsewhere = set(re.findall(r"https?://[^\"' )]+", text))
+        assert elsewhere <= {"http://www.w3.org/2000/svg"}, name
+
+
+def test_no_file_of_the_page_makes_markup_of_text_or_has_script_or_style_in_it(page: Page) -> None:
+    makes_markup = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(")
+    for name, text in files_of(page).items():
+        assert not makes_markup.search(text), name
+    html = ask(page, "/").body.decode()
+    assert re.findall(r"<script(?![^>]*src=)|<style|\sstyle=|\son[a-z]+=", html) == []
+
+
+def test_every_answer_forbids_foreign_scripts_frames_and_readers(page: Page) -> None:
+    for path in ("/", "/page.js", "/state", "/words", "/jobs/7", "/nothing"):
+        headers = ask(page, path).headers
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        assert "require-trusted-types-for 'script'" in policy
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert not any(name.startswith("Access-Control") for name in headers)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/x", "//", "/../page.py", "/static/page.js", "/%2e%2e/page.py", "/page.js/", "/jobs/"),
+        *("/jobs/999", "/jobs/7%00", "/jobs/" + "7" * 100, "/jobs/7%27%20OR%201=1", "/state/"),
+    ],
+)
+def test_another_path_gets_404_and_one_line(page: Page, path: str) -> None:
+    answer = ask(page, path)
+    assert answer.status == 404
+    assert answer.body.count(b"\n") == 1 and answer.body.endswith(b"\n")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("localhost", "localhost:1", "LOCALHOST:9817", "127.0.0.1:9817", "[::1]:9817", "10.1.2.3"),
+        *("hopper.example.org", "HOPPER.example.org.:80"),
+    ],
+)
+def test_it_answers_to_addresses_to_localhost_and_to_names_of_its_own(
+    page: Page, host: str
+) -> None:
+    assert ask(page, "/state", host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", "evil.example.com", "localhost.evil.example.com", "127.0.0.1.evil.example.com:9817"),
+        *("evil@localhost.example.com", "[::1", "localhost:80@evil.example.com", "127.1"),
+    ],
+)
+def test_a_page_that_had_its_own_name_lead_here_is_refused(page: Page, host: str) -> None:
+    answer = ask(page, "/state", host=host)
+    assert answer.status == 421
+    assert SECRET.encode() not in answer.body
+
+
+def test_who_has_it_already_is_told_so_until_there_is_a_new_cycle(page: Page, ledger: Path) -> None:
+    first = ask(page, "/state")
+    again = ask(page, "/state", if_none_match=first.headers["ETag"])
+    assert (again.status, again.body) == (304, b"")
+    page.show(replace(STATE, cycle=STATE.cycle + 1), ledger)
+    newer = ask(page, "/state", if_none_match=first.headers["ETag"])
+    assert newer.status == 200 and newer.headers["ETag"] != first.headers["ETag"]
+    assert json.loads(newer.body)["cycle"] == STATE.cycle + 1
+
+
+def test_a_large_answer_is_packed_for_those_who_can_unpack_it(page: Page) -> None:
+    plain = ask(page, "/page.js")
+    packed = ask(page, "/page.js", accept_encoding="br, gzip;q=0.8")
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body and len(packed.body) < len(plain.body)
+    assert "Content-Encoding" not in ask(page, "/page.js", accept_encoding="gzip;q=0").headers
+
+
+def test_the_state_says_which_job_of_which_tier_holds_what_of_which_node(page: Page) -> None:
+    nodes = told(page)["nodes"]
+    assert nodes["name"] == ["gpu01", "gpu02"]
+    assert nodes["available"] == [True, False]
+    assert nodes["held"] == [[["7", 4, 1]], []]
+
+
+def test_the_state_has_the_jobs_that_ended_with_what_they_took(page: Page) -> None:
+    ended = told(page)["ended"]
+    assert (ended["key"], ended["jct_s"], ended["queued_s"]) == (["6"], [60.0], [30.0])
+
+
+def test_a_job_is_told_with_its_life_also_when_it_has_ended(page: Page) -> None:
+    assert told(page, "/jobs/7")["job"]["name"] == SECRET
+    ended = told(page, "/jobs/6")
+    assert ended["job"] is None
+    assert [run["elapsed_s"] for run in ended["life"]["runs"]] == [30.0]
+
+
+def test_every_reason_and_every_guard_has_words(page: Page) -> None:
+    words = told(page, "/words")
+    assert set(words["reasons"]) == {reason.value for reason in Reason}
+    assert set(words["guards"]) == {guard.value for guard in Guard}
+
+
+def test_where_jobs_are_private_a_browser_sees_sums_and_tiers_and_nobody(ledger: Path) -> None:
+    page = Page(private=True)
+    page.show(STATE, ledger)
+    answer = ask(page, "/state")
+    for hidden in (SECRET, "alice", "bob", "alert", '"7"', '"8"', '"6"'):
+        assert hidden.encode() not in answer.body, hidden
+    seen = json.loads(answer.body)
+    assert seen["only_of"] == "nobody"
+    assert seen["nodes"]["held"] == [[["", 4, 1]], []]
+    assert seen["tiers"][0]["running_jobs"] == STATE.tiers[0].running_jobs
+    for job_id in ("6", "7", "8"):
+        assert ask(page, f"/jobs/{job_id}").status == 404
+
+
+def test_a_controller_that_stands_by_or_has_only_just_started_says_so(page: Page) -> None:
+    assert ask(Page(private=False), "/state").status == 503
+    page.stand_by()
+    assert ask(page, "/state").status == 503
+    assert ask(page, "/jobs/7").status == 503
+    assert ask(page, "/").status == 200
+
+
+def test_without_a_readable_ledger_the_rest_is_shown(tmp_path: Path) -> None:
+    page = Page(private=False)
+    page.show(STATE, tmp_path / "none.sqlite")
+    assert told(page)["ended"]["key"] == []
+    assert told(page, "/jobs/7")["life"] is None
+
+
+def test_the_course_reaches_back_to_the_start_and_never_grows_beyond_its_bound() -> None:
+    course = Course()
+    for cycle in range(1, 20 * MOST_SAMPLES):
+        course.follow(replace(STATE, cycle=cycle, at_s=NOW_S + 10 * cycle))
+        assert len(course.samples) <= MOST_SAMPLES
+    times = [sample.at_s for sample in course.samples]
+    assert times[0] == NOW_S + 10
+    assert times[-1] > NOW_S + 10 * 20 * MOST_SAMPLES - 10 * 64
+    assert times == sorted(times)
+
+
+def test_the_course_skips_cycles_that_failed() -> None:
+    course = Course()
+    course.follow(replace(STATE, failures=1))
+    assert course.samples == ()
+
+
+def test_ten_thousand_jobs_go_in_a_quarter_of_a_megabyte(tmp_path: Path) -> None:
+    page = Page(private=False)
+    large: PublishedState = cluster(1000, 10_000, 6, at_s=NOW_S)
+    page.show(large, ledger_of(tmp_path, 100, 6, at_s=NOW_S))
+    packed = ask(page, "/state", accept_encoding="gzip")
+    assert len(packed.body) < 256 * 1024
+    seen = json.loads(gzip.decompress(packed.body))
+    assert len(seen["jobs"]["job_id"]) == 10_000 and len(seen["nodes"]["name"]) == 1000
