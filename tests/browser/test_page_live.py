@@ -1,0 +1,156 @@
+"""The live page in a browser, of a real controller on a real cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.viewer import looking, picture
+from tests.ports import free_port
+from tests.slurm.cluster import RealCluster
+from tests.slurm.controller import RealController
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [pytest.mark.slurm, pytest.mark.long]
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202egnp"
+ALL = ("--nodes=4", "--gpus-per-node=4", "--mem=100")
+FEW = ("--gres=gpu:2", "--mem=100")
+
+
+@pytest.fixture
+def live(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[tuple[RealController, str]]:
+    """A controller with a page; its address."""
+    listen = f"127.0.0.1:{free_port()}"
+    controller = RealController(clean_cluster, tmp_path, {"http": {"listen": listen}}).start()
+    yield controller, f"http://{listen}/"
+    if controller.process:
+        controller.stop()
+
+
+def preempted(controller: RealController) -> tuple[str, str]:
+    """A job that had the whole cluster, and one for which it left."""
+    cluster = controller.cluster
+    loser = cluster.sbatch(*ALL, f"--job-name={HOSTILE}")
+    controller.wait_for_tier(loser, 1)
+    winner = cluster.sbatch(*FEW, "--job-name=short")
+    controller.wait_until(
+        lambda: (loser, winner) in controller.events("preempted"), "one job preempted for another"
+    )
+    cluster.wait_for_state(winner, "RUNNING")
+    return loser, winner
+
+
+def test_a_preemption_is_seen_with_who_left_for_whom_and_each_jobs_own_page(
+    browser: Browser, live: tuple[RealController, str]
+) -> None:
+    controller, url = live
+    with looking(browser, url) as tab:
+        loser, winner = preempted(controller)
+        event = tab.locator("#events li", has_text=re.compile("preempted")).first
+        event.wait_for()
+        assert f"job {loser} by job {winner}" in event.inner_text()
+        tab.locator("#reasons-table th strong").first.wait_for()
+        tab.locator(f"#jobs-table a[href='#/jobs/{winner}']").wait_for()
+        picture(tab, "live")
+
+        event.get_by_role("link", name=f"job {loser}").click()
+        title = tab.locator("#job-title", has_text=f"Job {loser}:")
+        title.wait_for()
+        assert "<img src=x onerror=alert(1)>" in title.inner_text()
+        assert "\u202e" not in tab.locator("main").inner_text()
+        tab.locator("#job dd", has_text="1 time").wait_for()
+        assert tab.evaluate("document.activeElement.id") == "job-title"
+        picture(tab, "live-job")
+
+        tab.go_back()
+        tab.locator("#overview").wait_for()
+        assert tab.locator("#job").is_hidden()
+
+
+def test_with_the_keyboard_alone_one_gets_from_a_node_to_its_job(
+    browser: Browser, live: tuple[RealController, str]
+) -> None:
+    controller, url = live
+    job = controller.cluster.sbatch(*ALL)
+    controller.cluster.wait_for_state(job, "RUNNING")
+    with looking(browser, url) as tab:
+        tab.locator(f"#jobs-table a[href='#/jobs/{job}']").wait_for()
+        tab.keyboard.press("Tab")
+        assert tab.evaluate("document.activeElement.textContent") == "Skip to the content"
+        for _ in range(40):
+            tab.keyboard.press("Tab")
+            if tab.evaluate("document.activeElement.id") == "nodes-map":
+                break
+        said = tab.locator("#nodes-current")
+        first = said.inner_text()
+        assert f"job {job} (tier" in first
+        tab.keyboard.press("ArrowRight")
+        assert said.inner_text() != first
+        assert said.get_attribute("aria-posinset") == "2"
+        tab.keyboard.press("Enter")
+        tab.locator("#node-shown a").wait_for()
+        tab.keyboard.press("Tab")
+        assert tab.evaluate("document.activeElement.textContent") == f"job {job}"
+        tab.keyboard.press("Enter")
+        tab.locator("#job-title", has_text=f"Job {job}").wait_for()
+
+
+def test_a_screen_reader_finds_headings_landmarks_labels_and_headed_tables(
+    browser: Browser, live: tuple[RealController, str]
+) -> None:
+    controller, url = live
+    job = controller.cluster.sbatch(*FEW)
+    with looking(browser, url) as tab:
+        tab.locator(f"#jobs-table a[href='#/jobs/{job}']").wait_for()
+        levels = tab.evaluate(
+            "[...document.querySelectorAll('h1,h2,h3')].map((h) => Number(h.tagName[1]))"
+        )
+        assert levels[0] == 1 and levels.count(1) == 1
+        assert all(after - before <= 1 for before, after in pairwise(levels))
+        for role in ("banner", "main", "navigation", "contentinfo", "search"):
+            assert tab.get_by_role(role).count() == 1, role
+        tab.get_by_role("searchbox", name="Find", exact=True).wait_for()
+        for name in ("State", "Tier"):
+            tab.get_by_role("combobox", name=name, exact=True).wait_for()
+        without_heads = "[...document.querySelectorAll('table')].filter((t) => !t.tHead).length"
+        assert tab.evaluate(without_heads) == 0
+        unnamed = """[...document.querySelectorAll('section, [role=region], [role=img]')].filter(
+            (e) => !e.ariaLabel && !e.getAttribute('aria-labelledby')).length"""
+        assert tab.evaluate(unnamed) == 0
+        assert tab.locator("[tabindex]:not([tabindex='0']):not([tabindex='-1'])").count() == 0
+        assert tab.locator("#news").get_attribute("aria-live") == "polite"
+        tab.get_by_role("table", name="Jobs").get_by_role("columnheader", name="User").wait_for()
+
+
+def test_it_asks_for_the_state_again_and_again_and_mostly_hears_that_nothing_is_new(
+    browser: Browser, live: tuple[RealController, str]
+) -> None:
+    _, url = live
+    with looking(browser, url) as tab:
+        statuses: list[int] = []
+        tab.on("response", lambda answer: statuses.append(answer.status))
+        age = tab.locator("#age").inner_text()
+        tab.wait_for_function("(was) => document.getElementById('age').textContent != was", arg=age)
+        tab.wait_for_timeout(3000)
+        assert statuses and set(statuses) <= {200, 304}
+
+
+def test_when_the_controller_ends_the_page_says_so_and_keeps_what_it_knew(
+    browser: Browser, live: tuple[RealController, str]
+) -> None:
+    controller, url = live
+    job = controller.cluster.sbatch(*FEW)
+    with looking(browser, url, but="ERR_CONNECTION_REFUSED") as tab:
+        tab.locator(f"#jobs-table a[href='#/jobs/{job}']").wait_for()
+        controller.kill()
+        tab.get_by_role("alert").get_by_text("does not answer").wait_for()
+        assert tab.locator(f"#jobs-table a[href='#/jobs/{job}']").is_visible()
+        picture(tab, "dead")
