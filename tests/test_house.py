@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "decide": {"model", "config", "policy", "placement", "board"},
     "slurm": {"model", "errors"},
     "one_step": set(),
+    "json_text": set(),
     "complaint": set(),
     "profiler": {"model", "errors", "database", "own_file", "one_step", "complaint"},
     "controller": {
@@ -42,6 +43,7 @@ MAY_IMPORT = {
         "database",
         "own_file",
         "one_step",
+        "json_text",
         "complaint",
         "decide",
         "policy",

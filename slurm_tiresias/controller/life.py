@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import orjson
-
+from slurm_tiresias import json_text
 from slurm_tiresias.controller.answers import Answers, peer_of
 from slurm_tiresias.controller.ledger import JobRecord, Ledger
 from slurm_tiresias.controller.published import PublishedEvent
@@ -122,7 +121,7 @@ def lives(state_dir: Path, ledger: Path, *, private: bool) -> Answers:
 
 
 def _text(found: Found) -> bytes:
-    return orjson.dumps({"schema": SCHEMA, "life": found.life, "parts": found.parts})
+    return json_text.dumps({"schema": SCHEMA, "life": found.life, "parts": found.parts})
 
 
 def look_up(state_dir: Path, job_id: str) -> Found:
@@ -154,7 +153,7 @@ def _asked(path: Path, job_id: str) -> Found:
         with connection.makefile("rb") as answer:
             text = answer.read()
     try:
-        raw = orjson.loads(text)
+        raw = json_text.loads(text)
         if raw["schema"] != SCHEMA:
             raise ValueError("another schema")
         life = raw["life"] and _life_from(raw["life"])

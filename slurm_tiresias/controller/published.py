@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import orjson
-
+from slurm_tiresias import json_text
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.one_step import write_in_one_step
 
@@ -212,11 +211,8 @@ def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> N
 
 
 def text_of(state: PublishedState) -> bytes:
-    """The state as it is published.
-
-    With tens of thousands of jobs the standard library's json takes as long as all of the cycle.
-    """
-    return orjson.dumps(state)
+    """The state as it is published."""
+    return json_text.dumps(state)
 
 
 def read(state_dir: Path) -> PublishedState:
@@ -233,7 +229,7 @@ def read(state_dir: Path) -> PublishedState:
             "Start it with: tiresias-slurm controller --config FILE, or name its config here",
         ) from error
     try:
-        raw = orjson.loads(text)
+        raw = json_text.loads(text)
         if raw["schema"] != SCHEMA:
             raise ValueError("another schema")
         return _state(raw)

@@ -1,0 +1,66 @@
+"""JSON is the same with orjson and without it, which Debian 12 does not have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias import json_text
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+    at_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    parts: tuple[Part, ...]
+    counts: dict[str, int]
+    done: bool
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+PARTS = st.builds(Part, TEXT, st.none() | st.floats())
+WHOLES = st.builds(
+    Whole,
+    st.lists(PARTS).map(tuple),
+    st.dictionaries(TEXT, st.integers(-(2**53), 2**53)),
+    st.booleans(),
+)
+BYTES = st.binary() | TEXT.map(str.encode) | WHOLES.map(orjson.dumps)
+
+
+@given(WHOLES)
+def test_what_is_written_without_orjson_reads_the_same(whole: Whole) -> None:
+    plainly = json_text._dumps_plainly(whole)
+    assert orjson.loads(plainly) == orjson.loads(orjson.dumps(whole))
+
+
+@given(WHOLES)
+def test_what_orjson_wrote_is_read_without_it(whole: Whole) -> None:
+    text = orjson.dumps(whole)
+    assert json_text._loads_plainly(text) == orjson.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff", b"[NaN]", b"[-Infinity]", b"\xef\xbb\xbf{}", b"[" * 200_000]
+)
+def test_what_is_not_json_is_refused_alike(text: bytes) -> None:
+    for loads in (json_text._loads_plainly, orjson.loads):
+        with pytest.raises(ValueError):
+            loads(text)
+
+
+@given(BYTES)
+def test_whatever_is_read_either_is_refused_as_no_json_or_is_a_tree(text: bytes) -> None:
+    try:
+        expected = orjson.loads(text)
+    except ValueError:
+        return
+    assert json_text._loads_plainly(text) == expected
