@@ -107,7 +107,7 @@ def _toml_character(character: str) -> str:
     return character if plain else f"\\U{ord(character):08X}"
 
 
-def _tables() -> Iterator[tuple[str, type, tuple[Setting, ...]]]:
+def tables() -> Iterator[tuple[str, type, tuple[Setting, ...]]]:
     """Each table of the file: its name, its class, its settings."""
     types = get_type_hints(Config)
     for field in dataclasses.fields(Config):
@@ -125,14 +125,14 @@ def example_lines(
     """
     yield "# Configuration of tiresias-slurm. Every setting stands here at its default, commented"
     yield "# out: take the mark away to change one. Check with: tiresias-slurm config check FILE"
-    for name, table, settings in _tables():
+    for name, table, settings in tables():
         yield ""
         yield f"# {inspect.getdoc(table)}"
         yield f"[{name}]"
         for field in settings:
             yield ""
             yield from commented(field.metadata["doc"])
-            if limits := _limits(field):
+            if limits := limits_of(field):
                 yield from commented(f"{limits[0].upper()}{limits[1:]}.")
             value, comments = (said or {}).get((name, field.name), ("", ()))
             for comment in comments:
@@ -147,7 +147,7 @@ def commented(text: str) -> list[str]:
     )
 
 
-def _limits(field: Setting) -> str:
+def limits_of(field: Setting) -> str:
     """Unit and range of a setting in words; empty where it has neither."""
     unit, low, high = (field.metadata[key] for key in ("unit", "minimum", "maximum"))
     choices = field.metadata["choices"]
@@ -166,7 +166,7 @@ def reference_lines() -> Iterator[str]:
     yield ""
     yield "All settings of `tiresias.toml`, by table. Every setting may be left out. This page is"
     yield "the output of `tiresias-slurm config reference`."
-    for name, table, settings in _tables():
+    for name, table, settings in tables():
         yield ""
         yield f"## [{name}]"
         yield ""
@@ -175,6 +175,6 @@ def reference_lines() -> Iterator[str]:
         yield "| setting | default | unit and range | meaning |"
         yield "|---|---|---|---|"
         for field in settings:
-            cells = (f"`{field.name}`", f"`{toml(field.default)}`", _limits(field))
+            cells = (f"`{field.name}`", f"`{toml(field.default)}`", limits_of(field))
             meaning = field.metadata["doc"]
             yield "| " + " | ".join(c.replace("|", "\\|") for c in (*cells, meaning)) + " |"

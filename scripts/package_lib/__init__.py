@@ -1,0 +1,1 @@
+"""What scripts/package makes besides the program: its manual and its completion."""
