@@ -5,6 +5,7 @@ python3 -m scripts.package_lib.completion FOLDER
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from slurm_tiresias.cli.options import PROGRAM
 VARIABLE = f"_{PROGRAM}_COMPLETE".replace("-", "_").upper()
 """The environment variable by which click knows that it is asked for completions."""
 
+_REGISTERS = re.compile(r"^compdef (\S+) \S+;?\n*\Z", re.MULTILINE)
+"""The last line of a script for zsh that is to be read when the shell starts, not at a TAB."""
+
 FILES = {"bash": PROGRAM, "zsh": f"_{PROGRAM}", "fish": f"{PROGRAM}.fish"}
 """The name under which each shell looks for it."""
 
@@ -28,7 +32,14 @@ def scripts() -> Iterator[tuple[str, str]]:
         assert kind is not None
         # Without the check of this machine's bash, which is not where the file is used.
         wanted = kind(cli, {}, PROGRAM, VARIABLE)
-        yield name, wanted.source_template % wanted.source_vars()
+        yield name, at_once(wanted.source_template % wanted.source_vars())
+
+
+def at_once(script: str) -> str:
+    """A script of an older click, with which the first TAB would only load it, completes then."""
+    if "loadautofunc" in script:
+        return script
+    return _REGISTERS.sub(r'\1 "$@"\n', script)
 
 
 def main() -> None:
