@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from scripts.package_lib import press_tab
 from scripts.package_lib.roots import Root
 
 SERVICE = "tiresias-slurm"
@@ -21,6 +22,7 @@ SLURM_PACKAGES = ("munge", "slurm-client", "slurmctld", "slurmd")
 OURS = ("/src/*", "/now/*", "/later/*", "/proc/*", "/var/cache/man/cat*")
 """Where the trial itself has put something; man keeps what it has shown."""
 
+PRESS_TAB = f"/src/scripts/package_lib/{Path(press_tab.__file__).name}"
 LONGEST_TAB_S = 3.0
 """What a press of TAB may take on a busy machine; it takes a tenth of that on an idle one."""
 
@@ -104,15 +106,19 @@ def _listed(root: Root, *command: str) -> list[tuple[str, ...]]:
     return [(*command, name) for name in re.findall(r"^  (\S+)", text, re.MULTILINE)]
 
 
+LINES = {
+    "tiresias-slurm expl": "tiresias-slurm explain ",
+    "tiresias-slurm status --parti": "tiresias-slurm status --partition ",
+    "tiresias-slurm config ch": "tiresias-slurm config check ",
+}
+"""What is typed, and what TAB makes of it."""
+
+
 def completes(root: Root, _now: Packages, _later: Packages) -> None:
     """TAB completes in bash, zsh and fish."""
-    for typed, expected in (
-        ("tiresias-slurm expl", "tiresias-slurm explain "),
-        ("tiresias-slurm status --parti", "tiresias-slurm status --partition "),
-        ("tiresias-slurm config ch", "tiresias-slurm config check "),
-    ):
+    for typed, expected in LINES.items():
         for shell in ("bash", "zsh", "fish"):
-            pressed = root.run("python3", "/src/scripts/package_lib/press_tab.py", shell, typed)
+            pressed = root.run("python3", PRESS_TAB, shell, typed)
             answer = json.loads(pressed)
             expect(answer["line"] == expected, f"{shell}: {typed!r} became {answer['line']!r}")
             expect(answer["took_s"] < LONGEST_TAB_S, f"{shell} took {answer['took_s']:.2f} s")

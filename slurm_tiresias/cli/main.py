@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from slurm_tiresias import __version__
 from slurm_tiresias.cli.config import config
@@ -58,6 +59,14 @@ class Program(click.Group):
             return super().get_command(context, name)
         found: click.Command = getattr(import_module(LATE[name]), name)
         return found
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands' names; those of ``LATE`` alone, or a press of TAB would load them all."""
+        names = [name for name in self.list_commands(context) if name.startswith(incomplete)]
+        known = {name: command for name in names if (command := self.commands.get(name))}
+        described = {name: command.get_short_help_str() for name, command in known.items()}
+        items = [CompletionItem(name, help=described.get(name)) for name in names]
+        return [*items, *click.Command.shell_complete(self, context, incomplete)]
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         sys.exit(self._exit_code(*arguments, **{**options, "standalone_mode": False}))

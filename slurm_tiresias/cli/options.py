@@ -36,6 +36,7 @@ def root_config_option(command: Command) -> Command:
     """``--config`` before the subcommand: the one that knows the variable and the default."""
     return click.option(
         "--config",
+        type=click.Path(),
         metavar="FILE",
         envvar=CONFIG_VARIABLE,
         default=DEFAULT_CONFIG,
@@ -52,6 +53,7 @@ def config_option(command: Command) -> Command:
     """``--config`` after the subcommand; it wins over the one before."""
     return click.option(
         "--config",
+        type=click.Path(),
         metavar="FILE",
         expose_value=False,
         callback=remember_config,
