@@ -132,14 +132,8 @@ def test_a_press_of_tab_loads_no_more_than_it_needs() -> None:
 
 
 def test_a_package_begins_in_shadow_mode_and_is_else_the_example() -> None:
-    text = shadowed((ROOT / "etc" / "tiresias.toml").read_text())
     expected = replace(Config(), controller=replace(ControllerConfig(), mode="shadow"))
-    assert parse(tomllib.loads(text)) == expected
-
-
-def test_an_example_without_the_mode_is_no_configuration_for_a_package() -> None:
-    with pytest.raises(ValueError, match="once"):
-        shadowed("[controller]\n")
+    assert parse(tomllib.loads(shadowed())) == expected
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 python3 press_tab.py bash|zsh|fish TEXT
 
-Prints what became of the line, and how long that took, as JSON.
+Prints what became of the line, how long that took, and the CPU time of the whole shell, as JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import subprocess
 import sys
@@ -89,7 +90,8 @@ def main() -> None:
     """What became of the line of the command line's arguments."""
     shell, typed = sys.argv[1:]
     line, took_s = asked_fish(typed) if shell == "fish" else pressed(shell, typed)
-    print(json.dumps({"line": line, "took_s": took_s}))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(json.dumps({"line": line, "took_s": took_s, "cpu_s": used.ru_utime + used.ru_stime}))
 
 
 if __name__ == "__main__":
