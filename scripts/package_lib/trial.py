@@ -75,10 +75,12 @@ def begins_in_shadow_mode(root: Root, _now: Packages, _later: Packages) -> None:
 
 
 def status_says_that_nothing_runs(root: Root, _now: Packages, _later: Packages) -> None:
-    """Without a controller status ends with 3 and one line."""
+    """Without a controller status ends with 3 and one line, and closed output is no trouble."""
     code, text = root.ask("tiresias-slurm", "status")
     expect(code == 3 and text.startswith("tiresias-slurm: error: "), f"{code}: {text}")
     expect(len(text.splitlines()) == 1, text)
+    closed = root.run("sh", "-c", "tiresias-slurm --version >&-")
+    expect(not closed, closed)
 
 
 def has_a_manual(root: Root, _now: Packages, _later: Packages) -> None:

@@ -152,6 +152,14 @@ for command in _COMMANDS:
     cli.add_command(command)
 
 
+def _write_nowhere_what_is_closed() -> None:
+    """A standard stream that the caller closed is None, which click before 8.1.4 stumbles over."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+
+
 def main() -> None:
     """The entry point."""
+    _write_nowhere_what_is_closed()
     cli(prog_name=PROGRAM)
