@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.package_lib.completion import FILES, VARIABLE, at_once, scripts
-from scripts.package_lib.manual import escaped, pages
+from scripts.package_lib.manual import contexts, escaped, pages
 from scripts.package_lib.shadowed import shadowed
 from slurm_tiresias.cli.config import tables
-from slurm_tiresias.cli.main import cli
 from slurm_tiresias.config import Config, ControllerConfig, parse
 
 ROOT = Path(__file__).parents[1]
@@ -33,22 +31,14 @@ def manual() -> dict[str, str]:
     return dict(pages())
 
 
-def _commands(context: click.Context) -> Iterator[click.Context]:
-    yield context
-    if isinstance(group := context.command, click.Group):
-        for name in group.list_commands(context):
-            command = group.get_command(context, name)
-            assert command is not None
-            yield from _commands(click.Context(command, info_name=name, parent=context))
-
-
 def test_every_command_has_a_page_with_all_its_options(manual: dict[str, str]) -> None:
-    for context in _commands(click.Context(cli, info_name="tiresias-slurm")):
+    for context in contexts():
         name = context.command_path.replace(" ", "-")
         (page,) = (text for file, text in manual.items() if file.rpartition(".")[0] == name)
         options = (one for one in context.command.params if isinstance(one, click.Option))
         for option in options:
             assert all(escaped(word) in page for word in option.opts if not option.hidden), name
+        assert escaped("-h, --help") in page
 
 
 def test_every_setting_is_in_its_page_with_its_default(manual: dict[str, str]) -> None:

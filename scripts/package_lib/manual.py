@@ -64,10 +64,15 @@ def escaped(text: str) -> str:
 def pages() -> Iterator[tuple[str, str]]:
     """The file name and the text of every page."""
     # All are loaded first: some bring errors, and so exit codes, of their own.
-    for context in list(_commands(click.Context(cli, info_name=PROGRAM))):
+    for context in list(contexts()):
         name = _name(context)
         yield f"{name}.{section_of(name)}", _text(_command_page(context))
     yield f"{CONFIG_PAGE}.5", _text(_config_page())
+
+
+def contexts() -> Iterator[click.Context]:
+    """Every command there is, as if it were called."""
+    yield from _commands(click.Context(cli, info_name=PROGRAM, **cli.context_settings))
 
 
 def _commands(context: click.Context) -> Iterator[click.Context]:
