@@ -14,7 +14,7 @@ from typing import Any
 from scripts.demo_lib.mix import STEP_S, Job
 from scripts.demo_lib.place import ROOT, DemoError, Place
 
-COMMAND_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 300.0
 POLL_S = 0.5
 RUN_PATIENCE_S = 400.0
 SAVE_EVERY_S = 5.0
