@@ -85,7 +85,7 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
     if not report.exists():
         said = said or "pytest ended without a report"
     return Run(
-        slurm=version_in(root, ["scontrol", "-V"]),
+        slurm=version_in(root, ["slurmctld", "-V"]),
         debian=root.release.debian,
         python=version_in(root, ["python3", "-V"]),
         driver=driver,
@@ -100,11 +100,9 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
 
 def version_in(root: Root, command: Sequence[str]) -> str:
     """The number at the end of what a program says of its version."""
-    # Slurm's commands will not say even that without a configuration.
-    with_none = {**chamber.ENVIRONMENT, "SLURM_CONF": "/dev/null"}
     answer = subprocess.run(
         Chamber((root.path,)).command(chamber.in_root(root.path, command)),
-        env=with_none,
+        env=chamber.ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,

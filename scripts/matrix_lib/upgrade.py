@@ -56,8 +56,8 @@ def rehearse(older: Root, newer: Root) -> Upgrade:
             said.append(line.rstrip("\n"))
             say(said[-1])
     return Upgrade(
-        older=version_in(older, ["scontrol", "-V"]),
-        newer=version_in(newer, ["scontrol", "-V"]),
+        older=version_in(older, ["slurmctld", "-V"]),
+        newer=version_in(newer, ["slurmctld", "-V"]),
         date=datetime.now(UTC).date().isoformat(),
         seconds=time.monotonic() - began_s,
         is_good=running.returncode == 0,
