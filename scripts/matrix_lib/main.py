@@ -126,4 +126,5 @@ def _tell(runs: Sequence[Run], upgrades: Sequence[Upgrade], seconds: float) -> N
     for one in upgrades:
         outcome = "nothing lost" if one.is_good else "FAILED"
         say(f"from Slurm {one.older} to {one.newer}: {outcome}, in {one.seconds:.0f} s")
-    say(f"{len(runs)} runs in {seconds:.0f} s" if runs else "no such release and driver")
+    count = len(runs) + len(upgrades)
+    say(f"{count} runs in {seconds:.0f} s" if count else "no such release and driver")

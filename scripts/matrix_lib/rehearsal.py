@@ -90,6 +90,7 @@ def after(folder: Path) -> None:
     wrong = [*changed_by_slurm(cluster, known)]
     controller.start()
     wrong += forgotten(controller, known)
+    controller.stop()
     busy.feed()
     wrong += drain(controller, busy)
     ended = len(busy.jobs)
