@@ -155,9 +155,9 @@ def copy_checkout(root: Root) -> None:
     source = root / SOURCE
     shutil.rmtree(source, ignore_errors=True)
     for name in map(os.fsdecode, filter(None, listed.stdout.split(b"\0"))):
-        if (file := CHECKOUT / name).is_file():
+        if (file := CHECKOUT / name).is_file() or file.is_symlink():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, source / name)
+            shutil.copy2(file, source / name, follow_symlinks=False)
 
 
 def make_debian(root: Root, mirror: str) -> None:
