@@ -29,6 +29,7 @@ ORDERS = ("first-start", "entry", "running-first", "newest")
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
 STYLES = ("consolidate", "spread")
+DRIVERS = ("auto", "commands", "pyslurm")
 
 T = TypeVar("T")
 Setting = dataclasses.Field[Any]
@@ -258,6 +259,20 @@ class PriorityConfig:
 
 
 @dataclass(frozen=True)
+class SlurmConfig:
+    """How Slurm is reached (docs/operation.md)."""
+
+    driver: str = setting(
+        "commands",
+        "commands: by squeue, scontrol and the like, on every release. pyslurm: jobs and nodes are "
+        "read, and priorities written, through that binding, if it is installed and was built for "
+        "this release; else the controller does not start. auto: pyslurm where that works, else "
+        "commands.",
+        choices=DRIVERS,
+    )
+
+
+@dataclass(frozen=True)
 class ControllerConfig:
     """How the controller runs."""
 
@@ -324,6 +339,7 @@ class Config:
     placement: PlacementConfig = PlacementConfig()
     profiler: ProfilerConfig = ProfilerConfig()
     priority: PriorityConfig = PriorityConfig()
+    slurm: SlurmConfig = SlurmConfig()
     controller: ControllerConfig = ControllerConfig()
     http: HttpConfig = HttpConfig()
 

@@ -94,6 +94,13 @@ class LeaseLostError(AlreadyRunningError):
     """This controller may act no more: its lease is over, and another one may have taken it."""
 
 
+class BindingError(TiresiasError):
+    """pyslurm was asked for and cannot be used: it is missing, for another Slurm, or crashed."""
+
+    exit_code = 14
+    kind = "binding"
+
+
 def kinds() -> list[str]:
     """Every ``TiresiasError.kind`` that there is."""
     found, classes = set(), [TiresiasError]

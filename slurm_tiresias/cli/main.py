@@ -143,7 +143,8 @@ def cli() -> None:
     4 configuration, 5 slurmctld unreachable, 6 permission denied,
     7 unreadable answer of Slurm, 8 ledger, 9 already running,
     10 a folder of a node (profile sample), 11 a damaged ledger,
-    12 and 13 what doctor found: a warning, an error.
+    12 and 13 what doctor found: a warning, an error,
+    14 pyslurm cannot be used.
     """
 
 

@@ -149,8 +149,9 @@ UNPUBLISHED = _counter(
 )
 REQUESTS = _counter(
     "tiresias_slurm_requests_total",
-    "What Slurm's daemons were asked: each line given to scontrol, each job given to scancel, and "
-    "each call of another command is one. Some make Slurm's commands send several RPCs.",
+    "What Slurm's daemons were asked: each line given to scontrol, each job given to scancel, "
+    "each list that pyslurm loads, each job that it modifies, and each call of another command is "
+    "one. Some are several RPCs.",
     COMMAND,
 )
 COMMAND_FAILURES = _counter(
@@ -162,7 +163,7 @@ COMMAND_FAILURES = _counter(
 COMMAND_SECONDS = Metric(
     "tiresias_slurm_command_seconds",
     Kind.SUMMARY,
-    "How long Slurm's commands took: how many, and their sum.",
+    "How long Slurm's commands, and questions to pyslurm, took: how many, and their sum.",
     COMMAND,
 )
 

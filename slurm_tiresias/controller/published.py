@@ -203,6 +203,8 @@ class PublishedState:
     charge: str = "job"
     """``policy.charge``."""
     nodes: tuple[PublishedNode, ...] = ()
+    driver_because: str = ""
+    """Why Slurm is not reached through pyslurm, where that was tried."""
 
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:

@@ -49,6 +49,8 @@ class Health:
     warning: str = ""
     term: int = 0
     standbys: tuple[PublishedStandby, ...] = ()
+    driver: str = "commands"
+    driver_because: str = ""
 
     def after_a_failure(self, error: TiresiasError, now_s: float, pause_s: float) -> Health:
         """How it is after one more cycle has failed."""
@@ -74,7 +76,6 @@ def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedSt
         cluster=cluster.name,
         slurm_version=release.written(cluster.version),
         version=__version__,
-        driver="commands",
         pid=os.getpid(),
         policy=config.policy.name,
         order=config.policy.order,

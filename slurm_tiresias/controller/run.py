@@ -60,7 +60,7 @@ from slurm_tiresias.errors import (
 )
 from slurm_tiresias.own_file import make_if_missing
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
-from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.protocol import Cluster, Commands, Lease, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally
@@ -216,7 +216,8 @@ def set_paused(config: Config, paused: bool) -> None:
 
 def driver(config: Config, lease: Lease | None = None, asked: Tally | None = None) -> Slurm:
     """The driver that this configuration asks for; what is ``asked`` of Slurm is counted there."""
-    return CommandSlurm(Commands(timeout_s=config.controller.command_timeout_s), lease, asked)
+    commands = Commands(timeout_s=config.controller.command_timeout_s)
+    return slurm_by(config.slurm.driver, commands, lease, asked)
 
 
 def _pause_s(failures: int, interval_s: float) -> float:
@@ -263,6 +264,8 @@ class Controller:
             *(self._mode(), time.time(), 0, time.time(), 0.0),
             host=host_name(config),
             term=lease.term if lease else 0,
+            driver=slurm.driver.name,
+            driver_because=slurm.driver.because,
         )
         self._state = nothing_yet(cluster, config, self._health)
         self._views = Views(state_dir, self._state) if cluster.jobs_are_private else None
@@ -406,6 +409,8 @@ class Controller:
             next_try_s=None,
             standbys=self._standbys(),
             warning=self._warning(cycle.seen),
+            driver=self._slurm.driver.name,
+            driver_because=self._slurm.driver.because,
         )
         log.debug(
             "cycle %d: read in %.3f s, decided in %.3f s, %d writes in %.3f s",

@@ -36,6 +36,7 @@ from slurm_tiresias.slurm.process import Answer
 from slurm_tiresias.slurm.protocol import (
     Cluster,
     Commands,
+    Driver,
     Incarnation,
     Lease,
     Observation,
@@ -102,9 +103,12 @@ class CommandSlurm:
         commands: Commands | None = None,
         lease: Lease | None = None,
         count: Tally | None = None,
+        because: str = "",
     ) -> None:
         """``lease`` says until when anything may be changed; without it, for ever. ``count`` is
-        told of each command."""
+        told of each command. ``because`` is why this driver was chosen where another was tried
+        first."""
+        self._driver = Driver(because=because)
         self._commands = commands or Commands()
         self._lease: Lease = lease or Unbounded()
         self._tally = count or Tally()
@@ -115,6 +119,11 @@ class CommandSlurm:
         self._clock = SlurmClock()
         self._squeue_file: tuple[int, int, int] | None = None
         self._release = release.of((*release.TESTED[-1], 0))
+
+    @property
+    def driver(self) -> Driver:
+        """Slurm's commands."""
+        return self._driver
 
     def cluster(self) -> Cluster:
         """The facts about the cluster that do not change while slurmctld runs."""
@@ -151,16 +160,16 @@ class CommandSlurm:
         squeue = [self._commands.squeue, *job_rows.arguments(self._separator, spoken)]
         answer = self._checked(squeue, self._run(tally.SQUEUE, squeue))
         rows = tuple(job_rows.rows(answer, self._separator, spoken))
-        job_questions = [_SHOW_ALL_JOBS]
+        questions = [_SHOW_ALL_JOBS]
         if not self._memory.is_empty:
-            job_questions = _job_questions(self._memory.unknown(rows), len(rows))
+            questions = job_questions(self._memory.unknown(rows), len(rows))
         config_text, partition_text, node_text, topology_text, reservation_text, *job_texts = (
-            self._show([*_CLUSTER_QUESTIONS, *job_questions])
+            self._show([*_CLUSTER_QUESTIONS, *questions])
         )
-        records = _job_records(job_questions, job_texts)
         shown_s = parse_config.clock_s(config_text)
+        records = job_records(questions, job_texts)
         self._expect_gone(self._memory.live_but_missing(rows))
-        if job_questions == [_SHOW_ALL_JOBS]:
+        if questions == [_SHOW_ALL_JOBS]:
             unlisted = records.keys() - {row.raw_id for row in rows}
             self._expect_gone(unlisted, submitted_before_s=shown_s - JUST_SUBMITTED_S)
         self._memory.learn(rows, records)
@@ -216,13 +225,7 @@ class CommandSlurm:
     def _write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         if not writes:
             return ()
-        marker = write_lines.new_marker()
-        script = write_lines.script(writes, marker, self._clock.ahead_s)
-        scontrol = [self._commands.scontrol]
-        answer = self._run(tally.UPDATE, scontrol, script, requests=len(writes), changes=True)
-        failures = write_lines.failures(writes, answer.stderr, marker)
-        if failures is None:
-            raise self._failed(process.complaint("scontrol", answer.stderr))
+        failures = self._send(writes)
         denied = [failure for failure in failures if process.is_denial(failure.message)]
         if len(denied) == len(writes):
             raise process.complaint("scontrol update", denied[0].message)
@@ -230,6 +233,17 @@ class CommandSlurm:
             error = process.complaint("scontrol update", failure.message)
             if isinstance(error, SlurmUnreachableError):
                 raise self._failed(error)
+        return failures
+
+    def _send(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
+        """All writes to one scontrol, and what it complained about."""
+        marker = write_lines.new_marker()
+        script = write_lines.script(writes, marker, self._clock.ahead_s)
+        scontrol = [self._commands.scontrol]
+        answer = self._run(tally.UPDATE, scontrol, script, requests=len(writes), changes=True)
+        failures = write_lines.failures(writes, answer.stderr, marker)
+        if failures is None:
+            raise self._failed(process.complaint("scontrol", answer.stderr))
         return failures
 
     def signal(self, keys: Sequence[str], signal: str) -> Sequence[str]:
@@ -319,16 +333,9 @@ class CommandSlurm:
         requests: int = 1,
         changes: bool = False,
     ) -> Answer:
-        """Run a command. Unless it has just answered, slurmctld is first asked if it is there.
-
-        Without it squeue waits nine seconds, and scontrol nine for every line on its input;
-        ``scontrol ping`` knows in three milliseconds. ``what`` it is and how many ``requests`` it
-        makes are for the tally.
-        """
-        if time.monotonic() - self._answered_s > PING_AFTER_S:
-            self._ping()
-        self._answered_s = _NEVER
-        self._lease.renew()
+        """Run a command, once slurmctld is known to be there. ``what`` it is and how many
+        ``requests`` it makes are for the tally."""
+        self._expect_it_up()
         until_s = self._lease.check() if changes else math.inf
         with self._tally.counting(what, requests):
             answer = process.run(
@@ -341,6 +348,17 @@ class CommandSlurm:
             )
         self._answered_s = time.monotonic()
         return answer
+
+    def _expect_it_up(self) -> None:
+        """Unless it has just answered, ask slurmctld first if it is there.
+
+        Without it squeue waits nine seconds, and scontrol nine for every line on its input;
+        ``scontrol ping`` knows in three milliseconds.
+        """
+        if time.monotonic() - self._answered_s > PING_AFTER_S:
+            self._ping()
+        self._answered_s = _NEVER
+        self._lease.renew()
 
     def _ping(self, timeout_s: float = PING_TIMEOUT_S) -> Answer:
         with self._tally.counting(tally.PING):
@@ -378,14 +396,15 @@ def _is_refusal(answer: Answer) -> bool:
     return answer.status != 0 or "error:" in answer.stderr
 
 
-def _job_questions(unknown: Sequence[JobRow], all_rows: int) -> list[str]:
+def job_questions(unknown: Sequence[JobRow], all_rows: int) -> list[str]:
     """What to ask scontrol to learn about these jobs: each, or all that there are."""
     if len(unknown) > max(MOST_JOBS_ONE_BY_ONE, all_rows // 30):
         return [_SHOW_ALL_JOBS]
     return [f"show job {row.key}" for row in unknown]
 
 
-def _job_records(questions: Sequence[str], answers: Sequence[str]) -> Mapping[str, str]:
+def job_records(questions: Sequence[str], answers: Sequence[str]) -> Mapping[str, str]:
+    """The answers as records by raw job id."""
     if questions == [_SHOW_ALL_JOBS]:
         return job_details.records_of_all(answers[0])
     found: dict[str, str] = {}

@@ -47,13 +47,16 @@ Shape = tuple[JobState | None, bool, str, tuple[str, ...]]
 """All that a request or an allocation is made from: while it stays the same, so do they."""
 
 
+_NOTHING: Mapping[str, JobDetails] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     row: JobRow
     job: ObservedJob
     shape: Shape
     complete: bool
-    """False where scontrol's record was missing or not to be believed."""
+    """False where its details were missing or not to be believed."""
     while_pending: Asked | None
     request: Request
     allocation: Allocation
@@ -93,13 +96,20 @@ class JobMemory:
             if known.job.state is not None and key not in listed
         }
 
-    def learn(self, rows: Iterable[JobRow], records: Mapping[str, str]) -> None:
-        """Take in a reading: the rows, and scontrol's records by raw job id. Forget the rest."""
+    def learn(
+        self,
+        rows: Iterable[JobRow],
+        records: Mapping[str, str],
+        seen: Mapping[str, JobDetails] = _NOTHING,
+    ) -> None:
+        """Take in a reading: the rows, scontrol's records by raw job id, and the details of jobs
+        of which they were seen otherwise, by raw job id too. Forget the rest."""
         now_known: dict[str, _Known] = {}
         for row in rows:
             known = self._known.get(row.key)
             if known is None or not known.complete or known.row != row:
-                known = _learned(row, records.get(row.raw_id), known, self._one_for_all)
+                found = seen.get(row.raw_id) or _details(records.get(row.raw_id), row)
+                known = _learned(row, found, known, self._one_for_all)
             now_known[row.key] = known
         self._known = now_known
 
@@ -127,7 +137,7 @@ def _shape(row: JobRow) -> Shape:
 
 def _learned(
     row: JobRow,
-    record: str | None,
+    found: JobDetails | None,
     before: _Known | None,
     one_for_all: Callable[[Request], Request],
 ) -> _Known:
@@ -136,7 +146,6 @@ def _learned(
         job = parse_jobs.observed(row, before.request, before.allocation, before.array_limit)
         return replace(before, row=row, job=job)
     state = parse_jobs.state_of(row)
-    found = details(record, row) if record is not None else None
     remembered = before.while_pending if before else None
     asked = parse_jobs.asked(row, found, remembered)
     request = one_for_all(request_of(asked))
@@ -152,6 +161,10 @@ def _learned(
         allocation=allocation,
         array_limit=array_limit,
     )
+
+
+def _details(record: str | None, row: JobRow) -> JobDetails | None:
+    return None if record is None else details(record, row)
 
 
 def _allocation(row: JobRow, found: JobDetails | None, before: _Known | None) -> Allocation:

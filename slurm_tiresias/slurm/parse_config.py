@@ -38,6 +38,12 @@ def clock_s(answer: str) -> float:
     return text.known_epoch(match[1])
 
 
+def counts_gpus(answer: str) -> bool:
+    """Whether GPUs are among the resources that Slurm counts (AccountingStorageTRES)."""
+    tracked = settings(answer).get("AccountingStorageTRES", "").split(",")
+    return "gres/gpu" in tracked
+
+
 def slurm_user_id(answer: str) -> int:
     """The uid of SlurmUser, from ``SlurmUser = slurm(64030)``."""
     printed = _needed(settings(answer), "SlurmUser")

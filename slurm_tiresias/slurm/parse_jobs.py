@@ -62,6 +62,11 @@ def state_of(row: JobRow) -> JobState | None:
     return STATES[row.state]
 
 
+def is_unknown(complaint: str) -> bool:
+    """Whether squeue complains that slurmctld does not know the job that it was asked for."""
+    return "Invalid job id specified" in complaint
+
+
 def shows_a_live_job(answer: str, submitted_before_s: float) -> bool:
     """Whether the answer to ``show job ID`` is of a job that has not ended, submitted before that.
 

@@ -8,6 +8,9 @@ from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm import text
 from slurm_tiresias.slurm.protocol import Partition, Reservation
 
+Switches = Mapping[str, str]
+"""The leaf switch of each node that hangs on one."""
+
 STARTS_JOBS = frozenset(
     {"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "CLOUD", "PLANNED", "DYNAMIC_NORM"}
 )
@@ -17,15 +20,13 @@ Any other word (DOWN, DRAIN, RESERVED, POWERED_DOWN, one that a later release in
 """
 
 
-def nodes(
-    answer: str, partitions: Iterable[Partition], switches: Mapping[str, str]
-) -> tuple[Node, ...]:
+def nodes(answer: str, partitions: Iterable[Partition], switches: Switches) -> tuple[Node, ...]:
     """All nodes, each with its switch and the partitions that would start a job on it now."""
     up = [partition for partition in partitions if partition.up]
     return tuple(_node(line, up, switches) for line in _records(answer, "NodeName="))
 
 
-def leaf_switches(answer: str) -> Mapping[str, str]:
+def leaf_switches(answer: str) -> Switches:
     """The leaf switch of each node with topology/tree; nothing with any other topology."""
     leaves = (text.attributes(line) for line in _records(answer, "SwitchName="))
     return {
@@ -43,12 +44,40 @@ def partitions(answer: str) -> tuple[Partition, ...]:
 
 def reservations(answer: str, nodes: Iterable[Node]) -> tuple[Reservation, ...]:
     """The reservations of whole nodes; not those of some cores or of licences."""
+    lines = _records(answer, "ReservationName=")
+    return of_whole_nodes([(_reservation(line), _cpus(line)) for line in lines], nodes)
+
+
+def of_whole_nodes(
+    found: Iterable[tuple[Reservation, int]], nodes: Iterable[Node]
+) -> tuple[Reservation, ...]:
+    """Those that keep all CPUs of their nodes; beside each stands how many it keeps."""
     cpus = {node.name: node.total.cpus for node in nodes}
-    found = ((line, _reservation(line)) for line in _records(answer, "ReservationName="))
     return tuple(
         reservation
-        for line, reservation in found
-        if reservation.nodes and _cpus(line) >= sum(cpus.get(n, 0) for n in reservation.nodes)
+        for reservation, kept in found
+        if reservation.nodes and kept >= sum(cpus.get(n, 0) for n in reservation.nodes)
+    )
+
+
+def node(
+    *,
+    name: str,
+    total: Amount,
+    features: Iterable[str],
+    state: str,
+    up: Iterable[Partition],
+    switches: Switches,
+) -> Node:
+    """One node with its switch and the partitions that would start a job on it now."""
+    return Node(
+        name=name,
+        total=total,
+        partitions=frozenset(partition.name for partition in up if name in partition.nodes),
+        features=frozenset(features) - {""},
+        available=set(state.split("+")) <= STARTS_JOBS,
+        state=state,
+        switch=switches.get(name, ""),
     )
 
 
@@ -70,22 +99,21 @@ def _records(answer: str, start: str) -> list[str]:
     return [line for line in answer.split("\n") if line.startswith(start)]
 
 
-def _node(line: str, up: Iterable[Partition], switches: Mapping[str, str]) -> Node:
+def _node(line: str, up: Iterable[Partition], switches: Switches) -> Node:
     has = text.attributes(line)
     name, state = _needed(has, "NodeName"), _needed(has, "State")
     memory_mb = text.whole(_needed(has, "RealMemory")) - text.whole(has.get("MemSpecLimit", "0"))
-    return Node(
+    return node(
         name=name,
         total=Amount(
             gpus=text.gpus(has.get("Gres", "")),
             cpus=text.whole(has.get("CPUEfctv") or _needed(has, "CPUTot")),
             memory_mb=max(memory_mb, 0),
         ),
-        partitions=frozenset(partition.name for partition in up if name in partition.nodes),
-        features=frozenset(text.present(has.get("ActiveFeatures", "")).split(",")) - {""},
-        available=set(state.split("+")) <= STARTS_JOBS,
+        features=text.present(has.get("ActiveFeatures", "")).split(","),
         state=state,
-        switch=switches.get(name, ""),
+        up=up,
+        switches=switches,
     )
 
 

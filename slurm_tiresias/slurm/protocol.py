@@ -1,7 +1,8 @@
 """What the rest of the program may ask of Slurm, whichever driver answers.
 
-Two drivers are meant to stand behind this Protocol: Slurm's own commands (``commands.py``) and,
-later, the pyslurm binding. Both return the same frozen observations and take the same writes.
+Two drivers stand behind this Protocol: Slurm's own commands (``commands.py``), and the pyslurm
+binding beside them (``pyslurm_driver.py``). Both return the same frozen observations and take the
+same writes.
 """
 
 from __future__ import annotations
@@ -205,13 +206,27 @@ class Unbounded:
         """Nothing to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """How Slurm is reached. ``because`` says why not through pyslurm, where that was tried."""
+
+    name: str = "commands"
+    because: str = ""
+
+
 class Slurm(Protocol):
     """The whole of what this program asks of Slurm.
 
-    Every method may raise ``SlurmUnreachableError``, ``SlurmPermissionError`` or
-    ``SlurmAnswerError``; none returns half an answer. Whatever changes anything raises
-    ``LeaseLostError`` where the controller's lease is over.
+    Every method may raise ``SlurmUnreachableError``, ``SlurmPermissionError``,
+    ``SlurmAnswerError`` or, where only pyslurm will do, ``BindingError``; none returns half an
+    answer. Whatever changes anything raises ``LeaseLostError`` where the controller's lease is
+    over.
     """
+
+    @property
+    def driver(self) -> Driver:
+        """What answers; a driver may have to be given up for another while it works."""
+        ...
 
     def cluster(self) -> Cluster:
         """The facts about the cluster that do not change while slurmctld runs."""

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 PING, SHOW, UPDATE = "scontrol ping", "scontrol show", "scontrol update"
 SQUEUE, SACCT, SCANCEL, SACCTMGR = "squeue", "sacct", "scancel", "sacctmgr"
-COMMANDS = (PING, SHOW, UPDATE, SQUEUE, SACCT, SCANCEL, SACCTMGR)
+LOAD, MODIFY = "pyslurm load", "pyslurm modify"
+COMMANDS = (PING, SHOW, UPDATE, SQUEUE, SACCT, SCANCEL, SACCTMGR, LOAD, MODIFY)
 
 
 @dataclass(slots=True)
 class Asked:
     """What one kind of command was used for. A command may hold many requests: scontrol is given
-    one in each line."""
+    one in each line, pyslurm one for each list and each change."""
 
     commands: int = 0
     requests: int = 0

@@ -23,6 +23,7 @@ from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.slurm.protocol import (
     Cluster,
+    Driver,
     Incarnation,
     Lease,
     Observation,
@@ -55,6 +56,10 @@ class FaultySlurm:
     def __init__(self, slurm: Slurm, faults: Faults) -> None:
         self._slurm = slurm
         self._faults = faults
+
+    @property
+    def driver(self) -> Driver:
+        return self._slurm.driver
 
     def cluster(self) -> Cluster:
         return self._slurm.cluster()

@@ -1,0 +1,36 @@
+"""Which driver speaks to Slurm."""
+
+from __future__ import annotations
+
+import logging
+
+from slurm_tiresias.errors import BindingError
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Commands, Lease, Slurm
+from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
+from slurm_tiresias.slurm.pyslurm_process import PyslurmProcess
+from slurm_tiresias.slurm.tally import Tally
+
+log = logging.getLogger("tiresias-slurm")
+
+AUTO, COMMANDS, PYSLURM = "auto", "commands", "pyslurm"
+
+
+def slurm_by(
+    driver: str, commands: Commands, lease: Lease | None = None, count: Tally | None = None
+) -> Slurm:
+    """The driver of this name; ``auto`` is pyslurm where that works, and else the commands.
+
+    ``BindingError`` where pyslurm is asked for and does not work. It is not imported, nor looked
+    for, where commands are asked for. ``count`` is told of each question that Slurm is asked.
+    """
+    if driver == COMMANDS:
+        return CommandSlurm(commands, lease, count)
+    try:
+        worker = PyslurmProcess(commands)
+    except BindingError as error:
+        if driver == PYSLURM:
+            raise
+        log.info("speaks to Slurm by its commands: %s", error.what)
+        return CommandSlurm(commands, lease, count, because=error.what)
+    return PyslurmSlurm(worker, commands, lease, count, or_commands=driver == AUTO)

@@ -1,0 +1,204 @@
+"""The other end of ``pyslurm_worker.py``: starts it, asks it, ends it when it takes too long."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from slurm_tiresias.errors import (
+    BindingError,
+    LeaseLostError,
+    SlurmUnreachableError,
+    TiresiasError,
+)
+from slurm_tiresias.slurm import process
+from slurm_tiresias.slurm.protocol import Commands
+
+PATIENCE_S = 20.0
+"""For the import, and for reading slurm.conf, which may have to be fetched from slurmctld."""
+
+MOST_WORDS = 300
+"""Of what it said before it ended, in characters."""
+
+_READ_AT_ONCE = 1 << 20
+_COMMAND = (sys.executable, "-P", "-m", "slurm_tiresias.slurm.pyslurm_worker")
+_PACKAGE_IN = str(Path(__file__).resolve().parents[2])
+
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.|$)", re.ASCII)
+
+Release = tuple[int, int]
+"""Of Slurm: 25, 11. What has one in common speaks the same language."""
+
+
+class PyslurmProcess:
+    """A worker that has imported pyslurm, for as long as it lasts."""
+
+    def __init__(self, commands: Commands) -> None:
+        """``BindingError`` where there is none, or not one for the Slurm that is installed."""
+        environment = process.environment(commands.environment)
+        self.slurm = _installed(commands, environment)
+        self._complaints = os.fdopen(os.memfd_create("stderr"), "w+b")
+        self._child = subprocess.Popen(
+            _COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            env=_that_finds_this_package(environment),
+            start_new_session=True,
+        )
+        try:
+            says = self._answer(PATIENCE_S, lambda: None)
+            self.version: str = says["pyslurm"]
+            built_for = _release(says["built_for"])
+            if built_for != self.slurm:
+                raise BindingError(
+                    f"pyslurm {self.version} was built for Slurm {_in_words(built_for)}, and here "
+                    f"is {_in_words(self.slurm)}",
+                    _REMEDY,
+                )
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        timeout_s: float,
+        *,
+        until_s: float = math.inf,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
+        """What the worker answers. Whatever this raises, the worker must then be ended.
+
+        What it is to write is not begun after ``until_s`` (of ``CLOCK_BOOTTIME``), when the kernel
+        ends it; ``LeaseLostError`` where that has passed. ``meanwhile`` is called again and again.
+        """
+        if until_s <= time.clock_gettime(time.CLOCK_BOOTTIME):
+            raise LeaseLostError(
+                "nothing was written through pyslurm: this controller's lease is over",
+                "nothing is to be done; the other controller acts",
+            )
+        bound = None if until_s == math.inf else until_s
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(orjson.dumps({**request, "until_s": bound}) + b"\n")
+            self._child.stdin.flush()
+        except OSError:
+            raise self._ended() from None
+        answer = self._answer(timeout_s, meanwhile)
+        if "error" in answer:
+            raise process.complaint("pyslurm", answer["error"])
+        return answer
+
+    def end(self) -> None:
+        """End it, whatever it is doing."""
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout, self._complaints):
+            _close(pipe)
+
+    def _answer(self, timeout_s: float, meanwhile: Callable[[], None]) -> dict[str, Any]:
+        give_up_s = time.monotonic() + timeout_s
+        pieces: list[bytes] = []
+        assert self._child.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._child.stdout, selectors.EVENT_READ)
+            while not pieces or not pieces[-1].endswith(b"\n"):
+                left_s = give_up_s - time.monotonic()
+                if left_s <= 0:
+                    raise SlurmUnreachableError(
+                        f"pyslurm gave no answer within {timeout_s:g} s",
+                        "see whether slurmctld is up and not overloaded (scontrol ping, sdiag)",
+                    )
+                if not selector.select(min(left_s, process.MEANWHILE_EVERY_S)):
+                    meanwhile()
+                    continue
+                piece = os.read(self._child.stdout.fileno(), _READ_AT_ONCE)
+                if not piece:
+                    raise self._ended()
+                pieces.append(piece)
+        answer: dict[str, Any] = orjson.loads(b"".join(pieces))
+        return answer
+
+    def _ended(self) -> TiresiasError:
+        """Why it ended by itself."""
+        status = self._child.wait()
+        if status == -signal.SIGALRM:
+            return SlurmUnreachableError(
+                "pyslurm was not done before the lease of this controller had to be renewed",
+                "see whether slurmctld is overloaded (sdiag)",
+            )
+        self._complaints.seek(0)
+        return _cannot_be_used(self._complaints.read().decode(errors="replace"), status)
+
+
+def _that_finds_this_package(environment: Mapping[str, str]) -> dict[str, str]:
+    paths = [_PACKAGE_IN, *filter(None, [environment.get("PYTHONPATH")])]
+    return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _release(version: str) -> Release:
+    match = _VERSION.match(version)
+    if match is None:
+        raise BindingError(f"pyslurm cannot be used: {version[:80]!r} is no release", _REMEDY)
+    return int(match[1]), int(match[2])
+
+
+def _cannot_be_used(said: str, status: int) -> BindingError:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    words = lines[-1][:MOST_WORDS] if lines else ""
+    if "No module named 'pyslurm'" in words:
+        return BindingError("pyslurm is not installed", _REMEDY)
+    if status < 0:
+        how = f"it was ended by signal {signal.Signals(-status).name}"
+        words = f"{how}, after it said: {words}" if words else how
+    return BindingError(f"pyslurm cannot be used: {words or f'it ended with {status}'}", _REMEDY)
+
+
+def check_fits(worker: PyslurmProcess, slurmctld: tuple[int, int, int]) -> None:
+    """``BindingError`` where slurmctld is of another release than the library that pyslurm uses."""
+    if worker.slurm != slurmctld[:2]:
+        raise BindingError(
+            f"pyslurm speaks as Slurm {_in_words(worker.slurm)}, and slurmctld is of "
+            f"{_in_words(slurmctld[:2])}",
+            _REMEDY,
+        )
+
+
+def _installed(commands: Commands, environment: Mapping[str, str]) -> Release:
+    """The release of Slurm's commands on this host, and of the library that came with them."""
+    said = process.run(
+        [commands.scontrol, "--version"],
+        stdin="",
+        timeout_s=commands.timeout_s,
+        environment=environment,
+    )
+    return _release(said.stdout.strip().rpartition(" ")[2])
+
+
+def _in_words(release: Release) -> str:
+    return f"{release[0]}.{release[1]:02}"
+
+
+_REMEDY = (
+    'build it for this Slurm (scripts/pyslurm), or set driver = "commands" in the table [slurm]'
+)
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    if pipe is not None:
+        # There may be something left to write to a worker that is gone.
+        with suppress(OSError):
+            pipe.close()

@@ -1,0 +1,154 @@
+"""The process that imports pyslurm, so that no other has to (``pyslurm_process.py`` starts it).
+
+Without a readable slurm.conf Slurm's C library ends whichever process has loaded it; it waits for a
+slurmctld that does not answer as long as slurm.conf says, and holds the interpreter meanwhile; and
+built for another release it may crash. So it lives here, where it can be killed and begun again.
+
+It reads one request a line from standard input, and writes one answer a line. Of what Slurm shows
+it sends on only what has changed since the request before.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, BinaryIO
+
+import orjson
+
+from slurm_tiresias.slurm.pyslurm_rows import SeenJob, SeenNode, SeenPartition, SeenReservation
+
+BUILT_FOR = "slurm-release"
+"""The file beside the package's metadata in which ``scripts/pyslurm`` leaves the release of Slurm
+that it was built for. Without it that is the one the package is named after."""
+
+Answer = dict[str, Any]
+
+_OWN_FIELDS = SeenJob._fields[:-1]
+_JOB = attrgetter(*_OWN_FIELDS)
+_NODE = attrgetter(*SeenNode._fields)
+_PARTITION = attrgetter(*SeenPartition._fields)
+_RESERVATION = attrgetter(*SeenReservation._fields)
+
+
+def main() -> None:
+    """Say which pyslurm this is, and answer requests until the other end is closed."""
+    answers = _with_stdout_to_itself()
+    import pyslurm
+
+    worker = _Worker(pyslurm)
+    _send(answers, _releases(pyslurm))
+    for line in sys.stdin.buffer:
+        _send(answers, worker.answer(orjson.loads(line)))
+
+
+def _with_stdout_to_itself() -> BinaryIO:
+    """Where answers go; what the binding prints goes to standard error."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return answers
+
+
+def _send(answers: BinaryIO, answer: Answer) -> None:
+    answers.write(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE))
+    answers.flush()
+
+
+def _releases(pyslurm: Any) -> Answer:
+    """pyslurm's own, and that of the Slurm which it was built for."""
+    built_for = importlib.metadata.distribution("pyslurm").read_text(BUILT_FOR)
+    return {
+        "pyslurm": pyslurm.__version__,
+        "built_for": (built_for or pyslurm.__version__).strip(),
+    }
+
+
+class _Worker:
+    def __init__(self, pyslurm: Any) -> None:
+        self._pyslurm = pyslurm
+        self._jobs: dict[int, tuple[Any, ...]] = {}
+        self._machines: Answer | None = None
+
+    def answer(self, request: Mapping[str, Any]) -> Answer:
+        try:
+            return self._write(request) if "writes" in request else self._observe()
+        except self._pyslurm.PyslurmError as error:
+            return {"error": str(error)}
+
+    def _observe(self) -> Answer:
+        jobs = {job.id: _seen(job) for job in self._pyslurm.Jobs.load().values()}
+        machines = self._read_machines()
+        answer = {
+            "jobs": [seen for job_id, seen in jobs.items() if self._jobs.get(job_id) != seen],
+            "gone": list(self._jobs.keys() - jobs.keys()),
+            "machines": None if machines == self._machines else machines,
+        }
+        self._jobs, self._machines = jobs, machines
+        return answer
+
+    def _read_machines(self) -> Answer:
+        pyslurm = self._pyslurm
+        return {
+            "nodes": [_NODE(node) for node in pyslurm.Nodes.load().values()],
+            "partitions": [_PARTITION(one) for one in pyslurm.Partitions.load().values()],
+            "reservations": [_RESERVATION(one) for one in pyslurm.Reservations.load().values()],
+        }
+
+    def _write(self, request: Mapping[str, Any]) -> Answer:
+        """Change these jobs, in order; which were refused, by place, and in which words."""
+        _end_at(request["until_s"])
+        said = [self._change(job_id, changes) for job_id, changes in request["writes"]]
+        _end_at(None)
+        return {"refused": [(place, words) for place, words in enumerate(said) if words]}
+
+    def _change(self, job_id: int, changes: Mapping[str, Any]) -> str:
+        try:
+            self._pyslurm.Job(job_id).modify(self._pyslurm.JobSubmitDescription(**changes))
+        except self._pyslurm.PyslurmError as error:
+            return f"{error} for job {job_id}"
+        return ""
+
+
+def _seen(job: Any) -> tuple[Any, ...]:
+    try:
+        return (*_JOB(job), _tres(job))
+    except UnicodeDecodeError:
+        return (*(_readable(job, name) for name in _OWN_FIELDS), _tres(job))
+
+
+def _readable(job: Any, name: str) -> Any:
+    """None for what its user wrote in no encoding."""
+    try:
+        return getattr(job, name)
+    except UnicodeDecodeError:
+        return None
+
+
+def _tres(job: Any) -> str:
+    """What the job holds or, where it holds nothing, asks for, as Slurm's commands spell it."""
+    tres = job.allocated_tres or job.requested_tres
+    if tres is None:
+        return ""
+    amounts = (("cpu", tres.cpu, ""), ("mem", tres.mem, "M"), ("node", tres.node, ""))
+    counted = [f"{name}={one.count}{unit}" for name, one, unit in amounts if one]
+    return ",".join([*counted, *(f"gres/{name}={one.count}" for name, one in tres.gres.items())])
+
+
+def _end_at(until_s: float | None) -> None:
+    """Have the kernel end this process at that time (of ``CLOCK_BOOTTIME``); None: no more."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    left_s = 0.0
+    if until_s is not None:
+        left_s = until_s - time.clock_gettime(time.CLOCK_BOOTTIME)
+        if left_s <= 0:
+            signal.raise_signal(signal.SIGALRM)
+    signal.setitimer(signal.ITIMER_REAL, left_s)
+
+
+if __name__ == "__main__":
+    main()
