@@ -279,6 +279,10 @@ class PyslurmSlurm(CommandSlurm):
 
     # The worker
 
+    def close(self) -> None:
+        """End the process that has imported pyslurm; whatever is asked next begins another."""
+        self._end_worker()
+
     def _ask_pyslurm(
         self, what: str, request: Mapping[str, Any], requests: int, until_s: float = math.inf
     ) -> Mapping[str, Any]:

@@ -8,16 +8,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Observation, ObservedJob
+from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "cluster"
 
 PATIENCE_S = 30.0
 """How long a test waits for something that Slurm should do at once."""
+
+DRIVERS = ("commands", "pyslurm") if find_spec("pyslurm") else ("commands",)
+"""The drivers that can be tested here."""
 
 Value = TypeVar("Value")
 
@@ -82,6 +88,17 @@ class RealCluster:
     def driver(self, **commands: str | float) -> CommandSlurm:
         """A new driver for this cluster."""
         return CommandSlurm(Commands(environment=dict(self.env), **commands))  # type: ignore[arg-type]
+
+    @contextmanager
+    def driver_by(self, name: str) -> Iterator[CommandSlurm]:
+        """A new driver of this name, for as long as it is needed."""
+        driver = slurm_by(name, Commands(environment=dict(self.env)))
+        assert isinstance(driver, CommandSlurm)
+        try:
+            yield driver
+        finally:
+            if isinstance(driver, PyslurmSlurm):
+                driver.close()
 
     def wait_until(
         self, condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S

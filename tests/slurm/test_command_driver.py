@@ -1,4 +1,8 @@
-"""The command driver on a real cluster: every write is verified by reading it back."""
+"""The drivers on a real cluster: every write is verified by reading it back.
+
+What takes a ``driver`` holds of each of them that there is for this Slurm; the rest is of Slurm's
+commands alone.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from slurm_tiresias.model import ANY_TYPE, Amount, JobState
 from slurm_tiresias.slurm import commands
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import ObservedJob, Requeue, Unpin, Update, Write
-from tests.slurm.cluster import RealCluster, job
+from tests.slurm.cluster import DRIVERS, RealCluster, job
 from tests.slurm.hostile import HOSTILE_TEXT
 
 pytestmark = pytest.mark.slurm
@@ -27,9 +31,10 @@ PINNED = 3_000_000_000
 STUBBORN = "trap '' TERM; while :; do sleep 1; done"
 
 
-@pytest.fixture
-def driver(clean_cluster: RealCluster) -> CommandSlurm:
-    return clean_cluster.driver()
+@pytest.fixture(params=DRIVERS)
+def driver(clean_cluster: RealCluster, request: pytest.FixtureRequest) -> Iterator[CommandSlurm]:
+    with clean_cluster.driver_by(request.param) as driver:
+        yield driver
 
 
 def observed(driver: CommandSlurm, key: str) -> ObservedJob:
