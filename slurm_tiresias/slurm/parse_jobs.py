@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from slurm_tiresias.model import Allocation, Amount, JobState, Request
 from slurm_tiresias.slurm import text
@@ -49,6 +50,9 @@ Slurm says COMPLETING both of a job that has ended and of one that was requeued 
 epilog: neither holds GPUs in Slurm's books, and their nodes start nothing.
 """
 
+
+LEAST_FORECAST_S = 30.0
+"""What ends later than that has not ended: no time limit is shorter than a minute."""
 
 _SHOWN_JOB = re.compile(r"^JobId=\d+ ", re.MULTILINE | re.ASCII)
 _SHOWN_STATE = re.compile(r" JobState=(\w+) ", re.ASCII)
@@ -170,8 +174,15 @@ def _start_s(row: JobRow) -> float | None:
 
 
 def _end_s(row: JobRow) -> float | None:
-    """When the job ended; of a running one Slurm prints when its time limit will."""
-    return None if state_of(row) in (PENDING, RUNNING) else text.epoch(row.end)
+    """When the job ended.
+
+    Of one that runs Slurm prints when its time limit will end it; and the same, as if it began this
+    second, of one that was requeued and still completes.
+    """
+    if state_of(row) in (PENDING, RUNNING):
+        return None
+    end_s = text.epoch(row.end)
+    return None if end_s is not None and end_s > time.time() + LEAST_FORECAST_S else end_s
 
 
 def even_split(row: JobRow) -> Allocation:

@@ -316,6 +316,17 @@ def test_a_requeued_job_completes_waits_and_starts_again_when_told(
     clean_cluster.wait_for_state(key, "RUNNING")
 
 
+def test_a_requeued_job_with_a_time_limit_has_not_ended(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
+    """Slurm tells when its limit would end it, were it to start this second."""
+    key = running(clean_cluster, "--gpus=1", "--time=1", script=STUBBORN)
+    assert driver.write([Requeue(key)]) == ()
+    completing = observed(driver, key)
+    assert completing.state is JobState.COMPLETING
+    assert (completing.start_s, completing.end_s) == (None, None)
+
+
 def test_requeueing_leaves_what_does_not_run_alone(
     driver: CommandSlurm, clean_cluster: RealCluster
 ) -> None:
