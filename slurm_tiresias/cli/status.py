@@ -256,12 +256,15 @@ def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterato
     yield from screen.flow(
         [
             screen.style(printable(state.cluster) or "(unnamed cluster)", "title"),
-            f"Slurm {printable(state.slurm_version)}",
+            f"Slurm {printable(state.slurm_version)} by {printable(state.driver)}",
             f"{printable(state.policy)}, order {printable(state.order)}",
             screen.style(mode, MODE_LOOKS.get(mode, "")),
             screen.style(f"STALE: {age}", "bad") if is_stale(state, now_s) else age,
         ]
     )
+    if state.driver_because:
+        lines = screen.prose(f"Not through pyslurm: {printable(state.driver_because)}.", indent="")
+        yield from (screen.style(line, "quiet") for line in lines)
     if state.term:
         yield from screen.prose(_who_acts(state), indent="")
     if state.failures:

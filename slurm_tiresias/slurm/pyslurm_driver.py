@@ -241,7 +241,7 @@ class PyslurmSlurm(CommandSlurm):
             # What was written already is only written once more.
             return super()._send(writes)
         rest = writes[len(first) :]
-        return [*failures, *(super()._send(rest) if rest else ())]
+        return (*failures, *(super()._send(rest) if rest else ()))
 
     def _is_for_pyslurm(self, write: Write) -> bool:
         """Of an array's waiting record pyslurm could not tell the tasks that are meant; and it

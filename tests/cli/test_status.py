@@ -46,7 +46,20 @@ def drawn(published_state: published.PublishedState, screen: Screen) -> list[str
 def test_the_header_says_who_decides_how_and_how_long_ago(site: Site) -> None:
     site.publish(busy_state())
     first = site.run("status").stdout.splitlines()[0]
-    assert first == "hopper  Slurm 24.05.4  2d-las, order first-start  enforce  cycle 4821, 4s ago"
+    assert first.startswith("hopper  Slurm 24.05.4 by commands  2d-las, order first-start")
+    assert first.endswith("enforce  cycle 4821, 4s ago")
+
+
+def test_the_header_says_why_slurm_is_not_reached_through_pyslurm(site: Site) -> None:
+    because = "pyslurm 25.11.2 was built for Slurm 25.11, and here is 26.05"
+    site.publish(replace(busy_state(), driver_because=because))
+    lines = site.run("status").stdout.splitlines()
+    assert lines[1] == f"Not through pyslurm: {because}."
+    assert json.loads(site.run("status", "--json").stdout)["driver_because"] == because
+    site.publish(replace(busy_state(), driver="pyslurm 25.11.2"))
+    lines = site.run("status").stdout.splitlines()
+    assert "Slurm 24.05.4 by pyslurm 25.11.2" in lines[0]
+    assert "pyslurm" not in lines[1]
 
 
 def test_the_bar_tells_whose_the_gpus_are() -> None:
