@@ -13,6 +13,7 @@ from scripts.bench_lib import (
     by_skew,
     cycle,
     deciding,
+    drivers,
     in_tier,
     latency,
     launch,
@@ -107,6 +108,21 @@ def preemption_latency(preemptions: int) -> None:
 def controller_cycle(jobs: int, changes: int) -> None:
     """One cycle of the controller on a slurmctld with thousands of waiting jobs."""
     cycle.measure(jobs, changes)
+
+
+@bench.command(name="drivers")
+@click.option(
+    "--jobs",
+    "sizes",
+    multiple=True,
+    default=(2_000, 10_000),
+    show_default=True,
+    type=click.IntRange(1_000, 100_000),
+    help="So many waiting jobs; may be repeated.",
+)
+def reading_and_writing(sizes: tuple[int, ...]) -> None:
+    """What reading and writing costs by each driver that there is for the installed Slurm."""
+    drivers.measure(sizes)
 
 
 @bench.command(name="replay")

@@ -279,6 +279,11 @@ class PyslurmSlurm(CommandSlurm):
 
     # The worker
 
+    @property
+    def worker_pid(self) -> int | None:
+        """The process that has imported pyslurm; None where there is none now."""
+        return self._worker.pid if self._worker else None
+
     def close(self) -> None:
         """End the process that has imported pyslurm; whatever is asked next begins another."""
         self._end_worker()

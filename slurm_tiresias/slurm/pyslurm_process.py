@@ -59,7 +59,7 @@ class PyslurmProcess:
             start_new_session=True,
         )
         try:
-            says = self._answer(PATIENCE_S, lambda: None)
+            says = self._imported()
             self.version: str = says["pyslurm"]
             built_for = _release(says["built_for"])
             if built_for != self.slurm:
@@ -71,6 +71,11 @@ class PyslurmProcess:
         except BaseException:
             self.end()
             raise
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._child.pid
 
     def ask(
         self,
@@ -108,6 +113,14 @@ class PyslurmProcess:
         self._child.wait()
         for pipe in (self._child.stdin, self._child.stdout, self._complaints):
             _close(pipe)
+
+    def _imported(self) -> dict[str, Any]:
+        try:
+            return self._answer(PATIENCE_S, lambda: None)
+        except SlurmUnreachableError:
+            raise BindingError(
+                f"pyslurm cannot be used: it was not imported within {PATIENCE_S:g} s", _REMEDY
+            ) from None
 
     def _answer(self, timeout_s: float, meanwhile: Callable[[], None]) -> dict[str, Any]:
         give_up_s = time.monotonic() + timeout_s

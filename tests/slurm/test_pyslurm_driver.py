@@ -1,0 +1,290 @@
+"""pyslurm as a driver: where it is there, both drivers tell the same; where not, why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.errors import BindingError, SlurmUnreachableError
+from slurm_tiresias.slurm import pyslurm_process
+from slurm_tiresias.slurm.choose import slurm_by
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Commands, Observation, ObservedJob, Update
+from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
+from tests.slurm.cluster import DRIVERS, RealCluster
+from tests.slurm.controller import ROOT, RealController
+from tests.slurm.hostile import HOSTILE_TEXT
+from tests.slurm.shapes import OPTIONS
+
+pytestmark = pytest.mark.slurm
+
+needs_pyslurm = pytest.mark.skipif("pyslurm" not in DRIVERS, reason="no pyslurm here")
+
+WORKS = "import os"
+ENDS = "import os; print('error: no slurm.conf', flush=True); os._exit(1)"
+CRASHES = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+HANGS = "import time; time.sleep(60)"
+RAISES = "raise ImportError('libslurmfull.so: cannot open shared object file')"
+
+NotThere = Callable[[str], Commands]
+
+
+@pytest.fixture
+def with_pyslurm(cluster: RealCluster, tmp_path: Path) -> NotThere:
+    """Commands of the cluster, and on the path a package pyslurm 25.11.2 with this beginning."""
+
+    def made(beginning: str) -> Commands:
+        package = tmp_path / "pyslurm"
+        package.mkdir()
+        (package / "__init__.py").write_text(f"{beginning}\n__version__ = '25.11.2'\n")
+        metadata = tmp_path / "pyslurm-25.11.2.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text("Name: pyslurm\nVersion: 25.11.2\n")
+        return Commands(environment={**cluster.env, "PYTHONPATH": str(tmp_path)})
+
+    return made
+
+
+# --------------------------------------------------------------------------- where it is not there
+
+
+@pytest.mark.parametrize(
+    ("beginning", "because"),
+    [
+        (ENDS, "pyslurm cannot be used: error: no slurm.conf"),
+        (CRASHES, "pyslurm cannot be used: it was ended by signal SIGSEGV"),
+        (RAISES, "pyslurm cannot be used: ImportError: libslurmfull.so: cannot open"),
+        (HANGS, "pyslurm cannot be used: it was not imported within 2 s"),
+    ],
+)
+def test_an_import_that_goes_wrong_ends_nobody_else(
+    with_pyslurm: NotThere,
+    beginning: str,
+    because: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pyslurm_process, "PATIENCE_S", 2.0 if beginning == HANGS else 60.0)
+    commands = with_pyslurm(beginning)
+    with pytest.raises(BindingError, match=because):
+        slurm_by("pyslurm", commands)
+    driver = slurm_by("auto", commands)
+    assert driver.driver.name == "commands"
+    assert driver.driver.because.startswith(because)
+    assert driver.observe().nodes
+
+
+def test_a_pyslurm_for_another_release_is_refused(
+    cluster: RealCluster, with_pyslurm: NotThere
+) -> None:
+    said = cluster.run("scontrol", "--version")
+    release = ".".join(said.split()[-1].split(".")[:2])
+    if release == "25.11":
+        pytest.skip("the release that this pyslurm is for")
+    because = f"pyslurm 25.11.2 was built for Slurm 25.11, and here is {release}"
+    commands = with_pyslurm(WORKS)
+    with pytest.raises(BindingError) as error:
+        slurm_by("pyslurm", commands)
+    assert error.value.what == because
+    assert slurm_by("auto", commands).driver.because == because
+
+
+def test_who_asks_for_commands_gets_them_and_nothing_is_imported(with_pyslurm: NotThere) -> None:
+    driver = slurm_by("commands", with_pyslurm(CRASHES))
+    assert type(driver) is CommandSlurm
+    assert (driver.driver.name, driver.driver.because) == ("commands", "")
+
+
+@pytest.mark.skipif("pyslurm" in DRIVERS, reason="pyslurm is here")
+def test_without_pyslurm_auto_takes_commands_and_says_so(
+    clean_cluster: RealCluster, tmp_path: Path
+) -> None:
+    controller = RealController(clean_cluster, tmp_path, {"slurm": {"driver": "auto"}}).start()
+    try:
+        state = controller.state()
+    finally:
+        controller.stop()
+    assert (state.driver, state.driver_because) == ("commands", "pyslurm is not installed")
+
+
+@pytest.mark.skipif("pyslurm" in DRIVERS, reason="pyslurm is here")
+def test_without_pyslurm_who_insists_on_it_gets_one_line(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    controller = RealController(cluster, tmp_path, {"slurm": {"driver": "pyslurm"}})
+    controller.write_config()
+    process = controller.spawn()
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == BindingError.exit_code == 14
+    (line,) = said.splitlines()
+    assert line.startswith("tiresias-slurm: error: pyslurm is not installed. Build it for this")
+
+
+def test_pyslurm_is_built_only_for_releases_that_it_is_right_for(tmp_path: Path) -> None:
+    headers = tmp_path / "slurm"
+    headers.mkdir()
+    (headers / "slurm_version.h").write_text("#define SLURM_VERSION_NUMBER 0x160508\n")
+    command = [str(ROOT / "scripts" / "pyslurm"), "--python", sys.executable]
+    ended = subprocess.run(
+        [*command, "--include", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert "no pyslurm is known to work on Slurm 22.05.8, only on 25.11, 26.05" in line
+
+
+# --------------------------------------------------------------------------- where it is there
+
+
+@pytest.fixture
+def by_pyslurm(clean_cluster: RealCluster) -> Iterator[PyslurmSlurm]:
+    with clean_cluster.driver_by("pyslurm") as driver:
+        assert isinstance(driver, PyslurmSlurm)
+        yield driver
+
+
+def seen_alike(cluster: RealCluster, by_pyslurm: PyslurmSlurm) -> Observation:
+    """What both drivers show, once they show the same; else it says in what they differ."""
+    by_commands = cluster.driver()
+    give_up_s = time.monotonic() + 20.0
+    while differences := _differences(by_commands.observe(), by_pyslurm.observe()):
+        # A second may have begun, or a job started, between the one and the other.
+        assert time.monotonic() < give_up_s, "\n".join(differences[:10])
+    return by_pyslurm.observe()
+
+
+def _differences(one: Observation, other: Observation) -> list[str]:
+    jobs, others = _by_key(one), _by_key(other)
+    found = [f"job {key}: known to one" for key in jobs.keys() ^ others.keys()]
+    for name in ("nodes", "partitions", "reservations"):
+        if getattr(one, name) != getattr(other, name):
+            found.append(f"{name}: {getattr(one, name)} != {getattr(other, name)}")
+    for key in jobs.keys() & others.keys():
+        for field in dataclasses.fields(ObservedJob):
+            mine, theirs = getattr(jobs[key], field.name), getattr(others[key], field.name)
+            if mine != theirs:
+                found.append(f"job {key} ({jobs[key].name}) {field.name}: {mine} != {theirs}")
+    return found
+
+
+def _by_key(seen: Observation) -> Mapping[str, ObservedJob]:
+    return {job.key: job for job in seen.jobs}
+
+
+@needs_pyslurm
+def test_both_drivers_tell_the_same_of_every_job_and_node(
+    clean_cluster: RealCluster, by_pyslurm: PyslurmSlurm
+) -> None:
+    submit = clean_cluster.sbatch
+    for name, options in OPTIONS.items():
+        if name != "features":
+            submit("--hold", f"--job-name={name}", *options)
+    submit("--gres=gpu:1", "--array=0-7%2")
+    submit("--hold", "--gpus=2", "--array=0-12:4,20")
+    submit("--gpus=3", "--comment=None", "--job-name=None")
+    submit("--gpus=1", f"--job-name={HOSTILE_TEXT}", f"--comment={HOSTILE_TEXT}")
+    submit("-N2", "-n6", "--gpus=6", "--time=10")
+    submit(script="false")
+    suspended = submit("--gres=gpu:1")
+    clean_cluster.wait_for_state(suspended, "RUNNING")
+    clean_cluster.run("scontrol", "suspend", suspended)
+    clean_cluster.run("salloc", "--job-name=shell", "--gres=gpu:1", "--no-shell")
+    clean_cluster.run("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=test")
+    kept = clean_cluster.run(
+        *("scontrol", "create", "reservation", "StartTime=now+1hour", "Duration=60"),
+        *("Nodes=n3", "Users=root"),
+    )
+    try:
+        seen = seen_alike(clean_cluster, by_pyslurm)
+        assert len(seen.jobs) > len(OPTIONS) + 8
+        assert seen.reservations
+        clean_cluster.run("scancel", "--me", "--state=PENDING")
+        seen_alike(clean_cluster, by_pyslurm)
+    finally:
+        clean_cluster.run("scontrol", "delete", f"ReservationName={kept.split()[-1]}")
+        clean_cluster.run("scontrol", "update", "NodeName=n4", "State=RESUME")
+    seen_alike(clean_cluster, by_pyslurm)
+
+
+@needs_pyslurm
+def test_a_name_in_no_encoding_is_read_by_squeue(
+    clean_cluster: RealCluster, by_pyslurm: PyslurmSlurm
+) -> None:
+    key = clean_cluster.sbatch("--hold", "--job-name=a\udcffb", "--comment=c\udcffd")
+    seen = _by_key(seen_alike(clean_cluster, by_pyslurm))[key]
+    assert (seen.name, seen.comment) == ("a�b", "c�d")
+
+
+@needs_pyslurm
+def test_what_has_not_changed_is_the_same_object_as_before(
+    clean_cluster: RealCluster, by_pyslurm: PyslurmSlurm
+) -> None:
+    keys = [clean_cluster.sbatch("--hold", "--gpus=2") for _ in range(3)]
+    before = by_pyslurm.observe()
+    clean_cluster.run("scontrol", "update", f"JobId={keys[1]}", "Comment=changed")
+    after = by_pyslurm.observe()
+    same = [key for key in keys if _by_key(before)[key] is _by_key(after)[key]]
+    assert same == [keys[0], keys[2]]
+    assert after.nodes is before.nodes
+
+
+@needs_pyslurm
+@pytest.mark.parametrize("fault", ["STOP", "KILL"])
+def test_a_slurmctld_that_does_not_answer_is_given_up_in_time_and_found_again(
+    clean_cluster: RealCluster, fault: str
+) -> None:
+    key = clean_cluster.sbatch("--hold", "--gpus=2")
+    driver = slurm_by("pyslurm", Commands(timeout_s=2.0, environment=dict(clean_cluster.env)))
+    assert isinstance(driver, PyslurmSlurm)
+    before = driver.observe()
+    clean_cluster.kill("slurmctld", signal=fault)
+    try:
+        for call in (driver.observe, lambda: driver.write([Update(key, priority=5)])):
+            started = time.monotonic()
+            with pytest.raises(SlurmUnreachableError):
+                call()
+            assert time.monotonic() - started < 10
+    finally:
+        if fault == "STOP":
+            clean_cluster.kill("slurmctld", signal="CONT")
+        else:
+            clean_cluster.start("slurmctld")
+    clean_cluster.wait_until(lambda: _observed(driver), "slurmctld to answer again")
+    again = driver.observe()
+    driver.close()
+    assert _by_key(again)[key].request == _by_key(before)[key].request
+
+
+def _observed(driver: PyslurmSlurm) -> Observation | None:
+    try:
+        return driver.observe()
+    except SlurmUnreachableError:
+        return None
+
+
+@needs_pyslurm
+@pytest.mark.parametrize("driver", ["auto", "pyslurm"])
+def test_a_pyslurm_that_crashes_is_given_up_or_begun_again(
+    clean_cluster: RealCluster, driver: str
+) -> None:
+    key = clean_cluster.sbatch("--hold", "--gpus=2")
+    with clean_cluster.driver_by(driver) as slurm:
+        assert isinstance(slurm, PyslurmSlurm)
+        slurm.observe()
+        assert slurm.worker_pid is not None
+        os.kill(slurm.worker_pid, signal.SIGSEGV)
+        if driver == "pyslurm":
+            with pytest.raises(BindingError, match="SIGSEGV"):
+                slurm.observe()
+        seen = _by_key(slurm.observe())[key]
+        assert seen.request.gpu_count == 2
+        name = "commands" if driver == "auto" else "pyslurm 25.11.2"
+        assert slurm.driver.name == name
+        assert ("SIGSEGV" in slurm.driver.because) == (driver == "auto")
