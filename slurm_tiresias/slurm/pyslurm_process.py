@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import selectors
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from slurm_tiresias.errors import (
 )
 from slurm_tiresias.slurm import process
 from slurm_tiresias.slurm.protocol import Commands
+from slurm_tiresias.slurm.release import Version, version_in
 
 PATIENCE_S = 20.0
 """For the import, and for reading slurm.conf, which may have to be fetched from slurmctld."""
@@ -36,10 +36,8 @@ _READ_AT_ONCE = 1 << 20
 _COMMAND = (sys.executable, "-P", "-m", "slurm_tiresias.slurm.pyslurm_worker")
 _PACKAGE_IN = str(Path(__file__).resolve().parents[2])
 
-_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.|$)", re.ASCII)
-
-Release = tuple[int, int]
-"""Of Slurm: 25, 11. What has one in common speaks the same language."""
+Series = tuple[int, int]
+"""Year and month of a release: what has these in common speaks the same language."""
 
 
 class PyslurmProcess:
@@ -61,7 +59,7 @@ class PyslurmProcess:
         try:
             says = self._imported()
             self.version: str = says["pyslurm"]
-            built_for = _release(says["built_for"])
+            built_for = version_in(says["built_for"])[:2]
             if built_for != self.slurm:
                 raise BindingError(
                     f"pyslurm {self.version} was built for Slurm {_in_words(built_for)}, and here "
@@ -162,13 +160,6 @@ def _that_finds_this_package(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _release(version: str) -> Release:
-    match = _VERSION.match(version)
-    if match is None:
-        raise BindingError(f"pyslurm cannot be used: {version[:80]!r} is no release", _REMEDY)
-    return int(match[1]), int(match[2])
-
-
 def _cannot_be_used(said: str, status: int) -> BindingError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     words = lines[-1][:MOST_WORDS] if lines else ""
@@ -180,7 +171,7 @@ def _cannot_be_used(said: str, status: int) -> BindingError:
     return BindingError(f"pyslurm cannot be used: {words or f'it ended with {status}'}", _REMEDY)
 
 
-def check_fits(worker: PyslurmProcess, slurmctld: tuple[int, int, int]) -> None:
+def check_fits(worker: PyslurmProcess, slurmctld: Version) -> None:
     """``BindingError`` where slurmctld is of another release than the library that pyslurm uses."""
     if worker.slurm != slurmctld[:2]:
         raise BindingError(
@@ -190,7 +181,7 @@ def check_fits(worker: PyslurmProcess, slurmctld: tuple[int, int, int]) -> None:
         )
 
 
-def _installed(commands: Commands, environment: Mapping[str, str]) -> Release:
+def _installed(commands: Commands, environment: Mapping[str, str]) -> Series:
     """The release of Slurm's commands on this host, and of the library that came with them."""
     said = process.run(
         [commands.scontrol, "--version"],
@@ -198,11 +189,11 @@ def _installed(commands: Commands, environment: Mapping[str, str]) -> Release:
         timeout_s=commands.timeout_s,
         environment=environment,
     )
-    return _release(said.stdout.strip().rpartition(" ")[2])
+    return version_in(said.stdout)[:2]
 
 
-def _in_words(release: Release) -> str:
-    return f"{release[0]}.{release[1]:02}"
+def _in_words(series: Series) -> str:
+    return f"{series[0]:02}.{series[1]:02}"
 
 
 _REMEDY = (

@@ -162,7 +162,7 @@ def rows(seen: SeenJob, shown: JobRow) -> tuple[JobRow, ...]:
         tasks_per_node=str(seen.ntasks_per_node or 0),
         sockets="*" if seen.sockets_per_node is None else str(seen.sockets_per_node),
         memory=f"{seen.memory_per_cpu or seen.memory_per_node or 0}M",
-        over_subscribe=seen.resource_sharing or "",
+        over_subscribe="NO" if seen.resource_sharing == "NO" else "OK",
         required_nodes=seen.required_nodes or "",
         node_list=seen.allocated_nodes or "",
         tres_per_job=shown.tres_per_job,
