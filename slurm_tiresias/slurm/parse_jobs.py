@@ -51,6 +51,9 @@ epilog: neither holds GPUs in Slurm's books, and their nodes start nothing.
 """
 
 
+_NO_NUMBER = text.NOTHING | {"*", "4294967294"}
+"""The last is how Slurm itself says so (slurm.h, NO_VAL), and prints of jobs cancelled in time."""
+
 LEAST_FORECAST_S = 30.0
 """What ends later than that has not ended: no time limit is shorter than a minute."""
 
@@ -267,7 +270,7 @@ def _memory_per_gpu_mb(memory_per_tres: str) -> int:
 
 def _number_or(printed: str, otherwise: int) -> int:
     """A number, or the other where Slurm prints ``*`` or a word for none."""
-    return otherwise if printed == "*" or printed in text.NOTHING else text.whole(printed)
+    return otherwise if printed in _NO_NUMBER else text.whole(printed)
 
 
 def _share(count: int, parts: int, place: int) -> int:

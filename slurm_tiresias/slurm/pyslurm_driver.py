@@ -180,7 +180,7 @@ class PyslurmSlurm(CommandSlurm):
         rows = pyslurm_rows.rows(seen, shown) if shown is not None else ()
         self._told[seen.id] = _Told(seen, shown, rows)
         if rows and parse_jobs.state_of(rows[0]) is JobState.PENDING:
-            self._details[rows[0].raw_id] = pyslurm_rows.details(seen)
+            self._details[str(seen.id)] = pyslurm_rows.details(seen)
         if not seen.array_tasks_waiting:
             self._ids |= {row.key: seen.id for row in rows}
 

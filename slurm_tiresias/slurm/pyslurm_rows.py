@@ -131,7 +131,7 @@ def asks_for(seen: SeenJob) -> tuple[object, ...]:
     return (
         *(seen.tres, seen.cpus, seen.ntasks, seen.num_nodes, seen.max_nodes),
         *(seen.ntasks_per_node, seen.sockets_per_node, seen.memory_per_cpu),
-        *(seen.memory_per_node, unread),
+        *(seen.memory_per_node, unread, seen.array_tasks_waiting is None, seen.array_task_id),
     )
 
 
@@ -184,16 +184,20 @@ def rows(seen: SeenJob, shown: JobRow) -> tuple[JobRow, ...]:
         comment=seen.comment or shown.comment,
         name=seen.name or shown.name,
     )
-    return tuple(row._replace(key=key) for key in keys(seen))
+    return tuple(row._replace(key=key) for key in keys(seen, shown))
 
 
-def keys(seen: SeenJob) -> Iterator[str]:
-    """How Slurm's commands call the jobs of this record; pyslurm shows the number 0 as None."""
+def keys(seen: SeenJob, shown: JobRow) -> Iterator[str]:
+    """How Slurm's commands call the jobs of this record.
+
+    pyslurm shows the task's number 0 as None, and so it does no number at all, as of the record of
+    an array whose waiting tasks were cancelled.
+    """
     if seen.array_tasks_waiting:
         for number in _numbers(seen.array_tasks_waiting):
             yield f"{seen.array_id}_{number}"
     elif seen.array_id:
-        yield f"{seen.array_id}_{seen.array_task_id or 0}"
+        yield f"{seen.array_id}_{seen.array_task_id}" if seen.array_task_id else shown.key
     elif seen.heterogeneous_id:
         yield f"{seen.heterogeneous_id}+{seen.heterogeneous_offset or 0}"
     else:
