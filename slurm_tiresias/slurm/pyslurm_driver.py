@@ -206,13 +206,13 @@ class PyslurmSlurm(CommandSlurm):
     def _rows_by_squeue(self, job_ids: set[int]) -> Mapping[int, JobRow]:
         """One row a record, for of the tasks in one record all ask for the same."""
         spoken = self._release_of_squeue()
-        arguments = job_rows.arguments(self._separator, spoken)
+        squeue = [self._commands.squeue, *job_rows.arguments(self._separator, spoken)]
         if len(job_ids) <= MOST_JOBS_ONE_BY_ONE:
-            arguments.append(f"--jobs={','.join(map(str, sorted(job_ids)))}")
-        answer = self._run(tally.SQUEUE, [self._commands.squeue, *arguments])
+            squeue.append(f"--jobs={','.join(map(str, sorted(job_ids)))}")
+        answer = self._run(tally.SQUEUE, squeue)
         if parse_jobs.is_unknown(answer.stderr):
             return {}
-        rows = job_rows.rows(self._checked(arguments, answer), self._separator, spoken)
+        rows = job_rows.rows(self._checked(squeue, answer), self._separator, spoken)
         return {int(row.raw_id): row for row in rows}
 
     def _made_of(self, switches: parse_nodes.Switches) -> _Machines:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from slurm_tiresias.slurm import pyslurm_process
 from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Observation, ObservedJob, Update
-from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
+from slurm_tiresias.slurm.pyslurm_driver import READINGS, PyslurmSlurm
+from slurm_tiresias.slurm.tally import LOAD, MODIFY, SACCT, Tally
 from tests.slurm.cluster import DRIVERS, RealCluster
 from tests.slurm.controller import ROOT, RealController
 from tests.slurm.hostile import HOSTILE_TEXT
@@ -271,6 +273,63 @@ def _observed(driver: PyslurmSlurm) -> Observation | None:
         return driver.observe()
     except SlurmUnreachableError:
         return None
+
+
+@needs_pyslurm
+def test_what_is_asked_through_pyslurm_is_counted(clean_cluster: RealCluster) -> None:
+    keys = [clean_cluster.sbatch("--begin=now+1hour", "--gpus=2") for _ in range(3)]
+    count = Tally()
+    driver = _counted_driver(clean_cluster, count)
+    driver.observe()
+    assert _asked(count, LOAD) == (1, READINGS, 0)
+    assert _asked(count, MODIFY) == (0, 0, 0)
+    assert driver.write([Update(key, priority=5) for key in keys]) == ()
+    assert _asked(count, MODIFY) == (1, len(keys), 0)
+    assert driver.worker_pid is not None
+    os.kill(driver.worker_pid, signal.SIGSEGV)
+    with pytest.raises(BindingError):
+        driver.observe()
+    driver.close()
+    assert _asked(count, LOAD) == (2, 2 * READINGS, 1)
+    assert count.by_command[LOAD].took_s > 0
+
+
+@needs_pyslurm
+def test_accounting_is_asked_by_another_thread_while_pyslurm_is_busy(
+    clean_cluster: RealCluster,
+) -> None:
+    key = clean_cluster.sbatch("--gpus=1", script="true")
+    clean_cluster.wait_for_state(key, "COMPLETED")
+    count = Tally()
+    driver = _counted_driver(clean_cluster, count)
+    driver.observe()
+    assert driver.worker_pid is not None
+    with ThreadPoolExecutor(1) as other_thread:
+        os.kill(driver.worker_pid, signal.SIGSTOP)
+        try:
+            reading = other_thread.submit(driver.observe)
+            clean_cluster.wait_until(
+                lambda: driver.incarnations([key], 0.0), "accounting to know the job"
+            )
+            assert not reading.done()
+        finally:
+            os.kill(driver.worker_pid, signal.SIGCONT)
+        assert key in _by_key(reading.result())
+    driver.close()
+    assert _asked(count, LOAD) == (2, 2 * READINGS, 0)
+    assert count.by_command[SACCT].commands >= 1
+
+
+def _counted_driver(cluster: RealCluster, count: Tally) -> PyslurmSlurm:
+    commands = Commands(timeout_s=60.0, environment=dict(cluster.env))
+    driver = slurm_by("pyslurm", commands, count=count)
+    assert isinstance(driver, PyslurmSlurm)
+    return driver
+
+
+def _asked(count: Tally, command: str) -> tuple[int, int, int]:
+    asked = count.by_command[command]
+    return asked.commands, asked.requests, asked.failures
 
 
 @needs_pyslurm
