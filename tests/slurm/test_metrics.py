@@ -141,8 +141,8 @@ def test_a_controller_that_backs_off_says_so_and_why_and_for_how_long(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller, port = start(controller={"interval_s": 0.5, "command_timeout_s": 2})
-    fault = controller.folder / "bin" / "fault.squeue"
-    fault.write_text("echo garbage; exit 0\n")
+    fault = controller.folder / "bin" / "fault.scontrol"
+    fault.write_text('[ "$2" = ping ] && exec "$@"; echo garbage; exit 0\n')
     wait_for(
         clean_cluster,
         port,
