@@ -85,7 +85,7 @@ def matrix(
     if whole:
         _keep(runs, upgrades, cache / "results")
     _tell(runs, upgrades, time.monotonic() - began_s)
-    good = [one.is_good for one in (*runs, *upgrades)]
+    good = [run.is_good for run in runs] + [each.is_good for each in upgrades]
     sys.exit(0 if good and all(good) else 1)
 
 
