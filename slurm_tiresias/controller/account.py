@@ -456,11 +456,13 @@ class Book:
 
     def _observe_absences(self, present: Collection[str], now_s: float) -> None:
         """Jobs that Slurm no longer remembers have ended."""
+        uncommitted = self._uncommitted()
         for key, record in list(self._records.items()):
             if key in present:
                 continue
             if record.ended_s is not None:
-                self._let_go(key)
+                if key not in uncommitted:
+                    self._let_go(key)
                 continue
             for incarnation in self.incarnations_of(key):
                 if incarnation.end_s is None:
@@ -473,11 +475,16 @@ class Book:
 
     def _let_go(self, key: str) -> None:
         """Keep a job that is over and settled in the ledger only."""
-        if key not in self._changed_jobs and not self._awaits_accounting(key):
-            self._tell_end_of(key)
-            self._records.pop(key)
-            self._incarnations.pop(key, None)
-            self._inherited_gpu_s.pop(key, None)
+        if self._awaits_accounting(key):
+            return
+        self._tell_end_of(key)
+        self._records.pop(key)
+        self._incarnations.pop(key, None)
+        self._inherited_gpu_s.pop(key, None)
+
+    def _uncommitted(self) -> set[str]:
+        """The jobs of which the ledger lacks something yet; it may have failed the last time."""
+        return self._changed_jobs | {key for key, _ in self._changed_incarnations}
 
     # What is told
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book, Rests
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.model import (
     Action,
     Amount,
@@ -23,7 +24,7 @@ from slurm_tiresias.model import (
     Plan,
     Reason,
 )
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from slurm_tiresias.slurm.protocol import Incarnation, Observation, ObservedJob, Slurm
 from tests.pictures import gpus
 
 CONFIG = parse({"policy": {"thresholds_gpu_s": [100]}, "controller": {"interval_s": 10}})
@@ -202,6 +203,31 @@ def test_jobs_that_are_over_leave_memory_but_not_the_ledger(book: Book, ledger: 
     see(book, 1400)
     assert book.record("7") is None
     assert ledger.services_of_ended_jobs_gpu_s() == [48.0]
+
+
+def test_a_job_that_is_over_stays_in_memory_until_the_ledger_has_all_of_it(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Accounting:
+        def incarnations(self, _keys: object, _since_s: float) -> list[Incarnation]:
+            return [Incarnation("7", 1005.0, 1019.0, 14.0, 4, "COMPLETED")]
+
+    book = Book(ledger, CONFIG, accounting=True)
+    see(book, 1010, running(1005, 5))
+    see(book, 1020)
+    book.ask_accounting(cast(Slurm, Accounting()), 1030)
+    with monkeypatch.context() as full:
+        full.setattr(ledger, "transaction", _no_room)
+        with pytest.raises(LedgerError):
+            book.commit()
+    see(book, 1040)
+    see(book, 1050)
+    assert book.record("7") is None
+    assert ledger.services_of_ended_jobs_gpu_s() == [56.0]
+
+
+def _no_room() -> NoReturn:
+    raise LedgerError("The disk is full", "make room")
 
 
 def test_the_ledger_tells_how_long_jobs_of_a_user_and_name_ran_over_all_incarnations(
