@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "placement": {"model", "config", "policy"},
     "board": {"model", "policy", "placement"},
     "decide": {"model", "config", "policy", "placement", "board"},
-    "slurm": {"model", "errors"},
+    "slurm": {"model", "errors", "json_text"},
     "one_step": set(),
     "json_text": set(),
     "complaint": set(),

@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, BinaryIO
 
-import orjson
-
+from slurm_tiresias import json_text
 from slurm_tiresias.slurm.pyslurm_rows import SeenJob, SeenNode, SeenPartition, SeenReservation
 
 BUILT_FOR = "slurm-release"
@@ -44,7 +43,7 @@ def main() -> None:
     worker = _Worker(pyslurm)
     _send(answers, _releases(pyslurm))
     for line in sys.stdin.buffer:
-        _send(answers, worker.answer(orjson.loads(line)))
+        _send(answers, worker.answer(json_text.loads(line)))
 
 
 def _with_stdout_to_itself() -> BinaryIO:
@@ -55,7 +54,7 @@ def _with_stdout_to_itself() -> BinaryIO:
 
 
 def _send(answers: BinaryIO, answer: Answer) -> None:
-    answers.write(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE))
+    answers.write(json_text.dumps(answer) + b"\n")
     answers.flush()
 
 
