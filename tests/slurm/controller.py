@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from slurm_tiresias.controller import control, published
 from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
 from slurm_tiresias.controller.published import PublishedJob, PublishedState
@@ -25,6 +27,11 @@ COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
 
 DRIVER_VARIABLE = "TIRESIAS_TEST_DRIVER"
 """Names the driver of all controllers; the tests are run with each (scripts/matrix)."""
+
+only_by_commands = pytest.mark.skipif(
+    os.environ.get(DRIVER_VARIABLE, "commands") != "commands",
+    reason="what Slurm's commands are given, or go wrong in, is what this is about",
+)
 
 QUICK: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},

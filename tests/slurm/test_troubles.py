@@ -16,6 +16,7 @@ import pytest
 from slurm_tiresias.controller.run import LONGEST_BACKOFF_S
 from tests.slurm import troubles
 from tests.slurm.cluster import RealCluster, short_folder, started_cluster
+from tests.slurm.controller import only_by_commands
 from tests.slurm.troubles import (
     COMMAND_TROUBLES,
     FAILOVER,
@@ -92,6 +93,7 @@ def check(bed: Bed, trouble: Trouble | None = None) -> None:
     assert bed.node_lists_left() == []
 
 
+@only_by_commands
 def test_an_unknown_newer_release_is_warned_about_once_and_worked_with(bed: Bed) -> None:
     pretend = "s/^\\(SLURM_VERSION *= \\).*/\\199.05.0/"
     bed.commands.go_wrong("scontrol", f"\"$@\" | sed '{pretend}'")
@@ -108,6 +110,7 @@ def test_an_unknown_newer_release_is_warned_about_once_and_worked_with(bed: Bed)
     assert bed.controller.stop().count(warning) == 1
 
 
+@only_by_commands
 @pytest.mark.parametrize(
     "name",
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import RealCluster, short_folder, started_cluster
+from tests.slurm.controller import only_by_commands
 from tests.slurm.pair import (
     ONE_GPU,
     Pair,
@@ -37,6 +38,7 @@ def pair(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Callable[..., P
         one.kill()
 
 
+@only_by_commands
 def test_a_standby_takes_over_from_one_that_is_stopped_or_killed_and_never_do_two_act(
     clean_cluster: RealCluster, pair: Callable[..., Pair]
 ) -> None:
