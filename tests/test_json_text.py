@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import orjson
@@ -64,3 +66,11 @@ def test_whatever_is_read_either_is_refused_as_no_json_or_is_a_tree(text: bytes)
     except ValueError:
         return
     assert json_text._loads_plainly(text) == expected
+
+
+def test_the_controller_can_be_imported_without_orjson() -> None:
+    program = "import sys; sys.modules['orjson'] = None; import slurm_tiresias.controller.run"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr

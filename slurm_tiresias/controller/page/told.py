@@ -11,8 +11,7 @@ from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
 
-import orjson
-
+from slurm_tiresias import json_text
 from slurm_tiresias.controller.ledger import CompletedJob
 from slurm_tiresias.controller.life import Life
 from slurm_tiresias.controller.page.course import Sample
@@ -52,7 +51,7 @@ def of_cluster(
     told["events"] = state.events[-MOST_EVENTS:]
     told["ended"] = _columns(OF_ENDED, ended)
     told["course"] = _columns(OF_SAMPLE, samples)
-    return orjson.dumps(told)
+    return json_text.dumps(told)
 
 
 def _columns(names: Sequence[str], rows: Sequence[Any]) -> dict[str, Any]:
@@ -92,7 +91,7 @@ def of_job(state: PublishedState, job_id: str, life: Life | None) -> bytes | Non
         "life": life,
         "mode": state.mode,
     }
-    return orjson.dumps(told)
+    return json_text.dumps(told)
 
 
 def _in_brief(job: PublishedJob) -> Mapping[str, object]:
@@ -103,4 +102,4 @@ def words() -> bytes:
     """What the codes of reasons and guards mean."""
     reasons = {reason.value: asdict(REASON_TEXTS[reason]) for reason in Reason}
     guards = {guard.value: asdict(GUARD_TEXTS[guard]) for guard in Guard}
-    return orjson.dumps({"reasons": reasons, "guards": guards})
+    return json_text.dumps({"reasons": reasons, "guards": guards})
