@@ -20,7 +20,7 @@ from tests.profiler.traffic_files import rounds_of, traffic_file
 from tests.slurm.cluster import RealCluster, short_folder, started_cluster
 from tests.slurm.controller import RealController
 
-SLURM_USER, OPERATOR, THEIR_USER = "slurm", "daemon", "nobody"
+SLURM_USER, OPERATOR, THEIR_USER = "slurm", "daemon", "games"
 """Users that Debian and Slurm's packages have made."""
 
 
