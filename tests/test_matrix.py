@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -101,6 +102,9 @@ def test_every_release_has_the_commands() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has chambers")
+@pytest.mark.skipif(
+    not all(map(shutil.which, machine.NEEDED)), reason="what makes a Debian is not installed"
+)
 def test_a_chamber_ends_with_all_its_processes_and_mounts_when_who_made_it_is_killed(
     tmp_path: Path,
 ) -> None:

@@ -158,7 +158,7 @@ def test_a_port_that_is_taken_is_one_line_and_is_used_once_it_is_free(
     )
 
 
-@pytest.mark.parametrize("listen", ["no.such.host.invalid:9817", "a..b:9817", "192.0.2.1:9817"])
+@pytest.mark.parametrize("listen", ["no.such.host.invalid:9817", "a..b:9817", "203.0.113.1:9817"])
 def test_an_address_that_is_none_of_this_hosts_is_one_line_and_harms_nobody(
     listen: str, caplog: pytest.LogCaptureFixture
 ) -> None:
