@@ -40,6 +40,10 @@ def test_gpus_that_become_free_are_used_long_before_the_next_cycle(
     nudging_cluster.wait_for_state(first, "RUNNING")
     wide = nudging_cluster.sbatch("--gres=gpu:4")
     held_back = nudging_cluster.sbatch("--gres=gpu:2", "--dependency=afterany:" + wide)
+    nudging_cluster.wait_until(
+        lambda: nudging_cluster.squeue_field(held_back, "Reason") == "Dependency",
+        "Slurm has looked at it",
+    )
     controller.start()
     try:
         nudging_cluster.wait_for_state(first, "COMPLETED")
