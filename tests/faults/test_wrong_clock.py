@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.one_step import write_in_one_step
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.controller import RealController
 
 pytestmark = pytest.mark.slurm
@@ -110,6 +110,8 @@ def test_an_hour_by_which_the_clock_is_set_is_nobodys_service_and_nobodys_wait(
             i.confirmed or not i.end_s for job in wall for i in controller.incarnations(job)
         ),
         "accounting has told",
+        # By a clock that is behind sacct finds nothing, and each time it is asked later again.
+        timeout_s=3 * PATIENCE_S,
     )
     ended = [(row.key, row.start_s, row.elapsed_s, row.gpus) for row in told if row.end_s]
     kept = [i for job in wall for i in controller.incarnations(job) if i.end_s]
