@@ -18,7 +18,8 @@ from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.life import Life, Run, look_up
+from slurm_tiresias.controller.ledger import IncarnationRecord
+from slurm_tiresias.controller.life import Life, look_up
 from slurm_tiresias.controller.published import PublishedEvent
 from slurm_tiresias.controller.run import driver
 from slurm_tiresias.errors import TiresiasError, UsageError
@@ -114,7 +115,9 @@ def told_runs(life: Life, states: Mapping[float, str]) -> tuple[ToldRun, ...]:
     return tuple(told)
 
 
-def _how_it_ended(life: Life, run: Run, until_s: float | None, states: Mapping[float, str]) -> str:
+def _how_it_ended(
+    life: Life, run: IncarnationRecord, until_s: float | None, states: Mapping[float, str]
+) -> str:
     if run.end_s is None:
         return ""
     if event := next((e for e in life.events if _ends(life.job_id, e, run, until_s)), None):
@@ -123,7 +126,9 @@ def _how_it_ended(life: Life, run: Run, until_s: float | None, states: Mapping[f
     return next(by_start, "ended").lower()
 
 
-def _ends(job_id: str, event: PublishedEvent, run: Run, until_s: float | None) -> bool:
+def _ends(
+    job_id: str, event: PublishedEvent, run: IncarnationRecord, until_s: float | None
+) -> bool:
     """Whether this run ended by this event, which is noted once it is seen."""
     mine = event.job_id == job_id and event.kind in LEFT
     return mine and event.at_s >= run.start_s and (until_s is None or event.at_s <= until_s)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from slurm_tiresias import json_text
 from slurm_tiresias.controller.answers import Answers, peer_of
-from slurm_tiresias.controller.ledger import JobRecord, Ledger
+from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, Ledger
 from slurm_tiresias.controller.published import PublishedEvent
 from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.errors import NotRunningError, TiresiasError
@@ -32,21 +32,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One incarnation. ``end_s`` None: it still runs. ``confirmed``: by Slurm's own final word."""
-
-    start_s: float
-    end_s: float | None
-    elapsed_s: float
-    gpus: int
-    confirmed: bool
-
-    @property
-    def attained_gpu_s(self) -> float:
-        return self.elapsed_s * self.gpus
-
-
-@dataclass(frozen=True, slots=True)
 class Life:
     """All that is remembered of a job; runs and events oldest first. User and name are hostile."""
 
@@ -59,7 +44,7 @@ class Life:
     tier: int
     promotions: int
     preemptions: int
-    runs: tuple[Run, ...]
+    runs: tuple[IncarnationRecord, ...]
     events: tuple[PublishedEvent, ...]
 
 
@@ -87,7 +72,6 @@ def find(ledger: Ledger, job_id: str, user: str | None = None) -> Found:
 
 
 def _life(ledger: Ledger, record: JobRecord) -> Life:
-    incarnations = ledger.incarnations_of(record.key)
     events = ledger.events_of(record.key, record.submitted_s)
     return Life(
         job_id=record.key,
@@ -99,7 +83,7 @@ def _life(ledger: Ledger, record: JobRecord) -> Life:
         tier=record.tier,
         promotions=record.promotions,
         preemptions=record.preemptions,
-        runs=tuple(Run(i.start_s, i.end_s, i.elapsed_s, i.gpus, i.confirmed) for i in incarnations),
+        runs=tuple(ledger.incarnations_of(record.key)),
         events=tuple(PublishedEvent(e.at_s, e.kind, e.job_id, e.other, e.text) for e in events),
     )
 
@@ -166,7 +150,7 @@ def _asked(path: Path, job_id: str) -> Found:
 
 
 def _life_from(raw: Mapping[str, Any]) -> Life:
-    runs = tuple(_known(Run, run) for run in raw["runs"])
+    runs = tuple(_known(IncarnationRecord, run) for run in raw["runs"])
     events = tuple(_known(PublishedEvent, event) for event in raw["events"])
     return _known(Life, {**raw, "runs": runs, "events": events})
 
