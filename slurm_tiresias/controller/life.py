@@ -9,14 +9,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from slurm_tiresias import json_text
 from slurm_tiresias.controller.answers import Answers, peer_of
 from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, Ledger
-from slurm_tiresias.controller.published import PublishedEvent
+from slurm_tiresias.controller.published import PublishedEvent, all_known, answer_of
 from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 
@@ -26,9 +26,6 @@ MOST_PARTS = 1000
 """Of an array so many tasks are named."""
 
 LONGEST_QUESTION = 64
-ANSWER_S = 10.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +127,7 @@ def look_up(state_dir: Path, job_id: str) -> Found:
 
 
 def _asked(path: Path, job_id: str) -> Found:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(ANSWER_S)
-        connection.connect(str(path))
-        connection.sendall(f"{job_id}\n".encode())
-        with connection.makefile("rb") as answer:
-            text = answer.read()
+    text = answer_of(path, f"{job_id}\n".encode())
     try:
         raw = json_text.loads(text)
         if raw["schema"] != SCHEMA:
@@ -150,12 +142,6 @@ def _asked(path: Path, job_id: str) -> Found:
 
 
 def _life_from(raw: Mapping[str, Any]) -> Life:
-    runs = tuple(_known(IncarnationRecord, run) for run in raw["runs"])
-    events = tuple(_known(PublishedEvent, event) for event in raw["events"])
-    return _known(Life, {**raw, "runs": runs, "events": events})
-
-
-def _known(kind: type[T], raw: Mapping[str, Any]) -> T:
-    """As this version knows it: what a later one has added is left out."""
-    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in raw.items() if name in names})
+    runs = all_known(IncarnationRecord, raw["runs"])
+    events = all_known(PublishedEvent, raw["events"])
+    return all_known(Life, [{**raw, "runs": runs, "events": events}])[0]

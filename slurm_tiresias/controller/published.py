@@ -246,35 +246,37 @@ def _text_in(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except PermissionError:
-        return _view(path.with_name(VIEW_NAME))
+        return answer_of(path.with_name(VIEW_NAME))
 
 
-def _view(path: Path) -> bytes:
-    """What a controller shows this user whose file is not for everybody."""
+def answer_of(path: Path, question: bytes = b"") -> bytes:
+    """What a controller answers this user at a socket of its own (``answers.py``)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S)
         connection.connect(str(path))
+        if question:  # who is asked none may have answered, and hung up, already
+            connection.sendall(question)
         with connection.makefile("rb") as answer:
             return answer.read()
 
 
 def _state(raw: Mapping[str, Any]) -> PublishedState:
-    blockers = (_all(Blocker, job["blockers"]) for job in raw["jobs"])
+    blockers = (all_known(Blocker, job["blockers"]) for job in raw["jobs"])
     jobs = [job | {"blockers": who} for job, who in zip(raw["jobs"], blockers, strict=True)]
-    held = (_all(PublishedHold, node["held"]) for node in raw.get("nodes", []))
+    held = (all_known(PublishedHold, node["held"]) for node in raw.get("nodes", []))
     nodes = [node | {"held": what} for node, what in zip(raw.get("nodes", []), held, strict=True)]
     nested = {
-        "gpus": _all(PublishedGpus, [raw["gpus"]])[0],
-        "tiers": _all(PublishedTier, raw["tiers"]),
-        "events": _all(PublishedEvent, raw["events"]),
-        "jobs": _all(PublishedJob, jobs),
-        "standbys": _all(PublishedStandby, raw.get("standbys", [])),
-        "nodes": _all(PublishedNode, nodes),
+        "gpus": all_known(PublishedGpus, [raw["gpus"]])[0],
+        "tiers": all_known(PublishedTier, raw["tiers"]),
+        "events": all_known(PublishedEvent, raw["events"]),
+        "jobs": all_known(PublishedJob, jobs),
+        "standbys": all_known(PublishedStandby, raw.get("standbys", [])),
+        "nodes": all_known(PublishedNode, nodes),
     }
-    return _all(PublishedState, [{**raw, **nested}])[0]
+    return all_known(PublishedState, [{**raw, **nested}])[0]
 
 
-def _all(kind: type[T], raw: Iterable[Mapping[str, Any]]) -> tuple[T, ...]:
+def all_known(kind: type[T], raw: Iterable[Mapping[str, Any]]) -> tuple[T, ...]:
     """As this version knows them: what a later one has added is left out."""
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
 
