@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.bench_lib.document import Document, take_over, write_section
 from scripts.matrix_lib import chamber, document, machine, root, suite
 from scripts.matrix_lib.chamber import Chamber
 from scripts.matrix_lib.releases import COMMANDS, PYSLURM, RELEASES, Release
@@ -67,6 +68,19 @@ def test_the_page_names_what_failed_and_why_something_was_skipped(
     assert "## From Slurm 24.11.5 to 26.05.5 under load" in lines and "- 5 jobs wait" in lines
 
 
+def test_what_was_measured_in_a_root_takes_the_place_of_what_was_before(tmp_path: Path) -> None:
+    page, measured = Document(tmp_path / "here.md", "# Here\n"), Document(tmp_path / "there.md", "")
+    for title in ("Drivers, Slurm 24.11", "Drivers, Slurm 26.05", "Something else"):
+        write_section(title, "bench", f"old of {title}", page)
+    write_section("Drivers, Slurm 26.05", "bench", "new", measured)
+    take_over("Drivers, Slurm 26.05", measured.path, page)
+    told = page.path.read_text()
+    assert "\nnew\n\n## Something else\n" in told and "old of Drivers, Slurm 26.05" not in told
+    assert "old of Drivers, Slurm 24.11" in told and told.endswith("old of Something else\n")
+    with pytest.raises(ValueError, match="no section"):
+        take_over("Drivers, Slurm 24.11", measured.path, page)
+
+
 def test_a_run_without_any_test_is_not_good() -> None:
     assert GOOD.is_good and not BAD.is_good
     assert not Run("26.05.5", "forky", "3.14.0", COMMANDS, "2026-11-22", 1.0, 0, (), ()).is_good
@@ -108,7 +122,6 @@ def test_every_release_has_the_commands() -> None:
 def test_a_chamber_ends_with_all_its_processes_and_mounts_when_who_made_it_is_killed(
     tmp_path: Path,
 ) -> None:
-    machine.check()
     seconds = f"98765.{os.getpid()}"
     script = f"mount -t tmpfs none /mnt && touch /mnt/here; sleep {seconds} & wait"
     before = Path("/proc/self/mounts").read_text()

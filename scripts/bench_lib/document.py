@@ -34,14 +34,29 @@ Each section is written by the command it names; what stands here was measured, 
 
 def write_section(title: str, command: str, body: str, document: Document = BENCHMARKS) -> None:
     """Replace the section of this title, or add it at the end."""
+    _put(title, f"## {title}\n\n    {command}\n\n{_made_with()}\n\n{body.strip()}\n", document)
+
+
+def take_over(title: str, other: Path, document: Document = BENCHMARKS) -> None:
+    """The section of this title as it stands in another copy of the page."""
+    found = _find(title, other.read_text())
+    if found is None:
+        raise ValueError(f"{other} has no section {title}")
+    _put(title, found[0].rstrip("\n") + "\n", document)
+
+
+def _put(title: str, section: str, document: Document) -> None:
     text = document.path.read_text() if document.path.exists() else document.head
-    section = f"## {title}\n\n    {command}\n\n{_made_with()}\n\n{body.strip()}\n"
-    found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    found = _find(title, text)
     if found:
         text = text[: found.start()] + section + "\n" + text[found.end() :]
     else:
         text = text.rstrip("\n") + "\n\n" + section
     document.path.write_text(text.rstrip("\n") + "\n")
+
+
+def _find(title: str, text: str) -> re.Match[str] | None:
+    return re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

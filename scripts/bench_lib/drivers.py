@@ -54,9 +54,14 @@ def measure(sizes: Sequence[int]) -> None:
         f"{WRITE_ROUNDS} times {WRITES:,} priorities the medians; a first reading is that of a "
         "driver just begun, which knows no job yet."
     )
-    major = ".".join(release.split(".")[:2])
+    series = ".".join(release.split(".")[:2])
     command = f"scripts/bench drivers {' '.join(f'--jobs {jobs}' for jobs in sizes)}"
-    write_section(f"Drivers, Slurm {major}", command, text)
+    write_section(title(series), command, text)
+
+
+def title(series: str) -> str:
+    """Of the section for this release, as in ``26.05``."""
+    return f"Drivers, Slurm {series}"
 
 
 def _row(place: Place, name: str, jobs: int) -> tuple[str, ...]:

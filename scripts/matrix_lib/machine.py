@@ -28,31 +28,50 @@ PASSED_ON = re.compile(r"PIP_\w+|(https?|no)_proxy", re.IGNORECASE)
 """Variables that say how packages are fetched."""
 
 
-def check() -> None:
-    """Refuse a machine on which no root can be made or entered."""
+def get_ready() -> None:
+    """Install what is missing here to make and enter another Debian; refuse who may not."""
     if os.geteuid() != 0:
         raise click.ClickException("only root can make and enter another Debian. Run it as root.")
     missing = sorted({package for name, package in NEEDED.items() if shutil.which(name) is None})
-    if missing:
-        raise click.ClickException(
-            f"not installed: {', '.join(missing)}. Run: apt-get install {' '.join(missing)}"
-        )
+    if not missing:
+        return
+    if shutil.which("apt-get") is None:
+        raise click.ClickException(f"not installed: {', '.join(missing)}. This is no Debian.")
+    click.echo(f"matrix: installing {', '.join(missing)}", err=True)
+    _apt_get("update")
+    _apt_get("install", "-y", "--no-install-recommends", *missing)
 
 
 def debian_mirror() -> str:
     """Where this machine's own Debian comes from."""
+    mirror = _known_mirror()
+    if mirror is None:
+        # On a new machine apt has no lists yet.
+        _apt_get("update")
+        mirror = _known_mirror()
+    if mirror is None:
+        raise click.ClickException(
+            "apt knows no mirror of this machine's own Debian. Name one with --mirror."
+        )
+    return mirror
+
+
+def _known_mirror() -> str | None:
     codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     asked = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
     answer = subprocess.run(
         [*asked, "Created-By: Packages"], capture_output=True, text=True, check=True
     )
-    for line in answer.stdout.splitlines():
-        release, _, uri = line.partition(" ")
-        if release == codename:
-            return uri.rstrip("/")
-    raise click.ClickException(
-        "apt knows no mirror of this machine's own Debian. Name one with --mirror."
-    )
+    told = (line.partition(" ") for line in answer.stdout.splitlines())
+    return next((uri.rstrip("/") for release, _, uri in told if release == codename), None)
+
+
+def _apt_get(*arguments: str) -> None:
+    command = ["apt-get", "-qq", *arguments]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    ended = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
+    if ended.returncode != 0:
+        raise click.ClickException(f"`{' '.join(command)}` failed")
 
 
 def fetching_environment() -> dict[str, str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
-from scripts.matrix_lib import document, machine, suite, upgrade
+from scripts.matrix_lib import cost, document, machine, suite, upgrade
 from scripts.matrix_lib.releases import COMMANDS, DRIVERS, RELEASES
 from scripts.matrix_lib.root import Root, default_cache, held, make, say
 from scripts.matrix_lib.suite import IN_PARALLEL, ON_A_CLUSTER, SHORT, WHOLE, Run
@@ -38,6 +38,12 @@ PATIENCE_S = 1500.0
 )
 @click.option("--short", is_flag=True, help="The essential tests only; the page is left alone.")
 @click.option("--upgrade", "only_upgrade", is_flag=True, help="Rehearse the upgrade, and no more.")
+@click.option(
+    "--cost",
+    "only_cost",
+    is_flag=True,
+    help="Measure what reading and writing cost into docs/benchmarks.md, and no more.",
+)
 @click.option("--fresh", is_flag=True, help="Make the roots anew.")
 @click.option(
     "--cache",
@@ -53,6 +59,7 @@ def matrix(
     drivers: Sequence[str],
     short: bool,
     only_upgrade: bool,
+    only_cost: bool,
     fresh: bool,
     cache: Path,
     mirror: str | None,
@@ -63,7 +70,11 @@ def matrix(
     Arguments beyond the options go to pytest; the page is then left alone.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    machine.check()
+    machine.get_ready()
+    mirror = mirror or machine.debian_mirror()
+    if only_cost:
+        _measure(_wanted(chosen, drivers), cache.resolve(), mirror, fresh=fresh)
+        return
     began_s = time.monotonic()
     runs: list[Run] = []
     wanted = {} if only_upgrade else _wanted(chosen, drivers)
@@ -76,7 +87,7 @@ def matrix(
         for release in RELEASES:
             if release.slurm in needed:
                 root = stack.enter_context(held(cache.resolve(), release))
-                make(root, needed[release.slurm], mirror or machine.debian_mirror(), fresh=fresh)
+                make(root, needed[release.slurm], mirror, fresh=fresh)
                 runs += [_run(root, d, short, pytest) for d in wanted.get(release.slurm, ())]
                 roots[release.slurm] = root
         if with_upgrade:
@@ -87,6 +98,15 @@ def matrix(
     _tell(runs, upgrades, time.monotonic() - began_s)
     good = [run.is_good for run in runs] + [each.is_good for each in upgrades]
     sys.exit(0 if good and all(good) else 1)
+
+
+def _measure(wanted: Mapping[str, Sequence[str]], cache: Path, mirror: str, *, fresh: bool) -> None:
+    for release in RELEASES:
+        if release.slurm in wanted:
+            with held(cache, release) as root:
+                make(root, wanted[release.slurm], mirror, fresh=fresh)
+                say(f"Slurm {release.slurm}: what reading and writing cost")
+                cost.measure(root, wanted[release.slurm][-1])
 
 
 def _wanted(chosen: Sequence[str], drivers: Sequence[str]) -> dict[str, tuple[str, ...]]:

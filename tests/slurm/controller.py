@@ -28,8 +28,10 @@ COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
 DRIVER_VARIABLE = "TIRESIAS_TEST_DRIVER"
 """Names the driver of all controllers; the tests are run with each (scripts/matrix)."""
 
+BY_COMMANDS = os.environ.get(DRIVER_VARIABLE, "commands") == "commands"
+
 only_by_commands = pytest.mark.skipif(
-    os.environ.get(DRIVER_VARIABLE, "commands") != "commands",
+    not BY_COMMANDS,
     reason="what Slurm's commands are given, or go wrong in, is what this is about",
 )
 

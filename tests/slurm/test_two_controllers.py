@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import only_by_commands
+from tests.slurm.controller import BY_COMMANDS
 from tests.slurm.pair import (
     ONE_GPU,
     Pair,
@@ -38,7 +38,6 @@ def pair(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Callable[..., P
         one.kill()
 
 
-@only_by_commands
 def test_a_standby_takes_over_from_one_that_is_stopped_or_killed_and_never_do_two_act(
     clean_cluster: RealCluster, pair: Callable[..., Pair]
 ) -> None:
@@ -62,7 +61,9 @@ def test_a_standby_takes_over_from_one_that_is_stopped_or_killed_and_never_do_tw
     jobs.append(clean_cluster.sbatch(*ONE_GPU, script="sleep 1"))
     wait_until_completed(clean_cluster, jobs)
     wrote = [pid for pid, _, _ in two.spans()]
-    assert wrote == [two.pid("one"), killed, two.pid("one")]
+    in_turn = [two.pid("one"), killed, two.pid("one")]
+    # Priorities that go through pyslurm are not among the writes that were noted.
+    assert wrote == in_turn if BY_COMMANDS else wrote == in_turn[: len(wrote)] != []
     assert "bert" in two.controllers["two"].cli("profile", "list").stdout
     check_requeues(clean_cluster, two, jobs)
 
