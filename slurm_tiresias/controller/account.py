@@ -8,15 +8,13 @@ have come and gone, between two observations or while no controller ran.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.inquiry import Inquiry
 from slurm_tiresias.controller.ledger import (
     EventRecord,
     IncarnationRecord,
@@ -26,36 +24,13 @@ from slurm_tiresias.controller.ledger import (
     without_claim,
     without_intent,
 )
-from slurm_tiresias.controller.manage import why_not_eligible, why_unmanaged
-from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import Allocation, Amount, Guard, Job, JobState, Plan, Snapshot
+from slurm_tiresias.controller.manage import why_unmanaged
+from slurm_tiresias.model import JobState, Plan
 from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_of
-from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.policy.tiers import tier_of
-from slurm_tiresias.profiler.placing import Placing
-from slurm_tiresias.slurm.protocol import Incarnation, Observation, ObservedJob, Slurm
-from slurm_tiresias.slurm.text import node_names
+from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 
 log = logging.getLogger("tiresias-slurm")
-
-FIRST_PAUSE_S = 2.0
-LAST_PAUSE_S = 120.0
-ANSWER_IN_TIME_S = 0.5
-"""So long a cycle waits for accounting, which mostly answers in a tenth of that."""
-
-MOST_QUESTIONS = 12
-"""Accounting lags behind: what it does not know yet it is asked again, ever more rarely. After so
-many questions (a quarter of an hour) the estimate stands."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """When accounting is next asked about a job, and how often it has been."""
-
-    next_s: float = 0.0
-    pause_s: float = FIRST_PAUSE_S
-    asked: int = 0
-
 
 BY_HISTORY = "2d-history"
 
@@ -74,19 +49,6 @@ OF_OUR_OWN = (
 
 HAVE_RUN = ("COMPLETED", "FAILED")
 """How Slurm calls jobs that have ended and cannot but have run, be it for less than a second."""
-
-NO_NODES: frozenset[str] = frozenset()
-
-ARRAY_LIMIT = "JobArrayTaskLimit"
-"""Slurm's word for a task that waits because enough of its array run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rests:
-    """Jobs whose claims came to nothing: which get no victims, and which no claim at all yet."""
-
-    given_up: frozenset[str] = frozenset()
-    resting: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +70,9 @@ class News:
     accounting_failures: int = 0
 
 
-@dataclass(slots=True)
-class _Shown:
-    """A job as Slurm showed it last, and what was made of that."""
+@dataclass(slots=True, eq=False)
+class Shown:
+    """A job as Slurm showed it last."""
 
     job: ObservedJob
     unmanaged: str
@@ -118,29 +80,20 @@ class _Shown:
     record: JobRecord | None = None
     settled: bool = True
     """False once something of its incarnations has been learned since."""
-    made_of: tuple[object, ...] = ()
-    made: Job | None = None
-    """The job in the last snapshot, and what else it was made of."""
+    learned: int = 0
+    """How often that has happened so far."""
 
 
 class Book:
     """The ledger in memory: what is known of each managed job, and what changed since."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        config: Config,
-        accounting: bool,
-        placing: Callable[[ObservedJob], Placing] | None = None,
-    ) -> None:
-        """``placing`` tells how a job had better be placed; without it that is left open."""
-        self._placing = placing
+    def __init__(self, ledger: Ledger, config: Config, accounting: bool) -> None:
         self._ledger = ledger
         self._config = config
-        self._accounting = accounting
+        self.has_accounting = accounting
         self._records = ledger.jobs()
         self._incarnations = ledger.incarnations()
-        self._as_before: dict[str, _Shown] = {}
+        self._as_before: dict[str, Shown] = {}
         """The jobs of the last observation, by key."""
         self._followed: frozenset[str] = frozenset()
         """The jobs of the last plan that was followed."""
@@ -151,10 +104,6 @@ class Book:
         self._recent: RecentService | None = None
         self._inherited_gpu_s: dict[str, float] = {}
         """What jobs began with that have started: settled once and for all."""
-        self._questions: dict[str, _Question] = {}
-        self._ask_nothing_before_s = 0.0
-        self._inquiry: Inquiry | None = None
-        """What accounting is being asked at this moment."""
         self._looked: tuple[float, float] | None = None
         """When Slurm was last looked at, by its own clock and by one that nobody sets."""
         self._set_by_s: dict[tuple[str, float], float] = {}
@@ -172,6 +121,14 @@ class Book:
 
     def records(self) -> Mapping[str, JobRecord]:
         return self._records
+
+    def shown(self, key: str) -> Shown:
+        """A job of the last observation."""
+        return self._as_before[key]
+
+    def next_number(self) -> int:
+        """For whatever is kept in the order in which it happened."""
+        return self._ledger.next_number()
 
     def put(self, record: JobRecord) -> None:
         """Replace what is known of a job; committed with the rest."""
@@ -204,16 +161,18 @@ class Book:
 
     # Taking in an observation
 
-    def follow_clock(self, at_s: float, steady_s: float) -> None:
+    def follow_clock(self, at_s: float, steady_s: float) -> bool:
         """See whether Slurm's clock was set since the last look; ``steady_s`` is of a clock that
         cannot be. Nobody is to have run, waited or rested for that time."""
         looked, self._looked = self._looked, (at_s, steady_s)
         if looked is None:
-            return
+            return False
         set_by_s = (at_s - looked[0]) - (steady_s - looked[1])
-        if abs(set_by_s) > CLOCK_WANDERS_S:
-            log.warning("Slurm's clock has been set by %+.0f s; nobody ran or waited so", set_by_s)
-            self._set_clock_by(set_by_s)
+        if abs(set_by_s) <= CLOCK_WANDERS_S:
+            return False
+        log.warning("Slurm's clock has been set by %+.0f s; nobody ran or waited so", set_by_s)
+        self._set_clock_by(set_by_s)
+        return True
 
     def _set_clock_by(self, seconds: float) -> None:
         for record in list(self._records.values()):
@@ -224,10 +183,7 @@ class Book:
                 if incarnation.end_s is None:
                     ran = (record.key, incarnation.start_s)
                     self._set_by_s[ran] = self._set_by_s.get(ran, 0.0) + seconds
-        self._questions.clear()
-        self._ask_nothing_before_s = 0.0
         self._first_look_s += seconds
-        self._inquiry = None
 
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
@@ -257,18 +213,18 @@ class Book:
 
     def _compared(
         self, jobs: Iterable[ObservedJob]
-    ) -> tuple[dict[str, _Shown], Sequence[ObservedJob]]:
+    ) -> tuple[dict[str, Shown], Sequence[ObservedJob]]:
         """What is to be known of each job now, and those of which something has changed.
 
         Of thousands that wait few have: the driver shows the same object as before, and nothing
         here has been written since.
         """
-        shown: dict[str, _Shown] = {}
+        shown: dict[str, Shown] = {}
         new: list[ObservedJob] = []
         for job in jobs:
             one = self._as_before.get(job.key)
             if one is None or one.job is not job:
-                one = _Shown(job, why_unmanaged(job, self._config.manage))
+                one = Shown(job, why_unmanaged(job, self._config.manage))
                 new.append(job)
             elif not (one.settled and one.record is self._records.get(job.key)):
                 new.append(job)
@@ -332,27 +288,27 @@ class Book:
             ended = job.state is not JobState.RUNNING
             known = mine.get(shown)
             gpus = sum(amount.gpu_count for amount in job.allocation.values())
-            self._keep(
+            self.keep(
                 IncarnationRecord(
                     key=job.key,
                     start_s=shown,
                     end_s=(job.end_s or now_s) if ended else None,
                     elapsed_s=job.elapsed_s if ended else self._ran_s(job, now_s),
                     gpus=gpus or (known.gpus if known else job.request.gpu_count),
-                    confirmed=ended and (known is not None or not self._accounting),
+                    confirmed=ended and (known is not None or not self.has_accounting),
                 )
             )
 
     def _ran_s(self, job: ObservedJob, now_s: float) -> float:
         """How long a running job has run, whatever its clock was set by meanwhile."""
-        since_s = self._running_since_s(job)
+        since_s = self.running_since_s(job)
         if job.start_s is None or since_s is None or since_s == job.start_s:
             return job.elapsed_s
         # Slurm shows nothing for one that seems to start in the future.
         shown_s = min(job.elapsed_s, now_s - job.start_s)
         return max(0.0, shown_s - (since_s - job.start_s))
 
-    def _running_since_s(self, job: ObservedJob) -> float | None:
+    def running_since_s(self, job: ObservedJob) -> float | None:
         """When a running job has started, by the clock as it is set now; None for others."""
         if job.state is not JobState.RUNNING or job.start_s is None:
             return None
@@ -370,19 +326,21 @@ class Book:
         most_s = incarnation.elapsed_s + self._config.controller.interval_s
         elapsed_s = max(incarnation.elapsed_s, min(latest_s - incarnation.start_s, most_s))
         end_s = incarnation.start_s + elapsed_s
-        self._keep(replace(incarnation, end_s=end_s, elapsed_s=elapsed_s, confirmed=self._final()))
+        self.keep(replace(incarnation, end_s=end_s, elapsed_s=elapsed_s, confirmed=self._final()))
 
     def _final(self) -> bool:
         """An estimate is final where no accounting can better it."""
-        return not self._accounting
+        return not self.has_accounting
 
-    def _keep(self, incarnation: IncarnationRecord) -> None:
+    def keep(self, incarnation: IncarnationRecord) -> None:
+        """Replace what is known of a stretch of running; committed with the rest."""
         mine = self._incarnations.setdefault(incarnation.key, {})
         if mine.get(incarnation.start_s) != incarnation:
             mine[incarnation.start_s] = incarnation
             self._changed_incarnations.add((incarnation.key, incarnation.start_s))
             if shown := self._as_before.get(incarnation.key):
-                shown.settled, shown.made = False, None
+                shown.settled = False
+                shown.learned += 1
 
     def _follow_state(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
         """Starts, requeues and ends, as the record keeps them."""
@@ -428,7 +386,7 @@ class Book:
     def _follow_tier(self, record: JobRecord, now_s: float) -> JobRecord:
         policy = self._config.policy
         own_gpu_s = self.attained_gpu_s(record.key) - record.promoted_at_gpu_s
-        charged_gpu_s = own_gpu_s + self._inherited(record, now_s)
+        charged_gpu_s = own_gpu_s + self.inherited_gpu_s(record, now_s)
         if policy.name == BY_HISTORY:
             return record  # its tier is known only once it is decided: ``follow``
         return self._in_tier(record, tier_of(charged_gpu_s, policy.thresholds_gpu_s), now_s)
@@ -468,7 +426,7 @@ class Book:
                 if incarnation.end_s is None:
                     # Its end is unknown, and not now: count what was seen until accounting tells.
                     seen_s = incarnation.start_s + incarnation.elapsed_s
-                    self._keep(replace(incarnation, end_s=seen_s, confirmed=self._final()))
+                    self.keep(replace(incarnation, end_s=seen_s, confirmed=self._final()))
             self.put(replace(without_intent(without_claim(record)), ended_s=now_s))
             self._ending[key] = None
         self._told_ended = {key for key in self._told_ended if key in present}
@@ -487,6 +445,10 @@ class Book:
         return self._changed_jobs | {key for key, _ in self._changed_incarnations}
 
     # What is told
+
+    def accounting_failed(self) -> None:
+        """Count a question to accounting that got no answer."""
+        self._news.accounting_failures += 1
 
     def take_news(self) -> News:
         """What has happened since this was last called. The end of a job is told once, when
@@ -541,7 +503,7 @@ class Book:
     def _payer_of(self, record: JobRecord) -> str:
         return payer_of(self._config.policy.charge, record.user, record.account)
 
-    def _inherited(self, record: JobRecord, now_s: float) -> float:
+    def inherited_gpu_s(self, record: JobRecord, now_s: float) -> float:
         """What counts for a job beyond its own service; a promotion forgives that too."""
         if self._recent is None or record.promotions:
             return 0.0
@@ -552,96 +514,7 @@ class Book:
             self._inherited_gpu_s[record.key] = inherited_gpu_s
         return self._inherited_gpu_s[record.key]
 
-    # Asking accounting
-
-    def reconcile(self, slurm: Slurm, now_s: float) -> None:
-        """Ask accounting about incarnations whose end was not seen, and take its word.
-
-        The estimates stand meanwhile: scheduling does not wait for accounting. What is answered
-        in time counts at once, and what comes later from the cycle on that finds it.
-        """
-        if not self._accounting:
-            return
-        wait_s = 0.0
-        if self._inquiry is None and now_s >= self._ask_nothing_before_s:
-            due = self._due(now_s)
-            self._inquiry = Inquiry(slurm, due, self._since_s(due)) if due else None
-            wait_s = ANSWER_IN_TIME_S
-        if self._inquiry is None or not self._inquiry.is_over_within(wait_s):
-            return
-        inquiry, self._inquiry = self._inquiry, None
-        try:
-            self._take_words(inquiry.keys, inquiry.rows(), now_s)
-        except TiresiasError as error:
-            log.warning("accounting is asked again in %.0f s: %s", LAST_PAUSE_S, error)
-            self._news.accounting_failures += 1
-            self._ask_nothing_before_s = now_s + LAST_PAUSE_S
-
-    def ask_accounting(self, slurm: Slurm, now_s: float) -> None:
-        """The same, however long it takes; raises what the driver raises."""
-        if due := self._due(now_s):
-            self._take_words(due, slurm.incarnations(due, self._since_s(due)), now_s)
-
-    def _due(self, now_s: float) -> list[str]:
-        """The jobs about which accounting is to be asked now."""
-        return [key for key in self._records if self.is_doubtful(key) and self._may_ask(key, now_s)]
-
-    def _since_s(self, keys: Iterable[str]) -> float:
-        return min(self._records[key].born_after_s for key in keys)
-
-    def _take_words(self, keys: Iterable[str], rows: Iterable[Incarnation], now_s: float) -> None:
-        answers: dict[str, list[Incarnation]] = {}
-        for row in rows:
-            answers.setdefault(row.key, []).append(row)
-        for key in keys:
-            if key in self._records:  # it may have been forgotten since
-                self._take_word(key, answers.get(key, []), now_s)
-
-    def is_doubtful(self, key: str) -> bool:
-        """Whether an incarnation is missing, or one has ended by an estimate only."""
-        record = self._records[key]
-        missing = record.accounted_restarts < record.restarts
-        return missing or any(
-            not i.confirmed and i.end_s is not None for i in self.incarnations_of(key)
-        )
-
-    def _awaits_accounting(self, key: str) -> bool:
-        return self._accounting and self.is_doubtful(key)
-
-    def _may_ask(self, key: str, now_s: float) -> bool:
-        return now_s >= self._questions.get(key, _Question()).next_s
-
-    def _take_word(self, key: str, rows: Sequence[Incarnation], now_s: float) -> None:
-        record = self._records[key]
-        asked = self._questions.get(key, _Question())
-        enough = asked.asked >= MOST_QUESTIONS
-        ended = [row for row in rows if row.end_s is not None]
-        for row in ended:
-            if row.start_s >= record.born_after_s:
-                self._keep(
-                    IncarnationRecord(key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True)
-                )
-        if enough:
-            for incarnation in list(self.incarnations_of(key)):
-                if incarnation.end_s is not None:
-                    self._keep(replace(incarnation, confirmed=True))
-        if enough or len(ended) >= record.restarts:
-            record = replace(record, accounted_restarts=record.restarts)
-        self.put(self._with_first_start(record))
-        pause_s = min(2 * asked.pause_s, LAST_PAUSE_S)
-        self._questions[key] = _Question(now_s + asked.pause_s, pause_s, asked.asked + 1)
-        if not self.is_doubtful(key):
-            del self._questions[key]
-
-    def _with_first_start(self, record: JobRecord) -> JobRecord:
-        """Accounting may know of an earlier start than was ever seen."""
-        first_s = min((i.start_s for i in self.incarnations_of(record.key)), default=None)
-        if first_s is None or (record.first_started_s or first_s + 1) <= first_s:
-            return record
-        number = record.start_number or self._ledger.next_number()
-        return replace(record, first_started_s=first_s, start_number=number)
-
-    # What a decision needs
+    # What is known of a job
 
     def attained_gpu_s(self, key: str) -> float:
         """GPU-seconds over all incarnations."""
@@ -663,125 +536,16 @@ class Book:
         """What is known of each stretch of running, in no order."""
         return self._incarnations.get(key, {}).values()
 
-    def snapshot(self, seen: Observation, rests: Rests) -> Snapshot:
-        """The decision's view of an observation that ``observe`` has taken in."""
-        alive = [job for job in seen.jobs if job.state is not None]
-        over = self._beyond_array_limits(alive)
-        jobs = tuple(self._job(job, seen, rests, job.key in over) for job in alive)
-        return Snapshot(seen.at_s, seen.nodes, jobs)
-
-    def _job(self, job: ObservedJob, seen: Observation, rests: Rests, over_limit: bool) -> Job:
-        """The job as the decision sees it; the one of the last cycle, where all is as it was."""
-        now_s = seen.at_s
-        shown = self._as_before[job.key]
-        record = self._records.get(job.key)
-        made_of = (
-            record,
-            self._inherited(record, now_s) if record else 0.0,
-            self._placing(job) if self._placing else None,
-            why_not_eligible(job, now_s) or (ARRAY_LIMIT if over_limit else ""),
-            job.key in rests.given_up,
-            job.key in rests.resting,
-            self._reserved_from(job, seen) if seen.reservations else NO_NODES,
-        )
-        if shown.made is None or shown.made_of != made_of:
-            shown.made, shown.made_of = self._new_job(shown, *made_of), made_of
-        return shown.made
-
-    def _reserved_from(self, job: ObservedJob, seen: Observation) -> frozenset[str]:
-        """The nodes that are reserved before a waiting job could end if it were started now."""
-        if job.state is not JobState.PENDING:
-            return NO_NODES
-        limit_s = math.inf if job.time_limit_s is None else job.time_limit_s
-        until_s = seen.at_s + self._config.preemption.start_bound_s + limit_s
-        return NO_NODES.union(
-            *(r.nodes for r in seen.reservations if r.start_s < until_s and seen.at_s < r.end_s)
+    def is_doubtful(self, key: str) -> bool:
+        """Whether an incarnation is missing, or one has ended by an estimate only."""
+        record = self._records[key]
+        missing = record.accounted_restarts < record.restarts
+        return missing or any(
+            not i.confirmed and i.end_s is not None for i in self.incarnations_of(key)
         )
 
-    def _beyond_array_limits(self, alive: Iterable[ObservedJob]) -> set[str]:
-        """Waiting tasks of arrays that may run no more at once (``--array=0-9%2``)."""
-        arrays: dict[int, list[ObservedJob]] = {}
-        for job in alive:
-            if job.array_id is not None and job.array_limit:
-                arrays.setdefault(job.array_id, []).append(job)
-        over: set[str] = set()
-        for tasks in arrays.values():
-            limit = min(task.array_limit or 0 for task in tasks)
-            running = sum(task.state is JobState.RUNNING for task in tasks)
-            waiting = [task.key for task in tasks if task.state is JobState.PENDING]
-            waiting.sort(key=lambda key: (not self._is_claimed(key), job_id_key(key)))
-            over.update(waiting[max(0, limit - running) :])
-        return over
-
-    def _is_claimed(self, key: str) -> bool:
-        record = self._records.get(key)
-        return record is not None and record.claimed_s is not None
-
-    def _new_job(
-        self,
-        shown: _Shown,
-        record: JobRecord | None,
-        inherited_gpu_s: float,
-        placing: Placing | None,
-        not_eligible: str,
-        given_up: bool,
-        resting: bool,
-        reserved_nodes: frozenset[str],
-    ) -> Job:
-        job = shown.job
-        assert job.state is not None
-        if shown.unmanaged or record is None:
-            return Job(
-                job_id=job.key,
-                state=job.state,
-                request=job.request,
-                submitted_s=job.submit_s,
-                managed=False,
-                unmanaged_because=shown.unmanaged,
-                allocation=job.allocation,
-                running_since_s=job.start_s,
-            )
-        attained_gpu_s = self.attained_gpu_s(job.key)
-        request = job.request
-        if record.written_nodes:
-            request = replace(request, required_nodes=frozenset(node_names(record.own_nodes)))
-        if reserved_nodes:
-            request = replace(request, reserved_nodes=reserved_nodes)
-        return Job(
-            job_id=job.key,
-            state=job.state,
-            request=request,
-            submitted_s=record.submitted_s,
-            user=record.user,
-            name=record.name,
-            attained_gpu_s=attained_gpu_s,
-            attained_since_promotion_gpu_s=attained_gpu_s - record.promoted_at_gpu_s,
-            executed_since_promotion_s=self.executed_s(job.key) - record.promoted_at_executed_s,
-            inherited_gpu_s=inherited_gpu_s,
-            first_started_s=record.first_started_s,
-            tier_entered_s=record.tier_entered_s,
-            queued_s=record.queued_s,
-            running_since_s=self._running_since_s(job),
-            allocation=job.allocation,
-            protected_by=Guard.HELD if _stands(job) else None,
-            preemptions=record.preemptions,
-            promotions=record.promotions,
-            held=job.held,
-            not_eligible=not_eligible,
-            claim=claim_of(record),
-            vacating_for=record.vacating_for,
-            given_up=given_up,
-            resting=resting,
-            skew=placing.skew if placing else None,
-            style=placing.style if placing else None,
-            style_because=placing.because if placing else "",
-        )
-
-
-def _stands(job: ObservedJob) -> bool:
-    """Whether somebody has held a job or suspended it; Slurm's own gang scheduling leaves a
-    suspended one its priority."""
-    return job.priority == 0 or job.slurm_state == "SUSPENDED"
+    def _awaits_accounting(self, key: str) -> bool:
+        return self.has_accounting and self.is_doubtful(key)
 
 
 def _has_started(job: ObservedJob, known: Collection[float]) -> bool:
@@ -807,23 +571,3 @@ def _is_another_job(job: ObservedJob, record: JobRecord) -> bool:
     if job.restarts > record.restarts:
         return False
     return record.ended_s is not None and job.submit_s > record.ended_s
-
-
-def claim_of(record: JobRecord) -> Allocation | None:
-    """What a record claims on named nodes."""
-    if not record.claim:
-        return None
-    return {
-        node: Amount(gpus=amount["gpus"], cpus=amount["cpus"], memory_mb=amount["memory_mb"])
-        for node, amount in json.loads(record.claim).items()
-    }
-
-
-def claim_text(allocation: Allocation) -> str:
-    """How a claim stands in the ledger."""
-    return json.dumps(
-        {
-            node: {"gpus": dict(amount.gpus), "cpus": amount.cpus, "memory_mb": amount.memory_mb}
-            for node, amount in allocation.items()
-        }
-    )

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.account import Book, Rests, claim_of, claim_text
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.claim import claim_of, claim_text
 from slurm_tiresias.controller.hints import Checkpoint, checkpoint_of
 from slurm_tiresias.controller.ledger import JobRecord, without_claim, without_intent
 from slurm_tiresias.controller.manage import is_put_off_for_us, lacks_only_resources
+from slurm_tiresias.controller.view import Rests
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Action, Decision, JobState, Node, Plan, Reason
 from slurm_tiresias.slurm.hostlist import array_tasks, folded, refolded

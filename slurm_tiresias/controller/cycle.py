@@ -7,11 +7,13 @@ import time
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import Book, News, Rests
+from slurm_tiresias.controller.account import Book, News
 from slurm_tiresias.controller.act import Actor, Outcome
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.profiling import Profiler
+from slurm_tiresias.controller.reconcile import Reconciler
+from slurm_tiresias.controller.view import Rests, View
 from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
@@ -80,7 +82,9 @@ class Cycles:
         self._ledger = ledger
         self._config = config
         self._profiler = profiler
-        self.book = Book(ledger, config, cluster.accounting, profiler.placing)
+        self.book = Book(ledger, config, cluster.accounting)
+        self._reconciler = Reconciler(self.book, slurm)
+        self._view = View(self.book, config, profiler.placing)
         self._actor = Actor(slurm, self.book, config, cluster.requeue_delay_s)
         self._policy: Policy | None = None
         self._history_s = -HISTORY_EVERY_S
@@ -94,7 +98,7 @@ class Cycles:
         self._account(seen)
         accounted_s = time.monotonic()
         rests = self._actor.review(seen) if mode == ENFORCE else Rests()
-        snapshot = self.book.snapshot(seen, rests)
+        snapshot = self._view.snapshot(seen, rests)
         plan = decide(snapshot, self._policy_at(seen.at_s), self._config)
         self.book.follow(plan, seen.at_s)
         decided_s = time.monotonic()
@@ -122,9 +126,10 @@ class Cycles:
         missing = missing_partitions(seen, self._config.manage)
         if len(missing) == len(self._config.manage.partitions):
             raise no_such_partitions(missing, seen)
-        self.book.follow_clock(seen.at_s, time.monotonic())
+        if self.book.follow_clock(seen.at_s, time.monotonic()):
+            self._reconciler.begin_anew()
         self.book.observe(seen)
-        self.book.reconcile(self._slurm, seen.at_s)
+        self._reconciler.reconcile(seen.at_s)
         self.book.commit()
         self._profiler.learn(seen, self.book.ran_s)
 

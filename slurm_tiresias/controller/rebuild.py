@@ -15,6 +15,7 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.ledger import Ledger, put_in_place
+from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.hostlist import refolded
@@ -53,7 +54,7 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
     with closing(Ledger(draft)) as ledger:
         book = Book(ledger, config, cluster.accounting)
         book.observe(seen)
-        book.ask_accounting(slurm, seen.at_s)
+        Reconciler(book, slurm).ask_and_wait(seen.at_s)
         _number_by_first_start(book, ledger)
         node_lists = _take_for_claims(book, seen, config.priority.write)
         # Once more, by the service that is known now: the tiers.

@@ -11,8 +11,10 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book, Rests
+from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.reconcile import Reconciler
+from slurm_tiresias.controller.view import Rests, View
 from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.model import (
     Action,
@@ -215,7 +217,7 @@ def test_a_job_that_is_over_stays_in_memory_until_the_ledger_has_all_of_it(
     book = Book(ledger, CONFIG, accounting=True)
     see(book, 1010, running(1005, 5))
     see(book, 1020)
-    book.ask_accounting(cast(Slurm, Accounting()), 1030)
+    Reconciler(book, cast(Slurm, Accounting())).ask_and_wait(1030)
     with monkeypatch.context() as full:
         full.setattr(ledger, "transaction", _no_room)
         with pytest.raises(LedgerError):
@@ -280,7 +282,7 @@ def test_a_job_that_was_suspended_is_protected_whoever_did_it(
 ) -> None:
     jobs = (replace(running(1005, 5), **changes), replace(running(1005, 5), key="8", raw_id=8))
     see(book, 1010, *jobs)
-    suspended, other = book.snapshot(Observation(1010, jobs, (), ()), Rests()).jobs
+    suspended, other = View(book, CONFIG).snapshot(Observation(1010, jobs, (), ()), Rests()).jobs
     assert suspended.protected_by is Guard.HELD
     assert other.protected_by is None
 
@@ -301,7 +303,7 @@ def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wai
         waiting = book.record("8")
         assert waiting is not None
         assert at_s - waiting.queued_s == real_s - 1000
-        return book.snapshot(seen, Rests()).jobs[0]
+        return View(book, CONFIG).snapshot(seen, Rests()).jobs[0]
 
     look(1010, 0)
     job = look(1020, step_s)

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import CHARGES, Config, parse
-from slurm_tiresias.controller.account import Book, Rests
+from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.view import Rests, View
 from slurm_tiresias.model import Job
 from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
@@ -46,7 +47,7 @@ def second(job: ObservedJob, user: str = "ann") -> ObservedJob:
 def the_second(book: Book, at_s: float, *jobs: ObservedJob) -> Job:
     """The second job as a decision sees it, once these were observed."""
     see(book, at_s, *jobs)
-    snapshot = book.snapshot(Observation(at_s, jobs, (), ()), Rests())
+    snapshot = View(book, CONFIG).snapshot(Observation(at_s, jobs, (), ()), Rests())
     return next(job for job in snapshot.jobs if job.job_id == "8")
 
 

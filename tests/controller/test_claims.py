@@ -11,10 +11,12 @@ from typing import cast
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book, Rests, claim_text
+from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.claim import claim_text
 from slurm_tiresias.controller.ledger import FILE_NAME, JobRecord, Ledger
 from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
+from slurm_tiresias.controller.view import Rests, View
 from slurm_tiresias.model import Amount, JobState, Node
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob, Reservation, Slurm
 from tests.controller.test_account import pending
@@ -117,6 +119,6 @@ def test_a_job_is_kept_off_what_is_reserved_before_it_could_end(
     waits = replace(pending(), time_limit_s=limit_s)
     seen = Observation(2001.0, (waits, holding("8", 1)), TWO_NODES, (), reservations)
     book.observe(seen)
-    waiting, running = book.snapshot(seen, Rests()).jobs
+    waiting, running = View(book, CONFIG).snapshot(seen, Rests()).jobs
     assert waiting.request.reserved_nodes == kept_off
     assert running.request.reserved_nodes == frozenset()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from slurm_tiresias.controller.account import Book, EndedJob
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.errors import SlurmUnreachableError
-from slurm_tiresias.slurm.protocol import Incarnation
+from slurm_tiresias.slurm.protocol import Incarnation, Slurm
 from tests.controller.test_account import CONFIG, ended, pending, running, see
 
 
@@ -95,11 +97,13 @@ def test_an_end_is_told_when_accounting_has_confirmed_it(ledger: Ledger) -> None
     book = Book(ledger, CONFIG, accounting=True)
     see(book, 1000, running(1000, 0))
     see(book, 1010)  # Slurm shows it no more
-    book.reconcile(Accounting(), 1010)  # type: ignore[arg-type]
+    accounting = Accounting()
+    reconciler = Reconciler(book, cast(Slurm, accounting))
+    reconciler.reconcile(1010)
     news = book.take_news()
     assert (news.ended, news.accounting_failures) == ([], 1)
-    row = Incarnation("7", 1000.0, 1007.0, 7.0, 4, "COMPLETED")
-    book.reconcile(Accounting(row), 1500)  # type: ignore[arg-type]
+    accounting.rows = (Incarnation("7", 1000.0, 1007.0, 7.0, 4, "COMPLETED"),)
+    reconciler.reconcile(1500)
     book.commit()
     assert book.take_news().ended == [EndedJob(tier=0, jct_s=7, queued_s=0)]
 

@@ -12,12 +12,13 @@ import pytest
 
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import known_file, profiling
-from slurm_tiresias.controller.account import Book, Rests
+from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.known_file import FILE_NAME as KNOWN
 from slurm_tiresias.controller.known_file import text_of
 from slurm_tiresias.controller.ledger import FILE_NAME as LEDGER_NAME
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.profiling import ASIDE, Profiler
+from slurm_tiresias.controller.view import Rests, View
 from slurm_tiresias.model import JobState, PlacementStyle
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus, file_text
 from slurm_tiresias.profiler.incarnation import Incarnation
@@ -246,10 +247,11 @@ def test_what_an_operator_stores_counts_from_the_next_cycle_on(
 
 def test_the_decision_gets_the_style_and_the_reason(tmp_path: Path, profiler: Profiler) -> None:
     with closing(Ledger(tmp_path / LEDGER_NAME)) as ledger:
-        book = Book(ledger, parse({}), accounting=False, placing=profiler.placing)
+        book = Book(ledger, parse({}), accounting=False)
         job = pending(comment="tiresias:model=vgg16")
         see(book, 1000, job)
-        [decided] = book.snapshot(Observation(1000, (job,), (), ()), Rests()).jobs
+        view = View(book, parse({}), profiler.placing)
+        [decided] = view.snapshot(Observation(1000, (job,), (), ()), Rests()).jobs
     assert decided.style is CONSOLIDATE
     assert decided.skew == pytest.approx(0.743, abs=0.001)
     assert decided.style_because == "largest tensor 74 % of vgg16 (built in), limit 50 %"

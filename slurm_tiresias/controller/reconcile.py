@@ -1,0 +1,130 @@
+"""Reconciling the book with accounting: what nobody saw end, ``sacct`` is asked about."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.inquiry import Inquiry
+from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.slurm.protocol import Incarnation, Slurm
+
+log = logging.getLogger("tiresias-slurm")
+
+FIRST_PAUSE_S = 2.0
+LAST_PAUSE_S = 120.0
+ANSWER_IN_TIME_S = 0.5
+"""So long a cycle waits for accounting, which mostly answers in a tenth of that."""
+
+MOST_QUESTIONS = 12
+"""Accounting lags behind: what it does not know yet it is asked again, ever more rarely. After so
+many questions (a quarter of an hour) the estimate stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """When accounting is next asked about a job, and how often it has been."""
+
+    next_s: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    asked: int = 0
+
+
+class Reconciler:
+    """Asks accounting about what the book only estimates, and enters its word there."""
+
+    def __init__(self, book: Book, slurm: Slurm) -> None:
+        self._book = book
+        self._slurm = slurm
+        self._questions: dict[str, _Question] = {}
+        self._ask_nothing_before_s = 0.0
+        self._inquiry: Inquiry | None = None
+        """What accounting is being asked at this moment."""
+
+    def begin_anew(self) -> None:
+        """Forget when to ask again: the clock has been set."""
+        self._questions.clear()
+        self._ask_nothing_before_s = 0.0
+        self._inquiry = None
+
+    def reconcile(self, now_s: float) -> None:
+        """Ask accounting about incarnations whose end was not seen, and take its word.
+
+        The estimates stand meanwhile: scheduling does not wait for accounting. What is answered
+        in time counts at once, and what comes later from the cycle on that finds it.
+        """
+        if not self._book.has_accounting:
+            return
+        wait_s = 0.0
+        if self._inquiry is None and now_s >= self._ask_nothing_before_s:
+            due = self._due(now_s)
+            self._inquiry = Inquiry(self._slurm, due, self._since_s(due)) if due else None
+            wait_s = ANSWER_IN_TIME_S
+        if self._inquiry is None or not self._inquiry.is_over_within(wait_s):
+            return
+        inquiry, self._inquiry = self._inquiry, None
+        try:
+            self._take_words(inquiry.keys, inquiry.rows(), now_s)
+        except TiresiasError as error:
+            log.warning("accounting is asked again in %.0f s: %s", LAST_PAUSE_S, error)
+            self._book.accounting_failed()
+            self._ask_nothing_before_s = now_s + LAST_PAUSE_S
+
+    def ask_and_wait(self, now_s: float) -> None:
+        """The same, however long it takes; raises what the driver raises."""
+        if due := self._due(now_s):
+            self._take_words(due, self._slurm.incarnations(due, self._since_s(due)), now_s)
+
+    def _due(self, now_s: float) -> list[str]:
+        """The jobs about which accounting is to be asked now."""
+        book = self._book
+        return [
+            key for key in book.records() if book.is_doubtful(key) and self._may_ask(key, now_s)
+        ]
+
+    def _since_s(self, keys: Iterable[str]) -> float:
+        return min(self._book.records()[key].born_after_s for key in keys)
+
+    def _take_words(self, keys: Iterable[str], rows: Iterable[Incarnation], now_s: float) -> None:
+        answers: dict[str, list[Incarnation]] = {}
+        for row in rows:
+            answers.setdefault(row.key, []).append(row)
+        for key in keys:
+            if key in self._book.records():  # it may have been forgotten since
+                self._take_word(key, answers.get(key, []), now_s)
+
+    def _may_ask(self, key: str, now_s: float) -> bool:
+        return now_s >= self._questions.get(key, _Question()).next_s
+
+    def _take_word(self, key: str, rows: Sequence[Incarnation], now_s: float) -> None:
+        record = self._book.records()[key]
+        asked = self._questions.get(key, _Question())
+        enough = asked.asked >= MOST_QUESTIONS
+        ended = [row for row in rows if row.end_s is not None]
+        for row in ended:
+            if row.start_s >= record.born_after_s:
+                self._book.keep(
+                    IncarnationRecord(key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True)
+                )
+        if enough:
+            for incarnation in list(self._book.incarnations_of(key)):
+                if incarnation.end_s is not None:
+                    self._book.keep(replace(incarnation, confirmed=True))
+        if enough or len(ended) >= record.restarts:
+            record = replace(record, accounted_restarts=record.restarts)
+        self._book.put(self._with_first_start(record))
+        pause_s = min(2 * asked.pause_s, LAST_PAUSE_S)
+        self._questions[key] = _Question(now_s + asked.pause_s, pause_s, asked.asked + 1)
+        if not self._book.is_doubtful(key):
+            del self._questions[key]
+
+    def _with_first_start(self, record: JobRecord) -> JobRecord:
+        """Accounting may know of an earlier start than was ever seen."""
+        first_s = min((i.start_s for i in self._book.incarnations_of(record.key)), default=None)
+        if first_s is None or (record.first_started_s or first_s + 1) <= first_s:
+            return record
+        number = record.start_number or self._book.next_number()
+        return replace(record, first_started_s=first_s, start_number=number)
