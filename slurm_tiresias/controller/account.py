@@ -293,20 +293,24 @@ class Book:
                     key=job.key,
                     start_s=shown,
                     end_s=(job.end_s or now_s) if ended else None,
-                    elapsed_s=job.elapsed_s if ended else self._ran_s(job, now_s),
+                    elapsed_s=job.elapsed_s if ended else self._ran_s(job, known, now_s),
                     gpus=gpus or (known.gpus if known else job.request.gpu_count),
                     confirmed=ended and (known is not None or not self.has_accounting),
                 )
             )
 
-    def _ran_s(self, job: ObservedJob, now_s: float) -> float:
-        """How long a running job has run, whatever its clock was set by meanwhile."""
+    def _ran_s(self, job: ObservedJob, known: IncarnationRecord | None, now_s: float) -> float:
+        """How long a running job has run, whatever its clock was set by meanwhile.
+
+        Never less than at the last look: Slurm tells whole seconds, and by clocks that may differ.
+        """
+        least_s = known.elapsed_s if known else 0.0
         since_s = self.running_since_s(job)
         if job.start_s is None or since_s is None or since_s == job.start_s:
-            return job.elapsed_s
+            return max(least_s, job.elapsed_s)
         # Slurm shows nothing for one that seems to start in the future.
         shown_s = min(job.elapsed_s, now_s - job.start_s)
-        return max(0.0, shown_s - (since_s - job.start_s))
+        return max(least_s, shown_s - (since_s - job.start_s))
 
     def running_since_s(self, job: ObservedJob) -> float | None:
         """When a running job has started, by the clock as it is set now; None for others."""

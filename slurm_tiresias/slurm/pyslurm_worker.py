@@ -30,6 +30,10 @@ Answer = dict[str, Any]
 
 _OWN_FIELDS = SeenJob._fields[:-1]
 _JOB = attrgetter(*_OWN_FIELDS)
+_UNREADABLE = (UnicodeDecodeError, OverflowError)
+"""What a user wrote in no encoding; how long a job has run that seems to start in the future, where
+this host's clock was set back."""
+
 _NODE = attrgetter(*SeenNode._fields)
 _PARTITION = attrgetter(*SeenPartition._fields)
 _RESERVATION = attrgetter(*SeenReservation._fields)
@@ -116,15 +120,15 @@ class _Worker:
 def _seen(job: Any) -> tuple[Any, ...]:
     try:
         return (*_JOB(job), _tres(job))
-    except UnicodeDecodeError:
+    except _UNREADABLE:
         return (*(_readable(job, name) for name in _OWN_FIELDS), _tres(job))
 
 
 def _readable(job: Any, name: str) -> Any:
-    """None for what its user wrote in no encoding."""
+    """None for what pyslurm cannot tell."""
     try:
         return getattr(job, name)
-    except UnicodeDecodeError:
+    except _UNREADABLE:
         return None
 
 

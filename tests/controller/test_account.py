@@ -314,6 +314,12 @@ def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wai
     assert book.records()["7"].tier == 0
 
 
+def test_what_a_running_job_has_attained_never_falls(book: Book) -> None:
+    for at_s, elapsed_s in ((1010, 5), (1011, 4), (1012, 0), (1013, 8)):
+        see(book, at_s, running(1005, elapsed_s))
+        assert book.attained_gpu_s("7") == 4 * max(5, elapsed_s)
+
+
 def test_a_clock_that_wanders_is_not_taken_for_one_that_was_set(book: Book) -> None:
     see(book, 1000, pending("8"))
     for real_s in range(1000, 1100, 10):

@@ -116,6 +116,7 @@ def test_an_hour_by_which_the_clock_is_set_is_nobodys_service_and_nobodys_wait(
     ended = [(row.key, row.start_s, row.elapsed_s, row.gpus) for row in told if row.end_s]
     kept = [i for job in wall for i in controller.incarnations(job) if i.end_s]
     assert sorted(ended) == sorted((i.key, i.start_s, i.elapsed_s, i.gpus) for i in kept)
+    controller.cycles(2)
     log = controller.stop()
     way = "ahead of" if step_s > 0 else "behind"
     assert f"3600 s {way} slurmctld's" in log
