@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -97,6 +98,10 @@ def explained(controller: RealController, job: str) -> str:
     return ended.stdout
 
 
+def _is_told(controller: RealController, job: str, why: str) -> bool:
+    return why in explained(controller, job)
+
+
 def record(cluster: RealCluster, job: str) -> list[str]:
     """All of a job that a controller could write."""
     shown = cluster.run("scontrol", "show", "job", job)
@@ -140,7 +145,8 @@ def test_nobody_leaves_for_jobs_that_slurm_would_not_start_and_each_is_told_why(
         controller.wait_for_reason(jobs["Licenses"], "slurm-waits")
         controller.cycles(4)
         for why, job in jobs.items():
-            assert why in explained(controller, job)
+            # Whatever is written to a job makes Slurm forget its reason until it looks again.
+            controller.wait_until(partial(_is_told, controller, job, why), f"{job}: {why}")
         assert [record(cluster, job) for job in left_alone] == before
         assert requeued(cluster, wall) == set()
         for job in jobs.values():
