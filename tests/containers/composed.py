@@ -1,0 +1,176 @@
+"""The containers of docker-compose.yml in a Docker engine, and what tests ask of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import DockerException, ImageNotFound
+from docker.models.containers import Container
+
+from tests.slurm.troubles import wait_until
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 180.0
+COMPOSE_PATIENCE_S = 1200.0
+"""The image may have to be built, and its packages fetched."""
+SERVICES = ("mariadb", "slurmdbd", "slurmctld", "n1", "n2", "n3", "n4", "controller", "login")
+
+
+class UnavailableError(Exception):
+    """The containers cannot be brought up on this machine; the text says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """The services of docker-compose.yml, up under a project name of their own."""
+
+    client: docker.DockerClient
+    compose: tuple[str, ...]
+    project: str
+
+    def run(self, *arguments: str) -> str:
+        """Call compose; what it printed."""
+        command = [*self.compose, "--project-name", self.project, *arguments]
+        ended = subprocess.run(
+            command,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=COMPOSE_PATIENCE_S,
+        )
+        assert ended.returncode == 0, f"{' '.join(command)}:\n{ended.stdout}\n{self.last_words()}"
+        return ended.stdout
+
+    def containers(self) -> dict[str, Container]:
+        """All of them by service, whether they run or not."""
+        found = self.client.containers.list(all=True, filters=self.ours)
+        return {one.labels["com.docker.compose.service"]: one for one in found}
+
+    @property
+    def ours(self) -> Mapping[str, str]:
+        return {"label": f"com.docker.compose.project={self.project}"}
+
+    def __getitem__(self, service: str) -> Container:
+        return self.containers()[service]
+
+    def ask(self, service: str, *words: str, user: str = "") -> tuple[int, str]:
+        """Run a command in a container; its exit code and all that it printed."""
+        code, output = self[service].exec_run(list(words), user=user)
+        return int(code), output.decode(errors="replace")
+
+    def tell(self, service: str, *words: str, user: str = "") -> str:
+        """Run a command that has to succeed; what it printed."""
+        code, text = self.ask(service, *words, user=user)
+        assert code == 0, f"{service}: {' '.join(words)} ended with {code}:\n{text}"
+        return text
+
+    def as_alice(self, *words: str) -> str:
+        """Run a command where users sit."""
+        return self.tell("login", *words, user="alice")
+
+    def submit(self, *words: str) -> str:
+        """A job's id. It is ``examples/train.sbatch``, with what sbatch is told before it."""
+        answer = self.as_alice("sbatch", "--parsable", *words)
+        return answer.strip()
+
+    def job(self, job_id: str) -> Mapping[str, Any]:
+        """The job as the controller sees it; empty where it does not."""
+        code, text = self.ask("login", "tiresias-slurm", "status", "--json", "-j", job_id)
+        jobs: list[dict[str, Any]] = json.loads(text)["jobs"] if code == 0 else []
+        return jobs[0] if jobs else {}
+
+    def health(self, service: str) -> str:
+        """Docker's word for it: starting, healthy, unhealthy; or exited and the like."""
+        state = self[service].attrs["State"]
+        return str(state["Health"]["Status"] if state["Running"] else state["Status"])
+
+    def wait_until_healthy(self, *services: str) -> None:
+        for service in services or SERVICES:
+            wait_until(
+                lambda name=service: self.health(name) == "healthy",  # type: ignore[misc]
+                f"{service} is healthy",
+                PATIENCE_S,
+            )
+
+    def last_words(self) -> str:
+        """What each container logged last, for who has to find out what went wrong."""
+        return "\n".join(
+            f"== {service}: {one.status}\n{one.logs(tail=15).decode(errors='replace')}"
+            for service, one in self.containers().items()
+        )
+
+    def left_over(self) -> list[str]:
+        """What of the project is still there."""
+        networks = self.client.networks.list(filters=self.ours)
+        volumes = self.client.volumes.list(filters=self.ours)
+        return [*self.containers(), *(one.name for one in (*networks, *volumes))]
+
+
+@contextmanager
+def composed() -> Iterator[Composed]:
+    """Bring all services up, and down again; ``UnavailableError`` where that cannot be."""
+    client = reachable_engine()
+    with_base(client)
+    whole = Composed(client, compose_command(), f"slurm-tiresias-test-{os.getpid()}")
+    try:
+        whole.run("build")
+        whole.run("up", "--detach")
+        whole.wait_until_healthy()
+        yield whole
+    finally:
+        whole.run("down", "--volumes", "--timeout", "5")
+        client.close()
+
+
+def reachable_engine() -> docker.DockerClient:
+    """The engine that DOCKER_HOST names, or this machine's own."""
+    try:
+        client = docker.from_env()
+        client.ping()
+    except DockerException as error:
+        raise UnavailableError(f"no Docker engine can be reached: {error}") from error
+    return client
+
+
+def with_base(client: docker.DockerClient) -> None:
+    """Fetch the image that the Dockerfile starts from, unless it is there."""
+    name = base_image()
+    try:
+        client.images.get(name)
+    except ImageNotFound:
+        try:
+            client.images.pull(name)
+        except DockerException as error:
+            raise UnavailableError(f"the engine cannot get the image {name}: {error}") from error
+
+
+def base_image() -> str:
+    """The image that docker/Dockerfile starts from."""
+    text = (ROOT / "docker" / "Dockerfile").read_text()
+    (name,) = re.findall(r"^FROM (\S+)$", text, re.MULTILINE)
+    return str(name)
+
+
+def compose_command() -> tuple[str, ...]:
+    """Compose as Docker's plugin, or the command that older releases have."""
+    commands: Sequence[tuple[str, ...]] = (("docker", "compose"), ("docker-compose",))
+    for command in commands:
+        if shutil.which(command[0]) is None:
+            continue
+        asked = subprocess.run([*command, "version"], capture_output=True, check=False)
+        if asked.returncode == 0:
+            return command
+    raise UnavailableError("neither `docker compose` nor `docker-compose` is installed")
