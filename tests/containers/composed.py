@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import docker
 from docker.errors import DockerException, ImageNotFound
 from docker.models.containers import Container
 
+from scripts.containers_lib.image import ROOT, base_image
+from scripts.containers_lib.tools import compose_command
 from tests.slurm.troubles import wait_until
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_S = 180.0
 COMPOSE_PATIENCE_S = 1200.0
 """The image may have to be built, and its packages fetched."""
+LABEL = "com.docker.compose"
 SERVICES = ("mariadb", "slurmdbd", "slurmctld", "n1", "n2", "n3", "n4", "controller", "login")
 
 
@@ -57,14 +56,17 @@ class Composed:
     def containers(self) -> dict[str, Container]:
         """All of them by service, whether they run or not."""
         found = self.client.containers.list(all=True, filters=self.ours)
-        return {one.labels["com.docker.compose.service"]: one for one in found}
+        return {one.labels[f"{LABEL}.service"]: one for one in found}
 
     @property
-    def ours(self) -> Mapping[str, str]:
-        return {"label": f"com.docker.compose.project={self.project}"}
+    def ours(self) -> Mapping[str, list[str]]:
+        """What the engine's lists are asked for: what belongs to this project."""
+        return {"label": [f"{LABEL}.project={self.project}"]}
 
     def __getitem__(self, service: str) -> Container:
-        return self.containers()[service]
+        labels = [*self.ours["label"], f"{LABEL}.service={service}"]
+        (found,) = self.client.containers.list(all=True, filters={"label": labels})
+        return found
 
     def ask(self, service: str, *words: str, user: str = "") -> tuple[int, str]:
         """Run a command in a container; its exit code and all that it printed."""
@@ -99,11 +101,10 @@ class Composed:
 
     def wait_until_healthy(self, *services: str) -> None:
         for service in services or SERVICES:
-            wait_until(
-                lambda name=service: self.health(name) == "healthy",  # type: ignore[misc]
-                f"{service} is healthy",
-                PATIENCE_S,
-            )
+            self.wait_for_health(service, "healthy")
+
+    def wait_for_health(self, service: str, wanted: str) -> None:
+        wait_until(lambda: self.health(service) == wanted, f"{service} is {wanted}", PATIENCE_S)
 
     def last_words(self) -> str:
         """What each container logged last, for who has to find out what went wrong."""
@@ -124,7 +125,10 @@ def composed() -> Iterator[Composed]:
     """Bring all services up, and down again; ``UnavailableError`` where that cannot be."""
     client = reachable_engine()
     with_base(client)
-    whole = Composed(client, compose_command(), f"slurm-tiresias-test-{os.getpid()}")
+    compose = compose_command()
+    if compose is None:
+        raise UnavailableError("neither `docker compose` nor `docker-compose` is installed")
+    whole = Composed(client, compose, f"slurm-tiresias-test-{os.getpid()}")
     try:
         whole.run("build")
         whole.run("up", "--detach")
@@ -155,22 +159,3 @@ def with_base(client: docker.DockerClient) -> None:
             client.images.pull(name)
         except DockerException as error:
             raise UnavailableError(f"the engine cannot get the image {name}: {error}") from error
-
-
-def base_image() -> str:
-    """The image that docker/Dockerfile starts from."""
-    text = (ROOT / "docker" / "Dockerfile").read_text()
-    (name,) = re.findall(r"^FROM (\S+)$", text, re.MULTILINE)
-    return str(name)
-
-
-def compose_command() -> tuple[str, ...]:
-    """Compose as Docker's plugin, or the command that older releases have."""
-    commands: Sequence[tuple[str, ...]] = (("docker", "compose"), ("docker-compose",))
-    for command in commands:
-        if shutil.which(command[0]) is None:
-            continue
-        asked = subprocess.run([*command, "version"], capture_output=True, check=False)
-        if asked.returncode == 0:
-            return command
-    raise UnavailableError("neither `docker compose` nor `docker-compose` is installed")
