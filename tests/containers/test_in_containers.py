@@ -6,10 +6,12 @@ Skipped where no engine can be reached; ``scripts/test-containers`` brings its o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
 
+from scripts.containers_lib.image import ROOT
 from tests.containers.composed import PATIENCE_S, SERVICES, Composed, UnavailableError, composed
 from tests.slurm.troubles import wait_until
 
@@ -88,6 +90,21 @@ def test_doctor_finds_nothing_that_keeps_the_controller_from_acting(containers: 
     _, said = containers.ask("controller", "tiresias-slurm", "doctor", "--json")
     findings = json.loads(said)["findings"]
     assert [one for one in findings if one["severity"] == "error"] == []
+
+
+def test_the_commands_of_the_page_work_as_they_stand_there(containers: Composed) -> None:
+    page = (ROOT / "docs" / "containers.md").read_text()
+    lines = re.findall(r"^ {4}docker compose exec (.+)$", page, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        said = containers.run("exec", "-T", *line.removesuffix(" --watch").split())
+        if submitted := re.search(r"Submitted batch job (\d+)", said):
+            _wait_until_seen(containers, submitted[1])
+    containers.as_alice("scancel", "--user=alice")
+
+
+def _wait_until_seen(containers: Composed, job: str) -> None:
+    wait_until(lambda: containers.job(job), f"the controller sees job {job}", PATIENCE_S)
 
 
 def test_a_wide_job_is_preempted_and_resumed_and_status_and_explain_say_so(
