@@ -76,7 +76,7 @@ def _parser(description: str) -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace, pytest: Sequence[str]) -> bool:
     if not options.own and _is_reachable():
         _say("the Docker engine of this machine")
-        return _tests({}, pytest)
+        return suite_is_good({}, pytest)
     missing = tools.missing_packages()
     with _step(f"tools: {', '.join(missing) or 'all there'}"):
         tools.install(missing)
@@ -105,7 +105,8 @@ def _on_own_engine(options: argparse.Namespace, pytest: Sequence[str]) -> bool:
         _make_image(own.client, options.cache)
     # From here on nothing is fetched, and the engine has a network of its own.
     with engine.running(images, cut_off=True) as own:
-        return _tests({"DOCKER_HOST": own.address}, pytest)
+        # The builder that every engine has; it finds the image made before.
+        return suite_is_good({"DOCKER_HOST": own.address, "DOCKER_BUILDKIT": "0"}, pytest)
 
 
 def _make_image(client: docker.DockerClient, cache: Path) -> None:
@@ -124,15 +125,16 @@ def _make_image(client: docker.DockerClient, cache: Path) -> None:
             _say(f"  {step[:90]}")
 
 
-def _tests(environment: dict[str, str], pytest: Sequence[str]) -> bool:
+def suite_is_good(environment: dict[str, str], pytest: Sequence[str]) -> bool:
     """Run the tests; whether there were some, all were good, and none was skipped."""
     with tempfile.TemporaryDirectory() as folder, _step("the tests"):
         report = Path(folder) / "junit.xml"
         command = [sys.executable, "-m", "pytest", "-v", "-m", "containers", f"--junitxml={report}"]
-        # The builder that Debian's engine has; it finds the image made before.
-        own = {**os.environ, "DOCKER_BUILDKIT": "0", **environment}
         ended = subprocess.run(
-            [*command, *(pytest or ["tests/containers"])], cwd=image.ROOT, env=own, check=False
+            [*command, "tests/containers", *pytest],
+            cwd=image.ROOT,
+            env={**os.environ, **environment},
+            check=False,
         )
         if not report.exists():
             return False

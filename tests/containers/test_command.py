@@ -1,0 +1,29 @@
+"""scripts/test-containers, as far as it comes without an engine."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from scripts.containers_lib import tools
+from scripts.containers_lib.main import suite_is_good
+
+
+def test_a_run_in_which_tests_are_skipped_is_no_good_one_and_says_why(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    nowhere = {"DOCKER_HOST": "unix:///nonexistent"}
+    assert not suite_is_good(nowhere, ("-k", "every_service_is_healthy", "-p", "no:cacheprovider"))
+    said = capfd.readouterr().err
+    assert "1 skipped: " in said and "no Docker engine can be reached" in said
+
+
+def test_a_run_without_tests_is_no_good_one() -> None:
+    assert not suite_is_good({}, ("-k", "no_such_test", "-p", "no:cacheprovider"))
+
+
+def test_only_root_gets_an_engine_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(tools.ToolsError, match="Run it as root"):
+        tools.install([])
