@@ -343,6 +343,16 @@ CASES = (
         ERROR,
     ),
     Case(
+        "state-dir",
+        seen_as(
+            state_files=tuple(
+                Place(f"{STATE_DIR}/{name}", 7, "slurm", 0o666)
+                for name in ("history.sock", "view.sock")
+            )
+        ),
+        OK,
+    ),
+    Case(
         "slurm-state",
         settings(StateSaveLocation=STATE_DIR),
         ERROR,

@@ -9,8 +9,11 @@ from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok,
 from slurm_tiresias.doctor.seen import Place, Seen
 from slurm_tiresias.slurm.commands import ADMIN_LEVELS
 
-PRIVATE = ("lock", "control.sock", "history.sock")
+PRIVATE = ("lock", "control.sock")
 """Files of the state directory that are nobody else's business, besides every ledger."""
+
+EVERYBODYS = ("history.sock", "view.sock")
+"""Sockets that anybody may ask; who gets which answer is the controller's to say."""
 
 STATE_DIR = ControllerConfig().state_dir
 NUDGE = "/etc/slurm-tiresias/nudge"
@@ -81,8 +84,10 @@ def _state_dir(seen: Seen) -> Verdict:
 def _too_open(place: Place, seen: Seen) -> bool:
     """Whether others may do with a file what they must not."""
     name = place.path.rpartition("/")[2]
+    if name in EVERYBODYS:
+        return False
     private = name in PRIVATE or name.startswith("ledger")
-    return bool(place.mode & (0o077 if private else OTHERS_WRITE)) and name != "view.sock"
+    return bool(place.mode & (0o077 if private else OTHERS_WRITE))
 
 
 def _slurm_state(seen: Seen) -> Verdict | None:
