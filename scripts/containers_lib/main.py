@@ -122,7 +122,7 @@ def _make_image(client: docker.DockerClient, cache: Path) -> None:
     }
     with _step("the image"):
         for step in image.build(client, proxies):
-            _say(f"  {step[:90]}")
+            _say(f"  {' '.join(step.split())[:80]}")
 
 
 def suite_is_good(environment: dict[str, str], pytest: Sequence[str]) -> bool:
@@ -149,7 +149,7 @@ def _step(name: str) -> Iterator[None]:
     began_s = time.monotonic()
     _say(name)
     yield
-    _say(f"{name.partition(':')[0]}: done in {_since(began_s)}")
+    _say(f"  done in {_since(began_s)}")
 
 
 def _since(began_s: float) -> str:
