@@ -21,6 +21,9 @@ from docker.errors import DockerException
 
 from scripts.matrix_lib.chamber import NAMESPACES
 
+GROUP = "slurm-tiresias-containers"
+"""The control group above all containers, also of a run that was killed."""
+
 PATIENCE_S = 60.0
 STOPPING_PATIENCE_S = 30.0
 
@@ -72,6 +75,7 @@ def running(images: Path, cut_off: bool) -> Iterator[Engine]:
                 client.close()
         finally:
             _end(outer)
+            _remove_groups()
 
 
 def _address(folder: Path) -> str:
@@ -86,6 +90,8 @@ def _command(folder: Path, images: Path, cut_off: bool) -> Sequence[str]:
         *("setpriv", "--pdeathsig=KILL", "unshare", *NAMESPACES, *own_network),
         *("sh", "-c", _ENTER, "sh", "dockerd", "--log-level=warn", "--bridge=none"),
         *("--ip6tables=false", *hands_off, f"--config-file={folder}/daemon.json"),
+        # Not by this machine's systemd, which would outlive it.
+        *("--exec-opt=native.cgroupdriver=cgroupfs", f"--cgroup-parent=/{GROUP}"),
         *(f"--data-root={images}", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid"),
         f"--host={_address(folder)}",
     ]
@@ -123,6 +129,15 @@ def _end(outer: subprocess.Popen[bytes]) -> None:
         outer.wait(STOPPING_PATIENCE_S)
     outer.kill()
     outer.wait()
+
+
+def _remove_groups() -> None:
+    """Remove the control groups, which are folders and have no processes any more."""
+    tops = Path("/sys/fs/cgroup")
+    for top in (tops / GROUP, *tops.glob(f"*/{GROUP}")):
+        for folder in (*sorted(top.rglob("*/"), reverse=True), top):
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _children(pid: int) -> list[int]:
