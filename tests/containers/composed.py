@@ -70,7 +70,8 @@ class Composed:
 
     def ask(self, service: str, *words: str, user: str = "") -> tuple[int, str]:
         """Run a command in a container; its exit code and all that it printed."""
-        code, output = self[service].exec_run(list(words), user=user)
+        home = f"/home/{user}" if user else None
+        code, output = self[service].exec_run(list(words), user=user, workdir=home)
         return int(code), output.decode(errors="replace")
 
     def tell(self, service: str, *words: str, user: str = "") -> str:
@@ -83,10 +84,9 @@ class Composed:
         """Run a command where users sit."""
         return self.tell("login", *words, user="alice")
 
-    def submit(self, *words: str) -> str:
-        """A job's id. It is ``examples/train.sbatch``, with what sbatch is told before it."""
-        answer = self.as_alice("sbatch", "--parsable", *words)
-        return answer.strip()
+    def submit(self, *words: str, user: str = "alice") -> str:
+        """Submit as a user would; the job's id."""
+        return self.tell("login", "sbatch", "--parsable", *words, user=user).strip()
 
     def job(self, job_id: str) -> Mapping[str, Any]:
         """The job as the controller sees it; empty where it does not."""

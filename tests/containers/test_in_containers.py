@@ -112,7 +112,7 @@ def test_a_wide_job_is_preempted_and_resumed_and_status_and_explain_say_so(
 ) -> None:
     wide = containers.submit(*EVERYTHING, TRAINING, "--steps=60")
     wait_until(lambda: containers.job(wide).get("tier") == 1, "the demotion", PATIENCE_S)
-    narrow = containers.submit("--gpus=2", TRAINING, "--steps=1000")
+    narrow = containers.submit("--gpus=2", TRAINING, "--steps=1000", user="bob")
     wait_until(
         lambda: (
             containers.job(wide).get("preempted_by") == narrow
@@ -125,10 +125,10 @@ def test_a_wide_job_is_preempted_and_resumed_and_status_and_explain_say_so(
     shown = containers.as_alice("tiresias-slurm", "status", "-j", wide)
     assert f"1 by {narrow}" in shown
     explained = containers.as_alice("tiresias-slurm", "explain", wide)
-    assert f"preempted once, by job {narrow} of alice" in explained
+    assert f"preempted once, by job {narrow} of bob" in explained
     assert "It kept its job id and the service it attained." in explained
 
-    containers.as_alice("scancel", narrow)
+    containers.tell("login", "scancel", narrow, user="bob")
     _wait_for_the_end(containers, wide)
     _expect_each_step_once(containers, wide, steps=60)
     runs = containers.as_alice("sacct", "-D", "-X", "-n", "-P", "-o", "State", "-j", wide)
