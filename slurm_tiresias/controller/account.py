@@ -20,6 +20,7 @@ from slurm_tiresias.controller.ledger import (
     IncarnationRecord,
     JobRecord,
     Ledger,
+    PreemptionRecord,
     changed,
     without_claim,
     without_intent,
@@ -101,6 +102,7 @@ class Book:
         self._changed_jobs: set[str] = set()
         self._changed_incarnations: set[tuple[str, float]] = set()
         self._events: list[EventRecord] = []
+        self._preemptions: list[PreemptionRecord] = []
         self._recent: RecentService | None = None
         self._inherited_gpu_s: dict[str, float] = {}
         """What jobs began with that have started: settled once and for all."""
@@ -153,10 +155,12 @@ class Book:
             self._ledger.save_incarnations(
                 self._incarnations[key][start] for key, start in self._changed_incarnations
             )
+            self._ledger.add_preemptions(self._preemptions)
             self._ledger.add_events(self._events)
         self._forgotten.clear()
         self._changed_jobs.clear()
         self._changed_incarnations.clear()
+        self._preemptions.clear()
         self._events.clear()
 
     # Taking in an observation
@@ -240,8 +244,8 @@ class Book:
             self._drop(job.key)
             self.put(replace(self._new_record(job), born_after_s=record.ended_s or now_s))
         else:
-            # That of a waiting job may be changed.
-            self.put(changed(record, account=job.account))
+            # Those of a waiting job may be changed.
+            self.put(changed(record, account=job.account, partition=",".join(job.partitions)))
             return
         if job.state is None and (job.end_s or 0.0) < self._first_look_s:
             self._told_ended.add(job.key)
@@ -265,6 +269,7 @@ class Book:
             user=job.user,
             name=job.name,
             account=job.account,
+            partition=",".join(job.partitions),
         )
 
     def _drop(self, key: str) -> None:
@@ -276,6 +281,7 @@ class Book:
         self._inherited_gpu_s.pop(key, None)
         self._changed_jobs.discard(key)
         self._changed_incarnations = {c for c in self._changed_incarnations if c[0] != key}
+        self._preemptions = [one for one in self._preemptions if one.key != key]
 
     def _measure(self, job: ObservedJob, record: JobRecord, now_s: float) -> None:
         """Bring the job's incarnations up to date; close the ones that are over."""
@@ -370,6 +376,7 @@ class Book:
         by = record.vacating_for
         self.note(now_s, "preempted" if by else "requeued", job.key, f"restart {job.restarts}", by)
         if by:
+            self._preemptions.append(self._preemption(record, now_s))
             record = replace(
                 record,
                 preemptions=record.preemptions + 1,
@@ -378,6 +385,19 @@ class Book:
                 settling=True,
             )
         return replace(without_intent(record), restarts=job.restarts, queued_s=queued_s)
+
+    def _preemption(self, record: JobRecord, now_s: float) -> PreemptionRecord:
+        over = (i.start_s for i in self.incarnations_of(record.key) if i.end_s is not None)
+        winner = self._records.get(record.vacating_for)
+        return PreemptionRecord(
+            key=record.key,
+            for_job=record.vacating_for,
+            at_s=now_s,
+            run_start_s=max(over, default=None),
+            asked_s=record.vacating_since_s,
+            tier=record.tier,
+            for_tier=winner.tier if winner else None,
+        )
 
     def _follow_start(self, job: ObservedJob, record: JobRecord) -> JobRecord:
         if record.first_started_s is None:

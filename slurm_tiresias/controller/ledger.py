@@ -25,8 +25,9 @@ from slurm_tiresias.policy.standing import job_id_key
 
 log = logging.getLogger("tiresias-slurm")
 
-SCHEMA_VERSION = 3
-"""2 has the user and the name of jobs, 3 their account; those from before have none."""
+SCHEMA_VERSION = 4
+"""2 has the user and the name of jobs, 3 their account, 4 their partition and a table of
+preemptions; what was there before has none."""
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
 """It has the names of everybody's jobs."""
@@ -91,6 +92,8 @@ class JobRecord:
     name: str = ""
     """Written by its user: hostile."""
     account: str = ""
+    partition: str = ""
+    """Several, with commas between, while it waits for the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,24 @@ class IncarnationRecord:
     @property
     def attained_gpu_s(self) -> float:
         return self.elapsed_s * self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRecord:
+    """One run that ended so that another job could start.
+
+    Unlike events, preemptions are kept for good. ``at_s`` is when it was seen, ``run_start_s`` says
+    which run it ended, ``asked_s`` when the job was asked to leave and its grace began; the tiers
+    are those of both jobs then. None: nobody noted it, as before schema 4.
+    """
+
+    key: str
+    for_job: str
+    at_s: float
+    run_start_s: float | None = None
+    asked_s: float | None = None
+    tier: int | None = None
+    for_tier: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +273,7 @@ class Ledger:
             for key in keys:
                 self._database.execute("DELETE FROM jobs WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM incarnations WHERE key = ?", (key,))
+                self._database.execute("DELETE FROM preemptions WHERE key = ?", (key,))
 
     def services_of_ended_jobs_gpu_s(self, most_recent: int = 100_000) -> list[float]:
         """The total service of each job that has ended, the latest ones."""
@@ -300,7 +322,10 @@ class Ledger:
                 )
             ]
 
-    # Events and single values
+    # Preemptions, events and single values
+
+    def add_preemptions(self, records: Iterable[PreemptionRecord]) -> None:
+        self._upsert("preemptions", PreemptionRecord, records)
 
     def add_events(self, events: Iterable[EventRecord]) -> None:
         rows = [dataclasses.astuple(event) for event in events]
@@ -435,8 +460,11 @@ class Ledger:
 _TABLES: Mapping[str, type[Any]] = {
     "jobs": JobRecord,
     "incarnations": IncarnationRecord,
+    "preemptions": PreemptionRecord,
     "events": EventRecord,
 }
+_OLDEST_TABLES = {"facts", "jobs", "incarnations", "events"}
+"""Those that a ledger of any version has."""
 
 
 def _create(path: Path) -> None:
@@ -454,6 +482,7 @@ def _create(path: Path) -> None:
         incarnations = _columns(IncarnationRecord)
         database.execute(f"CREATE TABLE incarnations ({incarnations}, PRIMARY KEY (key, start_s))")
         database.execute("CREATE INDEX unconfirmed ON incarnations (key) WHERE confirmed = 0")
+        database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
         database.execute(
             "CREATE TABLE events "
             "(number INTEGER PRIMARY KEY, at_s REAL, kind TEXT, job_id TEXT, other TEXT, text TEXT)"
@@ -471,7 +500,7 @@ def _check_soundness(path: Path, database: sqlite3.Connection) -> None:
     if first != "ok":
         raise damaged(path, " ".join(first.split()))
     tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
-    missing = {"facts", *_TABLES} - tables
+    missing = _OLDEST_TABLES - tables
     if missing:
         raise damaged(path, f"it has no {', '.join(sorted(missing))}")
 
@@ -485,9 +514,23 @@ def _add_accounts(database: sqlite3.Connection) -> None:
     database.execute("ALTER TABLE jobs ADD COLUMN account TEXT DEFAULT ''")
 
 
+def _add_partitions_and_preemptions(database: sqlite3.Connection) -> None:
+    """What is remembered as events becomes preemptions, of which little is known."""
+    database.execute("ALTER TABLE jobs ADD COLUMN partition TEXT DEFAULT ''")
+    database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
+    database.execute(
+        "INSERT INTO preemptions (key, for_job, at_s, run_start_s) "
+        "SELECT job_id, other, at_s, (SELECT MAX(start_s) FROM incarnations WHERE key = job_id "
+        "AND start_s < at_s AND end_s IS NOT NULL) FROM events JOIN jobs ON key = job_id "
+        # Before its submission another job had its id.
+        "WHERE kind = 'preempted' AND at_s >= submitted_s ORDER BY number"
+    )
+
+
 _MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
+    3: _add_partitions_and_preemptions,
 }
 """What brings a ledger from each older schema to the next."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger, PreemptionRecord
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Rests, View
 from slurm_tiresias.errors import LedgerError
@@ -101,6 +102,13 @@ def ended(start_s: float, elapsed_s: float, **changes: Any) -> ObservedJob:
         elapsed_s=elapsed_s,
         **changes,
     )
+
+
+def kept_preemptions(path: Path) -> list[PreemptionRecord]:
+    """All in a ledger, in the order in which they were seen."""
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute("SELECT * FROM preemptions ORDER BY rowid").fetchall()
+    return [PreemptionRecord(*row) for row in rows]
 
 
 def see(book: Book, at_s: float, *jobs: ObservedJob) -> None:
@@ -342,3 +350,30 @@ def test_by_history_a_jobs_first_tier_is_none_that_it_came_down_to(ledger: Ledge
     assert decided(1010, tier=1) == []
     assert decided(1020, tier=1) == []
     assert decided(1030, tier=2) == ["from tier 1 to tier 2"]
+
+
+def test_the_ledger_keeps_each_preemption_with_the_run_that_it_ended_and_both_tiers(
+    book: Book, ledger: Ledger
+) -> None:
+    see(book, 1030, running(1000, 30), pending("8"))
+    victim = book.record("7")
+    assert victim is not None
+    book.put(replace(victim, vacating_for="8", vacating_since_s=1030.0))
+    see(book, 1040, pending(restarts=1), pending("8"))
+    see(book, 1050, pending(restarts=1), pending("8"))
+    see(book, 1060, pending(restarts=2), pending("8"))
+    assert kept_preemptions(ledger.path) == [
+        PreemptionRecord("7", "8", 1040.0, 1000.0, 1030.0, 1, 0)
+    ]
+
+
+def test_the_partition_of_a_job_is_the_one_that_it_runs_in_once_it_runs(ledger: Ledger) -> None:
+    book = Book(ledger, parse({"manage": {"partitions": ["gpu", "short"]}}), accounting=False)
+    see(book, 1000, pending(partitions=("gpu", "short")))
+    record = book.record("7")
+    assert record is not None
+    assert record.partition == "gpu,short"
+    see(book, 1010, running(1005, 5, partitions=("short",)))
+    record = book.record("7")
+    assert record is not None
+    assert record.partition == "short"

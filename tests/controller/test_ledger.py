@@ -19,11 +19,12 @@ from slurm_tiresias.controller.ledger import (
     SCHEMA_VERSION,
     JobRecord,
     Ledger,
+    PreemptionRecord,
     put_in_place,
 )
 from slurm_tiresias.errors import DamagedLedgerError, LedgerError
 from tests.cli.running import Site, error_of
-from tests.controller.test_account import pending, running, see
+from tests.controller.test_account import kept_preemptions, pending, running, see
 
 SCHEMA_1 = Path(__file__).with_name("ledger-schema-1.sql")
 """A ledger that version 0.1 wrote before it knew users and names, in the middle of a preemption."""
@@ -65,7 +66,23 @@ def test_a_ledger_of_an_older_version_is_taken_over_with_all_it_knows(path: Path
         assert sum(i.attained_gpu_s for i in ledger.incarnations_of("7")) == 184
     assert (jobs["7"].tier, jobs["7"].preempted_by, jobs["7"].settling) == (1, "8", True)
     assert (jobs["8"].written_nodes, jobs["8"].own_nodes) == ("n1", "n[1-2]")
-    assert {(job.user, job.name) for job in jobs.values()} == {("", "")}
+    assert {(job.user, job.name, job.partition) for job in jobs.values()} == {("", "", "")}
+
+
+def test_preemptions_that_an_older_version_noted_as_events_are_found_again(path: Path) -> None:
+    old_ledger(path)
+    with closing(sqlite3.connect(path)) as database:
+        statement = "INSERT INTO events VALUES (?, ?, 'preempted', '7', '9', '')"
+        database.executemany(statement, [(3, 900.0), (4, 1003.0)])
+        database.execute("UPDATE facts SET value = '3' WHERE name = 'schema_version'")
+        for column in ("user", "name", "account"):
+            database.execute(f"ALTER TABLE jobs ADD COLUMN {column} TEXT DEFAULT ''")
+        database.commit()
+    Ledger(path).close()
+    assert kept_preemptions(path) == [
+        PreemptionRecord("7", "8", at_s=1060.0, run_start_s=1005.0),
+        PreemptionRecord("7", "9", at_s=1003.0),
+    ], "all but that of an earlier job of the same id, submitted before 1000"
 
 
 def test_the_ledger_of_an_older_version_is_kept_beside_the_new_one(path: Path) -> None:
