@@ -41,7 +41,7 @@ def distribution(values: Sequence[float]) -> Curve:
 def queue_length(outcomes: Sequence[Outcome], until_s: float) -> Curve:
     """How many jobs had come and not ended and held no GPUs, over the time of the workload."""
     runs = [run for outcome in outcomes for run in outcome.runs]
-    return _course(
+    return course(
         [
             ([outcome.job.submitted_s for outcome in outcomes], 1.0),
             ([outcome.end_s for outcome in outcomes], -1.0),
@@ -56,12 +56,12 @@ def gpus_held(outcomes: Sequence[Outcome], until_s: float) -> Curve:
     """How many GPUs were held, over the time of the workload."""
     runs = [(run, float(outcome.job.gpus)) for outcome in outcomes for run in outcome.runs]
     gpus = np.array([gpus for _, gpus in runs])
-    return _course(
+    return course(
         [([run[0] for run, _ in runs], gpus), ([run[1] for run, _ in runs], -gpus)], until_s
     )
 
 
-def _course(changes: Sequence[tuple[Sequence[float], Numbers | float]], until_s: float) -> Curve:
+def course(changes: Sequence[tuple[Sequence[float], Numbers | float]], until_s: float) -> Curve:
     """What the changes, each some times and by how much, sum up to over the time."""
     at_s = np.concatenate([np.array(times, dtype=np.float64) for times, _ in changes])
     by = np.concatenate([np.broadcast_to(step, len(times)) for times, step in changes])

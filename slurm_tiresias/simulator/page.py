@@ -8,10 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.simulator import spans
 from slurm_tiresias.simulator.report import BINS, Report, Result, bin_of, ratio, settings
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 NEEDED = ("pandas", "matplotlib", "jinja2")
 TEMPLATE = "simulation.html.j2"
@@ -19,41 +23,50 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
 
 
-def check_installed() -> None:
+def check_installed(what: str = "--csv and --html need", needed: Sequence[str] = NEEDED) -> None:
     """Raise ``TiresiasError`` unless the optional libraries are there."""
-    for library in NEEDED:
+    for library in needed:
         try:
             import_module(library)
         except ImportError as error:
             raise TiresiasError(
-                f"--csv and --html need {library}, which is not installed",
+                f"{what} {library}, which is not installed",
                 "Install it with: pip install 'slurm-tiresias[report]'",
             ) from error
 
 
 def html(report: Report) -> bytes:
     """The page. The same report gives the same bytes."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     from slurm_tiresias.simulator.plots import pictures
 
-    environment = Environment(
-        loader=PackageLoader("slurm_tiresias.simulator"),
+    page = (
+        templates()
+        .get_template(TEMPLATE)
+        .render(
+            report=report,
+            reference=report.reference.figures,
+            pictures=pictures(report),
+            bins=BINS,
+            ratio=ratio,
+            settings=json.dumps(settings(report.setup), indent=2),
+        )
+    )
+    return page.encode("utf-8")
+
+
+def templates(package: str = "slurm_tiresias.simulator") -> Environment:
+    """The templates of a package, all of which may extend ``page.html.j2`` of this one."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("slurm_tiresias.simulator")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"visible": visible, "span": spans.span, "times": _times}
-    page = environment.get_template(TEMPLATE).render(
-        report=report,
-        reference=report.reference.figures,
-        pictures=pictures(report),
-        bins=BINS,
-        ratio=ratio,
-        settings=json.dumps(settings(report.setup), indent=2),
-    )
-    return page.encode("utf-8")
+    found.filters |= {"visible": visible, "span": spans.span, "times": _times}
+    return found
 
 
 def visible(text: str) -> str:

@@ -83,14 +83,14 @@ def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
     lost_gpu_s = sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes)
     return Figures(
         jobs=len(outcomes),
-        average_jct_s=_mean(jct_s),
-        median_jct_s=_median(jct_s),
-        p95_jct_s=_percentile(jct_s, 95),
-        p99_jct_s=_percentile(jct_s, 99),
+        average_jct_s=mean(jct_s),
+        median_jct_s=median(jct_s),
+        p95_jct_s=percentile(jct_s, 95),
+        p99_jct_s=percentile(jct_s, 99),
         makespan_s=makespan_s,
-        average_wait_s=_mean(wait_s),
-        median_wait_s=_median(wait_s),
-        p95_wait_s=_percentile(wait_s, 95),
+        average_wait_s=mean(wait_s),
+        median_wait_s=median(wait_s),
+        p95_wait_s=percentile(wait_s, 95),
         preemptions=sum(outcome.preemptions for outcome in outcomes),
         promotions=sum(outcome.promotions for outcome in outcomes),
         lost_gpu_s=lost_gpu_s,
@@ -104,15 +104,18 @@ def _numbers(values: Iterable[float]) -> np.typing.NDArray[np.float64]:
     return np.fromiter(values, dtype=np.float64)
 
 
-def _mean(values: np.typing.NDArray[np.float64]) -> float:
+def mean(values: np.typing.NDArray[np.float64]) -> float:
+    """0.0 of nothing, as the others here."""
     return float(values.mean()) if values.size else 0.0
 
 
-def _median(values: np.typing.NDArray[np.float64]) -> float:
+def median(values: np.typing.NDArray[np.float64]) -> float:
+    """Of an even number of values: the mean of the two in the middle."""
     return float(np.median(values)) if values.size else 0.0
 
 
-def _percentile(values: np.typing.NDArray[np.float64], percent: float) -> float:
+def percentile(values: np.typing.NDArray[np.float64], percent: float) -> float:
+    """The smallest value that so many percent of them do not exceed."""
     return float(np.percentile(values, percent, method="inverted_cdf")) if values.size else 0.0
 
 
@@ -138,7 +141,7 @@ def _bins(outcomes: Sequence[Outcome]) -> tuple[BinFigures, ...]:
     for outcome in outcomes:
         jct_s[bin_of(outcome.job)].append(outcome.jct_s)
     return tuple(
-        BinFigures(name, len(found), _mean(np.array(found)) if found else None)
+        BinFigures(name, len(found), mean(np.array(found)) if found else None)
         for name, found in jct_s.items()
     )
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.errors import TiresiasError, UsageError
-from slurm_tiresias.simulator import curves, files, page, plots, spans
+from slurm_tiresias.simulator import curves, drawing, files, page, spans
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.report import (
     LINES_LISTED,
@@ -362,7 +362,7 @@ def test_figures_take_all_their_colours_from_the_page() -> None:
 
 def test_every_policy_has_a_colour_and_a_pattern_of_its_own() -> None:
     content = page.html(report(*((name, (WAITED,)) for name in POLICIES))).decode()
-    assert len(plots.SERIES) == len(plots.DASHES) == len(POLICIES)
+    assert len(drawing.SERIES) == len(drawing.DASHES) == len(POLICIES)
     for number in range(len(POLICIES)):
         assert content.count(f"--series-{number}: #") == 2
         assert f"var(--series-{number})" in content

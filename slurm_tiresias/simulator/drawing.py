@@ -1,0 +1,153 @@
+"""How figures are drawn for a page: SVG that takes its colours from the page's style sheet.
+
+The same figures give the same bytes: ids follow from a fixed salt, and nothing is dated.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from slurm_tiresias.simulator import spans
+from slurm_tiresias.simulator.curves import Curve
+
+INK, RULE = "#fd0000", "#fd0001"
+SERIES = tuple(f"#fe00{number:02x}" for number in range(11))
+"""No colours but marks: the page puts its own in their place, one set for light, one for dark."""
+
+DASHES: Sequence[tuple[float, Sequence[float]]] = (
+    (0, ()),
+    (0, (5, 2)),
+    (0, (1.5, 1.5)),
+    (0, (7, 2, 1.5, 2)),
+    (0, (10, 3)),
+    (0, (3, 1.5, 1, 1.5, 1, 1.5)),
+    (0, (2, 4)),
+    (0, (12, 2, 3, 2)),
+    (0, (5, 5)),
+    (0, (1, 4)),
+    (0, (8, 2, 1.5, 2, 1.5, 2)),
+)
+"""A pattern a curve, for those who cannot tell colours apart."""
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": RULE,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+}
+WIDE_IN, HIGH_IN = 8.4, 3.2
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure; inside it stands in words what it shows, for those who do not see it."""
+
+    title: str
+    caption: str
+    svg: Markup
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Figures that are drawn here look not as whoever runs it likes his: as everybody gets them."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield
+
+
+def strips(
+    names: Sequence[str], found: Sequence[Curve], until_s: float, since: str
+) -> tuple[Figure, Sequence[Axes]]:
+    """A strip a curve, one above the other: so many in one plot could not be told apart.
+
+    ``since`` says from what on time is counted.
+    """
+    figure = Figure(figsize=(WIDE_IN, 0.7 + 0.62 * len(found)), layout="constrained")
+    grid = figure.subplots(len(found), 1, sharex=True, sharey=True, squeeze=False)
+    drawn: list[Axes] = list(grid[:, 0])
+    unit, size_s = spans.unit_for(until_s)
+    for axes, name, curve in zip(drawn, names, found, strict=True):
+        axes.fill_between(curve.x / size_s, curve.y, step="post", color=SERIES[0], linewidth=0)
+        axes.set_ylabel(name, rotation=0, ha="right", va="center")
+        axes.set_xlim(0.0, max(1.0, until_s) / size_s)
+    drawn[-1].set_xlabel(f"{unit} since {since}")
+    return figure, drawn
+
+
+def look(number: int) -> dict[str, Any]:
+    """Colour and pattern of a curve."""
+    return {"color": SERIES[number % len(SERIES)], "linestyle": DASHES[number % len(DASHES)]}
+
+
+def logarithmic(axes: Axes, times_s: Sequence[float], label: str) -> None:
+    """An axis of time from the shortest to the longest of these."""
+    low_s, high_s = min(times_s, default=1.0) * 0.9, max(times_s, default=10.0) * 1.05
+    axes.set_xscale("log")
+    axes.set_xlim(low_s, high_s)
+    axes.xaxis.set_major_locator(FixedLocator(spans.ticks_s(low_s, high_s)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda at_s, _: spans.tick(at_s)))
+    axes.set_xlabel(label)
+
+
+def shares_upwards(axes: Axes) -> None:
+    """A vertical axis from 0% to 100%."""
+    axes.set_ylim(0.0, 1.02)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+
+
+def svg(figure: Figure, title: str, says: str) -> Markup:
+    """The figure as an element for the page, with words for those who do not see it."""
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    name = re.sub(r"\W+", "-", title.lower())
+    file = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    drawn = file.getvalue()
+    drawn = drawn[drawn.index("<svg") :]
+    # Names of groups, which nothing refers to, would be the same in every figure of the page.
+    drawn = re.sub(r'<g id="[^"]*"', "<g", drawn)
+    drawn = re.sub(
+        r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', _opening(name, title, says), drawn, count=1
+    )
+    for mark, colour in _colours():
+        drawn = drawn.replace(mark, colour)
+    return Markup(drawn)  # the one place where markup is made here, and escaped
+
+
+def _opening(name: str, title: str, says: str) -> str:
+    words = Markup('<title id="{0}-t">{1}</title><desc id="{0}-d">{2}</desc>').format(
+        name, title, says
+    )
+    opening = f'<svg \\1 role="img" aria-labelledby="{name}-t {name}-d">'
+    return opening + str(words).replace("\\", r"\\")
+
+
+def _colours() -> list[tuple[str, str]]:
+    series = [(mark, f"var(--series-{number})") for number, mark in enumerate(SERIES)]
+    return [(INK, "var(--ink)"), (RULE, "var(--rule)"), *series]
