@@ -13,17 +13,26 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias import json_text
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.published import answer_of
+from slurm_tiresias.controller.succession import newest_ledger
+from slurm_tiresias.errors import NotRunningError, TiresiasError
 
 log = logging.getLogger("tiresias-slurm")
 
 PATIENCE_S = 1.0
 """Who does not speak, or does not read its answer, keeps the others waiting no longer than this."""
+SLOWEST_BYTES_PER_S = 10e6
+"""A long answer may take that much longer."""
+
+T = TypeVar("T")
 
 _CREDENTIALS = struct.Struct("3i")
 """What ``SO_PEERCRED`` gives: pid, uid, gid."""
@@ -83,11 +92,58 @@ class Answers:
             with connection:
                 try:
                     connection.settimeout(PATIENCE_S)
-                    connection.sendall(self._answer(connection))
+                    answer = self._answer(connection)
+                    connection.settimeout(PATIENCE_S + len(answer) / SLOWEST_BYTES_PER_S)
+                    connection.sendall(answer)
                 except OSError as error:
                     log.debug("somebody did not wait for the answer: %s", error)
                 except TiresiasError as error:
                     log.warning("somebody could not be answered: %s", error)
+
+
+def asked_or_read(
+    state_dir: Path,
+    socket_name: str,
+    question: str,
+    schema: int,
+    made_of: Callable[[Mapping[str, Any]], T],
+    read: Callable[[Ledger], T],
+) -> T:
+    """What a controller answers to a question; where none does, what its ledger says, as far as
+    one may read that.
+
+    ``made_of`` is given the answer's JSON and raises ``ValueError`` and the like where it is none.
+    ``NotRunningError`` where there is neither a controller nor a ledger to be read.
+    """
+    path = state_dir / socket_name
+    try:
+        answer = answer_of(path, f"{question}\n".encode())
+    except OSError as error:
+        return _read_instead(state_dir, read, error)
+    try:
+        raw = json_text.loads(answer)
+        if raw["schema"] != schema:
+            raise ValueError("another schema")
+        return made_of(raw)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise NotRunningError(
+            f"What answers at {path} is not a controller of this version",
+            "Restart the controller with the same version as this command",
+        ) from error
+
+
+def _read_instead(state_dir: Path, read: Callable[[Ledger], T], refusal: OSError) -> T:
+    path = newest_ledger(state_dir)
+    try:
+        if not path.exists():
+            raise FileNotFoundError(f"there is no {path}")
+        with closing(Ledger.to_read(path)) as ledger:
+            return read(ledger)
+    except (OSError, TiresiasError) as error:
+        raise NotRunningError(
+            f"No controller answers in {state_dir} ({refusal.strerror or refusal})",
+            "Start it with: tiresias-slurm controller --config FILE, or name its config here",
+        ) from error
 
 
 def peer_of(connection: socket.socket) -> Peer:

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import json_text
-from slurm_tiresias.controller.answers import Answers, peer_of
+from slurm_tiresias.controller.answers import Answers, asked_or_read, peer_of
 from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, Ledger
-from slurm_tiresias.controller.published import PublishedEvent, all_known, answer_of
-from slurm_tiresias.controller.succession import newest_ledger
-from slurm_tiresias.errors import NotRunningError, TiresiasError
+from slurm_tiresias.controller.published import PublishedEvent, all_known
 
 SCHEMA = 1
 SOCKET_NAME = "history.sock"
@@ -110,35 +108,14 @@ def look_up(state_dir: Path, job_id: str) -> Found:
 
     ``NotRunningError`` where neither is possible.
     """
-    try:
-        return _asked(state_dir / SOCKET_NAME, job_id)
-    except OSError as error:
-        path = newest_ledger(state_dir)
-        try:
-            if not path.exists():
-                raise FileNotFoundError(f"there is no {path}")
-            with closing(Ledger.to_read(path)) as ledger:
-                return find(ledger, job_id)
-        except (OSError, TiresiasError):
-            raise NotRunningError(
-                f"No controller answers in {state_dir} ({error.strerror or error})",
-                "Start it with: tiresias-slurm controller --config FILE, or name its config here",
-            ) from error
+    return asked_or_read(
+        state_dir, SOCKET_NAME, job_id, SCHEMA, _found, lambda ledger: find(ledger, job_id)
+    )
 
 
-def _asked(path: Path, job_id: str) -> Found:
-    text = answer_of(path, f"{job_id}\n".encode())
-    try:
-        raw = json_text.loads(text)
-        if raw["schema"] != SCHEMA:
-            raise ValueError("another schema")
-        life = raw["life"] and _life_from(raw["life"])
-        return Found(life, tuple(raw["parts"]))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise NotRunningError(
-            f"What answers at {path} is not a controller of this version",
-            "Restart the controller with the same version as this command",
-        ) from error
+def _found(raw: Mapping[str, Any]) -> Found:
+    life = raw["life"] and _life_from(raw["life"])
+    return Found(life, tuple(raw["parts"]))
 
 
 def _life_from(raw: Mapping[str, Any]) -> Life:

@@ -36,6 +36,7 @@ from slurm_tiresias.controller.life import lives
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.own_folder import is_anybodys
 from slurm_tiresias.controller.page.page import Page
+from slurm_tiresias.controller.period import periods
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedStandby, PublishedState
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
@@ -270,6 +271,7 @@ class Controller:
         self._state = nothing_yet(cluster, config, self._health)
         self._views = Views(state_dir, self._state) if cluster.jobs_are_private else None
         self._lives = lives(state_dir, ledger.path, private=cluster.jobs_are_private)
+        self._periods = periods(state_dir, ledger.path, private=cluster.jobs_are_private)
         if metrics:
             metrics.acts(self._state)
 
@@ -284,6 +286,7 @@ class Controller:
             wakeups_by_signal() as wakeups,
             views,
             self._lives.open(),
+            self._periods.open(),
         ):
             self._stop.catch(nudge=self._nudge)
             selector = selectors.DefaultSelector()

@@ -179,5 +179,6 @@ def assert_is_its_own(state_dir: Path, user: str) -> None:
     modes = {path.name: path.lstat().st_mode & 0o777 for path in state_dir.iterdir()}
     owners = {path.owner() for path in state_dir.iterdir()}
     assert owners == {user}
-    assert {name for name, mode in modes.items() if mode != 0o600} == {"history.sock", "view.sock"}
+    open_to_others = {name for name, mode in modes.items() if mode != 0o600}
+    assert open_to_others == {"history.sock", "report.sock", "view.sock"}
     assert {"ledger.sqlite", "lock", "control.sock", "state.json", "profiles.sqlite"} < set(modes)

@@ -12,7 +12,7 @@ from slurm_tiresias.slurm.commands import ADMIN_LEVELS
 PRIVATE = ("lock", "control.sock")
 """Files of the state directory that are nobody else's business, besides every ledger."""
 
-EVERYBODYS = ("history.sock", "view.sock")
+EVERYBODYS = ("history.sock", "report.sock", "view.sock")
 """Sockets that anybody may ask; who gets which answer is the controller's to say."""
 
 STATE_DIR = ControllerConfig().state_dir
