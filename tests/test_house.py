@@ -62,6 +62,7 @@ MAY_IMPORT = {
         "placement",
         "slurm",
     },
+    "report": {"errors", "controller", "simulator"},
     "cli": {
         "model",
         "config",
@@ -71,6 +72,7 @@ MAY_IMPORT = {
         "doctor",
         "profiler",
         "reasons",
+        "report",
         "simulator",
     },
 }

@@ -41,6 +41,7 @@ LATE = {
     "init": "slurm_tiresias.cli.init",
     "history": "slurm_tiresias.cli.history",
     "profile": "slurm_tiresias.cli.profile",
+    "report": "slurm_tiresias.cli.report",
     "shadow": "slurm_tiresias.cli.shadow",
     "simulate": "slurm_tiresias.cli.simulate",
     "tune": "slurm_tiresias.cli.tune",

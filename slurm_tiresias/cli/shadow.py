@@ -18,19 +18,19 @@ from slurm_tiresias.cli.options import config_option, takes_config
 from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, duration, moment, printable
+from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.shadowed import Disturbed, Shadowed, Sooner, shadowed
 from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.errors import NotRunningError, TiresiasError
+from slurm_tiresias.report.sizes import WIDTHS, width_title
 
 SHADOW_SCHEMA = 1
 LEAST_INTERVALS = 2
 """Slurm starts a job within seconds of when the controller would: that is no difference."""
 
 MOST_SHOWN = 10
-WIDTHS = ((1, 1), (2, 4), (5, 8), (9, None))
-"""The rows of the table by GPUs: from, to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +50,20 @@ def shadow() -> None:
 @shadow.command()
 @click.option(
     "--since",
-    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]),
+    "since_s",
+    callback=slurm_time,
+    metavar="TIME",
     help="From this day or moment on; otherwise all that is remembered.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
 @takes_config
-def report(config: Config, since: datetime | None, as_json: bool) -> None:
+def report(config: Config, since_s: float | None, as_json: bool) -> None:
     """Hold what shadow mode would have done against what Slurm did.
 
     Reads the ledger, and so is for the controller's user and root. Exit code 1: it was never in
     shadow mode, or had nothing to do.
     """
-    found = _found(config, since.timestamp() if since else 0.0)
+    found = _found(config, since_s or 0.0)
     if as_json:
         click.echo(json.dumps(as_data(found)))
     else:
@@ -136,15 +138,9 @@ def _gained(sooner: Sequence[Sooner], screen: Screen) -> Iterator[str]:
 
 
 def _by_width(sooner: Sequence[Sooner]) -> list[Width]:
-    rows = [Width(_width_title(low, high), _within(sooner, low, high)) for low, high in WIDTHS]
+    rows = [Width(width_title(low, high), _within(sooner, low, high)) for low, high in WIDTHS]
     rows.append(Width("never ran", tuple(one.by_s for one in sooner if one.gpus is None)))
     return [row for row in rows if row.sooner_s]
-
-
-def _width_title(low: int, high: int | None) -> str:
-    if high is None:
-        return f"{low} and more"
-    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _within(sooner: Sequence[Sooner], low: int, high: int | None) -> tuple[float, ...]:

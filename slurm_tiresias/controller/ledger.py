@@ -496,6 +496,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "submitted_s": "submitted_s",
         "ended_s": "ended_s",
         "restarts": "restarts",
+        "preemptions": "preemptions",
     },
     "runs": {
         "job_id": "i.key",

@@ -61,7 +61,9 @@ def gpus_held(outcomes: Sequence[Outcome], until_s: float) -> Curve:
     )
 
 
-def course(changes: Sequence[tuple[Sequence[float], Numbers | float]], until_s: float) -> Curve:
+def course(
+    changes: Sequence[tuple[Sequence[float] | Numbers, Numbers | float]], until_s: float
+) -> Curve:
     """What the changes, each some times and by how much, sum up to over the time."""
     at_s = np.concatenate([np.array(times, dtype=np.float64) for times, _ in changes])
     by = np.concatenate([np.broadcast_to(step, len(times)) for times, step in changes])

@@ -81,14 +81,18 @@ def house_style() -> Iterator[None]:
 
 
 def strips(
-    names: Sequence[str], found: Sequence[Curve], until_s: float, since: str
+    names: Sequence[str],
+    found: Sequence[Curve],
+    until_s: float,
+    since: str,
+    common_scale: bool = True,
 ) -> tuple[Figure, Sequence[Axes]]:
     """A strip a curve, one above the other: so many in one plot could not be told apart.
 
     ``since`` says from what on time is counted.
     """
     figure = Figure(figsize=(WIDE_IN, 0.7 + 0.62 * len(found)), layout="constrained")
-    grid = figure.subplots(len(found), 1, sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(len(found), 1, sharex=True, sharey=common_scale, squeeze=False)
     drawn: list[Axes] = list(grid[:, 0])
     unit, size_s = spans.unit_for(until_s)
     for axes, name, curve in zip(drawn, names, found, strict=True):

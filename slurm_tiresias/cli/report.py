@@ -1,0 +1,169 @@
+"""``tiresias-slurm report``: what the controller did for the site in some time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slurm_tiresias.cli.options import takes_config, words
+from slurm_tiresias.cli.screen import stdout
+from slurm_tiresias.cli.text import moment, printable
+from slurm_tiresias.cli.times import slurm_time
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import published
+from slurm_tiresias.controller.period import Period, look_back
+from slurm_tiresias.errors import NotRunningError, TiresiasError, UsageError
+from slurm_tiresias.simulator import files
+from slurm_tiresias.simulator.page import NEEDED, check_installed
+
+if TYPE_CHECKING:
+    from slurm_tiresias.report.figures import Drawn, Report
+
+SINCE = "now-7days"
+
+
+@click.command()
+@click.option(
+    "-S",
+    "--since",
+    "since_s",
+    callback=slurm_time,
+    metavar="TIME",
+    default=SINCE,
+    show_default=True,
+    help="From this moment on, in any of sacct's spellings.",
+)
+@click.option(
+    "-E",
+    "--until",
+    "until_s",
+    callback=slurm_time,
+    metavar="TIME",
+    help="Up to this moment; otherwise until now.",
+)
+@click.option(
+    "-u", "--user", "users", callback=words, metavar="NAME[,...]", help="Jobs of these users only."
+)
+@click.option(
+    "-A",
+    "--account",
+    "accounts",
+    callback=words,
+    metavar="NAME[,...]",
+    help="Jobs of these accounts only.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    callback=words,
+    metavar="NAME[,...]",
+    help="Jobs of these partitions only.",
+)
+@click.option("-n", "--noheader", is_flag=True, help="Tables without their first line.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The same as a page with plots, besides.",
+)
+@takes_config
+def report(
+    config: Config,
+    since_s: float,
+    until_s: float | None,
+    noheader: bool,
+    as_json: bool,
+    html_file: Path | None,
+    users: tuple[str, ...],
+    accounts: tuple[str, ...],
+    partitions: tuple[str, ...],
+) -> None:
+    """Tell what the controller did: for jobs of which size, by which preemptions, for whom.
+
+    Completion times and queueing by size, preemptions and their cost, the service that they moved,
+    who gained and who paid by user and account, and the use of the GPUs. What each figure means
+    stands in docs/report.md. Where jobs are private, all but root and the controller's user see
+    own jobs only. Exit code 1: no managed job was there. Exit code 3: no controller runs that could
+    be asked.
+    """
+    check_installed("report needs", NEEDED if html_file else NEEDED[:1])
+    target = html_file and files.check_writable(html_file)
+    now_s = time.time()
+    until_s = now_s if until_s is None else min(until_s, now_s)
+    if not since_s < until_s:
+        raise UsageError(
+            f"The time from {moment(since_s)} to {moment(until_s)} is none",
+            "Name a --since that has passed, and an --until after it",
+        )
+    found, drawn = _made(config, since_s, until_s, (users, accounts, partitions))
+    try:
+        if target:
+            _write(target, found, drawn)
+    finally:
+        _show(found, as_json, not noheader)
+
+
+def _made(
+    config: Config, since_s: float, until_s: float, only: Iterable[tuple[str, ...]]
+) -> tuple[Report, Drawn]:
+    from slurm_tiresias.report.figures import Filters, made
+
+    state_dir = Path(config.controller.state_dir)
+    period = look_back(state_dir, since_s, until_s)
+    filters = Filters(*only)
+    report, drawn = made(period, filters, *_cluster(state_dir))
+    if not report.jobs.there:
+        raise _nothing(period, filters)
+    return report, drawn
+
+
+def _cluster(state_dir: Path) -> tuple[str, int | None]:
+    """Its name and how many GPUs are managed, where the controller's last state can be seen."""
+    try:
+        state = published.read(state_dir)
+    except NotRunningError:
+        return "", None
+    return state.cluster, state.gpus.total or None
+
+
+def _nothing(period: Period, filters: Any) -> TiresiasError:
+    which = "such job" if filters.any else "managed job"
+    whose = f" of {printable(period.only_of)}" if period.only_of else ""
+    return TiresiasError(
+        f"No {which}{whose} was there from {moment(period.since_s)} to {moment(period.until_s)}",
+        "Ask for more: -S now-30days" + (", or of others" if filters.any else ""),
+    )
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """The report for programs; fields are added, never changed."""
+    data = asdict(report)
+    for parties, kind in ((report.users, "users"), (report.accounts, "accounts")):
+        for party, fields in zip(parties, data[kind], strict=True):
+            fields["balance_gpu_s"] = party.balance_gpu_s
+    return data
+
+
+def _write(target: Path, report: Report, drawn: Drawn) -> None:
+    from slurm_tiresias.report.page import html
+
+    files.write_whole(target, html(report, drawn))
+
+
+def _show(report: Report, as_json: bool, header: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(as_data(report), allow_nan=False))
+        return
+    from slurm_tiresias.cli import report_text
+
+    screen = stdout()
+    screen.show(report_text.lines(report, screen, header))

@@ -1,0 +1,342 @@
+"""How a report looks on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+
+from slurm_tiresias.cli import table
+from slurm_tiresias.cli.screen import Screen
+from slurm_tiresias.cli.table import Column, Row
+from slurm_tiresias.cli.text import count, duration, listed, moment, printable
+from slurm_tiresias.report.figures import (
+    PairFigures,
+    PartyFigures,
+    PreemptedJob,
+    PreemptionFigures,
+    Report,
+    SizeFigures,
+    TierFigures,
+)
+
+MOST_SHOWN = 10
+SPANS = 10
+BAR_CELLS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A part of the time: means over it, and of what its bar is drawn."""
+
+    since_s: float
+    gpus: float
+    waiting: float
+    most: float
+
+
+def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
+    """The whole report."""
+    told = _Told(report, screen, header)
+    for part in (told.head, told.sizes, told.preemptions, told.parties, told.over_time):
+        if text := list(part()):
+            yield from text
+            yield ""
+    yield from _prose("What each figure means, and what cannot be known: docs/report.md.", screen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    report: Report
+    screen: Screen
+    header: bool
+
+    def head(self) -> Iterator[str]:
+        report = self.report
+        where = f", cluster {printable(report.cluster)}" if report.cluster else ""
+        span = duration(report.until_s - report.since_s)
+        yield from self.prose(
+            f"From {moment(report.since_s)} to {moment(report.until_s)}, {span}{where}."
+        )
+        for sentence in (*_limits(report), _jobs(report), _service(report)):
+            yield from self.prose(sentence)
+
+    def sizes(self) -> Iterator[str]:
+        report = self.report
+        yield self.title("Completed jobs: completion time (JCT), queueing (Q) and slowdown")
+        rows = [report.all_sizes, *report.by_kind]
+        yield from self.table(_size_columns("KIND"), rows)
+        yield ""
+        yield from self.table(_size_columns("GPUS"), report.by_gpus)
+
+    def preemptions(self) -> Iterator[str]:
+        found = self.report.preemptions
+        yield self.title("Preemptions")
+        for sentence in _preempted(found):
+            yield from self.prose(sentence)
+        if not found.preemptions:
+            return
+        yield ""
+        yield from self.table(TIER_COLUMNS, found.by_tier)
+        yield ""
+        yield from self.table(PAIR_COLUMNS, found.by_user[:MOST_SHOWN])
+        yield ""
+        yield from self.table(JOB_COLUMNS, found.most_preempted[:MOST_SHOWN])
+
+    def parties(self) -> Iterator[str]:
+        report = self.report
+        yield self.title("Who gained and who paid")
+        yield from self.prose(_fairness(report))
+        for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
+            shown, left_out = _ends_of(parties)
+            yield ""
+            yield from self.table((_party(name), *PARTY_COLUMNS), shown)
+            if left_out:
+                yield from self.prose(f"{left_out:,} between them are left out; --json has them.")
+
+    def over_time(self) -> Iterator[str]:
+        course = self.report.over_time
+        yield self.title("GPUs in use and jobs that wait, over the time")
+        yield from self.prose(
+            f"{course.peak_gpus:,.0f} GPUs at the most, {course.peak_waiting:,.0f} jobs that wait."
+        )
+        yield from self.table(_span_columns(), _spans(self.report))
+
+    def title(self, text: str) -> str:
+        return "\n".join(self.screen.style(line, "title") for line in self.prose(text))
+
+    def prose(self, text: str) -> list[str]:
+        return _prose(text, self.screen)
+
+    def table(self, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Iterator[str]:
+        fitting = table.that_fit(columns, rows, self.screen)
+        return table.lines(fitting, rows, self.screen, self.header)
+
+
+def _prose(text: str, screen: Screen) -> list[str]:
+    return screen.prose(text, indent="")
+
+
+# Sentences
+
+
+def _limits(report: Report) -> Iterator[str]:
+    """What this is not a report of."""
+    filters = report.filters
+    for noun, names in (
+        ("user", filters.users),
+        ("account", filters.accounts),
+        ("partition", filters.partitions),
+    ):
+        if names:
+            yield f"Only {noun} {printable(listed(names))}."
+    if report.only_of:
+        yield f"Only jobs of {printable(report.only_of)}: jobs are private here."
+    if not report.live:
+        yield "No controller runs: what happened since its last cycle is not known."
+    if would := report.events.get("would"):
+        yield (
+            f"In shadow mode it would have acted {count(would, 'time')}, and Slurm decided alone: "
+            "see tiresias-slurm shadow report."
+        )
+
+
+def _jobs(report: Report) -> str:
+    jobs = report.jobs
+    return (
+        f"{count(jobs.there, 'managed job')} came or were there: {jobs.completed:,} ran and ended, "
+        f"{jobs.never_ran:,} ended without, {jobs.running:,} ran and {jobs.waiting:,} waited at "
+        "the end."
+    )
+
+
+def _service(report: Report) -> str:
+    share = ""
+    if report.gpu_use is not None:
+        share = f", {report.gpu_use:.0%} of the {report.gpus_now:,} GPUs that there are now"
+    unsure = ""
+    if report.unconfirmed_runs:
+        runs = count(report.unconfirmed_runs, "run")
+        unsure = f" Of {runs} Slurm's accounting has not confirmed the length yet."
+    return f"They used {_hours(report.gpu_s)} GPU-hours{share}.{unsure}"
+
+
+def _preempted(found: PreemptionFigures) -> Iterator[str]:
+    if not found.preemptions:
+        yield "Nobody was preempted."
+        return
+    times, jobs = count(found.preemptions, "preemption"), count(found.jobs, "job")
+    yield (
+        f"{times} of {jobs}, for {count(found.for_jobs, 'other')}. {_hours(found.moved_gpu_s)} "
+        "GPU-hours moved: so much the others ran on those GPUs while the preempted waited."
+    )
+    if found.grace.mean_s is not None:
+        yield (
+            f"Grace and kill took {_times(found.grace.median_s, found.grace.p95_s)}, "
+            f"{_hours(found.grace_gpu_s)} GPU-hours in all."
+        )
+    if found.handover.mean_s is not None:
+        yield (
+            f"From then to the start of the other job: "
+            f"{_times(found.handover.median_s, found.handover.p95_s)}. At most "
+            f"{_hours(found.handover_gpu_s)} GPU-hours stood idle for it."
+        )
+    if found.requeue_wait.mean_s is not None:
+        wait = found.requeue_wait
+        still = f"; {found.not_yet_again:,} still wait" if found.not_yet_again else ""
+        yield f"The preempted waited {_times(wait.median_s, wait.p95_s)} to run again{still}."
+    yield (
+        f"The runs that ended so had used {_hours(found.ended_runs_gpu_s)} GPU-hours. How much of "
+        "it was done again hangs on when each job had last saved its state, which nobody here "
+        "knows."
+    )
+    if found.in_vain:
+        yield (
+            f"{count(found.in_vain, 'preemption')} came to nothing: the preempted job ran again "
+            "before the other had started."
+        )
+    if found.incomplete:
+        yield f"Of {count(found.incomplete, 'preemption')} no more is known than that it was."
+
+
+def _times(median_s: float | None, p95_s: float | None) -> str:
+    return f"{duration(median_s or 0)} in the median, {duration(p95_s or 0)} at the 95th percentile"
+
+
+def _fairness(report: Report) -> str:
+    index = report.fairness.users
+    told = (
+        "JCT, queueing and slowdown are means of the jobs that ended. MOVED is what preemption "
+        "brought (+) or took (-), in GPU-hours."
+    )
+    if index is None:
+        return told
+    return (
+        f"{told} Jain's index of the users' progress is {index:.2f}: 1 where the jobs of all run "
+        "for the same share of the time that they are there."
+    )
+
+
+def _hours(gpu_s: float) -> str:
+    hours = gpu_s / 3600
+    return f"{hours:,.1f}" if abs(hours) < 99.95 else f"{hours:,.0f}"
+
+
+def _ends_of(parties: Sequence[PartyFigures]) -> tuple[Sequence[PartyFigures], int]:
+    """Those that gained most and those that paid most."""
+    left_out = max(0, len(parties) - 2 * MOST_SHOWN)
+    if not left_out:
+        return parties, 0
+    return (*parties[:MOST_SHOWN], *parties[-MOST_SHOWN:]), left_out
+
+
+def _spans(report: Report) -> list[_Span]:
+    course = report.over_time
+    points = len(course.gpus) // SPANS
+    found = [
+        _Span(
+            report.since_s + first * course.step_s,
+            mean(course.gpus[first : first + points]),
+            mean(course.waiting[first : first + points]),
+            0.0,
+        )
+        for first in range(0, len(course.gpus), points)
+    ]
+    most = max(report.gpus_now or 0, max(span.gpus for span in found), 1)
+    return [replace(span, most=most) for span in found]
+
+
+# Tables
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)
+
+
+def _multiple(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _whose(name: str) -> str:
+    return printable(name) or "-"
+
+
+def _moved(gpu_s: float) -> str:
+    return f"{'+' if gpu_s > 0 else ''}{_hours(gpu_s)}"
+
+
+def _balance_look(party: PartyFigures) -> str:
+    return "good" if party.balance_gpu_s > 0 else "note" if party.balance_gpu_s < 0 else ""
+
+
+def _tier(tier: int | None) -> str:
+    return "-" if tier is None else f"{tier}"
+
+
+def _size_columns(title: str) -> tuple[Column[SizeFigures], ...]:
+    return (
+        Column(title, lambda row: row.name),
+        Column("JOBS", lambda row: f"{row.jobs:,}", right=True),
+        Column("JCT", lambda row: _time(row.jct.mean_s), right=True),
+        Column("MEDIAN", lambda row: _time(row.jct.median_s), right=True, goes=4),
+        Column("P95", lambda row: _time(row.jct.p95_s), right=True, goes=3),
+        Column("Q", lambda row: _time(row.queueing.mean_s), right=True),
+        Column("MEDIAN", lambda row: _time(row.queueing.median_s), right=True, goes=6),
+        Column("P95", lambda row: _time(row.queueing.p95_s), right=True, goes=5),
+        Column("SLOW", lambda row: _multiple(row.mean_slowdown), right=True, goes=2),
+        Column("PREEMPTED", lambda row: f"{row.preempted_jobs:,}", right=True, goes=1),
+    )
+
+
+TIER_COLUMNS: tuple[Column[TierFigures], ...] = (
+    Column("FOR TIER", lambda row: _tier(row.for_tier), right=True),
+    Column("OF TIER", lambda row: _tier(row.tier), right=True),
+    Column("PREEMPTIONS", lambda row: f"{row.preemptions:,}", right=True),
+    Column("GPU-H MOVED", lambda row: _hours(row.moved_gpu_s), right=True, goes=1),
+)
+
+PAIR_COLUMNS: tuple[Column[PairFigures], ...] = (
+    Column("FOR JOBS OF", lambda row: _whose(row.for_user), least=8),
+    Column("JOBS OF", lambda row: _whose(row.user), least=8),
+    Column("PREEMPTIONS", lambda row: f"{row.preemptions:,}", right=True, goes=2),
+    Column("GPU-H MOVED", lambda row: _hours(row.moved_gpu_s), right=True, goes=1),
+)
+
+JOB_COLUMNS: tuple[Column[PreemptedJob], ...] = (
+    Column("JOBID", lambda row: printable(row.job_id), right=True),
+    Column("USER", lambda row: _whose(row.user), least=6, goes=3),
+    Column("NAME", lambda row: _whose(row.name), least=8, goes=2),
+    Column("PREEMPTED", lambda row: f"{row.preemptions:,}", right=True),
+    Column("WAITED", lambda row: duration(row.waited_s), right=True, goes=4),
+    Column("GPU-H GIVEN", lambda row: _hours(row.moved_gpu_s), right=True, goes=1),
+)
+
+
+def _party(title: str) -> Column[PartyFigures]:
+    return Column(title, lambda row: _whose(row.name), least=6)
+
+
+PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
+    Column("JOBS", lambda row: f"{row.jobs:,}", right=True),
+    Column("GPU-H", lambda row: _hours(row.gpu_s), right=True, goes=7),
+    Column("JCT", lambda row: _time(row.mean_jct_s), right=True, goes=4),
+    Column("QUEUEING", lambda row: _time(row.mean_queueing_s), right=True, goes=6),
+    Column("SLOW", lambda row: _multiple(row.mean_slowdown), right=True, goes=3),
+    Column("PROGRESS", lambda row: _share(row.progress), right=True, goes=2),
+    Column("PREEMPTED", lambda row: f"{row.preempted:,}", right=True, goes=5),
+    Column("PREEMPTING", lambda row: f"{row.preempting:,}", right=True, goes=1),
+    Column("MOVED", lambda row: _moved(row.balance_gpu_s), right=True, look=_balance_look),
+)
+
+
+def _span_columns() -> tuple[Column[_Span], ...]:
+    return (
+        Column("FROM", lambda row: moment(row.since_s)),
+        Column("GPUS", lambda row: f"{row.gpus:,.1f}", right=True),
+        Column("WAITING", lambda row: f"{row.waiting:,.1f}", right=True, goes=2),
+        Column("", lambda row: "█" * round(BAR_CELLS * row.gpus / row.most), goes=1),
+    )

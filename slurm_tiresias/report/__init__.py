@@ -1,0 +1,1 @@
+"""What the controller did for its site in some time, from its own ledger."""

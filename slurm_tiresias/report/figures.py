@@ -1,0 +1,567 @@
+"""From what was in a time to the figures of its report; docs/report.md says what each means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from slurm_tiresias.controller.ledger import PERIOD
+from slurm_tiresias.controller.period import Period
+from slurm_tiresias.report.moved import Seat, moved_gpu_s
+from slurm_tiresias.report.sizes import WIDTHS, width_title
+from slurm_tiresias.simulator.curves import POINTS, Curve, course
+from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
+
+Frame: TypeAlias = "pd.DataFrame"
+Numbers = NDArray[np.float64]
+
+SCHEMA = 1
+SHORTEST_S = 10.0
+"""Runs shorter than this count as so long for a slowdown ("bounded slowdown", Feitelson et al.,
+JSSPP 1997): otherwise one job of a second would outweigh all others."""
+
+MOST_LISTED = 100
+"""Pairs of users, and jobs, with the most preemptions."""
+
+_NUMBERS = {
+    "jobs": ("submitted_s", "ended_s", "restarts", "preemptions"),
+    "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed"),
+    "preemptions": tuple(c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which jobs; empty: all."""
+
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return bool(self.users or self.accounts or self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Times of some jobs in seconds; None of no jobs. Percentiles are values that occur."""
+
+    mean_s: float | None
+    median_s: float | None
+    p95_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFigures:
+    """The jobs of one size that ended in the time and have run."""
+
+    name: str
+    jobs: int
+    jct: Spread
+    queueing: Spread
+    mean_slowdown: float | None
+    preempted_jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """``there`` were all; ``submitted``, ``completed`` (ended, having run) and ``never_ran`` (ended
+    without) in the time; ``running`` and ``waiting`` at its end."""
+
+    there: int
+    submitted: int
+    completed: int
+    never_ran: int
+    running: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierFigures:
+    """Preemptions by a job of ``for_tier`` of one of ``tier``; None: not noted."""
+
+    for_tier: int | None
+    tier: int | None
+    preemptions: int
+    moved_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairFigures:
+    """Preemptions of jobs of ``user`` for jobs of ``for_user``; empty: of somebody who is hidden
+    or not known. Hostile."""
+
+    user: str
+    for_user: str
+    preemptions: int
+    moved_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptedJob:
+    """A job that was preempted so many times in the time. Its texts are hostile."""
+
+    job_id: str
+    user: str
+    account: str
+    name: str
+    preemptions: int
+    moved_gpu_s: float
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionFigures:
+    """What was preempted, and what that cost and brought."""
+
+    preemptions: int
+    jobs: int
+    for_jobs: int
+    incomplete: int
+    """Of so many the run that they ended is not known; the times are of the others."""
+    in_vain: int
+    """The job that was preempted ran again before the one that it was for had started."""
+    grace: Spread
+    grace_gpu_s: float
+    handover: Spread
+    handover_gpu_s: float
+    requeue_wait: Spread
+    not_yet_again: int
+    ended_runs_gpu_s: float
+    moved_gpu_s: float
+    by_tier: tuple[TierFigures, ...]
+    by_user: tuple[PairFigures, ...]
+    most_preempted: tuple[PreemptedJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartyFigures:
+    """A user or an account. The name is hostile, and empty where it is not known."""
+
+    name: str
+    jobs: int
+    gpu_s: float
+    mean_jct_s: float | None
+    mean_queueing_s: float | None
+    mean_slowdown: float | None
+    progress: float | None
+    """Of the time from submission to end, the share in which its jobs ran."""
+    preempted: int
+    preempting: int
+    given_gpu_s: float
+    received_gpu_s: float
+    requeue_wait_s: float
+
+    @property
+    def balance_gpu_s(self) -> float:
+        return self.received_gpu_s - self.given_gpu_s
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """Jain's index of the progress of users and of accounts; None where nobody has any."""
+
+    users: float | None
+    accounts: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """Means over equal spans of ``step_s`` from the beginning on."""
+
+    step_s: float
+    gpus: tuple[float, ...]
+    waiting: tuple[float, ...]
+    peak_gpus: float
+    peak_waiting: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All figures; fields are added, never changed."""
+
+    schema: int
+    since_s: float
+    until_s: float
+    cluster: str
+    only_of: str
+    live: bool
+    filters: Filters
+    jobs: JobCounts
+    gpu_s: float
+    gpus_now: int | None
+    gpu_use: float | None
+    unconfirmed_runs: int
+    all_sizes: SizeFigures
+    by_kind: tuple[SizeFigures, ...]
+    by_gpus: tuple[SizeFigures, ...]
+    preemptions: PreemptionFigures
+    users: tuple[PartyFigures, ...]
+    accounts: tuple[PartyFigures, ...]
+    fairness: Fairness
+    over_time: OverTime
+    events: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What is drawn and not listed: the times of single jobs by kind, and two courses of time."""
+
+    jct_s: Mapping[str, Numbers]
+    queueing_s: Mapping[str, Numbers]
+    gpus: Curve
+    waiting: Curve
+
+
+def made(
+    period: Period, filters: Filters, cluster: str = "", gpus_now: int | None = None
+) -> tuple[Report, Drawn]:
+    """The report of a period, and what its figures are drawn of.
+
+    ``gpus_now`` is how many GPUs the managed partitions have; None: not known.
+    """
+    all_jobs, runs, preemptions = _frames(period)
+    jobs = _with_runs(all_jobs[_selected(all_jobs, filters)], runs, period)
+    runs = runs[runs["job_id"].isin(jobs["job_id"])]
+    completed = _completed(jobs, period)
+    preemptions = _with_both_sides(preemptions, all_jobs, jobs, period)
+    gpus, waiting = _courses(jobs, runs, period)
+    gpu_s = float(jobs["gpu_s"].sum())
+    span_s = period.until_s - period.since_s
+    found = Report(
+        schema=SCHEMA,
+        since_s=period.since_s,
+        until_s=period.until_s,
+        cluster=cluster,
+        only_of=period.only_of,
+        live=period.live,
+        filters=filters,
+        jobs=_counts(jobs, runs, completed, period),
+        gpu_s=gpu_s,
+        gpus_now=gpus_now,
+        gpu_use=gpu_s / (gpus_now * span_s) if gpus_now else None,
+        unconfirmed_runs=int((runs["end_s"].notna() & (runs["confirmed"] == 0)).sum()),
+        all_sizes=_size("all", completed),
+        by_kind=tuple(_size(BINS[kind], part) for kind, part in _by_kind(completed).items()),
+        by_gpus=tuple(_by_gpus(completed)),
+        preemptions=_preemptions(preemptions),
+        users=_parties("user", jobs, completed, preemptions),
+        accounts=_parties("account", jobs, completed, preemptions),
+        fairness=Fairness(_jain("user", completed), _jain("account", completed)),
+        over_time=OverTime(
+            step_s=span_s / POINTS,
+            gpus=tuple(map(float, gpus.y[:-1])),
+            waiting=tuple(map(float, waiting.y[:-1])),
+            peak_gpus=gpus.peak,
+            peak_waiting=waiting.peak,
+        ),
+        events=dict(sorted(period.events.items())),
+    )
+    kinds = _by_kind(completed).items()
+    return found, Drawn(
+        jct_s={BINS[kind]: _numbers(part["jct_s"]) for kind, part in kinds},
+        queueing_s={BINS[kind]: _numbers(part["queued_s"]) for kind, part in kinds},
+        gpus=gpus,
+        waiting=waiting,
+    )
+
+
+# From rows to frames
+
+
+def _frames(period: Period) -> tuple[Frame, Frame, Frame]:
+    return (
+        _frame("jobs", period.jobs),
+        _frame("runs", period.runs),
+        _frame("preemptions", period.preemptions),
+    )
+
+
+def _frame(table: str, rows: Sequence[Sequence[object]]) -> Frame:
+    frame = pd.DataFrame(rows, columns=list(PERIOD[table]))
+    return frame.astype(dict.fromkeys(_NUMBERS[table], "float64"))
+
+
+def _selected(jobs: Frame, filters: Filters) -> pd.Series[bool]:
+    chosen = pd.Series(True, index=jobs.index)
+    if filters.users:
+        chosen &= jobs["user"].isin(filters.users)
+    if filters.accounts:
+        chosen &= jobs["account"].isin(filters.accounts)
+    if filters.partitions:
+        wanted = set(filters.partitions)
+        # Few lists of partitions, and many jobs.
+        lists = [text for text in jobs["partition"].unique() if not wanted.isdisjoint(_split(text))]
+        chosen &= jobs["partition"].isin(lists)
+    return chosen
+
+
+def _split(partitions: str) -> list[str]:
+    return partitions.split(",")
+
+
+def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
+    """Each job that was there, and what its runs come to; ``gpu_s`` is of this time only."""
+    until_s = runs["end_s"].fillna(runs["start_s"] + runs["elapsed_s"])
+    lasted_s = until_s - runs["start_s"]
+    inside_s = until_s.clip(upper=period.until_s) - runs["start_s"].clip(lower=period.since_s)
+    # Less than 1 for those that were suspended for a while, nobody knows when.
+    share = (runs["elapsed_s"] / lasted_s.where(lasted_s > 0)).fillna(1.0).clip(upper=1.0)
+    each = pd.DataFrame(
+        {
+            "job_id": runs["job_id"],
+            "ran_s": runs["elapsed_s"],
+            "last_s": until_s,
+            "gpus": runs["gpus"],
+            "gpu_s": inside_s.clip(lower=0.0) * share * runs["gpus"],
+        }
+    )
+    how = {"ran_s": "sum", "last_s": "max", "gpus": "max", "gpu_s": "sum"}
+    sums = each.groupby("job_id").agg(how)
+    sums["runs"] = each.groupby("job_id").size()
+    joined = jobs.join(sums, on="job_id").fillna({"runs": 0, "ran_s": 0.0, "gpu_s": 0.0})
+    # A job that Slurm has forgotten is found ended later than it did; its last run ended with it,
+    # unless it was requeued once more.
+    by_run = joined["ended_s"].notna() & (joined["runs"] > joined["restarts"])
+    joined["end_s"] = joined["last_s"].where(by_run, joined["ended_s"])
+    return joined[~(joined["end_s"] < period.since_s)]
+
+
+def _completed(jobs: Frame, period: Period) -> Frame:
+    """Those that ended in the time and have run, with what is measured of them."""
+    done = jobs[(jobs["runs"] > 0) & (jobs["end_s"] < period.until_s)]
+    jct_s = (done["end_s"] - done["submitted_s"]).clip(lower=0.0)
+    slowdown = (jct_s / done["ran_s"].clip(lower=SHORTEST_S)).clip(lower=1.0)
+    queued_s = (jct_s - done["ran_s"]).clip(lower=0.0)
+    return done.assign(jct_s=jct_s, queued_s=queued_s, slowdown=slowdown)
+
+
+def _with_both_sides(found: Frame, all_jobs: Frame, jobs: Frame, period: Period) -> Frame:
+    """The preemptions that concern the jobs, with whose they were and what each came to."""
+    left, came = found["job_id"].isin(jobs["job_id"]), found["for_job"].isin(jobs["job_id"])
+    found = found.assign(mine_left=left, mine_came=came)[left | came]
+    known = all_jobs.set_index("job_id")
+    for side, party in (("", "user"), ("", "account"), ("for_", "user"), ("for_", "account")):
+        ids = found["for_job" if side else "job_id"]
+        found[side + party] = ids.map(known[party]).fillna("")
+    found["name"] = found["job_id"].map(known["name"]).fillna("")
+    again_s = found["again_s"].fillna(found["ended_s"])
+    until_s = again_s.fillna(period.until_s).clip(upper=period.until_s)
+    found["wait_s"] = (until_s - found["left_s"]).clip(lower=0.0)
+    found["in_vain"] = again_s.notna() & ~(found["for_start_s"] < again_s)
+    found["moved_gpu_s"] = moved_gpu_s(
+        [
+            # The number of no GPUs moves nothing: of one that is not known, or was in vain.
+            Seat(int(gpus), again, job, int(for_gpus), start, end)
+            for gpus, again, job, for_gpus, start, end in zip(
+                found["gpus"].where(~found["in_vain"]).fillna(0.0),
+                again_s.fillna(math.inf),
+                found["for_job"],
+                found["for_gpus"].fillna(0.0),
+                found["for_start_s"].fillna(0.0),
+                found["for_end_s"].fillna(0.0),
+                strict=True,
+            )
+        ],
+        period.until_s,
+    )
+    return found
+
+
+# The figures
+
+
+def _counts(jobs: Frame, runs: Frame, completed: Frame, period: Period) -> JobCounts:
+    ended = jobs["end_s"] < period.until_s
+    still_s = runs["end_s"].fillna(math.inf)
+    now = runs[(runs["start_s"] < period.until_s) & (still_s >= period.until_s)]
+    running = int((~ended & jobs["job_id"].isin(now["job_id"])).sum())
+    return JobCounts(
+        there=len(jobs),
+        submitted=int((jobs["submitted_s"] >= period.since_s).sum()),
+        completed=len(completed),
+        never_ran=int(ended.sum()) - len(completed),
+        running=running,
+        waiting=int((~ended).sum()) - running,
+    )
+
+
+def _numbers(values: pd.Series[Any]) -> Numbers:
+    return values.to_numpy(dtype=np.float64)
+
+
+def _spread(values: pd.Series[float]) -> Spread:
+    numbers = _numbers(values.dropna())
+    if not numbers.size:
+        return Spread(None, None, None)
+    return Spread(mean(numbers), median(numbers), percentile(numbers, 95))
+
+
+def _size(name: str, jobs: Frame) -> SizeFigures:
+    return SizeFigures(
+        name=name,
+        jobs=len(jobs),
+        jct=_spread(jobs["jct_s"]),
+        queueing=_spread(jobs["queued_s"]),
+        mean_slowdown=_mean(jobs["slowdown"]),
+        preempted_jobs=int((jobs["preemptions"] > 0).sum()),
+    )
+
+
+def _mean(values: pd.Series[float]) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _by_kind(completed: Frame) -> dict[str, Frame]:
+    """As the paper's Table 3 has them (``simulator.report.BINS``)."""
+    small, short = completed["gpus"] <= SMALL_GPUS, completed["ran_s"] < SHORT_S
+    return {
+        "SS": completed[small & short],
+        "SL": completed[small & ~short],
+        "LS": completed[~small & short],
+        "LL": completed[~small & ~short],
+    }
+
+
+def _by_gpus(completed: Frame) -> list[SizeFigures]:
+    return [
+        _size(width_title(low, high), completed[completed["gpus"].between(low, high or math.inf)])
+        for low, high in WIDTHS
+    ]
+
+
+def _preemptions(found: Frame) -> PreemptionFigures:
+    known = found[found["left_s"].notna()]
+    grace_s = (known["left_s"] - known["asked_s"]).clip(lower=0.0)
+    handover_s = (known["for_start_s"] - known["left_s"]).clip(lower=0.0).where(~known["in_vain"])
+    return PreemptionFigures(
+        preemptions=len(found),
+        jobs=found["job_id"].nunique(),
+        for_jobs=found["for_job"].nunique(),
+        incomplete=len(found) - len(known),
+        in_vain=int(found["in_vain"].sum()),
+        grace=_spread(grace_s),
+        grace_gpu_s=float((grace_s * known["gpus"]).sum()),
+        handover=_spread(handover_s),
+        handover_gpu_s=float((handover_s * known["gpus"]).sum()),
+        requeue_wait=_spread(known["wait_s"]),
+        not_yet_again=int((known["again_s"].isna() & known["ended_s"].isna()).sum()),
+        ended_runs_gpu_s=float(((known["left_s"] - known["start_s"]) * known["gpus"]).sum()),
+        moved_gpu_s=float(found["moved_gpu_s"].sum()),
+        by_tier=tuple(
+            TierFigures(_whole(for_tier), _whole(tier), times, moved)
+            for for_tier, tier, times, moved in _grouped(found, ["for_tier", "tier"])
+        ),
+        by_user=tuple(
+            PairFigures(user, for_user, times, moved)
+            for user, for_user, times, moved in _most(_grouped(found, ["user", "for_user"]))
+        ),
+        most_preempted=tuple(_most_preempted(found[found["mine_left"]])),
+    )
+
+
+def _whole(number: float) -> int | None:
+    return None if math.isnan(number) else int(number)
+
+
+def _grouped(found: Frame, by: list[str]) -> list[tuple[Any, ...]]:
+    """Of each group what it is of, how many there are, and the service that they moved."""
+    sums = found.groupby(by, dropna=False)["moved_gpu_s"].agg(["size", "sum"])
+    return list(sums.reset_index().itertuples(index=False, name=None))
+
+
+def _most(groups: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(groups, key=lambda group: (-group[2], -group[3]))[:MOST_LISTED]
+
+
+def _most_preempted(found: Frame) -> list[PreemptedJob]:
+    what = ["job_id", "user", "account", "name"]
+    how = {"at_s": "size", "moved_gpu_s": "sum", "wait_s": "sum"}
+    sums = found.groupby(what).agg(how).reset_index()
+    most = sums.sort_values(["at_s", "wait_s"], ascending=False, kind="stable")[:MOST_LISTED]
+    return [PreemptedJob(*row) for row in most.itertuples(index=False, name=None)]
+
+
+def _parties(
+    kind: str, jobs: Frame, completed: Frame, preemptions: Frame
+) -> tuple[PartyFigures, ...]:
+    """By what preemption brought them, the most first, and then by what they used."""
+    left = preemptions[preemptions["mine_left"]].groupby(kind)
+    came = preemptions[preemptions["mine_came"]].groupby(f"for_{kind}")
+    done = completed.groupby(kind)
+    means = done[["jct_s", "queued_s", "slowdown"]].mean()
+    rows = pd.DataFrame(
+        {
+            "jobs": done.size(),
+            "gpu_s": jobs.groupby(kind)["gpu_s"].sum(),
+            "mean_jct_s": means["jct_s"],
+            "mean_queueing_s": means["queued_s"],
+            "mean_slowdown": means["slowdown"],
+            "progress": _progress(kind, completed),
+            "preempted": left.size(),
+            "preempting": came.size(),
+            "given_gpu_s": left["moved_gpu_s"].sum(),
+            "received_gpu_s": came["moved_gpu_s"].sum(),
+            "requeue_wait_s": left["wait_s"].sum(),
+        }
+    )
+    averages = ("mean_jct_s", "mean_queueing_s", "mean_slowdown", "progress")
+    rows = rows.fillna({name: 0 for name in rows if name not in averages})
+    found = (
+        PartyFigures(
+            name=str(name),
+            jobs=int(row["jobs"]),
+            gpu_s=row["gpu_s"],
+            **{each: None if math.isnan(row[each]) else row[each] for each in averages},
+            preempted=int(row["preempted"]),
+            preempting=int(row["preempting"]),
+            given_gpu_s=row["given_gpu_s"],
+            received_gpu_s=row["received_gpu_s"],
+            requeue_wait_s=row["requeue_wait_s"],
+        )
+        for name, row in zip(rows.index, rows.to_dict("records"), strict=True)
+    )
+    return tuple(sorted(found, key=lambda one: (-one.balance_gpu_s, -one.gpu_s, one.name)))
+
+
+def _progress(kind: str, completed: Frame) -> pd.Series[float]:
+    sums = completed.groupby(kind)[["ran_s", "jct_s"]].sum()
+    # Slurm's whole seconds: a job may seem to have run longer than it was there.
+    return (sums["ran_s"] / sums["jct_s"].where(sums["jct_s"] > 0)).fillna(1.0).clip(upper=1.0)
+
+
+def _jain(kind: str, completed: Frame) -> float | None:
+    """(sum of x)^2 / (n * sum of x^2): 1 where all progress alike, 1/n where one does alone."""
+    x = _numbers(_progress(kind, completed))
+    squares = float((x**2).sum())
+    return float(x.sum()) ** 2 / (x.size * squares) if squares else None
+
+
+def _courses(jobs: Frame, runs: Frame, period: Period) -> tuple[Curve, Curve]:
+    """How many GPUs were held, and how many jobs waited, over the time."""
+
+    def at(times_s: pd.Series[float]) -> Numbers:
+        return _numbers(times_s.clip(period.since_s, period.until_s) - period.since_s)
+
+    until_s = runs["end_s"].fillna(runs["start_s"] + runs["elapsed_s"])
+    over = runs["end_s"].dropna()
+    span_s = period.until_s - period.since_s
+    gpus = _numbers(runs["gpus"])
+    held = course([(at(runs["start_s"]), gpus), (at(until_s), -gpus)], span_s)
+    waiting = course(
+        [
+            (at(jobs["submitted_s"]), 1.0),
+            (at(jobs["end_s"].dropna()), -1.0),
+            (at(runs["start_s"]), -1.0),
+            (at(over), 1.0),
+        ],
+        span_s,
+    )
+    return held, waiting

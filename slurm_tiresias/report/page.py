@@ -1,0 +1,31 @@
+"""A report as one HTML page that needs nothing beside it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from slurm_tiresias.report.figures import Drawn, Report
+from slurm_tiresias.report.pictures import pictures
+from slurm_tiresias.simulator.page import templates
+
+TEMPLATE = "report.html.j2"
+MOST_LISTED = 50
+"""Rows of a table."""
+
+
+def html(report: Report, drawn: Drawn) -> bytes:
+    """The page. The same report gives the same bytes."""
+    found = templates("slurm_tiresias.report")
+    found.filters |= {"moment": _moment, "hours": _hours}
+    page = found.get_template(TEMPLATE).render(
+        report=report, pictures=pictures(report, drawn), most=MOST_LISTED
+    )
+    return page.encode("utf-8", "replace")
+
+
+def _moment(at_s: float) -> str:
+    return f"{datetime.fromtimestamp(at_s):%Y-%m-%d %H:%M:%S}"
+
+
+def _hours(gpu_s: float) -> str:
+    return f"{gpu_s / 3600:,.1f}"
