@@ -554,13 +554,16 @@ def _courses(jobs: Frame, runs: Frame, period: Period) -> tuple[Curve, Curve]:
     over = runs["end_s"].dropna()
     span_s = period.until_s - period.since_s
     gpus = _numbers(runs["gpus"])
-    held = course([(at(runs["start_s"]), gpus), (at(until_s), -gpus)], span_s)
+    # What there is after the last change stays until the end.
+    end = ([span_s], 0.0)
+    held = course([(at(runs["start_s"]), gpus), (at(until_s), -gpus), end], span_s)
     waiting = course(
         [
             (at(jobs["submitted_s"]), 1.0),
             (at(jobs["end_s"].dropna()), -1.0),
             (at(runs["start_s"]), -1.0),
             (at(over), 1.0),
+            end,
         ],
         span_s,
     )

@@ -9,8 +9,8 @@ from slurm_tiresias.report.pictures import pictures
 from slurm_tiresias.simulator.page import templates
 
 TEMPLATE = "report.html.j2"
-MOST_LISTED = 50
-"""Rows of a table."""
+MOST_LISTED = 20
+"""Rows of a table; of users and accounts twice as many, from both ends."""
 
 
 def html(report: Report, drawn: Drawn) -> bytes:

@@ -32,21 +32,24 @@ MOST_PARTIES = 12
 LONGEST_NAME = 24
 
 
-def pictures(report: Report, drawn: Drawn) -> tuple[Picture, ...]:
-    """All that there is something to be drawn of, in the order of the page."""
+def pictures(report: Report, drawn: Drawn) -> Mapping[str, Picture]:
+    """``jct``, ``queueing``, ``balance`` and ``course``, as far as there is something to draw."""
     with house_style():
-        return tuple(_pictures(report, drawn))
+        return dict(_pictures(report, drawn))
 
 
-def _pictures(report: Report, drawn: Drawn) -> Iterator[Picture]:
+def _pictures(report: Report, drawn: Drawn) -> Iterator[tuple[str, Picture]]:
     if report.jobs.completed:
         jct = "From submission to end"
-        yield _distribution("How long jobs take", jct, "job completion time", drawn.jct_s)
+        yield "jct", _distribution("How long jobs take", jct, "job completion time", drawn.jct_s)
         queueing = f"All time that a job did not run; under {spans.span(LEAST_S)} counts as that"
-        yield _distribution("How long jobs wait", queueing, "queueing delay", drawn.queueing_s)
+        yield (
+            "queueing",
+            _distribution("How long jobs wait", queueing, "queueing delay", drawn.queueing_s),
+        )
     if any(user.given_gpu_s or user.received_gpu_s for user in report.users):
-        yield _balance(report.users)
-    yield _over_time(report, drawn)
+        yield "balance", _balance(report.users)
+    yield "course", _over_time(report, drawn)
 
 
 def _distribution(title: str, what: str, label: str, by_kind: Mapping[str, Numbers]) -> Picture:
@@ -79,7 +82,7 @@ def _balance(users: Sequence[PartyFigures]) -> Picture:
     received = [user.received_gpu_s / 3600 for user in shown]
     given = [-user.given_gpu_s / 3600 for user in shown]
     axes.barh(places, received, height=0.7, color=SERIES[0], label="received")
-    axes.barh(places, given, height=0.7, color=SERIES[1], label="given", hatch="//")
+    axes.barh(places, given, height=0.7, color=SERIES[1], label="given")
     axes.axvline(0.0, color=INK, linewidth=0.8)
     axes.set_yticks(places, [_name(user) for user in shown], parse_math=False)
     axes.invert_yaxis()
@@ -104,7 +107,7 @@ def _over_time(report: Report, drawn: Drawn) -> Picture:
     span_s = report.until_s - report.since_s
     names = ("GPUs in use", "jobs waiting")
     figure, (gpus, waiting) = strips(
-        names, (drawn.gpus, drawn.waiting), span_s, "the beginning", common_scale=False
+        names, (drawn.gpus, drawn.waiting), span_s, "the beginning", high_in=1.1, common_scale=False
     )
     for axes, curve, room in (
         (gpus, drawn.gpus, report.gpus_now or 0),

@@ -85,13 +85,14 @@ def strips(
     found: Sequence[Curve],
     until_s: float,
     since: str,
+    high_in: float = 0.62,
     common_scale: bool = True,
 ) -> tuple[Figure, Sequence[Axes]]:
     """A strip a curve, one above the other: so many in one plot could not be told apart.
 
     ``since`` says from what on time is counted.
     """
-    figure = Figure(figsize=(WIDE_IN, 0.7 + 0.62 * len(found)), layout="constrained")
+    figure = Figure(figsize=(WIDE_IN, 0.7 + high_in * len(found)), layout="constrained")
     grid = figure.subplots(len(found), 1, sharex=True, sharey=common_scale, squeeze=False)
     drawn: list[Axes] = list(grid[:, 0])
     unit, size_s = spans.unit_for(until_s)

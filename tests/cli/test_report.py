@@ -1,0 +1,314 @@
+"""What ``report`` shows, as text, as JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.cli.text import cells
+from slurm_tiresias.controller.ledger import PreemptionRecord
+from slurm_tiresias.simulator.page import NEEDED
+from tests.cli.running import Site, error_of
+from tests.cli.states import NOW_S, state
+from tests.report.pictures import STEP_S, job, preempted, remember
+
+HOSTILE = "\x1b[2J\u202e</style><script>alert(1)</script>&$x^2$\n=1+1"
+BEGAN_S = NOW_S - 20 * STEP_S
+
+
+def later(record: Any) -> Any:
+    """The same, with its times counted from when all began."""
+    names = ("submitted_s", "first_started_s", "ended_s", "start_s", "end_s")
+    moved = {
+        name: getattr(record, name) + BEGAN_S
+        for name in (*names, "at_s", "run_start_s", "asked_s")
+        if getattr(record, name, None) is not None
+    }
+    return replace(record, **moved)
+
+
+def fill(site: Site, user: str = "alice", name: str = "train") -> None:
+    """A long job makes room for a short one, two hours before now at the most."""
+    jobs = [
+        job("1", "..######.......##|", gpus=4, user=user, name=name, account=name),
+        job("2", "      ...####|", gpus=2, user="bob", account="class"),
+        job("3", "              ......", user="bob", account="class"),
+    ]
+    moved = [(later(record), [later(run) for run in runs]) for record, runs in jobs]
+    told: list[PreemptionRecord] = [
+        later(preempted("1", "2", at=8.1, run=2, asked=7.5, tier=1, for_tier=0))
+    ]
+    remember(site.folder / "ledger.sqlite", moved, told)
+
+
+def told(site: Site, *options: str) -> str:
+    result = site.run("report", *options)
+    assert result.exit_code == 0, result.output
+    output: str = result.stdout
+    return output
+
+
+def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brought(
+    site: Site,
+) -> None:
+    fill(site)
+    site.publish(state())
+    assert told(site).splitlines() == [
+        "From Nov 07 22:13:20 to Nov 14 22:13:20, 7d00h, cluster hopper.",
+        "No controller runs: what happened since its last cycle is not known.",
+        "3 managed jobs came or were there: 2 ran and ended, 0 ended without, 0 ran and 1 waited "
+        "at the end.",
+        "They used 1.1 GPU-hours, 0% of the 256 GPUs that there are now.",
+        "",
+        "Completed jobs: completion time (JCT), queueing (Q) and slowdown",
+        "KIND             JOBS     JCT  MEDIAN     P95       Q  MEDIAN     P95  SLOW  PREEMPTED",
+        "all                 2  20m00s  20m00s  28m20s  10m00s  10m00s  15m00s   1.9          1",
+        "small and short     1  11m40s  11m40s  11m40s   5m00s   5m00s   5m00s   1.8          0",
+        "small and long      1  28m20s  28m20s  28m20s  15m00s  15m00s  15m00s   2.1          1",
+        "large and short     0       -       -       -       -       -       -     -          0",
+        "large and long      0       -       -       -       -       -       -     -          0",
+        "",
+        "GPUS        JOBS     JCT  MEDIAN     P95       Q  MEDIAN     P95  SLOW  PREEMPTED",
+        "1              0       -       -       -       -       -       -     -          0",
+        "2 to 4         2  20m00s  20m00s  28m20s  10m00s  10m00s  15m00s   1.9          1",
+        "5 to 8         0       -       -       -       -       -       -     -          0",
+        "9 and more     0       -       -       -       -       -       -     -          0",
+        "",
+        "Preemptions",
+        "1 preemption of 1 job, for 1 other. 0.2 GPU-hours moved: so much the others ran on those "
+        "GPUs while the preempted waited.",
+        "Grace and kill took 50s in the median, 50s at the 95th percentile, 0.1 GPU-hours in all.",
+        "From then to the start of the other job: 1m40s in the median, 1m40s at the 95th "
+        "percentile. At most 0.1 GPU-hours stood idle for it.",
+        "The preempted waited 11m40s in the median, 11m40s at the 95th percentile to run again.",
+        "The runs that ended so had used 0.7 GPU-hours. How much of it was done again hangs on "
+        "when each job had last saved its state, which nobody here knows.",
+        "",
+        "FOR TIER  OF TIER  PREEMPTIONS  GPU-H MOVED",
+        "       0        1            1          0.2",
+        "",
+        "FOR JOBS OF  JOBS OF  PREEMPTIONS  GPU-H MOVED",
+        "bob          alice              1          0.2",
+        "",
+        "JOBID  USER   NAME   PREEMPTED  WAITED  GPU-H GIVEN",
+        "    1  alice  train          1  11m40s          0.2",
+        "",
+        "Who gained and who paid",
+        "JCT, queueing and slowdown are means of the jobs that ended. MOVED is what preemption "
+        "brought (+) or took (-), in GPU-hours. Jain's index of the users' progress is 0.99: 1 "
+        "where the jobs of all run for the same share of the time that they are there.",
+        "",
+        "USER   JOBS  GPU-H     JCT  QUEUEING  SLOW  PROGRESS  PREEMPTED  PREEMPTING  MOVED",
+        "bob       1    0.2  11m40s     5m00s   1.8       57%          0           1   +0.2",
+        "alice     1    0.9  28m20s    15m00s   2.1       47%          1           0   -0.2",
+        "",
+        "ACCOUNT  JOBS  GPU-H     JCT  QUEUEING  SLOW  PROGRESS  PREEMPTED  PREEMPTING  MOVED",
+        "class       1    0.2  11m40s     5m00s   1.8       57%          0           1   +0.2",
+        "train       1    0.9  28m20s    15m00s   2.1       47%          1           0   -0.2",
+        "",
+        "GPUs in use and jobs that wait, over the time",
+        "4 GPUs at the most, 2 jobs that wait.",
+        "FROM             GPUS  WAITING",
+        *(f"Nov {day}   0.0      0.0" for day in SPANS),
+        "Nov 14 05:25:20   0.1      0.0",
+        "",
+        "What each figure means, and what cannot be known: docs/report.md.",
+    ]
+
+
+SPANS = (
+    "07 22:13:20",
+    "08 15:01:20",
+    "09 07:49:20",
+    "10 00:37:20",
+    "10 17:25:20",
+    "11 10:13:20",
+    "12 03:01:20",
+    "12 19:49:20",
+    "13 12:37:20",
+)
+
+
+def test_for_programs_it_is_json_with_every_figure(site: Site) -> None:
+    fill(site)
+    data = json.loads(told(site, "--json", "-S", "now-30minutes"))
+    assert data["schema"] == 1 and data["since_s"] == NOW_S - 1800 and data["until_s"] == NOW_S
+    assert data["jobs"]["completed"] == data["all_sizes"]["jobs"] == 2
+    assert data["by_kind"][0]["name"] == "small and short"
+    assert data["preemptions"]["moved_gpu_s"] == 800
+    assert {user["name"]: user["balance_gpu_s"] for user in data["users"]} == {
+        "bob": 800,
+        "alice": -800,
+    }
+    assert len(data["over_time"]["gpus"]) == 400
+
+
+def test_the_fields_that_are_documented_are_the_fields_that_there_are(site: Site) -> None:
+    fill(site)
+    data = json.loads(told(site, "--json"))
+    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    documented = set(re.findall(r"`(\w+)`", text.partition("## For programs")[2]))
+    assert set(_names(data)) <= documented
+
+
+def _names(data: Any) -> set[str]:
+    if isinstance(data, list):
+        return set().union(*map(_names, data))
+    if not isinstance(data, dict):
+        return set()
+    return set(data).union(*map(_names, data.values()))
+
+
+def test_only_jobs_of_some_users_accounts_or_partitions_can_be_asked_for(site: Site) -> None:
+    fill(site)
+    assert "Only user bob.\nNo controller runs" in told(site, "-u", "bob")
+    assert "Only account train and class.\n" in told(site, "-A", "train,class")
+    assert "Only partition gpu.\n" in told(site, "--partition", "gpu")
+    result = site.run("report", "-u", "nobody")
+    assert result.exit_code == 1
+    assert "No such job was there from Nov 07 22:13:20 to Nov 14 22:13:20" in error_of(result)
+
+
+def test_tables_can_go_without_their_titles(site: Site) -> None:
+    fill(site)
+    output = told(site, "-n")
+    assert "small and short" in output and "MEDIAN" not in output
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_on_a_narrow_terminal_nothing_is_wider_than_the_screen(
+    site: Site, live_site: Site, width: int
+) -> None:
+    fill(site, user="a-user-with-a-rather-long-name", name="and a job with an even longer one")
+    code, output = live_site.on_terminal(width, "report", "-S", "2023-11-14", "-E", "2023-11-15")
+    assert code == 0, output
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    too_wide = [line for line in plain.splitlines() if cells(line) > width]
+    # Of a table the columns that say what its rows are, and what they are about, are never cut.
+    assert not too_wide or width == 20, too_wide
+    assert all(cells(line) <= 35 for line in too_wide)
+
+
+def test_a_terminal_that_knows_ascii_only_gets_no_more(live_site: Site, site: Site) -> None:
+    fill(site)
+    ended = live_site.spawn("report", "-S", "2023-11-14", "-E", "2023-11-15", LC_ALL="C")
+    assert ended.returncode == 0 and ended.stdout.isascii() and "####" in ended.stdout
+
+
+def test_what_users_made_up_is_harmless_on_a_terminal_in_json_and_on_a_page(site: Site) -> None:
+    fill(site, user=HOSTILE, name=HOSTILE)
+    page = site.folder / "report.html"
+    for output in (told(site, "--html", str(page)), page.read_text()):
+        assert "\x1b" not in output and "\u202e" not in output
+    assert {user["name"] for user in json.loads(told(site, "--json"))["users"]} == {"bob", HOSTILE}
+    seen = _Elements()
+    seen.feed(page.read_text())
+    assert "script" not in seen.names and seen.names["style"] >= 1
+    assert not seen.elsewhere, "it needs nothing beside it"
+
+
+class _Elements(HTMLParser):
+    """The elements of a page, and what it would load from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: dict[str, int] = {}
+        self.elsewhere: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names[tag] = self.names.get(tag, 0) + 1
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href") and not (value or "").startswith("#"):
+                self.elsewhere.append(f"{tag} {name}={value}")
+
+
+def test_the_page_has_every_part_in_light_and_in_dark(site: Site) -> None:
+    fill(site)
+    page = site.folder / "report.html"
+    told(site, "--html", str(page), "--json")
+    text = page.read_text()
+    for title in ("Over the time", "Jobs that ended", "Preemptions", "Who gained and who paid"):
+        assert f"<h2>{title}</h2>" in text
+    assert text.count("<svg") == 4 and "prefers-color-scheme: dark" in text
+    assert "#fd00" not in text and "#fe00" not in text, "all colours are the page's"
+    assert told(site, "--html", str(page)) and page.read_text() == text, "the same, byte for byte"
+
+
+def test_a_page_is_drawn_where_nothing_has_ended_yet(site: Site) -> None:
+    record, runs = job("1", "..")
+    remember(site.folder / "ledger.sqlite", [(later(record), runs)])
+    page = site.folder / "report.html"
+    assert "Nobody was preempted." in told(site, "--html", str(page))
+    assert page.read_text().count("<svg") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("-S", "yesterday-ish"), 2, "--since 'yesterday-ish' is no time"),
+        (("-E", "2023-13-99"), 2, "--until '2023-13-99' is no time"),
+        (("-S", "2023-11-14T21:00", "-E", "2023-11-14T20:00"), 2, "is none"),
+        (("-S", "now+1day"), 2, "Name a --since that has passed"),
+        (("--html", "{folder}/no/such.html"), 2, "cannot be written"),
+        (("--html", "{folder}"), 2, "is not a file"),
+        (("-S", "2020-01-01", "-E", "2020-02-01"), 1, "No managed job was there from Jan 01"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(
+    site: Site, options: tuple[str, ...], code: int, said: str
+) -> None:
+    fill(site)
+    result = site.run("report", *(option.format(folder=site.folder) for option in options))
+    assert result.exit_code == code
+    assert said in error_of(result)
+    assert not list(site.folder.glob(".tiresias-*"))
+
+
+def test_where_no_controller_ever_ran_that_is_said(site: Site) -> None:
+    result = site.run("report")
+    assert result.exit_code == 3
+    assert "No controller answers in" in error_of(result)
+
+
+@pytest.mark.parametrize("library", NEEDED)
+def test_what_is_missing_for_it_is_said_with_how_to_get_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    fill(site)
+    monkeypatch.setitem(sys.modules, library, None)
+    result = site.run("report", "--html", str(site.folder / "x.html"))
+    assert result.exit_code == 1
+    assert f"report needs {library}, which is not installed" in error_of(result)
+
+
+def test_a_page_that_cannot_be_written_after_all_does_not_take_the_report_with_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(site)
+    page = site.folder / "old.html"
+    page.write_text("what was there")
+
+    def no_room(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_room)
+    result = site.run("report", "--html", str(page))
+    assert result.exit_code == 1 and "No space left on device" in error_of(result)
+    assert "Completed jobs" in result.stdout and page.read_text() == "what was there"
+
+
+def test_a_reader_that_leaves_ends_it_quietly(site: Site, live_site: Site) -> None:
+    fill(site)
+    command = ("sh", "-c", 'exec 2>"$0"; "$@" | true; exit 0', str(site.folder / "said"))
+    live_site.spawn(
+        "report", "-S", "2023-11-14", command=(*command, sys.executable, "-m", "slurm_tiresias.cli")
+    )
+    assert (site.folder / "said").read_text() == ""

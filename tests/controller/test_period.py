@@ -1,0 +1,121 @@
+"""Who is told what was in a time, by the socket that the controller answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller.answers import answer_of
+from slurm_tiresias.controller.ledger import EventRecord, Ledger
+from slurm_tiresias.controller.period import SOCKET_NAME, Period, look_back, periods
+from slurm_tiresias.errors import NotRunningError
+from tests.report.pictures import job, preempted, remember
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+ASKS = """
+import os, sys
+from pathlib import Path
+from slurm_tiresias.controller.period import look_back
+from slurm_tiresias.errors import NotRunningError
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+try:
+    print(look_back(Path(sys.argv[1]), 0.0, 2000.0))
+except NotRunningError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A state directory that others may look into, with a ledger that they may not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        remember(
+            path / "ledger.sqlite",
+            [
+                job("1", "####...##|", user="nobody", name="secret of nobody"),
+                job("2", "   .##|", user="alice", name="secret of alice"),
+                job("3", " ##...#|", user="bob", name="secret of bob"),
+                job("4", "    .##|", user="", name="secret of somebody"),
+            ],
+            [preempted("1", "2", 4.1, 0), preempted("3", "4", 3.1, 1)],
+        )
+        with closing(Ledger(path / "ledger.sqlite")) as ledger, ledger.transaction():
+            ledger.add_events([EventRecord(9.0, "demoted", key, "", "") for key in "1234"])
+        yield path
+
+
+def asked_by_nobody(folder: Path) -> str:
+    command = [sys.executable, "-c", ASKS, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def rows_of(period: Period) -> tuple[object, ...]:
+    return period.jobs, period.runs, period.preemptions, period.events
+
+
+def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
+    from_ledger = look_back(folder, 0.0, 2000.0)
+    assert not from_ledger.live and len(from_ledger.jobs) == 4
+    assert len(from_ledger.preemptions) == 2 and from_ledger.events == {"demoted": 4}
+    with periods(folder, folder / "ledger.sqlite", private=False).open():
+        asked = look_back(folder, 0.0, 2000.0)
+    assert asked.live and rows_of(asked) == rows_of(from_ledger)
+
+
+def test_only_what_was_in_the_time_is_told(folder: Path) -> None:
+    with periods(folder, folder / "ledger.sqlite", private=False).open():
+        period = look_back(folder, 750.0, 2000.0)
+    assert [row[0] for row in period.jobs] == ["1"], "the others have ended before"
+    assert not period.preemptions and not period.events
+
+
+@as_root
+def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> None:
+    with periods(folder, folder / "ledger.sqlite", private=True).open():
+        told = asked_by_nobody(folder)
+        assert "only_of='nobody'" in told and "secret of nobody" in told
+        for other in ("alice", "bob", "somebody"):
+            assert other not in told
+        assert "'demoted': 1" in told
+        everything = look_back(folder, 0.0, 2000.0)
+        assert everything.only_of == "" and len(everything.jobs) == 4, "root sees them all"
+
+
+@as_root
+def test_everybody_is_told_of_every_job_where_jobs_are_not_private(folder: Path) -> None:
+    with periods(folder, folder / "ledger.sqlite", private=False).open():
+        assert "secret of alice" in asked_by_nobody(folder)
+
+
+def test_whom_this_host_does_not_know_has_no_jobs(folder: Path) -> None:
+    with closing(Ledger.to_read(folder / "ledger.sqlite")) as ledger:
+        assert "secret" not in ledger.period(0.0, 2000.0, "")
+
+
+@as_root
+def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> None:
+    assert "No controller answers" in asked_by_nobody(folder)
+
+
+def test_what_is_no_time_is_answered_and_harms_nothing(folder: Path) -> None:
+    with periods(folder, folder / "ledger.sqlite", private=False).open():
+        for asked in (b"1; DROP TABLE jobs 2\n", b"\xff\n", b"1\n", b"a b\n", b"nan inf\n", b"\n"):
+            assert b"secret" not in answer_of(folder / SOCKET_NAME, asked)
+        assert len(look_back(folder, 0.0, 2000.0).jobs) == 4
+
+
+def test_a_ledger_of_another_version_is_not_misread(folder: Path) -> None:
+    with closing(Ledger(folder / "ledger.sqlite")) as ledger:
+        ledger.set_value("schema_version", "3")
+    with pytest.raises(NotRunningError, match="No controller answers"):
+        look_back(folder, 0.0, 2000.0)

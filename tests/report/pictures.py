@@ -1,0 +1,104 @@
+"""Ledgers drawn as pictures: a line a job, a letter a stretch of time, and the reports of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from slurm_tiresias.controller.ledger import (
+    IncarnationRecord,
+    JobRecord,
+    Ledger,
+    PreemptionRecord,
+)
+from slurm_tiresias.controller.period import Period
+from slurm_tiresias.report.figures import Drawn, Filters, Report, made
+
+STEP_S = 100.0
+"""One letter."""
+
+
+def job(
+    key: str,
+    drawing: str,
+    *,
+    gpus: int = 1,
+    user: str = "alice",
+    account: str = "lab",
+    partition: str = "gpu",
+    name: str = "train",
+) -> tuple[JobRecord, list[IncarnationRecord]]:
+    """A job: `` `` it is not there, ``.`` it waits, ``#`` it runs, ``|`` at the end it has ended.
+
+    Without ``|`` it goes on after the drawing as it was at its end.
+    """
+    over = drawing.endswith("|")
+    steps = drawing.removesuffix("|")
+    first = len(steps) - len(steps.lstrip())
+    end_s = len(steps) * STEP_S
+    runs: list[IncarnationRecord] = []
+    at = 0
+    for letter, group in groupby(steps):
+        start, at = at, at + len(list(group))
+        if letter == "#":
+            open_still = at == len(steps) and not over
+            until_s = None if open_still else at * STEP_S
+            runs.append(
+                IncarnationRecord(
+                    key, start * STEP_S, until_s, (at - start) * STEP_S, gpus, not open_still
+                )
+            )
+    record = JobRecord(
+        key=key,
+        restarts=len(runs) - (0 if steps.endswith(".") else 1),
+        submitted_s=first * STEP_S,
+        tier_entered_s=0.0,
+        queued_s=0.0,
+        entry_number=int(key),
+        first_started_s=runs[0].start_s if runs else None,
+        ended_s=end_s if over else None,
+        preemptions=max(0, len(runs) - 1),
+        user=user,
+        account=account,
+        partition=partition,
+        name=name,
+    )
+    return record, runs
+
+
+def preempted(
+    key: str, for_job: str, at: float, run: float, asked: float | None = None, **tiers: int
+) -> PreemptionRecord:
+    """A preemption by its steps: when, the start of the run that it ended, and of the grace."""
+    asked_s = None if asked is None else asked * STEP_S
+    return PreemptionRecord(key, for_job, at * STEP_S, run * STEP_S, asked_s, **tiers)
+
+
+def remember(
+    path: Path,
+    jobs: Sequence[tuple[JobRecord, list[IncarnationRecord]]],
+    preemptions: Sequence[PreemptionRecord] = (),
+) -> None:
+    """Put all of it into a ledger."""
+    with closing(Ledger(path)) as ledger, ledger.transaction():
+        ledger.save_jobs(record for record, _ in jobs)
+        ledger.save_incarnations(run for _, runs in jobs for run in runs)
+        ledger.add_preemptions(preemptions)
+
+
+def period_of(path: Path, since: float, until: float, user: str | None = None) -> Period:
+    """What the ledger tells of a time, which is in steps."""
+    with closing(Ledger.to_read(path)) as ledger:
+        rows: dict[str, Any] = json.loads(ledger.period(since * STEP_S, until * STEP_S, user))
+    return Period(since * STEP_S, until * STEP_S, user or "", True, **rows)
+
+
+def reported(
+    path: Path, since: float, until: float, filters: Filters | None = None, **more: Any
+) -> tuple[Report, Drawn]:
+    """The report of a time, which is in steps."""
+    return made(period_of(path, since, until), filters or Filters(), **more)

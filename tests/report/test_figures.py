@@ -1,0 +1,301 @@
+"""What a report says of a ledger, by figures that were reckoned by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, PreemptionRecord
+from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread
+from tests.report.pictures import STEP_S, job, preempted, remember, reported
+
+Job = tuple[JobRecord, list[IncarnationRecord]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+def party(parties: Sequence[PartyFigures], name: str) -> PartyFigures:
+    return next(one for one in parties if one.name == name)
+
+
+def three(path: Path) -> Report:
+    """A long job of alice on 4 GPUs makes room for a short one of bob on 2, and goes on after it.
+
+    A third job never runs, and a fourth waits still.
+    """
+    remember(
+        path,
+        [
+            #         0         1
+            #         01234567890123456789
+            job("1", "..######.......##|", gpus=4, user="alice", account="lab"),
+            job("2", "      ...####|", gpus=2, user="bob", account="class"),
+            job("3", "     ...|", user="carol", account="class"),
+            job("4", "              ......", user="bob", account="class", partition="big,gpu"),
+        ],
+        [preempted("1", "2", at=8.1, run=2, asked=7.5, tier=1, for_tier=0)],
+    )
+    report, _ = reported(path, 0, 20, gpus_now=8, cluster="hopper")
+    return report
+
+
+def test_completion_and_queueing_are_told_by_size(path: Path) -> None:
+    report = three(path)
+    everything = report.all_sizes
+    assert everything.jobs == 2 and everything.preempted_jobs == 1
+    # Job 1 was there for 17 steps and ran for 8 of them; job 2 for 7 and for 4.
+    assert everything.jct == Spread(1200.0, 1200.0, 1700.0)
+    assert everything.queueing == Spread(600.0, 600.0, 900.0)
+    assert everything.mean_slowdown == pytest.approx((17 / 8 + 7 / 4) / 2)
+    by_kind = {size.name: size.jobs for size in report.by_kind}
+    assert by_kind == {
+        "small and short": 1,
+        "small and long": 1,
+        "large and short": 0,
+        "large and long": 0,
+    }, "800 s of running are long"
+    assert {size.name: size.jobs for size in report.by_gpus if size.jobs} == {"2 to 4": 2}
+
+
+def test_jobs_are_counted_by_what_became_of_them(path: Path) -> None:
+    jobs = three(path).jobs
+    assert (jobs.there, jobs.submitted, jobs.completed, jobs.never_ran) == (4, 4, 2, 1)
+    assert (jobs.running, jobs.waiting) == (0, 1)
+
+
+def test_a_preemption_is_told_with_what_it_cost_and_what_it_moved(path: Path) -> None:
+    found = three(path).preemptions
+    assert (found.preemptions, found.jobs, found.for_jobs, found.incomplete) == (1, 1, 1, 0)
+    assert found.grace.median_s == 50 and found.grace_gpu_s == 50 * 4
+    assert found.handover.median_s == 100 and found.handover_gpu_s == 100 * 4
+    assert found.requeue_wait.median_s == 700 and found.not_yet_again == 0
+    assert found.ended_runs_gpu_s == 600 * 4
+    assert found.moved_gpu_s == 400 * 2, "what job 2 ran while job 1 waited, and no more"
+    assert [(t.for_tier, t.tier, t.moved_gpu_s) for t in found.by_tier] == [(0, 1, 800.0)]
+    assert [(p.user, p.for_user) for p in found.by_user] == [("alice", "bob")]
+    assert [(j.job_id, j.name, j.waited_s) for j in found.most_preempted] == [("1", "train", 700)]
+
+
+def test_who_gained_and_who_paid_is_told_by_user_and_account(path: Path) -> None:
+    report = three(path)
+    assert [user.name for user in report.users] == ["bob", "carol", "alice"]
+    bob, alice = party(report.users, "bob"), party(report.users, "alice")
+    assert (bob.preempting, bob.preempted, bob.balance_gpu_s) == (1, 0, 800.0)
+    assert (alice.preempting, alice.preempted, alice.balance_gpu_s) == (0, 1, -800.0)
+    assert alice.requeue_wait_s == 700
+    assert (bob.gpu_s, alice.gpu_s) == (400 * 2, 800 * 4)
+    assert (bob.mean_jct_s, bob.mean_queueing_s, bob.mean_slowdown) == (700, 300, 7 / 4)
+    assert bob.progress == pytest.approx(4 / 7) and alice.progress == pytest.approx(8 / 17)
+    carol = party(report.users, "carol")
+    assert (carol.jobs, carol.mean_jct_s, carol.progress) == (0, None, None)
+    assert party(report.accounts, "class").balance_gpu_s == 800
+    x, y = 4 / 7, 8 / 17
+    assert report.fairness.users == pytest.approx((x + y) ** 2 / (2 * (x * x + y * y)))
+
+
+def test_the_use_of_the_gpus_is_told_over_the_time(path: Path) -> None:
+    report = three(path)
+    assert report.gpu_s == 800 * 4 + 400 * 2
+    assert report.gpu_use == report.gpu_s / (8 * 2000)
+    course = report.over_time
+    assert course.step_s == 2000 / 400
+    assert course.peak_gpus == 4 and course.peak_waiting == 2
+    assert sum(course.gpus) * course.step_s == pytest.approx(report.gpu_s)
+    # Steps of waiting: 2 and 7 of job 1, then 3, 3 and 6 of the others.
+    assert sum(course.waiting) * course.step_s == pytest.approx(21 * STEP_S)
+
+
+def test_of_a_time_counts_only_what_was_used_in_it_and_what_ended_in_it(path: Path) -> None:
+    three(path)
+    report, _ = reported(path, 5, 14)
+    assert report.gpu_s == 3 * STEP_S * 4 + 4 * STEP_S * 2
+    assert (report.jobs.there, report.jobs.completed, report.jobs.waiting) == (3, 1, 1)
+    assert report.all_sizes.jct.mean_s == 700, "job 2 alone has ended"
+    found = report.preemptions
+    assert found.preemptions == 1 and found.requeue_wait.median_s == 600, "up to the end of it"
+    earlier, _ = reported(path, 0, 8)
+    assert earlier.preemptions.preemptions == 0
+
+
+@pytest.mark.parametrize(
+    ("filters", "there", "balance_gpu_s"),
+    [
+        (Filters(users=("bob",)), 2, 800.0),
+        (Filters(users=("alice", "carol")), 2, -800.0),
+        (Filters(accounts=("class",)), 3, 800.0),
+        (Filters(partitions=("big",)), 1, 0.0),
+        (Filters(partitions=("gpu",)), 4, 0.0),
+        (Filters(users=("bob",), accounts=("lab",)), 0, 0.0),
+    ],
+)
+def test_only_jobs_of_some_can_be_asked_for(
+    path: Path, filters: Filters, there: int, balance_gpu_s: float
+) -> None:
+    three(path)
+    report, _ = reported(path, 0, 20, filters)
+    assert report.jobs.there == there
+    assert sum(user.balance_gpu_s for user in report.users) == balance_gpu_s
+    if filters.users:
+        assert {user.name for user in report.users} <= set(filters.users)
+
+
+def test_a_preemption_for_a_job_that_never_started_was_in_vain_and_moved_nothing(
+    path: Path,
+) -> None:
+    remember(
+        path,
+        [job("1", "####.####", gpus=4), job("2", "  ........", gpus=4, user="bob")],
+        [preempted("1", "2", at=4.1, run=0)],
+    )
+    found = reported(path, 0, 9)[0].preemptions
+    assert (found.in_vain, found.moved_gpu_s) == (1, 0.0)
+    assert found.handover.mean_s is None and found.grace.mean_s is None
+
+
+def test_who_has_not_run_again_still_waits_and_still_gives(path: Path) -> None:
+    remember(
+        path,
+        [job("1", "####......", gpus=4), job("2", "  ..######", gpus=4, user="bob")],
+        [preempted("1", "2", at=4.1, run=0)],
+    )
+    found = reported(path, 0, 10)[0].preemptions
+    assert found.not_yet_again == 1 and found.requeue_wait.median_s == 600
+    assert found.moved_gpu_s == 600 * 4 and found.in_vain == 0
+
+
+def test_a_job_that_slurm_had_forgotten_ended_with_its_last_run(path: Path) -> None:
+    record, runs = job("1", ".####|")
+    remember(path, [(_ended(record, 5000.0), runs)])
+    assert reported(path, 0, 100)[0].all_sizes.jct.mean_s == 500
+    remember(path, [(_ended(record, 5000.0, restarts=1), runs)])
+    jct = reported(path, 0, 100)[0].all_sizes.jct
+    assert jct.mean_s == 5000, "it was requeued, waited, and was cancelled"
+
+
+def _ended(record: JobRecord, at_s: float, restarts: int = 0) -> JobRecord:
+    return replace(record, ended_s=at_s, restarts=restarts)
+
+
+def test_of_a_preemption_that_an_older_version_noted_only_that_it_was_is_told(path: Path) -> None:
+    remember(
+        path, [job("1", "##..##|"), job("2", "  ##|")], [PreemptionRecord("1", "2", at_s=210.0)]
+    )
+    found = reported(path, 0, 10)[0].preemptions
+    assert (found.preemptions, found.incomplete, found.moved_gpu_s) == (1, 1, 0.0)
+    assert [(t.for_tier, t.tier) for t in found.by_tier] == [(None, None)]
+
+
+def test_the_id_of_the_other_job_may_have_been_given_to_a_new_one(path: Path) -> None:
+    remember(
+        path,
+        [job("1", "##..##|"), job("2", "   ##|", user="bob")],
+        [preempted("1", "2", at=2.1, run=0)],
+    )
+    assert reported(path, 0, 10)[0].preemptions.moved_gpu_s == 0
+
+
+def test_a_job_that_was_suspended_used_no_more_than_it_ran(path: Path) -> None:
+    record, _ = job("1", "########|", gpus=2)
+    run = IncarnationRecord("1", 0.0, 800.0, 400.0, 2, True)
+    remember(path, [(record, [run])])
+    assert reported(path, 0, 10)[0].gpu_s == 400 * 2
+    assert reported(path, 4, 10)[0].gpu_s == 200 * 2
+
+
+def test_nothing_at_all_is_a_report_of_zeros(path: Path) -> None:
+    remember(path, [])
+    report, drawn = reported(path, 0, 10)
+    assert report.jobs.there == 0 and report.gpu_s == 0
+    assert report.users == () and report.fairness.users is None
+    assert report.all_sizes.jct == Spread(None, None, None)
+    assert not drawn.gpus.y.any()
+
+
+KINDS = st.lists(
+    st.tuples(st.text(alphabet="  ..###", max_size=12), st.integers(1, 12), st.booleans()),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(drawings=KINDS, seed=st.integers(0, 2**32))
+def test_whatever_happened_the_parts_add_up_to_the_whole(
+    tmp_path_factory: pytest.TempPathFactory,
+    drawings: list[tuple[str, int, bool]],
+    seed: int,
+) -> None:
+    path = tmp_path_factory.mktemp("sums") / "ledger.sqlite"
+    chance = random.Random(seed)
+    jobs = [_anybodys(number, *drawing, chance) for number, drawing in enumerate(drawings)]
+    remember(path, jobs, list(_anyhow(jobs, chance)))
+    report, drawn = reported(path, chance.randrange(4), chance.randrange(5, 14))
+    _assert_adds_up(report)
+    assert sum(len(values) for values in drawn.jct_s.values()) == report.jobs.completed
+    assert np.all(drawn.gpus.y >= 0)
+
+
+def _anybodys(number: int, drawing: str, gpus: int, over: bool, chance: random.Random) -> Job:
+    # A job that is there stays until it ends.
+    stays = drawing.lstrip().replace(" ", ".") or "."
+    before = " " * (len(drawing) - len(drawing.lstrip()))
+    return job(
+        str(number + 1),
+        before + stays + "|" * over,
+        gpus=gpus,
+        user=chance.choice(("alice", "bob", "")),
+        account=chance.choice(("lab", "class")),
+    )
+
+
+def _anyhow(jobs: list[Job], chance: random.Random) -> Sequence[PreemptionRecord]:
+    """Each run but the last ended for some job or other, or for one that nobody knows."""
+    return [
+        preempted(
+            record.key,
+            chance.choice(jobs)[0].key if chance.random() < 0.9 else "999",
+            at=(run.end_s or 0.0) / STEP_S + 0.1,
+            run=run.start_s / STEP_S,
+        )
+        for record, runs in jobs
+        for run in runs[:-1]
+    ]
+
+
+def _assert_adds_up(report: Report) -> None:
+    found, jobs = report.preemptions, report.jobs
+    assert jobs.there == jobs.completed + jobs.never_ran + jobs.running + jobs.waiting
+    assert report.all_sizes.jobs == jobs.completed
+    for sizes in (report.by_kind, report.by_gpus):
+        assert sum(size.jobs for size in sizes) == jobs.completed
+        assert sum(size.jobs * (size.jct.mean_s or 0) for size in sizes) == pytest.approx(
+            jobs.completed * (report.all_sizes.jct.mean_s or 0)
+        )
+    for parties in (report.users, report.accounts):
+        assert sum(one.jobs for one in parties) == jobs.completed
+        assert sum(one.gpu_s for one in parties) == pytest.approx(report.gpu_s)
+        assert sum(one.preempted for one in parties) == found.preemptions
+        assert sum(one.given_gpu_s for one in parties) == pytest.approx(found.moved_gpu_s)
+        assert sum(one.received_gpu_s for one in parties) == pytest.approx(found.moved_gpu_s)
+    for groups in (found.by_tier, found.by_user):
+        assert sum(group.preemptions for group in groups) == found.preemptions
+        assert sum(group.moved_gpu_s for group in groups) == pytest.approx(found.moved_gpu_s)
+    course = report.over_time
+    assert sum(course.gpus) * course.step_s == pytest.approx(report.gpu_s, abs=1e-6)
+    assert found.in_vain <= found.preemptions and min(course.waiting) >= 0
+    for index in (report.fairness.users, report.fairness.accounts):
+        assert index is None or 0 < index <= 1 + 1e-9
