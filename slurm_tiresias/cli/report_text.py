@@ -279,12 +279,12 @@ def _tier(tier: int | None) -> str:
 
 def _size_columns(title: str) -> tuple[Column[SizeFigures], ...]:
     return (
-        Column(title, lambda row: row.name),
-        Column("JOBS", lambda row: f"{row.jobs:,}", right=True),
+        Column(title, lambda row: row.name, least=13),
+        Column("JOBS", lambda row: f"{row.jobs:,}", right=True, goes=8),
         Column("JCT", lambda row: _time(row.jct.mean_s), right=True),
         Column("MEDIAN", lambda row: _time(row.jct.median_s), right=True, goes=4),
         Column("P95", lambda row: _time(row.jct.p95_s), right=True, goes=3),
-        Column("Q", lambda row: _time(row.queueing.mean_s), right=True),
+        Column("Q", lambda row: _time(row.queueing.mean_s), right=True, goes=7),
         Column("MEDIAN", lambda row: _time(row.queueing.median_s), right=True, goes=6),
         Column("P95", lambda row: _time(row.queueing.p95_s), right=True, goes=5),
         Column("SLOW", lambda row: _multiple(row.mean_slowdown), right=True, goes=2),
@@ -294,15 +294,15 @@ def _size_columns(title: str) -> tuple[Column[SizeFigures], ...]:
 
 TIER_COLUMNS: tuple[Column[TierFigures], ...] = (
     Column("FOR TIER", lambda row: _tier(row.for_tier), right=True),
-    Column("OF TIER", lambda row: _tier(row.tier), right=True),
-    Column("PREEMPTIONS", lambda row: f"{row.preemptions:,}", right=True),
+    Column("OF TIER", lambda row: _tier(row.tier), right=True, goes=2),
+    Column("TIMES", lambda row: f"{row.preemptions:,}", right=True),
     Column("GPU-H MOVED", lambda row: _hours(row.moved_gpu_s), right=True, goes=1),
 )
 
 PAIR_COLUMNS: tuple[Column[PairFigures], ...] = (
     Column("FOR JOBS OF", lambda row: _whose(row.for_user), least=8),
     Column("JOBS OF", lambda row: _whose(row.user), least=8),
-    Column("PREEMPTIONS", lambda row: f"{row.preemptions:,}", right=True, goes=2),
+    Column("TIMES", lambda row: f"{row.preemptions:,}", right=True, goes=2),
     Column("GPU-H MOVED", lambda row: _hours(row.moved_gpu_s), right=True, goes=1),
 )
 
@@ -335,7 +335,7 @@ PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
 
 def _span_columns() -> tuple[Column[_Span], ...]:
     return (
-        Column("FROM", lambda row: moment(row.since_s)),
+        Column("FROM", lambda row: moment(row.since_s), least=12),
         Column("GPUS", lambda row: f"{row.gpus:,.1f}", right=True),
         Column("WAITING", lambda row: f"{row.waiting:,.1f}", right=True, goes=2),
         Column("", lambda row: "█" * round(BAR_CELLS * row.gpus / row.most), goes=1),

@@ -92,11 +92,11 @@ def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brough
         "The runs that ended so had used 0.7 GPU-hours. How much of it was done again hangs on "
         "when each job had last saved its state, which nobody here knows.",
         "",
-        "FOR TIER  OF TIER  PREEMPTIONS  GPU-H MOVED",
-        "       0        1            1          0.2",
+        "FOR TIER  OF TIER  TIMES  GPU-H MOVED",
+        "       0        1      1          0.2",
         "",
-        "FOR JOBS OF  JOBS OF  PREEMPTIONS  GPU-H MOVED",
-        "bob          alice              1          0.2",
+        "FOR JOBS OF  JOBS OF  TIMES  GPU-H MOVED",
+        "bob          alice        1          0.2",
         "",
         "JOBID  USER   NAME   PREEMPTED  WAITED  GPU-H GIVEN",
         "    1  alice  train          1  11m40s          0.2",
@@ -191,10 +191,7 @@ def test_on_a_narrow_terminal_nothing_is_wider_than_the_screen(
     code, output = live_site.on_terminal(width, "report", "-S", "2023-11-14", "-E", "2023-11-15")
     assert code == 0, output
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
-    too_wide = [line for line in plain.splitlines() if cells(line) > width]
-    # Of a table the columns that say what its rows are, and what they are about, are never cut.
-    assert not too_wide or width == 20, too_wide
-    assert all(cells(line) <= 35 for line in too_wide)
+    assert [line for line in plain.splitlines() if cells(line) > width] == []
 
 
 def test_a_terminal_that_knows_ascii_only_gets_no_more(live_site: Site, site: Site) -> None:
