@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from slurm_tiresias.report.figures import Drawn, Numbers, PartyFigures, Report
 from slurm_tiresias.simulator import curves, spans
@@ -57,10 +57,13 @@ def _distribution(title: str, what: str, label: str, by_kind: Mapping[str, Numbe
     axes = figure.subplots()
     axes.set_ylabel("share of the jobs")
     there = {kind: np.maximum(values, LEAST_S) for kind, values in by_kind.items() if values.size}
+    logarithmic(axes, _decade(np.concatenate(list(there.values()))), label)
+    from_s, to_s = axes.get_xlim()
     for number, (kind, values) in enumerate(there.items()):
         curve = curves.distribution(values.tolist())
-        axes.step(curve.x, curve.y, where="post", label=kind, **look(number))
-    logarithmic(axes, [float(end) for v in there.values() for end in (v.min(), v.max())], label)
+        # From none to all, or a single job would not be seen.
+        x = [from_s, curve.x[0], *curve.x, to_s]
+        axes.step(x, [0.0, 0.0, *curve.y, 1.0], where="post", label=kind, **look(number))
     shares_upwards(axes)
     figure.legend(loc="outside right upper", handlelength=4)
     medians = ", ".join(f"{k} {spans.span(float(np.median(v)))}" for k, v in there.items())
@@ -69,6 +72,13 @@ def _distribution(title: str, what: str, label: str, by_kind: Mapping[str, Numbe
         f"At most {curves.POINTS} points of each curve are drawn."
     )
     return Picture(title, caption, svg(figure, title, f"Medians: {medians}."))
+
+
+def _decade(values: Numbers) -> tuple[float, float]:
+    """The least and the most, a decade apart at least, so that there are ticks between them."""
+    least, most = float(values.min()), float(values.max())
+    wider = max(1.0, 10.0 * least / most) ** 0.5
+    return least / wider, most * wider
 
 
 def _balance(users: Sequence[PartyFigures]) -> Picture:
@@ -87,6 +97,7 @@ def _balance(users: Sequence[PartyFigures]) -> Picture:
     axes.set_yticks(places, [_name(user) for user in shown], parse_math=False)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda hours, _: f"{abs(hours):,g}"))
     axes.set_xlabel("GPU-hours")
     figure.legend(loc="outside right upper")
     title = "Who received GPUs by preemption, and who gave them"

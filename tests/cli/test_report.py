@@ -239,6 +239,14 @@ def test_the_page_has_every_part_in_light_and_in_dark(site: Site) -> None:
     assert told(site, "--html", str(page)) and page.read_text() == text, "the same, byte for byte"
 
 
+def test_a_single_job_of_a_kind_is_seen_in_the_figures_too(site: Site) -> None:
+    fill(site)
+    page = site.folder / "report.html"
+    told(site, "--html", str(page))
+    curves = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--series-1\)', page.read_text())
+    assert [path for path in curves if path.count("L") >= 3], "a step up, and to both edges"
+
+
 def test_a_page_is_drawn_where_nothing_has_ended_yet(site: Site) -> None:
     record, runs = job("1", "..")
     remember(site.folder / "ledger.sqlite", [(later(record), runs)])
