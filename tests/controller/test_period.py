@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.answers import answer_of
 from slurm_tiresias.controller.ledger import EventRecord, Ledger
 from slurm_tiresias.controller.period import SOCKET_NAME, Period, look_back, periods
+from slurm_tiresias.controller.published import answer_of
 from slurm_tiresias.errors import NotRunningError
 from tests.report.pictures import job, preempted, remember
 
@@ -86,6 +86,8 @@ def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> N
         assert "only_of='nobody'" in told and "secret of nobody" in told
         for other in ("alice", "bob", "somebody"):
             assert other not in told
+        assert "'1', '2'" in told, "for which job it made room"
+        assert "'3', '4'" not in told
         assert "'demoted': 1" in told
         everything = look_back(folder, 0.0, 2000.0)
         assert everything.only_of == "" and len(everything.jobs) == 4, "root sees them all"

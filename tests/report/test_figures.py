@@ -145,6 +145,7 @@ def test_only_jobs_of_some_can_be_asked_for(
     report, _ = reported(path, 0, 20, filters)
     assert report.jobs.there == there
     assert sum(user.balance_gpu_s for user in report.users) == balance_gpu_s
+    assert report.preemptions.preemptions == (filters.partitions != ("big",) and there > 0)
     if filters.users:
         assert {user.name for user in report.users} <= set(filters.users)
 
@@ -160,6 +161,25 @@ def test_a_preemption_for_a_job_that_never_started_was_in_vain_and_moved_nothing
     found = reported(path, 0, 9)[0].preemptions
     assert (found.in_vain, found.moved_gpu_s) == (1, 0.0)
     assert found.handover.mean_s is None and found.grace.mean_s is None
+
+
+def test_one_for_a_job_that_started_only_after_the_preempted_ran_again_was_in_vain_too(
+    path: Path,
+) -> None:
+    remember(
+        path,
+        [job("1", "####.##.##|", gpus=4), job("2", "  .......##|", gpus=4, user="bob")],
+        [preempted("1", "2", at=4.1, run=0)],
+    )
+    found = reported(path, 0, 11)[0].preemptions
+    assert (found.in_vain, found.moved_gpu_s, found.handover.mean_s) == (1, 0.0, None)
+
+
+def test_a_job_of_a_moment_is_slowed_down_as_if_it_had_run_for_ten_seconds(path: Path) -> None:
+    record, _ = job("1", ".|")
+    run = IncarnationRecord("1", 98.0, 100.0, 2.0, 1, True)
+    remember(path, [(record, [run])])
+    assert reported(path, 0, 10)[0].all_sizes.mean_slowdown == 100 / 10
 
 
 def test_who_has_not_run_again_still_waits_and_still_gives(path: Path) -> None:
