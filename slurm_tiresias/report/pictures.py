@@ -17,6 +17,7 @@ from slurm_tiresias.simulator.drawing import (
     WIDE_IN,
     Picture,
     house_style,
+    legend_beside,
     logarithmic,
     look,
     shares_upwards,
@@ -65,7 +66,7 @@ def _distribution(title: str, what: str, label: str, by_kind: Mapping[str, Numbe
         x = [from_s, curve.x[0], *curve.x, to_s]
         axes.step(x, [0.0, 0.0, *curve.y, 1.0], where="post", label=kind, **look(number))
     shares_upwards(axes)
-    figure.legend(loc="outside right upper", handlelength=4)
+    legend_beside(axes)
     medians = ", ".join(f"{k} {spans.span(float(np.median(v)))}" for k, v in there.items())
     caption = (
         f"{what}: share of the jobs that ended in the time, by kind; time is logarithmic. "
@@ -99,7 +100,7 @@ def _balance(users: Sequence[PartyFigures]) -> Picture:
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda hours, _: f"{abs(hours):,g}"))
     axes.set_xlabel("GPU-hours")
-    figure.legend(loc="outside right upper")
+    legend_beside(axes)
     title = "Who received GPUs by preemption, and who gave them"
     left_out = f" {len(moved) - len(shown):,} between them are left out." if many else ""
     caption = (

@@ -120,6 +120,11 @@ def logarithmic(axes: Axes, times_s: Sequence[float], label: str) -> None:
     axes.set_xlabel(label)
 
 
+def legend_beside(axes: Axes) -> None:
+    """The legend to the right of the axes, also with the Matplotlib of Debian 12 (3.6)."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0.0, handlelength=4)
+
+
 def shares_upwards(axes: Axes) -> None:
     """A vertical axis from 0% to 100%."""
     axes.set_ylim(0.0, 1.02)

@@ -15,6 +15,7 @@ from slurm_tiresias.simulator.drawing import (
     WIDE_IN,
     Picture,
     house_style,
+    legend_beside,
     logarithmic,
     look,
     shares_upwards,
@@ -55,7 +56,7 @@ def _distribution(report: Report) -> Picture:
     jct_s = [outcome.jct_s for result in report.results for outcome in result.outcomes]
     logarithmic(axes, jct_s, "job completion time")
     shares_upwards(axes)
-    figure.legend(loc="outside right upper", handlelength=4)
+    legend_beside(axes)
     title = "How long jobs take"
     caption = (
         "Share of the jobs that end within a time of their submission; time is logarithmic. "
