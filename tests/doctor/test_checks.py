@@ -347,7 +347,7 @@ CASES = (
         seen_as(
             state_files=tuple(
                 Place(f"{STATE_DIR}/{name}", 7, "slurm", 0o666)
-                for name in ("history.sock", "view.sock")
+                for name in ("history.sock", "report.sock", "view.sock")
             )
         ),
         OK,
