@@ -76,6 +76,18 @@ def why_not_eligible(job: ObservedJob, now_s: float) -> str:
     return reason
 
 
+def is_a_word_of_slurm(job: ObservedJob, why: str) -> bool:
+    """Whether that is what Slurm found when it looked at the job, and not what a user said."""
+    return why not in ("", "BeginTime") and not job.held
+
+
+def has_no_word(job: ObservedJob) -> bool:
+    """Whether Slurm says nothing of why a pending job waits, as of one that it has not looked at
+    since it was changed."""
+    pending = job.state is JobState.PENDING and not job.held
+    return pending and job.reason.strip("()") in ("", "None")
+
+
 def is_put_off_for_us(job: ObservedJob) -> bool:
     """Whether the job only waits for its nodes to be chosen here (``first_look_s`` in
     job_submit.lua), and not until a time that its user named."""

@@ -10,7 +10,7 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller.account import Book, Shown
 from slurm_tiresias.controller.claim import claim_of
 from slurm_tiresias.controller.ledger import JobRecord
-from slurm_tiresias.controller.manage import why_not_eligible
+from slurm_tiresias.controller.manage import has_no_word, is_a_word_of_slurm, why_not_eligible
 from slurm_tiresias.model import Guard, Job, JobState, Snapshot
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.placing import Placing
@@ -54,16 +54,22 @@ class View:
         self._config = config
         self._placing = placing
         self._made: dict[str, _Made] = {}
+        self._last_words: dict[str, str] = {}
+        """Slurm's last reason to keep a job waiting for more than room, by job."""
 
     def snapshot(self, seen: Observation, rests: Rests) -> Snapshot:
         """The decision's view of an observation that ``observe`` has taken in."""
         alive = [job for job in seen.jobs if job.state is not None]
         over = self._beyond_array_limits(alive)
-        self._made = {job.key: self._made_now(job, seen, rests, job.key in over) for job in alive}
+        waits = self._why_not_eligible(alive, seen.at_s)
+        limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
+        self._made = {
+            job.key: self._made_now(job, seen, rests, limits.get(job.key, "")) for job in alive
+        }
         return Snapshot(seen.at_s, seen.nodes, tuple(made.job for made in self._made.values()))
 
     def _made_now(
-        self, job: ObservedJob, seen: Observation, rests: Rests, over_limit: bool
+        self, job: ObservedJob, seen: Observation, rests: Rests, not_eligible: str
     ) -> _Made:
         """The job as the decision sees it; the one of the last cycle, where all is as it was."""
         now_s = seen.at_s
@@ -75,7 +81,7 @@ class View:
             record,
             self._book.inherited_gpu_s(record, now_s) if record else 0.0,
             self._placing(job) if self._placing else None,
-            why_not_eligible(job, now_s) or (ARRAY_LIMIT if over_limit else ""),
+            not_eligible,
             job.key in rests.given_up,
             job.key in rests.resting,
             self._reserved_from(job, seen) if seen.reservations else NO_NODES,
@@ -84,6 +90,25 @@ class View:
         if before is not None and before.of == made_of:
             return before
         return _Made(made_of, self._new_job(*made_of))
+
+    def _why_not_eligible(self, alive: Iterable[ObservedJob], now_s: float) -> dict[str, str]:
+        """Which jobs are not eligible, and why.
+
+        Whatever is written to a job makes Slurm forget its reason until it looks at the job again.
+        Till then the last one holds: a job that waits for another has not been freed by that.
+        """
+        waits: dict[str, str] = {}
+        words: dict[str, str] = {}
+        for job in alive:
+            why = why_not_eligible(job, now_s)
+            if is_a_word_of_slurm(job, why):
+                words[job.key] = why
+            elif not why and has_no_word(job) and job.key in self._last_words:
+                why = words[job.key] = self._last_words[job.key]
+            if why:
+                waits[job.key] = why
+        self._last_words = words
+        return waits
 
     def _reserved_from(self, job: ObservedJob, seen: Observation) -> frozenset[str]:
         """The nodes that are reserved before a waiting job could end if it were started now."""

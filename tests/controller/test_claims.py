@@ -122,3 +122,24 @@ def test_a_job_is_kept_off_what_is_reserved_before_it_could_end(
     waiting, running = View(book, CONFIG).snapshot(seen, Rests()).jobs
     assert waiting.request.reserved_nodes == kept_off
     assert running.request.reserved_nodes == frozenset()
+
+
+def test_what_a_job_waits_for_holds_until_slurm_has_looked_at_it_again(book: Book) -> None:
+    view = View(book, CONFIG)
+
+    def why_not(at_s: float, **changes: object) -> str:
+        seen = Observation(at_s, (replace(pending(), **changes),), TWO_NODES, ())  # type: ignore[arg-type]
+        book.observe(seen)
+        [job] = view.snapshot(seen, Rests()).jobs
+        return job.not_eligible
+
+    assert why_not(1000, reason="Dependency") == "Dependency"
+    # A priority was written.
+    assert why_not(1010, reason="None") == why_not(1020, reason="None") == "Dependency"
+    assert why_not(1030, reason="Priority") == ""
+    assert why_not(1040, reason="None") == ""
+    # What users say themselves ends when they say so.
+    assert why_not(1050, reason="JobHeldUser", priority=0) == "JobHeldUser"
+    assert why_not(1060, reason="None") == ""
+    assert why_not(1070, reason="BeginTime", eligible_s=1075.0) == "BeginTime"
+    assert why_not(1080, reason="None", eligible_s=1075.0) == ""
