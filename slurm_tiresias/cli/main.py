@@ -6,6 +6,7 @@ traceback: 1 error, 2 usage, 3 no controller or a stale one, and so on (``errors
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -32,6 +33,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell gives it: 128 + SIGINT."""
 NOBODY_READS = 141
 """Exit code where the reader of the output has left, as a shell gives it: 128 + SIGPIPE."""
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
 
@@ -103,6 +105,11 @@ def _usage_error(error: click.UsageError) -> UsageError:
 
 
 def _system_error(error: OSError) -> TiresiasError:
+    if error.errno in NO_ROOM and not error.filename:
+        return TiresiasError(
+            f"The output could not all be written: {error.strerror}",
+            "Make room, or write it elsewhere; what the command does beside that may be done",
+        )
     about = f" ({error.filename})" if error.filename else ""
     return TiresiasError(
         f"The system refused: {error.strerror or error}{about}", "Mend that and try again"

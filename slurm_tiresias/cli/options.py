@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import click
 from click.core import ParameterSource
 
-from slurm_tiresias.cli.text import duration, printable
+from slurm_tiresias.cli.text import duration, printable, shorten
 from slurm_tiresias.config import Config, load
 from slurm_tiresias.controller.published import STALE_AFTER_INTERVALS, PublishedState
 from slurm_tiresias.errors import NotRunningError, UsageError
@@ -25,7 +25,11 @@ STOPPED = "stopped"
 
 _CONFIG_KEY = "slurm_tiresias.config"
 _NAMED_CONFIG_KEY = "slurm_tiresias.named_config"
-_JOB_ID = re.compile(r"[0-9]+([_+][0-9]+)?", re.ASCII)
+_JOB_ID = re.compile(r"([0-9]{1,10})([_+][0-9]{1,10})?", re.ASCII)
+_STEP = re.compile(r"([0-9]+([_+][0-9]+)?)\.\w+", re.ASCII)
+_LARGEST_JOB_ID = 2**32 - 1
+_MOST_REPEATED = 40
+"""Characters of what was given that a complaint says again."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,19 +99,29 @@ def takes_config(
 
 
 def words(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
+    _context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...]:
-    """The callback of an option that takes a comma list."""
-    return tuple(filter(None, (word.strip() for word in (value or "").split(","))))
+    """The callback of an option that takes a comma list. One that is given and names nothing, as
+    by an empty shell variable, would select everything: it is refused."""
+    found = tuple(filter(None, (word.strip() for word in (value or "").split(","))))
+    if value is not None and not found:
+        raise UsageError(f"{_given(parameter)} names nothing", "Name something, or leave it out")
+    return found
+
+
+def _given(parameter: click.Parameter) -> str:
+    return "/".join(parameter.opts)
 
 
 def checked_job_id(job_id: str) -> str:
     """A job id as Slurm writes it: 12, 12_3 (a task of an array), 12+1 (a part of a het job)."""
-    if not _JOB_ID.fullmatch(job_id):
-        raise UsageError(
-            f"{printable(job_id)!r} is not a job id", "Write a number, or 12_3 for an array's task"
-        )
-    return job_id
+    found = _JOB_ID.fullmatch(job_id)
+    if found and 0 < int(found[1]) <= _LARGEST_JOB_ID:
+        return job_id
+    said = repr(shorten(printable(job_id), _MOST_REPEATED))
+    if step := _STEP.fullmatch(job_id):
+        raise UsageError(f"{said} is a step of a job", f"Name the job: {step[1][:21]}")
+    raise UsageError(f"{said} is not a job id", "Write a number, or 12_3 for an array's task")
 
 
 def answers_to(job_id: str, asked: str) -> bool:

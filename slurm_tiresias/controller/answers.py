@@ -23,7 +23,7 @@ from slurm_tiresias import json_text
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.published import answer_of
 from slurm_tiresias.controller.succession import newest_ledger
-from slurm_tiresias.errors import NotRunningError, TiresiasError
+from slurm_tiresias.errors import DamagedLedgerError, NotRunningError, TiresiasError
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -139,6 +139,8 @@ def _read_instead(state_dir: Path, read: Callable[[Ledger], T], refusal: OSError
             raise FileNotFoundError(f"there is no {path}")
         with closing(Ledger.to_read(path)) as ledger:
             return read(ledger)
+    except DamagedLedgerError:
+        raise
     except (OSError, TiresiasError) as error:
         raise NotRunningError(
             f"No controller answers in {state_dir} ({refusal.strerror or refusal})",

@@ -237,8 +237,8 @@ def read(state_dir: Path) -> PublishedState:
         return _state(raw)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NotRunningError(
-            f"{path} is not a state that this version can read",
-            "Restart the controller with the same version as this command",
+            f"{path} is not a state that this version can read, or it is damaged",
+            "A controller writes it anew each cycle; see that one runs, and of this version",
         ) from error
 
 

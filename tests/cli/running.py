@@ -9,7 +9,9 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -79,20 +81,35 @@ class Site:
         **environment: str,
     ) -> tuple[int, str]:
         """Run in a process of its own on a terminal that is ``width`` cells wide."""
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-        process = subprocess.Popen(
-            [*command, *arguments],
-            cwd=ROOT,
-            env=self.environment(**environment),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-        )
+        with on_new_terminal(width) as (terminal, shown):
+            ended = subprocess.run(
+                [*command, *arguments],
+                cwd=ROOT,
+                env=self.environment(**environment),
+                stdin=terminal,
+                stdout=terminal,
+                stderr=terminal,
+                timeout=60,
+                check=False,
+            )
+        return ended.returncode, shown()
+
+
+@contextmanager
+def on_new_terminal(width: int) -> Iterator[tuple[int, Callable[[], str]]]:
+    """A terminal for others to write to, and, for afterwards, what it was told."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    output: list[bytes] = []
+    # It holds few bytes: who writes waits until somebody has read them.
+    reader = threading.Thread(target=lambda: output.extend(_pieces_from(ours)))
+    reader.start()
+    try:
+        yield theirs, lambda: b"".join(output).decode("utf-8").replace("\r\n", "\n")
+    finally:
         os.close(theirs)
-        output = _all_from(ours)
+        reader.join()
         os.close(ours)
-        return process.wait(timeout=60), output.decode("utf-8").replace("\r\n", "\n")
 
 
 def typed(folder: Path, *, strict: bool) -> tuple[str, ...]:
@@ -106,16 +123,15 @@ def typed(folder: Path, *, strict: bool) -> tuple[str, ...]:
     return ("--trace", str(trace), "--cluster", str(cluster))
 
 
-def _all_from(terminal: int) -> bytes:
-    output = b""
+def _pieces_from(terminal: int) -> Iterator[bytes]:
     while True:
         try:
             piece = os.read(terminal, 65536)
         except OSError:
-            return output
+            return
         if not piece:
-            return output
-        output += piece
+            return
+        yield piece
 
 
 def error_of(result: Result) -> str:

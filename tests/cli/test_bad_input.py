@@ -1,0 +1,536 @@
+"""Every command there is, in every bad place: one line that says what and what to do, an exit code
+that the docs have, no traceback, and nothing lost.
+
+The commands are those that click knows: a new one is tried too, and fails here as long as nobody
+has said what it takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import click
+import pytest
+
+from slurm_tiresias.cli.main import INTERRUPTED, NOBODY_READS, cli
+from slurm_tiresias.controller import control, life, published
+from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.controller.published import PublishedState
+from slurm_tiresias.controller.views import Views
+from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
+from slurm_tiresias.profiler.skew import Skew
+from slurm_tiresias.profiler.store import FILE_NAME as PROFILES
+from slurm_tiresias.profiler.store import ProfileStore
+from tests.cli.running import ROOT, Site, error_of, on_new_terminal
+from tests.cli.states import busy_state, running, state, waiting
+from tests.cli.warm import Ended, Warm, warm
+from tests.controller.test_life import job as remembered
+from tests.slurm.cluster import short_folder
+
+JOB = "40655"
+GIVEN = {
+    "JOBID": (JOB,),
+    "NAME": ("bert",),
+    "FILE": ("profiles.json",),
+    "FILE...": ("bert.safetensors",),
+    "--collect": ("--collect", "/nowhere"),
+}
+"""What is given for all that a command cannot do without, by its metavar or name."""
+
+SIMULATED = ("--trace", "trace.csv", "--cluster", "1x4")
+MORE = {("simulate",): SIMULATED, ("tune",): (*SIMULATED, "--workers", "1")}
+"""What keeps a command short that would otherwise look for its own work."""
+
+DAEMONS = {("controller",), ("profile", "sample")}
+"""They log to standard error, and only end by themselves where they cannot start."""
+
+FOUND = {12, 13}
+"""Exit codes of ``doctor`` that say what it has found."""
+
+ERROR = re.compile(r"tiresias-slurm: error: [^\n]+\. [^\n]+\.")
+CRASHES = ("Traceback", "Exception ignored", "Error:", "BrokenPipe", "core dumped")
+COLOUR = re.compile(r"\x1b\[[\d;]*[1-9][\d;]*m")
+UTF8 = {"LC_ALL": "C.UTF-8"}
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """Every command there is that is not a group of others."""
+
+    def below(command: click.Command, context: click.Context, path: tuple[str, ...]) -> Iterator:
+        if not isinstance(command, click.Group):
+            yield path
+            return
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found
+            yield from below(found, click.Context(found, parent=context), (*path, name))
+
+    yield from below(cli, click.Context(cli), ())
+
+
+def call_of(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The command with all that it cannot do without."""
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found
+        command = found
+    given: list[str] = []
+    for parameter in command.params:
+        if parameter.required:
+            option = isinstance(parameter, click.Option)
+            name = parameter.opts[0] if option else parameter.metavar or str(parameter.name).upper()
+            assert name in GIVEN, f"say in GIVEN what is tried for {name} of {' '.join(path)}"
+            given += GIVEN[name]
+    return (*path, *given, *MORE.get(path, ()))
+
+
+CALLS = {path: call_of(path) for path in commands()}
+
+
+def documented_codes() -> set[int]:
+    text = (ROOT / "docs" / "operation.md").read_text(encoding="utf-8")
+    table = text.partition("## Exit codes")[2]
+    return {
+        int(code) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.M) for code in row.split(",")
+    }
+
+
+DOCUMENTED = documented_codes()
+
+
+class Place(Site):
+    """A site where everything is there that commands look for, but for Slurm itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state_dir = folder / "state"
+        super().__init__(folder)
+        self.state_dir.mkdir(mode=0o755)
+        (folder / "trace.csv").write_text(
+            "job_id,submit_time_s,num_gpus,duration_s\na,0,1,60\nb,9,1,60\n"
+        )
+        (folder / "profiles.json").write_text(json.dumps({"schema": 1, "profiles": []}))
+        header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+        (folder / "bert.safetensors").write_bytes(
+            struct.pack("<Q", len(header)) + header + bytes(8)
+        )
+        self.publish(busy_state(at_s=time.time()))
+        self.keep(busy_state())
+        with closing(ProfileStore(self.state_dir / PROFILES)) as store:
+            store.save([Profile(key_of(MODEL, "bert"), Skew(10, 100, 3), "file", 1.0)])
+
+    def configure(self, text: str) -> None:
+        settings = f'[controller]\nstate_dir = "{self.state_dir}"\n[manage]\npartitions = ["gpu"]\n'
+        self.config.write_text(settings + text, encoding="utf-8")
+
+    def publish(self, state: PublishedState, *, private: bool = False) -> None:
+        published.write(state, self.state_dir, private=private)
+
+    def keep(self, state: PublishedState) -> None:
+        """Let the ledger know these jobs."""
+        with closing(Ledger(self.ledger)) as ledger, ledger.transaction():
+            ledger.save_jobs([remembered(one.job_id, one.user) for one in state.jobs])
+            ledger.save_incarnations([IncarnationRecord(JOB, 20.0, 50.0, 30.0, 4, True)])
+
+    @property
+    def ledger(self) -> Path:
+        return self.state_dir / "ledger.sqlite"
+
+    def environment(self, **changes: str) -> Mapping[str, str]:
+        """No command of Slurm's is found here: nothing may reach a cluster of this machine's."""
+        usual = {
+            "PATH": "/nowhere",
+            "HOME": str(self.folder),
+            "TERM": "xterm-256color",
+            "TIRESIAS_CONFIG": str(self.config),
+            "TZ": "UTC",
+        }
+        return {**usual, **UTF8, **changes}
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with short_folder() as folder:
+        yield Place(folder)
+
+
+@contextmanager
+def ready(**environment: str) -> Iterator[Warm]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG", "PYTHON"))}
+    with warm({**kept, **environment}) as program:
+        yield program
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Warm]:
+    """The program in a terminal's usual locale."""
+    with ready(**UTF8) as found:
+        yield found
+
+
+def flaws(path: tuple[str, ...], ended: Ended) -> Iterator[str]:
+    """What is wrong with how a command ended."""
+    if ended.code not in DOCUMENTED:
+        yield f"exit code {ended.code} is not in the docs"
+    said = ended.stdout + ended.stderr
+    yield from (f"{crash} in {said!r}" for crash in CRASHES if crash in said)
+    lines = ended.stderr.splitlines()
+    if path in DAEMONS:
+        lines = [line for line in lines if ERROR.fullmatch(line)]
+    fails = ended.code not in {0, INTERRUPTED, NOBODY_READS, *FOUND}
+    if len(lines) != fails or not all(map(ERROR.fullmatch, lines)):
+        yield f"exit code {ended.code}, and standard error has {ended.stderr!r}"
+
+
+def all_end_well(
+    call: Callable[[tuple[str, ...]], Ended],
+    codes: Mapping[str, int] | None = None,
+) -> dict[str, Ended]:
+    """Call every command; ``codes`` are those that some of them must end with, by their name."""
+    ends = {path: call(arguments) for path, arguments in CALLS.items()}
+    wrong = {" ".join(p): list(flaws(p, ended)) for p, ended in ends.items()}
+    found = {" ".join(path): ended for path, ended in ends.items()}
+    for name, code in (codes or {}).items():
+        if found[name].code != code:
+            wrong[name].append(f"exit code {found[name].code} {found[name].stderr}, not {code}")
+    assert not any(wrong.values()), {name: each for name, each in wrong.items() if each}
+    return found
+
+
+def at(place: Place, program: Warm, **environment: str) -> Callable[[tuple[str, ...]], Ended]:
+    return lambda arguments: program.call(arguments, place.environment(**environment), place.folder)
+
+
+NO_SLURM = {"controller": 5, "init": 5, "release": 5, "ledger rebuild": 5}
+WELL = {"status": 0, "explain": 0, "history": 0, "config show": 0, "profile list": 0, "tune": 0}
+
+
+def test_every_command_ends_well_where_all_but_slurm_is_there(place: Place, program: Warm) -> None:
+    all_end_well(at(place, program), {**NO_SLURM, **WELL, "simulate": 0, "nudge": 3, "pause": 0})
+
+
+def test_every_command_ends_well_where_no_controller_ever_was(place: Place, program: Warm) -> None:
+    place.state_dir = place.folder / "nothing"
+    place.configure("")
+    all_end_well(at(place, program), {"status": 3, "explain": 3, "nudge": 3, "pause": 0})
+
+
+def test_every_command_ends_well_where_what_was_published_is_old(
+    place: Place, program: Warm
+) -> None:
+    place.publish(busy_state(at_s=time.time() - 4000))
+    ends = all_end_well(at(place, program), {"status": 3, "explain": 3})
+    assert JOB in ends["status"].stdout and JOB in ends["explain"].stdout
+
+
+DAMAGED = (
+    *(b"", b"{", b"[]", b"3", b"\x00\xff" * 100, b"[" * 200_000, b'{"schema": 2}'),
+    b'{"schema": 1, "jobs": 3}',
+    b'{"schema": 1, "jobs": [1], "gpus": {}, "tiers": [], "events": []}',
+)
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
+@pytest.mark.parametrize("command", ["status", "explain"])
+def test_a_damaged_snapshot_is_one_line(place: Place, command: str, content: bytes) -> None:
+    (place.state_dir / published.FILE_NAME).write_bytes(content)
+    result = place.run(command, *([JOB] if command == "explain" else []))
+    assert result.exit_code == 3
+    assert "is not a state that this version can read, or it is damaged" in error_of(result)
+
+
+def test_every_command_ends_well_by_damaged_files_and_leaves_them_as_they_are(
+    place: Place, program: Warm
+) -> None:
+    names = ("state.json", "ledger.sqlite", PROFILES, "control.sock", "history.sock")
+    for name in names:
+        (place.state_dir / name).write_bytes(name.encode() * 1000)
+    damaged = ("pause", "resume", "release", "history", "shadow report", "controller")
+    all_end_well(at(place, program), {"status": 3, "nudge": 3, **dict.fromkeys(damaged, 11)})
+    for name in names:
+        assert (place.state_dir / name).read_bytes() == name.encode() * 1000, name
+
+
+def test_every_command_ends_well_where_folders_stand_for_files(place: Place, program: Warm) -> None:
+    for name in ("state.json", "ledger.sqlite", PROFILES, "control.sock", "history.sock"):
+        (place.state_dir / name).unlink(missing_ok=True)
+        (place.state_dir / name).mkdir()
+    all_end_well(at(place, program), {"status": 3, "history": 3, "pause": 8, "shadow report": 8})
+
+
+@contextmanager
+def listening(path: Path, answer: Callable[[socket.socket], None]) -> Iterator[None]:
+    """A socket of which every connection is answered so, and then closed."""
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    answer(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def hangs_up(_connection: socket.socket) -> None:
+    pass
+
+
+def babbles(connection: socket.socket) -> None:
+    connection.recv(1000)
+    connection.sendall(b'{"schema": 1, \xff\n')
+
+
+def says_nothing(connection: socket.socket) -> None:
+    """Until who asked has left."""
+    connection.settimeout(20)
+    while connection.recv(1000):
+        pass
+
+
+@pytest.mark.parametrize("answer", [hangs_up, babbles, says_nothing])
+def test_whoever_listens_instead_of_the_controller_gets_nobody_into_trouble(
+    place: Place, answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a user who has to ask for the state: root may read every file."""
+    monkeypatch.setattr(published, "ANSWER_S", 0.2)
+    monkeypatch.setattr(control, "send", partial(control.send, timeout_s=0.2))
+    monkeypatch.setattr(
+        published, "_text_in", lambda file: published.answer_of(file.with_name(published.VIEW_NAME))
+    )
+    place.ledger.unlink()
+    folder = place.state_dir
+    with (
+        listening(folder / published.VIEW_NAME, answer),
+        listening(folder / control.SOCKET_NAME, answer),
+        listening(folder / life.SOCKET_NAME, answer),
+    ):
+        for arguments in (("status",), ("explain", JOB), ("history", JOB), ("nudge",)):
+            result = place.run(*arguments)
+            assert result.exit_code == 3, arguments
+            error_of(result)
+
+
+@as_root
+def test_every_command_ends_well_for_a_user_who_may_see_nothing_of_others(
+    place: Place, program: Warm
+) -> None:
+    seen = state(waiting("1", user="nobody"), running(JOB, user="alice"), at_s=time.time())
+    place.publish(seen, private=True)
+    for file in (place.ledger, place.state_dir / PROFILES):
+        file.chmod(0o600)
+    with (
+        Views(place.state_dir, seen).open(),
+        life.lives(place.state_dir, place.ledger, private=True).open(),
+    ):
+        call = partial(program.call, environment=place.environment(), folder=place.folder)
+        ends = all_end_well(
+            partial(call, as_nobody=True), {"explain": 1, "history": 1, "status": 0, "pause": 8}
+        )
+    assert "who may see no others" in ends["explain"].stderr
+    assert "that you may see" in ends["history"].stderr
+    assert not any("alice" in ended.stdout + ended.stderr for ended in ends.values())
+
+
+@as_root
+def test_a_configuration_that_this_user_may_not_read_is_exit_code_four(
+    place: Place, program: Warm
+) -> None:
+    place.config.chmod(0o600)
+    call = partial(program.call, environment=place.environment(), folder=place.folder)
+    ends = all_end_well(partial(call, as_nobody=True), {"status": 4, "explain": 4, "pause": 4})
+    assert "Permission denied" in ends["status"].stderr
+
+
+@pytest.mark.parametrize("file", ["[controller\nx", "mode = 3", "\x00", None, "folder"])
+def test_every_command_ends_well_by_a_bad_configuration(
+    place: Place, program: Warm, file: str | None
+) -> None:
+    place.config.unlink()
+    if file == "folder":
+        place.config.mkdir()
+    elif file is not None:
+        place.config.write_text(file)
+    all_end_well(at(place, program), {"status": 4, "explain": 4, "history": 4, "release": 4})
+
+
+def test_every_command_ends_well_where_nobody_reads(place: Place, program: Warm) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        call = partial(program.call, environment=place.environment(), folder=place.folder)
+        talk = ("status", "explain", "history", "doctor", "config example", "profile list")
+        all_end_well(partial(call, stdout=writes), dict.fromkeys(talk, NOBODY_READS))
+    finally:
+        os.close(writes)
+
+
+def test_every_command_ends_well_where_the_output_finds_no_room(
+    place: Place, program: Warm
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        call = partial(program.call, environment=place.environment(), folder=place.folder)
+        talk = ("status", "explain", "history", "doctor", "config example", "pause")
+        ends = all_end_well(partial(call, stdout=full.fileno()), dict.fromkeys(talk, 1))
+    for name in talk:
+        assert "The output could not all be written: No space left on device" in ends[name].stderr
+
+
+def test_every_command_ends_well_where_standard_output_is_closed(
+    place: Place, program: Warm
+) -> None:
+    call = partial(program.call, environment=place.environment(), folder=place.folder)
+    all_end_well(partial(call, closed=True), {**NO_SLURM, **WELL})
+
+
+@pytest.mark.parametrize("without", ["HOME", "TERM"])
+def test_every_command_ends_well_without_a_variable(
+    place: Place, program: Warm, without: str
+) -> None:
+    left = {k: v for k, v in place.environment().items() if k != without}
+    call = partial(program.call, environment=left, folder=place.folder)
+    all_end_well(call, {**NO_SLURM, **WELL})
+
+
+ASCII_ONLY = (
+    {"LC_ALL": "C"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    {**UTF8, "PYTHONIOENCODING": "ascii"},
+)
+
+
+@pytest.mark.parametrize("locale", ASCII_ONLY, ids=["C", "C without UTF-8", "ascii"])
+def test_every_command_says_ascii_where_nothing_else_is_understood(
+    place: Place, locale: Mapping[str, str]
+) -> None:
+    odd = running("40712", name="größe-测试", user="müller")
+    place.publish(busy_state(at_s=time.time(), jobs=(*busy_state().jobs, odd)))
+    with ready(**locale) as program:
+        ends = all_end_well(at(place, program, **locale), {**NO_SLURM, **WELL})
+    for name, ended in ends.items():
+        assert (ended.stdout + ended.stderr).isascii(), name
+
+
+@pytest.mark.parametrize("width", [1, 20, 40])
+def test_every_command_ends_well_on_a_narrow_terminal(
+    place: Place, program: Warm, width: int
+) -> None:
+    def call(arguments: tuple[str, ...]) -> Ended:
+        ended = program.on_terminal(width, arguments, place.environment(), place.folder)
+        lines = ended.stdout.splitlines(keepends=True)
+        errors = [line for line in lines if ERROR.match(line)]
+        rest = [line for line in lines if line not in errors]
+        return Ended(ended.code, "".join(rest), "".join(errors))
+
+    all_end_well(call, WELL)
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])
+def test_no_command_colours_where_no_colour_is_wanted(
+    place: Place, program: Warm, environment: Mapping[str, str]
+) -> None:
+    def call(arguments: tuple[str, ...]) -> Ended:
+        return program.on_terminal(80, arguments, place.environment(**environment), place.folder)
+
+    for arguments in CALLS.values():
+        assert not COLOUR.search(call(arguments).stdout), arguments
+
+
+JOBS_ASKED = {
+    "0": "'0' is not a job id",
+    "abc": "'abc' is not a job id",
+    "9" * 20: f"'{'9' * 20}' is not a job id",
+    "9" * 5000: f"'{'9' * 39}…' is not a job id",
+    "4294967296": "'4294967296' is not a job id",
+    "x\ny": "'x?y' is not a job id",
+    "": "'' is not a job id",
+    " 1": "' 1' is not a job id",
+    "٣": "'٣' is not a job id",
+    "1_": "'1_' is not a job id",
+    "1_[1-3]": "'1_[1-3]' is not a job id",
+    "12.0": "'12.0' is a step of a job. Name the job: 12.",
+    "12_3.batch": "'12_3.batch' is a step of a job. Name the job: 12_3.",
+    "-1": "No such option '-1'",
+}
+OF_ONE_JOB = [path for path, call in CALLS.items() if JOB in call]
+
+
+@pytest.mark.parametrize("asked", JOBS_ASKED, ids=lambda asked: repr(asked[:24]))
+@pytest.mark.parametrize("path", OF_ONE_JOB, ids=" ".join)
+def test_what_is_no_job_id_is_exit_code_two(
+    place: Place, path: tuple[str, ...], asked: str
+) -> None:
+    result = place.run(*(asked if word == JOB else word for word in CALLS[path]))
+    assert result.exit_code == 2
+    assert error_of(result).startswith(JOBS_ASKED[asked])
+
+
+@pytest.mark.parametrize("asked", [asked for asked in JOBS_ASKED if asked not in ("", " 1", "-1")])
+def test_no_filter_takes_what_is_no_job_id(place: Place, asked: str) -> None:
+    result = place.run("status", "-j", asked)
+    assert result.exit_code == 2
+    assert error_of(result).startswith(JOBS_ASKED[asked])
+
+
+@pytest.mark.parametrize("asked", ["1_2", "1+2", "4294967295", "00012"])
+@pytest.mark.parametrize("path", OF_ONE_JOB, ids=" ".join)
+def test_a_job_that_nobody_knows_is_exit_code_one(
+    place: Place, path: tuple[str, ...], asked: str
+) -> None:
+    result = place.run(*(asked if word == JOB else word for word in CALLS[path]))
+    assert result.exit_code == 1
+    assert f"no job {asked}" in error_of(result)
+
+
+@pytest.mark.parametrize("option", ["-j", "-u", "-p", "-t", "--tier"])
+def test_a_filter_that_names_nothing_does_not_show_everything(place: Place, option: str) -> None:
+    """As by a shell variable that is not set."""
+    result = place.run("status", option, "")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "names nothing. Name something, or leave it out." in error_of(result)
+
+
+def test_watch_ends_quietly_at_an_interrupt_in_the_middle_of_it(place: Place) -> None:
+    with on_new_terminal(80) as (terminal, shown):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "slurm_tiresias.cli", "status", "-w", "0.1"],
+            cwd=ROOT,
+            env=place.environment(),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+        )
+        deadline_s = time.monotonic() + 60
+        while "hopper" not in shown() and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=60)
+    assert code == INTERRUPTED
+    assert "\x1b[?1049l" in shown() and "Traceback" not in shown()
