@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from slurm_tiresias.cli import complete
 from slurm_tiresias.cli.events import told_of
 from slurm_tiresias.cli.options import (
     STOPPED,
@@ -88,7 +89,9 @@ class Case:
 
 
 @click.command()
-@click.argument("job_id", metavar="JOBID")
+@click.argument(
+    "job_id", metavar="JOBID", shell_complete=complete.of_state(complete.jobs, several=False)
+)
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
 @takes_config
 def explain(config: Config, job_id: str, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from slurm_tiresias.cli import table
+from slurm_tiresias.cli import complete, table
 from slurm_tiresias.cli.events import told_of
 from slurm_tiresias.cli.options import checked_job_id, takes_config
 from slurm_tiresias.cli.screen import Screen, stdout
@@ -48,7 +48,9 @@ class ToldRun:
 
 
 @click.command()
-@click.argument("job_id", metavar="JOBID")
+@click.argument(
+    "job_id", metavar="JOBID", shell_complete=complete.of_state(complete.jobs, several=False)
+)
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
 @takes_config
 def history(config: Config, job_id: str, as_json: bool) -> None:

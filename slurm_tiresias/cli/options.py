@@ -79,6 +79,12 @@ def config_path() -> Path:
     return Path(click.get_current_context().meta[_CONFIG_KEY])
 
 
+def last_config(context: click.Context) -> str | None:
+    """The configuration file as far as a command line that is being typed names one."""
+    named: str | None = context.meta.get(_CONFIG_KEY)
+    return named
+
+
 def named_config_path(context: click.Context) -> Path | None:
     """The configuration file that was named on the command line itself, if any was."""
     named = context.meta.get(_NAMED_CONFIG_KEY)

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli import columns as job_columns
-from slurm_tiresias.cli import table
+from slurm_tiresias.cli import complete, table
 from slurm_tiresias.cli.columns import COLUMNS, NODES_OR_REASON, STATE_CODES, help_on_columns
 from slurm_tiresias.cli.options import (
     STOPPED,
@@ -83,19 +83,45 @@ def _names_of_state(job: PublishedJob) -> tuple[str, ...]:
     epilog="\b\nColumns:\n" + "\n".join("  " + line for line in help_on_columns().splitlines())
 )
 @click.option("--me", is_flag=True, help="Only my jobs.")
-@click.option("-u", "--user", metavar="USER,..", callback=words, help="Only jobs of these users.")
+@click.option(
+    "-u",
+    "--user",
+    metavar="USER,..",
+    callback=words,
+    shell_complete=complete.of_state(complete.users),
+    help="Only jobs of these users.",
+)
 @click.option(
     "-j",
     "--jobs",
     metavar="JOBID,..",
     callback=words,
+    shell_complete=complete.of_state(complete.jobs),
     help="Only these jobs; 12 also names the tasks 12_3 of its array.",
 )
-@click.option("-p", "--partition", metavar="PART,..", callback=words, help="Only these partitions.")
 @click.option(
-    "-t", "--states", metavar="STATE,..", callback=words, help="Only these states: R, PENDING, .."
+    "-p",
+    "--partition",
+    metavar="PART,..",
+    callback=words,
+    shell_complete=complete.of_state(complete.partitions),
+    help="Only these partitions.",
 )
-@click.option("--tier", metavar="TIER,..", callback=words, help="Only these tiers; 0 is highest.")
+@click.option(
+    "-t",
+    "--states",
+    metavar="STATE,..",
+    callback=words,
+    shell_complete=complete.states,
+    help="Only these states: R, PENDING, ..",
+)
+@click.option(
+    "--tier",
+    metavar="TIER,..",
+    callback=words,
+    shell_complete=complete.of_state(complete.tiers),
+    help="Only these tiers; 0 is highest.",
+)
 @click.option("-a", "--all", "everyone", is_flag=True, help="Also jobs that are not managed.")
 @click.option(
     "-o",
@@ -105,6 +131,7 @@ def _names_of_state(job: PublishedJob) -> tuple[str, ...]:
     envvar="TIRESIAS_STATUS_FORMAT",
     show_envvar=True,
     callback=words,
+    shell_complete=complete.columns,
     help="These columns; +COLUMN,.. adds to the default ones.",
 )
 @click.option("-n", "--noheader", is_flag=True, help="Only the rows of the jobs table.")

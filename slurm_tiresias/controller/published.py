@@ -217,14 +217,15 @@ def text_of(state: PublishedState) -> bytes:
     return json_text.dumps(state)
 
 
-def read(state_dir: Path) -> PublishedState:
+def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
     """Read what the controller published last, or as much of it as this user may see.
 
+    ``answer_s``: how long to wait for a controller that has to be asked, instead of ``ANSWER_S``.
     ``NotRunningError`` where there is nothing.
     """
     path = state_dir / FILE_NAME
     try:
-        text = _text_in(path)
+        text = _text_in(path, answer_s)
     except OSError as error:
         raise NotRunningError(
             f"No controller has published anything in {state_dir} ({error.strerror or error})",
@@ -242,17 +243,17 @@ def read(state_dir: Path) -> PublishedState:
         ) from error
 
 
-def _text_in(path: Path) -> bytes:
+def _text_in(path: Path, answer_s: float | None) -> bytes:
     try:
         return path.read_bytes()
     except PermissionError:
-        return answer_of(path.with_name(VIEW_NAME))
+        return answer_of(path.with_name(VIEW_NAME), answer_s=answer_s)
 
 
-def answer_of(path: Path, question: bytes = b"") -> bytes:
+def answer_of(path: Path, question: bytes = b"", answer_s: float | None = None) -> bytes:
     """What a controller answers this user at a socket of its own (``answers.py``)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(ANSWER_S)
+        connection.settimeout(ANSWER_S if answer_s is None else answer_s)
         connection.connect(str(path))
         if question:  # who is asked none may have answered, and hung up, already
             connection.sendall(question)

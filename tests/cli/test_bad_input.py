@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -51,7 +51,10 @@ GIVEN = {
 """What is given for all that a command cannot do without, by its metavar or name."""
 
 SIMULATED = ("--trace", "trace.csv", "--cluster", "1x4")
-MORE = {("simulate",): SIMULATED, ("tune",): (*SIMULATED, "--workers", "1")}
+MORE: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("simulate",): SIMULATED,
+    ("tune",): (*SIMULATED, "--workers", "1"),
+}
 """What keeps a command short that would otherwise look for its own work."""
 
 DAEMONS = {("controller",), ("profile", "sample")}
@@ -70,7 +73,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 def commands() -> Iterator[tuple[str, ...]]:
     """Every command there is that is not a group of others."""
 
-    def below(command: click.Command, context: click.Context, path: tuple[str, ...]) -> Iterator:
+    def below(
+        command: click.Command, context: click.Context, path: tuple[str, ...]
+    ) -> Iterator[tuple[str, ...]]:
         if not isinstance(command, click.Group):
             yield path
             return
@@ -287,7 +292,7 @@ def listening(path: Path, answer: Callable[[socket.socket], None]) -> Iterator[N
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                with connection:
+                with connection, suppress(OSError):
                     answer(connection)
 
         thread = threading.Thread(target=serve)
@@ -323,7 +328,9 @@ def test_whoever_listens_instead_of_the_controller_gets_nobody_into_trouble(
     monkeypatch.setattr(published, "ANSWER_S", 0.2)
     monkeypatch.setattr(control, "send", partial(control.send, timeout_s=0.2))
     monkeypatch.setattr(
-        published, "_text_in", lambda file: published.answer_of(file.with_name(published.VIEW_NAME))
+        published,
+        "_text_in",
+        lambda file, _answer_s: published.answer_of(file.with_name(published.VIEW_NAME)),
     )
     place.ledger.unlink()
     folder = place.state_dir

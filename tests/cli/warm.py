@@ -137,7 +137,7 @@ def _be_the_program(asked: Mapping[str, Any], files: Sequence[int]) -> None:
     out, err = files
     if asked["closed"]:
         os.close(1)
-        sys.stdout = sys.__stdout__ = None  # type: ignore[assignment]
+        sys.stdout = sys.__stdout__ = None  # type: ignore[misc]
     else:
         os.dup2(out, 1)
     os.dup2(err, 2)

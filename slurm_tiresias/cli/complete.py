@@ -1,0 +1,97 @@
+"""What a press of TAB offers: jobs, users and partitions of what the controller published last.
+
+It must be quick and never say anything else: where there is nothing to read there is no offer.
+Shells take an offer apart at spaces and expand what stands in it: only harmless words are made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from slurm_tiresias.cli.columns import COLUMNS, STATE_CODES, state_code
+from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, last_config
+from slurm_tiresias.cli.text import printable
+from slurm_tiresias.config import load
+from slurm_tiresias.controller import published
+from slurm_tiresias.controller.published import PublishedState
+from slurm_tiresias.errors import TiresiasError
+
+PATIENCE_S = 1.0
+"""No longer for a controller that must be asked: somebody holds down a key."""
+
+_HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")
+
+Offer = Iterable[tuple[str, str]]
+"""Words, and what each is."""
+
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def jobs(state: PublishedState) -> Offer:
+    for job in state.jobs:
+        yield job.job_id, printable(f"{state_code(job)} {job.name} of {job.user}")
+
+
+def users(state: PublishedState) -> Offer:
+    return ((user, "") for user in sorted({job.user for job in state.jobs}))
+
+
+def partitions(state: PublishedState) -> Offer:
+    found = {name for job in state.jobs for name in job.partition.split(",")}
+    return ((name, "") for name in sorted(found))
+
+
+def tiers(state: PublishedState) -> Offer:
+    return ((str(tier.tier), "") for tier in state.tiers)
+
+
+def of_state(offer: Callable[[PublishedState], Offer], several: bool = True) -> Completion:
+    """Completes from what was published; ``several`` may stand in a comma list."""
+
+    def complete(
+        context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        try:
+            config = load(Path(_config_path(context)))
+            state = published.read(Path(config.controller.state_dir), PATIENCE_S)
+        except (TiresiasError, OSError):
+            return []
+        return list(_matching(offer(state), incomplete, several))
+
+    return complete
+
+
+def columns(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Of a table of jobs; the first may have a ``+``."""
+    plus = "+" if incomplete.startswith("+") else ""
+    offer = ((name, column.doc) for name, column in COLUMNS.items())
+    found = _matching(offer, incomplete.removeprefix("+").upper(), True)
+    return [CompletionItem(plus + item.value, help=item.help) for item in found]
+
+
+def states(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Slurm's words for the states of jobs."""
+    offer = ((name, code) for name, code in STATE_CODES.items())
+    return list(_matching(offer, incomplete.upper(), True))
+
+
+def _matching(offer: Offer, incomplete: str, several: bool) -> Iterator[CompletionItem]:
+    """Those that begin as the last word of a list does, behind the words before it."""
+    before, comma, last = incomplete.rpartition(",") if several else ("", "", incomplete)
+    for word, what in offer:
+        if word.startswith(last) and _HARMLESS.fullmatch(word):
+            yield CompletionItem(before + comma + word, help=what or None)
+
+
+def _config_path(context: click.Context) -> str:
+    return last_config(context) or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
