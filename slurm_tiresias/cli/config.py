@@ -30,7 +30,7 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("file", type=click.Path(), required=False, metavar="[FILE]")
+@click.argument("file", type=click.Path(readable=False), required=False, metavar="[FILE]")
 @config_option
 def check(file: str | None) -> None:
     """Check a configuration file: FILE, or the one that would be used."""

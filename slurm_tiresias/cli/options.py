@@ -40,7 +40,7 @@ def root_config_option(command: Command) -> Command:
     """``--config`` before the subcommand: the one that knows the variable and the default."""
     return click.option(
         "--config",
-        type=click.Path(),
+        type=click.Path(readable=False),
         metavar="FILE",
         envvar=CONFIG_VARIABLE,
         default=DEFAULT_CONFIG,
@@ -57,7 +57,7 @@ def config_option(command: Command) -> Command:
     """``--config`` after the subcommand; it wins over the one before."""
     return click.option(
         "--config",
-        type=click.Path(),
+        type=click.Path(readable=False),
         metavar="FILE",
         expose_value=False,
         callback=remember_config,

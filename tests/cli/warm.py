@@ -7,6 +7,7 @@ another ``Warm`` for each of these.
 
 from __future__ import annotations
 
+import codecs
 import gc
 import json
 import os
@@ -160,6 +161,7 @@ def _load_everything() -> None:
     import slurm_tiresias.controller.run  # noqa: F401
     from slurm_tiresias.cli.main import cli
 
+    codecs.lookup("utf-8-sig")  # another user may not reach what Python would load then
     context = click.Context(cli)
     for name in cli.list_commands(context):
         cli.get_command(context, name)

@@ -1,0 +1,102 @@
+"""What ``--json`` prints, field by field: the page docs/json.md is the output of this module."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from slurm_tiresias.cli.explain import Section
+from slurm_tiresias.cli.history import ToldRun
+from slurm_tiresias.controller.life import Life
+from slurm_tiresias.controller.published import (
+    PublishedEvent,
+    PublishedJob,
+    PublishedState,
+    PublishedTier,
+)
+
+NAMES: Mapping[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+EXPLANATION: Mapping[str, object] = {
+    "schema": int,
+    "cluster": str,
+    "mode": str,
+    "at_s": float,
+    "job": PublishedJob,
+    "tier": PublishedTier | None,
+    "blocking_jobs": tuple[PublishedJob, ...],
+    "room_expected_at_s": float | None,
+    "events": tuple[PublishedEvent, ...],
+    "sections": tuple[Section, ...],
+}
+
+COMMANDS: Mapping[str, Mapping[str, object]] = {
+    "status": get_type_hints(PublishedState),
+    "explain": EXPLANATION,
+    "history": {"schema": int, **get_type_hints(Life), "runs": tuple[ToldRun, ...]},
+}
+"""By command: the fields of the object that it prints, and their types."""
+
+
+INTRODUCTION = """\
+One object on one line, for `status`, `explain` and `history`. `schema` is 1 in each: while it is,
+fields are added, and none is taken away or changed. Times are seconds since 1970 (`at_s`,
+`submitted_s`), stretches of time are seconds (`waited_s`), GPU time is in GPU-seconds
+(`attained_gpu_s`). Names are as users wrote them, whatever they wrote. `x[]` is each of a list.
+This page is written by `scripts/generate`.
+"""
+
+
+def fields_of(command: str) -> dict[str, str]:
+    """Every field that ``--json`` of this command has, by its path (``jobs[].tier``), with what it
+    is in JSON."""
+    return dict(_fields(COMMANDS[command], ""))
+
+
+def _fields(hints: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
+    for name, hint in hints.items():
+        kind, null = _without_none(hint)
+        suffix = " or null" if null else ""
+        path = before + name
+        if get_origin(kind) is tuple:
+            (each, _) = get_args(kind)
+            yield from _one_or_its_fields(f"{path}[]", each, "")
+        elif isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping):
+            yield path, f"object of {NAMES[get_args(kind)[1]]}s by name{suffix}"
+        else:
+            yield from _one_or_its_fields(path, kind, suffix)
+
+
+def _one_or_its_fields(path: str, kind: Any, suffix: str) -> Iterator[tuple[str, str]]:
+    if not is_dataclass(kind):
+        yield path, NAMES[kind] + suffix
+        return
+    if suffix:
+        yield path, f"object{suffix}"
+    yield from _fields(get_type_hints(kind), f"{path}.")
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint, False
+    (kind,) = (each for each in get_args(hint) if each is not type(None))
+    return kind, True
+
+
+def reference_lines() -> Iterator[str]:
+    yield "# What --json prints"
+    yield ""
+    yield from INTRODUCTION.splitlines()
+    for command in COMMANDS:
+        yield ""
+        yield f"## {command}"
+        yield ""
+        yield "| field | |"
+        yield "|---|---|"
+        yield from (f"| `{path}` | {kind} |" for path, kind in fields_of(command).items())
+
+
+if __name__ == "__main__":
+    print("\n".join(reference_lines()))

@@ -1,0 +1,102 @@
+"""What ``--json`` prints is what the docs say, and loses nothing that it once had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lines
+from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.controller.published import PublishedHold, PublishedNode, PublishedStandby
+from tests.cli.running import ROOT, Site
+from tests.cli.states import NOW_S, busy_state
+from tests.controller.test_life import job
+
+RECORDED = Path(__file__).with_name("recorded") / "json-schema-1.txt"
+"""The fields as programs may rely on them: lines are added here, never changed."""
+
+EMPTY = ("parts[]", "blocking_jobs[].blockers[]", "events[]")
+"""Lists that this example leaves empty for one of the commands."""
+
+JSON_OF: dict[type, tuple[str, ...]] = {
+    str: ("string",),
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+}
+
+
+def test_the_page_is_up_to_date() -> None:
+    written = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    assert "\n".join(reference_lines()) + "\n" == written, "run scripts/generate"
+
+
+def test_no_field_vanishes_or_changes() -> None:
+    there = {
+        f"{command} {p}: {kind}" for command in COMMANDS for p, kind in fields_of(command).items()
+    }
+    recorded = set(RECORDED.read_text(encoding="utf-8").splitlines())
+    assert not recorded - there, "schema 1 had these: keep them, or it is another schema"
+    assert not there - recorded, f"new fields: add these lines to {RECORDED.name}"
+
+
+def found_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field of a real output by its path, as the docs write it."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from found_in(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from found_in(inner, f"{path}[]")
+    else:
+        yield path, value
+
+
+def as_documented(path: str, value: Any, documented: dict[str, str]) -> bool:
+    parent = path.rpartition(".")[0]
+    if documented.get(parent, "").startswith("object of"):
+        return documented[parent].removeprefix("object of ").startswith(JSON_OF[type(value)])
+    kind = documented.get(path, "")
+    if value is None:
+        return kind.endswith(" or null")
+    return kind.removesuffix(" or null") in JSON_OF[type(value)]
+
+
+@pytest.fixture
+def busy_site(site: Site) -> Site:
+    """Where every list has something in it."""
+    node = PublishedNode("gpu01", 4, True, "mixed", (PublishedHold("40712", 4, 0),))
+    standby = PublishedStandby("b", 7, False)
+    site.publish(busy_state(nodes=(node,), standbys=(standby,), failed_cycles={"slurm": 2}))
+    with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
+        ledger.save_jobs([job("40729", "tomas")])
+        ledger.save_incarnations([IncarnationRecord("40729", 20.0, 50.0, 30.0, 4, True)])
+        ledger.add_events([EventRecord(50.0, "preempted", "40729", "40600", "restart 1")])
+    return site
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_printed_is_what_the_page_says(busy_site: Site, command: str) -> None:
+    jobs = () if command == "status" else ("40729",)
+    result = busy_site.run(command, *jobs, "--json")
+    assert result.stdout.count("\n") == 1
+    documented = fields_of(command)
+    said = dict(found_in(json.loads(result.stdout)))
+    assert said["schema"] == 1
+    wrong = {p: v for p, v in said.items() if not as_documented(p, v, documented)}
+    assert not wrong
+    missing = {path for path, kind in documented.items() if not kind.startswith("object")}
+    assert all(path.startswith(EMPTY) or path.endswith("victims[]") for path in missing - set(said))
+
+
+def test_an_output_of_nothing_has_every_field_of_its_object(site: Site) -> None:
+    site.publish(busy_state(jobs=(), events=()))
+    said = json.loads(site.run("status", "--json").stdout)
+    names = {path.partition(".")[0].removesuffix("[]") for path in fields_of("status")}
+    assert set(said) == names
+    assert said["at_s"] == NOW_S - 4
