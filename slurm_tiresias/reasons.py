@@ -75,6 +75,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "guarded",
         "Jobs of lower tiers hold the GPUs it needs, but may not be preempted now.",
         "It starts when one of these jobs ends, or when what protects it runs out.",
+        "Nothing is needed. Asking for fewer GPUs may let it start sooner.",
     ),
     Reason.NEVER_FITS: ReasonText(
         "never fits",

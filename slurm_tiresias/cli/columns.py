@@ -119,7 +119,7 @@ _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
     Column("USER", _text("user"), "user", least=6, goes=7),
     Column("NAME", _text("name"), "job name", least=8, goes=3),
     Column("ST", state_code, "Slurm's job state, short", look=_look_of_state),
-    Column("TIER", _number("tier"), "tier; 0 is the highest", right=True),
+    Column("TIER", _number("tier"), "tier; 0 is the highest", right=True, goes=8),
     Column("GPUS", _number("gpus"), "GPUs held, or asked for", right=True, goes=6),
     Column(
         "ATTAINED",

@@ -23,6 +23,7 @@ from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable, threshold
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
+from slurm_tiresias.controller.expected import room_expected
 from slurm_tiresias.controller.published import (
     Blocker,
     PublishedEvent,
@@ -31,7 +32,7 @@ from slurm_tiresias.controller.published import (
     PublishedTier,
 )
 from slurm_tiresias.errors import TiresiasError, UsageError
-from slurm_tiresias.model import Guard, JobState, Reason
+from slurm_tiresias.model import JobState, Reason
 from slurm_tiresias.reasons import guard_text, reason_text
 
 EXPLANATION_SCHEMA = 1
@@ -145,7 +146,7 @@ def as_data(case: Case) -> dict[str, object]:
         "job": asdict(job),
         "tier": asdict(case.tier) if case.tier else None,
         "blocking_jobs": [asdict(other) for other in case.blocking_jobs],
-        "room_expected_at_s": room[0] if (room := room_expected(case)) else None,
+        "room_expected_at_s": room[0] if (room := expected(case)) else None,
         "events": [asdict(event) for event in case.events],
         "sections": [asdict(section) for section in sections(case)],
     }
@@ -336,52 +337,27 @@ def _queue_before(case: Case) -> Iterator[str]:
         yield f"{count(len(before), 'waiting job')} {come} before it, and {ask} for {gpus}."
 
 
+def expected(case: Case) -> tuple[float, tuple[PublishedJob, ...]] | None:
+    """When room can be made for it, and by which jobs."""
+    return room_expected(case.job, case.state, case.jobs)
+
+
 def _estimate(case: Case) -> Iterator[str]:
     """Until when it waits, as far as that can be known."""
     if not case.job.blockers:
         return
-    room = room_expected(case)
+    room = expected(case)
     if room is None:
         yield "When that will be cannot be said: nobody knows how long these jobs run."
         return
     at_s, makers = room
     who = listed(tuple(case.who(job.job_id) for job in makers))
+    left_s = at_s - case.now_s
+    when = f"within {duration(left_s)} ({moment(at_s)})" if left_s >= 1 else "from now on"
     yield (
-        f"An estimate: within {duration(at_s - case.now_s)} ({moment(at_s)}) {who} can be "
+        f"An estimate: {when} {who} can be "
         "preempted for it. Sooner if jobs end; later if jobs that come before it take that room."
     )
-
-
-def room_expected(case: Case) -> tuple[float, tuple[PublishedJob, ...]] | None:
-    """When enough of what holds its GPUs may be preempted for it, and which jobs those are.
-
-    By itself each comes down to a lower tier at a known time, if it runs on, and is then protected
-    no longer. None where that is not enough, or where tiers go by more than attained service.
-    """
-    if case.state.policy == "2d-history":
-        return None
-    known = {blocker.job_id: _loose_at_s(case, blocker) for blocker in case.job.blockers}
-    loose = [(at_s, job) for job in case.blocking_jobs if (at_s := known[job.job_id]) is not None]
-    loose.sort(key=lambda one: one[0])
-    freed = 0
-    for number, (at_s, job) in enumerate(loose, start=1):
-        freed += job.gpus
-        if freed >= case.job.gpus:
-            return max(at_s, case.now_s), tuple(job for _, job in loose[:number])
-    return None
-
-
-def _loose_at_s(case: Case, blocker: Blocker) -> float | None:
-    """When this one may be preempted for the job, if both stay as they are otherwise."""
-    if blocker.until_s is not None:
-        return blocker.until_s
-    other, tier = case.jobs.get(blocker.job_id), case.tier
-    if blocker.guard != Guard.SAME_TIER.value or other is None or tier is None:
-        return None
-    if tier.to_gpu_s is None or not other.gpus:
-        return None
-    missing_gpu_s = tier.to_gpu_s - other.attained_since_promotion_gpu_s - other.inherited_gpu_s
-    return case.state.at_s + max(0.0, missing_gpu_s) / other.gpus
 
 
 def _mode(case: Case) -> Iterator[str]:

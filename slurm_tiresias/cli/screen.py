@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -51,14 +52,19 @@ class Screen:
         )
 
     def flow(self, pieces: Sequence[str], gap: str = "  ") -> list[str]:
-        """The pieces side by side, as many a line as fit; no piece is broken."""
+        """The pieces side by side, as many a line as fit; none is broken that fits on a line."""
         lines: list[str] = []
-        for piece in pieces:
+        for piece in itertools.chain.from_iterable(map(self._broken, pieces)):
             if lines and self.fits(lines[-1] + gap + piece):
                 lines[-1] += gap + piece
             else:
                 lines.append(piece)
         return lines
+
+    def _broken(self, piece: str) -> list[str]:
+        if self.width is None or self.fits(piece):
+            return [piece]
+        return textwrap.wrap(click.unstyle(piece), self.width)
 
     def fits(self, line: str) -> bool:
         """Whether a line, which may be styled, is not wider than the screen."""

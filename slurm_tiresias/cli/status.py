@@ -40,6 +40,9 @@ Columns = Sequence[Column[PublishedJob]]
 GPU_BAR_CELLS = 40
 TIER_BAR_CELLS = 20
 LEAST_BAR_CELLS = 4
+MOST_ON_TERMINAL = 200
+"""Jobs that are listed where somebody looks: with thousands the rest has long scrolled away."""
+
 DEFAULT_WATCH_S = 2.0
 MODE_LOOKS = {"enforce": "good", "shadow": "note", "paused": "note", STOPPED: "bad"}
 
@@ -134,6 +137,13 @@ def _names_of_state(job: PublishedJob) -> tuple[str, ...]:
     shell_complete=complete.columns,
     help="These columns; +COLUMN,.. adds to the default ones.",
 )
+@click.option(
+    "-l",
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help=f"At most N jobs, 0: all. By default {MOST_ON_TERMINAL} on a terminal, and all elsewhere.",
+)
 @click.option("-n", "--noheader", is_flag=True, help="Only the rows of the jobs table.")
 @click.option("--json", "as_json", is_flag=True, help="The published state, with the jobs chosen.")
 @click.option(
@@ -157,6 +167,7 @@ def status(
     tier: tuple[str, ...],
     everyone: bool,
     wanted: tuple[str, ...],
+    limit: int | None,
     noheader: bool,
     as_json: bool,
     watch_s: float | None,
@@ -174,7 +185,7 @@ def status(
         tiers=_checked_tiers(tier),
         everyone=everyone,
     )
-    view = View(selection, job_columns.chosen(wanted), bool(wanted), not noheader)
+    view = View(selection, job_columns.chosen(wanted), bool(wanted), not noheader, limit)
     state_dir = Path(config.controller.state_dir)
     if watch_s is not None:
         _watch(state_dir, view, watch_s, as_json)
@@ -217,12 +228,14 @@ def _checked_tiers(tiers: Sequence[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is shown of a state. ``as_asked``: the columns were chosen, so all of them stay."""
+    """What is shown of a state. ``as_asked``: the columns were chosen, so all of them stay.
+    ``limit``: so many jobs at most; 0 is no limit, and None one for terminals only."""
 
     selection: Selection
     columns: Columns
     as_asked: bool = False
     header: bool = True
+    limit: int | None = None
 
     def lines(self, state: PublishedState, screen: Screen, now_s: float) -> Iterator[str]:
         if self.header:
@@ -233,21 +246,30 @@ class View:
         yield from self._job_lines(state, screen)
 
     def _job_lines(self, state: PublishedState, screen: Screen) -> Iterator[str]:
-        jobs = sorted(self.selection.of(state.jobs), key=_in_order)
+        found = sorted(self.selection.of(state.jobs), key=_in_order)
+        jobs = found[: self._most(screen)]
         columns = self.columns if self.as_asked else _that_fit(self.columns, jobs, screen)
         if jobs:
             yield from table.lines(columns, jobs, screen, self.header)
         if self.header:
-            yield from self._footer(state, jobs, columns, screen)
+            yield from self._footer(state, len(found), len(jobs), columns, screen)
+
+    def _most(self, screen: Screen) -> int | None:
+        if self.limit is None:
+            return MOST_ON_TERMINAL if screen.width is not None else None
+        return self.limit or None
 
     def _footer(
         self,
         state: PublishedState,
-        jobs: Sequence[PublishedJob],
+        found: int,
+        shown: int,
         columns: Columns,
         screen: Screen,
     ) -> Iterator[str]:
-        said = [count(len(jobs), "job") if jobs else "No jobs"]
+        said = [count(found, "job") if found else "No jobs"]
+        if shown < found:
+            said = [f"The first {shown:,} of {count(found, 'job')} (-l 0 shows all)"]
         if hidden := self.selection.hidden(state.jobs):
             said.append(f"{hidden:,} not managed and not shown (-a shows all)")
         if state.only_of:
@@ -315,7 +337,7 @@ def _who_acts(state: PublishedState) -> str:
 def _gpu_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
     gpus = state.gpus
     if not gpus.total:
-        yield "No GPUs in the managed partitions."
+        yield from screen.prose("No GPUs in the managed partitions.", indent="")
         return
     parts = (
         ("█", "good", gpus.managed, "managed"),
@@ -339,18 +361,18 @@ def tier_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
     """The tiers: what attained service puts a job there, and what runs and waits in each."""
     counts: list[Column[PublishedTier]] = [
         Column("TIER", lambda tier: f"{tier.tier}", right=True),
-        Column("ATTAINED", _service_range, least=8),
+        Column("ATTAINED", _service_range, least=8, goes=3),
         Column("RUN", lambda tier: f"{tier.running_jobs}", right=True),
-        Column("GPUS", lambda tier: f"{tier.running_gpus}", right=True),
+        Column("GPUS", lambda tier: f"{tier.running_gpus}", right=True, goes=1),
         Column("PEND", lambda tier: f"{tier.pending_jobs}", right=True),
-        Column("GPUS", lambda tier: f"{tier.pending_gpus}", right=True),
+        Column("GPUS", lambda tier: f"{tier.pending_gpus}", right=True, goes=2),
     ]
     width = _tier_bar_cells(counts, state.tiers, screen)
     most = max((max(t.running_gpus, t.pending_gpus) for t in state.tiers), default=0)
     if width >= LEAST_BAR_CELLS:
         counts.insert(4, Column("", lambda t: _bar("█", t.running_gpus, most, width), look=_green))
         counts.append(Column("", lambda t: _bar("▓", t.pending_gpus, most, width), look=_yellow))
-    yield from table.lines(counts, state.tiers, screen)
+    yield from table.lines(table.that_fit(counts, state.tiers, screen), state.tiers, screen)
 
 
 def _tier_bar_cells(

@@ -9,6 +9,9 @@ from typing import Generic, TypeVar
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.text import cells, pad, shorten
 
+STUMP = 4
+"""Cells that are left of a column even where its least finds no room."""
+
 Row = TypeVar("Row")
 GAP = " "
 WIDE_GAP = "  "
@@ -104,18 +107,28 @@ def _shrunk(columns: Sequence[Column[Row]], natural: Sequence[int], room: int | 
     widths = list(natural)
     if room is None:
         return widths
-    excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
     least = [_least_width(c, width) for c, width in zip(columns, natural, strict=True)]
+    _shrink(columns, widths, least, room)
+    # On a screen of hardly any width a stump says more than a line that is broken.
+    gives_way = zip(columns, widths, strict=True)
+    _shrink(columns, widths, [w if c.least is None else min(w, STUMP) for c, w in gives_way], room)
+    return widths
+
+
+def _shrink(
+    columns: Sequence[Column[Row]], widths: list[int], least: Sequence[int], room: int
+) -> None:
+    """Take away from the widest in turn, until they fit or all are at their least."""
+    excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
     while excess > 0:
         spare = [width - low for width, low in zip(widths, least, strict=True)]
         if not any(spare):
-            break
+            return
         widest = max(
             (i for i, s in enumerate(spare) if s), key=lambda i: widths[i] - columns[i].worth
         )
         widths[widest] -= 1
         excess -= 1
-    return widths
 
 
 def shares(parts: Sequence[int], width: int) -> list[int]:

@@ -94,6 +94,13 @@ def same_tier(job_id: str) -> Blocker:
     return Blocker(job_id, Guard.SAME_TIER.value, until_s=None)
 
 
+def test_room_that_may_be_made_already_is_not_timed(site: Site) -> None:
+    over = Blocker("2", Guard.MIN_RUN.value, until_s=NOW_S - 1)
+    job = waiting("1", reason="guarded", blockers=(over,))
+    site.publish(state(job, running("2")))
+    assert "An estimate: from now on job 2 of alice can be" in site.run("explain", "1").stdout
+
+
 def test_until_when_is_estimated_by_when_others_come_down_a_tier(site: Site) -> None:
     job = waiting("1", gpus=8, reason="guarded", blockers=(same_tier("2"), same_tier("3")))
     soon = running("2", gpus=4, attained_gpu_s=2400.0)

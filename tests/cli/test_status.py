@@ -9,7 +9,6 @@ import re
 import subprocess
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -305,7 +304,7 @@ def test_a_hostile_cluster_or_error_is_never_obeyed(site: Site) -> None:
     assert all(line.isprintable() for line in site.run("status").stdout.splitlines())
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 120, 200])
 def test_no_line_is_wider_than_the_screen(width: int) -> None:
     troubled = busy_state(failures=3, error="x " * 80, warning="y " * 90, term=7, host="h " * 60)
     for published_state in (busy_state(), empty_state(), troubled):
@@ -315,6 +314,8 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
 @pytest.mark.parametrize(
     ("width", "titles"),
     [
+        (20, "JOBID ST NODES(RE…"),
+        (20, "TIER RUN PEND"),
         (40, "JOBID ST TIER NODES(REASON)"),
         (80, "JOBID USER NAME ST TIER GPUS ATTAINED WAITED NODES(REASON)"),
         (200, "JOBID USER NAME ST TIER GPUS ATTAINED WAITED PREEMPT NODES REASON"),
@@ -390,31 +391,27 @@ def test_a_reader_that_leaves_is_no_error(live_site: Site) -> None:
         assert process.wait(timeout=60) == 141
 
 
-def test_a_full_disk_is_one_line(live_site: Site) -> None:
-    live_site.publish(busy_state(at_s=time.time()))
-    with Path("/dev/full").open("w") as full:
-        result = subprocess.run(
-            [*COMMAND, "status"],
-            cwd=ROOT,
-            env=live_site.environment(),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert result.returncode == 1
-    assert result.stderr == (
-        "tiresias-slurm: error: The system refused: No space left on device. "
-        "Mend that and try again.\n"
-    )
-
-
 def test_ten_thousand_jobs_are_all_shown(live_site: Site) -> None:
     jobs = (running(str(i), rank=i) if i % 3 else unmanaged(str(i)) for i in range(10_000))
     live_site.publish(state(*jobs, at_s=time.time()))
     result = live_site.spawn("status", "-a")
     assert len(result.stdout.splitlines()) > 10_000
+
+
+def test_a_terminal_lists_the_first_jobs_and_says_how_many_there_are(live_site: Site) -> None:
+    jobs = (running(str(i), rank=i) for i in range(1, 1001))
+    live_site.publish(state(*jobs, at_s=time.time()))
+    _, first = live_site.on_terminal(80, "status")
+    assert "The first 200 of 1,000 jobs (-l 0 shows all)" in first.replace("\n", " ")
+    assert len(first.splitlines()) < 220
+    _, every = live_site.on_terminal(80, "status", "-l", "0")
+    assert len(every.splitlines()) > 1000
+
+
+def test_a_limit_holds_everywhere(site: Site) -> None:
+    site.publish(state(*(running(str(i), rank=i) for i in range(1, 11))))
+    assert site.run("status", "-n", "-l", "3", "-o", "JOBID").stdout.split() == ["1", "2", "3"]
+    assert "The first 3 of 10 jobs" in site.run("status", "-l", "3").stdout
 
 
 @pytest.mark.parametrize(
