@@ -23,7 +23,7 @@ from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable, threshold
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
-from slurm_tiresias.controller.expected import room_expected
+from slurm_tiresias.controller.expected import room_expected, waits_before
 from slurm_tiresias.controller.published import (
     Blocker,
     PublishedEvent,
@@ -323,14 +323,7 @@ def _next(case: Case) -> Iterator[str]:
 
 def _queue_before(case: Case) -> Iterator[str]:
     """Who waits too, and comes first."""
-    rank = case.job.rank
-    if rank is None:
-        return
-    before = [
-        job
-        for job in case.state.jobs
-        if job.managed and job.state == JobState.PENDING.value and (job.rank or 0) < rank
-    ]
+    before = waits_before(case.job, case.state)
     if before:
         gpus = count(sum(job.gpus for job in before), "GPU")
         come, ask = ("comes", "asks") if len(before) == 1 else ("come", "ask")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slurm_tiresias.controller.published import Blocker, PublishedJob, PublishedState
-from slurm_tiresias.model import Guard
+from slurm_tiresias.model import Guard, JobState
 
 
 def room_expected(
@@ -45,3 +45,15 @@ def _loose_at_s(
         return None
     missing_gpu_s = tier.to_gpu_s - other.attained_since_promotion_gpu_s - other.inherited_gpu_s
     return state.at_s + max(0.0, missing_gpu_s) / other.gpus
+
+
+def waits_before(job: PublishedJob, state: PublishedState) -> tuple[PublishedJob, ...]:
+    """The managed jobs that wait, too, and come before it in the order."""
+    rank = job.rank
+    if rank is None:
+        return ()
+    return tuple(
+        other
+        for other in state.jobs
+        if other.managed and other.state == JobState.PENDING.value and (other.rank or 0) < rank
+    )

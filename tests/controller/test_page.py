@@ -18,6 +18,7 @@ from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, Ledge
 from slurm_tiresias.controller.page.course import MOST_SAMPLES, Course
 from slurm_tiresias.controller.page.page import Page
 from slurm_tiresias.controller.published import (
+    Blocker,
     PublishedEvent,
     PublishedHold,
     PublishedNode,
@@ -182,6 +183,24 @@ def test_a_job_is_told_with_its_life_also_when_it_has_ended(page: Page) -> None:
     ended = told(page, "/jobs/6")
     assert ended["job"] is None
     assert [run["elapsed_s"] for run in ended["life"]["runs"]] == [30.0]
+
+
+def test_a_waiting_job_is_told_with_who_comes_before_it_and_until_when_it_waits(
+    ledger: Path,
+) -> None:
+    holds = running("3", gpus=4, attained_gpu_s=2400.0)
+    first = waiting("1", rank=0, gpus=8)
+    blocker = Blocker("3", Guard.SAME_TIER.value, None)
+    second = waiting("2", rank=1, gpus=4, reason="guarded", blockers=(blocker,))
+    page = Page(private=False)
+    page.show(state(first, second, holds, output_appended=False), ledger)
+    said = told(page, "/jobs/2")
+    assert said["before"] == {"jobs": 1, "gpus": 8}
+    assert said["room_expected_at_s"] == NOW_S - 4 + (3600 - 2400) / 4
+    assert said["room_made_by"] == ["3"] and said["others"]["3"]["user"] == "alice"
+    assert said["output_appended"] is False
+    assert told(page, "/jobs/1")["room_expected_at_s"] is None
+    assert told(page, "/jobs/3")["before"] == {"jobs": 0, "gpus": 0}
 
 
 def test_every_reason_and_every_guard_has_words(page: Page) -> None:

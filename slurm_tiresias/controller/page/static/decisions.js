@@ -84,7 +84,7 @@ export class Decisions {
 }
 
 function start(jobs, row) {
-  const line = element("li", {}, kind("start"), jobLink(jobs.job_id[row], `job ${jobs.job_id[row]}`));
+  const line = element("li", {}, kind("start"), " ", jobLink(jobs.job_id[row], `job ${jobs.job_id[row]}`));
   line.append(visible(` of ${jobs.user[row]}: ${count(jobs.gpus[row], "GPU")}`));
   if (jobs.start_on[row]) line.append(visible(` on ${jobs.start_on[row]}`));
   const victims = jobs.victims[jobs.job_id[row]] ?? [];
@@ -93,7 +93,7 @@ function start(jobs, row) {
 }
 
 function preemption(jobs, row) {
-  const line = element("li", {}, kind("preempt"), jobLink(jobs.job_id[row], `job ${jobs.job_id[row]}`));
+  const line = element("li", {}, kind("preempt"), " ", jobLink(jobs.job_id[row], `job ${jobs.job_id[row]}`));
   line.append(visible(` of ${jobs.user[row]}: leaves ${count(jobs.gpus[row], "GPU")}`));
   const winner = jobs.preempted_for[row];
   if (winner) line.append(" to ", jobLink(winner, `job ${winner}`));
@@ -112,7 +112,7 @@ const kind = (name) => element("span", { class: `kind k-${name.replace(/[^a-z]/g
 /** One event as a line. */
 export function told(event) {
   const when = element("time", { datetime: stamp(event.at_s), title: moment(event.at_s) }, timeOfDay(event.at_s));
-  const line = element("li", {}, when, " ", kind(event.kind));
+  const line = element("li", {}, when, " ", kind(event.kind), " ");
   if (event.job_id) line.append(jobLink(event.job_id, `job ${event.job_id}`));
   if (event.other) line.append(event.kind === "preempted" ? " by " : " for ", jobLink(event.other, `job ${event.other}`));
   if (event.text) line.append(visible(`${event.job_id ? ": " : ""}${event.text}`));

@@ -51,13 +51,14 @@ export class JobView {
     const tier = job && state?.tiers.find((one) => one.tier === job.tier);
     return [
       facts(job, life, tier),
-      ...(job ? this.#why(found) : [element("p", {}, "The last cycle did not see this job: it has ended.")]),
+      ...(job ? this.#why(found, now) : [element("p", {}, "The last cycle did not see this job: it has ended.")]),
       ...(life?.runs.length ? [runs(life, now)] : []),
-      ...(life?.events.length ? [section("What happened to it", list([...life.events].reverse().map(told)))] : []),
+      ...(life ? [section("What happened to it", list(happened(life).map(told)))] : []),
     ];
   }
 
-  #why({ job, others, more_blockers: more, mode }) {
+  #why(found, now) {
+    const { job, others, more_blockers: more, mode } = found;
     const text = this.#words.reasons[job.reason] ?? { means: `The controller says: ${job.reason}.`, ends: "", do: "" };
     const waits = job.state === "pending";
     const parts = [element("p", {}, text.means)];
@@ -68,22 +69,25 @@ export class JobView {
     if (job.start_on) parts.push(element("p", {}, `It is to start on ${job.start_on}.`));
     if (job.victims.length) parts.push(sentence("Room is made by preempting ", job.victims.slice(0, 20), others));
     if (job.preempted_for) parts.push(sentence("It makes room for ", [job.preempted_for], others));
-    if (job.blockers.length) parts.push(this.#blockers(job.blockers, others, more));
+    if (job.blockers.length) parts.push(this.#blockers(job.blockers, others, more, now));
     if (job.gpus > 1 && job.placement) {
       parts.push(element("p", {}, `Placed ${PLACED[job.placement] ?? job.placement}: ${job.placement_because}`));
     }
     const next = [text.ends, modes[mode]].filter(Boolean).map((line) => element("p", {}, line.replaceAll("JOBID", job.job_id)));
+    if (waits && job.managed) next.splice(1, 0, ...before(found.before), ...estimate(found, now));
+    if (job.managed) next.push(...output(found.output_appended));
     const sections = [section(waits ? "Why it waits" : "Why it is where it is", ...parts)];
     if (next.length) sections.push(section("What happens next", ...next));
     if (text.do) sections.push(section("What its user can do", element("p", {}, text.do.replaceAll("JOBID", job.job_id))));
     return [element("div", { class: "beside" }, ...sections)];
   }
 
-  #blockers(blockers, others, more) {
+  #blockers(blockers, others, more, now) {
     const head = ["Job", "User", "Tier", "GPUs", "Why it may stay"];
-    const rows = blockers.map(({ job_id: id, guard }) => {
+    const rows = blockers.map(({ job_id: id, guard, until_s: until }) => {
       const other = others[id];
-      const because = this.#words.guards[guard]?.because ?? guard;
+      const left = until > now ? `; ${duration(until - now)} to go` : "";
+      const because = `${this.#words.guards[guard]?.because ?? guard}${left}`;
       return row(jobLink(id), other?.user ?? "", other?.tier ?? "", other?.gpus ?? "", because);
     });
     const caption = `What it needs is held by these${more ? `, and ${amount(more)} more` : ""}`;
@@ -96,6 +100,43 @@ const modes = {
   paused: "The controller is paused: until tiresias-slurm resume, Slurm schedules by itself.",
   stopped: "The controller was stopped: until it is started again, Slurm schedules by itself.",
 };
+
+/** Who waits too, and comes first. */
+function before({ jobs, gpus }) {
+  if (!jobs) return [];
+  const [come, ask] = jobs === 1 ? ["comes", "asks"] : ["come", "ask"];
+  return [element("p", {}, `${count(jobs, "waiting job")} ${come} before it, and ${ask} for ${count(gpus, "GPU")}.`)];
+}
+
+/** Until when it waits, as far as that can be known. */
+function estimate({ job, others, room_expected_at_s: at, room_made_by: makers }, now) {
+  if (!job.blockers.length) return [];
+  if (at === null) return [element("p", {}, "When that will be cannot be said: nobody knows how long these jobs run.")];
+  const when = at - now >= 1 ? `within ${duration(at - now)} (${moment(at)})` : "from now on";
+  const first = sentence(`An estimate: ${when} room can be made by preempting `, makers.slice(0, 20), others);
+  first.append(" Sooner if jobs end; later if jobs that come before it take that room.");
+  return [first];
+}
+
+/** What becomes of its log when it starts again; how it was submitted Slurm does not tell. */
+function output(appended) {
+  if (appended === null) return [];
+  const line = appended
+    ? "When it starts again it adds to its output files, unless --open-mode=truncate."
+    : "When it starts again its output files are truncated, unless it was submitted with --open-mode=append.";
+  return [element("p", {}, line)];
+}
+
+/** Its whole life, the latest first: what the controller noted, and when it began and ended to run. */
+function happened(life) {
+  const all = [{ at_s: life.submitted_s, kind: "submitted" }, ...life.events];
+  for (const run of life.runs) {
+    all.push({ at_s: run.start_s, kind: "started", text: `on ${count(run.gpus, "GPU")}` });
+    if (run.end_s !== null) all.push({ at_s: run.end_s, kind: "stopped", text: `after ${duration(run.elapsed_s)}` });
+  }
+  if (life.ended_s !== null) all.push({ at_s: life.ended_s, kind: "ended" });
+  return all.sort((a, b) => a.at_s - b.at_s).reverse();
+}
 
 function nothing(id, trouble) {
   const unknown = `The controller knows no job ${id}: it was submitted just now, or never asked for GPUs in a managed partition. See Slurm's own records with: sacct -j ${id}`;
