@@ -109,9 +109,9 @@ const keyOf = (event) => [event.at_s, event.kind, event.job_id, event.other, eve
 const named = (kindName) => kindName.replaceAll("-", " ");
 const kind = (name) => element("span", { class: `kind k-${name.replace(/[^a-z]/g, "")}` }, named(name));
 
-/** One event as a line. */
-export function told(event) {
-  const when = element("time", { datetime: stamp(event.at_s), title: moment(event.at_s) }, timeOfDay(event.at_s));
+/** One event as a line; ``written`` says how its time is written. */
+export function told(event, written = timeOfDay) {
+  const when = element("time", { datetime: stamp(event.at_s), title: moment(event.at_s) }, written(event.at_s));
   const line = element("li", {}, when, " ", kind(event.kind), " ");
   if (event.job_id) line.append(jobLink(event.job_id, `job ${event.job_id}`));
   if (event.other) line.append(event.kind === "preempted" ? " by " : " for ", jobLink(event.other, `job ${event.other}`));

@@ -53,7 +53,7 @@ export class JobView {
       facts(job, life, tier),
       ...(job ? this.#why(found, now) : [element("p", {}, "The last cycle did not see this job: it has ended.")]),
       ...(life?.runs.length ? [runs(life, now)] : []),
-      ...(life ? [section("What happened to it", list(happened(life).map(told)))] : []),
+      ...(life ? [section("What happened to it", list(happened(life).map((event) => told(event, moment))))] : []),
     ];
   }
 
