@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import duration, moment, printable
@@ -178,6 +180,67 @@ def _named(name: str) -> Column[PublishedJob]:
         raise UsageError(
             f"There is no column {printable(name)!r}", f"There are: {', '.join(COLUMNS)}"
         ) from None
+
+
+_SORTED_BY: Mapping[str, Callable[[PublishedJob], Any]] = {
+    "JOBID": lambda job: numbers_in(job.job_id),
+    "USER": lambda job: job.user,
+    "NAME": lambda job: job.name,
+    "ST": state_code,
+    "STATE": lambda job: job.slurm_state,
+    "ACCOUNT": lambda job: job.account,
+    "PARTITION": lambda job: job.partition,
+    "TIER": lambda job: _or_last(job.tier),
+    "RANK": lambda job: _or_last(job.rank),
+    "GPUS": lambda job: job.gpus,
+    "ATTAINED": lambda job: job.attained_gpu_s,
+    "WAITED": lambda job: job.waited_s,
+    "PREEMPT": lambda job: job.preemptions,
+    "RESTARTS": lambda job: job.restarts,
+    "PROMOTIONS": lambda job: job.promotions,
+    "SUBMITTED": lambda job: job.submitted_s,
+    "STARTED": lambda job: _or_last(job.running_since_s),
+    "FIRST": lambda job: _or_last(job.first_started_s),
+    "REASON": lambda job: job.reason,
+    "NODES": lambda job: job.nodes,
+}
+"""What rows go by where they are sorted by a column: numbers by their size, not as they are
+written."""
+
+
+def numbers_in(job_id: str) -> list[int]:
+    """A job id as something to sort by: ``12_3`` comes after ``12_1`` and before ``100``."""
+    words = job_id.replace("_", " ").replace("+", " ").split()
+    return [int(word) for word in words if word.isdecimal()]
+
+
+def _or_last(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def in_order(jobs: Iterable[PublishedJob], names: Sequence[str] = ()) -> list[PublishedJob]:
+    """Sorted by these columns, downwards by one that has a ``-`` before it; what is the same there
+    stays in the order in which the controller goes through the jobs."""
+    found = sorted(jobs, key=lambda job: (_or_last(job.rank), numbers_in(job.job_id)))
+    for name in reversed(names):
+        found.sort(key=_SORTED_BY[_sortable(name)], reverse=name.startswith("-"))
+    return found
+
+
+def checked_sort(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, if they are all of columns that can be sorted by."""
+    for name in names:
+        _sortable(name)
+    return tuple(names)
+
+
+def _sortable(name: str) -> str:
+    column = name.lstrip("+-").upper()
+    if column not in _SORTED_BY:
+        raise UsageError(
+            f"Jobs cannot be sorted by {printable(name)!r}", f"By these: {', '.join(_SORTED_BY)}"
+        )
+    return column
 
 
 def help_on_columns() -> str:

@@ -70,11 +70,11 @@ def of_state(offer: Callable[[PublishedState], Offer], several: bool = True) -> 
 def columns(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Of a table of jobs; the first may have a ``+``."""
-    plus = "+" if incomplete.startswith("+") else ""
+    """Of a table of jobs; the first may have a sign."""
+    sign = incomplete[:1] if incomplete[:1] in ("+", "-") else ""
     offer = ((name, column.doc) for name, column in COLUMNS.items())
-    found = _matching(offer, incomplete.removeprefix("+").upper(), True)
-    return [CompletionItem(plus + item.value, help=item.help) for item in found]
+    found = _matching(offer, incomplete.removeprefix(sign).upper(), True)
+    return [CompletionItem(sign + item.value, help=item.help) for item in found]
 
 
 def states(

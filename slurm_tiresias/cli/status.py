@@ -138,6 +138,14 @@ def _names_of_state(job: PublishedJob) -> tuple[str, ...]:
     help="These columns; +COLUMN,.. adds to the default ones.",
 )
 @click.option(
+    "-S",
+    "--sort",
+    metavar="[+-]COLUMN,..",
+    callback=words,
+    shell_complete=complete.columns,
+    help="Sort jobs by these columns, - downwards; otherwise by the controller's own order.",
+)
+@click.option(
     "-l",
     "--limit",
     metavar="N",
@@ -167,6 +175,7 @@ def status(
     tier: tuple[str, ...],
     everyone: bool,
     wanted: tuple[str, ...],
+    sort: tuple[str, ...],
     limit: int | None,
     noheader: bool,
     as_json: bool,
@@ -185,7 +194,9 @@ def status(
         tiers=_checked_tiers(tier),
         everyone=everyone,
     )
-    view = View(selection, job_columns.chosen(wanted), bool(wanted), not noheader, limit)
+    columns = job_columns.chosen(wanted)
+    order = job_columns.checked_sort(sort)
+    view = View(selection, columns, bool(wanted), not noheader, limit, order)
     state_dir = Path(config.controller.state_dir)
     if watch_s is not None:
         _watch(state_dir, view, watch_s, as_json)
@@ -236,6 +247,7 @@ class View:
     as_asked: bool = False
     header: bool = True
     limit: int | None = None
+    sort: tuple[str, ...] = ()
 
     def lines(self, state: PublishedState, screen: Screen, now_s: float) -> Iterator[str]:
         if self.header:
@@ -246,7 +258,7 @@ class View:
         yield from self._job_lines(state, screen)
 
     def _job_lines(self, state: PublishedState, screen: Screen) -> Iterator[str]:
-        found = sorted(self.selection.of(state.jobs), key=_in_order)
+        found = job_columns.in_order(self.selection.of(state.jobs), self.sort)
         jobs = found[: self._most(screen)]
         columns = self.columns if self.as_asked else _that_fit(self.columns, jobs, screen)
         if jobs:
@@ -278,12 +290,6 @@ class View:
             said.append(f"no room for {', '.join(missing)} (choose with -o)")
         lines = screen.prose("; ".join(said) + ".", indent="")
         yield from (screen.style(line, "quiet") for line in lines)
-
-
-def _in_order(job: PublishedJob) -> tuple[float, list[int]]:
-    numbers = job.job_id.replace("_", " ").replace("+", " ").split()
-    rank = float("inf") if job.rank is None else job.rank
-    return rank, [int(number) for number in numbers if number.isdecimal()]
 
 
 def _that_fit(columns: Columns, jobs: Sequence[PublishedJob], screen: Screen) -> Columns:

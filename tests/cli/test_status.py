@@ -408,6 +408,34 @@ def test_a_terminal_lists_the_first_jobs_and_says_how_many_there_are(live_site: 
     assert len(every.splitlines()) > 1000
 
 
+@pytest.mark.parametrize(
+    ("sort", "ids"),
+    [
+        ("gpus", ["9", "10", "2_1"]),
+        ("-GPUS", ["2_1", "10", "9"]),
+        ("jobid", ["2_1", "9", "10"]),
+        ("-user,jobid", ["9", "2_1", "10"]),
+        ("tier,-attained", ["10", "9", "2_1"]),
+    ],
+)
+def test_jobs_are_sorted_as_asked(site: Site, sort: str, ids: list[str]) -> None:
+    site.publish(
+        state(
+            running("10", rank=0, gpus=2, user="a", attained_gpu_s=9.0),
+            running("9", rank=1, gpus=1, user="b", attained_gpu_s=8.0),
+            running("2_1", rank=2, gpus=16, user="a", tier=1),
+        )
+    )
+    assert site.run("status", "-n", "-o", "JOBID", "-S", sort).stdout.split() == ids
+
+
+def test_a_column_that_nothing_is_sorted_by_is_refused(site: Site) -> None:
+    site.publish(state())
+    result = site.run("status", "-S", "colour")
+    assert result.exit_code == 2
+    assert error_of(result).startswith("Jobs cannot be sorted by 'colour'. By these: JOBID, ")
+
+
 def test_a_limit_holds_everywhere(site: Site) -> None:
     site.publish(state(*(running(str(i), rank=i) for i in range(1, 11))))
     assert site.run("status", "-n", "-l", "3", "-o", "JOBID").stdout.split() == ["1", "2", "3"]
