@@ -1,5 +1,5 @@
 """``python -m slurm_tiresias.cli`` is ``tiresias-slurm``."""
 
-from slurm_tiresias.cli.main import main
+from slurm_tiresias.cli.begin import main
 
 main()

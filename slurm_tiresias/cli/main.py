@@ -18,6 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from slurm_tiresias import __version__
+from slurm_tiresias.cli.begin import INTERRUPTED
 from slurm_tiresias.cli.config import config
 from slurm_tiresias.cli.control import nudge, pause, release, resume
 from slurm_tiresias.cli.controller import controller
@@ -29,8 +30,6 @@ from slurm_tiresias.cli.status import status
 from slurm_tiresias.cli.text import printable
 from slurm_tiresias.errors import TiresiasError, UsageError
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell gives it: 128 + SIGINT."""
 NOBODY_READS = 141
 """Exit code where the reader of the output has left, as a shell gives it: 128 + SIGPIPE."""
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -169,6 +168,6 @@ def _write_nowhere_what_is_closed() -> None:
 
 
 def main() -> None:
-    """The entry point."""
+    """Run what the command line says; ``begin`` is the entry point."""
     _write_nowhere_what_is_closed()
     cli(prog_name=PROGRAM)

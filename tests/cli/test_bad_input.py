@@ -25,7 +25,8 @@ from pathlib import Path
 import click
 import pytest
 
-from slurm_tiresias.cli.main import INTERRUPTED, NOBODY_READS, cli
+from slurm_tiresias.cli.begin import INTERRUPTED
+from slurm_tiresias.cli.main import NOBODY_READS, cli
 from slurm_tiresias.controller import control, life, published
 from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
 from slurm_tiresias.controller.published import PublishedState
@@ -548,3 +549,16 @@ def test_watch_ends_quietly_at_an_interrupt_in_the_middle_of_it(place: Place) ->
         code = process.wait(timeout=60)
     assert code == INTERRUPTED
     assert "\x1b[?1049l" in shown() and "Traceback" not in shown()
+
+
+def test_an_interrupt_while_the_program_loads_is_quiet(place: Place) -> None:
+    """Sent by the first module that is loaded behind the entry point."""
+    script = (
+        "import os, signal, sys; from slurm_tiresias.cli import begin; "
+        "sys.meta_path.insert(0, type('Stops', (), {'find_spec': staticmethod("
+        "lambda *_: os.kill(os.getpid(), signal.SIGINT))})); begin.main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")

@@ -1,0 +1,18 @@
+"""How the program begins: Ctrl-C ends it quietly from the first moment on, while it loads, too."""
+
+from __future__ import annotations
+
+import sys
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell gives it: 128 + SIGINT."""
+
+
+def main() -> None:
+    """The entry point."""
+    try:
+        from slurm_tiresias.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
