@@ -151,7 +151,7 @@ def cli() -> None:
     7 unreadable answer of Slurm, 8 ledger, 9 already running,
     10 a folder of a node (profile sample), 11 a damaged ledger,
     12 and 13 what doctor found: a warning, an error,
-    14 pyslurm cannot be used.
+    14 pyslurm cannot be used, 130 interrupted, 141 nobody reads the output.
     """
 
 

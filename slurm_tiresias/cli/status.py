@@ -29,7 +29,7 @@ from slurm_tiresias.cli.options import (
 )
 from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.table import WIDE_GAP, Column, shares
-from slurm_tiresias.cli.text import cells, count, duration, pad, printable, threshold
+from slurm_tiresias.cli.text import cells, count, duration, pad, printable, shorten, threshold
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.published import PublishedJob, PublishedState, PublishedTier
@@ -439,6 +439,14 @@ def _show_in_place(picture: Callable[[], list[str]], every_s: float) -> None:
     # Left alone, standard output still tells its encoding and width at every picture.
     with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
         while True:
-            shown = picture()[: console.height]
+            shown = cut(picture(), console.height, console.width)
             live.update(Text.from_ansi("\n".join(shown), no_wrap=True), refresh=True)
             time.sleep(every_s)
+
+
+def cut(lines: list[str], height: int, width: int) -> list[str]:
+    """As many lines as the terminal has; where it has fewer, the last says how many are missing."""
+    if len(lines) <= height:
+        return lines
+    more = f"{count(len(lines) - height + 1, 'more line')}: choose with --me, -u, -p, -t"
+    return [*lines[: height - 1], shorten(more, width)]

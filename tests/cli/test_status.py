@@ -15,7 +15,7 @@ import pytest
 from slurm_tiresias.cli import options
 from slurm_tiresias.cli.columns import COLUMNS, chosen
 from slurm_tiresias.cli.screen import Screen
-from slurm_tiresias.cli.status import Selection, View, header_lines
+from slurm_tiresias.cli.status import Selection, View, cut, header_lines
 from slurm_tiresias.cli.text import cells
 from slurm_tiresias.controller import published, run
 from slurm_tiresias.controller.published import PublishedStandby
@@ -434,6 +434,14 @@ def test_a_column_that_nothing_is_sorted_by_is_refused(site: Site) -> None:
     result = site.run("status", "-S", "colour")
     assert result.exit_code == 2
     assert error_of(result).startswith("Jobs cannot be sorted by 'colour'. By these: JOBID, ")
+
+
+def test_a_watched_status_says_how_much_of_it_the_terminal_has_no_room_for() -> None:
+    lines = [str(number) for number in range(50)]
+    assert cut(lines, 50, 80) == lines
+    assert cut(lines, 24, 80)[-2:] == ["22", "27 more lines: choose with --me, -u, -p, -t"]
+    assert len(cut(lines, 24, 20)) == 24 and cells(cut(lines, 24, 20)[-1]) <= 20
+    assert cut(lines, 1, 80) == ["50 more lines: choose with --me, -u, -p, -t"]
 
 
 def test_a_limit_holds_everywhere(site: Site) -> None:
