@@ -140,6 +140,38 @@ GUARD_TEXTS: Mapping[Guard, GuardText] = {
 }
 
 
+SLURM_WORDS: Mapping[str, str] = {
+    "Dependency": "another job has to end first",
+    "DependencyNeverSatisfied": "the job that it waits for has ended otherwise than it asked for",
+    "BeginTime": "the time has not come at which it is to begin at the earliest",
+    "JobArrayTaskLimit": "as many tasks of its array run as its % allows",
+    "JobHeldUser": "its user has held it",
+    "JobHeldAdmin": "an administrator has held it",
+    "Licenses": "too few licences are free",
+    "Reservation": "its reservation has not begun",
+    "PartitionDown": "its partition starts no jobs now",
+    "PartitionInactive": "its partition starts no jobs now",
+    "PartitionTimeLimit": "it asks for more time than its partition allows",
+    "PartitionNodeLimit": "it asks for more nodes than its partition allows",
+}
+"""Slurm's own reasons that say little to who has not met them."""
+
+HELD_BY_ADMIN = "JobHeldAdmin"
+
+
+def slurm_reason_text(reason: str) -> str:
+    """Slurm's own reason, with what it means where that is known."""
+    means = SLURM_WORDS.get(reason)
+    return f"{reason} ({means})" if means else reason
+
+
+def what_to_do(reason: str, slurm_reason: str) -> str:
+    """What a job's user can do; empty where there is nothing."""
+    if reason == Reason.HELD.value and slurm_reason == HELD_BY_ADMIN:
+        return "Ask the administrators, who alone can release it."
+    return reason_text(reason).do
+
+
 def reason_text(code: str) -> ReasonText:
     """The text of a reason; a code of a newer controller stands for itself."""
     try:

@@ -23,7 +23,7 @@ from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable, threshold
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
-from slurm_tiresias.controller.expected import room_expected, waits_before
+from slurm_tiresias.controller.expected import room_expected, waits_before, waits_for_room
 from slurm_tiresias.controller.published import (
     Blocker,
     PublishedEvent,
@@ -33,7 +33,7 @@ from slurm_tiresias.controller.published import (
 )
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.model import JobState, Reason
-from slurm_tiresias.reasons import guard_text, reason_text
+from slurm_tiresias.reasons import guard_text, reason_text, slurm_reason_text, what_to_do
 
 EXPLANATION_SCHEMA = 1
 MOST_BLOCKERS = 8
@@ -180,13 +180,14 @@ def _headline(case: Case) -> str:
 def sections(case: Case) -> list[Section]:
     """The whole explanation; sections that have nothing to say are left out."""
     text = reason_text(case.job.reason)
+    do = what_to_do(case.job.reason, case.job.slurm_reason)
     job_id = printable(case.job.job_id)
     candidates = [
         Section("Where it stands", tuple(_standing(case))),
         Section(_title_of_why(case), tuple(_why(case)), tuple(_blockers(case))),
         Section("Preemptions", tuple(_preemptions(case))),
         Section("What happens next", (text.ends.replace("JOBID", job_id), *_next(case))),
-        Section("What its user can do", tuple(filter(None, [text.do.replace("JOBID", job_id)]))),
+        Section("What its user can do", tuple(filter(None, [do.replace("JOBID", job_id)]))),
         Section("What happened to it lately", (), tuple(_events(case))),
     ]
     return [section for section in candidates if section.sentences or section.items]
@@ -249,7 +250,7 @@ def _why(case: Case) -> Iterator[str]:
     if job.detail and job.detail != job.slurm_reason:
         yield f"In detail: {printable(job.detail).rstrip('.')}."
     if case.waits and job.slurm_reason not in WITHOUT_NEWS:
-        yield f"Slurm's own reason: {printable(job.slurm_reason)}."
+        yield f"Slurm's own reason: {printable(slurm_reason_text(job.slurm_reason))}."
     if job.start_on:
         style = f", to {printable(job.style)}" if job.style else ""
         yield f"It is to start on {printable(job.start_on)}{style}."
@@ -287,7 +288,8 @@ def _holding(case: Case, blocker: Blocker) -> str:
         return who
     tier = "" if other.tier is None else f" (tier {other.tier})"
     where = f" on {printable(other.nodes)}" if other.nodes else ""
-    return f"{who}{tier}, {count(other.gpus, 'GPU')}{where}"
+    what = count(other.gpus, "GPU") if other.gpus else "CPUs or memory"
+    return f"{who}{tier}, {what}{where}"
 
 
 def _until(case: Case, blocker: Blocker) -> str:
@@ -315,7 +317,7 @@ def _preemptions(case: Case) -> Iterator[str]:
 
 
 def _next(case: Case) -> Iterator[str]:
-    if case.waits and case.job.managed:
+    if waits_for_room(case.job) and case.job.managed:
         yield from _queue_before(case)
         yield from _estimate(case)
     yield from _mode(case)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slurm_tiresias.controller.published import Blocker, PublishedJob, PublishedState
-from slurm_tiresias.model import Guard, JobState
+from slurm_tiresias.model import Guard, JobState, Reason
+
+_FOR_SOMETHING_ELSE = {
+    reason.value for reason in (Reason.HELD, Reason.SLURM_WAITS, Reason.NEVER_FITS, Reason.NO_NODES)
+}
 
 
 def room_expected(
@@ -47,13 +51,18 @@ def _loose_at_s(
     return state.at_s + max(0.0, missing_gpu_s) / other.gpus
 
 
+def waits_for_room(job: PublishedJob) -> bool:
+    """Whether it waits for others to make room, and for nothing else."""
+    return job.state == JobState.PENDING.value and job.reason not in _FOR_SOMETHING_ELSE
+
+
 def waits_before(job: PublishedJob, state: PublishedState) -> tuple[PublishedJob, ...]:
-    """The managed jobs that wait, too, and come before it in the order."""
+    """The managed jobs that wait for room, too, and come before it in the order."""
     rank = job.rank
     if rank is None:
         return ()
     return tuple(
         other
         for other in state.jobs
-        if other.managed and other.state == JobState.PENDING.value and (other.rank or 0) < rank
+        if other.managed and waits_for_room(other) and (other.rank or 0) < rank
     )

@@ -94,6 +94,44 @@ def same_tier(job_id: str) -> Blocker:
     return Blocker(job_id, Guard.SAME_TIER.value, until_s=None)
 
 
+def test_who_waits_for_something_else_does_not_come_before_anybody(site: Site) -> None:
+    held = waiting("1", rank=0, reason="held", slurm_reason="JobHeldUser")
+    dependent = waiting("2", rank=1, reason="slurm-waits", slurm_reason="Dependency")
+    site.publish(state(held, dependent, waiting("3", rank=2, gpus=2), waiting("4", rank=3)))
+    assert "1 waiting job comes before it, and asks for 2 GPUs." in (
+        site.run("explain", "4").stdout
+    )
+    assert "before it" not in site.run("explain", "2").stdout
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("Dependency", "Slurm's own reason: Dependency (another job has to end first)."),
+        ("JobArrayTaskLimit", "JobArrayTaskLimit (as many tasks of its array run as its % allows)"),
+        ("Something", "Slurm's own reason: Something.\n"),
+    ],
+)
+def test_slurms_own_reason_is_put_into_words(site: Site, reason: str, said: str) -> None:
+    assert said in explained(site, waiting("1", reason="slurm-waits", slurm_reason=reason))
+
+
+def test_who_may_release_a_held_job_depends_on_who_held_it(site: Site) -> None:
+    by_user = explained(site, waiting("1", reason="held", slurm_reason="JobHeldUser"))
+    assert "Release it with: scontrol release 1." in by_user
+    by_admin = explained(site, waiting("1", reason="held", slurm_reason="JobHeldAdmin"))
+    assert "Ask the administrators, who alone can release it." in by_admin
+    assert "scontrol release" not in by_admin
+
+
+def test_a_job_without_gpus_holds_other_things(site: Site) -> None:
+    blocker = Blocker("2", Guard.UNMANAGED.value, None)
+    job = waiting("1", blockers=(blocker,))
+    assert "Job 2 of root, CPUs or memory on gpu01: it is not" in explained(
+        site, job, unmanaged("2", gpus=0)
+    )
+
+
 def test_room_that_may_be_made_already_is_not_timed(site: Site) -> None:
     over = Blocker("2", Guard.MIN_RUN.value, until_s=NOW_S - 1)
     job = waiting("1", reason="guarded", blockers=(over,))

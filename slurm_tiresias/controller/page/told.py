@@ -12,12 +12,12 @@ from operator import attrgetter
 from typing import Any
 
 from slurm_tiresias import json_text
-from slurm_tiresias.controller.expected import room_expected, waits_before
+from slurm_tiresias.controller.expected import room_expected, waits_before, waits_for_room
 from slurm_tiresias.controller.ledger import CompletedJob
 from slurm_tiresias.controller.life import Life
 from slurm_tiresias.controller.page.course import Sample
 from slurm_tiresias.controller.published import PublishedJob, PublishedState
-from slurm_tiresias.model import Guard, JobState, Reason
+from slurm_tiresias.model import Guard, Reason
 from slurm_tiresias.reasons import GUARD_TEXTS, REASON_TEXTS
 
 MOST_EVENTS = 200
@@ -85,10 +85,11 @@ def of_job(state: PublishedState, job_id: str, life: Life | None) -> bytes | Non
     named = {blocker.job_id for blocker in blockers}
     if job:
         named |= {*job.victims, job.preempted_for, job.preempted_by}
-    expected = room_expected(job, state, jobs) if job and _waits(job) and blockers else None
+    waits = job is not None and job.managed and waits_for_room(job)
+    expected = room_expected(job, state, jobs) if job and waits and blockers else None
     at_s, makers = expected or (None, ())
     named |= {maker.job_id for maker in makers}
-    before = waits_before(job, state) if job and _waits(job) else ()
+    before = waits_before(job, state) if job and waits else ()
     told = {
         "job": job and {**asdict(job), "blockers": blockers},
         "room_expected_at_s": at_s,
@@ -101,10 +102,6 @@ def of_job(state: PublishedState, job_id: str, life: Life | None) -> bytes | Non
         "mode": state.mode,
     }
     return json_text.dumps(told)
-
-
-def _waits(job: PublishedJob) -> bool:
-    return job.managed and job.state == JobState.PENDING.value
 
 
 def _in_brief(job: PublishedJob) -> Mapping[str, object]:
