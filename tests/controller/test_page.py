@@ -203,6 +203,14 @@ def test_a_waiting_job_is_told_with_who_comes_before_it_and_until_when_it_waits(
     assert told(page, "/jobs/3")["before"] == {"jobs": 0, "gpus": 0}
 
 
+def test_a_held_job_is_told_by_whom_and_what_its_user_can_do(ledger: Path) -> None:
+    page = Page(private=False)
+    page.show(state(waiting("1", reason="held", slurm_reason="JobHeldAdmin")), ledger)
+    said = told(page, "/jobs/1")
+    assert said["slurm_reason"] == "JobHeldAdmin (an administrator has held it)"
+    assert said["do"].startswith("Ask the administrators")
+
+
 def test_every_reason_and_every_guard_has_words(page: Page) -> None:
     words = told(page, "/words")
     assert set(words["reasons"]) == {reason.value for reason in Reason}

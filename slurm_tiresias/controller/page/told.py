@@ -18,7 +18,12 @@ from slurm_tiresias.controller.life import Life
 from slurm_tiresias.controller.page.course import Sample
 from slurm_tiresias.controller.published import PublishedJob, PublishedState
 from slurm_tiresias.model import Guard, Reason
-from slurm_tiresias.reasons import GUARD_TEXTS, REASON_TEXTS
+from slurm_tiresias.reasons import (
+    GUARD_TEXTS,
+    REASON_TEXTS,
+    slurm_reason_text,
+    what_to_do,
+)
 
 MOST_EVENTS = 200
 MOST_BLOCKERS = 50
@@ -95,6 +100,8 @@ def of_job(state: PublishedState, job_id: str, life: Life | None) -> bytes | Non
         "room_expected_at_s": at_s,
         "room_made_by": [maker.job_id for maker in makers],
         "before": {"jobs": len(before), "gpus": sum(other.gpus for other in before)},
+        "slurm_reason": slurm_reason_text(job.slurm_reason) if job else "",
+        "do": what_to_do(job.reason, job.slurm_reason) if job else "",
         "output_appended": state.output_appended,
         "more_blockers": len(job.blockers) - len(blockers) if job else 0,
         "others": {name: _in_brief(jobs[name]) for name in named if name in jobs},

@@ -64,7 +64,7 @@ export class JobView {
     const parts = [element("p", {}, text.means)];
     if (job.detail && job.detail !== job.slurm_reason) parts.push(element("p", {}, `In detail: ${job.detail}`));
     if (waits && !["", "None", "Priority", "Resources"].includes(job.slurm_reason)) {
-      parts.push(element("p", {}, `Slurm's own reason: ${job.slurm_reason}`));
+      parts.push(element("p", {}, `Slurm's own reason: ${found.slurm_reason}`));
     }
     if (job.start_on) parts.push(element("p", {}, `It is to start on ${job.start_on}.`));
     if (job.victims.length) parts.push(sentence("Room is made by preempting ", job.victims.slice(0, 20), others));
@@ -78,7 +78,7 @@ export class JobView {
     if (job.managed) next.push(...output(found.output_appended));
     const sections = [section(waits ? "Why it waits" : "Why it is where it is", ...parts)];
     if (next.length) sections.push(section("What happens next", ...next));
-    if (text.do) sections.push(section("What its user can do", element("p", {}, text.do.replaceAll("JOBID", job.job_id))));
+    if (found.do) sections.push(section("What its user can do", element("p", {}, found.do.replaceAll("JOBID", job.job_id))));
     return [element("div", { class: "beside" }, ...sections)];
   }
 
