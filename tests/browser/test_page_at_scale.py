@@ -140,3 +140,19 @@ def test_whoever_stands_on_a_job_still_stands_on_it_after_the_next_cycle(
         below = tab.locator("#jobs-table td a").nth(4).get_attribute("href")
         tab.keyboard.press("ArrowDown")
         assert tab.evaluate(focused) == below
+
+
+def test_a_map_that_is_squeezed_to_nothing_is_drawn_again_when_there_is_room(
+    browser: Browser, tmp_path: Path
+) -> None:
+    squeezed = "(width) => { document.getElementById('nodes-map').style.width = width; }"
+    drawn = "document.querySelector('#nodes-map canvas').width"
+    with changing(tmp_path, 24, 120, 6) as url, looking(browser, url) as tab:
+        wide = tab.evaluate(drawn)
+        tab.evaluate(squeezed, "0")
+        cycle = tab.locator("#age").inner_text().partition(",")[0]
+        tab.wait_for_function(
+            "(was) => !document.getElementById('age').textContent.startsWith(was + ',')", arg=cycle
+        )
+        tab.evaluate(squeezed, "")
+        tab.wait_for_function(f"(wide) => {drawn} === wide", arg=wide)

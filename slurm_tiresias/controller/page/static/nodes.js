@@ -148,6 +148,7 @@ export class Nodes {
     const width = map.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     this.#layOut(width);
     const { rows, height } = this.#boxes;
+    if (width < 1 || rows * height < 1) return;
     if (this.#stale) this.#drawStill(width, rows * height);
     const context = prepared(canvas, width, rows * height);
     context.drawImage(this.#still, 0, 0, width, rows * height);
