@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.package_lib.commands import commands
 from scripts.package_lib.completion import FILES, VARIABLE, at_once, scripts
-from scripts.package_lib.manual import contexts, escaped, pages
+from scripts.package_lib.manual import escaped, pages
 from scripts.package_lib.shadowed import shadowed
 from slurm_tiresias.cli.config import tables
 from slurm_tiresias.config import Config, ControllerConfig, parse
@@ -32,7 +33,7 @@ def manual() -> dict[str, str]:
 
 
 def test_every_command_has_a_page_with_all_its_options(manual: dict[str, str]) -> None:
-    for context in contexts():
+    for context in commands():
         name = context.command_path.replace(" ", "-")
         (page,) = (text for file, text in manual.items() if file.rpartition(".")[0] == name)
         options = (one for one in context.command.params if isinstance(one, click.Option))

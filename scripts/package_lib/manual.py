@@ -15,9 +15,9 @@ from pathlib import Path
 
 import click
 
-from slurm_tiresias import __version__, errors
+from scripts.package_lib.commands import commands, exit_codes, inner_commands
+from slurm_tiresias import __version__
 from slurm_tiresias.cli.config import limits_of, tables, toml
-from slurm_tiresias.cli.main import cli
 from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, PROGRAM
 
 DAEMON = f"{PROGRAM}-controller"
@@ -63,32 +63,10 @@ def escaped(text: str) -> str:
 
 def pages() -> Iterator[tuple[str, str]]:
     """The file name and the text of every page."""
-    # All are loaded first: some bring errors, and so exit codes, of their own.
-    for context in list(contexts()):
+    for context in commands():
         name = _name(context)
         yield f"{name}.{section_of(name)}", _text(_command_page(context))
     yield f"{CONFIG_PAGE}.5", _text(_config_page())
-
-
-def contexts() -> Iterator[click.Context]:
-    """Every command there is, as if it were called."""
-    yield from _commands(click.Context(cli, info_name=PROGRAM, **cli.context_settings))
-
-
-def _commands(context: click.Context) -> Iterator[click.Context]:
-    yield context
-    for inner in _inner(context):
-        yield from _commands(inner)
-
-
-def _inner(context: click.Context) -> Iterator[click.Context]:
-    group = context.command
-    if not isinstance(group, click.Group):
-        return
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if command is not None and not command.hidden:
-            yield click.Context(command, info_name=name, parent=context)
 
 
 def _name(context: click.Context) -> str:
@@ -117,7 +95,7 @@ def _command_page(context: click.Context) -> Iterator[str]:
     if name == DAEMON:
         yield from _listed("SIGNALS", SIGNALS.items())
     if name in (PROGRAM, DAEMON):
-        yield from _listed("EXIT STATUS", _exit_codes())
+        yield from _listed("EXIT STATUS", exit_codes())
         yield from _listed("ENVIRONMENT", [(CONFIG_VARIABLE, "The configuration file.")])
         yield from _listed("FILES", FILES.items())
     yield from _see_also(name, context)
@@ -180,26 +158,9 @@ def _options(context: click.Context) -> Iterator[str]:
 
 
 def _summaries(context: click.Context) -> Iterator[tuple[str, str]]:
-    for inner in _inner(context):
+    for inner in inner_commands(context):
         name = _name(inner)
         yield f"{name}({section_of(name)})", inner.command.get_short_help_str(limit=1000)
-
-
-def _exit_codes() -> Iterator[tuple[str, str]]:
-    """The codes in their order, each by the description of the first error that has it."""
-    yield "0", "Done."
-    known: dict[int, str] = {}
-    for error in _errors(errors.TiresiasError):
-        meaning = " ".join((inspect.getdoc(error) or "").partition("\n\n")[0].split())
-        known.setdefault(error.exit_code, meaning)
-    known[errors.TiresiasError.exit_code] = "Another error."
-    yield from ((str(code), meaning) for code, meaning in sorted(known.items()))
-
-
-def _errors(root: type[errors.TiresiasError]) -> Iterator[type[errors.TiresiasError]]:
-    yield root
-    for error in root.__subclasses__():
-        yield from _errors(error)
 
 
 def _listed(title: str, entries: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""JAX: told to leave, it saves after the step it is in; started again, it goes on from there.
+
+    python3 examples/jax_train.py --steps 1000
+    sbatch examples/preemptible.sbatch examples/jax_train.py --steps 1000
+
+The state is a tree of arrays, saved by Orbax. Tried with JAX 0.10 and Orbax 0.12.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+
+asked_to_leave = False
+asked_to_save = False
+
+
+def leave(number, frame):
+    global asked_to_leave
+    asked_to_leave = True
+
+
+def save_soon(number, frame):
+    global asked_to_save
+    asked_to_save = True
+
+
+def batch(step):
+    """The data of a step: the same whenever it is done. Replace by your own loader."""
+    inputs = jax.random.normal(jax.random.key(step), (32, 8))
+    return inputs, inputs.sum(axis=1)
+
+
+def loss(weights, inputs, targets):
+    return jnp.mean((inputs @ weights - targets) ** 2)
+
+
+@jax.jit
+def trained(state, inputs, targets):
+    """The state one step later: gradient descent with momentum. Replace by your own."""
+    error, slope = jax.value_and_grad(loss)(state["weights"], inputs, targets)
+    momentum = 0.9 * state["momentum"] + slope
+    weights = state["weights"] - 0.01 * momentum
+    return {"weights": weights, "momentum": momentum}, error
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description="Training that may be preempted.")
+    options.add_argument("--steps", type=int, default=1000)
+    options.add_argument("--step-seconds", type=float, default=0.1, help="as if it were work")
+    options.add_argument("--save-every", type=int, default=100, help="steps")
+    given = options.parse_args()
+
+    folder = Path(os.environ.get("CHECKPOINT_DIR", ".")).absolute() / "checkpoints"
+    state = {"weights": jnp.zeros(8), "momentum": jnp.zeros(8)}
+    # A checkpoint has its own folder and counts once that has its final name.
+    keep_two = ocp.CheckpointManagerOptions(max_to_keep=2)
+    with ocp.CheckpointManager(folder, options=keep_two) as saved:
+        step = saved.latest_step() or 0
+        if step:
+            state = saved.restore(step, args=ocp.args.StandardRestore(state))
+        print(f"begins after step {step}", flush=True)
+
+        # After the manager: whatever it may do with signals, these are the ones that count.
+        signal.signal(signal.SIGTERM, leave)
+        signal.signal(signal.SIGUSR1, save_soon)
+        while step < given.steps:
+            state, error = trained(state, *batch(step))
+            step += 1
+            time.sleep(given.step_seconds)
+            print(f"step {step} loss {error:.6f}", flush=True)
+
+            global asked_to_save
+            regular = step % given.save_every == 0 or step == given.steps
+            if asked_to_leave or asked_to_save or regular:
+                asked_to_save = False
+                saved.save(step, args=ocp.args.StandardSave(state), force=True)
+            if asked_to_leave:
+                saved.wait_until_finished()
+                return 128 + signal.SIGTERM
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

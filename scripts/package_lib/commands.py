@@ -1,0 +1,63 @@
+"""Every command there is, and every exit code, asked of the program itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from slurm_tiresias import errors
+from slurm_tiresias.cli.doctor import ERRORS, WARNINGS
+from slurm_tiresias.cli.main import INTERRUPTED, NOBODY_READS, cli
+from slurm_tiresias.cli.options import PROGRAM
+
+OTHER_CODES = {
+    WARNINGS: "The doctor found something that deserves a warning.",
+    ERRORS: "The doctor found something that is an error.",
+    INTERRUPTED: "Interrupted by Ctrl-C.",
+    NOBODY_READS: "Whoever read the output has left.",
+}
+"""Exit codes that are no error's."""
+
+
+def commands() -> list[click.Context]:
+    """Every command as if it were called, each after the group that it belongs to.
+
+    All are loaded then: some bring errors, and so exit codes, of their own.
+    """
+    return list(_commands(click.Context(cli, info_name=PROGRAM, **cli.context_settings)))
+
+
+def inner_commands(context: click.Context) -> Iterator[click.Context]:
+    """The commands of a group; none if it is no group."""
+    group = context.command
+    if not isinstance(group, click.Group):
+        return
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is not None and not command.hidden:
+            yield click.Context(command, info_name=name, parent=context)
+
+
+def _commands(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    for inner in inner_commands(context):
+        yield from _commands(inner)
+
+
+def exit_codes() -> Iterator[tuple[str, str]]:
+    """The codes in their order, each by the description of the first error that has it."""
+    yield "0", "Done."
+    known = dict(OTHER_CODES)
+    for error in _errors(errors.TiresiasError):
+        meaning = " ".join((inspect.getdoc(error) or "").partition("\n\n")[0].split())
+        known.setdefault(error.exit_code, meaning)
+    known[errors.TiresiasError.exit_code] = "Another error."
+    yield from ((str(code), meaning) for code, meaning in sorted(known.items()))
+
+
+def _errors(root: type[errors.TiresiasError]) -> Iterator[type[errors.TiresiasError]]:
+    yield root
+    for error in root.__subclasses__():
+        yield from _errors(error)
