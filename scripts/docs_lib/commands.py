@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from scripts.docs_lib.pages import Line, Page
 
 PROGRAMS = frozenset(
-    "tiresias-slurm sbatch srun scontrol squeue sacct scancel sinfo apt-get systemctl "
-    "systemd-analyze install ln rm sed cat echo eval python3 pip pytest make man docker ssh sudo "
-    "for".split()
+    {
+        *("tiresias-slurm", "sbatch", "srun", "scontrol", "squeue", "sacct", "scancel", "sinfo"),
+        *("apt-get", "systemctl", "systemd-analyze", "install", "ln", "rm", "sed", "cat", "echo"),
+        *("eval", "python3", "pip", "pytest", "make", "man", "docker", "ssh", "sudo", "for"),
+    }
 )
 """What a line begins with that is a command; and whatever is in scripts/ or a bin/."""
 
@@ -70,15 +72,14 @@ def _of_block(page: Page, block: Sequence[Line]) -> Iterator[Command]:
 
 def _is_whole(text: str) -> bool:
     """Whether a shell would begin to work on it."""
-    if text.endswith("\\"):
-        return False
-    if text.startswith("for ") and "done" not in text.split():
+    is_a_loop = text.startswith("for ")
+    if text.endswith("\\") or (is_a_loop and "done" not in text.split()):
         return False
     return text.count("'") % 2 == 0
 
 
 def _without_comment(line: str) -> str:
-    return re.sub(r"\s+# .*$", "", line)
+    return re.sub(r"\s*# .*$", "", line)
 
 
 def in_section(page: Page, section: str) -> list[Command]:

@@ -22,10 +22,7 @@ OTHER_CODES = {
 
 
 def commands() -> list[click.Context]:
-    """Every command as if it were called, each after the group that it belongs to.
-
-    All are loaded then: some bring errors, and so exit codes, of their own.
-    """
+    """Every command as if it were called, each after the group that it belongs to."""
     return list(_commands(click.Context(cli, info_name=PROGRAM, **cli.context_settings)))
 
 
@@ -47,7 +44,11 @@ def _commands(context: click.Context) -> Iterator[click.Context]:
 
 
 def exit_codes() -> Iterator[tuple[str, str]]:
-    """The codes in their order, each by the description of the first error that has it."""
+    """The codes in their order, each by the description of the first error that has it.
+
+    Every command is loaded first: some bring errors, and so exit codes, of their own.
+    """
+    commands()
     yield "0", "Done."
     known = dict(OTHER_CODES)
     for error in _errors(errors.TiresiasError):

@@ -1,0 +1,119 @@
+"""A clean Debian with a running Slurm, on which the README is followed line by line."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+from scripts.docs_lib.commands import Command, in_section
+from scripts.docs_lib.pages import page
+from scripts.package_lib.roots import Root
+from scripts.package_lib.trial import SERVICE, TrialError, expect
+
+PACKAGES, BACK, ALONE = "From nothing to shadow mode", "Undo it", "Without packages"
+"""Sections of the README."""
+
+MOST_S = 600.0
+"""Ten minutes, of a machine; a person reads besides."""
+
+SLURM_CONF = """\
+ClusterName=new
+SlurmctldHost=localhost
+SlurmUser=slurm
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+NodeName=localhost CPUs=2 Gres=gpu:2
+PartitionName=gpu Nodes=localhost Default=YES
+"""
+"""As small as it can be: a partition of one node with two GPUs in name only, and no accounting."""
+
+
+def has_a_running_slurm(root: Root) -> None:
+    """Debian's Slurm, as its services run it."""
+    root.apt_get("update")
+    root.apt_get("install", "--no-install-recommends", "munge", "slurm-wlm", "python3-venv")
+    hosts = f"127.0.0.1 localhost {socket.gethostname()}\n"
+    (root.folder / "etc" / "hosts").write_text(hosts)
+    etc = root.folder / "etc" / "slurm"
+    (etc / "slurm.conf").write_text(SLURM_CONF)
+    (etc / "gres.conf").write_text("Name=gpu Count=2\n")
+    root.run("systemctl", "restart", "munge", "slurmctld", "slurmd")
+    root.until("Slurm starts jobs", "timeout", "10", "srun", "--gpus=1", "true")
+
+
+def follows_the_readme(root: Root) -> None:
+    """From nothing to shadow mode by the README's lines, and back."""
+    began = time.monotonic()
+    for command in _commands(PACKAGES):
+        if command.text.endswith("shadow report"):
+            # That is for after a week.
+            continue
+        _does(root, command)
+        if command.text.startswith("tiresias-slurm status"):
+            _is_in_shadow_mode(root)
+    took_s = time.monotonic() - began
+    print(f"   from nothing to shadow mode in {took_s:.0f} s")
+    expect(took_s < MOST_S, f"it took {took_s:.0f} s")
+    _sees_a_job(root)
+    for command in _commands(BACK):
+        _does(root, command)
+    _left_nothing(root)
+
+
+def follows_it_without_packages(root: Root) -> None:
+    """The same with a virtual environment, and back."""
+    for command in _commands(ALONE):
+        _does(root, command)
+        if command.text == f"systemctl enable --now {SERVICE}":
+            _is_in_shadow_mode(root)
+    _left_nothing(root)
+
+
+def _commands(section: str) -> Iterator[Command]:
+    yield from in_section(page("README.md"), section)
+
+
+def _does(root: Root, command: Command) -> None:
+    """Type it, as root, in the folder of the checkout; ``doctor`` may find something."""
+    began = time.monotonic()
+    code, text = root.ask("sh", "-c", f"cd /src && {command.text}")
+    print(f"   {command.text}: {time.monotonic() - began:.1f} s", flush=True)
+    finds = command.text.startswith("tiresias-slurm doctor") and code in (12, 13)
+    if code != 0 and not finds:
+        raise TrialError(f"{command} ended with {code}:\n{text[-3000:]}")
+    if command.text.startswith("tiresias-slurm"):
+        print("".join(f"      {line}\n" for line in text.splitlines()), end="", flush=True)
+
+
+def _is_in_shadow_mode(root: Root) -> None:
+    root.until("status", "tiresias-slurm", "status")
+    state = json.loads(root.run("tiresias-slurm", "status", "--json"))
+    expect(state["mode"] == "shadow", f"it is in {state['mode']} mode")
+
+
+def _sees_a_job(root: Root) -> None:
+    job = root.run("sbatch", "--parsable", "--gpus=1", "--chdir=/tmp", "--wrap=sleep 600").strip()
+    root.until("status shows it", "sh", "-c", f"tiresias-slurm status -n -j {job} | grep {job}")
+    shown = root.run("scontrol", "show", "job", job)
+    expect("Priority=4294901" in shown or "Priority=1" in shown, f"written to:\n{shown}")
+    root.run("scancel", job)
+
+
+def _left_nothing(root: Root) -> None:
+    code, active = root.ask("systemctl", "is-active", SERVICE)
+    expect(code != 0 and active.strip() != "active", f"{SERVICE} is {active}")
+    left = root.run("find", "/etc", "/usr/bin", "/usr/local", "/opt", "-iname", "*tiresias*")
+    expect(not left.strip(), f"left behind:\n{left}")
+    root.run("srun", "--gpus=1", "true")
+    root.run("rm", "-rf", "/src/slurm-tiresias")
+
+
+TRIALS = (has_a_running_slurm, follows_the_readme, follows_it_without_packages)
+"""In this order."""

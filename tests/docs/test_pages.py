@@ -1,0 +1,134 @@
+"""What the pages say of the program is so: links, settings, exit codes, paths, code, the map."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+from scripts.docs_lib.pages import ROOT, Page, page, pages
+from scripts.package_lib.commands import exit_codes
+from scripts.package_lib.reference import page as reference
+from slurm_tiresias.cli.config import tables
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.measured import METRICS
+from tests.test_house import MAY_IMPORT
+
+EVERY = pages()
+SETTINGS = {f"{table}.{each.name}" for table, _, settings in tables() for each in settings}
+TABLES = {name.partition(".")[0] for name in SETTINGS}
+CODES = dict(exit_codes())
+IN_THE_HOUSE = re.compile(
+    r"(\./)?((etc|examples|scripts|slurm_tiresias|spank|tests|docker|debian)/[\w./-]*)"
+)
+
+
+def each_page() -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("one", EVERY, ids=lambda one: str(one.name))
+
+
+@each_page()
+def test_every_link_leads_somewhere(one: Page) -> None:
+    for number, target in one.links():
+        if re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (one.folder / path).resolve() if path else ROOT / one.name
+        assert file.exists(), f"{one.name}:{number}: there is no {path}"
+        if anchor:
+            name = str(file.relative_to(ROOT))
+            assert anchor in page(name).anchors(), f"{one.name}:{number}: no heading #{anchor}"
+
+
+@each_page()
+def test_every_setting_that_is_named_exists(one: Page) -> None:
+    for number, word in one.words():
+        match = re.match(r"(\w+)\.([a-z]\w*)\b(?![./(])", word)
+        if match and match[1] in TABLES and match[2] not in ("py", "md", "conf"):
+            assert match[0] in SETTINGS, f"{one.name}:{number}: there is no setting {match[0]}"
+
+
+@each_page()
+def test_every_metric_that_is_named_exists(one: Page) -> None:
+    known = {metric.name for metric in METRICS}
+    for number, word in one.words():
+        name = re.match(r"tiresias_[a-z_]+[a-z](?![\w.])", word)
+        if name and name[0] != "tiresias_slurm":
+            assert name[0] in known, f"{one.name}:{number}: there is no metric {name[0]}"
+
+
+@each_page()
+def test_every_path_that_is_named_exists(one: Page) -> None:
+    for number, word in one.words():
+        match = IN_THE_HOUSE.match(word)
+        if match and not word.startswith("scripts/NAME"):
+            path = match[2].rstrip("/.")
+            assert (ROOT / path).exists(), f"{one.name}:{number}: there is no {path}"
+
+
+@each_page()
+def test_every_piece_of_configuration_is_one_that_is_taken(one: Page) -> None:
+    for block in one.blocks():
+        text = "\n".join(line.text.strip() for line in block)
+        header = re.match(r"\[(\w+)\]\n", text)
+        if header and header[1] in TABLES:
+            parse(tomllib.loads(text))
+
+
+@each_page()
+def test_every_exit_code_that_is_named_exists(one: Page) -> None:
+    for number, text in one.paragraphs():
+        for code in re.findall(r"[Ee]xit codes? (\d+)", text):
+            assert code in CODES, f"{one.name}:{number}: no command ends with {code}"
+
+
+def test_the_table_of_exit_codes_has_all_that_the_program_has() -> None:
+    named = set(_first_cells("docs/operation.md", "Exit codes"))
+    shells_own = {"130", "141"}
+    assert named == CODES.keys() - shells_own
+
+
+def _first_cells(name: str, section: str) -> Iterator[str]:
+    for line in page(name).lines:
+        if line.section == section and line.text.startswith("|"):
+            yield from re.findall(r"\d+", line.text.split("|")[1])
+
+
+def test_the_reference_of_commands_is_up_to_date() -> None:
+    written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert written == reference(), "out of date; run scripts/generate"
+
+
+@each_page()
+def test_every_piece_of_python_compiles(one: Page) -> None:
+    for block in one.blocks():
+        if block[0].language == "python":
+            compile("\n".join(line.text for line in block), f"{one.name}:{block[0].number}", "exec")
+
+
+def test_every_example_is_one_that_its_interpreter_reads() -> None:
+    for file in (ROOT / "examples").glob("*.py"):
+        compile(file.read_text(), file.name, "exec")
+    for file in (ROOT / "examples").glob("*.sbatch"):
+        subprocess.run(["bash", "-n", file], check=True)
+
+
+def test_the_map_of_the_house_has_what_the_rules_of_the_house_say() -> None:
+    said: dict[str, set[str]] = {}
+    for line in page("docs/design.md").lines:
+        if line.section == "The house" and line.text.startswith("| `"):
+            part, _, *may_import = (cell.strip() for cell in line.text.strip("|").split("|"))
+            if may_import:
+                said[part.strip("`")] = set(re.findall(r"`(\w+)`", may_import[0]))
+    assert said == MAY_IMPORT
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    contents = page("docs/README.md")
+    linked = {
+        (contents.folder / target.partition("#")[0]).resolve() for _, target in contents.links()
+    }
+    assert {ROOT / one.name for one in EVERY} - {ROOT / contents.name} <= linked
