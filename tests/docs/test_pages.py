@@ -70,6 +70,15 @@ def test_every_path_that_is_named_exists(one: Page) -> None:
 
 
 @each_page()
+def test_every_file_of_the_package_that_is_named_exists(one: Page) -> None:
+    for number, word in one.words():
+        part, slash, _ = word.partition("/")
+        if slash and part in MAY_IMPORT and re.fullmatch(r"[\w./]+", word):
+            path = ROOT / "slurm_tiresias" / word
+            assert path.exists(), f"{one.name}:{number}: there is no {path.relative_to(ROOT)}"
+
+
+@each_page()
 def test_every_piece_of_configuration_is_one_that_is_taken(one: Page) -> None:
     for block in one.blocks():
         text = "\n".join(line.text.strip() for line in block)
