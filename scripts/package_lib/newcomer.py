@@ -33,6 +33,16 @@ NodeName=localhost CPUs=2 Gres=gpu:2
 PartitionName=gpu Nodes=localhost Default=YES
 """
 """As small as it can be: a partition of one node with two GPUs in name only, and no accounting."""
+GRES_CONF = """\
+AutoDetect=off
+Name=gpu File=/dev/null
+Name=gpu File=/dev/zero
+"""
+CGROUP_CONF = """\
+CgroupPlugin=cgroup/v1
+CgroupAutomount=no
+"""
+"""Slurm 22.05 then does not look which kind of cgroups there are."""
 
 
 def has_a_running_slurm(root: Root) -> None:
@@ -43,7 +53,8 @@ def has_a_running_slurm(root: Root) -> None:
     (root.folder / "etc" / "hosts").write_text(hosts)
     etc = root.folder / "etc" / "slurm"
     (etc / "slurm.conf").write_text(SLURM_CONF)
-    (etc / "gres.conf").write_text("Name=gpu Count=2\n")
+    (etc / "gres.conf").write_text(GRES_CONF)
+    (etc / "cgroup.conf").write_text(CGROUP_CONF)
     root.run("systemctl", "restart", "munge", "slurmctld", "slurmd")
     root.until("Slurm starts jobs", "timeout", "10", "srun", "--gpus=1", "true")
 
