@@ -10,7 +10,7 @@ import shlex
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -149,6 +149,11 @@ class Place:
         self.cluster.wait_until(condition, what)
 
 
+def _accounted(cluster: RealCluster, jobs: Sequence[str]) -> bool:
+    states = cluster.run("sacct", "-n", "-X", "-j", ",".join(jobs), "-o", "State").split()
+    return states == ["COMPLETED"] * len(jobs)
+
+
 def safetensors(name: str) -> bytes:
     """A file with one tensor of 16 floats."""
     entry = {name: {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}
@@ -164,8 +169,7 @@ def managed_place(folder: Path, controller: RealController) -> Iterator[Place]:
     job = cluster.sbatch("--partition=gpu", "--requeue", "--gpus=1", "--job-name=train")
     controller.start("--shadow")
     controller.wait_until(lambda: controller.events("would"), "a decision of shadow mode")
-    for each in over:
-        cluster.wait_for_state(each, "COMPLETED")
+    controller.wait_until(lambda: _accounted(cluster, over), "the end of jobs in accounting")
     controller.stop()
     controller.start()
     controller.wait_until(lambda: controller.job(job), "the job")
