@@ -81,10 +81,10 @@ def test_every_file_of_the_package_that_is_named_exists(one: Page) -> None:
 @each_page()
 def test_every_piece_of_configuration_is_one_that_is_taken(one: Page) -> None:
     for block in one.blocks():
-        text = "\n".join(line.text.strip() for line in block)
-        header = re.match(r"\[(\w+)\]\n", text)
-        if header and header[1] in TABLES:
-            parse(tomllib.loads(text))
+        for text in re.split(r"\n\n+", "\n".join(line.text.strip() for line in block)):
+            header = re.match(r"\[(\w+)\]\n", text)
+            if header and header[1] in TABLES:
+                parse(tomllib.loads(text))
 
 
 @each_page()
