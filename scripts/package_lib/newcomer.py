@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from scripts.docs_lib.commands import Command, in_section
 from scripts.docs_lib.pages import page
@@ -17,6 +20,9 @@ PACKAGES, BACK, ALONE = "From nothing to shadow mode", "Undo it", "Without packa
 
 MOST_S = 600.0
 """Ten minutes, of a machine; a person reads besides."""
+
+PIP_FILES = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+"""What says from where, and by whose word, this machine's pip fetches."""
 
 SLURM_CONF = """\
 ClusterName=new
@@ -81,11 +87,20 @@ def follows_the_readme(root: Root) -> None:
 
 def follows_it_without_packages(root: Root) -> None:
     """The same with a virtual environment, and back from shadow mode."""
+    _let_pip_fetch_as_here(root)
     for command in _commands(ALONE):
         _does(root, command)
         if command.text == f"systemctl enable --now {SERVICE}":
             _is_in_shadow_mode(root)
     _left_nothing(root)
+
+
+def _let_pip_fetch_as_here(root: Root) -> None:
+    for path in PIP_FILES:
+        if Path(path).exists():
+            copy = root.folder / path.lstrip("/")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
 
 
 def _commands(section: str) -> Iterator[Command]:
@@ -95,7 +110,8 @@ def _commands(section: str) -> Iterator[Command]:
 def _does(root: Root, command: Command) -> None:
     """Type it, as root, in the folder of the checkout; ``doctor`` may find something."""
     began = time.monotonic()
-    code, text = root.ask("sh", "-c", f"cd /src && {command.text}")
+    of_pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    code, text = root.ask("sh", "-c", f"cd /src && {command.text}", env=of_pip)
     print(f"   {command.text}: {time.monotonic() - began:.1f} s", flush=True)
     finds = command.text.startswith("tiresias-slurm doctor") and code in (12, 13)
     if code != 0 and not finds:
