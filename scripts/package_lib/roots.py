@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE_S = 60.0
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # The kernel's own settings are read-only, as in a container: systemd then leaves them alone. The
 # root has to be the root of its mounts, or systemd cannot put a service into a sandbox.
