@@ -36,7 +36,8 @@ ELSEWHERE: Mapping[str, str] = {
     r"(\./)?scripts/matrix": "tests/test_matrix.py",
     r"(\./)?scripts/fuzz.*": "tests/test_fuzz.py",
     r"(\./)?scripts/test-metrics": "tests/prometheus/test_real_prometheus.py",
-    r"docker compose .*": "docker-compose.yml",
+    r"docker compose .*": "tests/containers",
+    r"(\./)?scripts/test-containers.*": "tests/containers",
     r"make -C spank.*": "tests/spank/test_build.py",
     # What has tests of its own, with all that it needs
     r"(\./)?scripts/cluster up": "tests/slurm/test_cluster_script.py",

@@ -22,7 +22,7 @@ SETTINGS = {f"{table}.{each.name}" for table, _, settings in tables() for each i
 TABLES = {name.partition(".")[0] for name in SETTINGS}
 CODES = dict(exit_codes())
 IN_THE_HOUSE = re.compile(
-    r"(\./)?((etc|examples|scripts|slurm_tiresias|spank|tests|docker|debian)/[\w./-]*)"
+    r"(\./)?((etc|examples|scripts|slurm_tiresias|spank|tests|containers|debian)/[\w./-]*)"
 )
 
 
