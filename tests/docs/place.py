@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import re
@@ -81,6 +82,9 @@ class Place:
         """The command with this place's ids, dates and files in the place of the page's."""
         text = re.sub(r"\b(12345|JOBID)\b", self.job, text)
         text = text.replace("DATE", "2026-01-01")
+        # The month and the user of whom there are jobs here.
+        text = text.replace("-S 2026-01-01 -E 2026-02-01", "-S now-1day")
+        text = text.replace("-u alice", f"-u {getpass.getuser()}")
         text = text.replace("/etc/slurm-tiresias/tiresias.toml", "tiresias.toml")
         if page == TRAINED:
             text = re.sub(r"\b17\b", self.trained, text)
