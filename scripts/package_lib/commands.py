@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import click
 
 from slurm_tiresias import errors
+from slurm_tiresias.cli.begin import INTERRUPTED
 from slurm_tiresias.cli.doctor import ERRORS, WARNINGS
-from slurm_tiresias.cli.main import INTERRUPTED, NOBODY_READS, cli
+from slurm_tiresias.cli.main import NOBODY_READS, cli
 from slurm_tiresias.cli.options import PROGRAM
 
 OTHER_CODES = {
