@@ -147,7 +147,9 @@ class Place:
         """Slurm would let it wait for two minutes more before it starts again."""
         state = self.cluster.squeue_field(self.trained, "State")
         if state == "PENDING":
-            self.cluster.run("scontrol", "update", f"JobId={self.trained}", "StartTime=now")
+            # It may have been started meanwhile, and is refused then.
+            with contextlib.suppress(AssertionError):
+                self.cluster.run("scontrol", "update", f"JobId={self.trained}", "StartTime=now")
         return state == "COMPLETED"
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
