@@ -23,6 +23,9 @@ from slurm_tiresias.doctor.seen import Seen
 CONFIG = "tiresias.toml"
 CLUSTER = "cluster.toml"
 UNIT = "tiresias-slurm.service"
+PACKAGED = "/usr/bin/tiresias-slurm"
+"""Where Debian's packages have the program; the unit comes with it."""
+USUAL_USER = "slurm"
 SLURM_CONF = "slurm.conf.lines"
 CGROUP_CONF = "cgroup.conf.lines"
 PLUGSTACK = "plugstack.conf.d/tiresias.conf"
@@ -49,6 +52,11 @@ class Choice:
     user: str
     group: str
     """As whom the service runs: SlurmUser."""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the unit of the packages does as it is."""
+        return (self.user, self.state_dir) == (USUAL_USER, DEFAULT_STATE_DIR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +234,17 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
         else ()
     )
     here = shlex.quote(folder.rstrip("/"))
+    with_unit = choice.program == PACKAGED and choice.is_usual
+    install_unit = (
+        f"install -m 644 {here}/{UNIT} /etc/systemd/system/",
+        *make_dir,
+        "systemctl daemon-reload",
+    )
+    remove = (
+        "apt-get purge slurm-tiresias-controller slurm-tiresias"
+        if with_unit
+        else f"rm -r /etc/systemd/system/{UNIT} /etc/slurm-tiresias"
+    )
     slurm = shlex.quote(seen.slurm_conf_folder)
     cgroup = (f"cat {here}/{CGROUP_CONF}    # into cgroup.conf of the nodes",) if has_cgroup else ()
     return (
@@ -241,9 +260,7 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
             "Run it in shadow mode: it writes nothing to Slurm",
             (
                 f"install -D -m 644 {here}/{CONFIG} {INSTALLED_CONFIG}",
-                f"install -m 644 {here}/{UNIT} /etc/systemd/system/",
-                *make_dir,
-                "systemctl daemon-reload",
+                *(() if with_unit else install_unit),
                 "systemctl enable --now tiresias-slurm",
                 "tiresias-slurm status",
             ),
@@ -284,9 +301,9 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
             "Undo it",
             (
                 "# First out of slurm.conf: EpilogSlurmctld and JobSubmitPlugins, if you set them.",
-                "tiresias-slurm release",
+                "tiresias-slurm release    # where it has acted",
                 "systemctl disable --now tiresias-slurm",
-                f"rm -r /etc/systemd/system/{UNIT} /etc/slurm-tiresias",
+                remove,
             ),
         ),
     )

@@ -160,6 +160,18 @@ def test_init_refuses_what_makes_no_sense(
     assert not out.exists()
 
 
+@pytest.mark.parametrize("program", ["/usr/bin/tiresias-slurm", "/opt/bin/tiresias-slurm"])
+def test_init_has_nobody_install_or_remove_what_the_packages_brought(
+    site: Site, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setattr("slurm_tiresias.cli.init.look", lambda _: sound())
+    monkeypatch.setattr("slurm_tiresias.cli.init._program", lambda: program)
+    told = site.run("init", str(site.folder / "out"), "--no-history").stdout
+    packaged = program.startswith("/usr/bin")
+    assert ("apt-get purge" in told) is packaged
+    assert ("/etc/systemd/system" in told) is ("daemon-reload" in told) is not packaged
+
+
 def test_init_writes_over_nothing_unless_it_is_told_to(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.controller import QUICK, RealController
 
 pytestmark = pytest.mark.slurm
@@ -97,7 +97,9 @@ def whole_report(controller: RealController, jobs: Collection[str]) -> Mapping[s
         whole = report["jobs"]["completed"] == len(jobs) and not report["unconfirmed_runs"]
         return report if whole else None
 
-    found = controller.cluster.wait_until(is_whole, "the report has all jobs", timeout_s=60)
+    # Accounting that is late is asked ever more rarely.
+    patience_s = 4 * PATIENCE_S
+    found = controller.cluster.wait_until(is_whole, "the report has all jobs", patience_s)
     assert found is not None and found["live"]
     return found
 
