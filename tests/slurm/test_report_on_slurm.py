@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,10 @@ def test_completion_queueing_and_use_are_those_of_sacct_though_jobs_were_preempt
     controller: RealController,
 ) -> None:
     cluster = controller.cluster
+    # Slurm remembers the jobs of other tests: they ended before.
+    since_s = int(time.time()) + 1
+    cluster.wait_until(lambda: time.time() >= since_s, "the next second")
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since_s))
     long = [cluster.sbatch(*WHOLE_NODE, "-J", "long") for _ in range(4)]
     for job in long:
         cluster.wait_for_state(job, "RUNNING")
@@ -58,7 +63,7 @@ def test_completion_queueing_and_use_are_those_of_sacct_though_jobs_were_preempt
         cluster.wait_for_state(job, "RUNNING")
         cluster.run("scancel", job)
         cluster.wait_for_state(job, "CANCELLED")
-    report = whole_report(controller, {*long, *short})
+    report = whole_report(controller, {*long, *short}, since)
     accounted = by_sacct(cluster, {*long, *short})
     assert report["jobs"]["completed"] == 7
     for title, jobs in (("1", short), ("2 to 4", long)):
@@ -72,7 +77,7 @@ def test_completion_queueing_and_use_are_those_of_sacct_though_jobs_were_preempt
     used_gpu_s = sum(one.gpu_s for one in accounted.values())
     assert report["gpu_s"] == pytest.approx(used_gpu_s, abs=4 * WITHIN_S * len(accounted))
     assert_preemptions(report["preemptions"], [accounted[job].runs - 1 for job in long])
-    assert told_to_people(controller, len(accounted))
+    assert told_to_people(controller, len(accounted), since)
 
 
 def assert_preemptions(found: Mapping[str, Any], restarts: Collection[int]) -> None:
@@ -86,11 +91,13 @@ def assert_preemptions(found: Mapping[str, Any], restarts: Collection[int]) -> N
     assert tiers == {(0, 1)}
 
 
-def whole_report(controller: RealController, jobs: Collection[str]) -> Mapping[str, Any]:
+def whole_report(
+    controller: RealController, jobs: Collection[str], since: str
+) -> Mapping[str, Any]:
     """The report once the controller knows that these have ended, and accounting has confirmed."""
 
     def is_whole() -> Mapping[str, Any] | None:
-        ended = controller.cli("report", "-S", "now-1hour", "--json")
+        ended = controller.cli("report", "-S", since, "--json")
         if ended.returncode != 0:
             return None
         report: Mapping[str, Any] = json.loads(ended.stdout)
@@ -127,9 +134,9 @@ def _accounted(runs: list[list[str]]) -> Accounted:
     )
 
 
-def told_to_people(controller: RealController, jobs: int) -> bool:
+def told_to_people(controller: RealController, jobs: int, since: str) -> bool:
     page = controller.folder / "report.html"
-    ended = controller.cli("report", "-S", "today", "--html", str(page))
+    ended = controller.cli("report", "-S", since, "--html", str(page))
     assert ended.returncode == 0, ended.stderr
     assert f"{jobs} managed jobs came or were there" in ended.stdout
     return page.read_text().startswith("<!doctype html>")
