@@ -11,7 +11,7 @@ import pytest
 
 from slurm_tiresias.controller.measured import METRICS
 from tests.ports import free_port
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.commands import Commands
 from tests.slurm.controller import RealController
 from tests.slurm.hostile import HOSTILE_TEXT
@@ -67,7 +67,8 @@ def wait_for(cluster: RealCluster, port: int, what: str, wanted: Callable[[Scrap
         except OSError:
             return False
 
-    cluster.wait_until(shown, what)
+    # An end is told once accounting has confirmed it, which is asked ever more rarely.
+    cluster.wait_until(shown, what, 3 * PATIENCE_S)
 
 
 def is_(name: str, value: float, **labels: str) -> Callable[[Scrape], bool]:
