@@ -124,6 +124,8 @@ def test_a_job_that_was_counted_is_not_counted_again_after_a_restart(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller, port = start()
+    # What ended in the second of the first look may have ended before it.
+    wait_for_the_next_second(clean_cluster)
     counted = clean_cluster.sbatch(*ONE_GPU, script="true")
     wait_for(clean_cluster, port, f"the end of {counted}", is_(ENDED, 1))
     running = clean_cluster.sbatch(*ONE_GPU)
