@@ -75,9 +75,7 @@ class View:
         now_s = seen.at_s
         shown = self._book.shown(job.key)
         record = self._book.record(job.key)
-        made_of = (
-            shown,
-            shown.learned,
+        known = (
             record,
             self._book.inherited_gpu_s(record, now_s) if record else 0.0,
             self._placing(job) if self._placing else None,
@@ -86,10 +84,11 @@ class View:
             job.key in rests.resting,
             self._reserved_from(job, seen) if seen.reservations else NO_NODES,
         )
+        made_of = (shown, shown.learned, *known)
         before = self._made.get(job.key)
         if before is not None and before.of == made_of:
             return before
-        return _Made(made_of, self._new_job(*made_of))
+        return _Made(made_of, self._new_job(shown, *known))
 
     def _why_not_eligible(self, alive: Iterable[ObservedJob], now_s: float) -> dict[str, str]:
         """Which jobs are not eligible, and why.
@@ -142,7 +141,6 @@ class View:
     def _new_job(
         self,
         shown: Shown,
-        _learned: int,
         record: JobRecord | None,
         inherited_gpu_s: float,
         placing: Placing | None,
