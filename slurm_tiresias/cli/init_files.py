@@ -16,6 +16,7 @@ from importlib.resources import files
 from slurm_tiresias.cli.config import commented, example_lines, toml
 from slurm_tiresias.cli.text import printable
 from slurm_tiresias.config import Config, ControllerConfig
+from slurm_tiresias.doctor.checks.controller import DEFAULT_USER
 from slurm_tiresias.doctor.diagnosis import Diagnosis, Line, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
 from slurm_tiresias.doctor.seen import Seen
@@ -25,7 +26,6 @@ CLUSTER = "cluster.toml"
 UNIT = "tiresias-slurm.service"
 PACKAGED = "/usr/bin/tiresias-slurm"
 """Where Debian's packages have the program; the unit comes with it."""
-USUAL_USER = "slurm"
 SLURM_CONF = "slurm.conf.lines"
 CGROUP_CONF = "cgroup.conf.lines"
 PLUGSTACK = "plugstack.conf.d/tiresias.conf"
@@ -54,9 +54,10 @@ class Choice:
     """As whom the service runs: SlurmUser."""
 
     @property
-    def is_usual(self) -> bool:
-        """Whether the unit of the packages does as it is."""
-        return (self.user, self.state_dir) == (USUAL_USER, DEFAULT_STATE_DIR)
+    def has_unit(self) -> bool:
+        """Whether the packages have brought the program, and their unit does as it is."""
+        usual = (PACKAGED, DEFAULT_USER, DEFAULT_STATE_DIR)
+        return (self.program, self.user, self.state_dir) == usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,6 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
         else ()
     )
     here = shlex.quote(folder.rstrip("/"))
-    with_unit = choice.program == PACKAGED and choice.is_usual
     install_unit = (
         f"install -m 644 {here}/{UNIT} /etc/systemd/system/",
         *make_dir,
@@ -242,7 +242,7 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
     )
     remove = (
         "apt-get purge slurm-tiresias-controller slurm-tiresias"
-        if with_unit
+        if choice.has_unit
         else f"rm -r /etc/systemd/system/{UNIT} /etc/slurm-tiresias"
     )
     slurm = shlex.quote(seen.slurm_conf_folder)
@@ -260,7 +260,7 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
             "Run it in shadow mode: it writes nothing to Slurm",
             (
                 f"install -D -m 644 {here}/{CONFIG} {INSTALLED_CONFIG}",
-                *(() if with_unit else install_unit),
+                *(() if choice.has_unit else install_unit),
                 "systemctl enable --now tiresias-slurm",
                 "tiresias-slurm status",
             ),
