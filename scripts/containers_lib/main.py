@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import shutil
 import signal
@@ -80,13 +79,7 @@ def _run(options: argparse.Namespace, pytest: Sequence[str]) -> bool:
     missing = tools.missing_packages()
     with _step(f"tools: {', '.join(missing) or 'all there'}"):
         tools.install(missing)
-    options.cache.mkdir(parents=True, exist_ok=True)
-    with (options.cache / "containers.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _say(f"{options.cache} is in use, waiting")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with machine.alone_with(options.cache / "containers.lock", _say):
         return _on_own_engine(options, pytest)
 
 

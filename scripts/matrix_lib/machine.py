@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -72,6 +74,19 @@ def _apt_get(*arguments: str) -> None:
     ended = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
     if ended.returncode != 0:
         raise click.ClickException(f"`{' '.join(command)}` failed")
+
+
+@contextmanager
+def alone_with(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """For this process alone is whatever the lock stands for; says so where it has to wait."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{lock.parent} is in use, waiting")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def fetching_environment() -> dict[str, str]:

@@ -6,7 +6,6 @@ those above it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -91,13 +90,7 @@ def default_cache() -> Path:
 def held(cache: Path, release: Release) -> Iterator[Root]:
     """The root of this release, for this process alone."""
     folder = cache / release.debian
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"{folder} is in use, waiting")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with machine.alone_with(folder / "lock", say):
         yield Root(release, folder)
 
 
