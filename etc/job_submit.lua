@@ -6,11 +6,16 @@ at birth: until the controller's next cycle it would otherwise stand behind all 
 a job that can be laid over several nodes is put off for a moment, so that the controller can choose
 them.
 
+A job whose owner changes it so that the controller will not manage it is put off for that moment
+too: the controller takes its priority back before another partition sees it. Its owner cannot make
+a running job unpreemptible with Requeue=0.
+
 Copy it beside slurm.conf and set JobSubmitPlugins=lua. A site with a job_submit.lua of its own
 keeps that one, says dofile("/etc/slurm-tiresias/job_submit.lua") at its top, before its own
-functions, and calls tiresias_job_submit(job_desc, part_list) at the end of its slurm_job_submit.
+functions, calls tiresias_job_submit(job_desc, part_list) at the end of its slurm_job_submit, and
+tiresias_job_modify(job_desc, job_rec, part_list, modify_uid) at the end of its slurm_job_modify.
 
-Nothing in here fails a submission. ]]
+Nothing in here fails a submission or an update. ]]
 
 -- The same as [manage] and [priority] in tiresias.toml. ------------------------------------------
 
@@ -28,14 +33,22 @@ local write = "priority"
 -- where no controller runs it takes so long. 0: Slurm starts it at once, where it likes.
 local first_look_s = 15
 
--- A file that tells the controller to look at once, in its controller.state_dir; "": none, it comes
--- in its interval.
-local nudge_file = "/var/lib/slurm-tiresias/nudge"
+-- A file that tells the controller to look at once, its controller.nudge_file: on a local file
+-- system, for slurmctld waits while it is written. "": none, it comes in its interval.
+local nudge_file = "/run/slurm-tiresias-controller/nudge"
 
 ---------------------------------------------------------------------------------------------------
 
--- The foot of the top tier (slurm_tiresias/controller/bands.py).
+-- The foot of the top tier, and the least that a priority of the lowest tier can be
+-- (slurm_tiresias/controller/bands.py).
 local TOP_TIER = { ["priority"] = 3000000000, ["site-factor"] = 1600000000 }
+local LOWEST = { ["priority"] = 375000000, ["site-factor"] = 200000000 }
+
+-- A little more than the controller's usual interval.
+local LEAST_PUT_OFF_S = 15
+
+local NO_REQUEUE_CHANGE = 65534 -- slurm.h, NO_VAL16
+local PENDING, RUNNING = 0, 1 -- slurm.h, enum job_states, of which the low byte counts
 
 local LONGEST_VALUE = 64
 local MOST_GRACE_S = 3600
@@ -131,8 +144,8 @@ local function default_partition(part_list)
     return ""
 end
 
-local function only_in_managed_partitions(job_desc, part_list)
-    for name in (job_desc.partition or default_partition(part_list)):gmatch("[^,]+") do
+local function only_in_managed_partitions(job, part_list)
+    for name in (job.partition or default_partition(part_list)):gmatch("[^,]+") do
         if not contains(partitions, name) then
             return false
         end
@@ -140,35 +153,57 @@ local function only_in_managed_partitions(job_desc, part_list)
     return true
 end
 
-local function asks_for_gpus(job_desc)
-    for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }) do
-        if (job_desc[field] or ""):find("gres[:/]gpu") then
-            return true
+local POWERS = { [""] = 0, k = 1, m = 2, g = 3, t = 4, p = 5 }
+local MOST_GPUS = 1000000
+
+-- "4", "+4", "1k", "1KiB" or "1kB", as Slurm reads it; nil for a word that is no count.
+local function count_in(word)
+    local digits, unit, bytes = word:lower():match("^%+?(%d+)([kmgtp]?)(i?b?)$")
+    if digits == nil or bytes == "i" or (bytes ~= "" and unit == "") then
+        return nil
+    end
+    return tonumber(digits) * (bytes == "b" and 1000 or 1024) ^ POWERS[unit]
+end
+
+-- The GPUs in "gres:gpu:4", "gres/gpu:a100:4" or, for one, "gres:gpu"; nil where the controller
+-- would not read it either.
+local function gpus_in(tres)
+    local total = 0
+    for spec in (tres or ""):gmatch("[^,]+") do
+        local words = spec:match("^gres[:/]gpu$") and "" or spec:match("^gres[:/]gpu[:=](.*)$")
+        if words then
+            local last = words:match("([^:=]*)$")
+            local count = count_in(last)
+            if count == nil and (last:find("^%-") or words ~= last) then
+                return nil
+            end
+            total = total + (count or 1)
         end
     end
-    return false
+    return total <= MOST_GPUS and total or nil
+end
+
+local function asks_for_gpus(job)
+    local total = 0
+    for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }) do
+        local count = gpus_in(job[field])
+        if count == nil then
+            return false
+        end
+        total = total + count
+    end
+    return total > 0
 end
 
 local function number_or_one(value)
     return (value == nil or value == slurm.NO_VAL) and 1 or value
 end
 
--- "gres:gpu:4", "gres/gpu:a100:4" or, for one, "gres:gpu".
-local function gpus_in(tres)
-    local count = 0
-    for spec in (tres or ""):gmatch("[^,]+") do
-        if spec:find("gres[:/]gpu") then
-            count = count + (tonumber(spec:match("[:=](%d+)$")) or 1)
-        end
-    end
-    return count
-end
-
 local function may_lie_on_several_nodes(job_desc)
-    if gpus_in(job_desc.tres_per_task) > 0 then
+    if (gpus_in(job_desc.tres_per_task) or 0) > 0 then
         return number_or_one(job_desc.num_tasks) > 1
     end
-    return gpus_in(job_desc.tres_per_job) > 1 or number_or_one(job_desc.min_nodes) > 1
+    return (gpus_in(job_desc.tres_per_job) or 0) > 1 or number_or_one(job_desc.min_nodes) > 1
 end
 
 -- A start that its user has put off, or nodes that he named, stay as they are.
@@ -181,21 +216,23 @@ local function put_off(job_desc)
     add_to_admin_comment(job_desc, "tiresias-first-look:" .. job_desc.begin_time)
 end
 
-local function is_excluded(job_desc)
-    return contains(exclude_users, job_desc.user_name)
-        or contains(exclude_accounts, job_desc.account or job_desc.default_account)
-        or contains(exclude_qos, job_desc.qos or job_desc.default_qos)
+local function is_excluded(job)
+    return contains(exclude_users, job.user_name)
+        or contains(exclude_accounts, job.account or job.default_account)
+        or contains(exclude_qos, job.qos or job.default_qos)
 end
 
--- The same jobs that the controller will take as its own.
-local function is_managed(job_desc, part_list)
-    return job_desc.script ~= nil
-        and job_desc.requeue ~= 0
-        and job_desc.reservation == nil
-        and job_desc.het_job_offset == slurm.NO_VAL
-        and asks_for_gpus(job_desc)
-        and only_in_managed_partitions(job_desc, part_list)
-        and not is_excluded(job_desc)
+-- Of what can change: the same jobs that the controller will take as its own.
+local function is_managed(job, part_list)
+    return job.requeue ~= 0
+        and (job.reservation or "") == ""
+        and asks_for_gpus(job)
+        and only_in_managed_partitions(job, part_list)
+        and not is_excluded(job)
+end
+
+local function is_single_batch_job(job_desc)
+    return job_desc.script ~= nil and job_desc.het_job_offset == slurm.NO_VAL
 end
 
 -- Held is priority 0; any other is an operator's, as Slurm wipes those of users.
@@ -218,7 +255,7 @@ end
 
 local function submit(job_desc, part_list)
     hand_on_hint(job_desc)
-    if is_managed(job_desc, part_list) then
+    if is_single_batch_job(job_desc) and is_managed(job_desc, part_list) then
         nudge()
         pin(job_desc)
         if may_lie_on_several_nodes(job_desc) then
@@ -227,11 +264,57 @@ local function submit(job_desc, part_list)
     end
 end
 
-function tiresias_job_submit(job_desc, part_list)
-    local done, fault = pcall(submit, job_desc, part_list)
+local CHANGES_WHETHER_MANAGED = {
+    "partition", "reservation", "account", "qos",
+    "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task",
+}
+
+-- What of these the job will have when it is changed, and whether any of it changes.
+local function changed(job_desc, job_rec)
+    local job, changes = {}, job_desc.requeue ~= NO_REQUEUE_CHANGE
+    job.requeue = changes and job_desc.requeue or 1
+    for _, field in ipairs(CHANGES_WHETHER_MANAGED) do
+        local given = (job_desc[field] or "") ~= ""
+        job[field] = given and job_desc[field] or job_rec[field]
+        changes = changes or given
+    end
+    return job, changes or (job_desc.begin_time or 0) ~= 0
+end
+
+local function modify(job_desc, job_rec, part_list, modify_uid)
+    if write == "nothing" or modify_uid == 0 then
+        return
+    end
+    local state, in_a_band = job_rec.job_state % 256, job_rec.priority >= LOWEST[write]
+    local owner_forbids_requeue = job_desc.requeue == 0 and modify_uid == job_rec.user_id
+    if state == RUNNING and in_a_band and owner_forbids_requeue then
+        job_desc.requeue = NO_REQUEUE_CHANGE
+    end
+    if state ~= PENDING or not in_a_band then
+        return
+    end
+    local job, changes = changed(job_desc, job_rec)
+    if changes and not is_managed(job, part_list) then
+        -- No nudge: a file that cannot be opened leaves an error number behind, which slurmctld
+        -- takes for its own and fails the update.
+        local earliest = os.time() + math.max(first_look_s, LEAST_PUT_OFF_S)
+        job_desc.begin_time = math.max(job_desc.begin_time or 0, earliest)
+    end
+end
+
+local function without_fault(hook, ...)
+    local done, fault = pcall(hook, ...)
     if not done then
         slurm.log_error("slurm-tiresias: job_submit.lua: %s", tostring(fault))
     end
+end
+
+function tiresias_job_submit(job_desc, part_list)
+    without_fault(submit, job_desc, part_list)
+end
+
+function tiresias_job_modify(job_desc, job_rec, part_list, modify_uid)
+    without_fault(modify, job_desc, job_rec, part_list, modify_uid)
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
@@ -241,6 +324,7 @@ end
 
 -- Called for every write of the controller's, too.
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
+    tiresias_job_modify(job_desc, job_rec, part_list, modify_uid)
     return slurm.SUCCESS
 end
 

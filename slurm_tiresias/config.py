@@ -23,7 +23,8 @@ from slurm_tiresias.errors import ConfigError
 MAX_TIERS = 8
 """More tiers than anybody has shown to help; bounds how finely the priority bands are cut."""
 
-POLICIES = ("2d-las", "2d-gittins", "2d-history")
+BY_RUNS_BEFORE = "2d-history"
+POLICIES = ("2d-las", "2d-gittins", BY_RUNS_BEFORE)
 CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 MODES = ("enforce", "shadow")
@@ -33,6 +34,12 @@ DRIVERS = ("auto", "commands", "pyslurm")
 
 T = TypeVar("T")
 Setting = dataclasses.Field[Any]
+
+
+def tiers_follow_service(policy: str) -> bool:
+    """Whether a policy, by its name, puts a job into a tier by the service that it was charged
+    and nothing else, so that the time of its next move down is known."""
+    return policy != BY_RUNS_BEFORE
 
 
 def setting(
@@ -151,11 +158,41 @@ class PreemptionConfig:
         unit="seconds",
         minimum=0,
     )
+    min_run_growth: float = setting(
+        2.0,
+        "Each preemption makes the minimum run time of a job so many times as long, up to "
+        "max_min_run_s: its runs become long enough to save in. 1: it stays as it is.",
+        minimum=1,
+        maximum=16,
+    )
+    max_min_run_s: float = setting(
+        3600.0,
+        "The longest minimum run time that a job gets by being preempted.",
+        unit="seconds",
+        minimum=0,
+    )
     max_per_job: int = setting(
         0,
-        "A job preempted this often is never preempted again. 0: no such bound.",
+        "A job preempted this often is never preempted again. 0: no such bound; min_run_growth "
+        "makes preemptions of one job ever rarer.",
         unit="preemptions",
         minimum=0,
+    )
+    budget_share: float = setting(
+        0.1,
+        "How much of the managed GPUs' time in budget_window_s the jobs of one user may make other "
+        "users' jobs lose: each preempted run counts as far as it ran, up to 5 minutes, times its "
+        "GPUs; a job that leaves late (max_grace_s) counts with that time. A user beyond that "
+        "preempts no other job until less was lost; the user's jobs start on idle GPUs. 0: no such "
+        "bound.",
+        minimum=0,
+        maximum=1,
+    )
+    budget_window_s: float = setting(
+        3600.0,
+        "The time over which that is counted.",
+        unit="seconds",
+        minimum=1,
     )
     max_victims_per_cycle: int = setting(
         100,
@@ -177,9 +214,10 @@ class PreemptionConfig:
         maximum=3600,
     )
     max_grace_s: float = setting(
-        300.0,
+        120.0,
         "The most of that time that a job gets which names a signal and a time of its own "
-        "(--tiresias-checkpoint): so long others wait for its GPUs.",
+        "(--tiresias-checkpoint): so long others wait for its GPUs. What they wait beyond grace_s "
+        "counts for budget_share, and a user beyond that budget gets grace_s.",
         unit="seconds",
         minimum=0,
         maximum=3600,
@@ -293,6 +331,20 @@ class ControllerConfig:
         "Directory of the ledger, the lock, the control socket and the "
         "published state. Only the controller writes there.",
     )
+    keep_ended_jobs_days: float = setting(
+        400.0,
+        "How long the ledger keeps a job that has ended, with its runs, preemptions and events: so "
+        "far back history and report go. Older jobs are removed while the controller is idle; "
+        "user, name and service of the last 100,000 stay for 2d-gittins and 2d-history. 0: all are "
+        "kept for good, and the ledger grows by 260 MB with each million jobs.",
+        unit="days",
+        minimum=0,
+    )
+    nudge_file: str = setting(
+        "/run/slurm-tiresias-controller/nudge",
+        "A file that Slurm's hooks leave to have the controller look at once (etc/job_submit.lua, "
+        "etc/nudge). On a local file system: slurmctld waits while it is written. Empty: none.",
+    )
     standby: bool = setting(
         False,
         "Whether controllers on two hosts share this state_dir, one acting and one standing by "
@@ -324,8 +376,9 @@ class HttpConfig:
     )
     names: tuple[str, ...] = setting(
         (),
-        "Names under which browsers reach the page, beside localhost and bare addresses. Under any "
-        "other it is refused: a page from elsewhere could have its own name lead here.",
+        "Names under which browsers and Prometheus reach this host, beside localhost and bare "
+        "addresses. Under any other the page and the metrics are refused: a page from elsewhere "
+        "could have its own name lead here.",
     )
 
 
@@ -522,6 +575,12 @@ def _check_places(config: Config) -> None:
         raise ConfigError(
             f"controller.state_dir = {config.controller.state_dir!r} is not an absolute path",
             "Write the path of a directory, from the root",
+        )
+    nudge_file = config.controller.nudge_file
+    if nudge_file and not Path(nudge_file).is_absolute():
+        raise ConfigError(
+            f"controller.nudge_file = {nudge_file!r} is not an absolute path",
+            "Write the path of a file, from the root, or nothing",
         )
     collect_dir = config.profiler.collect_dir
     if collect_dir and not Path(collect_dir).is_absolute():

@@ -31,9 +31,12 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 @contextmanager
-def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, on a connection that begins none by itself (``isolation_level=None``)."""
-    database.execute("BEGIN IMMEDIATE")
+def transaction(database: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
+    """All or nothing, on a connection that begins none by itself (``isolation_level=None``).
+
+    ``DEFERRED`` is enough, and the only kind that there is, for one that only reads.
+    """
+    database.execute(f"BEGIN {kind}")
     try:
         yield
         database.execute("COMMIT")

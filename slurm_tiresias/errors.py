@@ -101,6 +101,18 @@ class BindingError(TiresiasError):
     kind = "binding"
 
 
+class RefusedError(TiresiasError):
+    """The controller refuses to answer: the answer is too large, or too much was asked before."""
+
+    exit_code = 15
+
+
+class InternalError(TiresiasError):
+    """An error of this program itself, of which it goes on."""
+
+    kind = "internal"
+
+
 def kinds() -> list[str]:
     """Every ``TiresiasError.kind`` that there is."""
     found, classes = set(), [TiresiasError]

@@ -17,12 +17,16 @@ except ModuleNotFoundError:  # pragma: no cover
     orjson = None  # type: ignore[assignment]
 
 
+LONGEST_INTEGER = 20
+"""Digits of 64 bits, or of 63 and a sign."""
+
+
 def dumps(value: Any) -> bytes:
     """A tree of dataclasses, mappings, sequences and plain values as UTF-8."""
     return _dumps_plainly(value) if orjson is None else orjson.dumps(value)
 
 
-def loads(text: bytes) -> Any:
+def loads(text: bytes | bytearray) -> Any:
     """The tree again, of plain values only; ``ValueError`` where it is not JSON."""
     return _loads_plainly(text) if orjson is None else orjson.loads(text)
 
@@ -54,11 +58,18 @@ def _with_null_for_infinity(tree: Any) -> Any:
     return None if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 
-def _loads_plainly(text: bytes) -> Any:
+def _loads_plainly(text: bytes | bytearray) -> Any:
     try:
-        return json.loads(text.decode(), parse_constant=_refuse)
+        return json.loads(text.decode(), parse_constant=_refuse, parse_int=_number)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+
+
+def _number(digits: str) -> int | float:
+    """A whole number; a float where it has more than 64 bits, as orjson has it."""
+    # Python refuses to make an integer of thousands of digits.
+    number = int(digits) if len(digits) <= LONGEST_INTEGER else 2**64
+    return number if -(2**63) <= number < 2**64 else float(digits)
 
 
 def _refuse(constant: str) -> Any:

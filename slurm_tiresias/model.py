@@ -135,6 +135,7 @@ class Reason(enum.Enum):
     NO_NODES = "no-nodes"
     RESERVED = "reserved"
     GIVEN_UP = "given-up"
+    OVER_BUDGET = "over-budget"
     HELD = "held"
     SLURM_WAITS = "slurm-waits"
     UNMANAGED = "unmanaged"
@@ -202,6 +203,8 @@ class Job:
     """The job for which it is being requeued right now; empty where it is not."""
     given_up: bool = False
     """It was claimed for and did not start: no victim is named for it until the cluster changes."""
+    over_budget: bool = False
+    """Its user's jobs have made others lose so much lately that no victim is named for it."""
     resting: bool = False
     """It gave a claim back only just now: it is not claimed for at all."""
     skew: float | None = None
@@ -211,6 +214,11 @@ class Job:
     """By which rule and number the style was chosen, in a few words; may hold users' words."""
     remaining_s: float | None = None
     """Only a simulation knows it; only the clairvoyant baselines read it."""
+
+    @property
+    def only_idle(self) -> bool:
+        """Whether it starts on idle GPUs or not at all: no job is preempted for it."""
+        return self.given_up or self.over_budget
 
     def waited_s(self, now_s: float) -> float:
         """How long it has waited, or did wait, since it last ran or was submitted."""
@@ -252,15 +260,19 @@ class Action(enum.Enum):
     """Not ours: never written to, never preempted."""
 
 
+MAX_BLOCKERS = 8
+"""How many of the jobs in its way a decision names."""
+
+
 class Decision(NamedTuple):
     """What was decided for one job and why: all that ``explain`` needs.
 
     A tuple, for a decision is made for each of very many jobs in every cycle.
 
-    ``tier`` counts from 0, the highest; None for jobs that are not managed. ``rank`` is the place
-    in the whole order, from 0. ``nodes`` are those it is to start on, ``victims`` the jobs that
-    make room, ``preempted_for`` the job it makes room for. ``blockers`` names jobs that hold what
-    it needs and may not be preempted for it, with what protects each.
+    ``tier`` counts from 0, the highest; None for jobs that are not managed. ``start_on`` is where
+    it is to start, ``victims`` the jobs that make room, ``preempted_for`` the job it makes room
+    for. ``blockers`` names jobs that hold what it needs and may not be preempted for it, with
+    what protects each. The place of a job in the whole order is ``Plan.ranks``.
     """
 
     job_id: str
@@ -268,7 +280,6 @@ class Decision(NamedTuple):
     reason: Reason
     detail: str = ""
     tier: int | None = None
-    rank: int | None = None
     start_on: Allocation = NOWHERE
     style: PlacementStyle | None = None
     victims: tuple[str, ...] = ()
@@ -279,9 +290,16 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The decision for every job of a snapshot, by job id in the order they were ranked."""
+    """The decision for every job of a snapshot, by job id in the order they were ranked; those
+    that are not managed come last."""
 
     decisions: Mapping[str, Decision]
+
+    @property
+    def ranks(self) -> Mapping[str, int]:
+        """The place in the whole order, from 0, of every managed job."""
+        managed = (d.job_id for d in self.decisions.values() if d.tier is not None)
+        return {job_id: rank for rank, job_id in enumerate(managed)}
 
     @property
     def starts(self) -> tuple[Decision, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.model import Guard, Reason
@@ -10,12 +10,16 @@ from slurm_tiresias.model import Guard, Reason
 
 @dataclass(frozen=True, slots=True)
 class ReasonText:
-    """``short`` stands in tables; the rest are sentences: meaning, what ends it, what to do."""
+    """``short`` stands in tables; the rest are sentences: meaning, what ends it, what to do.
+
+    ``would`` says what the controller would do if it acted, where ``means`` is then not so.
+    """
 
     short: str
     means: str
     ends: str
     do: str = ""
+    would: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +36,40 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "It runs and keeps its GPUs: nothing that comes before it in the order needs them.",
         "It runs until it ends, or until a job of a higher tier needs its GPUs.",
         "Save checkpoints, so that a preemption costs little.",
+        would="It would run on: nothing before it in the controller's order needs its GPUs.",
     ),
     Reason.STARTS: ReasonText(
         "starts",
         "GPUs are free for it and it starts now.",
         "Slurm starts it within seconds.",
+        would="It would start now.",
     ),
     Reason.STARTS_PREEMPTING: ReasonText(
         "starts, preempting",
         "It starts now, on GPUs of jobs that come later in the order and sit in a lower tier.",
         "It starts once those jobs have saved their state and left.",
+        would="It would start now, on GPUs of jobs that come later in the controller's order and "
+        "sit in a lower tier.",
     ),
     Reason.CLAIMED: ReasonText(
         "starting",
         "Its GPUs are set aside and Slurm has been asked to start it.",
         "Slurm starts it once its GPUs are free; if it does not in time, the claim is given back.",
+        would="It would start now.",
     ),
     Reason.PREEMPTED: ReasonText(
         "preempted",
         "It is being preempted for a job of a higher tier.",
         "It comes back by itself, with the same job id, as soon as it is its turn again.",
         "Nothing is needed to bring it back. Let it resume from its last checkpoint.",
+        would="It would be preempted for a job of a higher tier.",
     ),
     Reason.VACATING: ReasonText(
         "leaving",
         "It is leaving its GPUs to make room for a job of a higher tier.",
         "It waits again once it has left, and comes back by itself when it is its turn.",
         "Nothing is needed to bring it back. Let it resume from its last checkpoint.",
+        would="It would be preempted for a job of a higher tier.",
     ),
     Reason.COMPLETING: ReasonText(
         "ending",
@@ -103,6 +114,14 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "it starts earlier if GPUs happen to be free.",
         "See Slurm's own reason with: squeue -j JOBID. It often names a limit or a constraint.",
     ),
+    Reason.OVER_BUDGET: ReasonText(
+        "over budget",
+        "Its user's jobs have made others lose as much GPU time lately as they may "
+        "(preemption.budget_share).",
+        "No job is preempted for it until less was lost in the last preemption.budget_window_s; "
+        "it starts earlier if GPUs happen to be free.",
+        "Nothing is needed. Fewer and longer jobs preempt less often than many short ones.",
+    ),
     Reason.HELD: ReasonText(
         "held",
         "It is held, and held jobs are left alone.",
@@ -132,7 +151,7 @@ GUARD_TEXTS: Mapping[Guard, GuardText] = {
     Guard.MAX_VICTIMS: GuardText(
         "victims of this cycle", "as many jobs as one cycle may preempt are preempted already"
     ),
-    Guard.HELD: GuardText("held or suspended", "somebody has held or suspended it"),
+    Guard.HELD: GuardText("held or suspended", "it is suspended, or an administrator has held it"),
     Guard.UNMANAGED: GuardText("not managed", "it is not managed by this controller"),
     Guard.SAME_TIER: GuardText(
         "same or higher tier", "it sits in the same tier as the job that waits, or in a higher one"
@@ -140,7 +159,18 @@ GUARD_TEXTS: Mapping[Guard, GuardText] = {
 }
 
 
+MODE_TEXTS: Mapping[str, str] = {
+    "shadow": "The controller runs in shadow mode: it decides and does nothing; Slurm schedules.",
+    "paused": "The controller is paused: until tiresias-slurm resume, Slurm schedules by itself.",
+    "stopped": "The controller was stopped: until it is started again, Slurm schedules by itself.",
+}
+"""What it means that a controller does not act."""
+
+
 SLURM_WORDS: Mapping[str, str] = {
+    "None": "Slurm has not tried to start it yet",
+    "Priority": "Slurm tries others before it",
+    "Resources": "too few GPUs, CPUs or memory are free for it",
     "Dependency": "another job has to end first",
     "DependencyNeverSatisfied": "the job that it waits for has ended otherwise than it asked for",
     "BeginTime": "the time has not come at which it is to begin at the earliest",
@@ -156,13 +186,88 @@ SLURM_WORDS: Mapping[str, str] = {
 }
 """Slurm's own reasons that say little to who has not met them."""
 
+SLURM_PREFIXES: Mapping[str, str] = {
+    "QOS": "a limit of its QOS is reached",
+    "Assoc": "a limit of its user or account is reached",
+    "ReqNodeNotAvail": "nodes that it needs are not available",
+}
+"""The same of reasons that only begin so."""
+
 HELD_BY_ADMIN = "JobHeldAdmin"
+
+
+MOST_VICTIMS_NAMED = 8
+
+_SLURM_DOES_THE_SAME = {
+    Reason.RUNS_ON.value,
+    Reason.COMPLETING.value,
+    Reason.HELD.value,
+    Reason.SLURM_WAITS.value,
+    Reason.UNMANAGED.value,
+}
+_WOULD = {
+    Reason.STARTS.value: "would start now",
+    Reason.STARTS_PREEMPTING.value: "would start now",
+    Reason.CLAIMED.value: "would start now",
+    Reason.PREEMPTED.value: "would be preempted",
+    Reason.VACATING.value: "would be preempted",
+}
 
 
 def slurm_reason_text(reason: str) -> str:
     """Slurm's own reason, with what it means where that is known."""
-    means = SLURM_WORDS.get(reason)
+    by_beginning = (means for word, means in SLURM_PREFIXES.items() if reason.startswith(word))
+    means = SLURM_WORDS.get(reason) or next(by_beginning, "")
     return f"{reason} ({means})" if means else reason
+
+
+def slurm_does(pending: bool, slurm_state: str, slurm_reason: str) -> str:
+    """What Slurm does with a job, in a few words for a table."""
+    return (slurm_reason or "None") if pending else slurm_state.lower()
+
+
+def would_do(reason: str, victims: Sequence[str], preempted_for: str) -> str:
+    """What a controller that does not act would do with a job, in a few words for a table; empty
+    where Slurm does the same."""
+    if reason in _SLURM_DOES_THE_SAME:
+        return ""
+    would = _WOULD.get(reason, f"would wait: {reason_text(reason).short}")
+    if victims:
+        named = ", ".join(victims[:MOST_VICTIMS_NAMED])
+        more = len(victims) - MOST_VICTIMS_NAMED
+        would += f"; would preempt {named}" + (f" and {more} more" if more > 0 else "")
+    return f"{would} for {preempted_for}" if preempted_for else would
+
+
+def would_text(code: str) -> str:
+    """The same in a sentence, or what holds whether the controller acts or not."""
+    text = reason_text(code)
+    if text.would or code in _SLURM_DOES_THE_SAME:
+        return text.would or text.means
+    return f"It would wait: {text.means[:1].lower()}{text.means[1:]}"
+
+
+IN_SHADOW = "in shadow mode"
+
+
+def done_in_words(noted: str) -> str:
+    """What shadow mode noted that it would do with a job (``start on n1``, ``be preempted``), as it
+    goes on after "would have"."""
+    first, gap, rest = noted.partition(" ")
+    return {"start": "started", "be": "been"}.get(first, first) + gap + rest
+
+
+def would_have(noted: str, for_job: str = "") -> str:
+    """The same as a statement about the job."""
+    whom = f" for job {for_job}" if for_job else ""
+    return f"would have {done_in_words(noted)}{whom} ({IN_SHADOW})"
+
+
+def ends_text(code: str, *, in_last_tier: bool) -> str:
+    """What ends it. From the last tier no job moves down."""
+    if in_last_tier and code == Reason.NO_ROOM.value:
+        return "It starts when jobs that hold what it needs end."
+    return reason_text(code).ends
 
 
 def what_to_do(reason: str, slurm_reason: str) -> str:

@@ -72,10 +72,13 @@ void job_script_prolog(spank_t spank, int count, char *words[])
 	arguments_read(&arguments, count, words);
 	if (!read_incarnation(spank, &beginning))
 		return;
-	if (is_wanted(spank, &arguments))
-		traffic_create(arguments.run, &beginning);
-	else /* steps would count into what an incarnation before has left, as its node died */
+	if (!is_wanted(spank, &arguments)) {
+		/* Steps would count into what an incarnation before has left, as its node died. */
 		traffic_collect(arguments.run, "", &beginning);
+	} else if (!traffic_create(arguments.run, &beginning)) {
+		traffic_make_room(arguments.run);
+		traffic_create(arguments.run, &beginning);
+	}
 }
 
 void job_script_epilog(spank_t spank, int count, char *words[])

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "as_owner.h"
+
 static const char file_name[] = "known";
 static const char first_line[] = "tiresias-known 1\n";
 
@@ -61,13 +63,29 @@ static struct text read_sound(int folder, int file)
 	return (struct text){0};
 }
 
+static int open_known(int folder)
+{
+	return openat(folder, file_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+}
+
+static int open_as_root_or_owner(int folder)
+{
+	int file = open_known(folder);
+	if (file >= 0 || errno != EACCES)
+		return file;
+	as_owner_of(folder);
+	file = open_known(folder);
+	as_ourselves();
+	return file;
+}
+
 static struct text read_known(const char *collect)
 {
 	struct text known = {0};
-	int file, folder = collect[0] ? open(collect, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	int file, folder = collect[0] ? open(collect, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (folder < 0)
 		return known;
-	file = openat(folder, file_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	file = open_as_root_or_owner(folder);
 	if (file >= 0) {
 		known = read_sound(folder, file);
 		close(file);

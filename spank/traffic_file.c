@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include "as_owner.h"
 #include "monitor/traffic.h"
 
 static bool take_node_name(char node[NODE_SIZE], const char *name)
@@ -87,6 +90,50 @@ static bool create_in(int folder, const char *name, const struct incarnation *in
 	if (!done)
 		unlinkat(folder, name, 0);
 	return done;
+}
+
+/* ---------------------------------------------------------------------------------------------
+ * Room for the files of others: the folder has a limit (etc/slurm-tiresias.mount), which one user
+ * can reach who makes his file larger or attaches to it whatever a file can have attached.
+ */
+
+static void remove_attributes(int file)
+{
+	static char names[XATTR_LIST_MAX];
+	ssize_t size = flistxattr(file, names, sizeof names);
+	for (ssize_t at = 0; at < size; at += (ssize_t)strlen(names + at) + 1)
+		if (strncmp(names + at, "user.", 5) == 0)
+			fremovexattr(file, names + at);
+}
+
+/* What was reserved behind the end goes, too, also where the size is right or too small. */
+static void cut_back(int file)
+{
+	struct stat status;
+	if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
+		return;
+	if (ftruncate(file, status.st_size < TRAFFIC_FILE_BYTES ? status.st_size
+								 : TRAFFIC_FILE_BYTES) == 0)
+		remove_attributes(file);
+}
+
+/* A file with a lease on it is left as it is: to open it would mean to wait for its owner. */
+void traffic_make_room(const char *run)
+{
+	int file, folder = open_own_folder(run);
+	DIR *entries = folder >= 0 ? fdopendir(folder) : NULL;
+	struct dirent *entry;
+	while (entries && (entry = readdir(entries))) {
+		file = openat(folder, entry->d_name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		if (file < 0)
+			continue;
+		cut_back(file);
+		close(file);
+	}
+	if (entries)
+		closedir(entries);
+	else if (folder >= 0)
+		close(folder);
 }
 
 /* Whether a name is JOB.RESTARTS.NODE.traffic of this job and node. */
@@ -184,15 +231,15 @@ static bool read_sound(int folder, const char *name, uid_t user, char *content)
 	return done && !traffic_fault(content, TRAFFIC_FILE_BYTES);
 }
 
-/* Who may read the folder may read what is in it; where that cannot be told, only we may. */
-static void share_with_group_of(int folder, int file)
+/* Who may read the folder may read what is in it. */
+static bool share_with_group_of(int folder, int file)
 {
 	struct stat status;
-	if (fstat(folder, &status) == 0 && fchown(file, (uid_t)-1, status.st_gid) == 0)
-		(void)fchmod(file, 0640);
+	return fstat(folder, &status) == 0 && fchown(file, (uid_t)-1, status.st_gid) == 0 &&
+	       fchmod(file, 0640) == 0;
 }
 
-static bool write_draft(int folder, const char *draft, const char *content)
+static bool write_draft(int folder, const char *draft, const char *content, bool shared)
 {
 	bool done;
 	int file;
@@ -200,26 +247,41 @@ static bool write_draft(int folder, const char *draft, const char *content)
 	file = openat(folder, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (file < 0)
 		return false;
-	share_with_group_of(folder, file);
-	done = write_all(file, content);
+	done = (share_with_group_of(folder, file) || !shared) && write_all(file, content);
 	/* A full disk behind a network may show only now. */
 	return close(file) == 0 && done;
 }
 
 /* Whoever reads the folder never meets half a file. */
-static void write_in_one_step(int folder, const char *name, const char *content)
+static bool write_in_one_step(int folder, const char *name, const char *content, bool shared)
 {
 	char draft[NAME_MAX + 8];
 	snprintf(draft, sizeof draft, ".%s.new", name);
-	if (!write_draft(folder, draft, content) || renameat(folder, draft, folder, name) != 0)
-		unlinkat(folder, draft, 0);
+	if (write_draft(folder, draft, content, shared) &&
+	    renameat(folder, draft, folder, name) == 0)
+		return true;
+	unlinkat(folder, draft, 0);
+	return false;
+}
+
+/*
+ * Root of a node may have no rights in the folder, or only those to leave a file there that nobody
+ * else can read; its owner has them. Some file systems know no groups: then it stays as it is.
+ */
+static void write_as_root_or_owner(int folder, const char *name, const char *content)
+{
+	if (write_in_one_step(folder, name, content, true))
+		return;
+	as_owner_of(folder);
+	write_in_one_step(folder, name, content, false);
+	as_ourselves();
 }
 
 static void copy_if_sound(int run, int collect, const char *name, uid_t user)
 {
 	char *content = malloc(TRAFFIC_FILE_BYTES);
 	if (content && read_sound(run, name, user, content))
-		write_in_one_step(collect, name, content);
+		write_as_root_or_owner(collect, name, content);
 	free(content);
 }
 
@@ -239,7 +301,8 @@ static void collect_from(DIR *run, int collect, const struct incarnation *ended)
 void traffic_collect(const char *run, const char *collect, const struct incarnation *ended)
 {
 	int from = open_own_folder(run);
-	int to = collect[0] ? open(collect, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	/* Root may not be allowed to read the folder, and need not. */
+	int to = collect[0] ? open(collect, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 	DIR *entries = from >= 0 ? fdopendir(from) : NULL;
 	if (entries)
 		collect_from(entries, to, ended);

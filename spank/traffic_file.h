@@ -40,6 +40,9 @@ void traffic_name(const struct incarnation *incarnation, char name[TRAFFIC_NAME_
  */
 bool traffic_create(const char *run, const struct incarnation *incarnation);
 
+/* Cuts users' files in the folder to the size that they were made with. */
+void traffic_make_room(const char *run);
+
 /*
  * Whether there is a file of the job on this node; if so, takes over its number of restarts. What
  * an incarnation before has left, because the node died under it, has a lower one.

@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.readable import copy_program
 from tests.slurm.cluster import RealCluster, short_folder, started_cluster
 
 # On a build server the same examples every time: what chance finds is found at the desk.
@@ -22,6 +25,24 @@ settings.load_profile("server" if os.environ.get("CI") else "desk")
 
 # A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def readable() -> Iterator[Path]:
+    """A folder that other users can read, for ``PYTHONPATH``, with the program in it."""
+    with short_folder() as folder:
+        copy_program(folder)
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def own_mounts() -> None:
+    """Processes can be given mounts of their own: by root, and where / is a mount point."""
+    ended = subprocess.run(
+        ["unshare", "--mount", "true"], capture_output=True, text=True, check=False
+    )
+    if ended.returncode != 0:
+        pytest.skip(f"no mounts of its own for a process: {ended.stderr.strip()}")
 
 
 @pytest.fixture(scope="session")

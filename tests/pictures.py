@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Action, Amount, Job, JobState, Node, Plan, Request, Snapshot
 from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.scheduling.decide import decide
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (100.0, 200.0)

@@ -343,6 +343,11 @@ def test_a_small_job_goes_where_it_leaves_the_least_behind() -> None:
             configured(preemption={"min_run_s": 60}),
             Guard.MIN_RUN,
         ),
+        (
+            {"running_since_s": NOW_S - 200, "preemptions": 2},
+            configured(preemption={"min_run_s": 60, "min_run_growth": 2}),
+            Guard.MIN_RUN,
+        ),
         ({"preemptions": 3}, configured(preemption={"max_per_job": 3}), Guard.MAX_PREEMPTIONS),
         ({}, configured(preemption={"max_victims_per_cycle": 0}), Guard.MAX_VICTIMS),
         ({"protected_by": Guard.HELD}, configured(), Guard.HELD),
@@ -362,6 +367,64 @@ def test_jobs_that_are_not_managed_hold_their_gpus_and_are_left_alone() -> None:
     plan = expect(before, "n1  # # 2 2")
     assert plan.decisions["999999"].action is Action.LEAVE
     assert plan.decisions["1"].blockers[-1] == ("999999", Guard.UNMANAGED)
+
+
+def test_only_jobs_that_hold_what_is_short_are_named_as_blockers() -> None:
+    before = cluster(
+        """
+        n1  1 1 1 1
+        n2  2 2 2 2
+        """,
+        [job("1", gpus(4)), job("2", gpus(4)), job("3", gpus(4))],
+    )
+    on_one_cpu = Job(
+        *("4", JobState.RUNNING, Request(Amount(cpus=1))),
+        submitted_s=0.0,
+        managed=False,
+        allocation={"n2": Amount(cpus=1)},
+    )
+    snapshot = replace(before, jobs=(*before.jobs, on_one_cpu))
+    assert plan_for(snapshot).decisions["3"].blockers == (
+        ("1", Guard.SAME_TIER),
+        ("2", Guard.SAME_TIER),
+    )
+    all_cpus = {"n1": Amount(cpus=4), "n2": Amount(cpus=4)}
+    on_all_cpus = replace(on_one_cpu, allocation=all_cpus)
+    nobody_else = (before.jobs[2], on_all_cpus)
+    wants_cpus = replace(before.jobs[2].request, chunk=Amount({"": 4}, cpus=5))
+    snapshot = replace(before, jobs=(replace(nobody_else[0], request=wants_cpus), on_all_cpus))
+    assert plan_for(snapshot).decisions["3"].blockers == (("4", Guard.UNMANAGED),)
+
+
+def test_what_jobs_that_may_be_preempted_hold_is_not_short() -> None:
+    before = cluster(
+        "n1  1 2 2 2",
+        [job("1", gpus(1), tier=1), job("2", gpus(3)), job("3", gpus(4))],
+    )
+    hungry = replace(before.jobs[0], allocation={"n1": Amount({"": 1}, cpus=7)})
+    frugal = replace(before.jobs[1], allocation={"n1": Amount({"": 3})})
+    on_one_cpu = Job(
+        *("4", JobState.RUNNING, Request(Amount(cpus=1))),
+        submitted_s=0.0,
+        managed=False,
+        allocation={"n1": Amount(cpus=1)},
+    )
+    snapshot = replace(before, jobs=(hungry, frugal, before.jobs[2], on_one_cpu))
+    assert plan_for(snapshot).decisions["3"].blockers == (("2", Guard.SAME_TIER),)
+
+
+def test_a_job_that_may_be_preempted_is_no_blocker_beside_one_that_may_not() -> None:
+    before = cluster(
+        "n1  1 1 2 2",
+        [
+            job("1", gpus(2), tier=1),
+            job("2", gpus(2), tier=1, running_since_s=NOW_S - 30),
+            job("3", gpus(4)),
+        ],
+    )
+    plan = expect(before, "n1  1 1 2 2", configured(preemption={"min_run_s": 60}))
+    assert plan.decisions["3"].reason is Reason.GUARDED
+    assert plan.decisions["3"].blockers == (("2", Guard.MIN_RUN),)
 
 
 def test_cpus_and_memory_count_too() -> None:
@@ -497,6 +560,20 @@ def test_a_job_that_was_claimed_for_in_vain_takes_nothing_from_anybody() -> None
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), given_up=True)])
     plan = expect(before, "n1  1 1")
     assert plan.decisions["2"].reason is Reason.GIVEN_UP
+
+
+def test_a_job_whose_user_is_over_budget_starts_on_idle_gpus_and_preempts_none() -> None:
+    hunter = job("2", gpus(2), over_budget=True)
+    plan = expect(cluster("n1  1 1", [job("1", gpus(2), tier=1), hunter]), "n1  1 1")
+    assert plan.decisions["2"].reason is Reason.OVER_BUDGET
+    before = cluster("n1  1 1\nn2  . .", [job("1", gpus(2), tier=1), hunter])
+    expect(before, "n1  1 1\nn2  2 2")
+
+
+def test_of_two_jobs_that_ask_alike_only_the_one_within_its_budget_preempts() -> None:
+    hunter = job("2", gpus(2), over_budget=True)
+    before = cluster("n1  1 1", [job("1", gpus(2), tier=1), hunter, job("3", gpus(2))])
+    expect(before, "n1  3 3")
 
 
 def test_a_starved_job_returns_to_the_top_tier() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from statistics import median
 
 import pytest
 
+from scripts.demo_lib import place as demo
 from scripts.demo_lib.jobs import COMPLETED, REQUEUED, Incarnation, Submitted, incarnation
 from scripts.demo_lib.measure import measured, quantile
 from scripts.demo_lib.mix import (
@@ -17,6 +20,7 @@ from scripts.demo_lib.mix import (
     Job,
     make_jobs,
 )
+from scripts.demo_lib.place import ROOT, Place
 
 PROVEN = {"each_step_once": True, "steps_redone": 0, "problems": []}
 
@@ -36,7 +40,20 @@ def test_every_seed_asks_for_the_same_work_and_for_jobs_that_fit(seed: int) -> N
     assert jobs[-1].arrives_s <= ARRIVALS_S
     for job in jobs:
         assert job.gpus <= job.nodes * GPUS_PER_NODE <= MOST_GPUS
-        assert job.needs_s < 0.9 * job.limit_min * 60
+        assert job.needs_s < job.limit_min * 60 <= 96 * 60
+
+
+def test_limits_as_users_give_them_tell_some_short_jobs_from_long_ones() -> None:
+    jobs = [job for seed in range(20) for job in make_jobs(seed, 40)]
+    assert {job.limit_min for job in jobs} == {1, 2, 4, 8, 16, 32, 48, 96}
+    short, long = ([j.limit_min for j in jobs if j.kind.startswith(k)] for k in ("short", "long"))
+    assert median(short) < median(long)
+    assert 0.25 < sum(job.limit_min == 96 for job in jobs) / len(jobs) < 0.4
+
+
+def test_exact_limits_are_in_proportion_to_what_jobs_need() -> None:
+    for job in make_jobs(1, 40, "exact"):
+        assert 20 * job.needs_s <= job.limit_min * 60 < 20 * job.needs_s + 60
 
 
 @pytest.mark.parametrize("count", [8, 40, 200])
@@ -47,7 +64,7 @@ def test_the_kinds_have_their_shares(count: int) -> None:
 
 
 def submitted(job_id: str, gpus: int, kind: str) -> Submitted:
-    return Submitted(Job(f"demo{job_id}", kind, gpus, 4, 1, 0.0), job_id, Path(job_id))
+    return Submitted(Job(f"demo{job_id}", kind, gpus, 4, 0.0), job_id, Path(job_id))
 
 
 def test_completion_times_count_from_the_first_submission_over_all_incarnations() -> None:
@@ -85,3 +102,33 @@ def test_a_row_of_the_accounting_is_read_also_before_its_end() -> None:
     row = incarnation(["7", "RUNNING", "100", "3", "Unknown"])
     assert row == Incarnation("7", "RUNNING", submitted_s=100, elapsed_s=3, ended_s=0)
     assert incarnation(["7", "CANCELLED by 0", "100", "3", "103"]).state == "CANCELLED"
+
+
+@pytest.fixture
+def shell_path(tmp_path: Path) -> str:
+    """PATH of a shell that has evaluated ``scripts/demo env`` twice."""
+    demo.prepare(Place(tmp_path / "demo"))
+    env = f'eval "$({ROOT}/scripts/demo env --dir {tmp_path}/demo)"'
+    ended = subprocess.run(
+        ["bash", "-c", f'{env}; {env}; printf %s "$PATH"'],
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ended.stdout
+
+
+def test_a_shell_that_evaluates_the_demos_environment_finds_the_program_and_no_other_python(
+    tmp_path: Path, shell_path: str
+) -> None:
+    assert shell_path == f"{tmp_path}/demo/bin:/usr/bin:/bin"
+    assert [path.name for path in (tmp_path / "demo" / "bin").iterdir()] == ["tiresias-slurm"]
+    version = subprocess.run(
+        ["tiresias-slurm", "--version"],
+        env={"PATH": shell_path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert version.stdout.startswith("tiresias-slurm")

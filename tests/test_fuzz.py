@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import user_text
 from tests.readers import READERS, kept, read_or_refused
 
 ODD = rb"""= | [ { " (null) -1 N/A NaN null 1e999 [1-99999999] 999999999999999999999999999999"""
@@ -20,6 +21,15 @@ pieces = st.binary(max_size=12) | st.sampled_from(
     (*ODD.split(), b" JobId=1 ", b"\n", b"\x1e", b"\x00", b"\xff", b"\xc2\xb2", b"\xed\xa0\x80")
 )
 """What is put in the place of what was there."""
+
+WORDS = (
+    *("gres", "gpu", "gres/gpu", "a100", "mem", "n", "tiresias:", "model=", "JobId=7 JobName=x\n"),
+    *("0", "1", "00", "9" * 19, "k", "K", "M", "g", "t", "P", "?", "+", "-", ".", "#", " ", "\n"),
+    *(":", "=", ",", "/", "|", "&", "*", "(", ")", "[", "]", "(null)", "N/A", "INVALID", "\x1e"),
+)
+users_texts = st.lists(st.sampled_from(WORDS), max_size=8).map("".join) | st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60
+)
 
 changes = st.lists(
     st.tuples(st.floats(0, 1), st.sampled_from([0, 0, 1, 3, 40]), pieces), min_size=1, max_size=6
@@ -49,3 +59,15 @@ def test_what_is_nearly_right_is_read_or_refused_and_nothing_worse(name: str) ->
         read_or_refused(name, content)
 
     run()
+
+
+@settings(max_examples=int(os.environ.get("TIRESIAS_FUZZ_EXAMPLES", "100")))
+@given(
+    st.sampled_from(user_text.WRITERS),
+    st.dictionaries(st.sampled_from(tuple(user_text.FIELDS)), users_texts, min_size=1, max_size=3),
+)
+def test_whatever_a_user_writes_into_a_job_every_other_job_is_seen_as_before(
+    key: str, texts: dict[str, str]
+) -> None:
+    parts = (f"{field}={text}" for field, text in {"job": key, **texts}.items())
+    user_text.read(user_text.END.join(parts).encode())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slurm_tiresias import json_text
@@ -60,6 +60,10 @@ def test_what_is_not_json_is_refused_alike(text: bytes) -> None:
 
 
 @given(BYTES)
+@example(b"20000000000000000001")
+@example(b"18446744073709551615")
+@example(b"-9223372036854775808")
+@example(b"-9223372036854775809")
 def test_whatever_is_read_either_is_refused_as_no_json_or_is_a_tree(text: bytes) -> None:
     try:
         expected = orjson.loads(text)

@@ -115,7 +115,7 @@ def test_every_release_has_the_commands() -> None:
     assert all(COMMANDS in release.drivers for release in RELEASES)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has chambers")
+@pytest.mark.usefixtures("own_mounts")
 @pytest.mark.skipif(
     not all(map(shutil.which, machine.NEEDED)), reason="what makes a Debian is not installed"
 )

@@ -119,7 +119,8 @@ def test_a_press_of_tab_loads_no_more_than_it_needs() -> None:
     offered = set(ended.stdout.split())
     assert {"plain,status", "plain,simulate", "plain,tune"} <= offered
     assert "numpy" not in ended.stderr
-    assert "slurm_tiresias.cli.status" in ended.stderr
+    assert "slurm_tiresias.cli.main" in ended.stderr
+    assert "slurm_tiresias.cli.status" not in ended.stderr
 
 
 def test_a_package_begins_in_shadow_mode_and_is_else_the_example() -> None:
@@ -139,3 +140,21 @@ def test_a_build_that_makes_no_sense_is_refused_in_one_line(
     )
     assert (ended.returncode, ended.stdout) == (code, "")
     assert re.fullmatch(r"package: error: [^\n]+\n", ended.stderr)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can install what the build needs")
+def test_the_packages_are_built_with_debians_python_whatever_the_shell_finds_first(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python3").chmod(0o755)
+    ended = subprocess.run(
+        [ROOT / "scripts" / "package", "--into", tmp_path / "dist"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert len(list((tmp_path / "dist").glob("*.deb"))) == 3

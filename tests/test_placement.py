@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.board import Board
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
 from slurm_tiresias.placement.choose import goes_by_count, place, place_on_any
@@ -18,6 +17,7 @@ from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, number
 from slurm_tiresias.placement.seats import Appeal, Tenant
 from slurm_tiresias.placement.tenancy import Tenancy
 from slurm_tiresias.policy.standing import Rank
+from slurm_tiresias.scheduling.cluster import ClusterState
 from tests.one_by_one import node_sets
 from tests.pictures import after, cluster, configured, drawn, gpus, job, plan_for
 from tests.properties.test_decide_invariants import nodes_lists, requests
@@ -214,12 +214,12 @@ def test_no_configuration_asks_for_random_placement() -> None:
 
 def test_nothing_fits_by_count_on_a_node_of_which_too_many_cpus_are_held() -> None:
     nodes = [Node(f"n{number}", Amount({"": 4 * number}), frozenset({"gpu"})) for number in (1, 2)]
-    board = Board(nodes)
+    board = ClusterState(nodes)
     board.book({"n1": Amount({"": 1}, cpus=1)})
-    kind = board.kind("", gpus(2, spanning=True), PlacementStyle.CONSOLIDATE)
+    kind = board.class_of("", gpus(2, spanning=True), PlacementStyle.CONSOLIDATE)
     assert kind.whole is None  # it asks for CPUs
     by_count = Request(Amount({"": 2}), partitions=("gpu",))
-    kind = board.kind("by count", by_count, PlacementStyle.CONSOLIDATE)
+    kind = board.class_of("by count", by_count, PlacementStyle.CONSOLIDATE)
     assert kind.whole == Amount({"": 2})
     assert board.on_idle(kind) == {"n2": Amount({"": 2})}
 
@@ -279,11 +279,11 @@ some_nodes = st.one_of(st.just(-1), st.integers(0, 511))
 
 
 @st.composite
-def boards(draw: st.DrawFn) -> Board:
+def boards(draw: st.DrawFn) -> ClusterState:
     """Nodes of several sizes and perhaps a type, of which something has been taken."""
     types = draw(st.sampled_from([("",), ("",), ("", "a100")]))
     totals = draw(st.lists(st.sampled_from([8, 4, 2, 1]), min_size=1, max_size=9))
-    board = Board(
+    board = ClusterState(
         Node(f"n{number}", Amount({types[number % len(types)]: total}), frozenset({"gpu"}))
         for number, total in enumerate(totals)
     )
@@ -294,9 +294,9 @@ def boards(draw: st.DrawFn) -> Board:
 
 @given(boards(), counted, st.sampled_from(PlacementStyle))
 def test_what_is_found_by_count_is_what_is_found_by_looking_at_all(
-    board: Board, request: Request, style: PlacementStyle
+    board: ClusterState, request: Request, style: PlacementStyle
 ) -> None:
-    kind = board.kind("", replace(request, partitions=("gpu",)), style)
+    kind = board.class_of("", replace(request, partitions=("gpu",)), style)
     assert board.on_idle(kind) == place(request, kind.nodes, board.pool, style)
 
 

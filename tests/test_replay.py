@@ -13,13 +13,14 @@ import pytest
 from scripts.bench_lib.replay import cluster, course
 from scripts.bench_lib.replay.course import Options
 from scripts.bench_lib.replay.figures import Compared, compared, foreseen, of_the_real
-from scripts.bench_lib.replay.policies import POLICIES, limit_min
-from scripts.bench_lib.replay.report import Goal, body, ratio, verdicts
+from scripts.bench_lib.replay.policies import POLICIES
+from scripts.bench_lib.replay.report import Goal, body, limits, ratio, verdicts
 from scripts.bench_lib.replay.store import Head, JobRuns, Replayed, Store
 from scripts.demo_lib.place import DemoError, Place, UsageError
 from scripts.fidelity_lib.calibrate import Calibration
 from scripts.fidelity_lib.jobs import Ran
-from slurm_tiresias.simulator.workload import TraceJob
+from scripts.fidelity_lib.limits import USERS, in_minutes, with_limits
+from slurm_tiresias.simulator.workload import TraceJob, paper480
 from tests.slurm.cluster import short_folder
 
 OPTIONS = Options(into=Path("/nowhere"), jobs=12, seed=3, nodes=4, factor=400.0)
@@ -36,7 +37,7 @@ HEAD = Head(SETTING, MEASURED, factor_chosen=True)
 
 
 def job(gpus: int) -> TraceJob:
-    return TraceJob("a", 0.0, gpus, 60.0)
+    return TraceJob("a", 0.0, gpus, 60.0, limit_s=86400 / 30)
 
 
 # ---------------------------------------------------------------- what jobs and clusters are asked
@@ -63,9 +64,21 @@ def test_elsewhere_a_job_may_lie_over_any_nodes(name: str) -> None:
     assert set(asked) == {"--gpus=8", "--ntasks=8", "--time=48"}
 
 
-@pytest.mark.parametrize(("factor", "minutes"), [(1, 1440), (30, 48), (60, 24), (400, 4)])
+@pytest.mark.parametrize(("factor", "minutes"), [(4, 360), (30, 48), (60, 24), (400, 4)])
 def test_a_time_limit_is_a_day_made_shorter_in_whole_minutes(factor: float, minutes: int) -> None:
-    assert limit_min(factor) == minutes
+    setting = OPTIONS.setting(factor)
+    assert {in_minutes(job.limit_s or 0.0) for job in setting.workload().jobs} == {minutes}
+    assert f"a time limit of {minutes} minutes" in limits(setting)
+
+
+def test_users_ask_for_usual_limits_that_their_jobs_never_exceed() -> None:
+    limited = with_limits(paper480(2), USERS, 2)
+    assert limited == with_limits(paper480(2), USERS, 2)
+    hours = [(job.limit_s or 0.0) / 3600 for job in limited.jobs]
+    assert all(job.duration_s <= (job.limit_s or 0.0) for job in limited.jobs)
+    assert set(hours) <= {0.25, 0.5, 1, 2, 4, 8, 12, 24}
+    assert 0.2 < hours.count(24) / len(hours) < 0.3
+    assert len(set(hours)) >= 6
 
 
 def test_only_strict_fifo_goes_without_backfill() -> None:
@@ -122,7 +135,8 @@ def test_what_has_run_is_not_run_again_unless_it_is_named(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"jobs": 13}, {"seed": 2}, {"nodes": 9}, {"gpus": 8}, {"factor": 31.0}]
+    "other",
+    [{"jobs": 13}, {"seed": 2}, {"nodes": 9}, {"gpus": 8}, {"factor": 31.0}, {"limits": USERS}],
 )
 def test_a_folder_holds_one_replay(other: dict[str, Any]) -> None:
     course.check_same(replace(OPTIONS, factor=30.0), HEAD)
@@ -178,14 +192,30 @@ def test_a_simulation_of_short_jobs_is_told_at_full_length_too() -> None:
 
 def test_the_tables_set_the_real_beside_the_simulated_and_the_paper() -> None:
     them = as_foreseen(HEAD, slower=1.25)
-    runs = {"slurm": Replayed("slurm", "a machine", 60.0, (), ("a fault",))}
+    runs = {
+        "yarn-cs": Replayed("yarn-cs", "a machine", 60.0, ()),
+        "slurm": Replayed("slurm", "a machine", 60.0, (), ("a fault",)),
+    }
     text = body(them, runs)
     assert "| slurm, real |" in text
     assert "| yarn-cs, the paper's testbed |" in text
     assert "| yarn-cs | median | " in text and " | 27.00 |" in text
     assert text.count(" | -20.0% |") == len(POLICIES) * 4
+    assert "simulated -20.0% off the real, NOT WITHIN 5%" in text
     assert "FAULT under slurm: a fault." in text
     assert "weighs 62 s" in text
+
+
+def test_stock_slurm_alone_is_told_beside_its_simulation() -> None:
+    head = replace(HEAD, setting=replace(SETTING, limits=USERS))
+    alone = compared(head, ["slurm"], {})
+    real = {name: value * 1.03 for name, value in alone.foreseen["slurm"].items()}
+    runs = {"slurm": Replayed("slurm", "a machine", 60.0, ())}
+    text = body(replace(alone, real={"slurm": real}), runs)
+    assert "simulated -2.9% off the real, within 5%." in text
+    assert f" | {alone.full_length['average_jct_s']:,.0f} |" in text
+    assert "a quarter of the jobs with a time limit of a day" in text
+    assert course.command(head.setting, runs).endswith("--limits users --policy slurm")
 
 
 def test_a_policy_that_has_not_run_leaves_a_gap() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -22,6 +24,7 @@ from slurm_tiresias.slurm import (
     job_rows,
     parse_accounting,
     parse_config,
+    parse_jobs,
     parse_nodes,
     process,
     text,
@@ -30,7 +33,6 @@ from slurm_tiresias.slurm import (
 from slurm_tiresias.slurm import (
     release as releases,
 )
-from slurm_tiresias.slurm.job_memory import JobMemory
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.protocol import (
     ObservedJob,
@@ -41,6 +43,7 @@ from slurm_tiresias.slurm.protocol import (
     Write,
 )
 from slurm_tiresias.slurm.release import Release
+from tests.row_memory import RowMemory
 from tests.slurm.hostile import HOSTILE_TEXT
 from tests.slurm.shapes import REQUESTS, request_on
 
@@ -82,7 +85,7 @@ def rows_of(release: Path) -> tuple[JobRow, ...]:
 def jobs_of(release: Path) -> Mapping[str, ObservedJob]:
     """The recorded jobs by name, read together with scontrol's records of them."""
     rows = rows_of(release)
-    memory = JobMemory()
+    memory = RowMemory()
     memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
     return {job.name: job for job in reversed(memory.jobs(rows))}
 
@@ -132,6 +135,14 @@ def test_a_requeued_job_that_completes_has_neither_start_nor_end(release: Path) 
     assert ending.end_s is not None
 
 
+def test_a_job_that_was_cancelled_while_it_waited_never_started(release: Path) -> None:
+    jobs = jobs_of(release)
+    cancelled, failed = jobs["cancelled"], jobs["failed"]
+    assert (cancelled.start_s, cancelled.elapsed_s) == (None, 0)
+    assert cancelled.end_s is not None
+    assert failed.start_s is not None, "though it ran for less than a second"
+
+
 def test_a_pending_jobs_forecast_is_no_start_and_its_begin_time_shows(release: Path) -> None:
     later = jobs_of(release)["later"]
     assert later.start_s is None
@@ -151,7 +162,7 @@ def test_held_interactive_unrequeuable_and_het_jobs_are_told(release: Path) -> N
 
 def test_tasks_of_an_array_have_their_own_keys_and_unsplit_ones_one_record(release: Path) -> None:
     tasks = [row for row in rows_of(release) if row.name == "array"]
-    memory = JobMemory()
+    memory = RowMemory()
     memory.learn(tasks, {})
     first, *waiting = sorted(memory.jobs(tasks), key=lambda job: job.key)
     array = first.array_id
@@ -180,21 +191,22 @@ def test_a_hostile_name_comes_through_whole_and_forges_nothing(release: Path) ->
 def test_a_record_that_stands_twice_is_not_believed(release: Path) -> None:
     """The hostile texts claim to be job 1, so of that one there seem to be several."""
     records = job_details.records_of_all(recorded(release, "jobs"))
-    assert "1" not in records
+    assert 1 not in records
     assert len(records) == len({row.raw_id for row in rows_of(release)}) - 1
 
 
 def test_one_jobs_answer_is_its_first_record_whatever_follows() -> None:
     answer = "JobId=7 JobName=x\nJobId=8 JobName=y\n"
-    assert set(job_details.record_of_one(answer)) == {"7"}
+    assert set(job_details.record_of_one(answer)) == {7}
     assert job_details.record_of_one("") == {}
 
 
 def test_details_that_disagree_with_squeue_are_not_believed(release: Path) -> None:
     records = job_details.records_of_all(recorded(release, "jobs"))
     row = next(row for row in rows_of(release) if row.name == "spread over nodes")
-    record = records[row.raw_id]
-    assert job_details.details(record, row) is not None
+    fields = parse_jobs.fields(row)
+    record = records[fields.raw_id]
+    assert job_details.details(record, fields) is not None
     for forged in (
         record.replace("GRES=gpu:2", "GRES=gpu:4"),
         record.replace("JobState=RUNNING", "JobState=PENDING"),
@@ -204,12 +216,12 @@ def test_details_that_disagree_with_squeue_are_not_believed(release: Path) -> No
         record.replace("NumNodes=2", "NumNodes=x"),
     ):
         assert forged != record
-        assert job_details.details(forged, row) is None
+        assert job_details.details(forged, fields) is None
 
 
 def test_without_details_a_running_jobs_holding_is_split_evenly(release: Path) -> None:
     row = next(row for row in rows_of(release) if row.name == "spread over nodes")
-    memory = JobMemory()
+    memory = RowMemory()
     memory.learn([row], {})
     (job,) = memory.jobs([row])
     assert sorted(amount.gpu_count for amount in job.allocation.values()) == [1, 2]
@@ -219,7 +231,7 @@ def test_without_details_a_running_jobs_holding_is_split_evenly(release: Path) -
 def test_a_job_is_asked_about_once_while_nothing_changes(release: Path) -> None:
     """But for those that hostile texts spoil in the answer about all jobs: asked again, singly."""
     rows = rows_of(release)
-    memory = JobMemory()
+    memory = RowMemory()
     memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
     spoilt = {row.key for row in rows if row.raw_id == "1" or row.name == HOSTILE_TEXT}
     assert {row.key for row in memory.unknown(rows)} == spoilt
@@ -229,7 +241,7 @@ def test_a_hostile_job_asked_about_singly_is_known(release: Path) -> None:
     row = next(row for row in rows_of(release) if row.name == HOSTILE_TEXT)
     answer = recorded(release, "jobs")
     at = answer.index(f"JobId={row.raw_id} ")
-    memory = JobMemory()
+    memory = RowMemory()
     memory.learn([row], job_details.record_of_one(answer[at:]))
     (job,) = memory.jobs([row])
     assert memory.unknown([row]) == ()
@@ -243,7 +255,7 @@ def test_a_running_jobs_request_is_still_what_it_asked_for(release: Path) -> Non
         | {"state": "RUNNING", "nodes": "3", "most_nodes": "3", "tasks": "3", "cpus": "3"}
         | {"node_list": "n[1-3]", "start": "1700000000", "tres": "cpu=3,mem=1500M,node=3"}
     )
-    memory = JobMemory()
+    memory = RowMemory()
     memory.learn([pending], job_details.records_of_all(recorded(release, "jobs")))
     memory.learn([running], {})
     (job,) = memory.jobs([running])
@@ -251,10 +263,46 @@ def test_a_running_jobs_request_is_still_what_it_asked_for(release: Path) -> Non
     assert sum(amount.gpu_count for amount in job.allocation.values()) == 8
 
 
+def requeued_on_two_nodes(release: Path) -> tuple[JobRow, JobRow, str]:
+    """A job with ``-N2`` while it waits, and after a requeue: its bounds no longer show."""
+    waiting = next(row for row in rows_of(release) if row.name == "eight GPUs anywhere")
+    waiting = waiting._replace(nodes="2-2", tasks="2", cpus="2", restarts="0")
+    requeued = waiting._replace(nodes="2", most_nodes="2", restarts="1", tres="cpu=2,node=2")
+    return (
+        waiting,
+        requeued,
+        job_details.records_of_all(recorded(release, "jobs"))[int(waiting.raw_id)],
+    )
+
+
+def test_a_requeued_job_may_still_have_as_many_nodes_as_it_asked_for(release: Path) -> None:
+    waiting, requeued, record = requeued_on_two_nodes(release)
+    bounded = re.sub(r" NumNodes=\S+", " NumNodes=2-2", record)
+    unbounded = re.sub(r" NumNodes=\S+", " NumNodes=2", record)
+    memory = RowMemory()
+    memory.learn([waiting], {int(waiting.raw_id): bounded})
+    memory.learn([requeued], {int(waiting.raw_id): unbounded})
+    (job,) = memory.jobs([requeued])
+    assert (job.request.min_nodes, job.request.max_nodes) == (2, 2)
+
+
+def test_a_requeued_job_that_was_first_seen_running_gets_no_more_nodes_than_it_had(
+    release: Path,
+) -> None:
+    """Slurm holds a job for good that is given more nodes than it may have."""
+    _, requeued, record = requeued_on_two_nodes(release)
+    on_three = requeued._replace(nodes="3", most_nodes="3")
+    memory = RowMemory()
+    unbounded = re.sub(r" NumNodes=\S+", " NumNodes=3", record)
+    memory.learn([on_three], {int(on_three.raw_id): unbounded})
+    (job,) = memory.jobs([on_three])
+    assert (job.request.min_nodes, job.request.max_nodes) == (2, 3)
+
+
 def test_jobs_that_ask_alike_share_one_request(release: Path) -> None:
     """Whoever decides for thousands of them need not compare what they ask for."""
     rows = rows_of(release)
-    memory = JobMemory()
+    memory = RowMemory()
     memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
     jobs = memory.jobs(rows)
     for one, other in combinations(jobs, 2):
@@ -273,10 +321,123 @@ def test_no_jobs_are_no_rows() -> None:
     assert tuple(job_rows.rows("\n", SEPARATOR, OLDEST)) == ()
 
 
-def test_a_state_that_no_release_has_is_refused(release: Path) -> None:
+def test_a_state_that_no_release_has_makes_its_job_unreadable_and_no_other(release: Path) -> None:
     answer = recorded(release, "squeue").replace("SUSPENDED", "ENCHANTED")
-    with pytest.raises(SlurmAnswerError, match="ENCHANTED"):
-        JobMemory().learn(tuple(job_rows.rows(answer, SEPARATOR, of_folder(release))), {})
+    rows = tuple(job_rows.rows(answer, SEPARATOR, of_folder(release)))
+    memory = RowMemory()
+    memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
+    enchanted = {job.key for job in memory.jobs(rows) if job.slurm_state == "ENCHANTED"}
+    assert enchanted
+    assert {job.key for job in memory.jobs(rows) if "ENCHANTED" in job.unreadable} == enchanted
+    assert {job.key for job in memory.jobs(rows) if job.unreadable} == enchanted
+
+
+@pytest.mark.parametrize("field", ["tres_per_node", "tres_per_job", "memory_per_tres"])
+def test_what_a_user_spells_oddly_makes_that_users_job_unreadable_and_no_other(
+    release: Path, field: str
+) -> None:
+    rows = list(rows_of(release))
+    at = next(n for n, row in enumerate(rows) if row.name == "spread over nodes")
+    before, after = RowMemory(), RowMemory()
+    records = job_details.records_of_all(recorded(release, "jobs"))
+    before.learn(rows, records)
+    odd = [*rows]
+    odd[at] = rows[at]._replace(**{field: "gres:gpu:x:-2"})
+    after.learn(odd, records)
+    pairs = zip(before.jobs(rows), after.jobs(odd), strict=True)
+    [(was, now)] = [(was, now) for was, now in pairs if was != now]
+    assert now.unreadable and now.request.gpu_count == 0
+    assert sum(a.gpu_count for a in now.allocation.values()) == sum(
+        a.gpu_count for a in was.allocation.values()
+    ), "what it holds is known from Slurm's own sums"
+
+
+ODD = ("1.5E", "h100:1.5", "gres/gpu=h100:1.5", "-1", "ENCHANTED", "9" * 25, "n[1-", "\x00")
+
+
+@pytest.mark.parametrize(
+    "field", [name for name in JobRow._fields if name not in ("key", "raw_id")]
+)
+@pytest.mark.parametrize("name", ["spread over nodes", "later", "completed"])
+def test_one_odd_field_of_a_row_loses_neither_its_job_nor_another(name: str, field: str) -> None:
+    release = RELEASES[0]
+    rows = list(rows_of(release))
+    records = job_details.records_of_all(recorded(release, "jobs"))
+    at = next(n for n, row in enumerate(rows) if row.name == name)
+    honest = RowMemory()
+    honest.learn(rows, records)
+    for odd in ODD:
+        spoilt = [*rows]
+        spoilt[at] = rows[at]._replace(**{field: odd})
+        first, later = RowMemory(), RowMemory()
+        first.learn(spoilt, records)
+        later.learn(rows, records)
+        later.learn(spoilt, records)
+        for memory in (first, later):
+            was = {job.key: job for job in honest.jobs(rows)}
+            now = {job.key: job for job in memory.jobs(spoilt)}
+            assert now.keys() == was.keys()
+            assert {key for key in now if now[key] != was[key]} <= {rows[at].key}
+
+
+@pytest.mark.parametrize("field", ["cpus", "priority", "restarts", "submit", "start", "time_used"])
+def test_what_an_unreadable_job_holds_is_still_held(field: str) -> None:
+    release = RELEASES[0]
+    rows = list(rows_of(release))
+    at = next(n for n, row in enumerate(rows) if row.name == "spread over nodes")
+    rows[at] = rows[at]._replace(**{field: "1.5E"})
+    memory = RowMemory()
+    memory.learn(rows, {})
+    job = memory.jobs(rows)[at]
+    assert "1.5E" in job.unreadable and job.state is JobState.RUNNING
+    assert sum(amount.gpu_count for amount in job.allocation.values()) == 3
+
+
+@pytest.mark.parametrize(
+    ("was", "odd"),
+    [
+        ("RealMemory=", "RealMemory=1.5E"),
+        ("CPUEfctv=", "CPUEfctv=many"),
+        ("Gres=gpu:", "Gres=gpu:h100:1.5"),
+        ("MemSpecLimit=", "MemSpecLimit=1.5E"),
+        (" State=", " "),
+        (" State=", " State=ENCHANTED+"),
+    ],
+)
+def test_a_node_that_cannot_be_read_starts_nothing_and_the_others_do(was: str, odd: str) -> None:
+    release = RELEASES[0]
+    partitions = parse_nodes.partitions(recorded(release, "partitions"))
+    answer = recorded(release, "nodes")
+    line = next(line for line in answer.splitlines() if line.startswith("NodeName=n2 "))
+    line_odd = line.replace(was, odd, 1) if was in line else f"{line} {odd}"
+    complaints: list[SlurmAnswerError] = []
+    honest = parse_nodes.nodes(answer, partitions, {})
+    found = parse_nodes.nodes(answer.replace(line, line_odd), partitions, {}, complaints.append)
+    assert [node.name for node in found] == [node.name for node in honest]
+    different = {now.name: now for was, now in zip(honest, found, strict=True) if was != now}
+    assert different.keys() == {"n2"}
+    assert not different["n2"].available
+    assert len(complaints) == ("ENCHANTED" not in odd)
+
+
+def test_a_partition_that_cannot_be_read_starts_nothing_and_the_others_do() -> None:
+    answer = recorded(RELEASES[0], "partitions")
+    complaints: list[SlurmAnswerError] = []
+    odd = answer.replace("PriorityTier=10", "PriorityTier=high")
+    assert odd != answer
+    found = {one.name: one for one in parse_nodes.partitions(odd, complaints.append)}
+    assert (found["gpu"].up, found["other"].up, len(complaints)) == (True, False, 1)
+
+
+def test_a_reservation_or_a_switch_that_cannot_be_read_is_passed_over() -> None:
+    complaints: list[SlurmAnswerError] = []
+    good = "ReservationName=a StartTime=1 EndTime=2 Nodes=n1 TRES=cpu=16\n"
+    odd = "ReservationName=b StartTime=soon EndTime=2 Nodes=n1 TRES=cpu=16\n"
+    (found,) = parse_nodes.reservations(odd + good, [], complaints.append)
+    assert found.name == "a"
+    switches = "SwitchName=s0 Level=0 Nodes=n[1-\nSwitchName=s1 Level=0 Nodes=n2\n"
+    assert parse_nodes.leaf_switches(switches, complaints.append) == {"n2": "s1"}
+    assert len(complaints) == 2
 
 
 @pytest.mark.parametrize("reason", ["JobHeldUser", "None"])
@@ -287,7 +448,7 @@ def test_a_job_that_slurm_has_not_tried_yet_is_asked_about_again_when_it_has(
     tried = next(row for row in rows_of(release) if row.name == "eight GPUs anywhere")
     tried = tried._replace(priority="5", reason="Resources")
     untried = tried._replace(reason=reason, priority="5" if reason == "None" else "0")
-    memory = JobMemory()
+    memory = RowMemory()
     memory.learn([untried], job_details.records_of_all(recorded(release, "jobs")))
     assert memory.unknown([untried]) == ()
     assert memory.unknown([tried]) == (tried,)
@@ -487,6 +648,13 @@ def test_specialised_cores_and_memory_are_not_for_jobs() -> None:
         ("gres/gpu=5,gres/gpu:a100=4", {"a100": 4, ANY_TYPE: 1}),
         ("gpu:2,shard:8,mps:gpu:3", {ANY_TYPE: 2}),
         ("gpu:0", {}),
+        ("gpu:x:0t,gpu:0P,gpu:a:0000000000", {}),
+        ("gpu:+1", {ANY_TYPE: 1}),
+        ("gpu:a100:+0002", {"a100": 2}),
+        ("gpu:1k", {ANY_TYPE: 1024}),
+        ("gpu:1KiB,gpu:1kb", {ANY_TYPE: 2024}),
+        ("gpu:1b", {"1b": 1}),
+        ("gpu:1g.5gb:7", {"1g.5gb": 7}),
         ("(null)", {}),
         ("N/A", {}),
         ("", {}),
@@ -494,6 +662,14 @@ def test_specialised_cores_and_memory_are_not_for_jobs() -> None:
 )
 def test_gpus_are_counted_in_every_releases_spelling(spelled: str, counted: object) -> None:
     assert text.gpus(spelled) == counted
+
+
+@pytest.mark.parametrize(
+    "spelled", ["gpu:-1", "gpu:a:-2", "gpu:2p", "gpu:1000001", "gpu:a:b", "gpu:"]
+)
+def test_a_gpu_count_that_releases_read_differently_is_not_read(spelled: str) -> None:
+    with pytest.raises(SlurmAnswerError, match="a GPU count"):
+        text.gpus(spelled)
 
 
 @pytest.mark.parametrize(
@@ -518,9 +694,25 @@ def test_memory_is_read_in_mebibytes(printed: str, mib: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "hostlist", ["n[1-9999999]", "n[1-9999]x[1-9999]", "n[1-2]88888888888", "n[]", "n[1-]x"]
+    "hostlist",
+    [
+        *("n[1-9999999]", "n[1-9999]x[1-9999]", "n[1-900000],m[1-900000]", "n" + "[1-999999]" * 80),
+        *(
+            "n[]",
+            "n[1-]x",
+            "n[3-1]",
+            "n[1-2",
+            "n1-2]",
+            "n[[1]]",
+            "n[1 ]",
+            "n[1-2-3]",
+            "[1-99",
+            "-]",
+        ),
+        *("n1,,n2", ",n1", "n1,", "n 1"),
+    ],
 )
-def test_a_hostlist_that_stands_for_more_names_than_there_is_memory_is_refused(
+def test_a_hostlist_that_is_none_or_stands_for_more_names_than_there_is_memory_is_refused(
     hostlist: str,
 ) -> None:
     with pytest.raises(SlurmAnswerError, match=r"a node list|a number"):
@@ -531,6 +723,32 @@ def test_hostlists_are_read_as_slurm_writes_them() -> None:
     assert text.node_names("n[1-3,7]") == ("n1", "n2", "n3", "n7")
     assert text.node_names("gpu-a[01-02],login") == ("gpu-a01", "gpu-a02", "login")
     assert text.node_names("(null)") == ()
+    assert text.node_names("n[1-2]88888888888") == ("n188888888888", "n288888888888")
+    assert text.node_names("r[1-2]n[09-10],r1n09") == ("r1n09", "r1n10", "r2n09", "r2n10")
+
+
+numbers = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted), min_size=1)
+hosts = st.tuples(
+    st.sampled_from(["n", "gpu-a", "x.y-"]),
+    numbers.map(lambda found: ",".join(f"{low}-{high}" for low, high in found)),
+    st.sampled_from(["", "-ib", "x"]),
+).map(lambda parts: "{}[{}]{}".format(*parts)) | st.sampled_from(["login", "n7", "n[08-11]"])
+
+
+@given(st.lists(hosts, min_size=1, max_size=4).map(",".join))
+def test_hostlists_stand_for_the_names_that_clustershell_finds_in_them(hostlist: str) -> None:
+    expected = {str(name) for name in NodeSet(hostlist, resolver=RESOLVER_NOGROUP)}
+    names = text.node_names(hostlist)
+    assert set(names) == expected
+    assert len(names) == len(expected)
+
+
+def test_names_with_several_ranges_in_each_are_listed_at_once() -> None:
+    ranges = ("a[9-98]b[5-39]8", "a[8,12]b[6,14]8c0", "a[7,14]b[5-74]8", "a[8-64]b[7-51]c[2-3]")
+    hostlist = ",".join(f"{name}{end}" for name in ranges for end in ("", "x", "y0", "z"))
+    began_s = time.process_time()
+    assert len(text.node_names(hostlist)) > 20_000
+    assert time.process_time() - began_s < 2
 
 
 # --------------------------------------------------------------------------- accounting, config
@@ -545,7 +763,9 @@ def test_accounting_has_every_incarnation_with_its_gpus(release: Path) -> None:
         (requeued, "REQUEUED", 1),
         (completed, "COMPLETED", 0),
     }
-    assert all(row.end_s is not None and row.elapsed_s == row.end_s - row.start_s for row in rows)
+    for row in rows:
+        assert row.start_s is not None and row.end_s is not None
+        assert row.elapsed_s == row.end_s - row.start_s
 
 
 def test_each_way_to_lose_a_node_is_an_incarnation_of_its_own(refusing: Path) -> None:
@@ -567,8 +787,53 @@ def test_a_job_that_never_started_has_no_incarnation(release: Path) -> None:
     assert not tuple(parse_accounting.incarnations(recorded(release, "sacct"), {pending}))
 
 
+ROW = "9|100|130|30|cpu=1,gres/gpu=2|{}|90|{}\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "found"),
+    [
+        ("CANCELLED by 1000", "0:15", ("CANCELLED", "0:15", 1000)),
+        ("FAILED", "3:0", ("FAILED", "3:0", None)),
+    ],
+)
+def test_accounting_says_how_a_run_ended_and_who_cancelled_it(
+    state: str, exit_code: str, found: tuple[str, str, int | None]
+) -> None:
+    (row,) = parse_accounting.incarnations(ROW.format(state, exit_code), {"9"})
+    assert (row.state, row.exit_code, row.cancelled_by) == found
+    assert (row.start_s, row.submit_s) == (100, 90)
+
+
+@pytest.mark.parametrize("start", ["130", "None", "Unknown"])
+def test_a_job_that_was_cancelled_while_it_waited_is_in_accounting_without_a_start(
+    start: str,
+) -> None:
+    answer = f"9|{start}|130|0||CANCELLED by 0|90|0:0\n"
+    (row,) = parse_accounting.incarnations(answer, {"9"})
+    assert (row.start_s, row.end_s) == (None, 130)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "9|soon|130|30|cpu=1|COMPLETED|90|0:0",
+        "9|100|130|1.5|cpu=1|COMPLETED|90|0:0",
+        "9|100|130|30|cpu=1,gres/gpu=h100:1.5|COMPLETED|90|0:0",
+        "9|100|130|30|cpu=1|CANCELLED by eve|90|0:0",
+        "9|100",
+    ],
+)
+def test_a_row_of_accounting_that_cannot_be_read_is_passed_over_and_told(odd: str) -> None:
+    complaints: list[SlurmAnswerError] = []
+    answer = f"{odd}\n{ROW.format('COMPLETED', '0:0')}"
+    (row,) = parse_accounting.incarnations(answer, {"9"}, complaints.append)
+    assert row.state == "COMPLETED"
+    assert len(complaints) == 1
+
+
 def test_a_task_of_an_array_has_its_own_incarnations() -> None:
-    answer = "9_1|100|Unknown|30|cpu=1,gres/gpu=2,gres/gpu:a100=2|RUNNING\n"
+    answer = "9_1|100|Unknown|30|cpu=1,gres/gpu=2,gres/gpu:a100=2|RUNNING|90|0:0\n"
     (row,) = parse_accounting.incarnations(answer, {"9_1"})
     assert (row.gpus, row.end_s, row.elapsed_s) == (2, None, 30.0)
 
@@ -715,6 +980,43 @@ def test_garbage_in_small_spellings_is_refused_and_nothing_worse(garbage: str) -
             assert str(error)
 
 
+@pytest.mark.parametrize(
+    ("settings", "private"),
+    [
+        (["none"], False),
+        (["(null)"], False),
+        (["cloud,events,nodes,partitions,reservations"], False),
+        (["jobs"], True),
+        (["accounts"], True),
+        (["users"], True),
+        (["usage"], True),
+        (["events,usage"], True),
+        (["none", "none"], False),
+        (["none", "accounts,users"], True),
+        (["accounts,cloud,events,jobs,nodes,partitions,reservations,usage,users"], True),
+        (["Events,Job"], True),
+        (["ALL"], True),
+    ],
+)
+def test_private_data_of_either_file_hides_jobs(settings: list[str], private: bool) -> None:
+    """As ``sacctmgr show configuration`` prints them, first slurm.conf's."""
+    lines = "\n".join(f"PrivateData            = {kinds}" for kinds in settings)
+    assert parse_config.hides_jobs(f"TCPTimeout = 2 sec\n{lines}\nTrackWCKey = No\n") is private
+
+
+@pytest.mark.parametrize(
+    ("written", "private"),
+    [("PrivateData=usage\n", True), ("#PrivateData=jobs\n", False), ("  privatedata = all", True)],
+)
+def test_from_26_05_on_slurmdbd_conf_itself_is_read(
+    tmp_path: Path, written: str, private: bool
+) -> None:
+    (tmp_path / "slurmdbd.conf").write_text(f"DbdHost=localhost\n{written}")
+    config = f"SLURM_CONF              = {tmp_path}/slurm.conf\n"
+    assert commands._slurmdbd_conf_hides_jobs(config) is private
+    assert not commands._slurmdbd_conf_hides_jobs("SLURM_CONF = /nonexistent/slurm.conf\n")
+
+
 @given(GARBAGE)
 def test_garbage_for_whole_answers_is_refused_and_nothing_worse(garbage: str) -> None:
     for reader in (
@@ -745,7 +1047,7 @@ def test_garbage_for_whole_answers_is_refused_and_nothing_worse(garbage: str) ->
 )
 def test_rows_of_garbage_are_refused_and_nothing_worse(values: list[str]) -> None:
     answer = "".join(f"{value}{SEPARATOR}" for value in values) + "\n"
-    memory = JobMemory()
+    memory = RowMemory()
     try:
         rows = tuple(job_rows.rows(answer, SEPARATOR, OLDEST))
         memory.unknown(rows)
@@ -759,9 +1061,10 @@ def test_rows_of_garbage_are_refused_and_nothing_worse(values: list[str]) -> Non
 def test_garbage_in_scontrols_records_is_never_believed(garbage: str, at: int) -> None:
     release = RELEASES[0]
     row = next(row for row in rows_of(release) if row.name == "spread over nodes")
-    record = job_details.records_of_all(recorded(release, "jobs"))[row.raw_id]
+    fields = parse_jobs.fields(row)
+    record = job_details.records_of_all(recorded(release, "jobs"))[fields.raw_id]
     spoilt = record[: at % len(record)] + garbage + record[at % len(record) :]
-    found = job_details.details(spoilt, row)
+    found = job_details.details(spoilt, fields)
     assert found is None or sum(held.gpu_count for held in found.allocation.values()) in (0, 3)
     job_details.records_of_all(garbage)
 

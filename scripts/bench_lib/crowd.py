@@ -13,6 +13,7 @@ from slurm_tiresias.model import (
     JobState,
     Node,
     PlacementStyle,
+    Plan,
     Request,
     Snapshot,
 )
@@ -87,6 +88,40 @@ def a_little_later(before: Snapshot, crowd: Crowd, seed: int) -> Snapshot:
     new = [_job(number, known, chance) for number in range(first, first + CHANGED // 2)]
     come = [_as_it_waits(job, crowd, chance) for job in new]
     return Snapshot(before.now_s + 10, before.nodes, (*stay, *come))
+
+
+def settle(before: Snapshot, plan: Plan) -> Snapshot:
+    """All that a plan starts runs; it must preempt no job."""
+    on = {start.job_id: start.start_on for start in plan.starts}
+    jobs = (
+        replace(
+            job,
+            state=JobState.RUNNING,
+            allocation=on[job.job_id],
+            running_since_s=before.now_s,
+            first_started_s=job.first_started_s or before.now_s,
+        )
+        if job.job_id in on
+        else job
+        for job in before.jobs
+    )
+    return replace(before, jobs=tuple(jobs))
+
+
+def other_waiting(before: Snapshot, crowd: Crowd, number: int) -> Snapshot:
+    """A second later some waiting jobs have been cancelled, and as many have come.
+
+    ``number`` tells one such step from the next: the ids of the new jobs follow from it.
+    """
+    chance = random.Random(number)
+    waiting = [job.job_id for job in before.jobs if job.state is JobState.PENDING]
+    cancelled = set(chance.sample(waiting, CHANGED // 2))
+    stay = [job for job in before.jobs if job.job_id not in cancelled]
+    first = 10_000_000 + number * CHANGED
+    known = [(job.request, job.skew) for job in before.jobs]
+    new = [_job(first + extra, known, chance) for extra in range(CHANGED // 2)]
+    come = [_as_it_waits(job, crowd, chance) for job in new]
+    return Snapshot(before.now_s + 1, before.nodes, (*stay, *come))
 
 
 def _node(number: int, chance: random.Random) -> Node:

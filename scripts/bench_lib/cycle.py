@@ -86,7 +86,7 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
         slurm(place, "sdiag", "--reset")
         quiet = [run() for _ in range(QUIET_CYCLES)]
         said = _sdiag(slurm(place, "sdiag"))
-        managed = [key for key, one in quiet[-1].cycle.plan.decisions.items() if one.rank][:changes]
+        managed = list(quiet[-1].cycle.plan.ranks)[1 : changes + 1]
         driver.write([Update(key, priority=FOREIGN_PRIORITY) for key in managed])
         changed = run()
     rows = [

@@ -9,21 +9,29 @@ import tracemalloc
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from statistics import median
 
 from scripts.bench_lib.crowd import (
     CHANGED,
     CROWDS,
+    SETTLED,
     THRESHOLDS_GPU_S,
     Crowd,
     a_little_later,
+    other_waiting,
+    settle,
     snapshot,
 )
 from scripts.bench_lib.document import markdown, write_section
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import collect_seldom
-from slurm_tiresias.decide import decide
 from slurm_tiresias.model import JobState, Snapshot
 from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.scheduling.decide import decide
+from slurm_tiresias.scheduling.planner import Planner
+
+STEPS = 15
+"""Decisions of a kept planner, and as many of new ones on the same snapshots, in alternation."""
 
 JOBS = (1_000, 10_000, 100_000)
 NODES = (100, 1_000, 10_000)
@@ -76,16 +84,50 @@ def measure() -> None:
         "next ms",
         "peak MB",
     )
-    write_section(
-        "One decision", "scripts/bench decide", f"{markdown(header, rows)}\n\n{_text(found)}"
+    kept_s, anew_s = _kept_and_anew()
+    kept = (
+        f"Where {CHANGED} of the waiting jobs of a settled snapshot of {JOBS[1]:,} jobs on "
+        f"{NODES[1]:,} nodes differ, the controller's planner, which keeps the rest, takes "
+        f"{kept_s * 1000:,.1f} ms and a new one {anew_s * 1000:,.0f} ms, "
+        f"{anew_s / kept_s:,.0f} times as long (medians of {STEPS} each, in alternation in one "
+        "process)."
     )
+    print(kept, flush=True)
+    write_section(
+        "One decision",
+        "scripts/bench decide",
+        f"{markdown(header, rows)}\n\n{_text(found)}\n\n{kept}",
+    )
+
+
+def _kept_and_anew() -> tuple[float, float]:
+    """CPU seconds of a decision of a planner that is kept, and of a new one."""
+    collect_seldom()
+    config = parse({"policy": {"thresholds_gpu_s": list(THRESHOLDS_GPU_S)}})
+    planner = Planner(make_policy(config.policy), config)
+    given = snapshot(SETTLED, JOBS[1], NODES[1], SCRIPTS, SEED)
+    while (plan := planner.plan(given)).starts:
+        given = settle(given, plan)
+    kept_s: list[float] = []
+    anew_s: list[float] = []
+    for number in range(STEPS):
+        given = other_waiting(given, SETTLED, number)
+        began_s = time.process_time()
+        plan = planner.plan(given)
+        planned_s = time.process_time()
+        expected = decide(given, make_policy(config.policy), config)
+        anew_s.append(time.process_time() - planned_s)
+        kept_s.append(planned_s - began_s)
+        if plan != expected:
+            raise AssertionError("the kept planner has planned otherwise than a new one")
+    return median(kept_s), median(anew_s)
 
 
 def _text(found: Mapping[Case, Measured]) -> str:
     return (
         "CPU time of `decide` alone, in one process: `cold` is the first decision of a process, "
         f"`next` one on a snapshot in which {CHANGED} jobs differ from the one decided before "
-        "(nothing is kept from one decision to the next). The least of "
+        "(with nothing kept from one decision to the next). The least of "
         f"{PROCESSES} processes; `peak MB` is what the decision takes beside its snapshot at the "
         "most. In a contested snapshot many that wait rank above many that run, and as many are "
         "preempted as may be in one cycle; in a settled one nobody does, as between most cycles. "

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from scripts.bench_lib.document import markdown, write_section
+from scripts.bench_lib.replay.cluster import with_local
 from scripts.demo_lib.jobs import slurm
 from scripts.demo_lib.place import (
     ROOT,
@@ -41,6 +42,7 @@ min_run_s = 0.5
 [controller]
 interval_s = {interval}
 state_dir = "{{state_dir}}"
+nudge_file = "{{state_dir}}/nudge"
 """
 JOB = """#!/bin/bash
 trap 'echo "told $EPOCHREALTIME" >>"$1"; exit' TERM
@@ -165,7 +167,8 @@ def _run(preemptions: int, nudges: bool) -> list[Parts]:
 def _start_cluster(place: Place, nudges: bool) -> None:
     lua = place.folder / "job_submit.lua"
     text = (ROOT / "etc" / "job_submit.lua").read_text()
-    lua.write_text(text.replace("/var/lib/slurm-tiresias", str(place.state) if nudges else "/none"))
+    nudge_file = f'"{place.state}/nudge"' if nudges else '""'
+    lua.write_text(with_local(text, "nudge_file", nudge_file))
     bring_up(
         place,
         *(f"--nodes={NODES}", f"--gpus={GPUS}", "--no-accounting", "--partition=gpu"),

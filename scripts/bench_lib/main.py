@@ -9,20 +9,24 @@ from typing import Any
 import click
 
 from scripts.bench_lib import (
+    aged,
     beyond,
     by_skew,
     cycle,
     deciding,
     drivers,
+    in_memory,
     in_tier,
     latency,
     launch,
     monitor,
     speed,
+    start,
     testbed,
 )
 from scripts.bench_lib.replay import course
 from scripts.bench_lib.replay.policies import POLICIES
+from scripts.fidelity_lib.limits import DAY, LIMITS
 
 TRACE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -95,6 +99,13 @@ def job_launch(rounds: int) -> None:
     launch.measure(rounds)
 
 
+@bench.command(name="start")
+@click.option("--rounds", default=20, show_default=True, type=click.IntRange(1, 1000))
+def start_of_commands(rounds: int) -> None:
+    """How long each command takes to start."""
+    start.measure(rounds)
+
+
 @bench.command(name="latency")
 @click.option("--preemptions", default=200, show_default=True, type=click.IntRange(5, 10_000))
 def preemption_latency(preemptions: int) -> None:
@@ -108,6 +119,21 @@ def preemption_latency(preemptions: int) -> None:
 def controller_cycle(jobs: int, changes: int) -> None:
     """One cycle of the controller on a slurmctld with thousands of waiting jobs."""
     cycle.measure(jobs, changes)
+
+
+@bench.command(name="aged")
+@click.option(
+    "--jobs",
+    "sizes",
+    multiple=True,
+    default=(10_000, 1_000_000),
+    show_default=True,
+    type=click.IntRange(1_000, 10_000_000),
+    help="So many ended jobs; may be repeated.",
+)
+def aged_ledger(sizes: tuple[int, ...]) -> None:
+    """Starts, cycles, fail-over and questions with a ledger of so many ended jobs."""
+    aged.measure(sizes)
 
 
 @bench.command(name="drivers")
@@ -125,6 +151,12 @@ def reading_and_writing(sizes: tuple[int, ...]) -> None:
     drivers.measure(sizes)
 
 
+@bench.command(name="in-memory")
+def in_memory_slurm() -> None:
+    """How many cycles a second the in-memory Slurm stands."""
+    in_memory.measure()
+
+
 @bench.command(name="replay")
 @click.option(
     "--policy",
@@ -137,6 +169,13 @@ def reading_and_writing(sizes: tuple[int, ...]) -> None:
 @click.option("--seed", default=1, show_default=True)
 @click.option("--nodes", default=15, show_default=True, type=click.IntRange(1, 64))
 @click.option("--gpus", default=4, show_default=True, type=click.IntRange(1, 16))
+@click.option(
+    "--limits",
+    type=click.Choice(LIMITS),
+    default=DAY,
+    show_default=True,
+    help="The jobs' time limits: a day for each, or spread as users give them.",
+)
 @click.option(
     "--factor",
     type=click.FloatRange(4, 400),

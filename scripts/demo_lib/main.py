@@ -19,14 +19,14 @@ from rich.console import Console
 
 from scripts.demo_lib import jobs, place, screen
 from scripts.demo_lib.measure import Result, measured
-from scripts.demo_lib.mix import Job, make_jobs
+from scripts.demo_lib.mix import LIMITS, USERS, Job, make_jobs
 from scripts.demo_lib.place import DemoError, Place, UsageError
 from slurm_tiresias.controller import published
 from slurm_tiresias.errors import NotRunningError
 
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FEWEST_JOBS, MOST_JOBS = 8, 200
-SHOWN_JOB = Job("wide", "", gpus=16, steps=7200, limit_min=120, arrives_s=0)
+SHOWN_JOB = Job("wide", "", gpus=16, steps=7200, arrives_s=0)
 """What is left to look at: a wide job that runs for half an hour, and narrow ones that come."""
 SHOWN_NARROW_GPUS = (4, 2, 4, 1)
 
@@ -68,6 +68,8 @@ def parser() -> argparse.ArgumentParser:
     add("--dir", type=Path, help="the demo's folder (default: in /tmp)")
     add("--seed", type=int, default=1, help="of the jobs (default: 1)")
     add("--jobs", type=int, default=40, help="how many (default: 40)")
+    limits = "; ".join(f"{kind}: {what}" for kind, what in LIMITS.items())
+    add("--limits", choices=LIMITS, default=USERS, help=f"{limits} (default: {USERS})")
     add(
         "--keep",
         action=argparse.BooleanOptionalAction,
@@ -125,11 +127,12 @@ def demonstrate(where: Place, options: argparse.Namespace) -> int:
 def compare(where: Place, options: argparse.Namespace) -> int:
     began_s = time.monotonic()
     console = screen.screen()
-    mix = make_jobs(options.seed, options.jobs)
+    mix = make_jobs(options.seed, options.jobs, options.limits)
     place.start_cluster(where)
     console.print(
         f"{len(mix)} jobs (seed {options.seed}) on 4 nodes of 4 GPUs\n"
         f"{screen.STOCK}: priority/multifactor with backfill\n"
+        f"  time limits: {LIMITS[options.limits]}\n"
         f"{screen.TIRESIAS}: the same, and the controller beside it"
     )
     stock = run_once(where, console, screen.STOCK, mix)

@@ -22,6 +22,7 @@ from slurm_tiresias.errors import NotRunningError
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER_SCRIPT = ROOT / "scripts" / "cluster"
 PROGRAMS = Path(sys.prefix) / "bin"
+PROGRAM = "tiresias-slurm"
 MARK = "SLURM_TIRESIAS_DEMO_CONTROLLER"
 """The environment variable the controller is started with: how `stop` finds it again."""
 SIGN = "slurm-tiresias-demo"
@@ -50,6 +51,7 @@ min_run_s = 2.0
 [controller]
 interval_s = 1.0
 state_dir = "{state_dir}"
+nudge_file = "{state_dir}/nudge"
 """
 
 
@@ -87,19 +89,30 @@ class Place:
     def controller_log(self) -> Path:
         return self.folder / "controller.log"
 
+    @property
+    def programs(self) -> Path:
+        """A folder for PATH. With that of .venv a shell would get another Python, too."""
+        return self.folder / "bin"
+
     def exports(self) -> dict[str, str]:
         """What a shell needs to speak to this cluster and its controller."""
         return {
             "SLURM_CONF": str(self.cluster / "etc" / "slurm.conf"),
             "TIRESIAS_CONFIG": str(self.config),
-            "PATH": f"{PROGRAMS}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+            "PATH": path_with(self.programs),
         }
 
     def environment(self) -> dict[str, str]:
         """The environment of commands and jobs: nothing of a Slurm the caller may sit in."""
         foreign = ("SLURM", "SBATCH_", "SQUEUE_", "SACCT_")
         own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        return own | self.exports()
+        return own | self.exports() | {"PATH": path_with(PROGRAMS)}
+
+
+def path_with(folder: Path) -> str:
+    """PATH with this folder first, and there only."""
+    others = os.environ.get("PATH", "/usr/bin:/bin").split(":")
+    return ":".join([str(folder), *(other for other in others if other != str(folder))])
 
 
 def place_named(folder: Path | None) -> Place:
@@ -138,6 +151,8 @@ def prepare(place: Place, controller_config: str = CONTROLLER_CONFIG) -> None:
     (folder / SIGN).touch()
     place.jobs.mkdir()
     place.state.mkdir(mode=0o755)
+    place.programs.mkdir()
+    (place.programs / PROGRAM).symlink_to(PROGRAMS / PROGRAM)
     place.config.write_text(controller_config.format(state_dir=place.state))
 
 
@@ -164,7 +179,7 @@ def start_controller(place: Place, *options: str) -> int:
     """
     with place.controller_log.open("a") as log:
         process = subprocess.Popen(
-            [PROGRAMS / "tiresias-slurm", "controller", "--config", place.config, *options],
+            [PROGRAMS / PROGRAM, "controller", "--config", place.config, *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scripts.demo_lib.jobs import COMPLETED, REQUEUED, Incarnation, slurm
 from scripts.demo_lib.place import ROOT, DemoError, Place
+from scripts.fidelity_lib.limits import in_minutes
 from slurm_tiresias.simulator.workload import TraceJob
 
 SLEEPER = ROOT / "scripts" / "fidelity_lib" / "sleeper.sh"
@@ -17,6 +18,8 @@ MICRO = 1_000_000
 STARTED, STOPPED, ENDED = "started", "stopped", "ended"
 MOST_CLOCK_ERROR_S = 3.0
 """Slurm keeps whole seconds, and hears of an end a moment after it."""
+OWN_LIMIT_S = 3600.0
+"""The time limit of jobs that are given none, those of the calibration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,13 @@ Ask = Callable[[TraceJob], Sequence[str]]
 """What a job asks of sbatch."""
 
 
-def on_any_nodes(job: TraceJob, limit_min: int = 60) -> tuple[str, ...]:
+def time_limit(job: TraceJob) -> str:
+    return f"--time={in_minutes(job.limit_s or OWN_LIMIT_S)}"
+
+
+def on_any_nodes(job: TraceJob) -> tuple[str, ...]:
     """A task a GPU: the job may lie over any nodes, as in the simulator."""
-    return (f"--gpus={job.gpus}", f"--ntasks={job.gpus}", f"--time={limit_min}")
+    return (f"--gpus={job.gpus}", f"--ntasks={job.gpus}", time_limit(job))
 
 
 def submit(place: Place, job: TraceJob, load_s: float, ask: Ask = on_any_nodes) -> Submitted:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 from scripts.demo_lib.place import UsageError
 from scripts.fidelity_lib.calibrate import Calibration
+from scripts.fidelity_lib.limits import DAY, with_limits
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.simulator import run
+from slurm_tiresias.simulator.baselines.backfill import SlurmParameters
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 from slurm_tiresias.simulator.world import Costs, Site
@@ -30,10 +32,18 @@ min_run_s = {min_run_s!r}
 [controller]
 interval_s = {interval_s!r}
 state_dir = "{{state_dir}}"
+nudge_file = "{{state_dir}}/nudge"
 """
 PHASES = 20
 """When in the controller's interval the first job comes is chance. So many moments, evenly spread
 over it, are simulated, and what counts is their mean."""
+
+SLURM = SlurmParameters(bf_interval_s=1.0, bf_resolution_s=1.0, kill_wait_s=5.0)
+"""What ``demo_lib.place.SCHEDULER`` and ``scripts/cluster`` set; times are not divided."""
+
+BATCH_SCHED_DELAY_S = 1.0
+"""The same: how long a job that was submitted may wait for Slurm's main scheduler. How soon the
+controller answers makes no difference to a Slurm without one."""
 
 MOST_JOBS = 480
 FEWEST_JOBS = 4
@@ -56,6 +66,8 @@ class Setting:
     interval_s: float = 1.0
     """The controller's; it is not divided, for Slurm cannot follow a faster one."""
     policy: str = "2d-las"
+    limits: str = DAY
+    """The kind of time limits that the jobs have, one of ``limits.LIMITS``."""
 
     def controller_config(self) -> str:
         """A configuration with ``{state_dir}`` still to be filled in."""
@@ -77,10 +89,15 @@ class Setting:
         config = self.config()
         return Site(self.nodes, self.gpus, config.placement.unknown_model)
 
+    def whole(self) -> Workload:
+        """The first jobs of the paper's workload, at full length."""
+        every = with_limits(paper480(self.seed), self.limits, self.seed)
+        return replace(every, jobs=every.jobs[: self.jobs])
+
     def workload(self) -> Workload:
-        """The first jobs of the paper's workload; ``UsageError`` where some do not fit."""
-        whole = paper480(self.seed)
-        kept = tuple(_faster(job, self.factor) for job in whole.jobs[: self.jobs])
+        """The same jobs made shorter; ``UsageError`` where some do not fit."""
+        whole = self.whole()
+        kept = tuple(_faster(job, self.factor) for job in whole.jobs)
         fitting, wide = run.fitting(replace(whole, jobs=kept), self.site())
         if wide:
             raise UsageError(
@@ -105,6 +122,8 @@ class Setting:
             config=self.config(),
             costs=Costs(site, speeds=False, flat_s=self.load_s / self.factor),
             timing=self.timing(calibration),
+            slurm=SLURM,
+            own_pace_s=BATCH_SCHED_DELAY_S,
         )
 
     def timing(self, calibration: Calibration) -> Timing:
@@ -119,4 +138,9 @@ class Setting:
 
 
 def _faster(job: TraceJob, factor: float) -> TraceJob:
-    return replace(job, submitted_s=job.submitted_s / factor, duration_s=job.duration_s / factor)
+    return replace(
+        job,
+        submitted_s=job.submitted_s / factor,
+        duration_s=job.duration_s / factor,
+        limit_s=job.limit_s and job.limit_s / factor,
+    )

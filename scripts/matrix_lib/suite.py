@@ -27,6 +27,7 @@ ON_A_CLUSTER = ("-m", "slurm and not long")
 
 SHORT = (
     "tests/slurm/test_command_driver.py",
+    "tests/slurm/test_contract.py",
     "tests/slurm/test_controller.py",
     "tests/slurm/test_placing_on_slurm.py",
     "tests/spank",

@@ -27,7 +27,8 @@ FILES = {
     DEFAULT_CONFIG: f"The configuration, see {CONFIG_PAGE}(5).",
     f"{STATE_DIR}/state.json": "What the controller published last, for status and explain.",
     f"{STATE_DIR}/ledger.sqlite": "What each managed job has used; the controller's own.",
-    f"{STATE_DIR}/profiles.sqlite": "What is known of models.",
+    f"{STATE_DIR}/profiles.sqlite": "What is known of models; the controller's own.",
+    f"{STATE_DIR}/profiles-published.sqlite": "A copy of it, for all users.",
     "/usr/share/doc/slurm-tiresias": "More documentation.",
 }
 SIGNALS = {

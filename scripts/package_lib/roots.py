@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -184,19 +184,25 @@ def copy_of(base: Path, folder: Path) -> Path:
     return folder
 
 
-def base_root(suite: str, cache: Path) -> Path:
-    """The smallest root of a release of Debian, from where this machine's packages come."""
-    folder = cache / suite
+def base_root(suite: str, cache: Path, packages: Sequence[str] = ()) -> Path:
+    """The smallest root of a release of Debian with ``packages`` besides, made once.
+
+    It comes from where this machine's packages come from.
+    """
+    folder = cache / "+".join((suite, *packages))
     if folder.exists():
         return folder
     sources = _debian_sources(suite)
-    draft = cache / f"{suite}.draft"
+    draft = folder.with_name(f"{folder.name}.draft")
     if draft.exists():
         shutil.rmtree(draft)
     script = Path("/usr/share/debootstrap/scripts")
     known = [] if (script / suite).exists() else [str(script / "sid")]
     made = subprocess.run(
-        ["debootstrap", "--variant=minbase", suite, str(draft), sources[0].split()[1], *known],
+        [
+            *("debootstrap", "--variant=minbase", f"--include={','.join(packages)}"),
+            *(suite, str(draft), sources[0].split()[1], *known),
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -13,6 +13,7 @@ from scripts.package_lib import press_tab
 from scripts.package_lib.roots import Root
 
 SERVICE = "tiresias-slurm"
+RUN_MOUNT = r"run-slurm\x2dtiresias.mount"
 CONFIG = "/etc/slurm-tiresias/tiresias.toml"
 STATE = "/var/lib/slurm-tiresias"
 CLUSTER = "/srv/cluster"
@@ -59,14 +60,23 @@ def installs(root: Root, now: Packages, _later: Packages) -> None:
 
 def starts_nothing(root: Root, _now: Packages, _later: Packages) -> None:
     """Installing enabled and started nothing."""
-    for unit in (SERVICE, f"{SERVICE}-sampler"):
+    for unit in (f"{SERVICE}.service", f"{SERVICE}-sampler.service", RUN_MOUNT):
         code, enabled = root.ask("systemctl", "is-enabled", unit)
         expect(code != 0 and enabled.strip() == "disabled", f"{unit} is {enabled}")
         _, active = root.ask("systemctl", "is-active", unit)
         expect(active.strip() == "inactive", f"{unit} is {active}")
-        root.run("systemd-analyze", "verify", "--recursive-errors=no", f"{unit}.service")
+        root.run("systemd-analyze", "verify", "--recursive-errors=no", unit)
     commands = root.run("sh", "-c", r"cat /proc/[0-9]*/cmdline | tr '\0' ' '")
     expect("tiresias-slurm controller" not in commands, commands)
+
+
+def bounds_the_run_folder(root: Root, _now: Packages, _later: Packages) -> None:
+    """The folder into which users' jobs write is a file system of its own, of a limited size."""
+    root.run("systemctl", "enable", "--now", RUN_MOUNT)
+    options = root.run("findmnt", "--noheadings", "--output=OPTIONS", "/run/slurm-tiresias")
+    for wanted in ("size=32768k", "nr_inodes=300", "mode=755", "nodev", "nosuid", "noexec"):
+        expect(wanted in options.strip().split(","), options)
+    root.run("systemctl", "disable", "--now", RUN_MOUNT)
 
 
 def begins_in_shadow_mode(root: Root, _now: Packages, _later: Packages) -> None:
@@ -254,6 +264,7 @@ def works_as_a_wheel(root: Root, now: Packages, _later: Packages) -> None:
 TRIALS: tuple[Callable[[Root, Packages, Packages], None], ...] = (
     installs,
     starts_nothing,
+    bounds_the_run_folder,
     begins_in_shadow_mode,
     status_says_that_nothing_runs,
     has_a_manual,

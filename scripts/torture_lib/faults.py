@@ -18,6 +18,7 @@ from scripts.torture_lib.outcome import fail
 from tests.slurm.cluster import short_folder, started_cluster
 from tests.slurm.pair import (
     INTERVAL_S,
+    TAKES_OVER_WITHIN_S,
     Pair,
     check_requeues,
     harm_at_random,
@@ -100,7 +101,7 @@ def _of_a_pair(rounds: int, chance: random.Random) -> str:
         two = Pair(cluster, Path(folder) / "pair", "one", "two")
         try:
             two.start("one")
-            two.wait_until_acts("one", 10)
+            two.wait_until_acts("one")
             two.start("two")
             jobs = work(cluster)
             for number in range(PAIR_FAULTS * rounds):
@@ -113,6 +114,9 @@ def _of_a_pair(rounds: int, chance: random.Random) -> str:
             spans, terms = len(two.spans()), two.state().term
         finally:
             two.kill()
+    late_s = [s for each in took_s.values() for s in each if s and s > TAKES_OVER_WITHIN_S]
+    if late_s:
+        fail([f"took over after {s:.1f} s, not within {TAKES_OVER_WITHIN_S:g} s" for s in late_s])
     if spans > terms:
         fail([f"{spans} times the writer changed in {terms} terms: two have acted at once"])
     return _told_of_pair(took_s, jobs, spans, terms)

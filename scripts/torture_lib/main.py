@@ -6,18 +6,19 @@ import click
 
 from scripts.torture_lib.faults import faults
 from scripts.torture_lib.kills import kills
+from scripts.torture_lib.lifecycle import lifecycle
 from scripts.torture_lib.load import load
 from scripts.torture_lib.places import places
 
-COMMANDS = (faults, kills, places, load)
+COMMANDS = (faults, kills, places, load, lifecycle)
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
 def torture(context: click.Context) -> None:
-    """Harm the controller on a real Slurm, and write what came of it into docs/reliability.md.
+    """Harm the controller, and write what came of it into docs/reliability.md.
 
-    Without a command, all of them, one after the other: half an hour.
+    Without a command, all of them, one after the other: an hour and a half.
     """
     if context.invoked_subcommand is None:
         for command in COMMANDS:

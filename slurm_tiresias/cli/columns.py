@@ -10,12 +10,16 @@ from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import duration, moment, printable
 from slurm_tiresias.controller.published import PublishedJob
 from slurm_tiresias.errors import UsageError
+from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.model import JobState, Reason
-from slurm_tiresias.reasons import guard_text, reason_text
+from slurm_tiresias.reasons import guard_text, reason_text, slurm_does
 
 NOTHING = "-"
 LEAST_REASON = 24
 """Cells that are kept for the reason before any other column."""
+
+LEAST_REASON_TOLD_APART = 40
+"""The same where it says what Slurm does and what the controller would do."""
 
 STATE_CODES: Mapping[str, str] = {
     "PENDING": "PD",
@@ -43,7 +47,11 @@ def state_code(job: PublishedJob) -> str:
 
 
 def reason(job: PublishedJob) -> str:
-    """The short reason and what there is to add to it."""
+    """The short reason and what there is to add to it; of a controller that does not act, what
+    Slurm does, and then what the controller would do."""
+    if job.would:
+        does = slurm_does(job.state == JobState.PENDING.value, job.slurm_state, job.slurm_reason)
+        return printable(f"{does}; {job.would}")
     short = printable(reason_text(job.reason).short)
     if job.preempted_for and job.reason in _PREEMPTED:
         return f"{short} for {printable(job.preempted_for)}"
@@ -63,6 +71,8 @@ def _added_to_reason(job: PublishedJob) -> str:
 def nodes_or_reason(job: PublishedJob) -> str:
     """As squeue's last column: where it runs; or the reason, where that says more."""
     stays = job.reason in (Reason.RUNS_ON.value, Reason.UNMANAGED.value)
+    if job.would and job.nodes:
+        return printable(f"{job.nodes}; {job.would}")
     return printable(job.nodes) if stays and job.nodes else reason(job)
 
 
@@ -74,7 +84,7 @@ def _preemptions(job: PublishedJob) -> str:
 
 
 def _attained(job: PublishedJob) -> str:
-    return duration(job.attained_gpu_s) if job.managed else NOTHING
+    return gpu_hours(job.attained_gpu_s) if job.managed else NOTHING
 
 
 def _waited(job: PublishedJob) -> str:
@@ -149,9 +159,13 @@ _ON_REQUEST: tuple[Column[PublishedJob], ...] = (
     Column("RESTARTS", _number("restarts"), "times requeued, for any reason", right=True),
     Column("PROMOTIONS", _number("promotions"), "times promoted to tier 0", right=True),
     Column("STYLE", _text("style"), "placement: consolidate or spread"),
-    Column("STARTON", _text("start_on"), "nodes it is to start on", least=8),
-    Column("ACTION", _text("action"), "code of what is done with it"),
-    Column("CODE", _text("reason"), "code of the reason"),
+    Column("STARTON", _text("start_on"), "nodes it is to start on, or would", least=8),
+    Column(
+        "ACTION",
+        _text("action"),
+        "code of what was decided for it, done or not",
+    ),
+    Column("CODE", _text("reason"), "code of the reason for that"),
     Column("DETAIL", _text("detail"), "detail of the reason", least=LEAST_REASON),
     Column("SLURMREASON", _text("slurm_reason"), "Slurm's own reason", least=8),
 )

@@ -17,8 +17,9 @@ import click
 
 from slurm_tiresias.cli.options import config_option, config_path, takes_config
 from slurm_tiresias.cli.screen import stdout
-from slurm_tiresias.cli.text import count, printable, threshold
+from slurm_tiresias.cli.text import count, printable
 from slurm_tiresias.config import Config, Setting, load
+from slurm_tiresias.gpu_hours import exact_gpu_hours
 
 COMMENT_WIDTH = 88
 
@@ -66,7 +67,7 @@ def reference() -> None:
 
 def _summary(config: Config) -> str:
     partitions = ", ".join(map(printable, config.manage.partitions)) or "no partition"
-    limits = ", ".join(map(threshold, config.policy.thresholds_gpu_s))
+    limits = ", ".join(map(exact_gpu_hours, config.policy.thresholds_gpu_s))
     policy, controller = config.policy, config.controller
     return (
         f"Manages {partitions} by {policy.name}, order {policy.order}, "

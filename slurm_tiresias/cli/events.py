@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from slurm_tiresias.cli.text import printable
 from slurm_tiresias.controller.published import PublishedEvent
+from slurm_tiresias.reasons import IN_SHADOW, would_have
 
 
 def told_of(job_id: str, event: PublishedEvent) -> str:
     """The event as something that this job did, or that was done to it."""
+    if not event.job_id:
+        return f"the controller was {_kind(event)} {printable(event.text)}".rstrip()
     if event.job_id == job_id:
         return _its_own(event)
     return _as_the_other(event)
@@ -17,9 +20,13 @@ def _its_own(event: PublishedEvent) -> str:
     other, text = printable(event.other), printable(event.text)
     if event.kind == "preempted" and other:
         return f"preempted by job {other}{_in_brackets(text)}"
-    if event.kind == "would" and other:
-        return f"would be preempted for job {other}"
-    if event.kind in ("would", "demoted"):
+    if event.kind == "would":
+        return would_have(text, other)
+    if event.kind == "signal-refused" and other:
+        return f"Slurm refused its checkpoint signal, before it makes room for job {other}: {text}"
+    if event.kind == "failed":
+        return f"Slurm refused a change to it: {text}"
+    if event.kind == "demoted":
         return f"{event.kind} {text}"
     return f"{_kind(event)}{_after_colon(text)}"
 
@@ -29,7 +36,9 @@ def _as_the_other(event: PublishedEvent) -> str:
     if event.kind == "preempted":
         return f"preempted {whom}{_in_brackets(text and f'its {text}')}"
     if event.kind == "would":
-        return f"would preempt {whom}"
+        return f"would have preempted {whom} ({IN_SHADOW})"
+    if event.kind == "signal-refused":
+        return f"Slurm refused the checkpoint signal of {whom}{_after_colon(text)}"
     return f"{whom} {_kind(event)}{_after_colon(text)}"
 
 

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
 from slurm_tiresias.cli import complete
+from slurm_tiresias.cli.arrays import array_of
 from slurm_tiresias.cli.events import told_of
 from slurm_tiresias.cli.options import (
-    STOPPED,
     answers_to,
     checked_job_id,
     complain_if_not_current,
     takes_config,
 )
 from slurm_tiresias.cli.screen import Screen, stdout
-from slurm_tiresias.cli.text import count, duration, listed, moment, printable, threshold
-from slurm_tiresias.config import Config
+from slurm_tiresias.cli.text import count, duration, listed, moment, printable
+from slurm_tiresias.config import Config, tiers_follow_service
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.expected import room_expected, waits_before, waits_for_room
+from slurm_tiresias.controller.life import Life, look_up
 from slurm_tiresias.controller.published import (
     Blocker,
     PublishedEvent,
@@ -32,14 +33,24 @@ from slurm_tiresias.controller.published import (
     PublishedTier,
 )
 from slurm_tiresias.errors import TiresiasError, UsageError
-from slurm_tiresias.model import JobState, Reason
-from slurm_tiresias.reasons import guard_text, reason_text, slurm_reason_text, what_to_do
+from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
+from slurm_tiresias.model import Action, JobState, Reason
+from slurm_tiresias.reasons import (
+    MODE_TEXTS,
+    ends_text,
+    guard_text,
+    reason_text,
+    slurm_reason_text,
+    what_to_do,
+    would_text,
+)
 
 EXPLANATION_SCHEMA = 1
 MOST_BLOCKERS = 8
 MOST_EVENTS = 10
 PLACED = {"consolidate": "consolidated"}
 LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value)
+DEPENDENCY = "Dependency"
 WITHOUT_NEWS = ("", "None", "Priority", "Resources")
 """Slurm's reasons that say no more than that a job waits its turn."""
 
@@ -61,6 +72,8 @@ class Case:
     state: PublishedState
     jobs: Mapping[str, PublishedJob]
     now_s: float
+    depends_on: str = ""
+    """What it waits for, in Slurm's words, where it depends on other jobs."""
 
     @property
     def tier(self) -> PublishedTier | None:
@@ -99,16 +112,28 @@ def explain(config: Config, job_id: str, as_json: bool) -> None:
     """Say why a job waits, runs or was preempted.
 
     Says where the job stands, who holds what it needs and what protects them, what has to happen
-    for it to start, and what its user can do. Exit code 1: no such job. Exit code 3: no controller
-    runs, or what it published is too old to be believed (it is explained nevertheless).
+    for it to start, and what its user can do; of a job that has ended, what is remembered of it. Of
+    an array it says how many tasks are where, and why. Where the controller does not act (shadow
+    mode, paused), it says what Slurm does, and apart from that what the controller would do. Exit
+    code 1: no such job. Exit code 3: no controller runs, or what it published is too old to be
+    believed (it is explained nevertheless).
     """
     checked_job_id(job_id)
     state, now_s = published.read(Path(config.controller.state_dir)), time.time()
+    if tasks := _tasks_of(state, job_id):
+        _explain_array(job_id, tasks, state, as_json)
+        complain_if_not_current(state, now_s)
+        return
+    job = _the_job(state, job_id)
+    if job is None:
+        _explain_ended(config, job_id, state, now_s, as_json=as_json)
+        return
     case = Case(
-        job=_the_job(state, job_id, now_s),
+        job=job,
         state=state,
         jobs={job.job_id: job for job in state.jobs},
         now_s=now_s,
+        depends_on=_dependency(config, job),
     )
     if as_json:
         click.echo(json.dumps(as_data(case)))
@@ -118,7 +143,38 @@ def explain(config: Config, job_id: str, as_json: bool) -> None:
     complain_if_not_current(state, now_s)
 
 
-def _the_job(state: PublishedState, job_id: str, now_s: float) -> PublishedJob:
+def _tasks_of(state: PublishedState, array: str) -> list[PublishedJob]:
+    """The tasks of an array, where the id names several and no job by itself."""
+    tasks = [job for job in state.jobs if array_of(job.job_id) == array]
+    alone = len(tasks) == 1 or any(job.job_id == array for job in state.jobs)
+    return [] if alone else tasks
+
+
+def _explain_array(
+    array: str, tasks: Sequence[PublishedJob], state: PublishedState, as_json: bool
+) -> None:
+    from slurm_tiresias.cli import explain_array
+
+    if as_json:
+        click.echo(json.dumps(explain_array.summary(array, tasks, state)))
+    else:
+        screen = stdout()
+        screen.show(explain_array.lines(array, tasks, state, screen))
+
+
+def _dependency(config: Config, job: PublishedJob) -> str:
+    """What the job depends on, by Slurm itself: the controller does not ask for it."""
+    if not job.slurm_reason.startswith(DEPENDENCY):
+        return ""
+    from slurm_tiresias.controller.driver import driver
+
+    try:
+        return driver(config).dependency(job.job_id)
+    except TiresiasError:
+        return ""
+
+
+def _the_job(state: PublishedState, job_id: str) -> PublishedJob | None:
     answering = [job for job in state.jobs if answers_to(job.job_id, job_id)]
     exact = [job for job in answering if job.job_id == job_id]
     if exact or len(answering) == 1:
@@ -126,13 +182,58 @@ def _the_job(state: PublishedState, job_id: str, now_s: float) -> PublishedJob:
     if answering:
         names = listed(tuple(printable(job.job_id) for job in answering))
         raise UsageError(f"Job {job_id} has several parts: {names}", "Name one of them")
-    complain_if_not_current(state, now_s)
+    return None
+
+
+def _explain_ended(
+    config: Config, job_id: str, state: PublishedState, now_s: float, *, as_json: bool
+) -> None:
+    """Say what became of a job that the last cycle did not see, by what is remembered of it."""
+    life = _ended_life(config, job_id)
+    if life is None or life.ended_s is None:
+        complain_if_not_current(state, now_s)
+        raise _unknown(state, job_id)
+    when = f"{duration(now_s - life.ended_s)} ago ({moment(life.ended_s)})"
+    ended = f"Job {printable(life.job_id)} has ended, {when}."
+    if as_json:
+        click.echo(json.dumps(_as_data_of_ended(life, ended, state)))
+        return
+    from slurm_tiresias.cli.history import history
+
+    screen = stdout()
+    screen.show(iter([*screen.prose(f"{ended} What is remembered of it:", indent=""), ""]))
+    click.get_current_context().invoke(history, job_id=life.job_id, as_json=False)
+
+
+def _ended_life(config: Config, job_id: str) -> Life | None:
+    try:
+        return look_up(Path(config.controller.state_dir), job_id).life
+    except TiresiasError:
+        return None
+
+
+def _unknown(state: PublishedState, job_id: str) -> TiresiasError:
     whose = f" of {printable(state.only_of)}, who may see no others" if state.only_of else ""
-    raise TiresiasError(
+    return TiresiasError(
         f"The controller knows no job {job_id}{whose}: it has ended, was submitted just now, or "
         "never asked for GPUs in a managed partition",
         f"See Slurm's own records with: sacct -j {job_id}",
     )
+
+
+def _as_data_of_ended(life: Life, ended: str, state: PublishedState) -> dict[str, object]:
+    return {
+        "schema": EXPLANATION_SCHEMA,
+        "cluster": state.cluster,
+        "mode": state.mode,
+        "at_s": state.at_s,
+        "job": None,
+        "tier": None,
+        "blocking_jobs": [],
+        "room_expected_at_s": None,
+        "events": [asdict(event) for event in life.events[-MOST_EVENTS:]],
+        "sections": [asdict(Section("What became of it", (ended,)))],
+    }
 
 
 def as_data(case: Case) -> dict[str, object]:
@@ -156,14 +257,18 @@ def lines(case: Case, screen: Screen) -> Iterator[str]:
     """The explanation for people."""
     yield from screen.prose(_headline(case), indent="")
     for section in sections(case):
-        yield ""
-        yield screen.style(section.title, "title")
-        for sentence in section.sentences:
-            yield from screen.prose(sentence)
-        for item in section.items:
-            first, *rest = screen.prose(item, indent="    ")
-            yield "  - " + first.lstrip()
-            yield from rest
+        yield from section_lines(section, screen)
+
+
+def section_lines(section: Section, screen: Screen) -> Iterator[str]:
+    yield ""
+    yield screen.style(section.title, "title")
+    for sentence in section.sentences:
+        yield from screen.prose(sentence)
+    for item in section.items:
+        first, *rest = screen.prose(item, indent="    ")
+        yield "  - " + first.lstrip()
+        yield from rest
 
 
 def _headline(case: Case) -> str:
@@ -179,18 +284,79 @@ def _headline(case: Case) -> str:
 
 def sections(case: Case) -> list[Section]:
     """The whole explanation; sections that have nothing to say are left out."""
-    text = reason_text(case.job.reason)
-    do = what_to_do(case.job.reason, case.job.slurm_reason)
-    job_id = printable(case.job.job_id)
-    candidates = [
+    candidates = _of_what_is_done(case) if case.state.acts else _of_what_would_be_done(case)
+    return [section for section in candidates if section.sentences or section.items]
+
+
+def _of_what_is_done(case: Case) -> list[Section]:
+    return [
         Section("Where it stands", tuple(_standing(case))),
         Section(_title_of_why(case), tuple(_why(case)), tuple(_blockers(case))),
         Section("Preemptions", tuple(_preemptions(case))),
-        Section("What happens next", (text.ends.replace("JOBID", job_id), *_next(case))),
-        Section("What its user can do", tuple(filter(None, [do.replace("JOBID", job_id)]))),
+        Section("What happens next", (_ends(case), *_next(case))),
+        Section("What its user can do", tuple(_do(case))),
         Section("What happened to it lately", (), tuple(_events(case))),
     ]
-    return [section for section in candidates if section.sentences or section.items]
+
+
+def _of_what_would_be_done(case: Case) -> list[Section]:
+    """Where the controller does not act, what Slurm does comes first, and by itself."""
+    carried_out = (Action.START.value, Action.PREEMPT.value, Action.RUN_ON.value)
+    do = () if case.job.action in carried_out else tuple(_do(case))
+    return [
+        Section("What Slurm does", tuple(_slurm_does(case))),
+        Section("What the controller would do", tuple(_would(case)), tuple(_blockers(case))),
+        Section("Where it stands for the controller", tuple(_standing(case))),
+        Section("Preemptions", tuple(_past_preemptions(case))),
+        Section("What its user can do", do),
+        Section("What happened to it lately", (), tuple(_events(case))),
+    ]
+
+
+def _slurm_does(case: Case) -> Iterator[str]:
+    job = case.job
+    if case.waits:
+        yield f"It waits: {printable(slurm_reason_text(job.slurm_reason or 'None'))}."
+        yield from _slurm_keeps_it(case)
+        yield from _place_in_slurm(case)
+        return
+    verb = "runs" if job.state == JobState.RUNNING.value else printable(job.slurm_state.lower())
+    where = f" on {printable(job.nodes)}" if job.nodes else ""
+    since = "" if job.running_since_s is None else f", since {moment(job.running_since_s)}"
+    yield f"It {verb}{where}{since}."
+
+
+def _would(case: Case) -> Iterator[str]:
+    job = case.job
+    if case.state.mode in MODE_TEXTS:
+        yield MODE_TEXTS[case.state.mode]
+    if job.preempted_for:
+        yield f"It would be preempted for {case.who(job.preempted_for)}."
+    else:
+        yield printable(would_text(job.reason))
+    yield from _detail(job)
+    if job.start_on:
+        style = f", to {printable(job.style)}" if job.style else ""
+        yield f"It would start on {printable(job.start_on)}{style}."
+    if job.victims:
+        victims = listed(tuple(case.who(victim) for victim in job.victims))
+        yield f"It would preempt {victims}."
+    if waits_for_room(job) and job.managed:
+        yield from _queue_before(case)
+    if job.blockers:
+        yield "These hold what it needs, and would not be preempted for it:"
+
+
+def _ends(case: Case) -> str:
+    in_last_tier = case.tier is not None and case.tier.to_gpu_s is None
+    ends = ends_text(case.job.reason, in_last_tier=in_last_tier)
+    return ends.replace("JOBID", printable(case.job.job_id))
+
+
+def _do(case: Case) -> Iterator[str]:
+    do = what_to_do(case.job.reason, case.job.slurm_reason)
+    if do:
+        yield do.replace("JOBID", printable(case.job.job_id))
 
 
 def _title_of_why(case: Case) -> str:
@@ -203,16 +369,19 @@ def _standing(case: Case) -> Iterator[str]:
     job = case.job
     if job.tier is None:
         yield "It has no tier, and the service it attains is not counted."
+        if case.state.acts:
+            yield from _place_in_slurm(case)
         return
-    rank = "" if job.rank is None else f", place {job.rank + 1} in the whole order"
+    order = "the whole order" if case.state.acts else "the controller's order"
+    rank = "" if job.rank is None else f", place {job.rank + 1} in {order}"
     yield f"It is in tier {job.tier}{_among_tiers(case)}{rank}."
-    attained = f"It has attained {duration(job.attained_gpu_s)} of GPU time"
+    attained = f"It has attained {gpu_hours(job.attained_gpu_s)}"
     yield f"{attained} (GPUs x running time, over all its runs){_way_to_next_tier(case)}."
     if job.inherited_gpu_s > 0.0:
         until = "now" if job.first_started_s is None else "it first started"
         payer = "account" if case.state.charge == "account" and job.account else "user"
         yield (
-            f"{duration(job.inherited_gpu_s)} more count for its tier: what other jobs of its "
+            f"{gpu_hours(job.inherited_gpu_s)} more count for its tier: what other jobs of its "
             f"{payer} used whose runs ended not long before {until} (policy.charge)."
         )
     if job.promotions:
@@ -233,11 +402,11 @@ def _way_to_next_tier(case: Case) -> str:
     job, tier = case.job, case.tier
     if tier is None:
         return ""
-    if case.state.policy == "2d-history":
+    if not tiers_follow_service(case.state.policy):
         return "; its tier goes by what jobs of its user and name have run, or by this if more"
     if tier.to_gpu_s is None:
         return "; there is no tier below its own"
-    move = f"; at {threshold(tier.to_gpu_s)} it moves down to tier {tier.tier + 1}"
+    move = f"; at {exact_gpu_hours(tier.to_gpu_s)} it moves down to tier {tier.tier + 1}"
     missing_gpu_s = tier.to_gpu_s - job.attained_since_promotion_gpu_s - job.inherited_gpu_s
     if not job.gpus or missing_gpu_s <= 0:
         return move
@@ -247,10 +416,10 @@ def _way_to_next_tier(case: Case) -> str:
 def _why(case: Case) -> Iterator[str]:
     job = case.job
     yield printable(reason_text(job.reason).means)
-    if job.detail and job.detail != job.slurm_reason:
-        yield f"In detail: {printable(job.detail).rstrip('.')}."
+    yield from _detail(job)
     if case.waits and job.slurm_reason not in WITHOUT_NEWS:
         yield f"Slurm's own reason: {printable(slurm_reason_text(job.slurm_reason))}."
+    yield from _slurm_keeps_it(case)
     if job.start_on:
         style = f", to {printable(job.style)}" if job.style else ""
         yield f"It is to start on {printable(job.start_on)}{style}."
@@ -262,6 +431,30 @@ def _why(case: Case) -> Iterator[str]:
         yield f"It makes room for {case.who(job.preempted_for)}."
     if job.blockers:
         yield "What it needs is held by these, which may not be preempted for it:"
+
+
+def _detail(job: PublishedJob) -> Iterator[str]:
+    if job.detail and job.detail != job.slurm_reason:
+        yield f"In detail: {printable(job.detail).rstrip('.')}."
+
+
+def _slurm_keeps_it(case: Case) -> Iterator[str]:
+    """Until when, or for which jobs, Slurm itself lets it wait."""
+    begins_s = case.job.begins_s
+    if begins_s is not None and begins_s > case.now_s:
+        left = duration(begins_s - case.now_s)
+        yield f"Slurm does not start it before {moment(begins_s)}, in {left}."
+    if case.depends_on:
+        yield f"It depends on {printable(case.depends_on)}."
+
+
+def _place_in_slurm(case: Case) -> Iterator[str]:
+    job = case.job
+    if case.waits and job.slurm_place is not None:
+        yield (
+            f"By Slurm's own priority it has place {job.slurm_place + 1} among the jobs that wait "
+            f"in partition {printable(job.partition)}."
+        )
 
 
 def _placement(job: PublishedJob) -> Iterator[str]:
@@ -307,6 +500,11 @@ def _preemptions(case: Case) -> Iterator[str]:
             f"Before it is preempted it gets SIG{printable(job.signal)} and "
             f"{duration(job.grace_s)} to save its state."
         )
+    yield from _past_preemptions(case)
+
+
+def _past_preemptions(case: Case) -> Iterator[str]:
+    job = case.job
     if not job.preemptions:
         return
     by = f" by {case.who(job.preempted_by)}" if job.preempted_by else ""
@@ -320,7 +518,6 @@ def _next(case: Case) -> Iterator[str]:
     if waits_for_room(case.job) and case.job.managed:
         yield from _queue_before(case)
         yield from _estimate(case)
-    yield from _mode(case)
 
 
 def _queue_before(case: Case) -> Iterator[str]:
@@ -343,25 +540,16 @@ def _estimate(case: Case) -> Iterator[str]:
         return
     room = expected(case)
     if room is None:
-        yield "When that will be cannot be said: nobody knows how long these jobs run."
+        yield "When that will be cannot be said: it depends on how long other jobs run."
         return
     at_s, makers = room
     who = listed(tuple(case.who(job.job_id) for job in makers))
     left_s = at_s - case.now_s
-    when = f"within {duration(left_s)} ({moment(at_s)})" if left_s >= 1 else "from now on"
+    when = f"in about {duration(left_s)} ({moment(at_s)})" if left_s >= 1 else "from now on"
     yield (
-        f"An estimate: {when} {who} can be "
-        "preempted for it. Sooner if jobs end; later if jobs that come before it take that room."
+        f"An estimate: {when} {who} can be preempted for it. Sooner if jobs end; later if new jobs "
+        "come before it, or if that room is on nodes that do not suit it."
     )
-
-
-def _mode(case: Case) -> Iterator[str]:
-    if case.state.mode == "shadow":
-        yield "The controller runs in shadow mode: it decides and does nothing; Slurm schedules."
-    if case.state.mode == "paused":
-        yield "The controller is paused: until tiresias-slurm resume, Slurm schedules by itself."
-    if case.state.mode == STOPPED:
-        yield "The controller was stopped: until it is started again, Slurm schedules by itself."
 
 
 def _output(appended: bool | None) -> Iterator[str]:

@@ -18,23 +18,40 @@ from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable
 from slurm_tiresias.config import Config
+from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.controller.ledger import IncarnationRecord
-from slurm_tiresias.controller.life import Life, look_up
+from slurm_tiresias.controller.life import Accounted, Life, accounted_of, look_up
 from slurm_tiresias.controller.published import PublishedEvent
-from slurm_tiresias.controller.run import driver
 from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.gpu_hours import gpu_hours
 
 HISTORY_SCHEMA = 1
 SAME_START_S = 1.5
 """Accounting has whole seconds."""
 
-LEFT = ("preempted", "requeued")
+LEFT = ("preempted", "requeued", "node-failed")
 """The events that end a run without ending the job."""
+
+REQUEUED = "REQUEUED"
+"""Accounting's word for a run that was requeued, by the controller or anyone else."""
+
+FAILED = "FAILED"
+"""Of any other state the exit code tells no more than the word."""
+
+IN_WORDS: Mapping[str, str] = {
+    "NODE_FAIL": "node failed",
+    "BOOT_FAIL": "node did not boot",
+    "TIMEOUT": "timed out",
+}
+"""States in which accounting says that runs end, where the word alone would not do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToldRun:
-    """One run for people: ``waited_s`` is from the end of the one before, or from submission."""
+    """One run for people: ``waited_s`` is from the end of the one before, or from submission.
+
+    ``state``, ``exit_code`` (``code:signal``) and ``cancelled_by`` are those of Slurm's accounting.
+    """
 
     number: int
     start_s: float
@@ -45,6 +62,21 @@ class ToldRun:
     waited_s: float
     ended: str
     """How: ``preempted by 12``, ``completed``; empty while it runs."""
+    state: str = ""
+    exit_code: str = ""
+    cancelled_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldEnd:
+    """How a job ended: in words, and as Slurm's accounting has it, as far as that can be asked."""
+
+    told: str
+    while_waiting: bool
+    """It held nothing then."""
+    state: str = ""
+    exit_code: str = ""
+    cancelled_by: str = ""
 
 
 @click.command()
@@ -58,15 +90,18 @@ def history(config: Config, job_id: str, as_json: bool) -> None:
 
     Also of jobs that have ended. How a run ended is looked up in Slurm's accounting where that
     can be asked. Exit code 1: no such job. Exit code 3: no controller runs that could be asked.
+    Exit code 15: it is too much to be told, or was asked for too often.
     """
     checked_job_id(job_id)
     life, now_s = _the_life(config, job_id), time.time()
-    runs = told_runs(life, _accounted(config, life))
+    accounted = _accounted(config, life)
+    runs = told_runs(life, accounted)
+    end = told_end(life, runs, accounted)
     if as_json:
-        click.echo(json.dumps(as_data(life, runs)))
+        click.echo(json.dumps(as_data(life, runs, end)))
     else:
         screen = stdout()
-        screen.show(lines(life, runs, screen, now_s))
+        screen.show(lines(life, runs, end, screen, now_s))
 
 
 def _the_life(config: Config, job_id: str) -> Life:
@@ -78,29 +113,28 @@ def _the_life(config: Config, job_id: str) -> Life:
             f"Job {job_id} has several tasks: {listed(found.parts)}", "Name one of them"
         )
     raise TiresiasError(
-        f"The controller remembers no job {job_id} that you may see: it never managed one",
+        f"The controller remembers no job {job_id} that you may see: it never managed one, or it "
+        "ended too long ago (controller.keep_ended_jobs_days)",
         f"See Slurm's own records with: sacct -D -j {job_id}",
     )
 
 
-def _accounted(config: Config, life: Life) -> Mapping[float, str]:
-    """How each run ended by Slurm's accounting, by its start; nothing where that is not to be had.
-
-    ``REQUEUED``, ``COMPLETED`` and so on.
-    """
+def _accounted(config: Config, life: Life) -> Sequence[Accounted]:
+    """How each run ended by Slurm's accounting, and the job itself if it did not run then; nothing
+    where accounting does not answer."""
     try:
-        rows = driver(config).incarnations([life.job_id], life.submitted_s)
+        return accounted_of(driver(config).incarnations([life.job_id], life.submitted_s))
     except TiresiasError:
-        return {}
-    return {row.start_s: row.state for row in rows if row.end_s is not None}
+        return ()
 
 
-def told_runs(life: Life, states: Mapping[float, str]) -> tuple[ToldRun, ...]:
-    """The runs of a life, and how each ended: by what the controller noted, else by accounting."""
+def told_runs(life: Life, accounted: Sequence[Accounted]) -> tuple[ToldRun, ...]:
+    """The runs of a life, and how each ended: by accounting, and by what the controller noted."""
     told: list[ToldRun] = []
     free_since_s = life.submitted_s
     for number, (run, following) in enumerate(zip_longest(life.runs, life.runs[1:]), start=1):
         until_s = following.start_s if following else None
+        row = next((row for row in accounted if _is_of(row, run)), None)
         told.append(
             ToldRun(
                 number=number,
@@ -110,22 +144,31 @@ def told_runs(life: Life, states: Mapping[float, str]) -> tuple[ToldRun, ...]:
                 gpus=run.gpus,
                 attained_gpu_s=run.attained_gpu_s,
                 waited_s=max(0.0, run.start_s - free_since_s),
-                ended=_how_it_ended(life, run, until_s, states),
+                ended="" if run.end_s is None else _how_it_ended(life, run, until_s, row),
+                state=row.state if row else "",
+                exit_code=row.exit_code if row else "",
+                cancelled_by=row.cancelled_by if row else "",
             )
         )
         free_since_s = run.end_s or run.start_s
     return tuple(told)
 
 
+def _is_of(row: Accounted, run: IncarnationRecord) -> bool:
+    return row.start_s is not None and abs(row.start_s - run.start_s) <= SAME_START_S
+
+
 def _how_it_ended(
-    life: Life, run: IncarnationRecord, until_s: float | None, states: Mapping[float, str]
+    life: Life, run: IncarnationRecord, until_s: float | None, row: Accounted | None
 ) -> str:
-    if run.end_s is None:
-        return ""
-    if event := next((e for e in life.events if _ends(life.job_id, e, run, until_s)), None):
-        return f"{event.kind} by {event.other}" if event.other else event.kind
-    by_start = (state for at_s, state in states.items() if abs(at_s - run.start_s) <= SAME_START_S)
-    return next(by_start, "ended").lower()
+    """Accounting does not say who requeued a job: the controller's events do."""
+    if row is not None and row.state != REQUEUED:
+        return _in_words(row)
+    event = next((e for e in life.events if _ends(life.job_id, e, run, until_s)), None)
+    if event and (row is None or event.kind == "preempted"):
+        kind = event.kind.replace("-", " ")
+        return f"{kind} by {event.other}" if event.other else kind
+    return "ended" if row is None else _in_words(row)
 
 
 def _ends(
@@ -136,16 +179,50 @@ def _ends(
     return mine and event.at_s >= run.start_s and (until_s is None or event.at_s <= until_s)
 
 
-def as_data(life: Life, runs: Sequence[ToldRun]) -> dict[str, object]:
+def told_end(life: Life, runs: Sequence[ToldRun], accounted: Sequence[Accounted]) -> ToldEnd | None:
+    """How the job ended; None for one that has not."""
+    if life.ended_s is None:
+        return None
+    # Accounting lags behind: with fewer rows it does not know the end yet.
+    last = accounted[-1] if len(accounted) > life.restarts else None
+    # With as many runs as requeues, the job ended while it waited after the last of them.
+    while_waiting = last.start_s is None if last else len(runs) <= life.restarts
+    if last is None:
+        told = "ended while it waited" if while_waiting and runs else ""
+        told = told or (runs[-1].ended if runs else "ended without having run")
+        return ToldEnd(told, while_waiting)
+    told = f"{_in_words(last)} while it waited" if while_waiting else _in_words(last)
+    return ToldEnd(told, while_waiting, last.state, last.exit_code, last.cancelled_by)
+
+
+def _in_words(row: Accounted) -> str:
+    """``completed``, ``failed with exit code 3``, ``cancelled by alice``."""
+    words = IN_WORDS.get(row.state, row.state.lower().replace("_", " "))
+    if row.cancelled_by:
+        return f"{words} by {row.cancelled_by}"
+    code, _, signal = row.exit_code.partition(":")
+    if row.state != FAILED:
+        return words
+    return f"{words} by signal {signal}" if signal != "0" else f"{words} with exit code {code}"
+
+
+def as_data(life: Life, runs: Sequence[ToldRun], end: ToldEnd | None) -> dict[str, object]:
     """The life for programs; fields are added, never changed."""
-    return {"schema": HISTORY_SCHEMA, **asdict(life), "runs": [asdict(run) for run in runs]}
+    return {
+        "schema": HISTORY_SCHEMA,
+        **asdict(life),
+        "runs": [asdict(run) for run in runs],
+        "end": asdict(end) if end else None,
+    }
 
 
-def lines(life: Life, runs: Sequence[ToldRun], screen: Screen, now_s: float) -> Iterator[str]:
+def lines(
+    life: Life, runs: Sequence[ToldRun], end: ToldEnd | None, screen: Screen, now_s: float
+) -> Iterator[str]:
     """The life for people."""
     whose = f" of {printable(life.user)}" if life.user else ""
     name = f" ({printable(life.name)})" if life.name else ""
-    headline = f"Job {printable(life.job_id)}{name}{whose}: {_in_short(life, runs)}."
+    headline = f"Job {printable(life.job_id)}{name}{whose}: {_in_short(life, runs, end)}."
     yield from screen.prose(headline, indent="")
     for sentence in _sums(life, runs, now_s):
         yield from screen.prose(sentence)
@@ -165,9 +242,9 @@ def _item(text: str, screen: Screen) -> Iterator[str]:
     yield from rest
 
 
-def _in_short(life: Life, runs: Sequence[ToldRun]) -> str:
-    if life.ended_s is not None:
-        return runs[-1].ended or "ended" if runs else "ended without having run"
+def _in_short(life: Life, runs: Sequence[ToldRun], end: ToldEnd | None) -> str:
+    if end is not None:
+        return printable(end.told)
     running = bool(runs) and runs[-1].end_s is None
     return f"{'running' if running else 'waiting'} in tier {life.tier}"
 
@@ -185,8 +262,10 @@ def _sums(life: Life, runs: Sequence[ToldRun], now_s: float) -> Iterator[str]:
         yield (
             f"It ran {duration(sum(run.ran_s for run in runs))} in {count(len(runs), 'run')}, "
             f"waited {duration(_waited_s(life, runs, now_s))} in all and attained "
-            f"{duration(sum(run.attained_gpu_s for run in runs))} of GPU time."
+            f"{gpu_hours(sum(run.attained_gpu_s for run in runs))}."
         )
+    else:
+        yield f"It never ran, and waited {duration(_waited_s(life, runs, now_s))}."
     if life.preemptions:
         yield f"It was preempted {_times(life.preemptions)}."
     if life.promotions:
@@ -194,9 +273,11 @@ def _sums(life: Life, runs: Sequence[ToldRun], now_s: float) -> Iterator[str]:
 
 
 def _waited_s(life: Life, runs: Sequence[ToldRun], now_s: float) -> float:
-    waits_since_s = runs[-1].end_s if life.ended_s is None else None
-    now = 0.0 if waits_since_s is None else max(0.0, now_s - waits_since_s)
-    return sum(run.waited_s for run in runs) + now
+    """All the time from its submission to its end, or until now, in which it did not run."""
+    waits_since_s = runs[-1].end_s if runs else life.submitted_s
+    until_s = now_s if life.ended_s is None else life.ended_s
+    last_s = 0.0 if waits_since_s is None else max(0.0, until_s - waits_since_s)
+    return sum(run.waited_s for run in runs) + last_s
 
 
 def _times(number: int) -> str:
@@ -209,6 +290,6 @@ COLUMNS: tuple[Column[ToldRun], ...] = (
     Column("STARTED", lambda run: moment(run.start_s)),
     Column("RAN", lambda run: duration(run.ran_s), right=True),
     Column("GPUS", lambda run: f"{run.gpus}", right=True, goes=3),
-    Column("ATTAINED", lambda run: duration(run.attained_gpu_s), right=True, goes=2),
+    Column("ATTAINED", lambda run: gpu_hours(run.attained_gpu_s), right=True, goes=2),
     Column("ENDED", lambda run: printable(run.ended) or "runs", least=9),
 )

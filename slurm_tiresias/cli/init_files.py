@@ -54,10 +54,14 @@ class Choice:
     """As whom the service runs: SlurmUser."""
 
     @property
+    def packaged(self) -> bool:
+        """Whether the packages have brought the program."""
+        return self.program == PACKAGED
+
+    @property
     def has_unit(self) -> bool:
-        """Whether the packages have brought the program, and their unit does as it is."""
-        usual = (PACKAGED, DEFAULT_USER, DEFAULT_STATE_DIR)
-        return (self.program, self.user, self.state_dir) == usual
+        """Whether the packages' unit does as it is."""
+        return self.packaged and (self.user, self.state_dir) == (DEFAULT_USER, DEFAULT_STATE_DIR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def compose(seen: Seen, choice: Choice, folder: str) -> tuple[Mapping[str, str],
         SLURM_CONF: _lines_for(seen.slurm_conf, diagnosis),
         PLUGSTACK: _packaged("plugstack.conf.d/tiresias.conf"),
         JOB_SUBMIT: _job_submit(choice),
-        NUDGE: _packaged("nudge").replace(DEFAULT_STATE_DIR, choice.state_dir),
+        NUDGE: _packaged("nudge"),
     }
     beside = f"{seen.slurm_conf_folder}/cgroup.conf"
     if any(line.file == beside for line in diagnosis.lines.values()):
@@ -194,8 +198,7 @@ def _job_submit(choice: Choice) -> str:
     named = ", ".join(toml(name) for name in choice.partitions)
     text = _packaged(JOB_SUBMIT)
     text = text.replace('local partitions = { "gpu" }', f"local partitions = {{ {named} }}")
-    text = text.replace('local write = "priority"', 'local write = "nothing"')
-    return text.replace(DEFAULT_STATE_DIR, choice.state_dir)
+    return text.replace('local write = "priority"', 'local write = "nothing"')
 
 
 def _lines_for(path: str, diagnosis: Diagnosis) -> str:
@@ -240,11 +243,20 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
         *make_dir,
         "systemctl daemon-reload",
     )
-    remove = (
-        "apt-get purge slurm-tiresias-controller slurm-tiresias"
-        if choice.has_unit
-        else f"rm -r /etc/systemd/system/{UNIT} /etc/slurm-tiresias"
-    )
+    nodes = "on login and compute nodes"
+    if choice.packaged:
+        plugin = f"apt-get install ./slurm-tiresias-spank_*.deb    # {nodes}"
+        remove = (
+            "apt-get purge slurm-tiresias-controller slurm-tiresias",
+            f"apt-get purge slurm-tiresias-spank    # {nodes}, if you installed it",
+        )
+    else:
+        plugin = f"make -C spank install    # in the checkout, {nodes}"
+        remove = (
+            "rm -r /etc/slurm-tiresias",
+            f"rm -r /usr/lib/slurm-tiresias    # {nodes}, if you installed the plugin",
+        )
+    own_unit = (f"rm /etc/systemd/system/{UNIT}", "systemctl daemon-reload")
     slurm = shlex.quote(seen.slurm_conf_folder)
     cgroup = (f"cat {here}/{CGROUP_CONF}    # into cgroup.conf of the nodes",) if has_cgroup else ()
     return (
@@ -292,7 +304,7 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
                 f"sed -i 's/^local write = .*/local write = \"priority\"/' {slurm}/{JOB_SUBMIT}",
                 f"install -m 755 {here}/{NUDGE} /etc/slurm-tiresias/{NUDGE}",
                 f"cat {here}/{SLURM_CONF}    # now also the lines that are commented out",
-                "make -C spank install    # on login and compute nodes",
+                plugin,
                 f"install -D -m 644 {here}/{PLUGSTACK} {slurm}/{PLUGSTACK}",
                 f"echo 'include {slurm}/plugstack.conf.d/*.conf' >> {slurm}/plugstack.conf",
             ),
@@ -303,7 +315,8 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
                 "# First out of slurm.conf: EpilogSlurmctld and JobSubmitPlugins, if you set them.",
                 "tiresias-slurm release    # where it has acted",
                 "systemctl disable --now tiresias-slurm",
-                remove,
+                *(() if choice.has_unit else own_unit),
+                *remove,
             ),
         ),
     )

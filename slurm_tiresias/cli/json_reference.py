@@ -8,7 +8,8 @@ from dataclasses import is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from slurm_tiresias.cli.explain import Section
-from slurm_tiresias.cli.history import ToldRun
+from slurm_tiresias.cli.explain_array import ToldReason, ToldTier
+from slurm_tiresias.cli.history import ToldEnd, ToldRun
 from slurm_tiresias.controller.life import Life
 from slurm_tiresias.controller.published import (
     PublishedEvent,
@@ -24,7 +25,7 @@ EXPLANATION: Mapping[str, object] = {
     "cluster": str,
     "mode": str,
     "at_s": float,
-    "job": PublishedJob,
+    "job": PublishedJob | None,
     "tier": PublishedTier | None,
     "blocking_jobs": tuple[PublishedJob, ...],
     "room_expected_at_s": float | None,
@@ -32,10 +33,26 @@ EXPLANATION: Mapping[str, object] = {
     "sections": tuple[Section, ...],
 }
 
+ARRAY: Mapping[str, object] = {
+    "schema": int,
+    "cluster": str,
+    "mode": str,
+    "at_s": float,
+    "array": str,
+    "tiers": tuple[ToldTier, ...],
+    "reasons": tuple[ToldReason, ...],
+}
+
 COMMANDS: Mapping[str, Mapping[str, object]] = {
     "status": get_type_hints(PublishedState),
     "explain": EXPLANATION,
-    "history": {"schema": int, **get_type_hints(Life), "runs": tuple[ToldRun, ...]},
+    "explain ARRAY": ARRAY,
+    "history": {
+        "schema": int,
+        **get_type_hints(Life),
+        "runs": tuple[ToldRun, ...],
+        "end": ToldEnd | None,
+    },
 }
 """By command: the fields of the object that it prints, and their types."""
 
@@ -45,6 +62,12 @@ One object on one line, for `status`, `explain` and `history`. `schema` is 1 in 
 fields are added, and none is taken away or changed. Times are seconds since 1970 (`at_s`,
 `submitted_s`), stretches of time are seconds (`waited_s`), GPU time is in GPU-seconds
 (`attained_gpu_s`). Names are as users wrote them, whatever they wrote. `x[]` is each of a list.
+
+What Slurm does with a job is in `state`, `slurm_state` and `slurm_reason`, what the controller has
+decided in `action`, `reason`, `start_on`, `victims` and `preempted_for`. Where `mode` is not
+`enforce` these decisions are not carried out, and `would` says in words what the controller would
+do otherwise than Slurm. Events of the kind `would` are such decisions, too.
+
 This page is written by `scripts/generate`.
 """
 

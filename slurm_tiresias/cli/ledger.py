@@ -1,4 +1,4 @@
-"""``tiresias-slurm ledger``: what to do when the controller's memory is lost."""
+"""``tiresias-slurm ledger``: what to do when the controller's memory is lost, or too long."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 import click
 
 from slurm_tiresias.cli.options import config_option, takes_config
-from slurm_tiresias.cli.text import count, duration, listed, printable
+from slurm_tiresias.cli.text import count, date_and_time, listed, printable
+from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.config import Config
+from slurm_tiresias.gpu_hours import gpu_hours
 
 if TYPE_CHECKING:
     from slurm_tiresias.controller.rebuild import Rebuilt
+    from slurm_tiresias.controller.retention import Pruning
 
 
 @click.group(no_args_is_help=False)
 @config_option
 def ledger() -> None:
-    """Mend the controller's memory of jobs."""
+    """Mend the controller's memory of jobs, or make it smaller."""
 
 
 @ledger.command()
@@ -42,11 +45,71 @@ def rebuild(config: Config, as_json: bool) -> None:
         click.echo("\n".join(map(printable, _told(rebuilt))))
 
 
+@ledger.command()
+@click.option(
+    "--before",
+    "before_s",
+    callback=slurm_time,
+    metavar="TIME",
+    help="Remove jobs that ended before this day or moment. Default: what "
+    "controller.keep_ended_jobs_days does not keep.",
+)
+@click.option("--dry-run", is_flag=True, help="Only count them; a controller may run.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@takes_config
+def prune(config: Config, before_s: float | None, dry_run: bool, as_json: bool) -> None:
+    """Remove jobs that ended long ago from the ledger.
+
+    The controller does so by itself; this is for a ledger that is to be made smaller at once, while
+    no controller runs. `history` and `report` then know nothing of these jobs. What 2d-gittins and
+    2d-history have learned from them stays.
+    """
+    from slurm_tiresias.controller.run import prune_ledger
+
+    pruning = prune_ledger(config, before_s, dry_run=dry_run)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(pruning)))
+    else:
+        click.echo("\n".join(map(printable, _pruned(pruning, before_s))))
+
+
+def _pruned(pruning: Pruning, wanted_s: float | None) -> Iterator[str]:
+    what, before = pruning.pruned, date_and_time(pruning.before_s)
+    verb = "Would remove" if pruning.dry_run else "Removed"
+    yield (
+        f"{verb} {count(what.jobs, 'job')} that ended before {before}, with "
+        f"{count(what.runs, 'run')} and {count(what.preemptions, 'preemption')}, and "
+        f"{count(what.events, 'event')} of before."
+    )
+    if wanted_s is not None and wanted_s > pruning.before_s:
+        yield "Jobs that ended since then still count in decisions, and stay."
+    if not pruning.dry_run:
+        yield (
+            f"{pruning.ledger} has {pruning.bytes_after / 1e6:,.1f} MB now, and had "
+            f"{pruning.bytes_before / 1e6:,.1f} MB."
+        )
+
+
+@ledger.command()
+@takes_config
+def adopt(config: Config) -> None:
+    """Bind the ledger to the cluster's present name.
+
+    For a cluster that was renamed, while no controller runs. A ledger is bound to the ClusterName
+    of slurm.conf by the first controller that uses it, and refused for any other cluster.
+    """
+    from slurm_tiresias.controller.run import adopt_ledger
+
+    before, now = adopt_ledger(config)
+    was = f", and was of cluster {before}" if before and before != now else ""
+    click.echo(printable(f"The ledger is of cluster {now} now{was}."))
+
+
 def _told(rebuilt: Rebuilt) -> Iterator[str]:
     yield (
         f"Rebuilt {rebuilt.ledger}: {count(rebuilt.jobs, 'job')}, "
         f"{count(rebuilt.incarnations, 'incarnation')}, "
-        f"{duration(rebuilt.attained_gpu_s)} of GPU time attained."
+        f"{gpu_hours(rebuilt.attained_gpu_s)} attained."
     )
     if rebuilt.replaced:
         yield f"What was there before lies in {rebuilt.replaced}."

@@ -19,14 +19,7 @@ from click.shell_completion import CompletionItem
 
 from slurm_tiresias import __version__
 from slurm_tiresias.cli.begin import INTERRUPTED
-from slurm_tiresias.cli.config import config
-from slurm_tiresias.cli.control import nudge, pause, release, resume
-from slurm_tiresias.cli.controller import controller
-from slurm_tiresias.cli.explain import explain
-from slurm_tiresias.cli.ledger import ledger
-from slurm_tiresias.cli.metrics import metrics
 from slurm_tiresias.cli.options import PROGRAM, root_config_option
-from slurm_tiresias.cli.status import status
 from slurm_tiresias.cli.text import printable
 from slurm_tiresias.errors import TiresiasError, UsageError
 
@@ -37,37 +30,70 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
 
 
-LATE = {
-    "doctor": "slurm_tiresias.cli.doctor",
-    "init": "slurm_tiresias.cli.init",
-    "history": "slurm_tiresias.cli.history",
-    "profile": "slurm_tiresias.cli.profile",
-    "report": "slurm_tiresias.cli.report",
-    "shadow": "slurm_tiresias.cli.shadow",
-    "simulate": "slurm_tiresias.cli.simulate",
-    "tune": "slurm_tiresias.cli.tune",
+COMMANDS = {
+    "config": ("config", "Check, show and document the configuration."),
+    "controller": ("controller", "Run the controller."),
+    "doctor": (
+        "doctor",
+        "Say what is right and wrong about this Slurm, why it matters, and what to write.",
+    ),
+    "explain": ("explain", "Say why a job waits, runs or was preempted."),
+    "history": (
+        "history",
+        "Tell a job's whole life: each run, what ended it, and what happened between.",
+    ),
+    "init": (
+        "init",
+        "Write a configuration for this cluster into FOLDER, and say what to do with it.",
+    ),
+    "ledger": ("ledger", "Mend the controller's memory of jobs, or make it smaller."),
+    "metrics": ("metrics", "Print what the controller measures now, as Prometheus reads it."),
+    "nudge": ("control", "Run a cycle now, without waiting for the interval."),
+    "pause": ("control", "Stop acting on Slurm; go on deciding and publishing."),
+    "profile": ("profile", "Show and keep what is known of models: how skewed they are."),
+    "release": ("control", "Give every managed job back to Slurm, and pause."),
+    "report": (
+        "report",
+        "Tell what the controller did: for jobs of which size, by which preemptions, for whom.",
+    ),
+    "resume": ("control", "Act on Slurm again, after `pause` or `release`."),
+    "shadow": ("shadow", "What the controller would have done while it only looked on."),
+    "simulate": (
+        "simulate",
+        "Replay a trace or a workload under one policy or several, and compare.",
+    ),
+    "status": ("status", "Show the controller, the tiers and the jobs."),
+    "tune": ("tune", "Recommend thresholds for a history of jobs, with the evidence."),
 }
-"""Commands whose modules are loaded only when they are called: others need not wait for NumPy."""
+"""Each command's module in this package, and the first sentence of its help: neither ``--help`` nor
+a press of TAB loads the modules, which would take half a second."""
 
 
 class Program(click.Group):
-    """A group of commands that end as this module promises."""
+    """A group of commands that end as this module promises.
 
-    def list_commands(self, context: click.Context) -> list[str]:
-        return sorted([*super().list_commands(context), *LATE])
+    Its own ``commands`` say only what they do; the command itself is loaded to be called.
+    """
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in LATE:
-            return super().get_command(context, name)
-        found: click.Command = getattr(import_module(LATE[name]), name)
+        if name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[name]
+        found: click.Command = getattr(import_module(f"slurm_tiresias.cli.{module}"), name)
         return found
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        limit = formatter.width - 6 - max(map(len, COMMANDS))
+        told = [(name, each.get_short_help_str(limit)) for name, each in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(told)
+
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands' names; those of ``LATE`` alone, or a press of TAB would load them all."""
-        names = [name for name in self.list_commands(context) if name.startswith(incomplete)]
-        known = {name: command for name in names if (command := self.commands.get(name))}
-        described = {name: command.get_short_help_str() for name, command in known.items()}
-        items = [CompletionItem(name, help=described.get(name)) for name in names]
+        items = [
+            CompletionItem(name, help=each.get_short_help_str())
+            for name, each in self.commands.items()
+            if name.startswith(incomplete)
+        ]
         return [*items, *click.Command.shell_complete(self, context, incomplete)]
 
     def main(self, *arguments: Any, **options: Any) -> Any:
@@ -137,6 +163,7 @@ def _flush_stdout() -> None:
 @click.group(
     cls=Program,
     name=PROGRAM,
+    commands=[click.Command(name, help=told) for name, (_, told) in COMMANDS.items()],
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -151,13 +178,9 @@ def cli() -> None:
     7 unreadable answer of Slurm, 8 ledger, 9 already running,
     10 a folder of a node (profile sample), 11 a damaged ledger,
     12 and 13 what doctor found: a warning, an error,
-    14 pyslurm cannot be used, 130 interrupted, 141 nobody reads the output.
+    14 pyslurm cannot be used, 15 too much was asked of the controller,
+    130 interrupted, 141 nobody reads the output.
     """
-
-
-_COMMANDS = (controller, status, explain, pause, resume, release, nudge, config, ledger, metrics)
-for command in _COMMANDS:
-    cli.add_command(command)
 
 
 def _write_nowhere_what_is_closed() -> None:

@@ -1,27 +1,62 @@
-"""``tiresias-slurm metrics``: what the controller tells Prometheus."""
+"""``tiresias-slurm metrics``: what the controller measures now, and what each figure means."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
-from slurm_tiresias.cli.options import config_option
+from slurm_tiresias.cli.options import config_option, config_path
+from slurm_tiresias.config import load
+from slurm_tiresias.controller.metrics_asked import Sample, metrics_samples, metrics_text
+
+OF_SEVERAL = ("_bucket", "_count", "_sum")
+"""Endings of the samples of histograms and summaries."""
 
 
 @click.command()
+@click.option("--reference", is_flag=True, help="What each metric means, in Markdown; no values.")
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
 @config_option
-def metrics(as_json: bool) -> None:
-    """Print which metrics the controller has, in Markdown.
+def metrics(reference: bool, as_json: bool) -> None:
+    """Print what the controller measures now, as Prometheus reads it.
 
-    The values are at /metrics of the address that http.listen names.
+    The same as at /metrics where http.listen is set, without a port: it asks the controller on
+    this host. Exit code 3: none acts here.
     """
-    from slurm_tiresias.controller.measured import METRICS, reference_lines
-
+    if reference:
+        click.echo(json.dumps(_described()) if as_json else _page())
+        return
+    state_dir = Path(load(config_path()).controller.state_dir)
     if as_json:
-        described = [dataclasses.asdict(m) | {"kind": m.kind.value} for m in METRICS]
-        click.echo(json.dumps(described))
+        click.echo(json.dumps(_with_values(metrics_samples(state_dir))))
     else:
-        click.echo("\n".join(reference_lines()))
+        click.echo(metrics_text(state_dir), nl=False)
+
+
+def _page() -> str:
+    from slurm_tiresias.controller.measured import reference_lines
+
+    return "\n".join(reference_lines())
+
+
+def _described() -> list[dict[str, Any]]:
+    from slurm_tiresias.controller.measured import METRICS
+
+    return [dataclasses.asdict(m) | {"kind": m.kind.value} for m in METRICS]
+
+
+def _with_values(samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
+    """The descriptions, each with its values."""
+    described = _described()
+    found: dict[str, list[Mapping[str, Any]]] = {each["name"]: [] for each in described}
+    for sample in samples:
+        names = (sample.name, *(sample.name.removesuffix(ending) for ending in OF_SEVERAL))
+        name = next((name for name in names if name in found), None)
+        if name is not None:
+            found[name].append(dataclasses.asdict(sample))
+    return [{**each, "samples": found[each["name"]]} for each in described]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, moment, printable
 from slurm_tiresias.config import Config, load
+from slurm_tiresias.controller import profiles_copy
 from slurm_tiresias.controller.profiling import known
 from slurm_tiresias.controller.succession import newest_profiles
 from slurm_tiresias.errors import TiresiasError, UsageError
@@ -212,9 +214,10 @@ def _known_of(
 
 def _gpu_use(config: Config, name: str, user: str | None) -> dict[Key, GpuSummary]:
     """What the runs of this name did with their GPUs, by the programs that they were runs of."""
-    if not _store_path(config).exists():
+    path = _path_to_read(config)
+    if not path.exists():
         return {}
-    with closing(ProfileStore(_store_path(config), writable=False)) as store:
+    with closing(ProfileStore(path, writable=False)) as store:
         seen = _gpu_runs(store, name, user)
     return {key: summary_of(tuple(runs)) for key, runs in groupby(seen, lambda run: run.key)}
 
@@ -391,15 +394,22 @@ def _store_path(config: Config) -> Path:
     return newest_profiles(Path(config.controller.state_dir))
 
 
+def _path_to_read(config: Config) -> Path:
+    """The store, or for users who may not read that the copy that a controller publishes."""
+    store, copy = _store_path(config), Path(config.controller.state_dir) / profiles_copy.FILE_NAME
+    return copy if copy.exists() and not os.access(store, os.R_OK) else store
+
+
 def _store(config: Config) -> ProfileStore:
     return ProfileStore(_store_path(config))
 
 
 def _stored(config: Config) -> tuple[list[Profile], Knowledge]:
     """What is stored, and what follows; before the first profile there is no store."""
-    if not _store_path(config).exists():
+    path = _path_to_read(config)
+    if not path.exists():
         return [], known(config, [], [])
-    with closing(ProfileStore(_store_path(config), writable=False)) as store:
+    with closing(ProfileStore(path, writable=False)) as store:
         profiles = store.profiles()
         return profiles, known(config, profiles, store.runs())
 

@@ -24,7 +24,7 @@ from slurm_tiresias.profiler.gpu_sampler import run
     "--collect",
     "collect_dir",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     required=True,
     help="The folder that the controller reads, the plugin's collect=.",
 )

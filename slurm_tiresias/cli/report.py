@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,16 @@ from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.period import Period, look_back
-from slurm_tiresias.errors import NotRunningError, TiresiasError, UsageError
+from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
+from slurm_tiresias.extras import check_installed
 from slurm_tiresias.simulator import files
-from slurm_tiresias.simulator.page import NEEDED, check_installed
 
 if TYPE_CHECKING:
     from slurm_tiresias.report.figures import Drawn, Report
 
 SINCE = "now-7days"
+NEEDED = ("pandas",)
+NEEDED_FOR_A_PAGE = (*NEEDED, "matplotlib", "jinja2")
 
 
 @click.command()
@@ -66,6 +68,7 @@ SINCE = "now-7days"
     metavar="NAME[,...]",
     help="Jobs of these partitions only.",
 )
+@click.option("--own", is_flag=True, help="Your own jobs only; that is a shorter answer, too.")
 @click.option("-n", "--noheader", is_flag=True, help="Tables without their first line.")
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
 @click.option(
@@ -80,6 +83,7 @@ def report(
     config: Config,
     since_s: float,
     until_s: float | None,
+    own: bool,
     noheader: bool,
     as_json: bool,
     html_file: Path | None,
@@ -93,9 +97,9 @@ def report(
     who gained and who paid by user and account, and the use of the GPUs. What each figure means
     stands in docs/report.md. Where jobs are private, all but root and the controller's user see
     own jobs only. Exit code 1: no managed job was there. Exit code 3: no controller runs that could
-    be asked.
+    be asked. Exit code 15: it is too much to be told, or was asked for too often.
     """
-    check_installed("report needs", NEEDED if html_file else NEEDED[:1])
+    check_installed("report needs", NEEDED_FOR_A_PAGE if html_file else NEEDED)
     target = html_file and files.check_writable(html_file)
     now_s = time.time()
     until_s = now_s if until_s is None else min(until_s, now_s)
@@ -104,7 +108,9 @@ def report(
             f"The time from {moment(since_s)} to {moment(until_s)} is none",
             "Name a --since that has passed, and an --until after it",
         )
-    found, drawn = _made(config, since_s, until_s, (users, accounts, partitions))
+    state_dir = Path(config.controller.state_dir)
+    period = look_back(state_dir, since_s, until_s, own=own)
+    found, drawn = _made(period, (users, accounts, partitions), state_dir)
     try:
         if target:
             _write(target, found, drawn)
@@ -112,17 +118,16 @@ def report(
         _show(found, as_json, not noheader)
 
 
-def _made(
-    config: Config, since_s: float, until_s: float, only: Iterable[tuple[str, ...]]
-) -> tuple[Report, Drawn]:
+def _made(period: Period, only: Sequence[tuple[str, ...]], state_dir: Path) -> tuple[Report, Drawn]:
+    ended_before_it_began = period.began_s is not None and period.began_s >= period.until_s
+    if ended_before_it_began or not period.jobs:
+        raise _nothing(period, any(only))
+    # pandas takes half a second to load.
     from slurm_tiresias.report.figures import Filters, made
 
-    state_dir = Path(config.controller.state_dir)
-    period = look_back(state_dir, since_s, until_s)
-    filters = Filters(*only)
-    report, drawn = made(period, filters, *_cluster(state_dir))
+    report, drawn = made(period, Filters(*only), *_cluster(state_dir))
     if not report.jobs.there:
-        raise _nothing(period, filters)
+        raise _nothing(period, any(only))
     return report, drawn
 
 
@@ -130,17 +135,17 @@ def _cluster(state_dir: Path) -> tuple[str, int | None]:
     """Its name and how many GPUs are managed, where the controller's last state can be seen."""
     try:
         state = published.read(state_dir)
-    except NotRunningError:
+    except (NotRunningError, RefusedError):
         return "", None
     return state.cluster, state.gpus.total or None
 
 
-def _nothing(period: Period, filters: Any) -> TiresiasError:
-    which = "such job" if filters.any else "managed job"
+def _nothing(period: Period, filtered: bool) -> TiresiasError:
+    which = "such job" if filtered else "managed job"
     whose = f" of {printable(period.only_of)}" if period.only_of else ""
     return TiresiasError(
         f"No {which}{whose} was there from {moment(period.since_s)} to {moment(period.until_s)}",
-        "Ask for more: -S now-30days" + (", or of others" if filters.any else ""),
+        "Ask for more: -S now-30days" + (", or of others" if filtered else ""),
     )
 
 

@@ -9,7 +9,8 @@ from statistics import mean
 from slurm_tiresias.cli import table
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.table import Column, Row
-from slurm_tiresias.cli.text import count, duration, listed, moment, printable
+from slurm_tiresias.cli.text import count, date_and_time, duration, listed, moment, printable
+from slurm_tiresias.gpu_hours import gpu_hours, hours
 from slurm_tiresias.report.figures import (
     PairFigures,
     PartyFigures,
@@ -131,9 +132,15 @@ def _limits(report: Report) -> Iterator[str]:
         if names:
             yield f"Only {noun} {printable(listed(names))}."
     if report.only_of:
-        yield f"Only jobs of {printable(report.only_of)}: jobs are private here."
+        yield f"Only jobs of {printable(report.only_of)}; nothing is told of others' jobs."
     if not report.live:
         yield "No controller runs: what happened since its last cycle is not known."
+    if report.since_s < report.pruned_before_s:
+        before = date_and_time(report.pruned_before_s)
+        yield (
+            f"Jobs that ended before {before} have been removed from the ledger "
+            "(controller.keep_ended_jobs_days), and are not in this."
+        )
     if would := report.events.get("would"):
         yield (
             f"In shadow mode it would have acted {count(would, 'time')}, and Slurm decided alone: "
@@ -143,10 +150,16 @@ def _limits(report: Report) -> Iterator[str]:
 
 def _jobs(report: Report) -> str:
     jobs = report.jobs
+    earlier = ""
+    if jobs.earlier:
+        earlier = (
+            f" {jobs.earlier:,} more ended that had started before the controller did: they count "
+            "for the use of the GPUs only."
+        )
     return (
         f"{count(jobs.there, 'managed job')} came or were there: {jobs.completed:,} ran and ended, "
         f"{jobs.never_ran:,} ended without, {jobs.running:,} ran and {jobs.waiting:,} waited at "
-        "the end."
+        f"the end.{earlier}"
     )
 
 
@@ -158,7 +171,7 @@ def _service(report: Report) -> str:
     if report.unconfirmed_runs:
         runs = count(report.unconfirmed_runs, "run")
         unsure = f" Of {runs} Slurm's accounting has not confirmed the length yet."
-    return f"They used {_hours(report.gpu_s)} GPU-hours{share}.{unsure}"
+    return f"They used {gpu_hours(report.gpu_s)}{share}.{unsure}"
 
 
 def _preempted(found: PreemptionFigures) -> Iterator[str]:
@@ -167,26 +180,26 @@ def _preempted(found: PreemptionFigures) -> Iterator[str]:
         return
     times, jobs = count(found.preemptions, "preemption"), count(found.jobs, "job")
     yield (
-        f"{times} of {jobs}, for {count(found.for_jobs, 'other')}. {_hours(found.moved_gpu_s)} "
-        "GPU-hours moved: so much the others ran on those GPUs while the preempted waited."
+        f"{times} of {jobs}, for {count(found.for_jobs, 'other')}. {gpu_hours(found.moved_gpu_s)} "
+        "moved: so much the others ran on those GPUs while the preempted waited."
     )
     if found.grace.mean_s is not None:
         yield (
             f"Grace and kill took {_times(found.grace.median_s, found.grace.p95_s)}, "
-            f"{_hours(found.grace_gpu_s)} GPU-hours in all."
+            f"{gpu_hours(found.grace_gpu_s)} in all."
         )
     if found.handover.mean_s is not None:
         yield (
             f"From then to the start of the other job: "
             f"{_times(found.handover.median_s, found.handover.p95_s)}. At most "
-            f"{_hours(found.handover_gpu_s)} GPU-hours stood idle for it."
+            f"{gpu_hours(found.handover_gpu_s)} stood idle for it."
         )
     if found.requeue_wait.mean_s is not None:
         wait = found.requeue_wait
         still = f"; {found.not_yet_again:,} still wait" if found.not_yet_again else ""
         yield f"The preempted waited {_times(wait.median_s, wait.p95_s)} to run again{still}."
     yield (
-        f"The runs that ended so had used {_hours(found.ended_runs_gpu_s)} GPU-hours. How much of "
+        f"The runs that ended so had used {gpu_hours(found.ended_runs_gpu_s)}. How much of "
         "it was done again hangs on when each job had last saved its state, which nobody here "
         "knows."
     )
@@ -194,6 +207,11 @@ def _preempted(found: PreemptionFigures) -> Iterator[str]:
         yield (
             f"{count(found.in_vain, 'preemption')} came to nothing: the preempted job ran again "
             "before the other had started."
+        )
+    if found.hidden:
+        yield (
+            f"In {count(found.hidden, 'preemption')} the other job is another user's: what it ran, "
+            "and what moved, is not told."
         )
     if found.incomplete:
         yield f"Of {count(found.incomplete, 'preemption')} no more is known than that it was."
@@ -215,11 +233,6 @@ def _fairness(report: Report) -> str:
         f"{told} Jain's index of the users' progress is {index:.2f}: 1 where the jobs of all run "
         "for the same share of the time that they are there."
     )
-
-
-def _hours(gpu_s: float) -> str:
-    hours = gpu_s / 3600
-    return f"{hours:,.1f}" if abs(hours) < 99.95 else f"{hours:,.0f}"
 
 
 def _ends_of(parties: Sequence[PartyFigures]) -> tuple[Sequence[PartyFigures], int]:
@@ -266,7 +279,7 @@ def _whose(name: str) -> str:
 
 
 def _moved(gpu_s: float) -> str:
-    return f"{'+' if gpu_s > 0 else ''}{_hours(gpu_s)}"
+    return f"{'+' if gpu_s > 0 else ''}{hours(gpu_s)}"
 
 
 def _balance_look(party: PartyFigures) -> str:
@@ -296,14 +309,14 @@ TIER_COLUMNS: tuple[Column[TierFigures], ...] = (
     Column("FOR TIER", lambda row: _tier(row.for_tier), right=True),
     Column("OF TIER", lambda row: _tier(row.tier), right=True, goes=2),
     Column("TIMES", lambda row: f"{row.preemptions:,}", right=True),
-    Column("GPU-H MOVED", lambda row: _hours(row.moved_gpu_s), right=True, goes=1),
+    Column("GPU-H MOVED", lambda row: hours(row.moved_gpu_s), right=True, goes=1),
 )
 
 PAIR_COLUMNS: tuple[Column[PairFigures], ...] = (
     Column("FOR JOBS OF", lambda row: _whose(row.for_user), least=8),
     Column("JOBS OF", lambda row: _whose(row.user), least=8),
     Column("TIMES", lambda row: f"{row.preemptions:,}", right=True, goes=2),
-    Column("GPU-H MOVED", lambda row: _hours(row.moved_gpu_s), right=True, goes=1),
+    Column("GPU-H MOVED", lambda row: hours(row.moved_gpu_s), right=True, goes=1),
 )
 
 JOB_COLUMNS: tuple[Column[PreemptedJob], ...] = (
@@ -312,7 +325,7 @@ JOB_COLUMNS: tuple[Column[PreemptedJob], ...] = (
     Column("NAME", lambda row: _whose(row.name), least=8, goes=2),
     Column("PREEMPTED", lambda row: f"{row.preemptions:,}", right=True),
     Column("WAITED", lambda row: duration(row.waited_s), right=True, goes=4),
-    Column("GPU-H GIVEN", lambda row: _hours(row.moved_gpu_s), right=True, goes=1),
+    Column("GPU-H GIVEN", lambda row: hours(row.moved_gpu_s), right=True, goes=1),
 )
 
 
@@ -322,7 +335,7 @@ def _party(title: str) -> Column[PartyFigures]:
 
 PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
     Column("JOBS", lambda row: f"{row.jobs:,}", right=True),
-    Column("GPU-H", lambda row: _hours(row.gpu_s), right=True, goes=7),
+    Column("GPU-H", lambda row: hours(row.gpu_s), right=True, goes=7),
     Column("JCT", lambda row: _time(row.mean_jct_s), right=True, goes=4),
     Column("QUEUEING", lambda row: _time(row.mean_queueing_s), right=True, goes=6),
     Column("SLOW", lambda row: _multiple(row.mean_slowdown), right=True, goes=3),

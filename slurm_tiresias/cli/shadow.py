@@ -21,7 +21,7 @@ from slurm_tiresias.cli.text import count, duration, moment, printable
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.shadowed import Disturbed, Shadowed, Sooner, shadowed
+from slurm_tiresias.controller.shadowed import SHADOW, Disturbed, Shadowed, Sooner, shadowed
 from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 from slurm_tiresias.report.sizes import WIDTHS, width_title
@@ -53,7 +53,7 @@ def shadow() -> None:
     "since_s",
     callback=slurm_time,
     metavar="TIME",
-    help="From this day or moment on; otherwise all that is remembered.",
+    help="From this day or moment on; otherwise since shadow mode last began.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
 @takes_config
@@ -61,9 +61,9 @@ def report(config: Config, since_s: float | None, as_json: bool) -> None:
     """Hold what shadow mode would have done against what Slurm did.
 
     Reads the ledger, and so is for the controller's user and root. Exit code 1: it was never in
-    shadow mode, or had nothing to do.
+    shadow mode.
     """
-    found = _found(config, since_s or 0.0)
+    found = _found(config, since_s)
     if as_json:
         click.echo(json.dumps(as_data(found)))
     else:
@@ -71,7 +71,7 @@ def report(config: Config, since_s: float | None, as_json: bool) -> None:
         screen.show(lines(found, screen))
 
 
-def _found(config: Config, since_s: float) -> Shadowed:
+def _found(config: Config, since_s: float | None) -> Shadowed:
     path = newest_ledger(Path(config.controller.state_dir))
     if not path.exists():
         raise NotRunningError(
@@ -82,9 +82,11 @@ def _found(config: Config, since_s: float) -> Shadowed:
     with closing(Ledger.to_read(path)) as ledger:
         found = shadowed(ledger, since_s, time.time(), least_s)
     if found is None:
+        set_it = 'Set mode = "shadow" in the configuration, restart'
         raise TiresiasError(
-            "The controller remembers nothing that it would have done in shadow mode",
-            'Set mode = "shadow" in the configuration, restart it, and ask again in a week',
+            "The controller has not been in shadow mode yet",
+            f"{'Restart' if config.controller.mode == SHADOW else set_it} the controller, and ask "
+            "again in a week",
         )
     return found
 

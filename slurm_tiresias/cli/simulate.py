@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from slurm_tiresias.cli import simulate_text
 from slurm_tiresias.cli.progress import progress
@@ -21,11 +23,11 @@ from slurm_tiresias.cli.simulate_options import (
     source_or_paper480,
 )
 from slurm_tiresias.cli.simulation_options import (
-    STOCK,
     Base,
     Source,
     World,
-    base_option,
+    defaults_of,
+    deployed_options,
     fitting,
     order_option,
     source_options,
@@ -33,14 +35,15 @@ from slurm_tiresias.cli.simulation_options import (
 )
 from slurm_tiresias.config import MAX_TIERS, Config
 from slurm_tiresias.errors import UsageError
+from slurm_tiresias.extras import check_installed
 from slurm_tiresias.simulator import files, page, run
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s, unit_speed
 from slurm_tiresias.simulator.engine import Timing
-from slurm_tiresias.simulator.report import Report, Result, figures, records
+from slurm_tiresias.simulator.report import STOCK, Report, Result, figures, records
 from slurm_tiresias.simulator.workload import Workload
 
-DEFAULT_POLICIES = ("yarn-cs", "srtf", "tiresias-g", "tiresias-l")
-"""Those of the paper's testbed (page 493)."""
+DEPLOYED = defaults_of(Base(Config(), None))
+"""What a site would get without a configuration of its own."""
 
 FilePath = click.Path(path_type=Path)
 Command = Callable[..., Any]
@@ -59,7 +62,7 @@ POLICY_OPTIONS = (
         "names",
         metavar="NAME[,...]",
         multiple=True,
-        default=DEFAULT_POLICIES,
+        default=DEPLOYED["names"],
         show_default=True,
         callback=policies,
         help=f"Any of {', '.join(run.POLICIES)}; {ALL} is every one. May be given several times. "
@@ -69,7 +72,7 @@ POLICY_OPTIONS = (
     click.option(
         "--thresholds",
         metavar="GPU-S[,...]",
-        default="3200",
+        default=DEPLOYED["thresholds"],
         show_default=True,
         help="Where the tiers are cut, in GPU-seconds.",
     ),
@@ -91,7 +94,7 @@ POLICY_OPTIONS = (
         "--pack-limit",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
-        default=0.5,
+        default=DEPLOYED["pack_limit"],
         show_default=True,
         help="Models of a larger skew are consolidated.",
     ),
@@ -109,7 +112,7 @@ class Outputs:
     def checked(cls, csv: Path | None, html: Path | None, inputs: Sequence[Path | None]) -> Outputs:
         """Raise now what would be a pity to hear after an hour of work."""
         if csv or html:
-            page.check_installed()
+            check_installed("--csv and --html need", page.NEEDED)
         outputs = cls(csv and files.check_writable(csv), html and files.check_writable(html))
         if outputs.csv and outputs.csv == outputs.html:
             raise UsageError("--csv and --html name the same file", "Name two files")
@@ -127,9 +130,9 @@ class Outputs:
 
 
 @click.command()
-@base_option
+@deployed_options
 @source_options
-@world_options
+@partial(world_options, interval_s=DEPLOYED["interval_s"])
 @click.option(
     "--requeue-delay",
     "requeue_delay_s",
@@ -157,17 +160,29 @@ def simulate(
     """Replay a trace or a workload under one policy or several, and compare.
 
     Without a source of jobs these are the 480 of the paper. The decision is the one that the
-    controller takes; times are simulated.
+    controller takes, and without --config it is set up as it would be deployed by default; stock
+    Slurm and other baselines without it go at their own pace. Times are simulated.
     """
     source = source_or_paper480(source)
+    if tiers["queues"] is not None and not _is_given("thresholds"):
+        tiers["thresholds"], *_ = tiers["thresholds"].split(",")
     setup = _setup(world, requeue_delay_s, scheduler_config(base.config, **tiers))
     outputs = Outputs.checked(csv_file, html_file, (source.trace, Path(world.cluster), base.file))
-    report = replace(_compare(source, world.cluster, setup, names), config_file=base.named)
+    report = replace(
+        _compare(source, world.cluster, setup, names),
+        config_file=base.named,
+        preset=base.preset,
+    )
     try:
         outputs.write(report)
     finally:
         # Whatever becomes of the files, the work was not for nothing.
         _show(report, as_json)
+
+
+def _is_given(parameter: str) -> bool:
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is ParameterSource.COMMANDLINE
 
 
 def _setup(world: World, requeue_delay_s: float, config: Config) -> run.Setup:

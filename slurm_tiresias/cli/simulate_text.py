@@ -9,6 +9,7 @@ from slurm_tiresias.cli import table
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import duration, printable
+from slurm_tiresias.gpu_hours import hours
 from slurm_tiresias.simulator.report import (
     SHORT_S,
     SMALL_GPUS,
@@ -72,7 +73,7 @@ COST: Sequence[Column[_Row]] = (
     Column("P95", lambda row: duration(row.figures.p95_wait_s), right=True, goes=3),
     Column("PREEMPT", lambda row: f"{row.figures.preemptions:,}", right=True),
     Column("PROMOTE", lambda row: f"{row.figures.promotions:,}", right=True, goes=2),
-    Column("LOST-GPU-H", lambda row: f"{row.figures.lost_gpu_s / 3600:,.1f}", right=True, goes=1),
+    Column("LOST-GPU-H", lambda row: hours(row.figures.lost_gpu_s), right=True, goes=1),
     Column("LOST", lambda row: f"{row.figures.lost_share:.1%}", right=True),
     Column("GPU-USE", lambda row: f"{row.figures.gpu_use:.0%}", right=True),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from slurm_tiresias.config import ORDERS, Config, load, parse
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
-from slurm_tiresias.simulator.report import UNBOUNDED
+from slurm_tiresias.simulator.report import STOCK, UNBOUNDED
 from slurm_tiresias.simulator.traces import AUTO, FORMATS, load_trace
 from slurm_tiresias.simulator.workload import PUBLISHED_SEED, Workload, paper480, philly_like
 from slurm_tiresias.simulator.world import PLACEMENTS, Costs, Site, parse_site
@@ -103,10 +103,11 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The configuration that a simulation sets out from; ``file`` None: that of the paper."""
+    """The configuration that a simulation sets out from, and the file or preset that has it."""
 
     config: Config
     file: Path | None
+    preset: str | None = None
 
     @property
     def named(self) -> str | None:
@@ -119,9 +120,9 @@ class Base:
         return POLICY_OF[self.config.policy.name]
 
 
-POLICY_OF = {configured: simulated for simulated, configured in run.TIRESIAS.items()}
-STOCK = "slurm"
-"""What a site's own policy is compared with, where nobody asks for others."""
+PAPER = "paper"
+_PRESET_KEY = f"{__name__}.preset"
+POLICY_OF = {variant.policy: simulated for simulated, variant in run.TIRESIAS.items()}
 
 
 def base_option(command: Command) -> Command:
@@ -147,18 +148,79 @@ def _base(context: click.Context, parameter: click.Parameter, value: str | None)
     if file is None:
         return Base(unguarded(), None)
     base = Base(load(file), file)
-    context.default_map = _as_defaults(base)
+    context.default_map = defaults_of(base)
     return base
 
 
-def _as_defaults(base: Base) -> dict[str, Any]:
+def deployed_options(command: Command) -> Command:
+    """The options ``--config`` and ``--preset``; the command gets a ``Base`` as ``base``.
+
+    Without either it is the default configuration: what a site would deploy.
+    """
+    command = click.option(
+        "--preset",
+        type=click.Choice([PAPER]),
+        is_eager=True,
+        expose_value=False,
+        callback=_preset,
+        help="The settings of the paper's testbed instead of those that would be deployed: two "
+        f"tiers cut at {PAPER_DEFAULTS['thresholds']} GPU-seconds, decisions at every event, no "
+        f"guards; policies {', '.join(PAPER_DEFAULTS['names'])}.",
+    )(command)
+    return click.option(
+        "--config",
+        "base",
+        metavar="FILE",
+        is_eager=True,
+        callback=_deployed,
+        help="The tiresias.toml of a site: simulate its policy, guards and interval, where no "
+        "option says otherwise. Default: the default configuration.",
+    )(command)
+
+
+def _preset(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_PRESET_KEY] = value
+        _check_not_both(context)
+
+
+def _deployed(context: click.Context, parameter: click.Parameter, value: str | None) -> Base:
+    remember_config(context, parameter, value)
+    _check_not_both(context)
+    preset = context.meta.get(_PRESET_KEY)
+    if preset is not None:
+        context.default_map = dict(PAPER_DEFAULTS)
+        return Base(unguarded(), None, preset)
+    file = named_config_path(context)
+    base = Base(Config() if file is None else load(file), file)
+    context.default_map = defaults_of(base)
+    return base
+
+
+def _check_not_both(context: click.Context) -> None:
+    if _PRESET_KEY in context.meta and named_config_path(context) is not None:
+        raise UsageError("--preset and --config contradict each other", "Give one of them")
+
+
+PAPER_DEFAULTS: Mapping[str, Any] = {
+    "names": ("yarn-cs", "srtf", "tiresias-g", "tiresias-l"),
+    "order": ORDERS[0],
+    "thresholds": "3200",
+    "promote_knob": 0.0,
+    "pack_limit": 0.5,
+    "interval_s": 0.0,
+}
+"""Defaults of the options as on the paper's testbed (pages 493 and 495)."""
+
+
+def defaults_of(base: Base) -> dict[str, Any]:
     """Defaults of the options, by the names of their parameters."""
     policy = base.config.policy
     return {
         "names": (STOCK, base.policy),
         "policy": base.policy,
         "order": policy.order,
-        "thresholds": ",".join(map(str, policy.thresholds_gpu_s)),
+        "thresholds": ",".join(f"{gpu_s:.15g}" for gpu_s in policy.thresholds_gpu_s),
         "promote_knob": policy.promote_knob,
         "pack_limit": base.config.placement.pack_limit,
         "interval_s": base.config.controller.interval_s,
@@ -167,7 +229,7 @@ def _as_defaults(base: Base) -> dict[str, Any]:
 
 def unguarded() -> Config:
     """The default configuration without the guards that the paper does not have either."""
-    guards = {"min_run_s": 0, "max_victims_per_cycle": UNBOUNDED}
+    guards = {"min_run_s": 0, "budget_share": 0, "max_victims_per_cycle": UNBOUNDED}
     return parse({"preemption": guards}, "the command line")
 
 
@@ -231,7 +293,7 @@ def source_options(command: Command) -> Command:
     )
 
 
-def world_options(command: Command) -> Command:
+def world_options(command: Command, interval_s: float = 0.0) -> Command:
     """Options that say on what; the command gets a ``World`` as ``world``."""
     return together(
         command,
@@ -264,9 +326,9 @@ def world_options(command: Command) -> Command:
             "interval_s",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
-            default=0.0,
+            default=interval_s,
             show_default=True,
-            help="The time between two decisions; 0: one at every event.",
+            help="The time between two decisions of the controller; 0: one at every event.",
         ),
     )
 

@@ -17,7 +17,15 @@ import click
 
 from slurm_tiresias.cli import columns as job_columns
 from slurm_tiresias.cli import complete, table
-from slurm_tiresias.cli.columns import COLUMNS, NODES_OR_REASON, STATE_CODES, help_on_columns
+from slurm_tiresias.cli.arrays import folded
+from slurm_tiresias.cli.columns import (
+    COLUMNS,
+    LEAST_REASON,
+    LEAST_REASON_TOLD_APART,
+    NODES_OR_REASON,
+    STATE_CODES,
+    help_on_columns,
+)
 from slurm_tiresias.cli.options import (
     STOPPED,
     answers_to,
@@ -29,11 +37,13 @@ from slurm_tiresias.cli.options import (
 )
 from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.table import WIDE_GAP, Column, shares
-from slurm_tiresias.cli.text import cells, count, duration, pad, printable, shorten, threshold
+from slurm_tiresias.cli.text import cells, count, duration, listed, moment, pad, printable, shorten
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.published import PublishedJob, PublishedState, PublishedTier
-from slurm_tiresias.errors import NotRunningError, UsageError
+from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
+from slurm_tiresias.gpu_hours import exact_gpu_hours
+from slurm_tiresias.reasons import MODE_TEXTS
 
 Columns = Sequence[Column[PublishedJob]]
 
@@ -44,6 +54,8 @@ MOST_ON_TERMINAL = 200
 """Jobs that are listed where somebody looks: with thousands the rest has long scrolled away."""
 
 DEFAULT_WATCH_S = 2.0
+PAUSED = "paused"
+"""A mode, and the event of coming into it."""
 MODE_LOOKS = {"enforce": "good", "shadow": "note", "paused": "note", STOPPED: "bad"}
 
 
@@ -152,6 +164,13 @@ def _names_of_state(job: PublishedJob) -> tuple[str, ...]:
     type=click.IntRange(min=0),
     help=f"At most N jobs, 0: all. By default {MOST_ON_TERMINAL} on a terminal, and all elsewhere.",
 )
+@click.option(
+    "-r",
+    "--array",
+    "every_task",
+    is_flag=True,
+    help="A line for each task of an array, also for those that wait alike.",
+)
 @click.option("-n", "--noheader", is_flag=True, help="Only the rows of the jobs table.")
 @click.option("--json", "as_json", is_flag=True, help="The published state, with the jobs chosen.")
 @click.option(
@@ -177,6 +196,7 @@ def status(
     wanted: tuple[str, ...],
     sort: tuple[str, ...],
     limit: int | None,
+    every_task: bool,
     noheader: bool,
     as_json: bool,
     watch_s: float | None,
@@ -184,7 +204,8 @@ def status(
     """Show the controller, the tiers and the jobs.
 
     Reads what the controller published last; never asks slurmctld. Exit code 3: no controller
-    runs, or what it published is too old to be believed (it is shown nevertheless).
+    runs, or what it published is too old to be believed (it is shown nevertheless). Exit code 1:
+    none of the jobs named with -j is there. Tasks of an array that wait alike share a line.
     """
     selection = Selection(
         users=frozenset(user) | ({_my_name()} if me else frozenset()),
@@ -196,18 +217,33 @@ def status(
     )
     columns = job_columns.chosen(wanted)
     order = job_columns.checked_sort(sort)
-    view = View(selection, columns, bool(wanted), not noheader, limit, order)
+    view = View(selection, columns, bool(wanted), not noheader, limit, order, every_task)
     state_dir = Path(config.controller.state_dir)
     if watch_s is not None:
         _watch(state_dir, view, watch_s, as_json)
         return
     state, now_s = published.read(state_dir), time.time()
+    _check_known(selection.job_ids, state, now_s)
     if as_json:
         click.echo(json.dumps(asdict(replace(state, jobs=selection.of(state.jobs)))))
     else:
         screen = stdout()
         screen.show(view.lines(state, screen, now_s))
     complain_if_not_current(state, now_s)
+
+
+def _check_known(job_ids: Sequence[str], state: PublishedState, now_s: float) -> None:
+    """Complain like squeue where none of the jobs that were asked for is there."""
+    known = any(answers_to(job.job_id, asked) for asked in job_ids for job in state.jobs)
+    if not job_ids or known:
+        return
+    complain_if_not_current(state, now_s)
+    whose = f" of {printable(state.only_of)}, who may see no others," if state.only_of else ""
+    raise TiresiasError(
+        f"No job {listed(tuple(job_ids))}{whose} waits or runs here: it has ended, was submitted "
+        "just now, or the id is wrong",
+        f"See its life with: tiresias-slurm history {job_ids[0]}",
+    )
 
 
 def _my_name() -> str:
@@ -240,7 +276,8 @@ def _checked_tiers(tiers: Sequence[str]) -> frozenset[str]:
 @dataclass(frozen=True, slots=True)
 class View:
     """What is shown of a state. ``as_asked``: the columns were chosen, so all of them stay.
-    ``limit``: so many jobs at most; 0 is no limit, and None one for terminals only."""
+    ``limit``: so many lines at most; 0 is no limit, and None one for terminals only.
+    ``every_task``: tasks of arrays that wait are not folded."""
 
     selection: Selection
     columns: Columns
@@ -248,6 +285,7 @@ class View:
     header: bool = True
     limit: int | None = None
     sort: tuple[str, ...] = ()
+    every_task: bool = False
 
     def lines(self, state: PublishedState, screen: Screen, now_s: float) -> Iterator[str]:
         if self.header:
@@ -259,12 +297,15 @@ class View:
 
     def _job_lines(self, state: PublishedState, screen: Screen) -> Iterator[str]:
         found = job_columns.in_order(self.selection.of(state.jobs), self.sort)
-        jobs = found[: self._most(screen)]
-        columns = self.columns if self.as_asked else _that_fit(self.columns, jobs, screen)
+        rows = [(job, 1) for job in found] if self.every_task else folded(found)
+        jobs = [job for job, _ in rows[: self._most(screen)]]
+        columns = self.columns
+        if not self.as_asked:
+            columns = _that_fit(self.columns, jobs, screen, state.acts)
         if jobs:
             yield from table.lines(columns, jobs, screen, self.header)
         if self.header:
-            yield from self._footer(state, len(found), len(jobs), columns, screen)
+            yield from self._footer(state, rows, len(jobs), columns, screen)
 
     def _most(self, screen: Screen) -> int | None:
         if self.limit is None:
@@ -274,14 +315,20 @@ class View:
     def _footer(
         self,
         state: PublishedState,
-        found: int,
+        rows: Sequence[tuple[PublishedJob, int]],
         shown: int,
         columns: Columns,
         screen: Screen,
     ) -> Iterator[str]:
-        said = [count(found, "job") if found else "No jobs"]
-        if shown < found:
-            said = [f"The first {shown:,} of {count(found, 'job')} (-l 0 shows all)"]
+        jobs = sum(number for _, number in rows)
+        what = count(jobs, "job")
+        if len(rows) < jobs:
+            what = f"{count(len(rows), 'line')} for {what}"
+        said = [what if jobs else "No jobs"]
+        if shown < len(rows):
+            said = [f"The first {shown:,} of {what} (-l 0 shows all)"]
+        if len(rows) < jobs:
+            said.append("-r shows each task of an array")
         if hidden := self.selection.hidden(state.jobs):
             said.append(f"{hidden:,} not managed and not shown (-a shows all)")
         if state.only_of:
@@ -292,12 +339,17 @@ class View:
         yield from (screen.style(line, "quiet") for line in lines)
 
 
-def _that_fit(columns: Columns, jobs: Sequence[PublishedJob], screen: Screen) -> Columns:
+def _that_fit(
+    columns: Columns, jobs: Sequence[PublishedJob], screen: Screen, acts: bool
+) -> Columns:
     """The columns there is room for; REASON says the nodes where NODES has to go."""
-    fitting = table.that_fit(columns, jobs, screen)
+    least = LEAST_REASON if acts else LEAST_REASON_TOLD_APART
+    reason, instead = COLUMNS["REASON"], replace(NODES_OR_REASON, least=least)
+    wanted = [replace(reason, least=least) if column is reason else column for column in columns]
+    fitting = table.that_fit(wanted, jobs, screen)
     if COLUMNS["NODES"] in fitting:
         return fitting
-    return tuple(NODES_OR_REASON if column is COLUMNS["REASON"] else column for column in fitting)
+    return tuple(instead if column.title == reason.title else column for column in fitting)
 
 
 def _missing(wanted: Columns, shown: Columns) -> list[str]:
@@ -317,6 +369,9 @@ def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterato
             screen.style(f"STALE: {age}", "bad") if is_stale(state, now_s) else age,
         ]
     )
+    if state.mode in MODE_TEXTS:
+        said = f"{MODE_TEXTS[state.mode]}{_paused(state)}"
+        yield from (screen.style(line, "note") for line in screen.prose(said, indent=""))
     if state.driver_because:
         lines = screen.prose(f"Not through pyslurm: {printable(state.driver_because)}.", indent="")
         yield from (screen.style(line, "quiet") for line in lines)
@@ -332,6 +387,14 @@ def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterato
         lines = screen.prose(printable(state.warning), indent="")
         yield from (screen.style(line, "bad") for line in lines)
     yield from _gpu_lines(state, screen)
+
+
+def _paused(state: PublishedState) -> str:
+    """Since when and by whom; empty where that is not known any more."""
+    said = [event for event in state.events if event.kind == PAUSED]
+    if state.mode != PAUSED or not said:
+        return ""
+    return f" Paused {printable(said[-1].text)}, {moment(said[-1].at_s)}."
 
 
 def _who_acts(state: PublishedState) -> str:
@@ -374,10 +437,12 @@ def tier_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
         Column("GPUS", lambda tier: f"{tier.pending_gpus}", right=True, goes=2),
     ]
     width = _tier_bar_cells(counts, state.tiers, screen)
-    most = max((max(t.running_gpus, t.pending_gpus) for t in state.tiers), default=0)
+    # A bar that is full is the whole cluster; a queue may ask for many times as much.
+    there = max(state.gpus.total, *(tier.running_gpus for tier in state.tiers), 0)
+    asked = max(there, *(tier.pending_gpus for tier in state.tiers), 0)
     if width >= LEAST_BAR_CELLS:
-        counts.insert(4, Column("", lambda t: _bar("█", t.running_gpus, most, width), look=_green))
-        counts.append(Column("", lambda t: _bar("▓", t.pending_gpus, most, width), look=_yellow))
+        counts.insert(4, Column("", lambda t: _bar("█", t.running_gpus, there, width), look=_green))
+        counts.append(Column("", lambda t: _bar("▒", t.pending_gpus, asked, width), look=_yellow))
     yield from table.lines(table.that_fit(counts, state.tiers, screen), state.tiers, screen)
 
 
@@ -393,10 +458,11 @@ def _tier_bar_cells(
 
 def _service_range(tier: PublishedTier) -> str:
     if tier.to_gpu_s is None:
-        return f"from {threshold(tier.from_gpu_s)}" if tier.from_gpu_s else "any"
+        return f"from {exact_gpu_hours(tier.from_gpu_s)}" if tier.from_gpu_s else "any"
     if not tier.from_gpu_s:
-        return f"below {threshold(tier.to_gpu_s)}"
-    return f"{threshold(tier.from_gpu_s)} to {threshold(tier.to_gpu_s)}"
+        return f"below {exact_gpu_hours(tier.to_gpu_s)}"
+    low, high = exact_gpu_hours(tier.from_gpu_s), exact_gpu_hours(tier.to_gpu_s)
+    return f"{low.removesuffix(high.lstrip('0123456789.,'))} to {high}"
 
 
 def _bar(mark: str, part: int, whole: int, width: int) -> str:
@@ -425,7 +491,7 @@ def _picture(state_dir: Path, view: View) -> list[str]:
     screen = stdout()
     try:
         state, now_s = published.read(state_dir), time.time()
-    except NotRunningError as error:
+    except (NotRunningError, RefusedError) as error:
         return [screen.style(line, "bad") for line in screen.prose(printable(str(error)), "")]
     return [screen.encodable(line) for line in view.lines(state, screen, now_s)]
 

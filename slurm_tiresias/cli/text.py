@@ -1,4 +1,4 @@
-"""How values are written for people: durations, GPU-time, and texts that users made up."""
+"""How values are written for people: durations, and texts that users made up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ELLIPSIS = "…"
 LONGEST_DAYS = 9999
 
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-_ASCII_TWINS = str.maketrans({ELLIPSIS: "~", "█": "#", "▓": "=", "░": "."})
+_ASCII_TWINS = str.maketrans({ELLIPSIS: "~", "█": "#", "▓": "=", "▒": "-", "░": "."})
 
 
 def printable(text: str) -> str:
@@ -68,18 +68,6 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def threshold(gpu_s: float) -> str:
-    """GPU-time to the second: ``1h``, ``1h30m``, and ``3200 GPU-s`` where that is not round."""
-    if gpu_s <= 0 or gpu_s % 60:
-        return f"{gpu_s:.12g} GPU-s"
-    parts, rest = [], int(gpu_s)
-    for unit, size in _UNITS:
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) if len(parts) <= 2 else f"{gpu_s:.12g} GPU-s"
-
-
 def count(number: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
@@ -87,8 +75,17 @@ def count(number: int, noun: str) -> str:
 
 def moment(at_s: float) -> str:
     """A point in time by this machine's clock and time zone."""
+    return _formatted(at_s, "%b %d %H:%M:%S")
+
+
+def date_and_time(at_s: float) -> str:
+    """The same for what may be years ago."""
+    return _formatted(at_s, "%Y-%m-%d %H:%M")
+
+
+def _formatted(at_s: float, form: str) -> str:
     try:
-        return datetime.fromtimestamp(at_s).strftime("%b %d %H:%M:%S")
+        return datetime.fromtimestamp(at_s).strftime(form)
     except (ValueError, OverflowError, OSError):
         return UNPRINTABLE
 

@@ -14,42 +14,52 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_tiresias.config import Config
+from slurm_tiresias.config import Config, tiers_follow_service
+from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.folding import EventFolder
 from slurm_tiresias.controller.ledger import (
     EventRecord,
-    IncarnationRecord,
     JobRecord,
     Ledger,
     PreemptionRecord,
     changed,
-    without_claim,
-    without_intent,
 )
+from slurm_tiresias.controller.lifecycle.nomination import (
+    Nomination,
+    NominationEvent,
+    NoteExpired,
+    Started,
+)
+from slurm_tiresias.controller.lifecycle.preemption import (
+    BackOff,
+    CountPreemption,
+    Ended,
+    NoteSignalRefused,
+    NotRunning,
+    Preemption,
+    PreemptionEvent,
+    Requeued,
+    Running,
+    SendRequeue,
+    SendSignal,
+    SetStartTime,
+)
+from slurm_tiresias.controller.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.controller.manage import why_unmanaged
+from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.model import JobState, Plan
 from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_of
-from slurm_tiresias.policy.tiers import tier_of
+from slurm_tiresias.policy.losses import RecentLosses, losses_of
+from slurm_tiresias.policy.tiers import tier_by_service
 from slurm_tiresias.slurm.protocol import Observation, ObservedJob
 
 log = logging.getLogger("tiresias-slurm")
 
-BY_HISTORY = "2d-history"
-
 CLOCK_WANDERS_S = 5.0
 """Between two looks; what is more has been set."""
 
-OF_OUR_OWN = (
-    "queued_s",
-    "claimed_s",
-    "claim_free_s",
-    "vacating_since_s",
-    "requeue_sent_s",
-    "gave_up_s",
-)
-"""The times of a record from which on something is waited for."""
-
-HAVE_RUN = ("COMPLETED", "FAILED")
-"""How Slurm calls jobs that have ended and cannot but have run, be it for less than a second."""
+EffectToCarryOut = SendSignal | SendRequeue | SetStartTime | BackOff
+"""What is left to do about a preemption when all that is to be remembered of it has been noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +89,10 @@ class Shown:
     unmanaged: str
     """Why it is left alone; empty for a managed job."""
     record: JobRecord | None = None
-    settled: bool = True
-    """False once something of its incarnations has been learned since."""
     learned: int = 0
-    """How often that has happened so far."""
+    """How often something had been learned of its runs when it was taken in."""
+    started_managed: bool = False
+    """It runs, or completes, and was managed when it started: it stays so."""
 
 
 class Book:
@@ -93,28 +103,31 @@ class Book:
         self._config = config
         self.has_accounting = accounting
         self._records = ledger.jobs()
-        self._incarnations = ledger.incarnations()
+        self._runs = Runs(ledger, config.controller.interval_s, accounting)
+        self._lifecycles = LifecycleTracker(ledger.nominations(), ledger.preemptions_under_way())
         self._as_before: dict[str, Shown] = {}
         """The jobs of the last observation, by key."""
         self._followed: frozenset[str] = frozenset()
         """The jobs of the last plan that was followed."""
         self._forgotten: set[str] = set()
         self._changed_jobs: set[str] = set()
-        self._changed_incarnations: set[tuple[str, float]] = set()
         self._events: list[EventRecord] = []
+        self._folder = EventFolder()
         self._preemptions: list[PreemptionRecord] = []
         self._recent: RecentService | None = None
+        self._losses: RecentLosses | None = None
+        self.users_over_budget: frozenset[str] = frozenset()
+        """As of the last snapshot."""
         self._inherited_gpu_s: dict[str, float] = {}
         """What jobs began with that have started: settled once and for all."""
         self._looked: tuple[float, float] | None = None
         """When Slurm was last looked at, by its own clock and by one that nobody sets."""
-        self._set_by_s: dict[tuple[str, float], float] = {}
-        """By how much Slurm's clock has been set while an incarnation ran."""
         self._news = News()
         self._first_look_s = math.inf
-        self._ending: dict[str, float | None] = {}
-        """Jobs that are over, and whose service may still be an estimate. The end of those that
-        Slurm says have run, however short a time."""
+        self._ending: set[str] = set()
+        """Jobs that are over, and whose service may still be an estimate."""
+        self._node_failures: set[tuple[str, int]] = set()
+        """Which runs of which jobs are known to have ended with their nodes."""
         self._told_ended: set[str] = set()
         """Jobs whose end is news no more, while Slurm still shows them."""
 
@@ -123,6 +136,44 @@ class Book:
 
     def records(self) -> Mapping[str, JobRecord]:
         return self._records
+
+    @property
+    def nominations(self) -> Mapping[str, Nomination]:
+        """By job; jobs that back off are among them."""
+        return self._lifecycles.nominations
+
+    @property
+    def preemptions(self) -> Mapping[str, Preemption]:
+        """Those under way, by victim."""
+        return self._lifecycles.preemptions
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no start and no preemption is under way."""
+        return self._lifecycles.is_settled
+
+    def nomination_event(self, key: str, event: NominationEvent) -> None:
+        """Take in what happened to a job that is to start; committed with the rest."""
+        for effect in self._lifecycles.apply_to_nomination(key, event):
+            match effect:
+                case NoteExpired(at_s, why):
+                    self.note(at_s, "gave-up", key, why)
+
+    def preemption_event(self, key: str, event: PreemptionEvent) -> Sequence[EffectToCarryOut]:
+        """Take in what happened to a job that is to leave; committed with the rest.
+
+        Effects on what is remembered are carried out here; the others are returned.
+        """
+        others: list[EffectToCarryOut] = []
+        for effect in self._lifecycles.apply_to_preemption(key, event):
+            match effect:
+                case NoteSignalRefused(at_s, text, preemptor):
+                    self.note(at_s, "signal-refused", key, text, preemptor)
+                case CountPreemption(at_s, of):
+                    self._count_preemption(of, at_s)
+                case _:
+                    others.append(effect)
+        return others
 
     def shown(self, key: str) -> Shown:
         """A job of the last observation."""
@@ -140,26 +191,46 @@ class Book:
 
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
         """Remember an event; committed with the rest."""
-        self._events.append(EventRecord(at_s, kind, job_id, other, text))
         self._news.events[kind] += 1
+        if self._folder.takes(at_s, kind, self._user_of(job_id), job_id):
+            return
+        self._remember(EventRecord(at_s, kind, job_id, other, text))
+
+    def _user_of(self, job_id: str) -> str:
+        if record := self._records.get(job_id):
+            return record.user
+        shown = self._as_before.get(job_id)
+        return shown.job.user if shown else ""
+
+    def _remember(self, event: EventRecord) -> None:
+        self._events.append(event)
+        kind, job_id, other, text = event.kind, event.job_id, event.other, event.text
         whom = f" for job {other}" if other else ""
         log.info("%s%s%s: %s", f"job {job_id} " if job_id else "", kind, whom, text)
 
     def commit(self) -> None:
         """Write all changes in one transaction."""
-        if not (self._changed_jobs or self._changed_incarnations or self._events):
+        if self._looked:
+            for event in self._folder.folded(self._looked[0]):
+                self._remember(event)
+        lifecycles = self._lifecycles
+        nominations, under_way = lifecycles.changed_nominations, lifecycles.changed_preemptions
+        runs = self._runs.changed
+        changes = (self._changed_jobs, runs, nominations, under_way)
+        if not (any(changes) or self._events):
             return
         with self._ledger.transaction():
             self._ledger.forget(self._forgotten)
             self._ledger.save_jobs(self._records[key] for key in self._changed_jobs)
-            self._ledger.save_incarnations(
-                self._incarnations[key][start] for key, start in self._changed_incarnations
-            )
+            self._ledger.save_incarnations(runs)
+            self._ledger.save_nominations(nominations)
+            self._ledger.save_preemptions_under_way(under_way)
             self._ledger.add_preemptions(self._preemptions)
             self._ledger.add_events(self._events)
         self._forgotten.clear()
         self._changed_jobs.clear()
-        self._changed_incarnations.clear()
+        self._runs.saved()
+        lifecycles.saved()
         self._preemptions.clear()
         self._events.clear()
 
@@ -179,18 +250,16 @@ class Book:
         return True
 
     def _set_clock_by(self, seconds: float) -> None:
+        self._lifecycles.shift(seconds)
+        self._runs.clock_was_set(seconds)
         for record in list(self._records.values()):
-            times = {name: getattr(record, name) for name in OF_OUR_OWN}
-            moved = {name: at_s + seconds for name, at_s in times.items() if at_s is not None}
-            self.put(changed(record, **moved))
-            for incarnation in self.incarnations_of(record.key):
-                if incarnation.end_s is None:
-                    ran = (record.key, incarnation.start_s)
-                    self._set_by_s[ran] = self._set_by_s.get(ran, 0.0) + seconds
+            self.put(replace(record, queued_s=record.queued_s + seconds))
         self._first_look_s += seconds
 
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
+        if self._first_look_s == math.inf:
+            self._ledger.note_first_look(seen.at_s)
         self._first_look_s = min(self._first_look_s, seen.at_s)
         shown, new = self._compared(seen.jobs)
         self._know_recent_service(seen.at_s)
@@ -200,16 +269,18 @@ class Book:
         for job in managed:
             self._recognise(job, seen.at_s)
         managed.sort(key=lambda job: (job.start_s or seen.at_s, job.raw_id))
+        down = {node.name: node.state for node in seen.nodes if "DOWN" in node.state}
         for job in managed:
-            self._measure(job, self._records[job.key], seen.at_s)
-            self.put(self._follow_state(job, self._records[job.key], seen.at_s))
+            under_way = self.preemptions.get(job.key)
+            self._runs.measure(job, under_way.requeue_sent_s if under_way else None, seen.at_s)
+            self.put(self._follow_state(job, self._records[job.key], seen.at_s, down))
         self._note_recent_service()
         for job in managed if self._recent is None else seen.jobs:
             if not shown[job.key].unmanaged:
                 self.put(self._follow_tier(self._records[job.key], seen.at_s))
                 # Not before: the ledger may fail, and the job would be passed over the next time.
                 shown[job.key].record = self._records[job.key]
-                shown[job.key].settled = True
+                shown[job.key].learned = self._runs.learned(job.key)
         if self._recent is not None:
             self._recent.forget_before(seen.at_s)
         self._observe_absences(shown, seen.at_s)
@@ -227,13 +298,39 @@ class Book:
         new: list[ObservedJob] = []
         for job in jobs:
             one = self._as_before.get(job.key)
-            if one is None or one.job is not job:
-                one = Shown(job, why_unmanaged(job, self._config.manage))
+            if one is None or one.job is not job or one.started_managed:
+                one = self._newly_shown(job, one)
                 new.append(job)
-            elif not (one.settled and one.record is self._records.get(job.key)):
+            elif self._has_changed(one):
                 new.append(job)
             shown[job.key] = one
         return shown, new
+
+    def _has_changed(self, shown: Shown) -> bool:
+        """Whether something has been learned of a job that Slurm shows as before."""
+        key = shown.job.key
+        known = shown.record is self._records.get(key)
+        return not known or shown.learned != self._runs.learned(key)
+
+    def _newly_shown(self, job: ObservedJob, before: Shown | None) -> Shown:
+        manage = self._config.manage
+        why = why_unmanaged(job, manage)
+        if not why or not self._started_managed(job, before):
+            return Shown(job, why)
+        return Shown(job, why_unmanaged(job, manage, started_managed=True), started_managed=True)
+
+    def _started_managed(self, job: ObservedJob, before: Shown | None) -> bool:
+        """Whether a job that would not be managed now was when its present run started.
+
+        Its run is in the ledger, or it was managed when it was last seen waiting, or it started
+        with a priority that only managed jobs are given.
+        """
+        if any(run.end_s is None for run in self._runs.of(job.key)):
+            return True
+        if job.state is not JobState.RUNNING:
+            return False
+        waited_managed = before is not None and not before.unmanaged
+        return waited_managed or bands.starts_managed(job.priority, self._config.priority.write)
 
     def _recognise(self, job: ObservedJob, now_s: float) -> None:
         """Find the job's record, or open one."""
@@ -254,11 +351,11 @@ class Book:
         """What is known of a job, from the ledger itself for one that ended long ago."""
         if key not in self._records and (record := self._ledger.job(key)):
             self._records[key] = record
-            self._incarnations[key] = {i.start_s: i for i in self._ledger.incarnations_of(key)}
+            self._runs.fetch(key)
         return self._records.get(key)
 
     def _new_record(self, job: ObservedJob) -> JobRecord:
-        # Slurm resets the submission at a requeue: that of a job requeued earlier is lost.
+        # Slurm resets the submission at a requeue: accounting knows that of a job requeued earlier.
         return JobRecord(
             key=job.key,
             restarts=job.restarts,
@@ -274,150 +371,161 @@ class Book:
 
     def _drop(self, key: str) -> None:
         self._forgotten.add(key)
-        self._ending.pop(key, None)
+        self._ending.discard(key)
         self._told_ended.discard(key)
         self._records.pop(key, None)
-        self._incarnations.pop(key, None)
+        self._lifecycles.forget(key)
+        self._runs.forget(key)
         self._inherited_gpu_s.pop(key, None)
         self._changed_jobs.discard(key)
-        self._changed_incarnations = {c for c in self._changed_incarnations if c[0] != key}
         self._preemptions = [one for one in self._preemptions if one.key != key]
 
-    def _measure(self, job: ObservedJob, record: JobRecord, now_s: float) -> None:
-        """Bring the job's incarnations up to date; close the ones that are over."""
-        mine = self._incarnations.setdefault(job.key, {})
-        shown = job.start_s if _has_started(job, mine) else None
-        for start_s, incarnation in list(mine.items()):
-            if incarnation.end_s is None and start_s != shown:
-                self._close_unseen(incarnation, record, now_s)
-        if shown is not None:
-            ended = job.state is not JobState.RUNNING
-            known = mine.get(shown)
-            gpus = sum(amount.gpu_count for amount in job.allocation.values())
-            self.keep(
-                IncarnationRecord(
-                    key=job.key,
-                    start_s=shown,
-                    end_s=(job.end_s or now_s) if ended else None,
-                    elapsed_s=job.elapsed_s if ended else self._ran_s(job, known, now_s),
-                    gpus=gpus or (known.gpus if known else job.request.gpu_count),
-                    confirmed=ended and (known is not None or not self.has_accounting),
-                )
-            )
-
-    def _ran_s(self, job: ObservedJob, known: IncarnationRecord | None, now_s: float) -> float:
-        """How long a running job has run, whatever its clock was set by meanwhile.
-
-        Never less than at the last look: Slurm tells whole seconds, and by clocks that may differ.
-        """
-        least_s = known.elapsed_s if known else 0.0
-        since_s = self.running_since_s(job)
-        if job.start_s is None or since_s is None or since_s == job.start_s:
-            return max(least_s, job.elapsed_s)
-        # Slurm shows nothing for one that seems to start in the future.
-        shown_s = min(job.elapsed_s, now_s - job.start_s)
-        return max(least_s, shown_s - (since_s - job.start_s))
-
-    def running_since_s(self, job: ObservedJob) -> float | None:
-        """When a running job has started, by the clock as it is set now; None for others."""
-        if job.state is not JobState.RUNNING or job.start_s is None:
-            return None
-        return job.start_s + self._set_by_s.get((job.key, job.start_s), 0.0)
-
-    def _close_unseen(
-        self, incarnation: IncarnationRecord, record: JobRecord, now_s: float
-    ) -> None:
-        """An incarnation ended while nobody looked: estimate its end until accounting tells.
-
-        It lasted at least as long as it was seen to; at most one interval more, had anybody
-        looked since.
-        """
-        latest_s = now_s if record.requeue_sent_s is None else record.requeue_sent_s
-        most_s = incarnation.elapsed_s + self._config.controller.interval_s
-        elapsed_s = max(incarnation.elapsed_s, min(latest_s - incarnation.start_s, most_s))
-        end_s = incarnation.start_s + elapsed_s
-        self.keep(replace(incarnation, end_s=end_s, elapsed_s=elapsed_s, confirmed=self._final()))
-
-    def _final(self) -> bool:
-        """An estimate is final where no accounting can better it."""
-        return not self.has_accounting
-
-    def keep(self, incarnation: IncarnationRecord) -> None:
-        """Replace what is known of a stretch of running; committed with the rest."""
-        mine = self._incarnations.setdefault(incarnation.key, {})
-        if mine.get(incarnation.start_s) != incarnation:
-            mine[incarnation.start_s] = incarnation
-            self._changed_incarnations.add((incarnation.key, incarnation.start_s))
-            if shown := self._as_before.get(incarnation.key):
-                shown.settled = False
-                shown.learned += 1
-
-    def _follow_state(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
-        """Starts, requeues and ends, as the record keeps them."""
+    def _follow_state(
+        self, job: ObservedJob, record: JobRecord, now_s: float, down: Mapping[str, str]
+    ) -> JobRecord:
+        """Starts, requeues and ends, as the record keeps them; ``down`` are failed nodes."""
         if job.restarts < record.restarts:
             # slurmctld was killed and came back with what it had last saved.
             accounted = min(record.accounted_restarts, job.restarts)
             record = replace(record, restarts=job.restarts, accounted_restarts=accounted)
         if job.restarts > record.restarts:
-            record = self._follow_requeue(job, record, now_s)
+            record = self._follow_requeue(job, record, now_s, down)
         elif job.state is not JobState.RUNNING:
-            record = without_intent(record)
+            self.preemption_event(job.key, NotRunning())
         if job.state is JobState.RUNNING:
             record = self._follow_start(job, record)
         if job.state is not None:
             return changed(record, ended_s=None)
         if record.ended_s is None:
-            self._ending[job.key] = job.end_s if job.slurm_state in HAVE_RUN else None
-        return changed(without_claim(record), ended_s=record.ended_s or job.end_s or now_s)
+            self._ending.add(job.key)
+        self.nomination_event(job.key, Started())
+        self.preemption_event(job.key, Ended())
+        return changed(record, ended_s=record.ended_s or job.end_s or now_s)
 
-    def _follow_requeue(self, job: ObservedJob, record: JobRecord, now_s: float) -> JobRecord:
-        """A requeue is believed when it is seen; if it was intended here, it was a preemption."""
-        queued_s = max((i.end_s or now_s for i in self.incarnations_of(job.key)), default=now_s)
-        by = record.vacating_for
-        self.note(now_s, "preempted" if by else "requeued", job.key, f"restart {job.restarts}", by)
-        if by:
-            self._preemptions.append(self._preemption(record, now_s))
-            record = replace(
+    def _follow_requeue(
+        self, job: ObservedJob, record: JobRecord, now_s: float, down: Mapping[str, str]
+    ) -> JobRecord:
+        """A requeue is believed when it is seen; if it was sent from here, it was a preemption.
+
+        A victim may leave before that: its user requeues it, or its node fails.
+        """
+        queued_s = self._left_s(job, now_s)
+        failed = min(self._held_before(job.key) & down.keys(), default="")
+        under_way = self.preemptions.get(job.key)
+        sent_s = under_way.requeue_sent_s if under_way else None
+        # Of one that is pending again Slurm shows when it was requeued as its submission.
+        left_before = job.state is JobState.PENDING and job.submit_s < (sent_s or 0.0) - 1.0
+        by_others = sent_s is None or bool(failed and left_before)
+        by = "" if by_others or under_way is None else under_way.preemptor
+        restart = f"restart {job.restarts}"
+        if not by and failed:
+            self._node_failures.add((job.key, job.restarts))
+            self.note(now_s, "node-failed", job.key, f"{failed} is {down[failed]}, {restart}")
+        else:
+            self.note(now_s, "preempted" if by else "requeued", job.key, restart, by)
+        self.put(replace(record, restarts=job.restarts, queued_s=queued_s))
+        self.preemption_event(job.key, Requeued(now_s, by_others))
+        return self._records[job.key]
+
+    def _count_preemption(self, of: Preemption, now_s: float) -> None:
+        record = self._records[of.key]
+        self._preemptions.append(self._preemption(record, of, now_s))
+        self._note_loss(record, of, now_s)
+        self.put(
+            replace(
                 record,
                 preemptions=record.preemptions + 1,
-                preempted_by=by,
-                preempted_at_s=queued_s,
-                settling=True,
+                preempted_by=of.preemptor,
+                preempted_at_s=record.queued_s,
             )
-        return replace(without_intent(record), restarts=job.restarts, queued_s=queued_s)
+        )
 
-    def _preemption(self, record: JobRecord, now_s: float) -> PreemptionRecord:
-        over = (i.start_s for i in self.incarnations_of(record.key) if i.end_s is not None)
-        winner = self._records.get(record.vacating_for)
+    def _left_s(self, job: ObservedJob, now_s: float) -> float:
+        """When a job that was requeued left its nodes; it may run again by now, or be over."""
+        runs = (run for run in self._runs.of(job.key) if run.start_s != job.start_s)
+        left_s = max((run.end_s for run in runs if run.end_s is not None), default=None)
+        if left_s is None:
+            left_s = now_s if job.start_s is None else job.submit_s
+        return left_s if job.start_s is None else min(left_s, job.start_s)
+
+    def _held_before(self, key: str) -> frozenset[str]:
+        """The nodes that a job held at the last look."""
+        shown = self._as_before.get(key)
+        return frozenset(shown.job.allocation) if shown else frozenset()
+
+    def node_failed(self, record: JobRecord, now_s: float) -> None:
+        """Accounting says that the last run before this job was requeued ended with its node."""
+        if (record.key, record.restarts) not in self._node_failures:
+            self._node_failures.add((record.key, record.restarts))
+            text = f"by Slurm's accounting, restart {record.restarts}"
+            self.note(now_s, "node-failed", record.key, text)
+
+    def _note_loss(self, record: JobRecord, of: Preemption, now_s: float) -> None:
+        """What a preemption has cost others counts against the users who caused it."""
+        preemptor = self._records.get(of.preemptor)
+        ended = [run for run in self._runs.of(record.key) if run.end_s is not None]
+        if preemptor is None or not ended:
+            return
+        last = max(ended, key=lambda run: run.start_s)
+        asked_s, end_s = of.signalled_s, last.end_s
+        left_after_s = None if asked_s is None or end_s is None else end_s - asked_s
+        for loss in losses_of(
+            now_s,
+            preemptor.user,
+            record.user,
+            last.gpus,
+            last.elapsed_s,
+            left_after_s,
+            self._config.preemption.grace_s,
+        ):
+            self._recent_losses(now_s).add(loss)
+
+    def over_budget(self, now_s: float, gpus: int) -> frozenset[str]:
+        """The users whose jobs may preempt no more for now, on so many managed GPUs."""
+        self.users_over_budget = self._recent_losses(now_s).over_budget(now_s, gpus)
+        return self.users_over_budget
+
+    def _recent_losses(self, now_s: float) -> RecentLosses:
+        if self._losses is None:
+            config = self._config.preemption
+            since_s = now_s - config.budget_window_s
+            losses = self._ledger.losses_since(since_s, config.grace_s)
+            self._losses = RecentLosses(config, losses)
+        return self._losses
+
+    def _preemption(self, record: JobRecord, of: Preemption, now_s: float) -> PreemptionRecord:
+        over = (i.start_s for i in self._runs.of(record.key) if i.end_s is not None)
+        preemptor = self._records.get(of.preemptor)
         return PreemptionRecord(
             key=record.key,
-            for_job=record.vacating_for,
+            for_job=of.preemptor,
             at_s=now_s,
             run_start_s=max(over, default=None),
-            asked_s=record.vacating_since_s,
+            asked_s=of.signalled_s,
             tier=record.tier,
-            for_tier=winner.tier if winner else None,
+            for_tier=preemptor.tier if preemptor else None,
         )
 
     def _follow_start(self, job: ObservedJob, record: JobRecord) -> JobRecord:
         if record.first_started_s is None:
-            first_s = min((i.start_s for i in self.incarnations_of(job.key)), default=job.start_s)
+            first_s = min((i.start_s for i in self._runs.of(job.key)), default=job.start_s)
             record = replace(
                 record, first_started_s=first_s, start_number=self._ledger.next_number()
             )
-        return changed(without_claim(record), settling=False, times_given_up=0, gave_up_s=None)
+        self.nomination_event(job.key, Started())
+        self.preemption_event(job.key, Running())
+        return record
 
     def _follow_tier(self, record: JobRecord, now_s: float) -> JobRecord:
-        policy = self._config.policy
-        own_gpu_s = self.attained_gpu_s(record.key) - record.promoted_at_gpu_s
+        own_gpu_s = self._runs.attained_gpu_s(record.key) - record.promoted_at_gpu_s
         charged_gpu_s = own_gpu_s + self.inherited_gpu_s(record, now_s)
-        if policy.name == BY_HISTORY:
-            return record  # its tier is known only once it is decided: ``follow``
-        return self._in_tier(record, tier_of(charged_gpu_s, policy.thresholds_gpu_s), now_s)
+        tier = tier_by_service(charged_gpu_s, self._config.policy)
+        # Where the policy goes by more, the tier is known once it is decided: ``follow``.
+        return record if tier is None else self._in_tier(record, tier, now_s)
 
     def follow(self, plan: Plan, now_s: float) -> None:
         """Take in the tiers that were decided, where they do not follow from service alone."""
-        if self._config.policy.name != BY_HISTORY:
+        if tiers_follow_service(self._config.policy.name):
             return
         for key, decision in plan.decisions.items():
             record = self._records.get(key)
@@ -446,13 +554,19 @@ class Book:
                 if key not in uncommitted:
                     self._let_go(key)
                 continue
-            for incarnation in self.incarnations_of(key):
-                if incarnation.end_s is None:
-                    # Its end is unknown, and not now: count what was seen until accounting tells.
-                    seen_s = incarnation.start_s + incarnation.elapsed_s
-                    self.keep(replace(incarnation, end_s=seen_s, confirmed=self._final()))
-            self.put(replace(without_intent(without_claim(record)), ended_s=now_s))
-            self._ending[key] = None
+            self._runs.close_as_last_seen(key)
+            # What it did since it was last seen is asked of accounting.
+            unknown = min(record.accounted_restarts, record.restarts - 1)
+            self.nomination_event(key, Started())
+            self.preemption_event(key, Ended())
+            self.put(
+                replace(
+                    record,
+                    ended_s=now_s,
+                    accounted_restarts=unknown if self.has_accounting else record.restarts,
+                )
+            )
+            self._ending.add(key)
         self._told_ended = {key for key in self._told_ended if key in present}
 
     def _let_go(self, key: str) -> None:
@@ -461,12 +575,12 @@ class Book:
             return
         self._tell_end_of(key)
         self._records.pop(key)
-        self._incarnations.pop(key, None)
+        self._runs.let_go(key)
         self._inherited_gpu_s.pop(key, None)
 
     def _uncommitted(self) -> set[str]:
         """The jobs of which the ledger lacks something yet; it may have failed the last time."""
-        return self._changed_jobs | {key for key, _ in self._changed_incarnations}
+        return self._changed_jobs | self._runs.changed_keys
 
     # What is told
 
@@ -487,19 +601,21 @@ class Book:
         record = self._records[key]
         if key not in self._ending or record.ended_s is None:
             return
-        shown_s = self._ending.pop(key)
+        self._ending.remove(key)
         if key in self._told_ended:
             return
         self._told_ended.add(key)
-        end_s = max((i.end_s or 0.0 for i in self.incarnations_of(key)), default=shown_s)
-        if end_s is None:
-            return  # it never ran
+        runs = self._runs.of(key)
+        if not runs:
+            return
+        # Fewer runs: it was requeued, and ended while it waited.
+        ended_by_run = len(runs) > record.restarts
+        end_s = max(run.end_s or 0.0 for run in runs) if ended_by_run else record.ended_s
         jct_s = max(0.0, end_s - record.submitted_s)
-        queued_s = max(0.0, jct_s - self.executed_s(key))
-        own_gpu_s = self.attained_gpu_s(key) - record.promoted_at_gpu_s
-        by_service = tier_of(own_gpu_s, self._config.policy.thresholds_gpu_s)
-        tier = record.tier if self._config.policy.name == BY_HISTORY else by_service
-        self._news.ended.append(EndedJob(max(record.tier, tier), jct_s, queued_s))
+        queued_s = max(0.0, jct_s - self._runs.executed_s(key))
+        own_gpu_s = self._runs.attained_gpu_s(key) - record.promoted_at_gpu_s
+        tier = tier_by_service(own_gpu_s, self._config.policy)
+        self._news.ended.append(EndedJob(max(record.tier, tier or 0), jct_s, queued_s))
 
     # What jobs inherit from earlier ones of their user or account
 
@@ -519,7 +635,7 @@ class Book:
             return
         for key, record in self._records.items():
             payer = self._payer_of(record)
-            for run in self.incarnations_of(key):
+            for run in self._runs.of(key):
                 if run.end_s is not None:
                     service_gpu_s = run.attained_gpu_s
                     self._recent.put(EndedRun(key, run.start_s, payer, run.end_s, service_gpu_s))
@@ -540,47 +656,27 @@ class Book:
 
     # What is known of a job
 
-    def attained_gpu_s(self, key: str) -> float:
-        """GPU-seconds over all incarnations."""
-        return sum(incarnation.attained_gpu_s for incarnation in self.incarnations_of(key))
-
-    def executed_s(self, key: str) -> float:
-        """Running seconds over all incarnations."""
-        return sum(incarnation.elapsed_s for incarnation in self.incarnations_of(key))
+    @property
+    def runs(self) -> Runs:
+        """Those of every job that is known here."""
+        return self._runs
 
     def ran_s(self, key: str, restarts: int) -> float:
         """How long the incarnation after so many restarts ran; 0.0 where it is not known whole."""
         record = self._records.get(key)
-        mine = sorted(self.incarnations_of(key), key=lambda incarnation: incarnation.start_s)
+        mine = sorted(self._runs.of(key), key=lambda incarnation: incarnation.start_s)
         if record is None or len(mine) != record.restarts + 1 or restarts >= len(mine):
             return 0.0
         return mine[restarts].elapsed_s
 
-    def incarnations_of(self, key: str) -> Collection[IncarnationRecord]:
-        """What is known of each stretch of running, in no order."""
-        return self._incarnations.get(key, {}).values()
-
     def is_doubtful(self, key: str) -> bool:
-        """Whether an incarnation is missing, or one has ended by an estimate only."""
+        """Whether a run is missing, or one has ended by an estimate only."""
         record = self._records[key]
         missing = record.accounted_restarts < record.restarts
-        return missing or any(
-            not i.confirmed and i.end_s is not None for i in self.incarnations_of(key)
-        )
+        return missing or self._runs.are_estimates(key)
 
     def _awaits_accounting(self, key: str) -> bool:
         return self.has_accounting and self.is_doubtful(key)
-
-
-def _has_started(job: ObservedJob, known: Collection[float]) -> bool:
-    """Whether Slurm shows a real start, and how long the job has run since.
-
-    While a job is completing after a requeue, Slurm shows its start but not how long it ran; for
-    one that was cancelled before it ever ran it shows the cancellation as its start.
-    """
-    if job.start_s is None or job.state not in (JobState.RUNNING, None):
-        return False
-    return job.state is JobState.RUNNING or job.elapsed_s > 0 or job.start_s in known
 
 
 def _is_another_job(job: ObservedJob, record: JobRecord) -> bool:

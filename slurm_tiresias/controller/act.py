@@ -1,9 +1,10 @@
 """Acting on a plan: what is written to Slurm, in which order, and what is made of the answer.
 
-Every intent is in the ledger before Slurm hears of it. The winner of a preemption gets its claim
-priority and its nodes first; the victim its checkpoint signal and its grace; then it is requeued;
-and when it waits again it is told that it may start at once, for Slurm would let it wait two
-minutes. A winner that does not start gives its claim back.
+Every intent is in the ledger before Slurm hears of it. The preemptor gets its priority and its
+nodes first; the victim its checkpoint signal and its grace; then it is requeued; and when it waits
+again Slurm is told that it may start at once, for it would let it wait two minutes. ``lifecycle``
+has the states of each start and of each preemption; the effects of their transitions are carried
+out here, and what Slurm answers is the next event.
 """
 
 from __future__ import annotations
@@ -13,16 +14,52 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.claim import claim_of, claim_text
+from slurm_tiresias.controller.difference import (
+    Difference,
+    from_decision,
+    given_back,
+    has_unwritten_band,
+    is_pending,
+    node_list,
+    unpinned,
+    without_band,
+    without_lists,
+)
 from slurm_tiresias.controller.hints import Checkpoint, checkpoint_of
-from slurm_tiresias.controller.ledger import JobRecord, without_claim, without_intent
-from slurm_tiresias.controller.manage import is_put_off_for_us, lacks_only_resources
+from slurm_tiresias.controller.lifecycle.nomination import (
+    Blocker,
+    Expired,
+    Looked,
+    Nominated,
+    Withdrawn,
+    allocation_text,
+)
+from slurm_tiresias.controller.lifecycle.preemption import (
+    BackOff,
+    GraceOver,
+    Planned,
+    Preemption,
+    PreemptionEvent,
+    PreemptionState,
+    PreemptorGone,
+    PreemptorTried,
+    RequeueRefused,
+    Resumed,
+    SendRequeue,
+    SendSignal,
+    SetStartTime,
+    SignalHeard,
+    SignalRefused,
+    SignalUnanswered,
+    StartDelayed,
+    StoodDown,
+)
+from slurm_tiresias.controller.manage import is_protected, lacks_only_resources
 from slurm_tiresias.controller.view import Rests
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Action, Decision, JobState, Node, Plan, Reason
-from slurm_tiresias.slurm.hostlist import array_tasks, folded, refolded
+from slurm_tiresias.slurm.hostlist import array_tasks
 from slurm_tiresias.slurm.protocol import (
     Observation,
     ObservedJob,
@@ -38,9 +75,9 @@ RESTART_IN_S = 2
 """StartTime=now races with the revocation of the old credential and can kill the job; two seconds
 later does not (30 requeues on each of Slurm 22.05 and 24.11)."""
 
-
-MOST_DOUBLINGS = 3
-"""Of the time that a job rests after a claim that came to nothing."""
+STATE_SAVED_WITHIN_S = 60.0
+"""slurmctld saves its state every few seconds. One that is killed comes back without what was
+written since, and with node lists that had been taken back."""
 
 MOST_FAILURES_NOTED = 10
 """An array of thousands of tasks that is refused at once is noted for its first ones."""
@@ -66,101 +103,85 @@ class Actor:
         self._config = config
         self._tasks_of: dict[str, list[str]] = {}
         """The tasks behind each key that stands for the pending part of an array."""
+        self._unpinned: frozenset[str] = frozenset()
+        """Jobs whose priority was taken back and is in a band all the same: Slurm's own."""
+        self._topology_hash = ""
+        """Of the nodes as they were seen last."""
+        self._own_list_since_s: dict[str, float] = {}
+        """Since when Slurm shows a user's own node list again, by job and the steady clock."""
 
     # Before the decision
 
     def review(self, seen: Observation) -> Rests:
-        """Check what earlier cycles set going; returns which jobs have been given up on."""
+        """Check what earlier cycles set going; returns which jobs back off."""
         jobs = {job.key: job for job in seen.jobs}
-        self._drop_claims_on_what_others_got(seen)
-        self._check_claims(jobs, seen)
-        self._spare_victims_of_nobody(jobs)
-        likeness = _likeness(seen.nodes)
+        self._topology_hash = topology_hash(seen.nodes)
+        self._withdraw_where_others_run(seen)
+        self._look_at_nominations(jobs, seen)
+        self._abandon_without_preemptor(jobs)
+        config = self._config.preemption
+        nominations = self._book.nominations.values()
         return Rests(
             given_up=frozenset(
-                record.key
-                for record in self._book.records().values()
-                if record.gave_up_on == likeness
-                and self._rests(record, seen.at_s, self._config.preemption.retry_after_s)
+                one.key
+                for one in nominations
+                if one.topology_hash == self._topology_hash
+                and one.backs_off(seen.at_s, config.retry_after_s)
             ),
             resting=frozenset(
-                record.key
-                for record in self._book.records().values()
-                if self._rests(record, seen.at_s, self._config.preemption.start_bound_s)
+                one.key for one in nominations if one.backs_off(seen.at_s, config.start_bound_s)
             ),
         )
 
-    def _spare_victims_of_nobody(self, jobs: Mapping[str, ObservedJob]) -> None:
-        """A winner that no longer waits on its claim no longer needs its victims."""
-        for record in list(self._book.records().values()):
-            if record.vacating_for and not self._still_claims(record.vacating_for, jobs):
-                self._book.put(without_intent(record))
+    def _abandon_without_preemptor(self, jobs: Mapping[str, ObservedJob]) -> None:
+        """A job that no longer waits on its nomination no longer needs its victims."""
+        for victim in list(self._book.preemptions.values()):
+            if not self._is_awaited(victim.preemptor, jobs):
+                self._tell_victim(victim.key, PreemptorGone(_runs(jobs.get(victim.key))))
 
-    def _drop_claims_on_what_others_got(self, seen: Observation) -> None:
-        """Slurm may have started somebody else on the idle nodes that a job was to have.
+    def _withdraw_where_others_run(self, seen: Observation) -> None:
+        """Slurm may have started other jobs on the idle GPUs of a nomination.
 
         Only where nobody had to leave: such a job is placed anew. One that others left for stands
-        by its claim until it gives up, or it would make more and more of them leave.
+        by its nomination until that expires, or it would make more and more of them leave.
         """
         free = {node.name: node.total.gpu_count for node in seen.nodes}
         for job in seen.jobs:
             if job.state is JobState.RUNNING:
                 for node, amount in job.allocation.items():
                     free[node] = free.get(node, 0) - amount.gpu_count
-        for record in list(self._book.records().values()):
-            claim = claim_of(record) if record.claimed_s == record.claim_free_s else None
-            if any(free.get(node, 0) < amount.gpu_count for node, amount in (claim or {}).items()):
-                self._book.put(without_claim(record))
+        for one in list(self._book.nominations.values()):
+            allocation = (one.allocated() if one.needs_no_victims else None) or {}
+            if any(free.get(node, 0) < amount.gpu_count for node, amount in allocation.items()):
+                self._book.nomination_event(one.key, Withdrawn())
 
-    def _still_claims(self, key: str, jobs: Mapping[str, ObservedJob]) -> bool:
-        record = self._book.record(key)
-        return record is not None and bool(record.claim) and _is_pending(jobs.get(key))
+    def _is_awaited(self, preemptor: str, jobs: Mapping[str, ObservedJob]) -> bool:
+        """Whether a job waits for GPUs on the nodes that it was nominated for."""
+        nomination = self._book.nominations.get(preemptor)
+        on_nodes = nomination is not None and bool(nomination.allocation)
+        return on_nodes and is_pending(jobs.get(preemptor))
 
-    def _check_claims(self, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
-        """Give up the claims that Slurm has not answered, or that stood free, for too long."""
-        bound_s = self._config.preemption.start_bound_s
-        intents = [r for r in self._book.records().values() if r.vacating_for]
-        leaving = {record.vacating_for for record in intents if record.vacating_since_s is not None}
-        untried = {record.vacating_for for record in intents} - leaving
-        for record in list(self._book.records().values()):
-            if record.claimed_s is None or not _is_pending(jobs.get(record.key)):
+    def _look_at_nominations(self, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
+        """Tell each nomination what stands between it and its start; some expire."""
+        under_way = [one for one in self._book.preemptions.values() if one.makes_room]
+        leaving = {one.preemptor for one in under_way if one.is_leaving}
+        has_victims = {one.preemptor for one in under_way}
+        cleaning_up = {
+            node
+            for job in jobs.values()
+            if job.state is JobState.COMPLETING
+            for node in job.allocation
+        }
+        for one in list(self._book.nominations.values()):
+            job = jobs.get(one.key)
+            if job is None or not one.is_active or not is_pending(job):
                 continue
-            if record.key in leaving or self._is_cleaning_up(record, jobs.values()):
-                continue
-            since_s = record.claimed_s if record.key in untried else record.claim_free_s
-            if since_s is None:
-                self._book.put(replace(record, claim_free_s=seen.at_s))
-            elif seen.at_s - since_s > bound_s:
-                self._give_up(record, jobs[record.key].reason, seen, _likeness(seen.nodes))
-
-    def _is_cleaning_up(self, record: JobRecord, jobs: Iterable[ObservedJob]) -> bool:
-        """Whether somebody's last processes still sit on the claimed nodes."""
-        claim = claim_of(record)
-        return claim is not None and any(
-            job.state is JobState.COMPLETING and not claim.keys().isdisjoint(job.allocation)
-            for job in jobs
-        )
-
-    def _give_up(
-        self, record: JobRecord, slurm_reason: str, seen: Observation, gave_up_on: str
-    ) -> None:
-        text = f"did not start on its claim (Slurm's reason: {slurm_reason or 'none'})"
-        self._book.note(seen.at_s, "gave-up", record.key, text)
-        self._book.put(
-            replace(
-                without_claim(record),
-                gave_up_s=seen.at_s,
-                gave_up_on=gave_up_on,
-                times_given_up=record.times_given_up + 1,
-            )
-        )
-
-    def _rests(self, record: JobRecord, now_s: float, first_s: float) -> bool:
-        """Whether a job that gave up rests still: ``first_s``, and twice as long each time."""
-        if record.gave_up_s is None:
-            return False
-        doublings = min(record.times_given_up - 1, MOST_DOUBLINGS)
-        return now_s - record.gave_up_s < first_s * 2.0**doublings
+            blocker = Blocker.NOT_TRIED if one.key in has_victims else Blocker.NOTHING
+            if one.key in leaving or not cleaning_up.isdisjoint(one.allocated() or {}):
+                blocker = Blocker.NODES_IN_USE
+            bound_s = self._config.preemption.start_bound_s
+            looked = Looked(seen.at_s, blocker, bound_s, self._topology_hash, _did_not_start(job))
+            self._book.nomination_event(one.key, looked)
 
     # After the decision
 
@@ -168,41 +189,38 @@ class Actor:
         """Write everything in which Slurm differs from the plan."""
         jobs = {job.key: job for job in seen.jobs if job.state is not None}
         self._promote(plan, seen.at_s)
-        self._claim(plan, jobs, seen)
-        self._intend(plan)
-        updates = [*self._updates(plan, jobs, seen.at_s), *self._settling(jobs, seen.at_s)]
+        self._nominate(plan, jobs, seen)
+        for decision in plan.preemptions:
+            if self._book.record(decision.job_id) is not None:
+                self._tell_victim(decision.job_id, Planned(decision.preempted_for))
+        self._spare_victims_elsewhere(jobs)
+        updates = [*self._updates(plan, jobs, seen), *self._restarts(jobs, seen.at_s)]
         self._book.commit()
         failures = self._send(updates, seen.at_s)
-        self._spare_victims_of_the_refused(failures)
-        # Only now: nobody leaves for a job that Slurm would not let stand in front, or has not
+        self._withdraw_refused(failures)
+        # Only now: no job is preempted for one that Slurm would not let stand in front, or has not
         # tried to start since then and found to lack nothing but room.
         told = {key for update in updates for key in self._keys_of(update)}
-        asked = self._ask_to_leave(plan, jobs, told, seen.at_s)
+        signalled = self._signalled(plan, jobs, told, seen.at_s)
         due = self._due_requeues(plan, jobs, seen.at_s)
         self._book.commit()
-        self._signal_or_ask_again(asked, jobs)
+        self._signal(signalled, jobs, seen.at_s)
         failures += self._send(due, seen.at_s)
         self._book.commit()
-        unsettled = any(
-            record.claimed_s is not None or record.vacating_for or record.settling
-            for record in self._book.records().values()
-        )
-        return Outcome(len(updates) + len(due), failures, unsettled)
+        return Outcome(len(updates) + len(due), failures, not self._book.is_settled)
 
     def stand_down(self, seen: Observation) -> Outcome:
         """Act no more: take node lists and intents back, let requeued jobs start again."""
         jobs = {job.key: job for job in seen.jobs if job.state is not None}
-        for record in list(self._book.records().values()):
-            # A requeue that has been sent takes its course; anything less is called off.
-            called_off = record if record.requeue_sent_s is not None else without_intent(record)
-            self._book.put(without_claim(called_off))
+        for victim in list(self._book.preemptions):
+            self._tell_victim(victim, StoodDown())
+        for nominated in list(self._book.nominations):
+            self._book.nomination_event(nominated, Withdrawn())
         known = ((job, self._book.record(key)) for key, job in jobs.items())
-        restored = [
-            write
-            for job, record in known
-            if record is not None and (write := self._node_list(job, record))
-        ]
-        writes = [*restored, *self._settling(jobs, seen.at_s)]
+        differences = [node_list(job, record, None) for job, record in known if record is not None]
+        restored = [write for one in differences for write in self._remembered(one, seen)]
+        self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}
+        writes = [*restored, *self._restarts(jobs, seen.at_s)]
         self._book.commit()
         failures = self._send(writes, seen.at_s)
         self._book.commit()
@@ -211,16 +229,18 @@ class Actor:
     def release(self, seen: Observation) -> Outcome:
         """Give every job back to Slurm as it would have been."""
         stood_down = self.stand_down(seen)
-        unpinned: list[tuple[ObservedJob, Write]] = []
+        given: list[tuple[ObservedJob, Write]] = []
         for job in seen.jobs:
             record = self._book.record(job.key)
-            if record is None or job.state is None or job.held:
-                continue
-            if record.written_site_factor:
-                unpinned.append((job, Update(job.key, site_factor=0)))
-            if record.written_priority is not None:
-                unpinned.append((job, Unpin(job.key)))
-        writes = self._with_arrays_whole(unpinned)
+            if job.state is None or job.priority == 0:
+                continue  # held or suspended: to unpin it would take that off
+            # A write may have been forgotten here with a controller that was killed.
+            ours = is_pending(job) or record is not None
+            if ours and has_unwritten_band(job, record, self._config):
+                given.append((job, without_band(job, self._config)))
+            if record is not None:
+                given += [(job, write) for write in unpinned(job, record)]
+        writes = self._with_arrays_whole(given)
         failures = self._send(writes, seen.at_s)
         refused = {key for failure in failures for key in self._keys_of(failure.write)}
         for record in list(self._book.records().values()):
@@ -232,7 +252,7 @@ class Actor:
             stood_down.writes + len(writes), (*stood_down.failures, *failures), unsettled=False
         )
 
-    # Changes in the ledger that a plan makes
+    # What a plan makes of the ledger
 
     def _promote(self, plan: Plan, now_s: float) -> None:
         for key in plan.promotions:
@@ -242,82 +262,135 @@ class Actor:
                     replace(
                         record,
                         promotions=record.promotions + 1,
-                        promoted_at_gpu_s=self._book.attained_gpu_s(key),
-                        promoted_at_executed_s=self._book.executed_s(key),
+                        promoted_at_gpu_s=self._book.runs.attained_gpu_s(key),
+                        promoted_at_executed_s=self._book.runs.executed_s(key),
                         queued_s=now_s,
                     )
                 )
                 self._book.note(now_s, "promoted", key, "waited long enough to start afresh")
 
-    def _claim(self, plan: Plan, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
-        """Remember what is asked to start, on which nodes, and since when."""
+    def _nominate(self, plan: Plan, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
+        """Nominate the jobs that the plan starts, and withdraw what it starts no longer."""
         vacated = self._nodes_being_vacated(plan, jobs)
         for key, decision in plan.decisions.items():
-            record = self._book.record(key)
-            if record is None:
-                continue
             if decision.action is not Action.START:
-                if record.claimed_s is not None and _is_pending(jobs.get(key)):
-                    self._withdraw(record, decision, jobs[key], seen)
-            elif decision.victims:
-                claim = claim_text(decision.start_on)
-                self._book.put(replace(record, claim=claim, claimed_s=seen.at_s, claim_free_s=None))
-            elif decision.reason is Reason.STARTS:
-                named = _is_to_be_laid(jobs[key], record) and not vacated & decision.start_on.keys()
-                claim = claim_text(decision.start_on) if named else ""
-                self._claim_on_idle(record, claim, seen.at_s)
+                nomination = self._book.nominations.get(key)
+                if nomination is not None and nomination.is_active and is_pending(jobs.get(key)):
+                    self._withdraw(key, decision, jobs[key], seen.at_s)
+            elif self._book.record(key) is not None:
+                self._nominate_one(decision, jobs[key], vacated, seen.at_s)
 
-    def _claim_on_idle(self, record: JobRecord, claim: str, now_s: float) -> None:
-        """Note a claim that need not wait for anybody; ``claim`` is empty where Slurm is to choose
-        the nodes. Naming them later gives the job no more time."""
-        if record.claimed_s is None or record.claim not in ("", claim):
-            record = replace(record, claimed_s=now_s, claim_free_s=now_s)
-        self._book.put(replace(record, claim=claim))
+    def _nominate_one(
+        self, decision: Decision, job: ObservedJob, vacated: set[str], now_s: float
+    ) -> None:
+        if decision.victims:
+            allocation = allocation_text(decision.start_on)
+            self._book.nomination_event(decision.job_id, Nominated(now_s, allocation, True))
+        elif decision.reason is Reason.STARTS:
+            named = self._names_its_nodes(job) and not vacated & decision.start_on.keys()
+            allocation = allocation_text(decision.start_on) if named else ""
+            self._book.nomination_event(decision.job_id, Nominated(now_s, allocation, False))
+
+    def _names_its_nodes(self, job: ObservedJob) -> bool:
+        """Whether a start on idle GPUs is to name its nodes.
+
+        A job that only fits whole on a node Slurm puts where it fits tightest, as we would; one in
+        several pieces it lays over nodes in the order of their names. And one that did not start
+        where it was told to is left to Slurm.
+        """
+        nomination = self._book.nominations.get(job.key)
+        return job.request.chunks > 1 and (nomination is None or not nomination.expirations)
 
     def _nodes_being_vacated(self, plan: Plan, jobs: Mapping[str, ObservedJob]) -> set[str]:
-        """Nodes that somebody is about to leave for another.
+        """Nodes that jobs are about to leave for a preemptor.
 
-        Who only gets what is left over there is not told so: Slurm may try it before the one that
-        they leave for, find the node taken, and pass the node over for all that come after.
+        Jobs that only get what is left over there are not given these nodes by name: Slurm may try
+        such a job before the preemptor, find the node taken, and pass it over for all that follow.
         """
         leaving = {decision.job_id for decision in plan.preemptions}
-        leaving |= {record.key for record in self._book.records().values() if record.vacating_for}
+        leaving |= {one.key for one in self._book.preemptions.values() if one.makes_room}
         return {node for key in leaving if key in jobs for node in jobs[key].allocation}
 
-    def _withdraw(
-        self, record: JobRecord, decision: Decision, job: ObservedJob, seen: Observation
-    ) -> None:
+    def _withdraw(self, key: str, decision: Decision, job: ObservedJob, now_s: float) -> None:
         """The plan has changed, or Slurm has named a reason of its own to let the job wait."""
         if decision.reason is Reason.SLURM_WAITS:
             of_nodes = job.reason.strip("()").startswith("ReqNodeNotAvail")
             # Any other reason may go while the nodes stay as they are.
-            self._give_up(record, job.reason, seen, _likeness(seen.nodes) if of_nodes else "")
+            topology = self._topology_hash if of_nodes else ""
+            self._book.nomination_event(key, Expired(now_s, topology, _did_not_start(job)))
         else:
-            self._book.put(without_claim(record))
+            self._book.nomination_event(key, Withdrawn())
 
-    def _intend(self, plan: Plan) -> None:
-        """Remember who is to leave, and for whom."""
-        for decision in plan.preemptions:
-            record = self._book.record(decision.job_id)
-            if record is not None:
-                self._book.put(replace(record, vacating_for=decision.preempted_for))
+    def _tell_victim(self, key: str, event: PreemptionEvent) -> Sequence[object]:
+        """Take in an event of a preemption, and carry out what does not concern Slurm."""
+        effects = self._book.preemption_event(key, event)
+        for effect in effects:
+            if isinstance(effect, BackOff):
+                expired = Expired(effect.at_s, self._topology_hash, effect.why)
+                self._book.nomination_event(effect.preemptor, expired)
+        return effects
 
     # Writes
 
-    def _updates(self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
+    def _spare_victims_elsewhere(self, jobs: Mapping[str, ObservedJob]) -> None:
+        """A preemptor that is to start on other nodes than before (one was drained, say) needs no
+        victim on those."""
+        for one in list(self._book.preemptions.values()):
+            nomination, job = self._book.nominations.get(one.preemptor), jobs.get(one.key)
+            allocation = nomination.allocated() if nomination and one.makes_room else None
+            if allocation is None or job is None or not _runs(job):
+                continue
+            if allocation.keys().isdisjoint(job.allocation):
+                self._tell_victim(one.key, PreemptorGone(victim_runs=True))
+
+    def _updates(
+        self, plan: Plan, jobs: Mapping[str, ObservedJob], seen: Observation
+    ) -> list[Write]:
         """What each managed job's priority and node list must become; differences only."""
-        updates: list[tuple[ObservedJob, Write]] = []
+        now_s = seen.at_s
+        updates = self._taken_back(plan, jobs.values(), now_s)
         for key, decision in plan.decisions.items():
             job, record = jobs.get(key), self._book.record(key)
-            if job is None or record is None or job.priority == 0:
-                continue  # not ours, or held or suspended and not ours to wake
-            if decision.action is Action.LEAVE:
-                updates += self._given_back(job, record)
-            elif update := self._update(job, record, decision, now_s):
-                updates.append((job, update))
-        # Claims on named nodes first: until they stand, Slurm might give those nodes away.
+            if job is None or record is None:
+                continue
+            nomination = self._book.nominations.get(key)
+            if job.priority == 0:
+                # Held or suspended: not ours to wake, but its user's own node list goes back.
+                difference = node_list(job, record, nomination)
+            elif decision.action is Action.LEAVE:
+                if is_pending(job):
+                    self._book.nomination_event(key, Withdrawn())
+                difference = given_back(job, record)
+            else:
+                difference = from_decision(job, record, nomination, decision, now_s, self._config)
+            updates += [(job, write) for write in self._remembered(difference, seen)]
+        self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}
+        # Nominations on named nodes first: until they stand, Slurm might give those nodes away.
         updates.sort(key=lambda pair: not (isinstance(pair[1], Update) and pair[1].node_list))
         return self._with_arrays_whole(updates)
+
+    def _remembered(self, difference: Difference, seen: Observation) -> Sequence[Write]:
+        """The writes of a difference, once what they rest on is remembered."""
+        key, record = difference.job.key, difference.record
+        if not difference.own_list_shown:
+            self._own_list_since_s.pop(key, None)
+        elif self._stays_taken_back(key, seen.steady_s):
+            record = without_lists(record)
+        if record is not self._book.record(key):
+            self._book.put(record)
+        if difference.user_changed_nodes:
+            self._book.nomination_event(key, Withdrawn())
+        if difference.repaired:
+            self._book.note(seen.at_s, "repaired", key, difference.repaired)
+        return difference.writes
+
+    def _stays_taken_back(self, key: str, steady_s: float) -> bool:
+        """Whether a user's own node list stands there again for good."""
+        since_s = self._own_list_since_s.setdefault(key, steady_s)
+        if steady_s - since_s <= STATE_SAVED_WITHIN_S:
+            return False
+        del self._own_list_since_s[key]
+        return True
 
     def _with_arrays_whole(self, writes: Iterable[tuple[ObservedJob, Write]]) -> list[Write]:
         """Tasks that wait together in an array's record are written to together.
@@ -336,183 +409,125 @@ class Actor:
             for write, keys in sorted(together.items(), key=lambda pair: len(pair[1]) > 1)
         ]
 
-    def _update(
-        self, job: ObservedJob, record: JobRecord, decision: Decision, now_s: float
-    ) -> Update | None:
-        update = self._node_list(job, record) or Update(job.key)
-        if decision.action is Action.START and _is_put_off(job, now_s):
-            update = replace(update, start_in_s=0)
-        if self._config.priority.write == "pinned":
-            update = self._with_priority(update, job, record, decision, now_s)
-        else:
-            update = self._with_site_factor(update, job, record, decision)
-        return None if update == Update(job.key) else update
+    def _taken_back(
+        self, plan: Plan, jobs: Iterable[ObservedJob], now_s: float
+    ) -> list[tuple[ObservedJob, Write]]:
+        """The priorities of waiting jobs that are not managed and stand in a band all the same.
 
-    def _with_priority(
-        self, update: Update, job: ObservedJob, record: JobRecord, decision: Decision, now_s: float
-    ) -> Update:
-        wanted = self._wanted_priority(record, decision)
-        if job.priority == wanted:
-            if record.written_priority != wanted:
-                self._book.put(replace(self._latest(record), written_priority=wanted))
-            return update
-        if record.written_priority not in (None, job.priority, 0):
-            text = f"priority was {record.written_priority}, found {job.priority}; set to {wanted}"
-            self._book.note(now_s, "repaired", job.key, text)
-        return replace(update, priority=wanted)
-
-    def _wanted_priority(self, record: JobRecord, decision: Decision) -> int:
-        if decision.action is Action.START:
-            return bands.claim_priority(self._latest(record))
-        order = self._config.policy.order
-        return bands.tier_priority(record, decision.tier or 0, order)
-
-    def _with_site_factor(
-        self, update: Update, job: ObservedJob, record: JobRecord, decision: Decision
-    ) -> Update:
-        """Slurm does not show the site factor, and takes it for pending jobs only."""
-        if job.state is not JobState.PENDING:
-            return update
-        wanted = bands.tier_site_factor(decision.tier or 0)
-        if decision.action is Action.START:
-            wanted = bands.SITE_FACTOR_CLAIM
-        stands = record.written_site_factor == wanted
-        if stands and bands.bears_site_factor(job.priority, wanted):
-            return update
-        return replace(update, site_factor=wanted)
-
-    def _given_back(
-        self, job: ObservedJob, record: JobRecord
-    ) -> Iterable[tuple[ObservedJob, Write]]:
-        """A waiting job that is managed no longer (its partition was changed, say) is let go."""
-        if not _is_pending(job):
-            return
-        self._book.put(without_claim(self._latest(record)))
-        if restored := self._node_list(job, record):
-            yield job, restored
-        if record.written_site_factor:
-            yield job, Update(job.key, site_factor=0)
-        if record.written_priority is not None:
-            yield job, Unpin(job.key)
-
-    def _node_list(self, job: ObservedJob, record: JobRecord) -> Update | None:
-        """Put the node list of a claim in place, or the user's own back.
-
-        What was written is remembered until Slurm is seen to have the user's own list again.
+        A job that etc/job_submit.lua took for a managed one has them, and one whose owner has
+        changed it since; this program may know nothing of either. Each is written to once, for a
+        site's own priorities may reach into the bands.
         """
-        record = self._latest(record)
-        if not _is_pending(job) or not (record.claim or record.written_nodes):
-            return None
-        shown = refolded(job.required_node_list)
-        written = record.written_nodes.split()
-        if written and shown not in (*written, refolded(record.own_nodes)):
-            # Its user has changed the list meanwhile: that one counts.
-            record = replace(without_claim(record), own_nodes="", written_nodes="")
-            self._book.put(record)
-            written = []
-        claim = claim_of(record)
-        if claim is None:
-            if not record.written_nodes or shown == refolded(record.own_nodes):
-                self._book.put(replace(record, own_nodes="", written_nodes=""))
-                return None
-            return Update(job.key, node_list=record.own_nodes)
-        wanted = folded(claim)
-        if written and written[-1] == wanted == shown:
-            return None
-        own = record.own_nodes if written else job.required_node_list
-        lists = " ".join([*(name for name in written if name != wanted), wanted])
-        self._book.put(replace(record, own_nodes=own, written_nodes=lists))
-        return Update(job.key, node_list=wanted)
+        in_a_band = [
+            job
+            for job in jobs
+            if is_pending(job)
+            and plan.decisions[job.key].action is Action.LEAVE
+            and has_unwritten_band(job, self._book.record(job.key), self._config)
+        ]
+        found = [job for job in in_a_band if job.key not in self._unpinned]
+        self._unpinned = frozenset(job.key for job in in_a_band)
+        for job in found:
+            self._book.note(now_s, "unpinned", job.key, f"priority {job.priority} is not its own")
+        return [(job, without_band(job, self._config)) for job in found]
 
-    def _settling(self, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
+    def _restarts(self, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
         """Jobs that were requeued and now only wait for Slurm's own delay may start at once."""
         writes: list[Write] = []
-        for record in list(self._book.records().values()):
-            job = jobs.get(record.key)
-            if not record.settling or job is None or job.state is not JobState.PENDING:
+        for one in self._in_state(PreemptionState.REQUEUED):
+            job = jobs.get(one.key)
+            if job is None or not is_pending(job):
                 continue
             waits_s = (job.eligible_s or now_s) - now_s
             slurms_own_delay = RESTART_IN_S + 1 < waits_s <= self._requeue_delay_s + RESTART_IN_S
-            if slurms_own_delay and job.priority != 0:
-                writes.append(Update(job.key, start_in_s=RESTART_IN_S))
-            else:
-                self._book.put(replace(record, settling=False))
+            delayed = slurms_own_delay and job.priority != 0
+            for effect in self._tell_victim(one.key, StartDelayed() if delayed else Resumed()):
+                if isinstance(effect, SetStartTime):
+                    writes.append(Update(one.key, start_in_s=RESTART_IN_S))
         return writes
 
-    def _ask_to_leave(
+    def _signalled(
         self,
         plan: Plan,
         jobs: Mapping[str, ObservedJob],
         told: Collection[str],
         now_s: float,
     ) -> list[str]:
-        """Victims whose winner Slurm has tried, and found to lack nothing but room.
+        """Victims to be signalled: Slurm has tried their preemptor, and it lacks nothing but room.
 
-        What is seen of a winner that was ``told`` something just now is older than its claim: a
-        licence that was free then may be somebody's. An update makes Slurm forget the reason, and
-        try the job anew at once.
+        What is seen of a preemptor that was ``told`` something just now is older than its
+        nomination: a licence that was free then may have been taken since. An update makes Slurm
+        forget the reason, and try the job anew at once.
         """
-        asked: list[str] = []
-        for record in list(self._book.records().values()):
-            if not self._has_to_leave(record, plan, jobs) or record.vacating_since_s is not None:
+        signalled: list[str] = []
+        for one in self._in_state(PreemptionState.PLANNED):
+            if not self._has_to_leave(one, plan, jobs):
                 continue
-            winner = jobs[record.vacating_for]
-            if winner.key not in told and lacks_only_resources(winner):
-                self._book.put(replace(record, vacating_since_s=now_s))
-                asked.append(record.key)
-        return asked
+            if one.preemptor not in told and lacks_only_resources(jobs[one.preemptor]):
+                effects = self._tell_victim(one.key, PreemptorTried(now_s))
+                signalled += [one.key for effect in effects if isinstance(effect, SendSignal)]
+        return signalled
 
-    def _has_to_leave(self, record: JobRecord, plan: Plan, jobs: Mapping[str, ObservedJob]) -> bool:
-        """Whether a victim still runs and is managed, and its winner still claims its place."""
-        job, decision = jobs.get(record.key), plan.decisions.get(record.key)
-        runs = job is not None and job.state is JobState.RUNNING and job.priority != 0
+    def _in_state(self, *states: PreemptionState) -> list[Preemption]:
+        return [one for one in self._book.preemptions.values() if one.state in states]
+
+    def _has_to_leave(self, one: Preemption, plan: Plan, jobs: Mapping[str, ObservedJob]) -> bool:
+        """Whether a victim still runs and is managed, and its preemptor still awaits its GPUs."""
+        job, decision = jobs.get(one.key), plan.decisions.get(one.key)
+        runs = job is not None and _runs(job) and not is_protected(job)
         managed = decision is not None and decision.action is not Action.LEAVE
-        return runs and managed and self._still_claims(record.vacating_for, jobs)
+        return runs and managed and self._is_awaited(one.preemptor, jobs)
 
     def _due_requeues(
         self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float
     ) -> list[Write]:
         """Victims whose grace is over. One that still runs has not been requeued yet."""
         due: list[Write] = []
-        for record in list(self._book.records().values()):
-            if record.vacating_since_s is None or not self._has_to_leave(record, plan, jobs):
+        for one in self._in_state(PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT):
+            if one.signalled_s is None or not self._has_to_leave(one, plan, jobs):
                 continue
-            if now_s - record.vacating_since_s >= self._checkpoint(jobs[record.key]).grace_s:
-                self._book.put(replace(record, requeue_sent_s=now_s))
-                due.append(Requeue(record.key))
+            victim = jobs[one.key]
+            if now_s - one.signalled_s < self._checkpoint(victim).grace_s:
+                continue
+            for effect in self._tell_victim(one.key, GraceOver(now_s, not victim.requeue)):
+                if isinstance(effect, SendRequeue):
+                    due.append(Requeue(one.key, allow=effect.allow))
         return due
 
-    def _spare_victims_of_the_refused(self, failures: Iterable[WriteFailure]) -> None:
-        """A winner that could not be put in front (it was just held, say) claims nothing."""
+    def _withdraw_refused(self, failures: Iterable[WriteFailure]) -> None:
+        """A job that could not be put in front (it was just held, say) gets no GPUs set aside."""
         refused = {key for failure in failures for key in self._keys_of(failure.write)}
-        for record in list(self._book.records().values()):
-            if record.vacating_for in refused:
-                self._book.put(without_intent(record))
-            if record.key in refused and record.claimed_s is not None:
-                self._book.put(without_claim(record))
+        for one in list(self._book.preemptions.values()):
+            if one.preemptor in refused:
+                self._tell_victim(one.key, PreemptorGone(victim_runs=True))
+        for key in refused & self._book.nominations.keys():
+            self._book.nomination_event(key, Withdrawn())
 
-    def _signal_or_ask_again(self, asked: Iterable[str], jobs: Mapping[str, ObservedJob]) -> None:
-        """Who may not have heard the signal has not begun its grace: it may hear it twice."""
+    def _signal(
+        self, victims: Collection[str], jobs: Mapping[str, ObservedJob], now_s: float
+    ) -> None:
+        """Ask victims to save their state, each with its own signal, and take in the answers."""
+        by_signal: dict[str, list[str]] = {}
+        for key in victims:
+            by_signal.setdefault(self._checkpoint(jobs[key]).signal, []).append(key)
+        refused: dict[str, tuple[str, str]] = {}
         try:
-            self._signal(jobs[key] for key in asked)
+            for signal, keys in by_signal.items():
+                if signal:
+                    answers = self._slurm.signal(keys, signal)
+                    refused |= {key: (signal, words) for key, words in answers.items()}
         except TiresiasError:
-            for key in asked:
-                if record := self._book.record(key):
-                    self._book.put(replace(record, vacating_since_s=None))
+            for key in victims:
+                self._tell_victim(key, SignalUnanswered())
             self._book.commit()
             raise
-
-    def _signal(self, victims: Iterable[ObservedJob]) -> None:
-        """Ask victims to save their state, each with its own signal."""
-        by_signal: dict[str, list[str]] = {}
-        for job in victims:
-            by_signal.setdefault(self._checkpoint(job).signal, []).append(job.key)
-        for signal, keys in by_signal.items():
-            if signal:
-                self._slurm.signal(keys, signal)
+        for key in victims:
+            heard = key not in refused
+            self._tell_victim(key, SignalHeard() if heard else SignalRefused(now_s, *refused[key]))
 
     def _checkpoint(self, job: ObservedJob) -> Checkpoint:
-        return checkpoint_of(job.admin_comment, job.comment, self._config.preemption)
+        over_budget = job.user in self._book.users_over_budget
+        return checkpoint_of(job.admin_comment, job.comment, self._config.preemption, over_budget)
 
     def _keys_of(self, write: Write) -> Sequence[str]:
         """The job that a write is for, or the tasks where it is for a part of an array."""
@@ -529,50 +544,35 @@ class Actor:
         return failures
 
     def _written(self, write: Write) -> None:
-        if isinstance(write, Unpin):
-            for key in self._keys_of(write):
-                if record := self._book.record(key):
-                    self._book.put(replace(record, written_priority=None))
-        if not isinstance(write, Update):
-            return
         for key in self._keys_of(write):
             record = self._book.record(key)
-            if record is not None and write.priority is not None:
+            if record is None:
+                continue
+            if isinstance(write, Unpin):
+                self._book.put(replace(record, written_priority=None))
+            elif isinstance(write, Update) and write.priority is not None:
                 self._book.put(replace(record, written_priority=write.priority))
-            elif record is not None and write.site_factor is not None:
+            elif isinstance(write, Update) and write.site_factor is not None:
                 self._book.put(replace(record, written_site_factor=write.site_factor))
 
     def _refused(self, failure: WriteFailure, now_s: float) -> None:
         write = failure.write
-        for key in self._keys_of(write)[:MOST_FAILURES_NOTED]:
-            self._book.note(now_s, "failed", key, failure.message)
-        record = self._book.record(write.key)
-        if isinstance(write, Requeue) and record is not None:
-            self._book.put(without_intent(record))
-
-    def _latest(self, record: JobRecord) -> JobRecord:
-        return self._book.record(record.key) or record
+        if not failure.has_ended:
+            for key in self._keys_of(write)[:MOST_FAILURES_NOTED]:
+                self._book.note(now_s, "failed", key, failure.message)
+        if isinstance(write, Requeue):
+            self._tell_victim(write.key, RequeueRefused())
 
 
-def _is_pending(job: ObservedJob | None) -> bool:
-    return job is not None and job.state is JobState.PENDING
+def _runs(job: ObservedJob | None) -> bool:
+    return job is not None and job.state is JobState.RUNNING
 
 
-def _is_put_off(job: ObservedJob, now_s: float) -> bool:
-    return _is_pending(job) and is_put_off_for_us(job) and (job.eligible_s or 0.0) > now_s
+def _did_not_start(job: ObservedJob) -> str:
+    return f"did not start on its claim (Slurm's reason: {job.reason or 'none'})"
 
 
-def _is_to_be_laid(job: ObservedJob, record: JobRecord) -> bool:
-    """Whether a start on idle GPUs is to name its nodes.
-
-    A job that only fits whole on a node Slurm puts where it fits tightest, as we would; one in
-    several pieces it lays over nodes in the order of their names. And one that did not start where
-    it was told to is left to Slurm.
-    """
-    return job.request.chunks > 1 and record.gave_up_s is None
-
-
-def _likeness(nodes: Iterable[Node]) -> str:
+def topology_hash(nodes: Iterable[Node]) -> str:
     """A short text that changes when any node comes, goes or changes what it has."""
     lines = sorted(
         f"{node.name} {node.available} {sorted(node.total.gpus.items())} "

@@ -1,7 +1,9 @@
-"""A Unix socket that anybody on the host may ask: one answer for each connection.
+"""Unix sockets that every user of the host may ask: one answer for each connection.
 
-It is served from a thread of its own, so however many ask, no cycle waits for them; and the kernel
-says who asks.
+One thread reads questions and sends answers, and waits for no client: each has a deadline to ask
+and another to read, and no user can take all places. What takes time is computed by two more
+threads, for one question of a user at a time, and for no more than a share of the time. No cycle
+waits for any of them. The kernel says who asks.
 """
 
 from __future__ import annotations
@@ -9,28 +11,58 @@ from __future__ import annotations
 import logging
 import os
 import pwd
+import queue
+import select
+import selectors
 import socket
 import struct
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_tiresias import json_text
+from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.published import answer_of
+from slurm_tiresias.controller.published import answer_of, checked_answer
 from slurm_tiresias.controller.succession import newest_ledger
-from slurm_tiresias.errors import DamagedLedgerError, NotRunningError, TiresiasError
+from slurm_tiresias.errors import (
+    DamagedLedgerError,
+    NotRunningError,
+    RefusedError,
+    TiresiasError,
+)
 
 log = logging.getLogger("tiresias-slurm")
 
-PATIENCE_S = 1.0
-"""Who does not speak, or does not read its answer, keeps the others waiting no longer than this."""
+LONGEST_QUESTION = 64
+MOST_CONNECTIONS = 384
+MOST_OF_A_USER = 48
+BACKLOG = 128
+
+PATIENCE_S = 2.0
+"""How long a client may take to ask, and how long to begin to read."""
 SLOWEST_BYTES_PER_S = 10e6
-"""A long answer may take that much longer."""
+"""A client may take that much longer to read a long answer."""
+LONGEST_WAIT_S = 10.0
+"""How long a question waits for the earlier ones of the same user."""
+
+SHARE_OF_A_USER = 0.25
+"""Of the time of the thread that computes; root and the controller's user have no limit."""
+MOST_UNREAD_BYTES = 64 << 20
+"""While so much waits for its readers, no other long answer is computed."""
+
+LEAST_GAP_S = 0.001
+"""Between two connections: who connects without end leaves the interpreter to the cycles."""
+ACCEPTED_AT_A_TIME = 16
+SENT_AT_A_TIME_BYTES = 256 << 10
+LOOK_AGAIN_S = 0.05
+"""While a question waits, how often it is seen whether its turn has come."""
 
 T = TypeVar("T")
 
@@ -40,123 +72,445 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The user at the other end. ``name`` is as Slurm has it too; empty for one that this host
-    does not know."""
+    """The user at the other end."""
 
     uid: int
-    name: str
 
     @property
     def sees_everything(self) -> bool:
         """Whether it is root or the controller's own user."""
         return self.uid in (0, os.geteuid())
 
+    @property
+    def name(self) -> str:
+        """As Slurm has it too; empty for a uid that this host does not know.
 
-class Answers:
-    """Answers whoever connects, until it is closed."""
+        To be asked for by the threads that compute: a directory service may take its time.
+        """
+        try:
+            return pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            return ""
 
-    def __init__(self, path: Path, answer: Callable[[socket.socket], bytes]) -> None:
-        """``answer`` makes the whole answer for a connection; it may raise ``OSError`` or
-        ``TiresiasError`` where there is none."""
-        self._path = path
-        self._answer = answer
+    def __str__(self) -> str:
+        return f"{self.name} (uid {self.uid})" if self.name else f"uid {self.uid}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a user asks. ``given_up`` says whether the client has gone meanwhile."""
+
+    peer: Peer
+    text: str
+    given_up: Callable[[], bool]
+
+    def stop_after(self, seconds: float) -> Callable[[], bool]:
+        """A question for ``Ledger.to_read``: whether it is to be read no further."""
+        until_s = time.monotonic() + seconds
+        return lambda: self.given_up() or time.monotonic() >= until_s
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One socket. ``answer`` computes the whole answer, and may raise ``OSError`` or
+    ``TiresiasError``.
+
+    ``silent``: there is nothing to ask, to connect is enough. ``long``: answers may take seconds,
+    and those of other services do not wait for them. ``ready`` gives the answer for a uid where
+    that is there already. ``remedy`` is what to do about an answer that is too large.
+    """
+
+    path: Path
+    answer: Callable[[Question], bytes | bytearray]
+    silent: bool = False
+    long: bool = False
+    ready: Callable[[int], bytes | None] = lambda _uid: None
+    remedy: str = "Ask for less"
+
+
+class _Stage(Enum):
+    ASKS = auto()
+    WAITS = auto()
+    IS_COMPUTED = auto()
+    READS = auto()
+    IS_OVER = auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Client:
+    """One connection, until its answer has been read."""
+
+    connection: socket.socket
+    service: Service
+    peer: Peer
+    until_s: float
+    stage: _Stage = _Stage.ASKS
+    said: bytes = b""
+    unread: memoryview = field(default_factory=lambda: memoryview(b""))
+
+    def is_over(self) -> bool:
+        return self.stage is _Stage.IS_OVER
+
+
+@contextmanager
+def serving(*services: Service) -> Iterator[None]:
+    """Answer at these sockets until the end of the block."""
+    with ExitStack() as stack:
+        listeners = [
+            (stack.enter_context(_listening(service.path)), service) for service in services
+        ]
+        loop = _Loop(listeners)
+        thread = threading.Thread(target=loop.run, name="sockets", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            loop.close()
+            thread.join()
+
+
+@contextmanager
+def _listening(path: Path) -> Iterator[socket.socket]:
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.setblocking(False)
+        listener.bind(str(path))
+        path.chmod(0o666)
+        listener.listen(BACKLOG)
+        with removed_afterwards(path):
+            yield listener
+
+
+@contextmanager
+def removed_afterwards(path: Path) -> Iterator[None]:
+    """Remove a socket's file at the end of the block, unless another controller has taken over
+    meanwhile and listens there."""
+    mine = path.lstat().st_ino
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if path.lstat().st_ino == mine:
+                path.unlink()
+
+
+class _Computer:
+    """A thread that computes one answer at a time."""
+
+    def __init__(
+        self, name: str, told: Callable[[_Client, bytes | bytearray, float], None]
+    ) -> None:
+        self.works_for: _Client | None = None
+        self.free_s: dict[int, float] = {}
+        """From when on the next question of a user may be computed, by uid."""
+        self._told = told
+        self._given: queue.SimpleQueue[_Client | None] = queue.SimpleQueue()
+        self._complaint = Complaint("a user could not be answered")
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def begin(self, client: _Client) -> None:
+        self.works_for = client
+        self._given.put(client)
+
+    def close(self) -> None:
+        self._given.put(None)
+
+    def is_free_for(self, peer: Peer, now_s: float) -> bool:
+        return now_s >= self.free_s.get(peer.uid, 0.0)
+
+    def is_done(self, peer: Peer, took_s: float, now_s: float) -> None:
+        """Let the user wait for so long that its share of the time is not exceeded."""
+        self.works_for = None
+        self.free_s = {uid: free_s for uid, free_s in self.free_s.items() if free_s > now_s}
+        if not peer.sees_everything:
+            self.free_s[peer.uid] = now_s + took_s * (1 / SHARE_OF_A_USER - 1)
+
+    def _run(self) -> None:
+        while (client := self._given.get()) is not None:
+            began_s = time.monotonic()
+            answer = self._answer(client)
+            self._told(client, answer, time.monotonic() - began_s)
+
+    def _answer(self, client: _Client) -> bytes | bytearray:
+        text = client.said.decode("ascii", errors="replace").strip()
+        try:
+            return client.service.answer(Question(client.peer, text, client.is_over))
+        except RefusedError as error:
+            return refusal(error.what, client.service.remedy)
+        except Exception as error:  # the next question is answered all the same
+            if not client.is_over():
+                self._complaint.make(error)
+            return refusal("The controller cannot answer this now", "See the controller's log")
+
+
+class _Loop:
+    """All connections, in one thread. Only ``close`` and ``_tell`` are called by others."""
+
+    def __init__(self, listeners: list[tuple[socket.socket, Service]]) -> None:
+        self._clients: dict[_Client, None] = {}
         self._closing = False
+        self._computed: deque[tuple[_Client, bytes | bytearray, float]] = deque()
+        self._selector = selectors.DefaultSelector()
+        for listener, service in listeners:
+            self._selector.register(listener, selectors.EVENT_READ, service)
+        self._woken, self._wakes = socket.socketpair()
+        self._woken.setblocking(False)
+        self._wakes.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._quick = _Computer("answers", self._tell)
+        self._long = _Computer("long answers", self._tell)
+        self._complaint = Complaint("users are not answered for a moment")
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Answer until the end of the block."""
-        self._path.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(str(self._path))
-            self._path.chmod(0o666)
-            listener.listen(64)
-            threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
+    def close(self) -> None:
+        self._closing = True
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(OSError):
+            self._wakes.send(b"x")
+
+    def _tell(self, client: _Client, answer: bytes | bytearray, took_s: float) -> None:
+        self._computed.append((client, answer, took_s))
+        self._wake()
+
+    def run(self) -> None:
+        while not self._closing:
             try:
-                yield
-            finally:
-                # The thread waits in accept(), which close() does not end.
-                self._closing = True
-                listener.shutdown(socket.SHUT_RDWR)
-                self._path.unlink(missing_ok=True)
+                self._turn()
+            except Exception as error:  # out of descriptors, say: users are answered again later
+                self._complaint.make(error)
+                time.sleep(PATIENCE_S)
+        for computer in (self._quick, self._long):
+            computer.close()
+        for client in list(self._clients):
+            self._end(client)
+        self._selector.close()
+        self._woken.close()
+        self._wakes.close()
 
-    def _serve(self, listener: socket.socket) -> None:
-        while True:
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(self._timeout_s()):
+            if isinstance(key.data, Service):
+                assert isinstance(key.fileobj, socket.socket)
+                self._accept(key.fileobj, key.data)
+            elif isinstance(key.data, _Client):
+                self._go_on(key.data)
+            else:
+                self._woken.recv(4096)
+        while self._computed:
+            self._take(*self._computed.popleft())
+        self._end_overdue(time.monotonic())
+        for computer in (self._quick, self._long):
+            self._give_work(computer, time.monotonic())
+
+    def _timeout_s(self) -> float | None:
+        if any(client.stage is _Stage.WAITS for client in self._clients):
+            return LOOK_AGAIN_S
+        until_s = min((client.until_s for client in self._clients), default=None)
+        return None if until_s is None else max(0.0, until_s - time.monotonic())
+
+    # Connections
+
+    def _accept(self, listener: socket.socket, service: Service) -> None:
+        for _ in range(ACCEPTED_AT_A_TIME):
             try:
                 connection, _ = listener.accept()
-            except OSError as error:
-                if self._closing:
-                    return
-                log.warning("users are not answered at %s for a moment: %s", self._path, error)
-                time.sleep(PATIENCE_S)
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            time.sleep(LEAST_GAP_S)
+            connection.setblocking(False)
+            until_s = time.monotonic() + PATIENCE_S
+            client = _Client(connection, service, peer_of(connection), until_s)
+            if not self._has_room_for(client.peer.uid):
+                with suppress(OSError):
+                    connection.send(refusal("Too many commands ask the controller", "Try again"))
+                connection.close()
                 continue
-            with connection:
-                try:
-                    connection.settimeout(PATIENCE_S)
-                    answer = self._answer(connection)
-                    connection.settimeout(PATIENCE_S + len(answer) / SLOWEST_BYTES_PER_S)
-                    connection.sendall(answer)
-                except OSError as error:
-                    log.debug("somebody did not wait for the answer: %s", error)
-                except TiresiasError as error:
-                    log.warning("somebody could not be answered: %s", error)
+            self._clients[client] = None
+            self._selector.register(connection, selectors.EVENT_READ, client)
+            if service.silent:
+                self._has_asked(client)
+
+    def _has_room_for(self, uid: int) -> bool:
+        """Whether there is a place, or one that the newest silent connection gives up: one of the
+        same user, or else of the user with the most."""
+        taken = Counter(client.peer.uid for client in self._clients)
+        if taken[uid] < MOST_OF_A_USER:
+            if len(self._clients) < MOST_CONNECTIONS:
+                return True
+            uid = max(taken, key=lambda each: taken[each])
+        for client in reversed(self._clients):
+            if client.peer.uid == uid and client.stage is _Stage.ASKS:
+                self._end(client)
+                return True
+        return False
+
+    def _go_on(self, client: _Client) -> None:
+        try:
+            if client.stage is _Stage.ASKS:
+                self._read(client)
+            elif client.stage is _Stage.READS:
+                self._send(client)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            log.debug("a user did not wait for the answer: %s", error)
+            self._end(client)
+
+    def _read(self, client: _Client) -> None:
+        # More than a question is read, and dropped: an end with unread words in it is an error
+        # for the client.
+        said = client.connection.recv(4096)
+        client.said += said
+        if b"\n" in said or len(client.said) > LONGEST_QUESTION or (client.said and not said):
+            client.said = client.said[:LONGEST_QUESTION]
+            self._has_asked(client)
+        elif not said:
+            self._end(client)
+
+    def _has_asked(self, client: _Client) -> None:
+        self._selector.unregister(client.connection)
+        client.stage, client.until_s = _Stage.WAITS, time.monotonic() + LONGEST_WAIT_S
+        answer = client.service.ready(client.peer.uid)
+        if answer is not None:
+            self._begin_to_send(client, answer)
+
+    def _begin_to_send(self, client: _Client, answer: bytes | bytearray) -> None:
+        longest_s = PATIENCE_S + len(answer) / SLOWEST_BYTES_PER_S
+        client.stage, client.until_s = _Stage.READS, time.monotonic() + longest_s
+        client.unread = memoryview(answer)
+        self._selector.register(client.connection, selectors.EVENT_WRITE, client)
+        self._go_on(client)
+
+    def _send(self, client: _Client) -> None:
+        sent = client.connection.send(client.unread[:SENT_AT_A_TIME_BYTES])
+        client.unread = client.unread[sent:]
+        if not client.unread:
+            self._end(client)
+
+    def _end(self, client: _Client) -> None:
+        if client.stage in (_Stage.ASKS, _Stage.READS):
+            self._selector.unregister(client.connection)
+        client.stage = _Stage.IS_OVER
+        client.unread = memoryview(b"")
+        client.connection.close()
+        self._clients.pop(client, None)
+
+    def _end_overdue(self, now_s: float) -> None:
+        gone = _hung_up([c for c in self._clients if c.stage in (_Stage.WAITS, _Stage.IS_COMPUTED)])
+        for client in list(self._clients):
+            if client in gone:
+                self._end(client)
+            elif now_s < client.until_s or client.stage is _Stage.IS_COMPUTED:
+                continue
+            elif client.stage is _Stage.WAITS:
+                what = "The controller still computes what this user asked before"
+                self._begin_to_send(client, refusal(what, "Ask again in a minute"))
+            else:
+                log.debug("a user did not ask, or read the answer, in time")
+                self._end(client)
+
+    # Answers
+
+    def _give_work(self, computer: _Computer, now_s: float) -> None:
+        """Have the oldest question computed whose user has nothing else in work."""
+        if computer.works_for or (computer is self._long and self._unread() > MOST_UNREAD_BYTES):
+            return
+        busy = {c.peer.uid for c in self._clients if self._of(c) is computer and _is_in_work(c)}
+        for client in self._clients:
+            mine = client.stage is _Stage.WAITS and self._of(client) is computer
+            if mine and client.peer.uid not in busy and computer.is_free_for(client.peer, now_s):
+                client.stage = _Stage.IS_COMPUTED
+                computer.begin(client)
+                return
+
+    def _of(self, client: _Client) -> _Computer:
+        return self._long if client.service.long else self._quick
+
+    def _unread(self) -> int:
+        return sum(len(client.unread) for client in self._clients if client.service.long)
+
+    def _take(self, client: _Client, answer: bytes | bytearray, took_s: float) -> None:
+        self._of(client).is_done(client.peer, took_s, time.monotonic())
+        if not client.is_over():
+            self._begin_to_send(client, answer)
 
 
-def asked_or_read(
-    state_dir: Path,
-    socket_name: str,
-    question: str,
-    schema: int,
-    made_of: Callable[[Mapping[str, Any]], T],
-    read: Callable[[Ledger], T],
-) -> T:
-    """What a controller answers to a question; where none does, what its ledger says, as far as
-    one may read that.
-
-    ``made_of`` is given the answer's JSON and raises ``ValueError`` and the like where it is none.
-    ``NotRunningError`` where there is neither a controller nor a ledger to be read.
-    """
-    path = state_dir / socket_name
-    try:
-        answer = answer_of(path, f"{question}\n".encode())
-    except OSError as error:
-        return _read_instead(state_dir, read, error)
-    try:
-        raw = json_text.loads(answer)
-        if raw["schema"] != schema:
-            raise ValueError("another schema")
-        return made_of(raw)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise NotRunningError(
-            f"What answers at {path} is not a controller of this version",
-            "Restart the controller with the same version as this command",
-        ) from error
+def _is_in_work(client: _Client) -> bool:
+    return client.stage in (_Stage.IS_COMPUTED, _Stage.READS)
 
 
-def _read_instead(state_dir: Path, read: Callable[[Ledger], T], refusal: OSError) -> T:
-    path = newest_ledger(state_dir)
-    try:
-        if not path.exists():
-            raise FileNotFoundError(f"there is no {path}")
-        with closing(Ledger.to_read(path)) as ledger:
-            return read(ledger)
-    except DamagedLedgerError:
-        raise
-    except (OSError, TiresiasError) as error:
-        raise NotRunningError(
-            f"No controller answers in {state_dir} ({refusal.strerror or refusal})",
-            "Start it with: tiresias-slurm controller --config FILE, or name its config here",
-        ) from error
+def _hung_up(clients: list[_Client]) -> set[_Client]:
+    """Those that wait for their answer no more."""
+    if not clients:
+        return set()
+    poll = select.poll()
+    by_descriptor = {client.connection.fileno(): client for client in clients}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, 0)
+    return {by_descriptor[descriptor] for descriptor, _ in poll.poll(0)}
 
 
 def peer_of(connection: socket.socket) -> Peer:
     """Who is connected, by the word of the kernel."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(raw)
-    return Peer(uid, _name_of(uid))
+    return Peer(uid)
 
 
-def _name_of(uid: int) -> str:
+def refusal(what: str, remedy: str) -> bytes:
+    """The answer to a question that is not answered, at any socket."""
+    return json_text.dumps({"schema": 0, "refused": [what, remedy]})
+
+
+def asked_or_read(
+    service_path: Path,
+    question: str,
+    schema: int,
+    made_of: Callable[[Mapping[str, Any]], T],
+    read: Callable[[Ledger, bool], T],
+    answer_s: float,
+) -> T:
+    """What a controller answers to a question; where none does, or the answer is too large for it,
+    what its ledger says, as far as this user may read that.
+
+    ``made_of`` is given the answer's JSON and raises ``ValueError`` and the like where it is none.
+    ``read`` is told whether a controller runs. ``NotRunningError`` where there is neither a
+    controller nor a ledger to be read, ``RefusedError`` where the controller refuses.
+    """
+    state_dir = service_path.parent
     try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return ""
+        answer = answer_of(service_path, f"{question}\n".encode(), answer_s)
+    except OSError as error:
+        return _read_instead(state_dir, read, error)
+    try:
+        return made_of(checked_answer(answer, schema))
+    except RefusedError:
+        with suppress(OSError, TiresiasError), closing(_ledger_in(state_dir)) as ledger:
+            return read(ledger, True)
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise NotRunningError(
+            f"What answers at {service_path} is not a controller of this version",
+            "Restart the controller with the same version as this command",
+        ) from error
+
+
+def _read_instead(state_dir: Path, read: Callable[[Ledger, bool], T], refused: OSError) -> T:
+    try:
+        with closing(_ledger_in(state_dir)) as ledger:
+            return read(ledger, False)
+    except DamagedLedgerError:
+        raise
+    except (OSError, TiresiasError) as error:
+        raise NotRunningError(
+            f"No controller answers in {state_dir} ({refused.strerror or refused})",
+            "Start it with: tiresias-slurm controller --config FILE, or name its config here",
+        ) from error
+
+
+def _ledger_in(state_dir: Path) -> Ledger:
+    path = newest_ledger(state_dir)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path}")
+    return Ledger.to_read(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from slurm_tiresias.config import MAX_TIERS
 from slurm_tiresias.controller.ledger import JobRecord
+from slurm_tiresias.controller.lifecycle.nomination import Nomination
 
 CLAIM_ON_FREE_NODES = 4_250_000_000
 """Planned to start on named nodes that are free; before those who wait for somebody to leave, for
@@ -35,11 +36,36 @@ SITE_FACTOR_BAND = 200_000_000
 """Site factors are signed 32-bit; Slurm's own weighted sum stays far below one band."""
 
 
-def claim_priority(record: JobRecord) -> int:
+LOWEST = {
+    "pinned": TOP_TIER - (MAX_TIERS - 1) * BAND,
+    "site-factor": SITE_FACTOR_TOP_TIER - (MAX_TIERS - 1) * SITE_FACTOR_BAND,
+}
+"""The least that any tier's priority can be, by ``priority.write``; the same in
+etc/job_submit.lua."""
+
+
+def is_in_a_band(priority: int, written_as: str) -> bool:
+    """Whether a priority is one that this program or etc/job_submit.lua gives."""
+    return priority >= LOWEST[written_as]
+
+
+def starts_managed(priority: int, written_as: str) -> bool:
+    """Whether a job that started with this priority was given it at birth or for its start.
+
+    By exact numbers where that is possible: a site's own priorities may reach into the bands.
+    """
+    if written_as == "pinned":
+        return priority in (TOP_TIER, CLAIM, CLAIM_ON_NODES, CLAIM_ON_FREE_NODES)
+    return any(
+        bears_site_factor(priority, factor) for factor in (SITE_FACTOR_TOP_TIER, SITE_FACTOR_CLAIM)
+    )
+
+
+def nomination_priority(nomination: Nomination | None) -> int:
     """The pinned priority of a job that is about to start."""
-    if not record.claim:
+    if nomination is None or not nomination.allocation:
         return CLAIM
-    return CLAIM_ON_NODES if record.claim_free_s is None else CLAIM_ON_FREE_NODES
+    return CLAIM_ON_NODES if nomination.free_s is None else CLAIM_ON_FREE_NODES
 
 
 def is_claim(priority: int, written_as: str) -> bool:

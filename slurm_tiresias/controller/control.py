@@ -5,7 +5,7 @@ can speak to it. One request is one line, a command and the time (of the machine
 monotonic clock) until which it is meant; the answer is one line of JSON: ``ok``, the
 ``mode`` it is in now, perhaps a ``text`` for people, or ``error`` with what went wrong.
 
-slurmctld, in whose hooks nothing may wait, leaves a file instead: ``nudge`` in the state directory.
+slurmctld, in whose hooks nothing may wait, leaves a file instead, ``controller.nudge_file``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from typing import Any
 from slurm_tiresias.errors import NotRunningError, SlurmPermissionError
 
 SOCKET_NAME = "control.sock"
-NUDGE_NAME = "nudge"
-"""The same in etc/job_submit.lua and etc/nudge."""
-
 COMMANDS = ("nudge", "pause", "resume", "release")
 """nudge: run a cycle now. pause: decide and publish, act no more. resume: act again.
 release: pause, and give every managed job back to Slurm as it would have been."""
@@ -53,10 +50,13 @@ def send(state_dir: Path, command: str, timeout_s: float = 60.0) -> dict[str, An
             ) from error
 
 
-def take_nudge(state_dir: Path) -> bool:
-    """Whether somebody has left a nudge since this was last asked."""
+def take_nudge(nudge_file: str) -> bool:
+    """Whether a hook of Slurm's has left a nudge since this was last asked.
+
+    Without the file's folder, which the service makes, there are none.
+    """
     try:
-        (state_dir / NUDGE_NAME).unlink()
+        Path(nudge_file).unlink()
     except OSError:
         return False
     return True

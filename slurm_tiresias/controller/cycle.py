@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.account import Book, News
 from slurm_tiresias.controller.act import Actor, Outcome
+from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.profiling import Profiler
+from slurm_tiresias.controller.published import ENFORCE as ENFORCE
 from slurm_tiresias.controller.reconcile import Reconciler
+from slurm_tiresias.controller.retention import Retention
+from slurm_tiresias.controller.samples import Samples
+from slurm_tiresias.controller.shadowed import SHADOW as SHADOW
+from slurm_tiresias.controller.shadowed import remember_mode
 from slurm_tiresias.controller.view import Rests, View
-from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Plan, Snapshot
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.policy.standing import Policy
-from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.policy.tiers import learned_policy
+from slurm_tiresias.scheduling.decide import decide
+from slurm_tiresias.scheduling.planner import Planner
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 
-ENFORCE, SHADOW, PAUSED = "enforce", "shadow", "paused"
+PAUSED = "paused"
+
+NONE_LEFT_ALONE: Mapping[str, str] = MappingProxyType({})
 
 HISTORY_EVERY_S = 300.0
 """How often a policy that goes by history takes in the jobs that have ended since."""
@@ -76,8 +85,22 @@ class Cycles:
     """
 
     def __init__(
-        self, slurm: Slurm, cluster: Cluster, ledger: Ledger, config: Config, profiler: Profiler
+        self,
+        slurm: Slurm,
+        cluster: Cluster,
+        ledger: Ledger,
+        config: Config,
+        profiler: Profiler,
+        left_alone: Mapping[str, str] = NONE_LEFT_ALONE,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
+        """``left_alone``: jobs that are not to be managed, and why. ``meanwhile`` is called again
+        and again where a cycle may take long."""
+        self._left_alone = left_alone
+        self.seen: Observation | None = None
+        """What the present cycle saw, or the last one."""
+        self._snapshot: Snapshot | None = None
+        """What is being decided on at this moment."""
         self._slurm = slurm
         self._ledger = ledger
         self._config = config
@@ -87,19 +110,29 @@ class Cycles:
         self._view = View(self.book, config, profiler.placing)
         self._actor = Actor(slurm, self.book, config, cluster.requeue_delay_s)
         self._policy: Policy | None = None
+        self._planner: Planner | None = None
+        self._samples = Samples(ledger, meanwhile)
+        self.retention = Retention(ledger, self.book, config)
         self._history_s = -HISTORY_EVERY_S
         self._planned: dict[str, tuple[str, str]] = {}
+        self._mode = ""
 
     def run(self, mode: str) -> Cycle:
         """One cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
         began_s = time.monotonic()
-        seen = self._slurm.observe()
+        seen = self._observe()
         observed_s = time.monotonic()
         self._account(seen)
+        if mode != self._mode:
+            remember_mode(self._ledger, mode, seen.at_s)
+            self._mode = mode
         accounted_s = time.monotonic()
         rests = self._actor.review(seen) if mode == ENFORCE else Rests()
         snapshot = self._view.snapshot(seen, rests)
-        plan = decide(snapshot, self._policy_at(seen.at_s), self._config)
+        policy = self._policy_at(seen.at_s)
+        self._snapshot = snapshot
+        plan = self._plan(snapshot, policy)
+        self._snapshot = None
         self.book.follow(plan, seen.at_s)
         decided_s = time.monotonic()
         if mode == ENFORCE:
@@ -118,37 +151,54 @@ class Cycles:
 
     def release(self) -> Outcome:
         """Give every managed job back to Slurm."""
-        seen = self._slurm.observe()
+        seen = self._observe()
         self._account(seen)
         return self._actor.release(seen)
+
+    def culprits(self, meanwhile: Callable[[], None]) -> frozenset[str]:
+        """The jobs without which the decision succeeds that has just failed; none where it was not
+        the decision that failed."""
+        snapshot, policy = self._snapshot, self._policy
+        if snapshot is None or policy is None:
+            return frozenset()
+        return culprits(snapshot, lambda one: decide(one, policy, self._config), meanwhile)
+
+    def _observe(self) -> Observation:
+        self.seen = self._snapshot = None
+        self.seen = self._slurm.observe()
+        if self._left_alone:
+            jobs = (
+                replace(job, unreadable=self._left_alone.get(job.key, job.unreadable))
+                for job in self.seen.jobs
+            )
+            self.seen = replace(self.seen, jobs=tuple(jobs))
+        return self.seen
 
     def _account(self, seen: Observation) -> None:
         missing = missing_partitions(seen, self._config.manage)
         if len(missing) == len(self._config.manage.partitions):
             raise no_such_partitions(missing, seen)
-        if self.book.follow_clock(seen.at_s, time.monotonic()):
+        if self.book.follow_clock(seen.at_s, seen.steady_s):
             self._reconciler.begin_anew()
+            self.retention.put_off()
         self.book.observe(seen)
         self._reconciler.reconcile(seen.at_s)
         self.book.commit()
         self._profiler.learn(seen, self.book.ran_s)
 
+    def _plan(self, snapshot: Snapshot, policy: Policy) -> Plan:
+        # A planner that failed halfway is not kept: what it knows may be no snapshot's.
+        planner, self._planner = self._planner or Planner(policy, self._config), None
+        plan = planner.plan(snapshot, policy)
+        self._planner = planner
+        return plan
+
     def _policy_at(self, now_s: float) -> Policy:
         # Not before it either: the clock may have been set back.
         if self._policy is None or not 0 <= now_s - self._history_s < HISTORY_EVERY_S:
-            self._policy = self._policy_by_history()
+            self._policy = learned_policy(self._config.policy, lambda: self._samples.latest(now_s))
             self._history_s = now_s
         return self._policy
-
-    def _policy_by_history(self) -> Policy:
-        config = self._config.policy
-        if config.name == "2d-gittins":
-            services_gpu_s = self._ledger.services_of_ended_jobs_gpu_s()
-            return make_policy(config, ServiceHistory(services_gpu_s))
-        if config.name == "2d-history":
-            ended = self._ledger.runs_of_ended_jobs()
-            return make_policy(config, runs=RunHistory(config.history_samples, ended))
-        return make_policy(config)
 
     def _only_record(self, plan: Plan, now_s: float) -> Outcome:
         """Shadow mode: note what would have been done, once for each change of mind."""

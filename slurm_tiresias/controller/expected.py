@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from slurm_tiresias.config import tiers_follow_service
 from slurm_tiresias.controller.published import Blocker, PublishedJob, PublishedState
-from slurm_tiresias.model import Guard, JobState, Reason
+from slurm_tiresias.model import MAX_BLOCKERS, Action, Guard, JobState, Reason
 
 _FOR_SOMETHING_ELSE = {
     reason.value for reason in (Reason.HELD, Reason.SLURM_WAITS, Reason.NEVER_FITS, Reason.NO_NODES)
@@ -18,19 +19,28 @@ def room_expected(
     """When enough of what holds its GPUs may be preempted for it, and which jobs those are.
 
     By itself each comes down to a lower tier at a known time, if it runs on, and is then protected
-    no longer. None where that is not enough, or where tiers go by more than attained service.
-    ``jobs`` are those of the state, by their id.
+    no longer; jobs that wait before it take that room first. None where this is not enough, where
+    tiers go by more than attained service, and where the controller preempts no job. ``jobs`` are
+    those of the state, by their id.
     """
-    if state.policy == "2d-history":
+    if not tiers_follow_service(state.policy) or not state.acts:
+        return None
+    if not job.managed or not waits_for_room(job):
         return None
     known = {b.job_id: _loose_at_s(b, job, state, jobs) for b in job.blockers}
     there = [jobs[job_id] for job_id in known if job_id in jobs]
     loose = [(at_s, other) for other in there if (at_s := known[other.job_id]) is not None]
     loose.sort(key=lambda one: one[0])
-    freed = 0
+    before = [other for other in waits_before(job, state) if other.action == Action.WAIT.value]
+    if job.reason == Reason.GUARDED.value and not before:
+        # It may start once none of these is protected; the list ends after so many.
+        if not loose or not len(loose) == len(job.blockers) < MAX_BLOCKERS:
+            return None
+        return max(loose[-1][0], state.at_s), tuple(one for _, one in loose)
+    missing = job.gpus + sum(other.gpus for other in before)
     for number, (at_s, other) in enumerate(loose, start=1):
-        freed += other.gpus
-        if freed >= job.gpus:
+        missing -= other.gpus
+        if missing <= 0:
             return max(at_s, state.at_s), tuple(one for _, one in loose[:number])
     return None
 
@@ -57,9 +67,10 @@ def waits_for_room(job: PublishedJob) -> bool:
 
 
 def waits_before(job: PublishedJob, state: PublishedState) -> tuple[PublishedJob, ...]:
-    """The managed jobs that wait for room, too, and come before it in the order."""
+    """The managed jobs that wait for room, too, and come before it in the order, as far as this
+    user may see all of them."""
     rank = job.rank
-    if rank is None:
+    if rank is None or state.only_of:
         return ()
     return tuple(
         other

@@ -62,12 +62,18 @@ def hints_of(admin_comment: str, comment: str) -> Hints:
     return _read(admin_comment) or _read(comment) or _NO_HINTS
 
 
-def checkpoint_of(admin_comment: str, comment: str, site: PreemptionConfig) -> Checkpoint:
-    """How the job is asked to save its state: as its user said, within what the site allows."""
+def checkpoint_of(
+    admin_comment: str, comment: str, site: PreemptionConfig, over_budget: bool = False
+) -> Checkpoint:
+    """How the job is asked to save its state: as its user said, within what the site allows.
+
+    A user ``over_budget`` gets no longer grace than the site gives to all.
+    """
     wish = hints_of(admin_comment, comment).checkpoint
     if wish is None:
         return Checkpoint(site.signal.removeprefix("SIG"), site.grace_s)
-    return replace(wish, grace_s=min(wish.grace_s, site.max_grace_s))
+    most_s = site.grace_s if over_budget else site.max_grace_s
+    return replace(wish, grace_s=min(wish.grace_s, most_s))
 
 
 def first_look_until_s(admin_comment: str) -> float | None:

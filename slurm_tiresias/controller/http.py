@@ -6,18 +6,20 @@ cycle waits for it; and where it cannot listen, the controller goes on without.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 import socketserver
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+from urllib.parse import urlsplit
 
 from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.config import host_and_port
@@ -62,6 +64,9 @@ Page = Callable[[], Answer]
 AnyPage = Callable[[Request], Answer]
 """One that answers for many paths, also for those that there is nothing at."""
 
+TEXT = "text/plain; charset=utf-8"
+OTHER_NAME = b"This host has another name; see http.names in the configuration\n"
+
 EVERY_ANSWER: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -69,9 +74,15 @@ class Listener:
     """Shows pages, by path, at ``http.listen``."""
 
     def __init__(
-        self, listen: str, pages: Mapping[str, Page], any_page: AnyPage | None = None
+        self,
+        listen: str,
+        pages: Mapping[str, Page],
+        any_page: AnyPage | None = None,
+        names: Collection[str] = (),
     ) -> None:
-        """``any_page`` answers for all other paths."""
+        """``any_page`` answers for all other paths. ``names``: what this host may be called, beside
+        its addresses and ``localhost``; who asks for another name is refused (421)."""
+        self._names = frozenset({"localhost", *(name.lower() for name in names)})
         self._listen = listen
         self._pages = pages
         self._any_page = any_page
@@ -103,7 +114,9 @@ class Listener:
         host, port = host_and_port(self._listen)
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            server = _Server(family, (str(address[0]), port), self._pages, self._any_page)
+            server = _Server(
+                family, (str(address[0]), port), self._pages, self._any_page, self._names
+            )
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             self._complaint.make(
@@ -129,8 +142,10 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         address: tuple[str, int],
         pages: Mapping[str, Page],
         any_page: AnyPage | None,
+        names: Collection[str],
     ) -> None:
         self.address_family = family
+        self.names = names
         self.pages = pages
         self.any_page = any_page
         self._readers: dict[socket.socket, None] = {}
@@ -170,6 +185,22 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         log.debug("somebody could not be answered over HTTP: %r", sys.exc_info()[1])
 
 
+def is_one_of(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header is an address, or one of these names in lower case; any port will do.
+
+    A page from elsewhere whose own name has been made to lead here (DNS rebinding) comes with that
+    name, and never with an address.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name.rstrip(".") in names:
+            return True
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
@@ -187,7 +218,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _head(self) -> Answer | None:
         path = self.path.partition("?")[0]
-        if page := self.server.pages.get(path):
+        if not is_one_of(self.headers.get("Host", ""), self.server.names):
+            answer = Answer(TEXT, OTHER_NAME, HTTPStatus.MISDIRECTED_REQUEST)
+        elif page := self.server.pages.get(path):
             answer = page()
         elif self.server.any_page:
             headers = {name.lower(): value for name, value in self.headers.items()}

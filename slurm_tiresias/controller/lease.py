@@ -16,7 +16,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +60,23 @@ class _Said:
     since_s: float
 
 
+def now_s() -> float:
+    """A clock that goes on while this process, or its machine, is stopped."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class FileLease:
     """The lease of a state directory, as one controller sees it. Implements ``protocol.Lease``."""
 
-    def __init__(self, state_dir: Path, host: str, interval_s: float) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        host: str,
+        interval_s: float,
+        clock: Callable[[], float] = now_s,
+    ) -> None:
         self._folder = state_dir
+        self._now_s = clock
         self.host = host
         self.lease_s = max(LEAST_LEASE_S, interval_s)
         self.beat_s = self.lease_s / BEATS_A_LEASE
@@ -74,7 +86,7 @@ class FileLease:
         self._next_beat_s = 0.0
         self._beats = 0
         self._seen_term = 0
-        self._seen = _Said("", now_s())
+        self._seen = _Said("", self._now_s())
         self._standbys: dict[str, _Said] = {}
         self._standby_file = state_dir / f"standby-{_plain(host)}-{os.getpid()}"
 
@@ -82,7 +94,7 @@ class FileLease:
 
     def check(self) -> float:
         """Until when anything may be changed; ``LeaseLostError`` where that is over."""
-        if not self.term or now_s() >= self._until_s or not self._rules():
+        if not self.term or self._now_s() >= self._until_s or not self._rules():
             raise LeaseLostError(
                 f"The lease of this controller (term {self.term} on {self.host}) is over",
                 "nothing is to be done: it goes on as a standby",
@@ -91,7 +103,7 @@ class FileLease:
 
     def renew(self) -> None:
         """Give a sign of life, where that is due; ``LeaseLostError`` where it comes too late."""
-        began_s = now_s()
+        began_s = self._now_s()
         if not self.term or began_s < self._next_beat_s:
             return
         self.check()
@@ -113,11 +125,11 @@ class FileLease:
         found: list[Standby] = []
         for path in self._files(_STANDBY_FILE):
             said = self._heard(path)
-            if said is not None and now_s() - said.since_s < self.lease_s:
+            if said is not None and self._now_s() - said.since_s < self.lease_s:
                 with suppress(ValueError, KeyError, TypeError):
                     raw = json.loads(said.text)
                     found.append(Standby(str(raw["host"]), int(raw["pid"]), bool(raw["wanted"])))
-            elif said is not None and now_s() - said.since_s > FORGOTTEN_AFTER_S:
+            elif said is not None and self._now_s() - said.since_s > FORGOTTEN_AFTER_S:
                 path.unlink(missing_ok=True)
                 del self._standbys[path.name]
         return found
@@ -126,7 +138,7 @@ class FileLease:
         text = _text(path)
         before = self._standbys.get(path.name)
         if before is None or before.text != text:
-            self._standbys[path.name] = _Said(text, now_s())
+            self._standbys[path.name] = _Said(text, self._now_s())
         return self._standbys[path.name] if text else None
 
     # For who stands by
@@ -158,7 +170,7 @@ class FileLease:
             return False
 
     def _begin(self, term: int) -> bool:
-        began_s = now_s()
+        began_s = self._now_s()
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
         os.close(os.open(self._term_file(term), flags, 0o644))
         self.term = term
@@ -175,13 +187,13 @@ class FileLease:
 
     def _see(self, term: int, text: str) -> None:
         if (term, text) != (self._seen_term, self._seen.text):
-            self._seen_term, self._seen = term, _Said(text, now_s())
+            self._seen_term, self._seen = term, _Said(text, self._now_s())
 
     def _is_free(self) -> bool:
         released_to = _fields(self._seen.text).get("released_to")
         if not self._seen_term or released_to in (ANYBODY, self.host):
             return True
-        return now_s() - self._seen.since_s >= self.lease_s
+        return self._now_s() - self._seen.since_s >= self.lease_s
 
     # The files
 
@@ -222,11 +234,6 @@ class FileLease:
         for path in self._files(_TERM_FILE):
             if int(path.name.partition("-")[2]) <= self.term - TERMS_KEPT:
                 path.unlink(missing_ok=True)
-
-
-def now_s() -> float:
-    """A clock that goes on while this process, or its machine, is stopped."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _plain(host: str) -> str:

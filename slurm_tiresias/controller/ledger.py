@@ -8,32 +8,56 @@ Slurm on the strength of it, so a kill at any instruction loses nothing.
 from __future__ import annotations
 
 import dataclasses
+import enum
+import json
 import logging
+import math
+import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_tiresias import __version__
+from slurm_tiresias.controller.lifecycle.nomination import Nomination, NominationState
+from slurm_tiresias.controller.lifecycle.preemption import Preemption, PreemptionState
 from slurm_tiresias.database import create, set_mode, transaction
-from slurm_tiresias.errors import DamagedLedgerError, LedgerError, TiresiasError
+from slurm_tiresias.errors import (
+    ConfigError,
+    DamagedLedgerError,
+    LedgerError,
+    RefusedError,
+    TiresiasError,
+)
 from slurm_tiresias.policy.charge import EndedRun, payer_of
-from slurm_tiresias.policy.standing import job_id_key
+from slurm_tiresias.policy.losses import Loss, losses_of
 
 log = logging.getLogger("tiresias-slurm")
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 6
 """2 has the user and the name of jobs, 3 their account, 4 their partition and a table of
-preemptions; what was there before has none."""
+preemptions; what was there before has none. 5 has indexes, and samples of pruned jobs. 6 has tables
+of nominations and of preemptions under way, which were columns of jobs before."""
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
 """It has the names of everybody's jobs."""
+CLUSTER = "cluster"
 EVENTS_KEPT = 200_000
 """Some weeks of a busy cluster; 20 MB."""
+SAMPLES_KEPT = 100_000
+"""The policies by history know of so many ended jobs what they needed, pruned ones included."""
+SAMPLES_AT_A_TIME = 2000
+LOOKED_AT_FOR_EACH = 5
+"""Of so many times as many events those to be published are chosen."""
 NUMBERS_AT_A_TIME = 1000
+FIRST_LOOK = "first_look_s"
+"""The value that says when a controller first looked at the cluster, by Slurm's clock. Ledgers that
+knew jobs before this was noted have none."""
+STEPS_BETWEEN_LOOKS = 100_000
+"""Of SQLite's machine: some milliseconds."""
 
 T = TypeVar("T")
 
@@ -71,22 +95,6 @@ class JobRecord:
     written_nodes: str = ""
     """All node lists written here since its own stood there, the last one last."""
     own_nodes: str = ""
-    claim: str = ""
-    """The allocation of a claim on named nodes, as JSON; empty without one."""
-    claimed_s: float | None = None
-    claim_free_s: float | None = None
-    """Since when nothing stands between the claim and its start."""
-    vacating_for: str = ""
-    """The job for which it is to make room."""
-    vacating_since_s: float | None = None
-    """When it was asked to leave, and its grace began; None until then."""
-    requeue_sent_s: float | None = None
-    settling: bool = False
-    """Requeued by us and not yet told when it may start again."""
-    gave_up_s: float | None = None
-    gave_up_on: str = ""
-    """What the cluster looked like when its claim came to nothing."""
-    times_given_up: int = 0
     ended_s: float | None = None
     user: str = ""
     name: str = ""
@@ -117,9 +125,9 @@ class IncarnationRecord:
 class PreemptionRecord:
     """One run that ended so that another job could start.
 
-    Unlike events, preemptions are kept for good. ``at_s`` is when it was seen, ``run_start_s`` says
-    which run it ended, ``asked_s`` when the job was asked to leave and its grace began; the tiers
-    are those of both jobs then. None: nobody noted it, as before schema 4.
+    Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was seen,
+    ``run_start_s`` says which run it ended, ``asked_s`` when the job was asked to leave and its
+    grace began; the tiers are those of both jobs then. None: nobody noted it, as before schema 4.
     """
 
     key: str
@@ -129,6 +137,38 @@ class PreemptionRecord:
     asked_s: float | None = None
     tier: int | None = None
     for_tier: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What an ended job that has run needed in all: the policies by history learn from it."""
+
+    ended_s: float
+    user: str
+    name: str
+    run_s: float
+    service_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How much was removed, or would be."""
+
+    jobs: int = 0
+    runs: int = 0
+    preemptions: int = 0
+    events: int = 0
+
+    def __add__(self, other: Pruned) -> Pruned:
+        return Pruned(
+            self.jobs + other.jobs,
+            self.runs + other.runs,
+            self.preemptions + other.preemptions,
+            self.events + other.events,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +208,12 @@ class CompletedJob:
 class Ledger:
     """Job records, incarnations and events of one cluster. One process writes at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, checked: bool = False) -> None:
         """Open or create the ledger, and bring one of an older version up to date.
 
-        Raises ``DamagedLedgerError`` for a file that is there and no sound ledger, and
-        ``LedgerError`` where it cannot be written, or is of a newer version.
+        ``checked``: it has just been found sound. Raises ``DamagedLedgerError`` for a file that is
+        there and no sound ledger, and ``LedgerError`` where it cannot be written, or is of a newer
+        version.
         """
         self._path = path
         self._next_number = self._numbers_reserved = 0
@@ -182,26 +223,47 @@ class Ledger:
             set_mode(path, MODE)
             self._database = sqlite3.connect(path, isolation_level=None)
             try:
-                self._prepare()
+                self._prepare(checked)
             except BaseException:
                 self._database.close()
                 raise
 
     @classmethod
-    def to_read(cls, path: Path) -> Ledger:
+    def to_read(cls, path: Path, stop: Callable[[], bool] | None = None) -> Ledger:
         """The ledger as it is, beside the controller that writes it, and for reading only.
 
-        ``LedgerError`` where it cannot be read.
+        ``stop`` is asked again and again while SQLite works; once it says so, that ends in
+        ``RefusedError``. ``LedgerError`` where the ledger cannot be read.
         """
+        if path.exists() and not os.access(path, os.R_OK, effective_ids=True):
+            raise LedgerError(
+                f"The ledger {path} is for the controller's user and root alone",
+                "Do this as one of them, or ask an administrator",
+            )
         ledger = cls.__new__(cls)
         ledger._path = path
         with _explained(path):
             uri = f"{path.absolute().as_uri()}?mode=ro"
             ledger._database = sqlite3.connect(uri, uri=True, isolation_level=None)
+        if stop:
+            ledger._database.set_progress_handler(stop, STEPS_BETWEEN_LOOKS)
         return ledger
 
     def close(self) -> None:
         self._database.close()
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster whose jobs it has; None until ``bind``."""
+        return self.value(CLUSTER)
+
+    def bind(self, cluster: str, *, renamed: bool = False) -> None:
+        """From now on this is the ledger of a cluster; it is of none yet, or of this one, or that
+        was ``renamed``. Raises ``ConfigError``."""
+        if not renamed and self.cluster not in (None, cluster):
+            raise _of_another_cluster(self._path, self.cluster, cluster)
+        if self.cluster != cluster:
+            self.set_value(CLUSTER, cluster)
 
     @property
     def path(self) -> Path:
@@ -240,13 +302,33 @@ class Ledger:
     def tasks_of(self, array: str, at_most: int) -> list[JobRecord]:
         """The tasks of an array, by its job id; the first ones."""
         # What begins with "12_", which lies before "12`".
-        query = "SELECT * FROM jobs WHERE key > ? AND key < ? LIMIT ?"
-        tasks = self._read(JobRecord, query, f"{array}_", f"{array}`", at_most)
-        return sorted(tasks, key=lambda task: job_id_key(task.key))
+        query = (
+            "SELECT * FROM jobs WHERE key > ? AND key < ? "
+            "ORDER BY CAST(substr(key, ?) AS INTEGER), key LIMIT ?"
+        )
+        of_task = len(array) + 2
+        return list(self._read(JobRecord, query, f"{array}_", f"{array}`", of_task, at_most))
 
     def incarnations_of(self, key: str) -> list[IncarnationRecord]:
         query = "SELECT * FROM incarnations WHERE key = ? ORDER BY start_s"
         return list(self._read(IncarnationRecord, query, key))
+
+    # Starts and preemptions under way
+
+    def nominations(self) -> list[Nomination]:
+        """Those of all jobs, expired ones included."""
+        return list(self._read(Nomination, "SELECT * FROM nominations"))
+
+    def preemptions_under_way(self) -> list[Preemption]:
+        return list(self._read(Preemption, "SELECT * FROM preemptions_under_way"))
+
+    def save_nominations(self, changed: Mapping[str, Nomination | None]) -> None:
+        """By job; None removes what is there."""
+        self._save_or_remove("nominations", Nomination, changed)
+
+    def save_preemptions_under_way(self, changed: Mapping[str, Preemption | None]) -> None:
+        """By victim; None removes what is there."""
+        self._save_or_remove("preemptions_under_way", Preemption, changed)
 
     def jobs_alive_since(self, since_s: float) -> list[JobRecord]:
         """Every job that has not ended, or has since then."""
@@ -255,30 +337,54 @@ class Ledger:
 
     def incarnations_since(self, since_s: float) -> dict[str, list[IncarnationRecord]]:
         """The incarnations that started since then, by job, each job's oldest first."""
-        query = "SELECT * FROM incarnations WHERE start_s >= ? ORDER BY start_s"
+        # By its end, for which there is an index.
+        query = (
+            "SELECT * FROM incarnations WHERE (end_s IS NULL OR end_s >= ?) AND start_s >= ? "
+            "ORDER BY start_s"
+        )
         found: dict[str, list[IncarnationRecord]] = {}
-        for record in self._read(IncarnationRecord, query, since_s):
+        for record in self._read(IncarnationRecord, query, since_s, since_s):
             found.setdefault(record.key, []).append(record)
         return found
 
-    def period(self, since_s: float, until_s: float, user: str | None = None) -> str:
+    def period(
+        self,
+        since_s: float,
+        until_s: float,
+        user: str | None = None,
+        most_bytes: float = math.inf,
+    ) -> bytearray:
         """All that was in [``since_s``, ``until_s``), as JSON: rows of ``PERIOD``, by table.
 
-        With a ``user``, only what concerns this user's jobs. SQLite itself writes it, and Python's
-        other threads go on meanwhile: 200,000 jobs take a second or two.
-        ``LedgerError`` for a ledger of an older version.
+        With a ``user``, only what concerns this user's jobs, and of others' jobs nothing but their
+        ids. SQLite writes it row by row, and Python's other threads go on meanwhile: 300,000 jobs
+        take two seconds. ``RefusedError`` where it is longer than ``most_bytes``, ``LedgerError``
+        for a ledger of an older version.
         """
-        if (version := self._schema_version()) != SCHEMA_VERSION:
-            raise LedgerError(
-                f"The ledger {self._path} is of another version (schema {version})",
-                "Start the controller of the same version as this command, which brings it up "
-                "to date",
-            )
-        parts = ", ".join(f"'{name}', json(({query}))" for name, query in _PERIOD_QUERIES.items())
+        self.check_version()
         values = {"since": since_s, "until": until_s, "user": user}
-        with _explained(self._path):
-            row = self._database.execute(f"SELECT json_object({parts})", values).fetchone()
-        return str(row[0])
+        found = bytearray(b"{")
+        # One transaction, so that all tables are of one moment.
+        with _explained(self._path), transaction(self._database, "DEFERRED"):
+            for name, query in _PERIOD_QUERIES.items():
+                found += f'"{name}":['.encode()
+                for (row,) in self._database.execute(query, values):
+                    found += row.encode()
+                    found += b","
+                    if len(found) > most_bytes:
+                        raise RefusedError(
+                            f"The report of this time has more than {most_bytes / 1e6:.0f} MB",
+                            "Ask for less",
+                        )
+                if found.endswith(b","):
+                    found.pop()
+                found += b"],"
+            (events,) = self._database.execute(_PERIOD_EVENTS, values).fetchone()
+            began = self.value(FIRST_LOOK) or "null"
+            pruned = self.pruned_before_s
+        told = f'"events":{events},"began_s":{began},"pruned_before_s":{pruned}}}'
+        found += told.encode()
+        return found
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         self._upsert("jobs", JobRecord, records)
@@ -293,15 +399,36 @@ class Ledger:
                 self._database.execute("DELETE FROM jobs WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM incarnations WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM preemptions WHERE key = ?", (key,))
+                self._database.execute("DELETE FROM nominations WHERE key = ?", (key,))
+                self._database.execute("DELETE FROM preemptions_under_way WHERE key = ?", (key,))
 
-    def services_of_ended_jobs_gpu_s(self, most_recent: int = 100_000) -> list[float]:
-        """The total service of each job that has ended, the latest ones."""
-        query = (
-            "SELECT SUM(elapsed_s * gpus) FROM incarnations JOIN jobs USING (key) "
-            "WHERE ended_s IS NOT NULL GROUP BY key ORDER BY ended_s DESC LIMIT ?"
+    def samples(
+        self, since_s: float = -math.inf, meanwhile: Callable[[], None] = lambda: None
+    ) -> list[Sample]:
+        """The jobs that have run and ended from then on, the latest last; ``SAMPLES_KEPT`` at most.
+
+        Jobs that have been pruned are among them. ``meanwhile`` is called again and again: 100,000
+        jobs take 0.4 s and, where the disk is slow, much longer.
+        """
+        kept = (
+            "SELECT ended_s, user, name, "
+            "(SELECT SUM(elapsed_s) FROM incarnations WHERE key = jobs.key), "
+            "(SELECT SUM(elapsed_s * gpus) FROM incarnations WHERE key = jobs.key) "
+            "FROM jobs WHERE ended_s >= ? AND first_started_s IS NOT NULL "
+            "ORDER BY ended_s DESC LIMIT ?"
         )
+        pruned = (
+            "SELECT ended_s, user, name, run_s, service_gpu_s FROM samples "
+            "WHERE ended_s >= ? ORDER BY number DESC LIMIT ?"
+        )
+        rows: list[tuple[Any, ...]] = []
         with _explained(self._path):
-            return [float(row[0]) for row in self._database.execute(query, (most_recent,))]
+            for query in (kept, pruned):
+                cursor = self._database.execute(query, (since_s, SAMPLES_KEPT - len(rows)))
+                while some := cursor.fetchmany(SAMPLES_AT_A_TIME):
+                    rows += some
+                    meanwhile()
+        return [Sample(*row) for row in reversed(rows) if row[3] is not None]
 
     def completed_jobs(self, most_recent: int) -> list[CompletedJob]:
         """The jobs that ended last and have run, the latest last; 0.2 s with 100,000 jobs."""
@@ -315,17 +442,6 @@ class Ledger:
         )
         with _explained(self._path):
             return [CompletedJob(*row) for row in self._database.execute(query, (most_recent,))]
-
-    def runs_of_ended_jobs(self, most_recent: int = 100_000) -> list[tuple[str, str, float]]:
-        """User, name and running seconds of each job that has ended; the latest last."""
-        query = (
-            "SELECT user, name, SUM(elapsed_s) FROM incarnations JOIN jobs USING (key) "
-            "WHERE ended_s IS NOT NULL AND user != '' "
-            "GROUP BY key ORDER BY ended_s DESC LIMIT ?"
-        )
-        with _explained(self._path):
-            rows = self._database.execute(query, (most_recent,)).fetchall()
-        return [(str(user), str(name), float(run_s)) for user, name, run_s in reversed(rows)]
 
     def ended_runs(self, since_s: float, charge: str) -> list[EndedRun]:
         """The incarnations that ended after ``since_s``, each with whom it is charged to."""
@@ -343,6 +459,21 @@ class Ledger:
 
     # Preemptions, events and single values
 
+    def losses_since(self, since_s: float, grace_s: float) -> list[Loss]:
+        """What jobs of each user have made other users' jobs lose since then: see ``losses_of``."""
+        query = (
+            "SELECT p.at_s, o.user, v.user, r.gpus, r.elapsed_s, r.end_s - p.asked_s "
+            "FROM preemptions p JOIN jobs v ON v.key = p.key JOIN jobs o ON o.key = p.for_job "
+            "JOIN incarnations r ON r.key = p.key AND r.start_s = p.run_start_s WHERE p.at_s > ?"
+        )
+        with _explained(self._path):
+            rows = self._database.execute(query, (since_s,)).fetchall()
+        return [
+            loss
+            for at_s, preemptor, victim, gpus, ran_s, left_after_s in rows
+            for loss in losses_of(at_s, preemptor, victim, gpus, ran_s, left_after_s, grace_s)
+        ]
+
     def add_preemptions(self, records: Iterable[PreemptionRecord]) -> None:
         self._upsert("preemptions", PreemptionRecord, records)
 
@@ -358,11 +489,20 @@ class Ledger:
             )
 
     def last_events(self, count: int) -> list[EventRecord]:
-        """The latest events, oldest first."""
-        query = "SELECT at_s, kind, job_id, other, text FROM events ORDER BY number DESC LIMIT ?"
+        """The latest events, oldest first.
+
+        No user's jobs take the places of others': each user has an equal share of them, and what
+        some do not need goes to the others.
+        """
+        query = (
+            "SELECT at_s, kind, job_id, other, text FROM (SELECT * FROM "
+            "(SELECT *, ROW_NUMBER() OVER (PARTITION BY user ORDER BY number DESC) AS place FROM "
+            "(SELECT events.*, jobs.user FROM events LEFT JOIN jobs ON jobs.key = events.job_id "
+            "ORDER BY number DESC LIMIT ?)) ORDER BY place, number DESC LIMIT ?) ORDER BY number"
+        )
         with _explained(self._path):
-            rows = self._database.execute(query, (count,)).fetchall()
-        return [EventRecord(*row) for row in reversed(rows)]
+            rows = self._database.execute(query, (LOOKED_AT_FOR_EACH * count, count))
+            return [EventRecord(*row) for row in rows]
 
     def events_of(self, key: str, since_s: float) -> list[EventRecord]:
         """What happened to a job, and what it was the reason for, oldest first.
@@ -371,10 +511,11 @@ class Ledger:
         """
         query = (
             "SELECT at_s, kind, job_id, other, text FROM events "
-            "WHERE ? IN (job_id, other) AND at_s >= ? ORDER BY number"
+            "WHERE (job_id = ? OR other = ?) AND at_s >= ? ORDER BY number"
         )
         with _explained(self._path):
-            return [EventRecord(*row) for row in self._database.execute(query, (key, since_s))]
+            rows = self._database.execute(query, (key, key, since_s))
+            return [EventRecord(*row) for row in rows]
 
     def events_of_kind(self, kind: str, since_s: float) -> list[EventRecord]:
         """All events of one kind from a time on, oldest first."""
@@ -384,6 +525,66 @@ class Ledger:
         )
         with _explained(self._path):
             return [EventRecord(*row) for row in self._database.execute(query, (kind, since_s))]
+
+    # Retention
+
+    @property
+    def pruned_before_s(self) -> float:
+        """Jobs that ended before this time may have been pruned; 0.0 where none were."""
+        return float(self.value("pruned_before_s") or "0.0")
+
+    def first_start_of_live_jobs_s(self) -> float | None:
+        """When the first job started of those that have not ended; None where none has."""
+        query = "SELECT MIN(first_started_s) FROM jobs WHERE ended_s IS NULL"
+        with _explained(self._path):
+            (first_s,) = self._database.execute(query).fetchone()
+        return None if first_s is None else float(first_s)
+
+    def prunable(self, before_s: float) -> Pruned:
+        """What ``prune`` would remove, in as many steps as it takes."""
+        old = f"(SELECT key FROM jobs WHERE {_PRUNABLE})"
+        queries = (
+            f"SELECT COUNT(*) FROM jobs WHERE {_PRUNABLE}",
+            f"SELECT COUNT(*) FROM incarnations WHERE key IN {old}",
+            f"SELECT COUNT(*) FROM preemptions WHERE key IN {old}",
+            "SELECT COUNT(*) FROM events WHERE at_s < :before_s",
+        )
+        values = {"before_s": before_s}
+        with _explained(self._path):
+            return Pruned(*(self._database.execute(q, values).fetchone()[0] for q in queries))
+
+    def prune(self, before_s: float, at_most: int, kept: Collection[str] = ()) -> Pruned:
+        """Remove the jobs that ended before a time, the oldest first, and the events of before.
+
+        One short transaction, of ``at_most`` jobs and as many events: call it again until nothing
+        is left. Samples of what the jobs needed stay (``samples``). Jobs that accounting has not
+        confirmed and those in ``kept`` stay, too.
+        """
+        oldest = f"SELECT key FROM jobs WHERE {_PRUNABLE} ORDER BY ended_s LIMIT :at_most"
+        values: dict[str, object] = {"before_s": before_s, "at_most": at_most + len(kept)}
+        with self.transaction():
+            found = [key for (key,) in self._database.execute(oldest, values) if key not in kept]
+            values |= {"keys": json.dumps(found[:at_most]), "at_most": at_most}
+            self._database.execute(_KEEP_SAMPLES, values)
+            self._database.execute(
+                "DELETE FROM samples WHERE number <= (SELECT MAX(number) FROM samples) - ?",
+                (SAMPLES_KEPT,),
+            )
+            jobs, runs, preemptions = (
+                self._database.execute(
+                    f"DELETE FROM {table} WHERE key IN (SELECT value FROM json_each(:keys))", values
+                ).rowcount
+                for table in ("jobs", "incarnations", "preemptions")
+            )
+            events = self._database.execute(_PRUNE_EVENTS, values).rowcount
+            if jobs and before_s > self.pruned_before_s:
+                self.set_value("pruned_before_s", repr(before_s))
+        return Pruned(jobs, runs, preemptions, events)
+
+    def give_back_room(self) -> None:
+        """Make the file as small as what is in it; takes seconds, and room for a copy meanwhile."""
+        with _explained(self._path):
+            self._database.execute("VACUUM")
 
     def value(self, name: str) -> str | None:
         with _explained(self._path):
@@ -399,6 +600,11 @@ class Ledger:
                 (name, value, value),
             )
 
+    def note_first_look(self, at_s: float) -> None:
+        """Remember when the cluster was first looked at; nothing in a ledger that knows jobs."""
+        if self.value(FIRST_LOOK) is None and self.value("numbers_reserved") is None:
+            self.set_value(FIRST_LOOK, repr(at_s))
+
     def next_number(self) -> int:
         """A number larger than any given out before, over all runs of the controller."""
         if self._next_number == self._numbers_reserved:
@@ -412,8 +618,9 @@ class Ledger:
 
     # The tables
 
-    def _prepare(self) -> None:
-        _check_soundness(self._path, self._database)
+    def _prepare(self, checked: bool) -> None:
+        if not checked:
+            _check_soundness(self._path, self._database)
         version = self._schema_version()
         if version > SCHEMA_VERSION:
             raise LedgerError(
@@ -427,6 +634,15 @@ class Ledger:
         self._check_columns()
         # What cannot be written is found out now, and not by the first cycle.
         self.set_value("written_by", __version__)
+
+    def check_version(self) -> None:
+        """``LedgerError`` where the ledger is of another version, and was opened to be read."""
+        if (version := self._schema_version()) != SCHEMA_VERSION:
+            raise LedgerError(
+                f"The ledger {self._path} is of another version (schema {version})",
+                "Start the controller of the same version as this command, which brings it up "
+                "to date",
+            )
 
     def _schema_version(self) -> int:
         version = self.value("schema_version")
@@ -460,13 +676,23 @@ class Ledger:
 
     def _read(self, kind: type[T], query: str, *values: object) -> Iterator[T]:
         fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-        flags = {field.name for field in fields if field.type in ("bool", bool)}
+        read_by = {
+            field.name: _READ_BY[str(field.type)] for field in fields if str(field.type) in _READ_BY
+        }
         with _explained(self._path):
             cursor = self._database.execute(query, values)
             names = [column[0] for column in cursor.description]
             for row in cursor:
-                pairs = zip(names, row, strict=True)
-                yield kind(**{n: bool(v) if n in flags else v for n, v in pairs})
+                values_of = dict(zip(names, row, strict=True))
+                for name, read in read_by.items():
+                    values_of[name] = read(values_of[name])
+                yield kind(**values_of)
+
+    def _save_or_remove(self, table: str, kind: type[Any], changed: Mapping[str, Any]) -> None:
+        self._upsert(table, kind, (one for one in changed.values() if one is not None))
+        gone = [(key,) for key, one in changed.items() if one is None]
+        with _explained(self._path):
+            self._database.executemany(f"DELETE FROM {table} WHERE key = ?", gone)
 
     def _upsert(self, table: str, kind: type[Any], records: Iterable[Any]) -> None:
         names = [field.name for field in dataclasses.fields(kind)]
@@ -476,15 +702,28 @@ class Ledger:
             self._database.executemany(statement, map(dataclasses.astuple, records))
 
 
+_STATES: Mapping[str, type[enum.StrEnum]] = {
+    "NominationState": NominationState,
+    "PreemptionState": PreemptionState,
+}
+_READ_BY: Mapping[str, Callable[[Any], Any]] = {"bool": bool, **_STATES}
+"""Makes of a column's value what a field of this type holds."""
+
 _TABLES: Mapping[str, type[Any]] = {
     "jobs": JobRecord,
     "incarnations": IncarnationRecord,
     "preemptions": PreemptionRecord,
     "events": EventRecord,
+    "samples": Sample,
+    "nominations": Nomination,
+    "preemptions_under_way": Preemption,
 }
 _OLDEST_TABLES = {"facts", "jobs", "incarnations", "events"}
 """Those that a ledger of any version has."""
 
+
+LONGEST_NAME = 100
+"""Of a job's name a report has so much: a user may give every job a long one."""
 
 PERIOD: Mapping[str, Mapping[str, str]] = {
     "jobs": {
@@ -492,7 +731,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "user": "user",
         "account": "account",
         "partition": "partition",
-        "name": "name",
+        "name": f"substr(name, 1, {LONGEST_NAME})",
         "submitted_s": "submitted_s",
         "ended_s": "ended_s",
         "restarts": "restarts",
@@ -531,13 +770,42 @@ Of a preemption: the run that it ended (``start_s`` to ``left_s``), when the job
 ended, and the first run since of the job that it was for (``for_*``).
 """
 
+_PRUNABLE = (
+    "ended_s < :before_s AND NOT EXISTS "
+    "(SELECT 1 FROM incarnations i WHERE i.key = jobs.key AND i.confirmed = 0)"
+)
+_KEEP_SAMPLES = (
+    "INSERT INTO samples (ended_s, user, name, run_s, service_gpu_s) "
+    "SELECT ended_s, user, name, SUM(elapsed_s), SUM(elapsed_s * gpus) "
+    "FROM jobs JOIN incarnations USING (key) "
+    "WHERE key IN (SELECT value FROM json_each(:keys)) GROUP BY key ORDER BY ended_s"
+)
+_PRUNE_EVENTS = (
+    "DELETE FROM events WHERE number IN (SELECT number FROM "
+    "(SELECT number, at_s FROM events ORDER BY number LIMIT :at_most) WHERE at_s < :before_s)"
+)
+
 _IS_THERE = "submitted_s < :until AND (ended_s IS NULL OR ended_s >= :since)"
 _IS_SEEN = "(:user IS NULL OR (:user != '' AND {} = :user))"
 
 
+_OF_VICTIM = ("asked_s", "tier", "gpus", "start_s", "left_s", "again_s", "ended_s")
+_OF_PREEMPTOR = ("for_tier", "for_gpus", "for_start_s", "for_end_s")
+"""Columns of a preemption that are null where that job is another user's."""
+
+
+def _columns_seen(table: str) -> dict[str, str]:
+    columns = dict(PERIOD[table])
+    if table == "preemptions":
+        for names, user in ((_OF_VICTIM, "v.user"), (_OF_PREEMPTOR, "o.user")):
+            seen = _IS_SEEN.format(user)
+            columns |= {name: f"CASE WHEN {seen} THEN {columns[name]} END" for name in names}
+    return columns
+
+
 def _rows_of(table: str, source: str) -> str:
-    columns = ", ".join(PERIOD[table].values())
-    return f"SELECT json_group_array(json_array({columns})) FROM {source}"
+    columns = ", ".join(_columns_seen(table).values())
+    return f"SELECT json_array({columns}) FROM {source}"
 
 
 _PERIOD_QUERIES: Mapping[str, str] = {
@@ -559,12 +827,12 @@ _PERIOD_QUERIES: Mapping[str, str] = {
         "WHERE p.at_s >= :since AND p.at_s < :until "
         f"AND ({_IS_SEEN.format('v.user')} OR {_IS_SEEN.format('o.user')})",
     ),
-    "events": (
-        "SELECT json_group_object(kind, times) FROM (SELECT kind, COUNT(*) AS times FROM events "
-        "WHERE at_s >= :since AND at_s < :until AND (:user IS NULL OR job_id IN "
-        f"(SELECT key FROM jobs WHERE {_IS_SEEN.format('user')})) GROUP BY kind)"
-    ),
 }
+_PERIOD_EVENTS = (
+    "SELECT json_group_object(kind, times) FROM (SELECT kind, COUNT(*) AS times FROM events "
+    "WHERE at_s >= :since AND at_s < :until AND (:user IS NULL OR job_id IN "
+    f"(SELECT key FROM jobs WHERE {_IS_SEEN.format('user')})) GROUP BY kind)"
+)
 
 
 def _create(path: Path) -> None:
@@ -582,18 +850,20 @@ def _create(path: Path) -> None:
         incarnations = _columns(IncarnationRecord)
         database.execute(f"CREATE TABLE incarnations ({incarnations}, PRIMARY KEY (key, start_s))")
         database.execute("CREATE INDEX unconfirmed ON incarnations (key) WHERE confirmed = 0")
+        _create_lifecycles(database)
         database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
         database.execute(
             "CREATE TABLE events "
             "(number INTEGER PRIMARY KEY, at_s REAL, kind TEXT, job_id TEXT, other TEXT, text TEXT)"
         )
+        _add_indexes_and_samples(database)
         version = ("schema_version", str(SCHEMA_VERSION))
         database.execute("INSERT INTO facts VALUES (?, ?)", version)
     draft.rename(path)
 
 
 def _check_soundness(path: Path, database: sqlite3.Connection) -> None:
-    """The pages and the tables; 0.1 s for 300,000 jobs."""
+    """The pages and the tables; 1 s for 1,000,000 jobs."""
     if path.stat().st_size == 0:
         raise damaged(path, "it is empty")
     first = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -627,10 +897,73 @@ def _add_partitions_and_preemptions(database: sqlite3.Connection) -> None:
     )
 
 
+def _add_indexes_and_samples(database: sqlite3.Connection) -> None:
+    """What is asked of the ledger in each cycle, at a start and by reports must not take longer
+    with every job that has ended."""
+    database.execute("CREATE INDEX ended ON jobs (ended_s)")
+    database.execute("CREATE INDEX run_ended ON incarnations (end_s)")
+    database.execute("CREATE INDEX preempted ON preemptions (key)")
+    database.execute("CREATE INDEX preempted_at ON preemptions (at_s)")
+    database.execute("CREATE INDEX happened_to ON events (job_id)")
+    database.execute("CREATE INDEX happened_for ON events (other)")
+    columns = _columns(Sample)
+    database.execute(f"CREATE TABLE samples (number INTEGER PRIMARY KEY, {columns})")
+
+
+def _add_lifecycles(database: sqlite3.Connection) -> None:
+    """Starts and preemptions under way become rows of their own."""
+    _create_lifecycles(database)
+    database.execute(
+        "INSERT INTO nominations (key, state, nominated_s, free_s, allocation, expired_s, "
+        "topology_hash, expirations) SELECT key, CASE WHEN claimed_s IS NULL THEN 'expired' "
+        "WHEN claim_free_s IS NULL THEN 'pending' ELSE 'free' END, claimed_s, claim_free_s, "
+        "claim, gave_up_s, gave_up_on, times_given_up FROM jobs "
+        "WHERE ended_s IS NULL AND (claimed_s IS NOT NULL OR gave_up_s IS NOT NULL)"
+    )
+    database.execute(
+        "INSERT INTO preemptions_under_way (key, state, preemptor, signalled_s, requeue_sent_s, "
+        "refusals) SELECT key, CASE WHEN vacating_for = '' THEN 'requeued' "
+        "WHEN requeue_sent_s IS NOT NULL THEN 'requeue-sent' "
+        "WHEN vacating_since_s IS NOT NULL THEN 'signalled' ELSE 'planned' END, "
+        "CASE WHEN vacating_for = '' THEN preempted_by ELSE vacating_for END, "
+        "vacating_since_s, requeue_sent_s, 0 FROM jobs "
+        "WHERE ended_s IS NULL AND (vacating_for != '' OR settling)"
+    )
+    _drop_columns(
+        database,
+        {
+            *("claim", "claimed_s", "claim_free_s"),
+            *("vacating_for", "vacating_since_s", "requeue_sent_s", "settling"),
+            *("gave_up_s", "gave_up_on", "times_given_up"),
+        },
+    )
+
+
+def _drop_columns(database: sqlite3.Connection, columns: Collection[str]) -> None:
+    """Drop columns of ``jobs`` by one copy; SQLite's DROP COLUMN makes one for each of them."""
+    query = "SELECT name, type, pk FROM pragma_table_info('jobs')"
+    kept = [row for row in database.execute(query).fetchall() if row[0] not in columns]
+    names = ", ".join(name for name, _, _ in kept)
+    definitions = ", ".join(f"{n} {kind}{' PRIMARY KEY' if pk else ''}" for n, kind, pk in kept)
+    database.execute(f"CREATE TABLE jobs_kept ({definitions})")
+    database.execute(f"INSERT INTO jobs_kept ({names}) SELECT {names} FROM jobs")
+    database.execute("DROP TABLE jobs")
+    database.execute("ALTER TABLE jobs_kept RENAME TO jobs")
+    database.execute("CREATE INDEX ended ON jobs (ended_s)")
+
+
+def _create_lifecycles(database: sqlite3.Connection) -> None:
+    for table, kind in (("nominations", Nomination), ("preemptions_under_way", Preemption)):
+        columns = _columns(kind, key="key TEXT PRIMARY KEY")
+        database.execute(f"CREATE TABLE {table} ({columns})")
+
+
 _MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
     3: _add_partitions_and_preemptions,
+    4: _add_indexes_and_samples,
+    5: _add_lifecycles,
 }
 """What brings a ledger from each older schema to the next."""
 
@@ -648,6 +981,10 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if code == sqlite3.SQLITE_INTERRUPT:
+            raise RefusedError("To read this from the ledger takes too long", "Ask for less") from (
+                error
+            )
         if code in _DAMAGE:
             raise damaged(path, error) from error
         raise LedgerError(
@@ -659,6 +996,25 @@ def _explained(path: Path) -> Iterator[None]:
             f"The ledger {path} cannot be used: {error.strerror}",
             "Let this user write it and the directory that it lies in, and see that there is room",
         ) from error
+
+
+def check_cluster(path: Path, cluster: str) -> None:
+    """``ConfigError`` where a ledger can be read and is of another cluster; it may be missing, and
+    in use on another host: no lock is taken, and no other file looked at."""
+    where = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(where, uri=True)) as database:
+        query = "SELECT value FROM facts WHERE name = ?"
+        found = database.execute(query, (CLUSTER,)).fetchone()
+        if found is not None and found[0] != cluster:
+            raise _of_another_cluster(path, found[0], cluster)
+
+
+def _of_another_cluster(path: Path, bound_to: object, cluster: str) -> ConfigError:
+    return ConfigError(
+        f"The ledger {path} is of cluster {bound_to}, and this is cluster {cluster}",
+        "Name a controller.state_dir that no other cluster has; if the cluster was renamed: "
+        "tiresias-slurm ledger adopt",
+    )
 
 
 def damaged(path: Path, why: object) -> TiresiasError:
@@ -705,6 +1061,7 @@ def _columns(kind: type[Any], **special: str) -> str:
 
 def _sql_type(annotation: str) -> str:
     kinds: Mapping[str, str] = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER"}
+    kinds = {**kinds, **dict.fromkeys(_STATES, "TEXT")}
     return kinds.get(annotation.split(" | ")[0], "REAL")
 
 
@@ -713,13 +1070,3 @@ def changed(record: JobRecord, **values: object) -> JobRecord:
     if all(getattr(record, name) == value for name, value in values.items()):
         return record
     return replace(record, **values)  # type: ignore[arg-type]
-
-
-def without_claim(record: JobRecord) -> JobRecord:
-    """The record of a job that claims nothing (any more)."""
-    return changed(record, claim="", claimed_s=None, claim_free_s=None)
-
-
-def without_intent(record: JobRecord) -> JobRecord:
-    """The record of a job that is not being asked to leave (any more)."""
-    return changed(record, vacating_for="", vacating_since_s=None, requeue_sent_s=None)

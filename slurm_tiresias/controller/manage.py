@@ -20,6 +20,9 @@ _MERELY_WAITING = (
 needs are there is judged by the decision itself."""
 
 
+HELD_BY_OWNER = "JobHeldUser"
+"""Slurm's reason, of running jobs too; JobHeldAdmin is an operator's hold."""
+
 _UNAVAILABLE = "ReqNodeNotAvail, UnavailableNodes:"
 _KEPT_FOR_ANOTHER = "ReqNodeNotAvail, May be reserved for other job"
 """Of nodes with a reservation; later releases than 22.05 say it also of those that are only in the
@@ -41,21 +44,36 @@ def no_such_partitions(missing: list[str], seen: Observation) -> ConfigError:
     )
 
 
-def why_unmanaged(job: ObservedJob, config: ManageConfig) -> str:
-    """Why a job is left alone, in a few words; empty for a managed job."""
+def why_unmanaged(job: ObservedJob, config: ManageConfig, started_managed: bool = False) -> str:
+    """Why a job is left alone, in a few words; empty for a managed job.
+
+    What its owner can change while it runs counts for nothing in a job that ``started_managed``: a
+    job that was let to the front of the queue may be preempted.
+    """
     foreign = [name for name in job.partitions if name not in config.partitions]
     checks = (
+        (bool(job.unreadable), job.unreadable),
         (bool(foreign), f"partition {', '.join(foreign)} is not managed"),
         (job.request.chunk.gpu_count == 0, "asks for no GPUs"),
         (not job.batch, "interactive (srun or salloc)"),
-        (not job.requeue, "may not be requeued (--no-requeue)"),
+        (not job.requeue and not started_managed, "may not be requeued (--no-requeue)"),
         (job.het, "part of a heterogeneous job"),
-        (bool(job.reservation), f"runs in reservation {job.reservation}"),
+        (bool(job.reservation) and not started_managed, f"runs in reservation {job.reservation}"),
         (job.user in config.exclude_users, "its user is excluded"),
         (job.account in config.exclude_accounts, "its account is excluded"),
         (job.qos in config.exclude_qos, "its QOS is excluded"),
     )
     return next((reason for applies, reason in checks if applies), "")
+
+
+def is_protected(job: ObservedJob) -> bool:
+    """Whether a running job was suspended, or held by an administrator: it stays where it is.
+
+    Slurm's own gang scheduling leaves a suspended job its priority. A hold by the job's owner
+    protects nothing: every user could keep GPUs for ever with it.
+    """
+    held = job.priority == 0 and job.reason.strip("()") != HELD_BY_OWNER
+    return held or job.slurm_state == "SUSPENDED"
 
 
 def why_not_eligible(job: ObservedJob, now_s: float) -> str:

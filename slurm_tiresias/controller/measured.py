@@ -20,10 +20,23 @@ MODES = (ENFORCE, SHADOW, PAUSED, STANDBY)
 PHASES = ("observe", "account", "decide", "act", "publish")
 USES = ("managed", "others", "idle", "down")
 STATES = ("running", "pending")
-EVENTS = ("demoted", "requeued", "repaired", "gave-up", "failed", "would", "released")
+EVENTS = (
+    "demoted",
+    "requeued",
+    "node-failed",
+    "repaired",
+    "unpinned",
+    "gave-up",
+    "signal-refused",
+    "failed",
+    "would",
+    "released",
+    "paused",
+    "resumed",
+)
 """Kinds of events that have no metric of their own."""
 
-LACKS_ROOM = frozenset({"no-room", "guarded", "given-up"})
+LACKS_ROOM = frozenset({"no-room", "guarded", "given-up", "over-budget"})
 """Reasons of jobs that wait for GPUs, and for nothing else."""
 
 CYCLE_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -135,7 +148,9 @@ PROMOTIONS = _counter("tiresias_promotions_total", "Jobs that were let start afr
 JOB_EVENTS = _counter(
     "tiresias_job_events_total",
     "Other things that happened. gave-up: a claim came to nothing; repaired: somebody else had "
-    "changed what was written; failed: Slurm refused a write; would: what shadow mode would do.",
+    "changed what was written; failed: Slurm refused a write; signal-refused: Slurm refused a "
+    "checkpoint signal; requeued: not by the controller; node-failed: so, because its node failed; "
+    "would: what shadow mode would do.",
     {"event": ", ".join(EVENTS)},
 )
 WRITES = _counter("tiresias_writes_total", "Changes that cycles sent to Slurm.")
@@ -212,7 +227,7 @@ def reference_lines() -> Iterator[str]:
     yield ""
     yield "What the controller tells Prometheus at `/metrics`, where `http.listen` is set"
     yield "([operation.md](operation.md#metrics)). This page is the output of"
-    yield "`tiresias-slurm metrics`."
+    yield "`tiresias-slurm metrics --reference`; without the option it prints the values."
     yield ""
     yield "No label holds a word that a user wrote. Jobs, users and accounts are not told apart, so"
     yield "the number of series is bounded. Counters and histograms begin at zero with each"

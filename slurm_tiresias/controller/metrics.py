@@ -169,6 +169,14 @@ class Metrics:
                 self._written_s = time.monotonic()
             return self._page
 
+    def samples(self) -> list[dict[str, object]]:
+        """Each value by itself."""
+        return [
+            {"name": sample.name, "labels": sample.labels, "value": sample.value}
+            for family in self._registry.collect()
+            for sample in family.samples
+        ]
+
     def families(self) -> Iterator[Family]:
         """What was not counted here: of the last state, and of the driver."""
         state = self._state

@@ -6,7 +6,7 @@ of all jobs, but where Slurm keeps jobs private each of own ones only.
 
 from __future__ import annotations
 
-import socket
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import json_text
-from slurm_tiresias.controller.answers import Answers, asked_or_read, peer_of
+from slurm_tiresias.controller.answers import Peer, Question, Service, asked_or_read
 from slurm_tiresias.controller.ledger import Ledger
 
 SCHEMA = 1
 SOCKET_NAME = "report.sock"
-LONGEST_QUESTION = 64
 NOBODY = "nobody"
+OWN = "own"
+"""Asks for own jobs only, where those of all could be seen."""
+
+ANSWER_S = 90.0
+"""How long a command waits for it: for earlier questions, and for the longest that root may ask."""
 
 Row = Sequence[Any]
 
@@ -29,9 +33,12 @@ Row = Sequence[Any]
 class Period:
     """What was in [``since_s``, ``until_s``). Users, accounts, partitions and names are hostile.
 
-    ``only_of`` is whose jobs these are, where not all may be seen. ``events`` counts those by kind
-    that are still remembered. ``live`` is false where no controller answered, and what has happened
-    since it stopped is not known. The rows have the columns of ``ledger.PERIOD``.
+    ``only_of`` is whose jobs these are, where not all may be seen, or only these were asked for:
+    of others' jobs there is then nothing but the ids. ``events`` counts those by kind that are
+    still remembered. ``live`` is false where no controller answered, and what has happened since it
+    stopped is not known. The rows have the columns of ``ledger.PERIOD``. ``began_s`` is when a
+    controller first looked at the cluster, None where that was not noted; jobs that ended before
+    ``pruned_before_s`` may be missing.
     """
 
     since_s: float
@@ -42,43 +49,67 @@ class Period:
     runs: Sequence[Row]
     preemptions: Sequence[Row]
     events: Mapping[str, int]
+    began_s: float | None = None
+    pruned_before_s: float = 0.0
 
 
-def periods(state_dir: Path, ledger: Path, *, private: bool) -> Answers:
-    """Tells users what was in a time, from a thread of its own.
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Of one answer. A job with one run takes 150 bytes, 100,000 jobs take half a second."""
 
-    ``private``: each of own jobs only.
-    """
+    most_s: float
+    most_bytes: float
 
-    def answer(connection: socket.socket) -> bytes:
-        asked = connection.recv(LONGEST_QUESTION).decode("ascii", errors="replace").split()
-        peer = peer_of(connection)
-        user = None if peer.sees_everything or not private else peer.name
-        only_of = "" if user is None else user or NOBODY
+
+OF_USERS = _Limits(most_s=10.0, most_bytes=32e6)
+OF_ADMINS = _Limits(most_s=60.0, most_bytes=128e6)
+
+
+def periods(state_dir: Path, ledger: Path, *, private: bool) -> Service:
+    """Tells users what was in a time; where ``private``, each of own jobs only."""
+
+    def answer(question: Question) -> bytes | bytearray:
         try:
-            since_s, until_s = map(float, asked)
+            since_s, until_s, own = _understood(question.text)
         except ValueError:
             return json_text.dumps({"schema": 0})
-        with closing(Ledger.to_read(ledger)) as reader:
-            rows = reader.period(since_s, until_s, user)
+        peer = question.peer
+        limits = OF_ADMINS if peer.sees_everything else OF_USERS
+        user = peer.name if own or (private and not peer.sees_everything) else None
+        only_of = "" if user is None else user or NOBODY
+        with closing(Ledger.to_read(ledger, question.stop_after(limits.most_s))) as reader:
+            rows = reader.period(since_s, until_s, user, limits.most_bytes)
         head = json_text.dumps({"schema": SCHEMA, "only_of": only_of})
-        return head[:-1] + b',"rows":' + rows.encode() + b"}"
+        rows[:0] = head[:-1] + b',"rows":'
+        rows += b"}"
+        return rows
 
-    return Answers(state_dir / SOCKET_NAME, answer)
+    remedy = "Ask for a shorter time (--since, --until), or for your own jobs alone (--own)"
+    return Service(state_dir / SOCKET_NAME, answer, long=True, remedy=remedy)
 
 
-def look_back(state_dir: Path, since_s: float, until_s: float) -> Period:
+def _understood(text: str) -> tuple[float, float, bool]:
+    since, until, *more = text.split()
+    if more not in ([], [OWN]):
+        raise ValueError("not a question")
+    return float(since), float(until), bool(more)
+
+
+def look_back(state_dir: Path, since_s: float, until_s: float, *, own: bool = False) -> Period:
     """Ask the controller; where none runs, read the ledger as far as one may.
 
-    ``NotRunningError`` where neither is possible.
+    ``own``: for own jobs only. ``NotRunningError`` where neither is possible, ``RefusedError``
+    where the controller refuses.
     """
 
     def asked(raw: Mapping[str, Any]) -> Period:
         return Period(since_s, until_s, raw["only_of"], True, **raw["rows"])
 
-    def read(ledger: Ledger) -> Period:
-        rows = json_text.loads(ledger.period(since_s, until_s).encode())
-        return Period(since_s, until_s, "", False, **rows)
+    def read(ledger: Ledger, live: bool) -> Period:
+        user = Peer(os.geteuid()).name if own else None
+        only_of = "" if user is None else user or NOBODY
+        rows = json_text.loads(ledger.period(since_s, until_s, user))
+        return Period(since_s, until_s, only_of, live, **rows)
 
-    question = f"{since_s!r} {until_s!r}"
-    return asked_or_read(state_dir, SOCKET_NAME, question, SCHEMA, asked, read)
+    question = f"{since_s!r} {until_s!r}{f' {OWN}' * own}"
+    return asked_or_read(state_dir / SOCKET_NAME, question, SCHEMA, asked, read, ANSWER_S)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_tiresias import json_text
-from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.errors import NotRunningError, RefusedError
 from slurm_tiresias.one_step import write_in_one_step
 
 SCHEMA = 1
@@ -65,6 +66,9 @@ class Blocker:
     until_s: float | None
 
 
+ENFORCE = "enforce"
+
+
 @dataclass(slots=True)
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
@@ -114,11 +118,23 @@ class PublishedJob:
     grace_s: float = 0.0
     inherited_gpu_s: float = 0.0
     """What counts for its tier beyond what it attained since its last promotion."""
+    would: str = ""
+    """What the controller would do with it, in words, where it does not act and Slurm does
+    something else. ``action``, ``reason`` and what goes with them are then not carried out."""
+    slurm_place: int | None = None
+    """Its place, from 0, by Slurm's own priority among the jobs that wait in its partition; None
+    where it does not wait, or is held."""
+    begins_s: float | None = None
+    """Before this time Slurm does not start it (``--begin``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedEvent:
-    """Something that happened: started, demoted, promoted, preempted, repaired, gave-up, failed."""
+    """Something that happened to a job: demoted, promoted, preempted, requeued, node-failed,
+    repaired, gave-up, signal-refused, failed (Slurm refused a write) and so on.
+
+    Or, with an empty ``job_id``, to the controller: paused, resumed, released.
+    """
 
     at_s: float
     kind: str
@@ -129,8 +145,10 @@ class PublishedEvent:
 
 @dataclass(slots=True)
 class PublishedHold:
-    """What a running job holds of one node. ``tier`` is None for a job that is not managed;
-    ``job_id`` is empty where jobs are private and it is another's."""
+    """What a running job holds of one node. ``tier`` is None for a job that is not managed.
+
+    Where jobs are private, one with an empty ``job_id`` and no tier is all that others' jobs hold.
+    """
 
     job_id: str
     gpus: int
@@ -206,6 +224,11 @@ class PublishedState:
     driver_because: str = ""
     """Why Slurm is not reached through pyslurm, where that was tried."""
 
+    @property
+    def acts(self) -> bool:
+        """Whether the controller carries out what it decides: not in shadow mode, for example."""
+        return self.mode == ENFORCE
+
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:
     """Put the state in place of the one before, readable by everybody or by nobody else."""
@@ -221,7 +244,7 @@ def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
     """Read what the controller published last, or as much of it as this user may see.
 
     ``answer_s``: how long to wait for a controller that has to be asked, instead of ``ANSWER_S``.
-    ``NotRunningError`` where there is nothing.
+    ``NotRunningError`` where there is nothing, ``RefusedError`` where the controller refuses.
     """
     path = state_dir / FILE_NAME
     try:
@@ -232,10 +255,7 @@ def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
             "Start it with: tiresias-slurm controller --config FILE, or name its config here",
         ) from error
     try:
-        raw = json_text.loads(text)
-        if raw["schema"] != SCHEMA:
-            raise ValueError("another schema")
-        return _state(raw)
+        return _state(checked_answer(text, SCHEMA))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NotRunningError(
             f"{path} is not a state that this version can read, or it is damaged",
@@ -255,10 +275,25 @@ def answer_of(path: Path, question: bytes = b"", answer_s: float | None = None) 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S if answer_s is None else answer_s)
         connection.connect(str(path))
-        if question:  # who is asked none may have answered, and hung up, already
+        # The controller may have refused, and hung up, already.
+        with suppress(BrokenPipeError):
             connection.sendall(question)
         with connection.makefile("rb") as answer:
             return answer.read()
+
+
+def checked_answer(text: bytes, schema: int) -> Mapping[str, Any]:
+    """What a controller has answered, from its JSON.
+
+    ``RefusedError`` where it refuses; ``ValueError`` and the like where it is no such answer.
+    """
+    raw: Mapping[str, Any] = json_text.loads(text)
+    if refused := raw.get("refused"):
+        what, remedy = refused
+        raise RefusedError(str(what), str(remedy))
+    if raw["schema"] != schema:
+        raise ValueError("another schema")
+    return raw
 
 
 def _state(raw: Mapping[str, Any]) -> PublishedState:

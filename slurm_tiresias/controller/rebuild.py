@@ -1,7 +1,7 @@
 """A new ledger from what Slurm and its accounting still know, in the place of a lost one.
 
-Attained service, first starts and tiers come back. What only the ledger knew is lost: promotions,
-how often a job was preempted and for whom, and the submission of a job from before it was requeued.
+Attained service, submissions, first starts and tiers come back. What only the ledger knew is lost:
+promotions, how often a job was preempted and for whom.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import Ledger, put_in_place
+from slurm_tiresias.controller.ledger import FIRST_LOOK, Ledger, check_cluster, put_in_place
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.model import JobState
@@ -42,16 +42,19 @@ class Rebuilt:
 def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
     """Write a ledger of all managed jobs that Slurm shows, and put it in place.
 
-    Raises what the driver raises, accounting included, and ``LedgerError``; nothing has changed
-    then. No controller may run.
+    Raises what the driver raises, accounting included, ``LedgerError``, and ``ConfigError`` where
+    the old one is of another cluster; nothing has changed then. No controller may run.
     """
     path = newest_ledger(state_dir)
     draft = state_dir / f".{path.name}.rebuilt"
     for end in ("", "-wal", "-shm"):
         draft.with_name(draft.name + end).unlink(missing_ok=True)
     cluster, seen = slurm.cluster(), slurm.observe()
-    paused = _was_paused(path)
+    check_cluster(path, cluster.name)
+    # Whether the old ledger can still be read to say that the controller is not to act.
+    paused = _value_in(path, "paused") == "yes"
     with closing(Ledger(draft)) as ledger:
+        ledger.bind(cluster.name)
         book = Book(ledger, config, cluster.accounting)
         book.observe(seen)
         Reconciler(book, slurm).ask_and_wait(seen.at_s)
@@ -62,26 +65,29 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         book.commit()
         if paused:
             ledger.set_value("paused", "yes")
+        # Unknown is the beginning of time: then no job is left out of reports.
+        ledger.set_value(FIRST_LOOK, _value_in(path, FIRST_LOOK) or "0")
     replaced = put_in_place(draft, path)
     alive = [record.key for record in book.records().values() if record.ended_s is None]
     return Rebuilt(
         ledger=str(path),
         replaced=str(replaced or ""),
         jobs=len(alive),
-        incarnations=sum(len(book.incarnations_of(key)) for key in alive),
-        attained_gpu_s=sum(book.attained_gpu_s(key) for key in alive),
+        incarnations=sum(len(book.runs.of(key)) for key in alive),
+        attained_gpu_s=sum(book.runs.attained_gpu_s(key) for key in alive),
         paused=paused,
         incomplete=tuple(key for key in alive if book.is_doubtful(key)),
         node_lists=node_lists,
     )
 
 
-def _was_paused(path: Path) -> bool:
-    """Whether the old ledger can still be read to say that the controller is not to act."""
+def _value_in(path: Path, name: str) -> str | None:
+    """A value of the old ledger, as far as it can still be read."""
     where = f"{path.absolute().as_uri()}?mode=ro"
     with suppress(sqlite3.Error), closing(sqlite3.connect(where, uri=True)) as old:
-        return ("yes",) in old.execute("SELECT value FROM facts WHERE name = 'paused'").fetchall()
-    return False
+        row = old.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+    return None
 
 
 def _number_by_first_start(book: Book, ledger: Ledger) -> None:

@@ -103,17 +103,21 @@ class Reconciler:
         record = self._book.records()[key]
         asked = self._questions.get(key, _Question())
         enough = asked.asked >= MOST_QUESTIONS
+        rows = [row for row in rows if (row.start_s or row.end_s or 0.0) >= record.born_after_s]
         ended = [row for row in rows if row.end_s is not None]
         for row in ended:
-            if row.start_s >= record.born_after_s:
-                self._book.keep(
-                    IncarnationRecord(key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True)
-                )
+            self._keep(row, record, now_s)
         if enough:
-            for incarnation in list(self._book.incarnations_of(key)):
+            for incarnation in list(self._book.runs.of(key)):
                 if incarnation.end_s is not None:
-                    self._book.keep(replace(incarnation, confirmed=True))
-        if enough or len(ended) >= record.restarts:
+                    self._book.runs.keep(replace(incarnation, confirmed=True))
+        is_over = record.ended_s is not None
+        if len(ended) >= record.restarts + is_over:
+            record = self._with_submission(record, rows)
+            if is_over:
+                # One that Slurm forgot seemed to end when that was noticed.
+                record = replace(record, ended_s=max(row.end_s or 0.0 for row in ended))
+        if enough or len(ended) >= record.restarts + is_over:
             record = replace(record, accounted_restarts=record.restarts)
         self._book.put(self._with_first_start(record))
         pause_s = min(2 * asked.pause_s, LAST_PAUSE_S)
@@ -121,9 +125,27 @@ class Reconciler:
         if not self._book.is_doubtful(key):
             del self._questions[key]
 
+    def _keep(self, row: Incarnation, record: JobRecord, now_s: float) -> None:
+        if row.start_s is None:
+            return  # it ended while it waited
+        known = self._book.runs.run(row.key, row.start_s)
+        if row.state == "NODE_FAIL" and known and not known.confirmed and record.ended_s is None:
+            self._book.node_failed(record, now_s)
+        self._book.runs.keep(
+            IncarnationRecord(row.key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True)
+        )
+
+    def _with_submission(self, record: JobRecord, rows: Sequence[Incarnation]) -> JobRecord:
+        """Slurm resets the submission at each requeue; the first row has the original one."""
+        # Should accounting know an earlier job of the same id, its rows come first.
+        own = sorted(row.submit_s for row in rows if row.submit_s is not None)
+        lives = any(row.end_s is None for row in rows) or record.ended_s is not None
+        own = own[-(record.restarts + lives) :] if record.restarts + lives else []
+        return replace(record, submitted_s=min([record.submitted_s, *own]))
+
     def _with_first_start(self, record: JobRecord) -> JobRecord:
         """Accounting may know of an earlier start than was ever seen."""
-        first_s = min((i.start_s for i in self._book.incarnations_of(record.key)), default=None)
+        first_s = min((i.start_s for i in self._book.runs.of(record.key)), default=None)
         if first_s is None or (record.first_started_s or first_s + 1) <= first_s:
             return record
         number = record.start_number or self._book.next_number()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
@@ -12,7 +13,9 @@ from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.hints import Checkpoint, checkpoint_of
 from slurm_tiresias.controller.ledger import EventRecord
+from slurm_tiresias.controller.manage import is_put_off_for_us
 from slurm_tiresias.controller.published import (
+    ENFORCE,
     SCHEMA,
     Blocker,
     PublishedEvent,
@@ -26,6 +29,8 @@ from slurm_tiresias.controller.published import (
 )
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Action, Decision, Guard, Job, JobState, Node, Plan, Snapshot
+from slurm_tiresias.policy.protection import protected_for_s
+from slurm_tiresias.reasons import would_do
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster, Observation, ObservedJob
@@ -66,7 +71,17 @@ class Health:
 
     def shown_on(self, state: PublishedState) -> PublishedState:
         """The state with this health in the place of its own."""
-        return replace(state, **{f.name: getattr(self, f.name) for f in fields(self)})
+        shown = replace(state, **{f.name: getattr(self, f.name) for f in fields(self)})
+        if shown.acts is state.acts:
+            return shown
+        jobs = (
+            replace(job, would="" if shown.acts else would_do(*_decided(job))) for job in shown.jobs
+        )
+        return replace(shown, jobs=tuple(jobs))
+
+
+def _decided(job: PublishedJob) -> tuple[str, Sequence[str], str]:
+    return job.reason, job.victims, job.preempted_for
 
 
 def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedState:
@@ -106,7 +121,7 @@ def report(
         nothing_yet(cluster, config, health),
         gpus=_gpus(nodes, snapshot.jobs),
         tiers=tuple(_tiers(config, snapshot, plan)),
-        jobs=tuple(_jobs(config, seen, snapshot, plan, book)),
+        jobs=tuple(_jobs(config, seen, snapshot, plan, book, acts=health.mode == ENFORCE)),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
         nodes=tuple(_nodes(nodes, snapshot.jobs, plan)),
     )
@@ -167,12 +182,14 @@ def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[Published
 
 
 def _jobs(
-    config: Config, seen: Observation, snapshot: Snapshot, plan: Plan, book: Book
+    config: Config, seen: Observation, snapshot: Snapshot, plan: Plan, book: Book, *, acts: bool
 ) -> Iterable[PublishedJob]:
     shown = {job.key: job for job in seen.jobs}
+    places = _slurm_places(seen)
     ranked = {job.job_id: job for job in snapshot.jobs}
     # Of thousands that wait most wait for the same ones.
     known: dict[int, tuple[Blocker, ...]] = {}
+    ranks = plan.ranks
     for key, decision in plan.decisions.items():
         blockers = known.get(id(decision.blockers))
         if blockers is None:
@@ -181,26 +198,44 @@ def _jobs(
                 for blocker, guard in decision.blockers
             )
         now_s, site = snapshot.now_s, config.preemption
-        yield _job(shown[key], ranked[key], decision, blockers, book, now_s, site)
+        job = _job(shown[key], ranked[key], decision, ranks.get(key), blockers, book, now_s, site)
+        job.slurm_place = places.get(key)
+        if not acts:
+            job.would = would_do(*_decided(job))
+        yield job
+
+
+def _slurm_places(seen: Observation) -> Mapping[str, int]:
+    """The place of each waiting job in Slurm's own order, in the partition where it is foremost."""
+    waiting = [job for job in seen.jobs if job.state is JobState.PENDING and not job.held]
+    waiting.sort(key=lambda job: (-job.priority, job.submit_s, job.raw_id))
+    before = Counter[str]()
+    places = {}
+    for job in waiting:
+        places[job.key] = min(before[partition] for partition in job.partitions)
+        before.update(job.partitions)
+    return places
 
 
 def _protected_until_s(job: Job, guard: Guard, config: Config) -> float | None:
     if guard is not Guard.MIN_RUN or job.running_since_s is None:
         return None
-    return job.running_since_s + config.preemption.min_run_s
+    return job.running_since_s + protected_for_s(job.preemptions, config.preemption)
 
 
 def _job(
     shown: ObservedJob,
     job: Job,
     decision: Decision,
+    rank: int | None,
     blockers: tuple[Blocker, ...],
     book: Book,
     now_s: float,
     site: PreemptionConfig,
 ) -> PublishedJob:
     comments = (shown.admin_comment, shown.comment)
-    checkpoint = checkpoint_of(*comments, site) if job.managed else Checkpoint("", 0.0)
+    over_budget = shown.user in book.users_over_budget
+    checkpoint = checkpoint_of(*comments, site, over_budget) if job.managed else Checkpoint("", 0.0)
     record = book.record(job.job_id) if job.managed else None
     style = decision.style.value if decision.style and decision.action is Action.START else ""
     return PublishedJob(
@@ -214,7 +249,7 @@ def _job(
         slurm_reason=shown.reason,
         managed=job.managed,
         tier=decision.tier,
-        rank=decision.rank,
+        rank=rank,
         gpus=job.width,
         attained_gpu_s=job.attained_gpu_s,
         attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s,
@@ -241,4 +276,11 @@ def _job(
         signal=checkpoint.signal,
         grace_s=checkpoint.grace_s,
         inherited_gpu_s=job.inherited_gpu_s,
+        begins_s=_begins_s(shown, now_s),
     )
+
+
+def _begins_s(shown: ObservedJob, now_s: float) -> float | None:
+    """Until when Slurm lets it wait by itself, as its user asked for, or after a requeue."""
+    waits = shown.state is JobState.PENDING and not shown.held and not is_put_off_for_us(shown)
+    return shown.eligible_s if waits and (shown.eligible_s or 0.0) > now_s else None

@@ -12,7 +12,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import published
 from slurm_tiresias.controller.act import Outcome
+from slurm_tiresias.controller.answers import Peer, peer_of, removed_afterwards, serving
 from slurm_tiresias.controller.control import SOCKET_NAME, command_of, take_nudge
+from slurm_tiresias.controller.crash import (
+    MOST_LEFT_ALONE,
+    job_in_hand,
+    signature,
+    write_report,
+)
 from slurm_tiresias.controller.cycle import (
     ENFORCE,
     PAUSED,
@@ -29,40 +36,50 @@ from slurm_tiresias.controller.cycle import (
     Cycles,
     collect_seldom,
 )
+from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.controller.http import Listener
 from slurm_tiresias.controller.lease import FileLease
-from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.ledger import EventRecord, Ledger, check_cluster
 from slurm_tiresias.controller.life import lives
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
+from slurm_tiresias.controller.metrics_asked import NEEDED, metrics_service
 from slurm_tiresias.controller.own_folder import is_anybodys
 from slurm_tiresias.controller.page.page import Page
 from slurm_tiresias.controller.period import periods
+from slurm_tiresias.controller.profiles_copy import ProfilesCopy
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedStandby, PublishedState
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.controller.report import Health, nothing_yet, report
-from slurm_tiresias.controller.signals import Stop, wakeups_by_signal
+from slurm_tiresias.controller.retention import Pruning, prune_all
+from slurm_tiresias.controller.signals import (
+    Stop,
+    signalled_when_made,
+    wakeups_by_signal,
+)
 from slurm_tiresias.controller.standby import StandsBy, acting_host
 from slurm_tiresias.controller.succession import (
     inherited_ledger,
     inherited_profiles,
     newest_ledger,
     newest_profiles,
+    take_from_others,
 )
-from slurm_tiresias.controller.systemd import tell_systemd
+from slurm_tiresias.controller.systemd import Systemd
 from slurm_tiresias.controller.views import Views
-from slurm_tiresias.database import set_mode
 from slurm_tiresias.errors import (
     AlreadyRunningError,
     ConfigError,
+    InternalError,
     LeaseLostError,
     SlurmPermissionError,
     TiresiasError,
 )
+from slurm_tiresias.extras import how_to_install
 from slurm_tiresias.own_file import make_if_missing
+from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
-from slurm_tiresias.slurm.choose import slurm_by
-from slurm_tiresias.slurm.protocol import Cluster, Commands, Lease, Observation, Slurm
+from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally
 
@@ -82,12 +99,22 @@ MOST_LOAD = 0.25
 """A thousand jobs that end at once nudge a thousand times: between cycles there is this gap, and
 nudges alone make no more than this share of the time a cycle."""
 
-LOOK_FOR_NUDGE_S = 0.02
-"""How often it is looked whether Slurm's hooks have left a nudge, and how long after one the cycle
-begins: job_submit.lua leaves it a moment before its job exists."""
+LOOK_FOR_NUDGE_S = 1.0
+"""How often the controller looks whether Slurm's hooks have left a nudge, where no signal tells it
+so: on NFS, say."""
+
+PRUNING_TAKES_S = 0.1
+"""The ledger is pruned only where the next cycle is further away: four times what a bit takes."""
+
+NUDGE_SETTLES_S = 0.02
+"""How long after a nudge the cycle begins: job_submit.lua leaves it a moment before its job
+exists."""
 
 HAND_OVER_INTERVALS = 2
 """So long slurmctld must have acted elsewhere: it may only have been restarted."""
+
+RESUMED = "resumed"
+"""The event that ends ``PAUSED``, which is both an event and a mode."""
 
 STOPPED = "stopped"
 """The mode that a controller publishes when it ends."""
@@ -113,7 +140,7 @@ def run(config: Config, shadow: bool = False) -> None:
     slurm = driver(config, asked=asked)
     with _state_dir_locked(config) as state_dir, _ledger_and_profiler(config) as (ledger, profiler):
         cluster = _first_contact(slurm, config)
-        _show_profiles_to_whom_they_may(cluster, state_dir)
+        ledger.bind(cluster.name)
         with _told_over_http(config, cluster, asked) as (metrics, page):
             Controller(
                 *(slurm, cluster, ledger, profiler, config, state_dir, shadow),
@@ -129,12 +156,13 @@ def _run_in_turns(config: Config, shadow: bool) -> None:
         lease = FileLease(state_dir, host_name(config), config.controller.interval_s)
         slurm = driver(config, lease, asked)
         cluster = _first_contact(slurm, config)
+        check_cluster(newest_ledger(state_dir), cluster.name)
         standby = StandsBy(slurm, lease, config.controller.interval_s, stop)
         with _told_over_http(config, cluster, asked) as (metrics, page):
             while standby.until_its_turn():
                 try:
-                    with _ledger_and_profiler(config, lease.term) as (ledger, profiler):
-                        _show_profiles_to_whom_they_may(cluster, state_dir)
+                    with _ledger_and_profiler(config, lease) as (ledger, profiler):
+                        ledger.bind(cluster.name)
                         Controller(
                             *(slurm, cluster, ledger, profiler, config, state_dir, shadow),
                             stop=stop,
@@ -156,15 +184,18 @@ def _run_in_turns(config: Config, shadow: bool) -> None:
 def _told_over_http(
     config: Config, cluster: Cluster, asked: Tally
 ) -> Iterator[tuple[Metrics | None, Page | None]]:
-    """What is measured and the live page, shown to others meanwhile; None where nobody wants it, or
-    it cannot be: the controller goes on without."""
-    if not config.http.listen:
-        yield None, None
-        return
+    """What is measured, and the live page, shown over HTTP meanwhile if ``http.listen`` is set.
+
+    The metrics are None without their library, the page without an address: the controller goes on
+    without either.
+    """
     metrics = _metrics(config, cluster, asked)
-    page = Page(private=cluster.jobs_are_private, names=config.http.names)
+    if not config.http.listen:
+        yield metrics, None
+        return
+    page = Page(private=cluster.jobs_are_private)
     pages = {"/metrics": metrics.page} if metrics else {}
-    with Listener(config.http.listen, pages, page.answer).open():
+    with Listener(config.http.listen, pages, page.answer, config.http.names).open():
         yield metrics, page
 
 
@@ -172,31 +203,30 @@ def _metrics(config: Config, cluster: Cluster, asked: Tally) -> Metrics | None:
     try:
         from slurm_tiresias.controller.metrics import Metrics
     except ImportError as error:
-        log.warning("there are no metrics: %s. Do: pip install prometheus_client", error)
+        if config.http.listen:
+            log.warning("there are no metrics: %s. Do: %s", error, how_to_install((NEEDED,)))
         return None
     return Metrics(cluster, config, asked)
 
 
 def _first_contact(slurm: Slurm, config: Config) -> Cluster:
+    # Rights first: a user without them gets that one line, and nothing about files of slurmdbd.
+    _check_rights(slurm)
     cluster = slurm.cluster()
     _check_partitions(slurm, config)
-    _check_rights(slurm)
     collect_seldom()
     return cluster
-
-
-def _show_profiles_to_whom_they_may(cluster: Cluster, state_dir: Path) -> None:
-    """They have the names of jobs that were measured."""
-    set_mode(newest_profiles(state_dir), 0o600 if cluster.jobs_are_private else 0o644)
 
 
 def release(config: Config) -> int:
     """Give every managed job back to Slurm while no controller runs; returns how many writes."""
     slurm = driver(config)
     with _state_dir_locked(config), _ledger_and_profiler(config) as (ledger, profiler):
-        outcome = Cycles(slurm, slurm.cluster(), ledger, config, profiler).release()
+        cluster = slurm.cluster()
+        ledger.bind(cluster.name)
+        outcome = Cycles(slurm, cluster, ledger, config, profiler).release()
         _raise_for_failures(outcome)
-        ledger.set_value("paused", "yes")
+        _set_paused(ledger, True)
         return outcome.writes
 
 
@@ -206,19 +236,63 @@ def rebuild_ledger(config: Config) -> Rebuilt:
         return rebuild(driver(config), config, state_dir)
 
 
+def prune_ledger(config: Config, before_s: float | None, *, dry_run: bool) -> Pruning:
+    """Remove the jobs that ended before a time from the ledger, while no controller runs.
+
+    ``before_s`` None: what the configuration does not keep. With ``dry_run`` nothing is removed,
+    and a controller may run. Raises ``UsageError`` where no time is known, ``LedgerError``.
+    """
+    if dry_run:
+        path = newest_ledger(Path(config.controller.state_dir))
+        with closing(Ledger.to_read(path)) as ledger:
+            ledger.check_version()
+            return prune_all(ledger, config, before_s, dry_run=True)
+    try:
+        with (
+            _state_dir_locked(config) as state_dir,
+            closing(Ledger(newest_ledger(state_dir))) as ledger,
+        ):
+            return prune_all(ledger, config, before_s, dry_run=False)
+    except AlreadyRunningError as error:
+        raise AlreadyRunningError(
+            error.what,
+            "It prunes the ledger itself, by controller.keep_ended_jobs_days; to prune it now, "
+            "stop the controller first",
+        ) from error
+
+
+def adopt_ledger(config: Config) -> tuple[str, str]:
+    """Bind the ledger to the present name of the cluster, while no controller runs; returns the
+    name that it was bound to before and the one it is bound to now."""
+    cluster = driver(config).cluster()
+    with (
+        _state_dir_locked(config) as state_dir,
+        closing(Ledger(newest_ledger(state_dir))) as ledger,
+    ):
+        before = ledger.cluster or ""
+        ledger.bind(cluster.name, renamed=True)
+        return before, cluster.name
+
+
 def set_paused(config: Config, paused: bool) -> None:
     """Remember for the next controller whether it is to act, while none runs."""
     with (
         _state_dir_locked(config) as state_dir,
         closing(Ledger(newest_ledger(state_dir))) as ledger,
     ):
-        ledger.set_value("paused", "yes" if paused else "no")
+        _set_paused(ledger, paused)
 
 
-def driver(config: Config, lease: Lease | None = None, asked: Tally | None = None) -> Slurm:
-    """The driver that this configuration asks for; what is ``asked`` of Slurm is counted there."""
-    commands = Commands(timeout_s=config.controller.command_timeout_s)
-    return slurm_by(config.slurm.driver, commands, lease, asked)
+def _set_paused(ledger: Ledger, paused: bool) -> None:
+    """As this process' own user."""
+    if _is_paused(ledger) != paused:
+        kind, who = PAUSED if paused else RESUMED, Peer(os.geteuid())
+        ledger.add_events([EventRecord(time.time(), kind, "", "", f"by {who}")])
+    ledger.set_value("paused", "yes" if paused else "no")
+
+
+def _is_paused(ledger: Ledger) -> bool:
+    return ledger.value("paused") == "yes"
 
 
 def _pause_s(failures: int, interval_s: float) -> float:
@@ -254,11 +328,18 @@ class Controller:
         self._cluster = cluster
         self._lease = lease
         self._stop = stop or Stop()
+        self._systemd = Systemd()
         self._ledger = ledger
         self._config = config
         self._state_dir = state_dir
         self._shadow = shadow or config.controller.mode == SHADOW
-        self._cycles = Cycles(slurm, cluster, ledger, config, profiler)
+        self._profiler = profiler
+        self._left_alone: dict[str, str] = {}
+        """Jobs that a cycle failed of, and what is said of them."""
+        self._guesses: dict[str, str] = {}
+        """By error, the job that was in hand when it was first raised."""
+        self._reports: dict[str, Path] = {}
+        self._cycles = self._begun_anew()
         self._next_s = self._last_s = self._acted_here_s = time.monotonic()
         self._look_again_s = LOOK_AGAIN_S[0]
         self._health = Health(
@@ -270,8 +351,15 @@ class Controller:
         )
         self._state = nothing_yet(cluster, config, self._health)
         self._views = Views(state_dir, self._state) if cluster.jobs_are_private else None
-        self._lives = lives(state_dir, ledger.path, private=cluster.jobs_are_private)
-        self._periods = periods(state_dir, ledger.path, private=cluster.jobs_are_private)
+        self._services = [
+            lives(state_dir, ledger.path, private=cluster.jobs_are_private),
+            periods(state_dir, ledger.path, private=cluster.jobs_are_private),
+            metrics_service(state_dir, metrics),
+            *([self._views.service] if self._views else []),
+        ]
+        self._profiles_copy = ProfilesCopy(
+            newest_profiles(state_dir), state_dir, private=cluster.jobs_are_private
+        )
         if metrics:
             metrics.acts(self._state)
 
@@ -280,13 +368,11 @@ class Controller:
 
         ``LeaseLostError`` where one may act already.
         """
-        views = self._views.open() if self._views else nullcontext()
         with (
             _control_socket(self._state_dir) as listener,
             wakeups_by_signal() as wakeups,
-            views,
-            self._lives.open(),
-            self._periods.open(),
+            signalled_when_made(self._config.controller.nudge_file),
+            serving(*self._services),
         ):
             self._stop.catch(nudge=self._nudge)
             selector = selectors.DefaultSelector()
@@ -300,25 +386,32 @@ class Controller:
                     self._cycle()
                     if self._hands_over():
                         return
-                tell_systemd(self._in_a_line())
+                self._systemd.tell(self._in_a_line())
                 for event in self._wait(selector):
                     if event is listener:
                         self._serve(listener)
                     else:
                         wakeups.recv(4096)
         if not self._standbys():
-            self._put(replace(self._state, mode=STOPPED))
+            self._put(replace(self._health, mode=STOPPED).shown_on(self._state))
         log.info("stopped; Slurm goes on by the priorities that stand there")
 
     def _wait(self, selector: selectors.BaseSelector) -> list[object]:
         """Until the next cycle is due, or somebody speaks to this process: who it is."""
+        look_every_s = min(
+            LOOK_FOR_NUDGE_S,
+            self._lease.beat_s if self._lease else LOOK_FOR_NUDGE_S,
+            self._systemd.ping_every_s,
+        )
         while True:
-            self._keep_lease()
-            if take_nudge(self._state_dir):
-                self._nudge(after_s=LOOK_FOR_NUDGE_S)
+            self._sign_of_life()
+            if take_nudge(self._config.controller.nudge_file):
+                self._nudge(after_s=NUDGE_SETTLES_S)
+            if self._next_s - time.monotonic() > PRUNING_TAKES_S:
+                self._cycles.retention.prune_some(self._health.at_s)
             left_s = max(0.0, self._next_s - time.monotonic())
-            ready = selector.select(min(left_s, LOOK_FOR_NUDGE_S))
-            if ready or left_s <= LOOK_FOR_NUDGE_S:
+            ready = selector.select(min(left_s, look_every_s))
+            if ready or left_s <= look_every_s:
                 return [key.fileobj for key, _ in ready]
 
     def _keep_lease(self) -> None:
@@ -365,19 +458,74 @@ class Controller:
     def _mode(self) -> str:
         if self._shadow:
             return SHADOW
-        return PAUSED if self._ledger.value("paused") == "yes" else ENFORCE
+        return PAUSED if _is_paused(self._ledger) else ENFORCE
 
     def _cycle(self) -> None:
         self._last_s = time.monotonic()
         try:
             cycle = self._cycles.run(self._mode())
+            self._publish(cycle)
         except LeaseLostError:
             raise
         except TiresiasError as error:
             self._failed(error)
-            return
-        self._publish(cycle)
-        self._next_s = time.monotonic() + self._until_next_s(cycle)
+        except Exception as error:
+            self._crashed(error)
+        else:
+            self._next_s = time.monotonic() + self._until_next_s(cycle)
+
+    def _begun_anew(self) -> Cycles:
+        """Cycles that know what the ledger knows, as after a restart."""
+        return Cycles(
+            *(self._slurm, self._cluster, self._ledger, self._config, self._profiler),
+            left_alone=self._left_alone,
+            meanwhile=self._sign_of_life,
+        )
+
+    def _crashed(self, error: Exception) -> None:
+        """A cycle failed of an error of this program: keep what it saw, leave the job alone that
+        caused it, and go on from the ledger and from what Slurm shows."""
+        what = signature(error)
+        if what not in self._reports:
+            log.debug("a cycle failed of %s", what, exc_info=error)
+        report = self._kept_report(error, what)
+        suspects = self._cycles.culprits(self._sign_of_life) or self._guess(error, what)
+        if len(self._left_alone) + len(suspects) > MOST_LEFT_ALONE:
+            suspects = frozenset()
+        for key in suspects:
+            self._left_alone[key] = f"left alone after an error of the controller: {what}"
+            log.error("job %s is left alone after an error of the controller: %s", key, what)
+        self._cycles = self._begun_anew()
+        said = " ".join(str(error).split())
+        self._failed(
+            InternalError(
+                f"The controller met an error of its own: {what}: {said}",
+                f"Report it, with {report}" if report else "Report it, with the log of --verbose",
+            ),
+            at_once=bool(suspects),
+        )
+
+    def _guess(self, error: Exception, what: str) -> frozenset[str]:
+        """The job in hand, where it was not the decision that failed. Where leaving it alone does
+        not help, it is managed again, and the error is waited out."""
+        if what in self._guesses:
+            self._left_alone.pop(self._guesses[what], None)
+            return frozenset()
+        self._guesses[what] = key = job_in_hand(error)
+        return frozenset({key} - {"", *self._left_alone})
+
+    def _kept_report(self, error: Exception, what: str) -> Path | None:
+        """The file that has what the failed cycle saw; one for each error."""
+        if what not in self._reports:
+            try:
+                self._reports[what] = write_report(self._state_dir, error, self._cycles.seen)
+            except (OSError, ValueError) as failed:
+                log.warning("what the cycle saw cannot be kept: %s", failed)
+        return self._reports.get(what)
+
+    def _sign_of_life(self) -> None:
+        self._keep_lease()
+        self._systemd.ping()
 
     def _until_next_s(self, cycle: Cycle) -> float:
         soonest_s, latest_s = LOOK_AGAIN_S
@@ -388,9 +536,11 @@ class Controller:
             return interval_s
         return min(interval_s, max(self._look_again_s, cycle.took.all_s))
 
-    def _failed(self, error: TiresiasError) -> None:
-        """Say so, and try again later: nothing was acted on that was not sure."""
+    def _failed(self, error: TiresiasError, *, at_once: bool = False) -> None:
+        """Say so, and try again later, unless there is reason to hope ``at_once``: nothing was
+        acted on that was not sure."""
         pause_s = _pause_s(self._health.failures + 1, self._config.controller.interval_s)
+        pause_s = 0.0 if at_once else pause_s
         log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
         self._next_s = time.monotonic() + pause_s
         if self._metrics:
@@ -432,6 +582,7 @@ class Controller:
                 self._ledger.last_events(EVENTS_PUBLISHED),
             )
         )
+        self._profiles_copy.keep_up()
         if self._metrics:
             self._metrics.cycled(cycle, self._state, time.monotonic() - began_s)
 
@@ -440,7 +591,12 @@ class Controller:
         missing = missing_partitions(seen, self._config.manage)
         wrong = str(no_such_partitions(missing, seen)) if missing else ""
         unknown = warning_about(self._cluster.version)
-        return "; ".join(said for said in (wrong, unknown) if said)
+        shown = {job.key for job in seen.jobs}
+        alone = sorted(self._left_alone.keys() & shown, key=job_id_key)
+        left = (
+            f"left alone after an error of the controller: job {', '.join(alone)}" if alone else ""
+        )
+        return "; ".join(said for said in (wrong, unknown, left) if said)
 
     def _standbys(self) -> tuple[PublishedStandby, ...]:
         waiting = self._lease.standbys() if self._lease else []
@@ -472,19 +628,20 @@ class Controller:
             connection.settimeout(READ_REQUEST_S)
             try:
                 command = command_of(connection.recv(64))
-                connection.sendall(json.dumps(self._obey(command)).encode() + b"\n")
+                answer = self._obey(command, peer_of(connection))
+                connection.sendall(json.dumps(answer).encode() + b"\n")
             except OSError as error:
                 log.warning("a request on the control socket was cut off: %s", error)
 
-    def _obey(self, command: str) -> dict[str, Any]:
+    def _obey(self, command: str, who: Peer) -> dict[str, Any]:
         if not command:
             return {"ok": False, "error": "That is no command, or it came too late"}
         try:
-            return {"ok": True, **self._do(command)}
+            return {"ok": True, **self._do(command, who)}
         except TiresiasError as error:
             return {"ok": False, "error": str(error), "exit_code": error.exit_code}
 
-    def _do(self, command: str) -> dict[str, Any]:
+    def _do(self, command: str, who: Peer) -> dict[str, Any]:
         if command == "nudge":
             self._nudge()
             return {"mode": self._mode(), "text": "The next cycle runs at once."}
@@ -495,11 +652,18 @@ class Controller:
             answer["text"] = (
                 f"Every managed job was given back to Slurm ({outcome.writes} changes)."
             )
-        self._ledger.set_value("paused", "no" if command == "resume" else "yes")
+        self._pause(command != "resume", who)
         self._cycle()
         if self._health.error:
             answer["error"] = self._health.error
         return {"mode": self._mode(), **answer}
+
+    def _pause(self, paused: bool, who: Peer) -> None:
+        if _is_paused(self._ledger) != paused:
+            kind = PAUSED if paused else RESUMED
+            self._cycles.book.note(time.time(), kind, "", f"by {who}")
+            self._cycles.book.commit()
+        self._ledger.set_value("paused", "yes" if paused else "no")
 
 
 def _raise_for_failures(outcome: Outcome) -> None:
@@ -560,15 +724,19 @@ def _check_that_nobody_else_writes_in(folder: Path) -> None:
 
 @contextmanager
 def _ledger_and_profiler(
-    config: Config, term: int | None = None
+    config: Config, lease: FileLease | None = None
 ) -> Iterator[tuple[Ledger, Profiler]]:
-    """What the controller remembers, open until it ends: as it was left, or for a ``term`` that
-    begins what was there before it."""
+    """What the controller remembers, open until it ends: as it was left, or, with a lease whose
+    term begins, what was there before it."""
     state_dir = Path(config.controller.state_dir)
-    path = newest_ledger(state_dir) if term is None else inherited_ledger(state_dir, term)
+    if lease is None:
+        path = newest_ledger(state_dir)
+    else:
+        path = inherited_ledger(state_dir, lease.term, lease.renew)
     with (
-        closing(Ledger(path)) as ledger,
-        closing(_profile_store(state_dir, term)) as store,
+        # What was inherited was checked when it was copied.
+        closing(Ledger(path, checked=lease is not None)) as ledger,
+        closing(_profile_store(state_dir, lease.term if lease else None)) as store,
     ):
         yield ledger, Profiler(store, config)
 
@@ -576,9 +744,9 @@ def _ledger_and_profiler(
 def _profile_store(state_dir: Path, term: int | None) -> ProfileStore:
     """The store of profiles; where it cannot be used, one that lasts until the end."""
     try:
-        return ProfileStore(
-            newest_profiles(state_dir) if term is None else inherited_profiles(state_dir, term)
-        )
+        path = newest_profiles(state_dir) if term is None else inherited_profiles(state_dir, term)
+        take_from_others(path)
+        return ProfileStore(path)
     except (ProfileStoreError, OSError, sqlite3.Error) as error:
         log.warning("until a restart jobs are placed without the stored profiles: %s", error)
         return ProfileStore(None)
@@ -600,14 +768,8 @@ def _control_socket(state_dir: Path) -> Iterator[socket.socket]:
         finally:
             os.umask(previous)
         listener.listen(8)
-        mine = path.lstat().st_ino
-        try:
+        with removed_afterwards(path):
             yield listener
-        finally:
-            # Another controller may have taken over meanwhile, and listen there.
-            with suppress(OSError):
-                if path.lstat().st_ino == mine:
-                    path.unlink()
 
 
 def _check_partitions(slurm: Slurm, config: Config) -> None:

@@ -15,6 +15,9 @@ from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Job
 
 WOULD = "would"
 WOULD_START = "start on "
+SHADOW = "shadow"
+MODE, SHADOW_SINCE_S = "mode", "shadow_since_s"
+"""Facts of the ledger: in which mode the last cycle was, and since when that was shadow mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Disturbed:
 
 @dataclass(frozen=True, slots=True)
 class Shadowed:
-    """All of it, from the first moment in shadow mode. ``jobs`` were there in that time."""
+    """All of it, since shadow mode began. ``jobs`` were there in that time."""
 
     since_s: float
     until_s: float
@@ -59,15 +62,39 @@ class Shadowed:
     disturbed: tuple[Disturbed, ...]
 
 
-def shadowed(ledger: Ledger, since_s: float, now_s: float, least_s: float) -> Shadowed | None:
-    """What the ledger remembers of shadow mode since then; None where that is nothing.
+def remember_mode(ledger: Ledger, mode: str, now_s: float) -> None:
+    """Keep in which mode the controller is, and the moment at which shadow mode began.
+
+    A ledger of a version that did not keep it has been in shadow mode since its first such event.
+    """
+    before = ledger.value(MODE)
+    if mode == before:
+        return
+    if mode == SHADOW:
+        known = ledger.events_of_kind(WOULD, 0.0) if before is None else []
+        ledger.set_value(SHADOW_SINCE_S, repr(known[0].at_s if known else now_s))
+    ledger.set_value(MODE, mode)
+
+
+def shadowed(
+    ledger: Ledger, since_s: float | None, now_s: float, least_s: float
+) -> Shadowed | None:
+    """What the ledger remembers of shadow mode since then, or else since it last began; None where
+    it never did.
 
     A job that would have started less than ``least_s`` sooner is none that would have gained.
     """
-    events = ledger.events_of_kind(WOULD, since_s)
-    if not events:
+    value = ledger.value(SHADOW_SINCE_S)
+    began_s = None if value is None else float(value)
+    first_s = began_s if since_s is None else since_s
+    events = ledger.events_of_kind(WOULD, first_s or 0.0)
+    if began_s is None and not events:
         return None
-    first_s = events[0].at_s
+    if first_s is None or began_s is None:
+        first_s = events[0].at_s
+    elif first_s < began_s:
+        # Of an earlier time in shadow mode the ledger has the events, and not when it began.
+        first_s = min([began_s, *(event.at_s for event in events[:1])])
     jobs = {job.key: job for job in ledger.jobs_alive_since(first_s)}
     runs = ledger.incarnations_since(first_s)
     return Shadowed(

@@ -1,11 +1,14 @@
-"""The signals of the controller: stop, and look now."""
+"""The signals of the controller: stop, look now, and a file has come."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 
@@ -41,3 +44,24 @@ def wakeups_by_signal() -> Iterator[socket.socket]:
             yield reader
         finally:
             signal.set_wakeup_fd(previous)
+
+
+@contextmanager
+def signalled_when_made(file: str) -> Iterator[None]:
+    """The kernel sends SIGIO when a file is made in the folder of this one.
+
+    Not where there is no such folder, and not on NFS: a caller looks now and then all the same.
+    """
+    signal.signal(signal.SIGIO, lambda _signal, _frame: None)  # by default it ends the process
+    try:
+        folder = str(Path(file).parent) if file else ""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_NOTIFY, fcntl.DN_CREATE | fcntl.DN_MULTISHOT)
+        yield
+    finally:
+        os.close(descriptor)

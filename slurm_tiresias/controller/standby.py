@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from slurm_tiresias.controller.lease import FileLease
 from slurm_tiresias.controller.signals import Stop, wakeups_by_signal
-from slurm_tiresias.controller.systemd import tell_systemd
+from slurm_tiresias.controller.systemd import Systemd
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.slurm.protocol import Slurm
 
@@ -24,6 +24,7 @@ class StandsBy:
         self._lease = lease
         self._interval_s = interval_s
         self._stop = stop
+        self._systemd = Systemd()
         self._asks_slurm_s = 0.0
         self._wanted = False
 
@@ -53,7 +54,7 @@ class StandsBy:
             self._asks_slurm_s = now_s + self._interval_s
         with suppress(OSError):
             self._lease.stand_by(self._wanted)
-        tell_systemd(f"stands by for {held or 'nobody'}")
+        self._systemd.tell(f"stands by for {held or 'nobody'}")
 
 
 def acting_host(slurm: Slurm) -> str:

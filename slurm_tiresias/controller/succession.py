@@ -12,16 +12,19 @@ import re
 import shutil
 import sqlite3
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from pathlib import Path
 
-from slurm_tiresias.controller.ledger import damaged
+from slurm_tiresias.controller.ledger import MODE, damaged
 from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.own_file import make_if_missing
 
 KEPT = 3
 """The present one, the one before, for a process that may still have it open, and one more."""
 
+MEANWHILE_EVERY_S = 0.05
 MOST_TRIES = 20
 TRY_AGAIN_S = 0.05
 
@@ -41,13 +44,22 @@ def newest_profiles(state_dir: Path) -> Path:
     return _newest(state_dir, PROFILES)
 
 
-def inherited_ledger(state_dir: Path, term: int) -> Path:
+def inherited_ledger(
+    state_dir: Path, term: int, meanwhile: Callable[[], None] = lambda: None
+) -> Path:
     """The ledger of a term that begins, with all that was in the newest one before.
 
-    Raises ``LedgerError`` where that cannot be copied, ``DamagedLedgerError`` where it is broken.
+    ``meanwhile`` is called again and again: with a million ended jobs it takes seconds, and the
+    lease must not end. Raises what that raises, ``LedgerError`` where the ledger cannot be copied,
+    ``DamagedLedgerError`` where it is broken.
     """
     try:
-        return _inherited(state_dir, term, LEDGER)
+        # In a thread: SQLite checks a whole table without a word.
+        with ThreadPoolExecutor(1) as pool:
+            copying = pool.submit(_inherited, state_dir, term, LEDGER)
+            while wait([copying], MEANWHILE_EVERY_S).not_done:
+                meanwhile()
+            return copying.result()
     except FileExistsError as error:
         raise LedgerError(
             f"{error} is there although term {term} only begins",
@@ -65,6 +77,15 @@ def inherited_ledger(state_dir: Path, term: int) -> Path:
 def inherited_profiles(state_dir: Path, term: int) -> Path:
     """The same of the store of profiles; raises ``OSError`` or ``sqlite3.DatabaseError``."""
     return _inherited(state_dir, term, PROFILES)
+
+
+def take_from_others(database: Path) -> None:
+    """Put a copy in the place of a database that other users could open: they may hold a lock on
+    that for as long as they like. Raises ``OSError`` or ``sqlite3.DatabaseError``."""
+    if database.exists() and database.stat().st_mode & 0o077:
+        _copy(database, database)
+        for suffix in ("-wal", "-shm"):
+            _with(database, suffix).unlink(missing_ok=True)
 
 
 def _newest(state_dir: Path, name: str) -> Path:
@@ -90,15 +111,14 @@ def _copy(before: Path, mine: Path) -> None:
     lease; should it still do, the copy is made again.
     """
     draft = mine.with_name(f".{mine.name}.new")
-    mode = before.stat().st_mode & 0o777
     for _ in range(MOST_TRIES):
-        stamps = _stamps(before)
+        at_first = stamps(before)
         for suffix in ("", "-wal"):
             _with(draft, suffix).unlink(missing_ok=True)
-            make_if_missing(_with(draft, suffix), mode)
+            make_if_missing(_with(draft, suffix), MODE)
             with suppress(FileNotFoundError):
                 shutil.copyfile(_with(before, suffix), _with(draft, suffix))
-        if _stamps(before) == stamps:
+        if stamps(before) == at_first:
             break
         time.sleep(TRY_AGAIN_S)
     else:
@@ -113,15 +133,16 @@ def _copy(before: Path, mine: Path) -> None:
     draft.rename(mine)
 
 
-def _stamps(database: Path) -> list[tuple[int, int] | None]:
-    stamps: list[tuple[int, int] | None] = []
+def stamps(database: Path) -> list[tuple[int, int] | None]:
+    """What changes with every write to a database: its files' times and sizes."""
+    found: list[tuple[int, int] | None] = []
     for suffix in ("", "-wal"):
         try:
             status = _with(database, suffix).stat()
-            stamps.append((status.st_mtime_ns, status.st_size))
+            found.append((status.st_mtime_ns, status.st_size))
         except FileNotFoundError:
-            stamps.append(None)
-    return stamps
+            found.append(None)
+    return found
 
 
 def _remove_all_but_the_latest(state_dir: Path, mine: Path, name: str) -> None:

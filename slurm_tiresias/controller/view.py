@@ -8,9 +8,14 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.account import Book, Shown
-from slurm_tiresias.controller.claim import claim_of
 from slurm_tiresias.controller.ledger import JobRecord
-from slurm_tiresias.controller.manage import has_no_word, is_a_word_of_slurm, why_not_eligible
+from slurm_tiresias.controller.lifecycle.nomination import Nomination
+from slurm_tiresias.controller.manage import (
+    has_no_word,
+    is_a_word_of_slurm,
+    is_protected,
+    why_not_eligible,
+)
 from slurm_tiresias.model import Guard, Job, JobState, Snapshot
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.placing import Placing
@@ -63,28 +68,43 @@ class View:
         over = self._beyond_array_limits(alive)
         waits = self._why_not_eligible(alive, seen.at_s)
         limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
+        over_budget = self._book.over_budget(seen.at_s, self._managed_gpus(seen))
         self._made = {
-            job.key: self._made_now(job, seen, rests, limits.get(job.key, "")) for job in alive
+            job.key: self._made_now(job, seen, rests, limits.get(job.key, ""), over_budget)
+            for job in alive
         }
         return Snapshot(seen.at_s, seen.nodes, tuple(made.job for made in self._made.values()))
 
+    def _managed_gpus(self, seen: Observation) -> int:
+        managed = self._config.manage.partitions
+        return sum(n.total.gpu_count for n in seen.nodes if not n.partitions.isdisjoint(managed))
+
     def _made_now(
-        self, job: ObservedJob, seen: Observation, rests: Rests, not_eligible: str
+        self,
+        job: ObservedJob,
+        seen: Observation,
+        rests: Rests,
+        not_eligible: str,
+        over_budget: frozenset[str],
     ) -> _Made:
         """The job as the decision sees it; the one of the last cycle, where all is as it was."""
         now_s = seen.at_s
         shown = self._book.shown(job.key)
         record = self._book.record(job.key)
+        under_way = self._book.preemptions.get(job.key)
         known = (
             record,
+            self._book.nominations.get(job.key),
+            under_way.preemptor if under_way and under_way.makes_room else "",
             self._book.inherited_gpu_s(record, now_s) if record else 0.0,
             self._placing(job) if self._placing else None,
             not_eligible,
             job.key in rests.given_up,
             job.key in rests.resting,
+            job.state is JobState.PENDING and job.user in over_budget,
             self._reserved_from(job, seen) if seen.reservations else NO_NODES,
         )
-        made_of = (shown, shown.learned, *known)
+        made_of = (shown, self._book.runs.learned(job.key), *known)
         before = self._made.get(job.key)
         if before is not None and before.of == made_of:
             return before
@@ -135,18 +155,21 @@ class View:
         return over
 
     def _is_claimed(self, key: str) -> bool:
-        record = self._book.record(key)
-        return record is not None and record.claimed_s is not None
+        nomination = self._book.nominations.get(key)
+        return nomination is not None and nomination.is_active
 
     def _new_job(
         self,
         shown: Shown,
         record: JobRecord | None,
+        nomination: Nomination | None,
+        preemptor: str,
         inherited_gpu_s: float,
         placing: Placing | None,
         not_eligible: str,
         given_up: bool,
         resting: bool,
+        over_budget: bool,
         reserved_nodes: frozenset[str],
     ) -> Job:
         job = shown.job
@@ -162,7 +185,7 @@ class View:
                 allocation=job.allocation,
                 running_since_s=job.start_s,
             )
-        attained_gpu_s = self._book.attained_gpu_s(job.key)
+        attained_gpu_s = self._book.runs.attained_gpu_s(job.key)
         request = job.request
         if record.written_nodes:
             request = replace(request, required_nodes=frozenset(node_names(record.own_nodes)))
@@ -177,30 +200,25 @@ class View:
             name=record.name,
             attained_gpu_s=attained_gpu_s,
             attained_since_promotion_gpu_s=attained_gpu_s - record.promoted_at_gpu_s,
-            executed_since_promotion_s=self._book.executed_s(job.key)
+            executed_since_promotion_s=self._book.runs.executed_s(job.key)
             - record.promoted_at_executed_s,
             inherited_gpu_s=inherited_gpu_s,
             first_started_s=record.first_started_s,
             tier_entered_s=record.tier_entered_s,
             queued_s=record.queued_s,
-            running_since_s=self._book.running_since_s(job),
+            running_since_s=self._book.runs.running_since_s(job),
             allocation=job.allocation,
-            protected_by=Guard.HELD if _stands(job) else None,
+            protected_by=Guard.HELD if is_protected(job) else None,
             preemptions=record.preemptions,
             promotions=record.promotions,
             held=job.held,
             not_eligible=not_eligible,
-            claim=claim_of(record),
-            vacating_for=record.vacating_for,
+            claim=nomination.allocated() if nomination else None,
+            vacating_for=preemptor,
             given_up=given_up,
             resting=resting,
+            over_budget=over_budget,
             skew=placing.skew if placing else None,
             style=placing.style if placing else None,
             style_because=placing.because if placing else "",
         )
-
-
-def _stands(job: ObservedJob) -> bool:
-    """Whether somebody has held a job or suspended it; Slurm's own gang scheduling leaves a
-    suspended one its priority."""
-    return job.priority == 0 or job.slurm_state == "SUSPENDED"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from slurm_tiresias.config import Config, load
 from slurm_tiresias.controller import published
+from slurm_tiresias.doctor.run_folder import run_folder
 from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
-from slurm_tiresias.errors import ConfigError, NotRunningError
+from slurm_tiresias.errors import ConfigError, NotRunningError, RefusedError
 from slurm_tiresias.slurm import spank_build
 from slurm_tiresias.slurm.conf_file import PlugstackLine, Written
 from slurm_tiresias.slurm.protocol import Commands
@@ -36,6 +37,7 @@ def look(config_file: Path, commands: Commands | None = None) -> Seen:
     except OSError as refused:
         barred = (f"{folder}: {refused.strerror}",)
     written = _values(found.file)
+    spank = _spank(found.plugstack or ())
     return Seen(
         config=config,
         config_file=str(config_file),
@@ -49,12 +51,14 @@ def look(config_file: Path, commands: Commands | None = None) -> Seen:
         slurm_conf=found.slurm_conf,
         cgroup=_values(found.cgroup),
         plugstack=found.plugstack,
-        spank=_spank(found.plugstack or ()),
+        spank=spank,
+        run_folder=run_folder(spank.line) if spank else None,
         job_submit=found.job_submit,
         clock_ahead_s=found.clock_ahead_s,
         partitions=found.partitions,
         nodes=found.nodes,
         known_jobs=found.known_jobs,
+        pinned=found.pinned,
         controller_user=state_dir.owner if state_dir else "",
         controller_user_id=state_dir.owner_id if state_dir else None,
         admin_level=found.admin_level,
@@ -113,7 +117,7 @@ def _files_in(folder: Path) -> tuple[Place, ...]:
 def _controller(folder: Path) -> Controller | None:
     try:
         state = published.read(folder)
-    except NotRunningError:
+    except (NotRunningError, RefusedError):
         return None
     quiet_s = time.time() - state.at_s
     return Controller(
@@ -121,5 +125,5 @@ def _controller(folder: Path) -> Controller | None:
         host=state.host,
         quiet_s=quiet_s,
         stale=quiet_s > QUIET_INTERVALS * state.interval_s + QUIET_GRACE_S,
-        repaired=sum(event.kind == REPAIRED for event in state.events),
+        repaired=tuple(dict.fromkeys(e.job_id for e in state.events if e.kind == REPAIRED)),
     )

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.doctor.run_folder import RunFolder
 from slurm_tiresias.model import Node
 from slurm_tiresias.slurm import release as releases
 from slurm_tiresias.slurm.conf_file import PlugstackLine
+from slurm_tiresias.slurm.pinned import PinnedJob
 from slurm_tiresias.slurm.survey import SurveyedPartition
 
 _NOTHING = frozenset({"", "(null)", "N/A"})
@@ -96,8 +98,8 @@ class Controller:
     host: str
     quiet_s: float
     stale: bool
-    repaired: int
-    """Priorities, of those in its last events, that somebody else had changed."""
+    repaired: tuple[str, ...]
+    """Jobs, of those in its last events, whose priority another writer had changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,16 @@ class Seen:
     cgroup: Settings | None
     plugstack: tuple[PlugstackLine, ...] | None
     spank: SpankPlugin | None
+    run_folder: RunFolder | None
+    """The plugin's; None where this host has none."""
     job_submit: str | None
     clock_ahead_s: float | None
     partitions: tuple[SurveyedPartition, ...] | None
     nodes: tuple[Node, ...] | None
     known_jobs: int | None
+    pinned: tuple[PinnedJob, ...] | None
+    """Waiting jobs of any partition whose priority was set by hand; None also where this Slurm's
+    way of computing priorities does not tell."""
     controller_user: str
     """Who runs the controller: the owner of its state directory; "" where there is none yet."""
     controller_user_id: int | None

@@ -1,11 +1,22 @@
-"""Node features as ``sbatch --constraint`` writes them."""
+"""Node features as ``sbatch --constraint`` writes them: text of any user's."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
+from functools import lru_cache
 
 _TOKENS = re.compile(r"[&|,()\[\]]|[^&|,()\[\]]+")
+_OPENING = {")": "(", "]": "["}
+
+
+def readable(expression: str) -> bool:
+    """Whether the expression is well formed, at any depth; Slurm refuses others at submission.
+
+    As in Slurm, one operator may stand at the end, and a word behind a group means nothing.
+    """
+    return not expression or bool(_parsed(expression))
 
 
 def matches(expression: str, features: Collection[str]) -> bool:
@@ -13,28 +24,55 @@ def matches(expression: str, features: Collection[str]) -> bool:
 
     Operators are applied from left to right, none before another, as Slurm does; parentheses
     group. Counts (``a*2``) and alternatives for the whole job (``[a|b]``) cannot be judged node by
-    node: a node that could serve any part of them counts, and Slurm has the last word.
+    node: a node that could serve any part of them counts, and Slurm has the last word. No node
+    serves an expression that is not ``readable``.
     """
-    tokens = _TOKENS.findall(expression)
-    return _evaluate(tokens, features, any_part="[" in tokens) if tokens else True
-
-
-def _evaluate(tokens: list[str], features: Collection[str], *, any_part: bool) -> bool:
-    result = _operand(tokens, features, any_part=any_part)
-    while tokens and tokens[0] in "&,|":
-        operator = tokens.pop(0)
-        operand = _operand(tokens, features, any_part=any_part)
-        result = (result or operand) if operator == "|" or any_part else (result and operand)
+    tokens = _parsed(expression)
+    any_part = "[" in expression or "*" in expression
+    outer: list[tuple[bool, str]] = []
+    # What stands left of the next operand, and the operator between the two.
+    result, operator = not expression, "|"
+    for token in tokens:
+        if token in "([":
+            outer.append((result, operator))
+            result, operator = False, "|"
+        elif token in "&,|":
+            operator = token
+        else:
+            operand = result if token in ")]" else token in features
+            if token in ")]":
+                result, operator = outer.pop()
+            either = operator == "|" or any_part
+            result = (result or operand) if either else (result and operand)
     return result
 
 
-def _operand(tokens: list[str], features: Collection[str], *, any_part: bool) -> bool:
-    if not tokens:
-        return False
-    token = tokens.pop(0)
-    if token not in "([":
-        return token.split("*")[0] in features
-    result = _evaluate(tokens, features, any_part=any_part)
-    if tokens and tokens[0] in ")]":
-        tokens.pop(0)
-    return result
+@lru_cache(maxsize=1024)
+def _parsed(expression: str) -> tuple[str, ...]:
+    """The expression's operators, groups and features; none where it is not well formed."""
+    tokens: list[str] = []
+    # Slurm counts either kind by itself: ``([a|b)]`` is well formed.
+    is_open = Counter[str]()
+    operand_next = True
+    for token in _TOKENS.findall(expression):
+        if token in "([":
+            if not operand_next:
+                return ()
+            is_open[token] += 1
+        elif token in "&,|)]":
+            if operand_next:
+                return ()
+            operand_next = token in "&,|"
+            if not operand_next:
+                is_open[_OPENING[token]] -= 1
+                if is_open[_OPENING[token]] < 0:
+                    return ()
+        elif operand_next:
+            token = token.partition("*")[0]
+            if not token:
+                return ()
+            operand_next = False
+        else:
+            continue
+        tokens.append(token)
+    return () if any(is_open.values()) else tuple(tokens)

@@ -6,7 +6,9 @@ those numbers: thousands of nodes are sifted by a handful of operations.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,23 @@ Counts = npt.NDArray[np.int64]
 
 HOLDERS, CPUS, MEMORY, GPUS, NO_GPUS = range(5)
 """The rows of ``Pool.table``; those of the single types of GPUs come after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Of what there is too little on a node; GPUs by the type that is asked for."""
+
+    gpu_types: frozenset[str] = frozenset()
+    cpus: bool = False
+    memory: bool = False
+
+    def is_eased_by(self, amount: Amount) -> bool:
+        """Whether there is more of it once a job gives this amount back."""
+        gpus = any(_gpus_of(gpu_type, amount.gpus) for gpu_type in self.gpu_types)
+        return gpus or (self.cpus and amount.cpus > 0) or (self.memory and amount.memory_mb > 0)
+
+
+NO_SHORTAGE = Shortage()
 
 
 class Pool:
@@ -232,6 +251,18 @@ class Pool:
             request, self._gpus[number], self._cpus[number], self._memory_mb[number]
         )
 
+    def shortage(self, node: str, request: Request, leaving: Iterable[Amount]) -> Shortage:
+        """What keeps a node from taking as much of a request as it could if it were empty, once the
+        jobs that hold these amounts have left."""
+        number = self._number[node]
+        gpus = Counter(self._gpus[number])
+        cpus, memory_mb = self._cpus[number], self._memory_mb[number]
+        for amount in leaving:
+            gpus.update(amount.gpus)
+            cpus += amount.cpus
+            memory_mb += amount.memory_mb
+        return _shortage(Amount(gpus, cpus, memory_mb), self._total[number], request)
+
     def lay(self, chunks: Mapping[int, int], request: Request) -> Allocation:
         """The amounts that so many chunks on each node take."""
         if request.exclusive:
@@ -307,6 +338,27 @@ def _least(group: Mapping[int, NodeSet], nodes: NodeSet, gpus: int) -> int:
 def chunks_that_fit(free: Amount, request: Request) -> int:
     """How many chunks of a request go into a free amount; at most what it asks for a node."""
     return _chunks_that_fit(request, free.gpus, free.cpus, free.memory_mb)
+
+
+def _shortage(free: Amount, total: Amount, request: Request) -> Shortage:
+    most = chunks_that_fit(total, request)
+    if request.exclusive and most:
+        return Shortage(frozenset({ANY_TYPE}), cpus=True, memory=True)
+    chunk, extra = request.chunk, request.per_node
+    return Shortage(
+        frozenset(
+            gpu_type
+            for gpu_type, count in chunk.gpus.items()
+            if _times(_gpus_of(gpu_type, free.gpus), count, most) < most
+        ),
+        cpus=_times(free.cpus - extra.cpus, chunk.cpus, most) < most,
+        memory=_times(free.memory_mb - extra.memory_mb, chunk.memory_mb, most) < most,
+    )
+
+
+def _gpus_of(gpu_type: str, gpus: GpuCounts) -> int:
+    """How many of these a request for this type can take."""
+    return sum(gpus.values()) if gpu_type == ANY_TYPE else gpus.get(gpu_type, 0)
 
 
 def _chunks_that_fit(request: Request, gpus: GpuCounts, cpus: int, memory_mb: int) -> int:

@@ -52,3 +52,22 @@ class ServiceHistory:
         done = np.arange(1, left_gpu_s.size + 1)
         expected_gpu_s = np.cumsum(left_gpu_s) + left_gpu_s * (left_gpu_s.size - done)
         return float(np.max(done / expected_gpu_s))
+
+    def steady_for(self, attained: float, least: float) -> float:
+        """How much more a job may attain before the distance ``1 / best_index`` jumps, because a
+        job of this history ended there, or falls below ``least``; infinite beyond all history."""
+        above = bisect_right(self._samples, attained)
+        if above == len(self):
+            return math.inf
+        to_sample = self._samples[above] - attained
+        if math.isinf(least):
+            return to_sample
+        # While no sample is passed, the distance by each sample falls in a straight line.
+        ends = self._sorted[above:]
+        done = np.arange(1, ends.size + 1)
+        all_at = np.cumsum(ends) + ends * (ends.size - done)
+        to_least = float(np.min(all_at - done * least)) / ends.size - attained
+        if to_least <= 0.0:
+            index = self.best_index(attained)
+            to_least = 0.0 if index * least <= 1.0 else math.inf
+        return min(to_sample, to_least)

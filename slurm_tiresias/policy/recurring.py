@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
@@ -49,6 +50,15 @@ class RunHistory:
         alike = self._alike(user, name)
         index = alike.best_index(executed_s) if alike else 0.0
         return max(executed_s, 1.0 / index) if index > 0.0 else executed_s
+
+    def steady_for_s(
+        self, user: str, name: str, executed_s: float, least_s: float, most_s: float
+    ) -> float:
+        """For how many seconds of running ``expected_run_s`` does not leave the range from
+        ``least_s`` up to ``most_s``, in which it is; it may be more."""
+        alike = self._alike(user, name)
+        steady_s = alike.steady_for(executed_s, least_s) if alike else math.inf
+        return min(steady_s, most_s - executed_s)
 
     def _alike(self, user: str, name: str) -> ServiceHistory | None:
         for origin in _origins(user, name):

@@ -60,10 +60,10 @@ class JobFacts(Protocol):
     def remaining_s(self) -> float | None: ...
 
 
-class Policy(Protocol):
-    """A scheduling policy: pure, and total on every job."""
-
-    def standing(self, job: JobFacts) -> Standing: ...
+def charged_gpu_s(job: JobFacts) -> float:
+    """The service that counts: GPUs x running seconds since the job was last promoted, and what
+    it inherited from jobs of its user or account (``policy.charge``)."""
+    return job.attained_since_promotion_gpu_s + job.inherited_gpu_s
 
 
 class Rank(NamedTuple):

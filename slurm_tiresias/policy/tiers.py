@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.config import MAX_TIERS, PolicyConfig
-from slurm_tiresias.model import Job, JobState
+from slurm_tiresias.config import BY_RUNS_BEFORE, MAX_TIERS, PolicyConfig, tiers_follow_service
+from slurm_tiresias.model import JobState
 from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.policy import EndedJob, Policy
+from slurm_tiresias.policy.promotion import NEVER, Promotion
 from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.policy.standing import JobFacts, Key, Policy, Standing
-
-MOST_DOUBLINGS = 30
-"""Of the time until the next promotion: by then it is longer than anybody waits."""
+from slurm_tiresias.policy.standing import JobFacts, Key, Standing, charged_gpu_s
 
 _LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
 
@@ -22,12 +21,6 @@ _LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
 def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
     """The tier of a job: the index of the first threshold above its service, 0 the highest."""
     return bisect_right(thresholds_gpu_s, attained_gpu_s)
-
-
-def charged_gpu_s(job: JobFacts) -> float:
-    """The service that counts: GPUs x running seconds since the job was last promoted, and what
-    it inherited from jobs of its user or account (``policy.charge``)."""
-    return job.attained_since_promotion_gpu_s + job.inherited_gpu_s
 
 
 def by_first_start(job: JobFacts) -> Key:
@@ -64,29 +57,35 @@ ORDERS: Mapping[str, Callable[[JobFacts], Key]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class TieredLas:
+class TieredLas(Policy):
     """Discretized 2D-LAS: tiers by attained service, one order inside each."""
 
     thresholds_gpu_s: tuple[float, ...]
     order: Callable[[JobFacts], Key]
-    service: Callable[[JobFacts], float] = charged_gpu_s
+    promotion: Promotion = NEVER
 
     def standing(self, job: JobFacts) -> Standing:
-        tier = bisect_right(self.thresholds_gpu_s, self.service(job))
+        service_gpu_s = job.attained_since_promotion_gpu_s + job.inherited_gpu_s
+        tier = bisect_right(self.thresholds_gpu_s, service_gpu_s)
         return Standing(_LEVELS[tier], self.order(job), tier)
+
+    def steady_for_s(self, job: JobFacts) -> float:
+        return left_in_tier(charged_gpu_s(job), self.thresholds_gpu_s) / job.width
 
 
 @dataclass(frozen=True, slots=True)
-class TieredGittins:
+class TieredGittins(Policy):
     """Discretized 2D-Gittins: the same tiers, each but the last ordered by the Gittins index.
 
     The quantum of a tier is its upper limit; the last tier has none and is ordered as LAS orders
-    it (Pseudocode 2, page 491). The index sees all the service a job ever attained.
+    it (Pseudocode 2, page 491). The index sees all the service a job ever attained. The history
+    is not added to: with more of it, make another policy.
     """
 
     thresholds_gpu_s: tuple[float, ...]
     order: Callable[[JobFacts], Key]
     history: ServiceHistory
+    promotion: Promotion = NEVER
 
     def standing(self, job: JobFacts) -> Standing:
         tier = tier_of(charged_gpu_s(job), self.thresholds_gpu_s)
@@ -97,9 +96,17 @@ class TieredGittins:
     def _index(self, job: JobFacts, tier: int) -> float:
         return self.history.index(job.attained_gpu_s, self.thresholds_gpu_s[tier])
 
+    def steady_for_s(self, job: JobFacts) -> float:
+        return left_in_tier(charged_gpu_s(job), self.thresholds_gpu_s) / job.width
+
+    def drifts_in(self, tier: int) -> bool:
+        # The index follows the service attained. It matters where one tier is above and one
+        # below: no job of the first tier is preempted, and the last is ordered otherwise.
+        return 0 < tier < len(self.thresholds_gpu_s)
+
 
 @dataclass(frozen=True, slots=True)
-class TieredHistory:
+class TieredHistory(Policy):
     """Tiers by the service that jobs of the same user and name lead one to expect.
 
     Inside a tier the least expected comes first. A job of which nothing like it is known stands
@@ -108,6 +115,8 @@ class TieredHistory:
 
     thresholds_gpu_s: tuple[float, ...]
     runs: RunHistory
+    promotion: Promotion = NEVER
+    learns = True
 
     def standing(self, job: JobFacts) -> Standing:
         expected_gpu_s = self._expected_gpu_s(job)
@@ -115,12 +124,39 @@ class TieredHistory:
         return Standing(_LEVELS[tier], (expected_gpu_s, job.submitted_s), tier)
 
     def _expected_gpu_s(self, job: JobFacts) -> float:
-        if job.attained_since_promotion_gpu_s < job.attained_gpu_s:
+        if self._is_promoted(job):
             return charged_gpu_s(job)
         executed_s = job.executed_since_promotion_s
         expected_s = self.runs.expected_run_s(job.user, job.name, executed_s)
         # By what it asks for: what it holds may be more, and it must not fall behind by starting.
         return max(job.attained_gpu_s, job.gpus_asked * expected_s) + job.inherited_gpu_s
+
+    def _is_promoted(self, job: JobFacts) -> bool:
+        return job.attained_since_promotion_gpu_s < job.attained_gpu_s
+
+    def steady_for_s(self, job: JobFacts) -> float:
+        thresholds = self.thresholds_gpu_s
+        if self._is_promoted(job):
+            return left_in_tier(charged_gpu_s(job), thresholds) / job.width
+        tier = tier_of(self._expected_gpu_s(job), thresholds)
+        least_gpu_s, most_gpu_s = (-math.inf, *thresholds, math.inf)[tier : tier + 2]
+        least_gpu_s -= job.inherited_gpu_s
+        most_gpu_s -= job.inherited_gpu_s
+        by_attained_s = (most_gpu_s - job.attained_gpu_s) / job.width
+        by_runs_s = self.runs.steady_for_s(
+            job.user,
+            job.name,
+            job.executed_since_promotion_s,
+            least_gpu_s / job.gpus_asked,
+            most_gpu_s / job.gpus_asked,
+        )
+        return min(by_attained_s, by_runs_s)
+
+    def drifts_in(self, tier: int) -> bool:
+        return True
+
+    def learn(self, ended: EndedJob) -> None:
+        self.runs.add(ended.user, ended.name, ended.run_s)
 
 
 def make_policy(
@@ -131,33 +167,32 @@ def make_policy(
     2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs.
     2D-History goes by ``runs``; without it, by the service attained.
     """
-    order = ORDERS[config.order]
-    if config.name == "2d-history":
-        return TieredHistory(config.thresholds_gpu_s, runs or RunHistory(config.history_samples))
+    order, promotion = ORDERS[config.order], Promotion.of(config)
+    if config.name == BY_RUNS_BEFORE:
+        runs = runs or RunHistory(config.history_samples)
+        return TieredHistory(config.thresholds_gpu_s, runs, promotion)
     if config.name == "2d-gittins" and history and len(history) >= config.gittins_samples:
-        return TieredGittins(config.thresholds_gpu_s, order, history)
-    return TieredLas(config.thresholds_gpu_s, order)
+        return TieredGittins(config.thresholds_gpu_s, order, history, promotion)
+    return TieredLas(config.thresholds_gpu_s, order, promotion)
 
 
-def deserves_promotion(job: Job, now_s: float, config: PolicyConfig) -> bool:
-    """Whether a job has starved long enough to return to the top tier (paper page 491)."""
-    may_be = config.promote_knob > 0 and job.state is JobState.PENDING
-    return may_be and job.waited_s(now_s) >= starving_s(job, config)
+def learned_policy(config: PolicyConfig, ended: Callable[[], Iterable[EndedJob]]) -> Policy:
+    """The policy that a configuration asks for, which knows the jobs that have ended, the latest
+    last. ``ended`` is called only where the policy goes by them."""
+    if config.name == "2d-gittins":
+        return make_policy(config, ServiceHistory(job.service_gpu_s for job in ended()))
+    if config.name == BY_RUNS_BEFORE:
+        runs = ((job.user, job.name, job.run_s) for job in ended())
+        return make_policy(config, runs=RunHistory(config.history_samples, runs))
+    return make_policy(config)
 
 
-def starving_s(job: JobFacts, config: PolicyConfig) -> float:
-    """How long a job must wait before it returns to the top tier; infinite if it never does.
-
-    The floor keeps wide jobs, which cross a threshold within seconds, from cycling. It does not
-    do that for long ones, of which the paper forgets how long they have run: so each promotion
-    doubles what the next one takes.
-    """
-    if config.promote_knob <= 0:
-        return math.inf
-    if tier_of(charged_gpu_s(job), config.thresholds_gpu_s) == 0:
-        return math.inf
-    first_s = max(config.promote_floor_s, config.promote_knob * job.executed_since_promotion_s)
-    return first_s * 2.0 ** min(job.promotions, MOST_DOUBLINGS)
+def tier_by_service(service_gpu_s: float, config: PolicyConfig) -> int | None:
+    """The tier of a job with so much charged service; None where the policy needs to know more of
+    the job than that (``config.tiers_follow_service``)."""
+    if not tiers_follow_service(config.name):
+        return None
+    return tier_of(service_gpu_s, config.thresholds_gpu_s)
 
 
 def left_in_tier(service: float, thresholds: Sequence[float]) -> float:

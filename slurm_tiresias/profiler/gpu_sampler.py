@@ -36,6 +36,9 @@ log = logging.getLogger("tiresias-slurm")
 MOST_UNWRITTEN = 1000
 """Incarnations whose files could not be written yet; beyond that the oldest are given up."""
 
+LOCK_NAME = "sampler.lock"
+"""In the run folder; neither the plugin nor the sampler takes it for a job's file."""
+
 _RUN_REMEDY = "Give --run as in plugstack.conf, and run this as root"
 _STOP = frozenset({signal.SIGTERM, signal.SIGINT})
 
@@ -126,7 +129,7 @@ class Sampler:
         for incarnation in over[-MOST_UNWRITTEN:]:
             text = file_text(sums.run() for sums in self._sums[incarnation].values())
             path = self._collect_dir / incarnation.file_name(GPUS_KIND)
-            write_in_one_step(path, text.encode(), 0o640, group_of_folder=True)
+            _write_as_root_or_owner(path, text.encode())
             del self._sums[incarnation]
 
 
@@ -174,12 +177,25 @@ def _users_of(gpu: GpuAtWork, jobs: Jobs) -> set[Incarnation]:
 @contextmanager
 def _folder_locked(run_dir: Path) -> Iterator[None]:
     """The plugin's folder, with this sampler alone in it."""
-    descriptor = _own_folder(run_dir)
+    folder = _own_folder(run_dir)
     try:
-        _lock(descriptor, run_dir)
+        lock = _open_lock(folder, run_dir)
+    finally:
+        os.close(folder)
+    try:
+        _lock(lock, run_dir)
         yield
     finally:
-        os.close(descriptor)
+        os.close(lock)
+
+
+def _open_lock(folder: int, run_dir: Path) -> int:
+    """A file that only its owner can open. The folder itself every user can open, and so lock."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(LOCK_NAME, flags, 0o600, dir_fd=folder)
+    except OSError as error:
+        raise _unusable(run_dir, error) from error
 
 
 def _lock(descriptor: int, run_dir: Path) -> None:
@@ -197,9 +213,7 @@ def _own_folder(path: Path) -> int:
         _make_as_the_plugin_does(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise SamplerFolderError(
-            f"The run folder {path} cannot be used: {error.strerror}", _RUN_REMEDY
-        ) from error
+        raise _unusable(path, error) from error
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         os.close(descriptor)
@@ -207,6 +221,12 @@ def _own_folder(path: Path) -> int:
             f"Others may write into the run folder {path}, or it is another user's", _RUN_REMEDY
         )
     return descriptor
+
+
+def _unusable(run_dir: Path, error: OSError) -> SamplerFolderError:
+    return SamplerFolderError(
+        f"The run folder {run_dir} cannot be used: {error.strerror}", _RUN_REMEDY
+    )
 
 
 def _make_as_the_plugin_does(path: Path) -> None:
@@ -217,8 +237,44 @@ def _make_as_the_plugin_does(path: Path) -> None:
 
 
 def _check_collect_dir(path: Path) -> None:
-    if not (path.is_dir() and os.access(path, os.W_OK | os.X_OK)):
+    if not _may_write_into(path):
         raise SamplerFolderError(
             f"The folder {path} is not there, or may not be written to",
             "Give --collect as in plugstack.conf, and see that it is mounted",
         )
+
+
+def _may_write_into(folder: Path) -> bool:
+    """Whether files can be left there: as root, or else as the folder's owner."""
+    try:
+        if not folder.is_dir():
+            return False
+        if os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+            return True
+        with _as_owner_of(folder):
+            return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+    except OSError:
+        return False
+
+
+def _write_as_root_or_owner(path: Path, content: bytes) -> None:
+    """Root may have no rights in the folder, or not to give its files to the folder's group."""
+    try:
+        write_in_one_step(path, content, 0o640, group_of_folder=True)
+    except PermissionError:
+        with _as_owner_of(path.parent):
+            write_in_one_step(path, content, 0o640, group_of_folder=True)
+
+
+@contextmanager
+def _as_owner_of(folder: Path) -> Iterator[None]:
+    """Act as the owner of a folder on a server that lets root do nothing: NFS with root_squash."""
+    status = folder.stat()
+    user, group = os.geteuid(), os.getegid()
+    try:
+        os.setegid(status.st_gid)
+        os.seteuid(status.st_uid)
+        yield
+    finally:
+        os.seteuid(user)
+        os.setegid(group)

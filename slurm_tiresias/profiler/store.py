@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from slurm_tiresias.database import create, transaction
+from slurm_tiresias.database import create, set_mode, transaction
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
 from slurm_tiresias.profiler.incarnation import Incarnation
@@ -26,6 +26,8 @@ from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.speeds import Run
 
 FILE_NAME = "profiles.sqlite"
+MODE = 0o600
+"""It has names of everybody's jobs, and a user who could open it could lock it."""
 SCHEMA_VERSION = 2
 """2 added what runs did with their GPUs, in a table of its own; a store of 1 only lacks that."""
 
@@ -269,7 +271,8 @@ class ProfileStore:
 
 def _opened(path: Path | None) -> sqlite3.Connection:
     if path is not None:
-        create(path, 0o644)
+        create(path, MODE)
+        set_mode(path, MODE)
     where = path or ":memory:"
     database = sqlite3.connect(where, isolation_level=None, timeout=BUSY_TIMEOUT_S)
     database.execute("PRAGMA journal_mode = WAL")
@@ -284,8 +287,8 @@ def _opened(path: Path | None) -> sqlite3.Connection:
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:
-    """For users, who may not write there: what is shared with a running controller is read with
-    it, and a store that nobody has open is read as it lies there."""
+    """What is shared with a running controller is read with it, a store that nobody has open and
+    a copy of one are read as they lie there."""
     address = path.resolve().as_uri()
     for way in ("mode=ro", "mode=ro&immutable=1"):
         database = sqlite3.connect(f"{address}?{way}", uri=True, isolation_level=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -73,7 +73,9 @@ class SizeFigures:
 @dataclass(frozen=True, slots=True)
 class JobCounts:
     """``there`` were all; ``submitted``, ``completed`` (ended, having run) and ``never_ran`` (ended
-    without) in the time; ``running`` and ``waiting`` at its end."""
+    without) in the time; ``running`` and ``waiting`` at its end. ``earlier`` ended in the time as
+    well, but had started before the controller first looked: they count for the use of GPUs only.
+    """
 
     there: int
     submitted: int
@@ -81,6 +83,7 @@ class JobCounts:
     never_ran: int
     running: int
     waiting: int
+    earlier: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,8 @@ class PreemptionFigures:
     for_jobs: int
     incomplete: int
     """Of so many the run that they ended is not known; the times are of the others."""
+    hidden: int
+    """One of the two jobs is another user's; nothing is told of it but its id."""
     in_vain: int
     """The job that was preempted ran again before the one that it was for had started."""
     grace: Spread
@@ -208,6 +213,8 @@ class Report:
     fairness: Fairness
     over_time: OverTime
     events: Mapping[str, int]
+    pruned_before_s: float
+    """Of jobs that ended before this time some may have been removed; 0.0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +234,13 @@ def made(
 
     ``gpus_now`` is how many GPUs the managed partitions have; None: not known.
     """
+    # In whole seconds, as Slurm has the starts of jobs.
+    began_s = -math.inf if period.began_s is None else math.floor(period.began_s)
+    # Before its first look nothing was the controller's deed.
+    period = replace(period, since_s=max(period.since_s, began_s))
     all_jobs, runs, preemptions = _frames(period)
     jobs = _with_runs(all_jobs[_selected(all_jobs, filters)], runs, period)
+    jobs = jobs.assign(earlier=jobs["first_s"] < began_s)
     runs = runs[runs["job_id"].isin(jobs["job_id"])]
     completed = _completed(jobs, period)
     preemptions = _with_both_sides(preemptions, all_jobs, jobs, period)
@@ -263,6 +275,7 @@ def made(
             peak_waiting=waiting.peak,
         ),
         events=dict(sorted(period.events.items())),
+        pruned_before_s=period.pruned_before_s,
     )
     kinds = _by_kind(completed).items()
     return found, Drawn(
@@ -318,12 +331,13 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
         {
             "job_id": runs["job_id"],
             "ran_s": runs["elapsed_s"],
+            "first_s": runs["start_s"],
             "last_s": until_s,
             "gpus": runs["gpus"],
             "gpu_s": inside_s.clip(lower=0.0) * share * runs["gpus"],
         }
     )
-    how = {"ran_s": "sum", "last_s": "max", "gpus": "max", "gpu_s": "sum"}
+    how = {"ran_s": "sum", "first_s": "min", "last_s": "max", "gpus": "max", "gpu_s": "sum"}
     sums = each.groupby("job_id").agg(how)
     sums["runs"] = each.groupby("job_id").size()
     joined = jobs.join(sums, on="job_id").fillna({"runs": 0, "ran_s": 0.0, "gpu_s": 0.0})
@@ -336,7 +350,7 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
 
 def _completed(jobs: Frame, period: Period) -> Frame:
     """Those that ended in the time and have run, with what is measured of them."""
-    done = jobs[(jobs["runs"] > 0) & (jobs["end_s"] < period.until_s)]
+    done = jobs[(jobs["runs"] > 0) & (jobs["end_s"] < period.until_s) & ~jobs["earlier"]]
     jct_s = (done["end_s"] - done["submitted_s"]).clip(lower=0.0)
     slowdown = (jct_s / done["ran_s"].clip(lower=SHORTEST_S)).clip(lower=1.0)
     queued_s = (jct_s - done["ran_s"]).clip(lower=0.0)
@@ -352,10 +366,13 @@ def _with_both_sides(found: Frame, all_jobs: Frame, jobs: Frame, period: Period)
         ids = found["for_job" if side else "job_id"]
         found[side + party] = ids.map(known[party]).fillna("")
     found["name"] = found["job_id"].map(known["name"]).fillna("")
+    own_both = found["job_id"].isin(known.index) & found["for_job"].isin(known.index)
+    found["hidden"] = bool(period.only_of) & ~own_both
     again_s = found["again_s"].fillna(found["ended_s"])
     until_s = again_s.fillna(period.until_s).clip(upper=period.until_s)
     found["wait_s"] = (until_s - found["left_s"]).clip(lower=0.0)
-    found["in_vain"] = again_s.notna() & ~(found["for_start_s"] < again_s)
+    never_began = again_s.notna() & ~(found["for_start_s"] < again_s)
+    found["in_vain"] = never_began & ~found["hidden"]
     found["moved_gpu_s"] = moved_gpu_s(
         [
             # The number of no GPUs moves nothing: of one that is not known, or was in vain.
@@ -387,9 +404,10 @@ def _counts(jobs: Frame, runs: Frame, completed: Frame, period: Period) -> JobCo
         there=len(jobs),
         submitted=int((jobs["submitted_s"] >= period.since_s).sum()),
         completed=len(completed),
-        never_ran=int(ended.sum()) - len(completed),
+        never_ran=int((ended & (jobs["runs"] == 0)).sum()),
         running=running,
         waiting=int((~ended).sum()) - running,
+        earlier=int((ended & jobs["earlier"]).sum()),
     )
 
 
@@ -445,7 +463,8 @@ def _preemptions(found: Frame) -> PreemptionFigures:
         preemptions=len(found),
         jobs=found["job_id"].nunique(),
         for_jobs=found["for_job"].nunique(),
-        incomplete=len(found) - len(known),
+        incomplete=int((found["left_s"].isna() & ~found["hidden"]).sum()),
+        hidden=int(found["hidden"].sum()),
         in_vain=int(found["in_vain"].sum()),
         grace=_spread(grace_s),
         grace_gpu_s=float((grace_s * known["gpus"]).sum()),

@@ -16,7 +16,7 @@ MOST_LISTED = 20
 def html(report: Report, drawn: Drawn) -> bytes:
     """The page. The same report gives the same bytes."""
     found = templates("slurm_tiresias.report")
-    found.filters |= {"moment": _moment, "hours": _hours}
+    found.filters |= {"moment": _moment}
     page = found.get_template(TEMPLATE).render(
         report=report, pictures=pictures(report, drawn), most=MOST_LISTED
     )
@@ -25,7 +25,3 @@ def html(report: Report, drawn: Drawn) -> bytes:
 
 def _moment(at_s: float) -> str:
     return f"{datetime.fromtimestamp(at_s):%Y-%m-%d %H:%M:%S}"
-
-
-def _hours(gpu_s: float) -> str:
-    return f"{gpu_s / 3600:,.1f}"

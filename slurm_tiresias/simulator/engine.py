@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from slurm_tiresias.board import Start
-from slurm_tiresias.model import Allocation, JobState, PlacementStyle, Request
+from slurm_tiresias.model import Allocation, Guard, JobState, PlacementStyle, Request
+from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.workload import TraceJob
 
 NOTHING: Allocation = {}
@@ -53,6 +53,10 @@ class SimJob:
     allocation: Allocation = NOTHING
     preemptions = 0
     promotions = 0
+    only_idle = False
+    """Its user is over budget: it may use idle GPUs, and no job is preempted for it."""
+    skew: float | None = None
+    protected_by: Guard | None = None
     waited_before_s = 0.0
     lost_s = 0.0
     spread_s = 0.0
@@ -65,6 +69,7 @@ class SimJob:
         self.id_key = (float(number),)
         """Ids of jobs rise as they come; those of a trace need not."""
         self.ask = ask
+        self.request, self.style = ask.request, ask.style
         self.job_id = trace.job_id
         self.user = trace.user
         self.name = trace.name
@@ -79,6 +84,16 @@ class SimJob:
     def remaining_s(self) -> float:
         """Progress still to be made; only the clairvoyant may ask."""
         return self.work_s
+
+    @property
+    def run_s(self) -> float:
+        """How long it has run in all."""
+        return self.attained_gpu_s / self.width
+
+    @property
+    def service_gpu_s(self) -> float:
+        """The GPU-time that it has had in all."""
+        return self.attained_gpu_s
 
     def settle(self, now_s: float) -> None:
         """Bring the books of a running job up to date."""
@@ -128,6 +143,10 @@ class SimJob:
         if self.runs and self.runs[-1][1] == start_s:
             start_s, _ = self.runs.pop()  # it went on at once, on the same nodes or on others
         self.runs.append((start_s, end_s))
+
+    def enter_tier(self, tier: int, now_s: float) -> None:
+        """Note that it has come into another tier."""
+        self.tier, self.tier_entered_s = tier, now_s
 
     def promote(self) -> None:
         """Back to the top tier (paper page 491)."""

@@ -1,16 +1,15 @@
 """The report as one HTML page that needs nothing beside it, and the table of all jobs.
 
-What both need is installed with ``slurm-tiresias[report]``.
+What both need, ``extras.py`` has.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.gpu_hours import hours
 from slurm_tiresias.simulator import spans
 from slurm_tiresias.simulator.report import BINS, Report, Result, bin_of, ratio, settings
 
@@ -18,21 +17,10 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 NEEDED = ("pandas", "matplotlib", "jinja2")
+"""What ``--csv`` and ``--html`` need."""
 TEMPLATE = "simulation.html.j2"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
-
-
-def check_installed(what: str = "--csv and --html need", needed: Sequence[str] = NEEDED) -> None:
-    """Raise ``TiresiasError`` unless the optional libraries are there."""
-    for library in needed:
-        try:
-            import_module(library)
-        except ImportError as error:
-            raise TiresiasError(
-                f"{what} {library}, which is not installed",
-                "Install it with: pip install 'slurm-tiresias[report]'",
-            ) from error
 
 
 def html(report: Report) -> bytes:
@@ -65,7 +53,7 @@ def templates(package: str = "slurm_tiresias.simulator") -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"visible": visible, "span": spans.span, "times": _times}
+    found.filters |= {"visible": visible, "span": spans.span, "hours": hours, "times": _times}
     return found
 
 

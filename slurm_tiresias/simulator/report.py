@@ -25,6 +25,9 @@ BINS: Mapping[str, str] = {
 }
 """The bins of the paper's Table 3 (page 493): small is up to 4 GPUs, short is under 800 s."""
 
+STOCK = "slurm"
+"""The baseline that a site runs without Tiresias."""
+
 REFERENCES = ("tiresias-l", "tiresias-g")
 """The policy that the others are given as multiples of (paper Table 5): the first that was run."""
 
@@ -171,6 +174,7 @@ class Report:
     lower_bound_jct_s: float
     results: tuple[Result, ...]
     config_file: str | None = None
+    preset: str | None = None
 
     @property
     def reference(self) -> Result:
@@ -218,9 +222,20 @@ class Report:
             ("input", f"{self.workload.name}, {_jobs(len(self.workload.jobs))}{seed}"),
             ("sha256", self.input_sha256),
             ("cluster", f"{self.cluster}, {self.setup.site.gpus:,} GPUs"),
-            ("config", self.config_file or "none, the settings of the paper"),
+            ("config", self.config_file or _without_file(self.preset)),
             *_settings(self.setup),
+            *self._stock(),
         )
+
+    def _stock(self) -> tuple[tuple[str, str], ...]:
+        if STOCK not in (result.policy for result in self.results):
+            return ()
+        interval_s = self.setup.slurm.bf_interval_s
+        return ((STOCK, f"main scheduler at every event, backfill every {interval_s:g} s"),)
+
+
+def _without_file(preset: str | None) -> str:
+    return f"the preset {preset}" if preset else "none, the defaults"
 
 
 def what_cannot_run(jobs: int) -> str:
@@ -244,7 +259,7 @@ def _sha256(jobs: Iterable[TraceJob]) -> str:
 
 def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
     policy, costs, timing = setup.config.policy, setup.costs, setup.timing
-    cuts = ", ".join(f"{threshold_gpu_s:g}" for threshold_gpu_s in policy.thresholds_gpu_s)
+    cuts = ", ".join(f"{threshold_gpu_s:.15g}" for threshold_gpu_s in policy.thresholds_gpu_s)
     restart = "what was measured by model" if costs.flat_s is None else f"{costs.flat_s:g} s"
     speeds = "speeds by model" if costs.speeds else "speeds the same everywhere"
     when = f"every {timing.interval_s:g} s" if timing.interval_s else "at every event"
@@ -264,8 +279,15 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
 
 def guards(preemption: PreemptionConfig) -> str:
     """What protects running jobs, in words."""
+    grows = preemption.min_run_growth > 1 and preemption.max_min_run_s > preemption.min_run_s
+    longer = f", {preemption.min_run_growth:g} times as long after each preemption" if grows else ""
     all_guards = {
-        f"none preempted within {preemption.min_run_s:g} s of a start": preemption.min_run_s > 0,
+        f"none preempted within {preemption.min_run_s:g} s of a start{longer}": (
+            preemption.min_run_s > 0
+        ),
+        f"no user's jobs cost others more than {preemption.budget_share:.0%} of all GPU time": (
+            preemption.budget_share > 0
+        ),
         f"none preempted more than {preemption.max_per_job:,} times": preemption.max_per_job > 0,
         f"at most {preemption.max_victims_per_cycle:,} at once": (
             preemption.max_victims_per_cycle < UNBOUNDED
@@ -281,7 +303,10 @@ def settings(setup: Setup) -> dict[str, Any]:
     """
     config = asdict(setup.config)
     del config["policy"]["name"]
-    heeded = ("min_run_s", "max_per_job", "max_victims_per_cycle")
+    heeded = (
+        *("min_run_s", "min_run_growth", "max_min_run_s", "max_per_job"),
+        *("budget_share", "budget_window_s", "max_victims_per_cycle"),
+    )
     return {
         "policy": config["policy"],
         "preemption": {name: config["preemption"][name] for name in heeded},
@@ -291,6 +316,7 @@ def settings(setup: Setup) -> dict[str, Any]:
             "model_speeds": setup.costs.speeds,
             "restart_s": "by model" if setup.costs.flat_s is None else setup.costs.flat_s,
             **asdict(setup.timing),
+            "slurm": asdict(setup.slurm),
         },
     }
 
@@ -353,6 +379,7 @@ def _input_record(report: Report) -> dict[str, Any]:
         "cluster": report.cluster,
         "gpus": report.setup.site.gpus,
         "config_file": report.config_file,
+        "preset": report.preset,
         "config": settings(report.setup),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.errors import TiresiasError
@@ -12,12 +13,33 @@ from slurm_tiresias.model import PlacementStyle
 from slurm_tiresias.placement.choose import style_of_skew
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.simulator import physics, schedulers
-from slurm_tiresias.simulator.baselines import BASELINES, CONSOLIDATED_ONLY, SUSPENDING, Stage
+from slurm_tiresias.simulator.baselines import (
+    BASELINES,
+    CONSOLIDATED_ONLY,
+    OWN_PACE,
+    SUSPENDING,
+    Stage,
+)
+from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, SlurmParameters
 from slurm_tiresias.simulator.engine import Ask, Outcome, Scheduler, Simulation, Timing
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.simulator.world import Costs, Site
 
-TIRESIAS = {"tiresias-l": "2d-las", "tiresias-g": "2d-gittins", "tiresias-h": "2d-history"}
+
+class Variant(NamedTuple):
+    """A form of Tiresias."""
+
+    policy: str
+    """``policy.name`` of its configuration."""
+    knows_service: bool = False
+    """As in the paper, the distribution of service is known and the single job's is not."""
+
+
+TIRESIAS = {
+    "tiresias-l": Variant("2d-las"),
+    "tiresias-g": Variant("2d-gittins", knows_service=True),
+    "tiresias-h": Variant("2d-history"),
+}
 POLICIES = (*TIRESIAS, *BASELINES)
 
 
@@ -33,6 +55,10 @@ class Setup:
     config: Config
     costs: Costs
     timing: Timing
+    slurm: SlurmParameters = DEFAULTS
+    """Those of the stock Slurm that is compared with."""
+    own_pace_s: float = 0.0
+    """The interval of the policies in ``OWN_PACE``; 0: they answer at once."""
 
 
 def fitting(workload: Workload, site: Site) -> tuple[Workload, tuple[TraceJob, ...]]:
@@ -52,7 +78,10 @@ def simulate(
 
     The jobs are those that the cluster can hold (``fitting``). Raises ``UnfinishedError``.
     """
-    setup = _as_suspending(setup) if policy in SUSPENDING else setup
+    if policy in SUSPENDING:
+        setup = _as_suspending(setup)
+    elif policy in OWN_PACE:
+        setup = replace(setup, timing=Timing(setup.own_pace_s))
     outcomes = Simulation(
         workload.jobs,
         _scheduler(policy, workload, setup),
@@ -102,10 +131,10 @@ def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask
 def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
     config, nodes = setup.config, setup.site.as_nodes()
     if policy in BASELINES:
-        return BASELINES[policy](Stage(workload, setup.site, config))
-    named = replace(config, policy=replace(config.policy, name=TIRESIAS[policy]))
-    if policy != "tiresias-g":
+        return BASELINES[policy](Stage(workload, setup.site, config, setup.slurm))
+    variant = TIRESIAS[policy]
+    named = replace(config, policy=replace(config.policy, name=variant.policy))
+    if not variant.knows_service:
         return schedulers.tiresias(named, nodes)
-    # As in the paper, the distribution is known and the single job's service is not.
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
     return schedulers.tiresias(named, nodes, history)

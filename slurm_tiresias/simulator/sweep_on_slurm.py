@@ -17,10 +17,12 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.extras import how_to_install
 from slurm_tiresias.simulator.sweep import Cell, Failed, Result, Task, measure
 from slurm_tiresias.slurm.live_tasks import live_tasks
 
@@ -128,13 +130,11 @@ def _executor(jobs: Jobs, folder: Path) -> SlurmExecutor:
 
 def check_submitit() -> None:
     """Raise ``UsageError`` where submitit is not installed."""
-    try:
-        import submitit  # noqa: F401
-    except ImportError as error:
+    if find_spec("submitit") is None:
         raise UsageError(
             "--on-slurm needs submitit, which is not installed",
-            "Run: pip install 'slurm-tiresias[tune]'",
-        ) from error
+            f"Do: {how_to_install(('submitit',))}",
+        )
 
 
 def _run_cell(shared: str, cell: Cell) -> Result:

@@ -6,16 +6,22 @@ Measured on 2000 pending jobs this is as fast as the C library, and it works wit
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import pwd
+import random
 import re
 import secrets
 import shutil
+import signal as signals
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
+from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.errors import SlurmAnswerError, SlurmUnreachableError, TiresiasError
 from slurm_tiresias.slurm import (
     job_details,
@@ -27,11 +33,14 @@ from slurm_tiresias.slurm import (
     process,
     release,
     tally,
+    text,
     write_lines,
 )
 from slurm_tiresias.slurm.clock import Moment, SlurmClock
+from slurm_tiresias.slurm.job_details import JobDetails
+from slurm_tiresias.slurm.job_fields import JobFields
 from slurm_tiresias.slurm.job_memory import JobMemory
-from slurm_tiresias.slurm.job_rows import JobRow
+from slurm_tiresias.slurm.parse_jobs import RowReader
 from slurm_tiresias.slurm.process import Answer
 from slurm_tiresias.slurm.protocol import (
     Cluster,
@@ -43,12 +52,22 @@ from slurm_tiresias.slurm.protocol import (
     Unbounded,
     Write,
     WriteFailure,
+    says_that_job_ended,
 )
 from slurm_tiresias.slurm.release import Release
 from slurm_tiresias.slurm.tally import Tally
 
+log = logging.getLogger("tiresias-slurm")
+
 MOST_JOBS_ONE_BY_ONE = 48
 """Asking for one job costs 1.4 ms, for all of 2000 jobs 75 ms."""
+
+MOST_AMBIGUOUS_ONE_BY_ONE = 150
+"""In one reading: 0.2 s. Those that are left have their turn in the next ones."""
+
+MOST_MISSING_CHECKED = 16
+"""Of jobs that squeue may have left out so many are asked for, chosen by chance: a list that was
+cut short lacks many, and a user may make up as many as his comments hold."""
 
 MOST_KEYS_A_COMMAND = 500
 """Keeps a command line far below what the kernel takes."""
@@ -59,6 +78,9 @@ MOST_WRITES_A_LEASE = 500
 ADMIN_LEVELS = ("Operator", "Administrator")
 """Who may update other users' jobs, as ``sacctmgr show user`` spells it."""
 
+MOST_READINGS = 5
+"""A reading during which this host's clock is set is repeated, so many times at most."""
+
 PING_TIMEOUT_S = 5.0
 
 QUICK_PING_S = 1.0
@@ -66,9 +88,6 @@ QUICK_PING_S = 1.0
 
 PING_AFTER_S = 1.0
 """An answer this old no longer shows that slurmctld is up: each cycle pings once."""
-
-JUST_SUBMITTED_S = 2.0
-"""A job may come between squeue's answer and scontrol's."""
 
 _NEVER = float("-inf")
 
@@ -87,6 +106,7 @@ _NOT_THERE = re.compile(
 _NO_ACCOUNTING = "Slurm accounting storage is disabled"
 _PROMPT = re.compile(r"\A(?:scontrol: )+")
 _SIGNAL = re.compile(r"(?:SIG)?[A-Z][A-Z0-9+-]*", re.ASCII)
+_SIGNALLED = re.compile(r"Kill job error on job id ([\w+]+)(?=:)", re.ASCII)
 _PING = re.compile(r"^Slurmctld\(\S*\) at (\S+) is UP", re.MULTILINE)
 """The primary stands first, the backups after it in the order in which they take over."""
 
@@ -114,7 +134,12 @@ class CommandSlurm:
         self._tally = count or Tally()
         self._environment = process.environment(self._commands.environment)
         self._separator = job_rows.new_separator()
+        self._rows = RowReader()
         self._memory = JobMemory()
+        self._unread_records: list[SlurmAnswerError] = []
+        """Of nodes, partitions and the like, in the reading that is under way."""
+        self._odd_records = Complaint("what cannot be read of Slurm's answer is left out")
+        self._unread_accounting = Complaint("a row of accounting is passed over")
         self._answered_s = _NEVER
         self._clock = SlurmClock()
         self._squeue_file: tuple[int, int, int] | None = None
@@ -128,7 +153,32 @@ class CommandSlurm:
     def cluster(self) -> Cluster:
         """The facts about the cluster that do not change while slurmctld runs."""
         (answer,) = self._show(["show config"])
-        return parse_config.cluster(answer, time.time())
+        found = parse_config.cluster(answer, time.time())
+        if not found.accounting or found.jobs_are_private:
+            return found
+        if release.of(found.version).shows_slurmdbd:
+            return replace(found, jobs_are_private=self._accounting_hides_jobs())
+        return replace(found, jobs_are_private=_slurmdbd_conf_hides_jobs(answer))
+
+    def _accounting_hides_jobs(self) -> bool:
+        """Whether slurmdbd hides jobs; true, too, where that cannot be known: what was once shown
+        cannot be hidden again."""
+        question = [self._commands.sacctmgr, "--noheader", "--parsable2", "show", "configuration"]
+        try:
+            answer = self._run(tally.SACCTMGR, question)
+        except TiresiasError as error:
+            why = str(error)
+        else:
+            if parse_config.OF_SLURMDBD in answer.stdout:
+                return parse_config.hides_jobs(answer.stdout)
+            why = answer.stderr.partition("\n")[0] or "sacctmgr shows no settings of it"
+        # No warning: commands ask for the cluster, too, and to them this is of no consequence.
+        log.info(
+            "whether slurmdbd keeps jobs private is not known, so each user is shown own jobs only "
+            "until the controller is started again: %s",
+            why,
+        )
+        return True
 
     def may_operate(self) -> bool:
         """Whether this user is SlurmUser, root, or an operator by accounting."""
@@ -150,40 +200,84 @@ class CommandSlurm:
 
     def observe(self) -> Observation:
         """All jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
-        began = Moment.now()
-        seen, shown_s = self._read(began.clock_s)
-        return self._clock.applied(seen) if self._clock.compare(began, shown_s) else self.observe()
+        for _ in range(MOST_READINGS):
+            began = Moment.now()
+            self._unread_records.clear()
+            seen, shown_s = self._read(began.clock_s)
+            if self._clock.compare(began, shown_s):
+                self._complain_of_records()
+                return replace(self._clock.applied(seen), steady_s=began.steady_s)
+        raise SlurmAnswerError(
+            f"This host's clock was set during each of {MOST_READINGS} readings of the jobs",
+            "see what sets the clock, and let one service set it (chronyc sources, timedatectl)",
+        )
+
+    def _complain_of_records(self) -> None:
+        if self._unread_records:
+            self._odd_records.make("; ".join(error.what for error in self._unread_records[:5]))
+        else:
+            self._odd_records.is_over()
 
     def _read(self, at_s: float) -> tuple[Observation, float]:
         """What Slurm shows, and what its clock showed meanwhile."""
-        spoken = self._release_of_squeue()
-        squeue = [self._commands.squeue, *job_rows.arguments(self._separator, spoken)]
-        answer = self._checked(squeue, self._run(tally.SQUEUE, squeue))
-        rows = tuple(job_rows.rows(answer, self._separator, spoken))
+        listed = self._listed()
+        unknown = self._memory.unknown(listed)
         questions = [_SHOW_ALL_JOBS]
         if not self._memory.is_empty:
-            questions = job_questions(self._memory.unknown(rows), len(rows))
+            questions = job_questions(unknown, len(listed))
         config_text, partition_text, node_text, topology_text, reservation_text, *job_texts = (
             self._show([*_CLUSTER_QUESTIONS, *questions])
         )
         shown_s = parse_config.clock_s(config_text)
         records = job_records(questions, job_texts)
-        self._expect_gone(self._memory.live_but_missing(rows))
+        suspects = self._memory.live_but_missing(listed)
         if questions == [_SHOW_ALL_JOBS]:
-            unlisted = records.keys() - {row.raw_id for row in rows}
-            self._expect_gone(unlisted, submitted_before_s=shown_s - JUST_SUBMITTED_S)
-        self._memory.learn(rows, records)
-        partitions = parse_nodes.partitions(partition_text)
-        switches = parse_nodes.leaf_switches(topology_text)
-        nodes = parse_nodes.nodes(node_text, partitions, switches)
+            suspects |= set(map(parse_jobs.live_job_in, records.values()))
+            suspects -= _ids(listed) | {""}
+        listed = self._whole(listed, suspects)
+        self._learn(listed, unknown, questions, records)
+        complain = self._unread_records.append
+        partitions = parse_nodes.partitions(partition_text, complain)
+        switches = parse_nodes.leaf_switches(topology_text, complain)
+        nodes = parse_nodes.nodes(node_text, partitions, switches, complain)
         seen = Observation(
             at_s=at_s,
-            jobs=self._memory.jobs(rows),
+            jobs=self._memory.jobs(listed),
             nodes=nodes,
             partitions=partitions,
-            reservations=parse_nodes.reservations(reservation_text, nodes),
+            reservations=parse_nodes.reservations(reservation_text, nodes, complain),
         )
         return seen, shown_s
+
+    def _listed(self) -> tuple[JobFields, ...]:
+        """Every job that squeue lists."""
+        spoken = self._release_of_squeue()
+        squeue = [self._commands.squeue, *job_rows.arguments(self._separator, spoken)]
+        answer = self._checked(squeue, self._run(tally.SQUEUE, squeue))
+        return self._rows.read(job_rows.rows(answer, self._separator, spoken))
+
+    def _learn(
+        self,
+        listed: Sequence[JobFields],
+        unknown: Sequence[JobFields],
+        questions: Sequence[str],
+        records: Mapping[int, str],
+        seen: Mapping[int, JobDetails] = MappingProxyType({}),
+    ) -> None:
+        """Take in the jobs and what scontrol said of those that were unknown.
+
+        Users can write lines that look like the records of other jobs. In the answer about all jobs
+        such a job has two records or more, and it is asked about by itself.
+        """
+        asked = {job.raw_id for job in unknown}
+        if questions == [_SHOW_ALL_JOBS]:
+            ambiguous = [job for job in unknown if job.raw_id not in records]
+            ambiguous = ambiguous[:MOST_AMBIGUOUS_ONE_BY_ONE]
+            singly = [f"show job {job.key}" for job in ambiguous]
+            answers = self._show(singly) if singly else []
+            records = {**records, **job_records(singly, answers)}
+            asked = {job.raw_id for job in ambiguous}
+        self._memory.learn(listed, records, seen, asked)
 
     def _release_of_squeue(self) -> Release:
         """By which squeue's columns go, whatever release slurmctld is of: asked when it changes."""
@@ -195,7 +289,8 @@ class CommandSlurm:
         return self._release
 
     def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
-        """Every incarnation of these jobs that accounting knows, oldest first.
+        """Every incarnation of these jobs that accounting knows, oldest first, and their ends
+        while they waited.
 
         ``SlurmUnreachableError`` where there is accounting and slurmdbd does not answer.
         """
@@ -203,10 +298,27 @@ class CommandSlurm:
             incarnation
             for some in _in_parts(sorted(keys))
             for incarnation in parse_accounting.incarnations(
-                self._ask_accounting(parse_accounting.arguments(some, since_s)), frozenset(some)
+                self._ask_accounting(parse_accounting.arguments(some, since_s)),
+                frozenset(some),
+                self._unread_accounting.make,
             )
         ]
-        return sorted(found, key=lambda incarnation: (incarnation.start_s, incarnation.key))
+        return sorted(
+            found, key=lambda row: (row.start_s or row.end_s or 0.0, row.submit_s or 0.0, row.key)
+        )
+
+    def dependency(self, key: str) -> str:
+        """What a pending job depends on, as squeue writes it: ``afterok:12(unfulfilled)``."""
+        of_job = [
+            "--noheader",
+            "--array",
+            f"--jobs={key}",
+            f"--Format=Dependency:{self._separator}",
+        ]
+        squeue = [self._commands.squeue, *of_job]
+        answer = self._checked(squeue, self._run(tally.SQUEUE, squeue))
+        said, end, _ = answer.partition(self._separator)
+        return text.present(said.strip()) if end else ""
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         """Send all writes, in order, by one scontrol; return those that Slurm refused.
@@ -246,35 +358,45 @@ class CommandSlurm:
             raise self._failed(process.complaint("scontrol", answer.stderr))
         return failures
 
-    def signal(self, keys: Sequence[str], signal: str) -> Sequence[str]:
-        """Send a signal to every process of these running jobs; return what went wrong."""
+    def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
+        """Send a signal to every process of these running jobs; return what Slurm refused."""
         if not _SIGNAL.fullmatch(signal):
             raise ValueError(f"{signal!r} is no signal")
-        complaints: list[str] = []
+        refused: dict[str, str] = {}
         for some in _in_parts(keys):
-            options = (f"--signal={signal}", "--full", "--state=RUNNING")
+            options = (f"--signal={_as_number(signal)}", "--full", "--state=RUNNING")
             scancel = [self._commands.scancel, *options, *some]
             answer = self._run(tally.SCANCEL, scancel, requests=len(some), changes=True)
             error = process.complaint("scancel", answer.stderr)
             if isinstance(error, SlurmUnreachableError):
                 raise self._failed(error)
-            complaints += [line for line in answer.stderr.split("\n") if line.strip()]
-        return complaints
+            refused |= _refused_signals(answer, some)
+        return refused
 
-    def _expect_gone(self, missing: Collection[str], submitted_before_s: float = math.inf) -> None:
-        """Jobs that squeue did not list must be unknown to slurmctld, or its list was cut short.
+    def _whole(
+        self, listed: tuple[JobFields, ...], suspects: Collection[str]
+    ) -> tuple[JobFields, ...]:
+        """The jobs, once it is sure that none is missing; ``SlurmAnswerError`` where one is.
 
         A list that ends between two jobs looks whole. But slurmctld shows a job for MinJobAge after
-        it has ended: one that was alive before and is not listed now is a reason to ask.
+        it has ended, so one that was alive before and is not listed now is a reason to ask. A job
+        may also have come between two answers: it is in the next list.
         """
-        for some in _in_parts(sorted(missing)):
-            answers = self._show([f"show job {key}" for key in some])
-            for key, answer in zip(some, answers, strict=True):
-                if parse_jobs.shows_a_live_job(answer, submitted_before_s):
-                    raise SlurmAnswerError(
-                        f"squeue's list of jobs lacks job {key}, which slurmctld knows",
-                        "see whether something stops or limits its processes",
-                    )
+        chosen = random.sample(sorted(suspects), min(len(suspects), MOST_MISSING_CHECKED))
+        if not chosen:
+            return listed
+        answers = self._show([f"show job {key}" for key in chosen])
+        missing = set(filter(None, map(parse_jobs.live_job_in, answers)))
+        missing -= _ids(listed)
+        if not missing:
+            return listed
+        listed = self._listed()
+        if lacks := missing - _ids(listed):
+            raise SlurmAnswerError(
+                f"squeue's list of jobs lacks job {min(lacks)}, which slurmctld knows",
+                "see whether something stops or limits its processes",
+            )
+        return listed
 
     def _show(self, questions: Sequence[str]) -> Sequence[str]:
         """The answer to each question, from one scontrol.
@@ -382,6 +504,37 @@ class CommandSlurm:
         return error
 
 
+def _slurmdbd_conf_hides_jobs(config: str) -> bool:
+    """Whether the slurmdbd.conf beside slurm.conf hides jobs; False where it cannot be read."""
+    slurm_conf = parse_config.settings(config).get("SLURM_CONF", "")
+    try:
+        return parse_config.hides_jobs(Path(slurm_conf).with_name("slurmdbd.conf").read_text())
+    except (OSError, ValueError) as error:
+        log.info("slurmdbd.conf cannot be read here, PrivateData of slurm.conf counts: %s", error)
+        return False
+
+
+def _as_number(name: str) -> str:
+    """scancel knows few signals by their names, and all by their numbers."""
+    number = getattr(signals, f"SIG{name.removeprefix('SIG')}", None)
+    return name if number is None else f"{number:d}"
+
+
+def _refused_signals(answer: Answer, keys: Sequence[str]) -> Mapping[str, str]:
+    """The jobs that scancel complains about, all of them where it names none; without those that
+    have ended."""
+    complaints = answer.stderr.strip()
+    if answer.status != 0 and not complaints:
+        complaints = f"scancel ended with status {answer.status}"
+    refused: dict[str, str] = {}
+    for line in filter(None, complaints.split("\n")):
+        words = line.strip().removeprefix("scancel: error: ")
+        named = _SIGNALLED.match(words)
+        if not says_that_job_ended(words):
+            refused |= dict.fromkeys(keys if named is None else [named[1]], words)
+    return {key: words for key, words in refused.items() if key in keys}
+
+
 def _identity(command: str, folders: str | None) -> tuple[int, int, int] | None:
     """What changes when a command is replaced; None where it is not found."""
     path = shutil.which(command, path=folders)
@@ -396,18 +549,22 @@ def _is_refusal(answer: Answer) -> bool:
     return answer.status != 0 or "error:" in answer.stderr
 
 
-def job_questions(unknown: Sequence[JobRow], all_rows: int) -> list[str]:
+def _ids(jobs: Sequence[JobFields]) -> set[str]:
+    return {str(job.raw_id) for job in jobs}
+
+
+def job_questions(unknown: Sequence[JobFields], all_jobs: int) -> list[str]:
     """What to ask scontrol to learn about these jobs: each, or all that there are."""
-    if len(unknown) > max(MOST_JOBS_ONE_BY_ONE, all_rows // 30):
+    if len(unknown) > max(MOST_JOBS_ONE_BY_ONE, all_jobs // 30):
         return [_SHOW_ALL_JOBS]
-    return [f"show job {row.key}" for row in unknown]
+    return [f"show job {job.key}" for job in unknown]
 
 
-def job_records(questions: Sequence[str], answers: Sequence[str]) -> Mapping[str, str]:
+def job_records(questions: Sequence[str], answers: Sequence[str]) -> Mapping[int, str]:
     """The answers as records by raw job id."""
     if questions == [_SHOW_ALL_JOBS]:
         return job_details.records_of_all(answers[0])
-    found: dict[str, str] = {}
+    found: dict[int, str] = {}
     for answer in answers:
         found |= job_details.record_of_one(answer)
     return found

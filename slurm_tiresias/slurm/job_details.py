@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import Allocation, Amount
 from slurm_tiresias.slurm import text
-from slurm_tiresias.slurm.job_rows import JobRow
+from slurm_tiresias.slurm.job_fields import JobFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class JobDetails:
     allocation: Allocation = field(default_factory=dict)
 
 
-_RECORD = re.compile(r"^JobId=(\d+) ", re.MULTILINE | re.ASCII)
+_RECORD = re.compile(r"^JobId=(\d{1,18}) ", re.MULTILINE | re.ASCII)
 _BEFORE_THE_NAME = re.compile(r"JobId=\d+ (?:(?:Array|Het)\w+=\S* )*JobName=", re.ASCII)
 _ARRAY_LIMIT = re.compile(r" ArrayTaskThrottle=(\d{1,9})(?= |$)", re.ASCII)
 _HOLDING = re.compile(r" Nodes=(\S+) CPU_IDs=([\d,-]+) Mem=(\d{1,15}) GRES=(\S*)", re.ASCII)
@@ -42,13 +42,13 @@ _END = " MinTmpDiskNode="
 """After it come features, paths and comments: words of the user's."""
 
 
-def records_of_all(answer: str) -> Mapping[str, str]:
+def records_of_all(answer: str) -> Mapping[int, str]:
     """The records of ``show job`` by raw job id, without those that come twice.
 
     Users' text may hold a line that looks like a job's record. It cannot hide the true one, so
     then there are two and neither is taken.
     """
-    starts = [(match[1], match.start()) for match in _RECORD.finditer(answer)]
+    starts = [(int(match[1]), match.start()) for match in _RECORD.finditer(answer)]
     times = Counter(raw_id for raw_id, _ in starts)
     ends = [start for _, start in starts[1:]] + [len(answer)]
     return {
@@ -58,23 +58,23 @@ def records_of_all(answer: str) -> Mapping[str, str]:
     }
 
 
-def record_of_one(answer: str) -> Mapping[str, str]:
+def record_of_one(answer: str) -> Mapping[int, str]:
     """The record of ``show job ID`` by its raw job id: the first; none where the job is gone."""
     match = _RECORD.search(answer)
-    return {match[1]: answer[match.start() :]} if match else {}
+    return {int(match[1]): answer[match.start() :]} if match else {}
 
 
-def details(record: str, row: JobRow) -> JobDetails | None:
-    """What the record says of the job in ``row``; None where it does not agree with the row."""
-    trusted = _without_users_words(record, row)
+def details(record: str, fields: JobFields) -> JobDetails | None:
+    """What the record says of the job; None where it does not agree with what squeue said."""
+    trusted = _without_users_words(record, fields)
     if trusted is None:
         return None
     limit = _ARRAY_LIMIT.search(record.partition(" JobName=")[0])
     has = text.attributes(trusted)
-    if has.get("JobState") != row.state or text.present(has.get("NodeList", "")) != row.node_list:
+    if has.get("JobState") != fields.slurm_state:
         return None
     try:
-        found = _details(trusted, has, row)
+        found = _details(trusted, has, fields)
     except SlurmAnswerError:
         return None
     if found is None or limit is None:
@@ -82,24 +82,25 @@ def details(record: str, row: JobRow) -> JobDetails | None:
     return replace(found, array_limit=int(limit[1]))
 
 
-def _without_users_words(record: str, row: JobRow) -> str | None:
+def _without_users_words(record: str, fields: JobFields) -> str | None:
     before = _BEFORE_THE_NAME.match(record)
-    if before is None or not record.startswith(row.name, before.end()):
+    if before is None or not record.startswith(fields.printed_name, before.end()):
         return None
-    rest = record[before.end() + len(row.name) :]
+    rest = record[before.end() + len(fields.printed_name) :]
     if not _AFTER_THE_NAME.match(rest):
         return None
-    wckey = f" WCKey={row.wckey} "
-    if text.present(row.wckey) and wckey in rest:
+    wckey = f" WCKey={fields.wckey} "
+    if fields.wckey and wckey in rest:
         rest = rest.replace(wckey, " ", 1)
     trusted, end, _ = rest.partition(_END)
     return trusted if end else None
 
 
-def _details(trusted: str, has: Mapping[str, str], row: JobRow) -> JobDetails | None:
+def _details(trusted: str, has: Mapping[str, str], fields: JobFields) -> JobDetails | None:
     bounds = _RANGE.fullmatch(has.get("NumNodes", ""))
     allocation = _allocation(trusted)
-    if bounds is None or not _agrees(allocation, row):
+    on_the_same = text.node_names(has.get("NodeList", "")) == fields.allocated_nodes
+    if bounds is None or not on_the_same or not _agrees(allocation, fields):
         return None
     bounded = bounds[2] is not None
     return JobDetails(
@@ -128,13 +129,13 @@ def _cpu_count(cpu_ids: str) -> int:
     return count
 
 
-def _agrees(allocation: Allocation, row: JobRow) -> bool:
+def _agrees(allocation: Allocation, fields: JobFields) -> bool:
     """The allocation is empty, or adds up to the nodes, CPUs and GPUs that squeue lists."""
     if not allocation:
         return True
-    if set(allocation) != set(text.node_names(row.node_list)):
+    if set(allocation) != set(fields.allocated_nodes):
         return False
-    gpus = sum(text.gpus(row.tres).values())
     held = sum(amount.gpu_count for amount in allocation.values())
     cpus = sum(amount.cpus for amount in allocation.values())
-    return cpus == text.whole(row.cpus) and ("gres/gpu" not in row.tres or held == gpus)
+    gpus = fields.tres_gpus
+    return cpus == fields.cpus and (gpus is None or held == sum(gpus.values()))

@@ -6,15 +6,15 @@ job asked for is kept from before it started, because Slurm then shows what it g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from weakref import WeakValueDictionary
 
 from slurm_tiresias.model import Allocation, JobState, Request
-from slurm_tiresias.slurm import parse_jobs, text
+from slurm_tiresias.slurm import observed_jobs
 from slurm_tiresias.slurm.job_details import JobDetails, details
-from slurm_tiresias.slurm.job_rows import JobRow
+from slurm_tiresias.slurm.job_fields import JobFields
 from slurm_tiresias.slurm.protocol import ObservedJob
 from slurm_tiresias.slurm.request import Asked, request_of
 
@@ -25,42 +25,42 @@ _SHAPE = attrgetter(
     "cpus",
     "cpus_per_node",
     "tasks",
-    "cpus_per_task",
     "tasks_per_node",
-    "sockets",
-    "memory",
-    "over_subscribe",
+    "sockets_per_node",
+    "memory_mb",
+    "exclusive",
     "required_nodes",
-    "node_list",
-    "tres_per_job",
-    "tres_per_node",
-    "tres_per_socket",
-    "tres_per_task",
-    "cpus_per_tres",
-    "memory_per_tres",
-    "tres",
+    "allocated_nodes",
+    "options",
+    "tres_nodes",
+    "tres_memory_mb",
+    "tres_gpus",
+    "unreadable",
+    "unreadable_sum",
     "partitions",
     "features",
 )
 
-Shape = tuple[JobState | None, bool, str, tuple[str, ...]]
+Shape = tuple[JobState | None, bool, float | None, tuple[object, ...]]
 """All that a request or an allocation is made from: while it stays the same, so do they."""
 
 
-_NOTHING: Mapping[str, JobDetails] = {}
+_LIVE = (JobState.PENDING, JobState.RUNNING)
+"""Scontrol knows more of such jobs than squeue."""
+
+_NOTHING: Mapping[int, JobDetails] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    row: JobRow
+    fields: JobFields
     job: ObservedJob
     shape: Shape
     complete: bool
     """False where its details were missing or not to be believed."""
+    times_asked: int
+    """How often its details have been asked for without success."""
     while_pending: Asked | None
-    request: Request
-    allocation: Allocation
-    array_limit: int | None
 
 
 class JobMemory:
@@ -75,106 +75,127 @@ class JobMemory:
         """Whether nothing is known of any job: a first reading, or one of an empty cluster."""
         return not self._known
 
-    def unknown(self, rows: Iterable[JobRow]) -> Sequence[JobRow]:
-        """The live jobs about which scontrol must be asked; one task stands for its whole array."""
-        asked_for: dict[str, JobRow] = {}
-        for row in rows:
-            known = self._known.get(row.key)
-            if known is not None and known.complete and known.row == row:
-                continue
-            live = parse_jobs.state_of(row) in (JobState.PENDING, JobState.RUNNING)
-            if live and (known is None or not known.complete or known.shape != _shape(row)):
-                asked_for.setdefault(row.raw_id, row)
-        return tuple(asked_for.values())
+    def unknown(self, jobs: Iterable[JobFields]) -> Sequence[JobFields]:
+        """The live jobs about which scontrol must be asked; one task stands for its whole array.
 
-    def live_but_missing(self, rows: Iterable[JobRow]) -> set[str]:
+        Those come first that were asked about least often: a user may see to it that the answer
+        about his jobs is never believed, and they must not keep the others from their turn.
+        """
+        asked_for: dict[int, JobFields] = {}
+        for fields in jobs:
+            known = self._known.get(fields.key)
+            if _is_as_before(known, fields) or fields.state not in _LIVE:
+                continue
+            if known is None or not known.complete or known.shape != _shape(fields):
+                asked_for.setdefault(fields.raw_id, fields)
+        return tuple(sorted(asked_for.values(), key=self._times_asked))
+
+    def _times_asked(self, fields: JobFields) -> int:
+        known = self._known.get(fields.key)
+        same_shape = known is not None and known.shape == _shape(fields)
+        return known.times_asked if known is not None and same_shape else 0
+
+    def live_but_missing(self, jobs: Iterable[JobFields]) -> set[str]:
         """Jobs, as scontrol names them, that were alive when last read and are not listed now."""
-        listed = {row.key for row in rows}
+        listed = {fields.key for fields in jobs}
         return {
-            key if "_" in key else known.row.raw_id
+            key if "_" in key else str(known.fields.raw_id)
             for key, known in self._known.items()
             if known.job.state is not None and key not in listed
         }
 
     def learn(
         self,
-        rows: Iterable[JobRow],
-        records: Mapping[str, str],
-        seen: Mapping[str, JobDetails] = _NOTHING,
+        jobs: Iterable[JobFields],
+        records: Mapping[int, str],
+        seen: Mapping[int, JobDetails] = _NOTHING,
+        asked: Collection[int] = (),
     ) -> None:
-        """Take in a reading: the rows, scontrol's records by raw job id, and the details of jobs
-        of which they were seen otherwise, by raw job id too. Forget the rest."""
+        """Take in a reading: the jobs, scontrol's records by raw job id, and the details of jobs
+        of which they were seen otherwise, by raw job id too. Forget the rest.
+
+        ``asked`` are the raw ids of the jobs that scontrol was asked about one by one.
+        """
         now_known: dict[str, _Known] = {}
-        for row in rows:
-            known = self._known.get(row.key)
-            if known is None or not known.complete or known.row != row:
-                found = seen.get(row.raw_id) or _details(records.get(row.raw_id), row)
-                known = _learned(row, found, known, self._one_for_all)
-            now_known[row.key] = known
+        for fields in jobs:
+            known = self._known.get(fields.key)
+            if known is None or not _is_as_before(known, fields):
+                found = seen.get(fields.raw_id) or _details(records.get(fields.raw_id), fields)
+                known = _learned(fields, found, known, self._one_for_all)
+                if not known.complete and fields.raw_id in asked:
+                    known = replace(known, times_asked=known.times_asked + 1)
+            now_known[fields.key] = known
         self._known = now_known
 
-    def jobs(self, rows: Iterable[JobRow]) -> tuple[ObservedJob, ...]:
-        """The rows as observed jobs. They must have been learnt; what is shown as before is the
-        same object as before."""
-        return tuple(self._known[row.key].job for row in rows)
+    def jobs(self, jobs: Iterable[JobFields]) -> tuple[ObservedJob, ...]:
+        """The observed jobs of these fields, once they have been learnt; what is shown as before
+        is the same object as before."""
+        return tuple(self._known[fields.key].job for fields in jobs)
 
     def _one_for_all(self, request: Request) -> Request:
         """The same object for all jobs that ask alike: who decides then sees that they do."""
         return self._requests.setdefault(request.shape, request)
 
 
-def _shape(row: JobRow) -> Shape:
+def _is_as_before(known: _Known | None, fields: JobFields) -> bool:
+    """Whether there is nothing to learn of the job. Of most the driver has kept the same object."""
+    return (
+        known is not None and known.complete and (known.fields is fields or known.fields == fields)
+    )
+
+
+def _shape(fields: JobFields) -> Shape:
     """A pending job's start time is only a forecast, and counts for nothing.
 
     24.11 and later show ``NumNodes=1-1`` of a job without ``-N`` that was held when it was
     submitted, until Slurm has tried it: then nothing changes but the reason why it waits.
     """
-    state = parse_jobs.state_of(row)
-    pending = state is JobState.PENDING
-    untried = pending and (row.priority == "0" or row.reason == "None")
-    return state, untried, "" if pending else row.start, _SHAPE(row)
+    pending = fields.state is JobState.PENDING
+    untried = pending and (fields.priority == 0 or fields.reason == "None")
+    return fields.state, untried, None if pending else fields.start_s, _SHAPE(fields)
 
 
 def _learned(
-    row: JobRow,
+    fields: JobFields,
     found: JobDetails | None,
     before: _Known | None,
     one_for_all: Callable[[Request], Request],
 ) -> _Known:
-    shape = _shape(row)
-    if before is not None and before.complete and before.shape == shape:
-        job = parse_jobs.observed(row, before.request, before.allocation, before.array_limit)
-        return replace(before, row=row, job=job)
-    state = parse_jobs.state_of(row)
-    remembered = before.while_pending if before else None
-    asked = parse_jobs.asked(row, found, remembered)
+    shape = _shape(fields)
+    unchanged = before is not None and before.complete and before.shape == shape
+    if before is not None and unchanged and not (before.job.unreadable or fields.unreadable):
+        was = before.job
+        job = observed_jobs.observed(fields, was.request, was.allocation, was.array_limit)
+        return replace(before, fields=fields, job=job)
+    while_pending = before.while_pending if before else None
+    times_asked = before.times_asked if before is not None and before.shape == shape else 0
+    if why := observed_jobs.why_unreadable(fields, found):
+        job = observed_jobs.unreadable(fields, why)
+        # No question would make more of it known.
+        return _Known(fields, job, shape, True, times_asked, while_pending)
+    asked = observed_jobs.asked(fields, found, while_pending)
     request = one_for_all(request_of(asked))
-    allocation = _allocation(row, found, before)
+    allocation = _allocation(fields, found, before)
     array_limit = found.array_limit if found else None
-    return _Known(
-        row=row,
-        job=parse_jobs.observed(row, request, allocation, array_limit),
-        shape=shape,
-        complete=found is not None or state not in (JobState.PENDING, JobState.RUNNING),
-        while_pending=asked if state is JobState.PENDING else remembered,
-        request=request,
-        allocation=allocation,
-        array_limit=array_limit,
-    )
+    job = observed_jobs.observed(fields, request, allocation, array_limit)
+    if fields.state is JobState.PENDING:
+        while_pending = asked
+    complete = found is not None or fields.state not in _LIVE
+    return _Known(fields, job, shape, complete, times_asked, while_pending)
 
 
-def _details(record: str | None, row: JobRow) -> JobDetails | None:
-    return None if record is None else details(record, row)
+def _details(record: str | None, fields: JobFields) -> JobDetails | None:
+    return None if record is None else details(record, fields)
 
 
-def _allocation(row: JobRow, found: JobDetails | None, before: _Known | None) -> Allocation:
+def _allocation(fields: JobFields, found: JobDetails | None, before: _Known | None) -> Allocation:
     """What the job holds; while it completes, what it held on the nodes that are not yet done."""
-    state = parse_jobs.state_of(row)
-    if state not in (JobState.RUNNING, JobState.COMPLETING):
+    if fields.state not in (JobState.RUNNING, JobState.COMPLETING):
         return {}
     if found is not None and found.allocation:
         return found.allocation
-    nodes = set(text.node_names(row.node_list))
-    if state is JobState.COMPLETING and before is not None and nodes <= set(before.allocation):
-        return {name: held for name, held in before.allocation.items() if name in nodes}
-    return parse_jobs.even_split(row)
+    if fields.state is JobState.COMPLETING and before is not None:
+        held = before.job.allocation
+        if held.keys() >= set(fields.allocated_nodes):
+            return {name: held[name] for name in held if name in fields.allocated_nodes}
+    return observed_jobs.even_split(fields)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
+from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.slurm import text
 from slurm_tiresias.slurm.protocol import Incarnation
 
-COLUMNS = ("JobID", "Start", "End", "ElapsedRaw", "AllocTRES", "State")
+COLUMNS = ("JobID", "Start", "End", "ElapsedRaw", "AllocTRES", "State", "Submit", "ExitCode")
 """Nothing that users write."""
 
 
@@ -28,22 +29,44 @@ def arguments(keys: Collection[str], since_s: float) -> list[str]:
     ]
 
 
-def incarnations(answer: str, keys: Collection[str]) -> Iterator[Incarnation]:
-    """The rows of these jobs that have started."""
+def incarnations(
+    answer: str,
+    keys: Collection[str],
+    complain: Callable[[SlurmAnswerError], None] = lambda _error: None,
+) -> Iterator[Incarnation]:
+    """The rows of these jobs that have started or ended.
+
+    One that cannot be read is passed over, and ``complain`` is told why; ``SlurmAnswerError``
+    where the answer is cut off.
+    """
     if answer and not answer.endswith("\n"):
         raise text.unreadable("an end that is cut off", answer[-80:])
     for line in answer.splitlines():
-        row = line.split("|")
-        if len(row) != len(COLUMNS):
-            raise text.unreadable("a row of accounting", line)
-        key, start, end, elapsed, tres, state = row
-        start_s = text.epoch(start)
-        if key in keys and start_s is not None:
-            yield Incarnation(
-                key=key,
-                start_s=start_s,
-                end_s=text.epoch(end),
-                elapsed_s=float(text.whole(elapsed)),
-                gpus=sum(text.gpus(tres).values()),
-                state=state.split(" ")[0],
-            )
+        try:
+            row = _incarnation(line)
+        except SlurmAnswerError as error:
+            complain(error)
+            continue
+        if row.key in keys and (row.start_s, row.end_s) != (None, None):
+            yield row
+
+
+def _incarnation(line: str) -> Incarnation:
+    row = line.split("|")
+    if len(row) != len(COLUMNS):
+        raise text.unreadable("a row of accounting", line)
+    key, start, end, elapsed, tres, state, submit, exit_code = row
+    state, _, canceller = state.partition(" by ")
+    elapsed_s = float(text.whole(elapsed))
+    return Incarnation(
+        key=key,
+        # 22.05 shows when a job was cancelled as its start, though it never held anything.
+        start_s=text.epoch(start) if text.present(tres) or elapsed_s else None,
+        end_s=text.epoch(end),
+        elapsed_s=elapsed_s,
+        gpus=sum(text.gpus(tres).values()),
+        state=state,
+        submit_s=text.epoch(submit),
+        exit_code=exit_code,
+        cancelled_by=text.whole(canceller) if canceller else None,
+    )

@@ -10,6 +10,16 @@ from slurm_tiresias.slurm.protocol import Cluster
 DEFAULT_CRED_EXPIRE_S = 120.0
 """slurm_cred.c, DEFAULT_EXPIRATION_WINDOW."""
 
+HIDES_JOBS = frozenset({"job", "usage", "user", "account", "all"})
+"""Kinds of PrivateData, without their plural, under which each user sees own jobs only. Jobs tell
+all of these: users, their accounts and what they use."""
+
+OF_SLURMDBD = "SlurmDBD configuration:"
+"""Stands above the settings of slurmdbd, where that has answered sacctmgr."""
+
+_PRIVATE_DATA = re.compile(
+    r"^[ \t]*PrivateData\s*=\s*([\w,]+)", re.ASCII | re.MULTILINE | re.IGNORECASE
+)
 _AS_OF = re.compile(r"^Configuration data as of (\d+)$", re.ASCII | re.MULTILINE)
 
 
@@ -25,9 +35,16 @@ def cluster(answer: str, now_s: float) -> Cluster:
         kill_wait_s=float(text.whole(_needed(has, "KillWait").removesuffix(" sec"))),
         requeue_delay_s=requeue_delay_s(has, version),
         now_s=now_s,
-        jobs_are_private="jobs" in has.get("PrivateData", "").split(","),
+        jobs_are_private=hides_jobs(answer),
         output_appended=has.get("JobFileAppend") == "1",
     )
+
+
+def hides_jobs(answer: str) -> bool:
+    """Whether PrivateData hides from users whose jobs there are: in slurm.conf's settings, in those
+    of slurmdbd that ``sacctmgr show configuration`` prints after them, or in slurmdbd.conf."""
+    named = ",".join(match[1] for match in _PRIVATE_DATA.finditer(answer))
+    return any(kind.lower().rstrip("s") in HIDES_JOBS for kind in named.split(","))
 
 
 def clock_s(answer: str) -> float:

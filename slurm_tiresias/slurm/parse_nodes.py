@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
 
+from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm import text
 from slurm_tiresias.slurm.protocol import Partition, Reservation
@@ -20,32 +23,85 @@ Any other word (DOWN, DRAIN, RESERVED, POWERED_DOWN, one that a later release in
 """
 
 
-def nodes(answer: str, partitions: Iterable[Partition], switches: Switches) -> tuple[Node, ...]:
-    """All nodes, each with its switch and the partitions that would start a job on it now."""
+Complain = Callable[[SlurmAnswerError], None]
+"""Told why a record cannot be read; the others are read all the same."""
+
+Record = TypeVar("Record")
+Made = TypeVar("Made")
+
+
+def ignore(_error: SlurmAnswerError) -> None:
+    """Complain to no one."""
+
+
+def readable(
+    records: Iterable[Record],
+    read: Callable[[Record], Made],
+    complain: Complain,
+    instead: Callable[[Record], Made | None] = lambda _record: None,
+) -> Iterator[Made]:
+    """What is made of each record, and of those that cannot be read what stands in their place."""
+    for record in records:
+        try:
+            made: Made | None = read(record)
+        except SlurmAnswerError as error:
+            complain(error)
+            made = instead(record)
+        if made is not None:
+            yield made
+
+
+def nodes(
+    answer: str, partitions: Iterable[Partition], switches: Switches, complain: Complain = ignore
+) -> tuple[Node, ...]:
+    """All nodes, each with its switch and the partitions that would start a job on it now.
+
+    On one that cannot be read nothing is started.
+    """
     up = [partition for partition in partitions if partition.up]
-    return tuple(_node(line, up, switches) for line in _records(answer, "NodeName="))
+    lines = _records(answer, "NodeName=")
+    read = partial(_node, up=up, switches=switches)
+    return tuple(readable(lines, read, complain, lambda line: unreadable_node(_name(line))))
 
 
-def leaf_switches(answer: str) -> Switches:
+def unreadable_node(name: str) -> Node:
+    """A node whose record cannot be read: only its name is known."""
+    return Node(name, Amount(), available=False, state="UNREADABLE")
+
+
+def leaf_switches(answer: str, complain: Complain = ignore) -> Switches:
     """The leaf switch of each node with topology/tree; nothing with any other topology."""
-    leaves = (text.attributes(line) for line in _records(answer, "SwitchName="))
-    return {
-        node: _needed(leaf, "SwitchName")
-        for leaf in leaves
-        if leaf.get("Level") == "0"
-        for node in text.node_names(leaf.get("Nodes", ""))
-    }
+    leaves = readable(_records(answer, "SwitchName="), _leaf, complain)
+    return {node: switch for leaf in leaves for node, switch in leaf.items()}
 
 
-def partitions(answer: str) -> tuple[Partition, ...]:
-    """All partitions."""
-    return tuple(_partition(line) for line in _records(answer, "PartitionName="))
+def _leaf(line: str) -> Switches:
+    has = text.attributes(line)
+    if has.get("Level") != "0":
+        return {}
+    return dict.fromkeys(text.node_names(has.get("Nodes", "")), _needed(has, "SwitchName"))
 
 
-def reservations(answer: str, nodes: Iterable[Node]) -> tuple[Reservation, ...]:
+def partitions(answer: str, complain: Complain = ignore) -> tuple[Partition, ...]:
+    """All partitions. One that cannot be read starts nothing."""
+    lines = _records(answer, "PartitionName=")
+    return tuple(
+        readable(lines, _partition, complain, lambda line: unreadable_partition(_name(line)))
+    )
+
+
+def unreadable_partition(name: str) -> Partition:
+    """A partition whose record cannot be read: only its name is known."""
+    return Partition(name, frozenset(), up=False)
+
+
+def reservations(
+    answer: str, nodes: Iterable[Node], complain: Complain = ignore
+) -> tuple[Reservation, ...]:
     """The reservations of whole nodes; not those of some cores or of licences."""
     lines = _records(answer, "ReservationName=")
-    return of_whole_nodes([(_reservation(line), _cpus(line)) for line in lines], nodes)
+    read = readable(lines, lambda line: (_reservation(line), _cpus(line)), complain)
+    return of_whole_nodes(list(read), nodes)
 
 
 def of_whole_nodes(
@@ -93,6 +149,11 @@ def _reservation(line: str) -> Reservation:
 
 def _cpus(line: str) -> int:
     return text.tres_value(text.attributes(line).get("TRES", ""), "cpu", text.whole) or 0
+
+
+def _name(line: str) -> str:
+    """Of a record that begins with it: ``NodeName=n1 ...``."""
+    return line.partition("=")[2].partition(" ")[0]
 
 
 def _records(answer: str, start: str) -> list[str]:

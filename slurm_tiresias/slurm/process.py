@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from slurm_tiresias.errors import (
@@ -34,6 +36,10 @@ _CHANGES_ANSWERS = re.compile(
 """What an administrator may have set for their own use of the commands."""
 
 MEANWHILE_EVERY_S = 0.2
+
+_ENDED_AT = (sys.executable, "-I", "-S", str(Path(__file__).with_name("ended_at.py")))
+"""Becomes a command that the kernel ends at a time. Not ``preexec_fn``, which may hang: it runs
+Python in the copy of a process whose other threads are gone."""
 
 _UNREACHABLE = re.compile(
     r"Unable to contact|configuration source|Connection refused|timed out"
@@ -77,17 +83,21 @@ def run(
     ``until_s`` (of ``CLOCK_BOOTTIME``) it is ended whatever becomes of this process, and after that
     it is not begun: ``LeaseLostError``. ``meanwhile`` is called again and again while it runs.
     """
+    if until_s <= time.clock_gettime(time.CLOCK_BOOTTIME):
+        raise LeaseLostError(
+            f"{arguments[0]} was not started: this controller's lease is over",
+            "nothing is to be done; the other controller acts",
+        )
     try:
         with (
             _to_read(stdin) as given,
             subprocess.Popen(
-                arguments,
+                arguments if until_s == math.inf else [*_ENDED_AT, repr(until_s), *arguments],
                 stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=dict(environment),
                 start_new_session=True,
-                preexec_fn=None if until_s == math.inf else _ends_at(until_s),
             ) as child,
         ):
             try:
@@ -99,11 +109,6 @@ def run(
         raise SlurmUnreachableError(
             f"{arguments[0]} gave no answer within {timeout_s:g} s",
             "see whether slurmctld is up and not overloaded (scontrol ping, sdiag)",
-        ) from None
-    except subprocess.SubprocessError:
-        raise LeaseLostError(
-            f"{arguments[0]} was not started: this controller's lease is over",
-            "nothing is to be done; the other controller acts",
         ) from None
     except OSError as error:
         raise SlurmUnreachableError(
@@ -142,23 +147,6 @@ def _outputs(
             if left_s <= MEANWHILE_EVERY_S:
                 raise
         meanwhile()
-
-
-def _ends_at(until_s: float) -> Callable[[], None]:
-    """What the child does before it becomes the command: have the kernel end it at that time.
-
-    The timer outlives the exec, and this process too. Were either stopped (SIGSTOP) and continued
-    after that time, the child would come to its end before it came to do anything.
-    """
-
-    def end_in_time() -> None:
-        left_s = until_s - time.clock_gettime(time.CLOCK_BOOTTIME)
-        if left_s <= 0:
-            raise TimeoutError
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, left_s)
-
-    return end_in_time
 
 
 def complaint(command: str, said: str) -> TiresiasError:

@@ -1,14 +1,16 @@
 """What the rest of the program may ask of Slurm, whichever driver answers.
 
-Two drivers stand behind this Protocol: Slurm's own commands (``commands.py``), and the pyslurm
-binding beside them (``pyslurm_driver.py``). Both return the same frozen observations and take the
-same writes.
+Two drivers of a real Slurm stand behind this Protocol: its own commands (``commands.py``), and the
+pyslurm binding beside them (``pyslurm_driver.py``). A third has a Slurm in memory (``in_memory``).
+All return the same frozen observations and take the same writes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -64,6 +66,9 @@ class ObservedJob:
     reservation: str = ""
     comment: str = ""
     admin_comment: str = ""
+    unreadable: str = ""
+    """What of it could not be read, in a few words; its request is then empty. Users choose some
+    spellings, so one job that cannot be read must not keep the others from being observed."""
 
     @property
     def held(self) -> bool:
@@ -92,25 +97,37 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One consistent reading of the cluster. ``at_s`` is the clock when the jobs were read."""
+    """One consistent reading of the cluster.
+
+    ``at_s`` is slurmctld's clock when the reading began, ``steady_s`` the monotonic clock of this
+    host at the same moment: however long the reading took, the two belong together.
+    """
 
     at_s: float
     jobs: tuple[ObservedJob, ...]
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
     reservations: tuple[Reservation, ...] = ()
+    steady_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """One row of accounting: one stretch of running of one job. ``end_s`` None: it still runs."""
+    """One row of accounting: one stretch of running of one job. ``end_s`` None: it still runs.
+
+    ``start_s`` is None of a job that ended while it waited. ``exit_code`` is Slurm's
+    ``code:signal``, and ``cancelled_by`` the id of the user who cancelled it.
+    """
 
     key: str
-    start_s: float
+    start_s: float | None
     end_s: float | None
     elapsed_s: float
     gpus: int
     state: str
+    submit_s: float | None = None
+    exit_code: str = ""
+    cancelled_by: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +172,13 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Requeue a running job; a job that no longer runs is left alone."""
+    """Requeue a running job; a job that no longer runs is left alone.
+
+    ``allow`` first lets Slurm requeue it, where its owner has forbidden that since it started.
+    """
 
     key: str
+    allow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +199,25 @@ class WriteFailure:
     """One write that Slurm refused, with Slurm's own words.
 
     Of an array's record some tasks may have taken it: the words name those that did not.
+    ``has_ended``: only because the job was over by then.
     """
 
     write: Write
     message: str
+
+    @property
+    def has_ended(self) -> bool:
+        return all(map(says_that_job_ended, self.message.split("; ")))
+
+
+_JOB_ENDED = re.compile(
+    r"Job has already finished|Job/step already completing or completed|Invalid job id specified"
+)
+
+
+def says_that_job_ended(complaint: str) -> bool:
+    """Whether Slurm refused something only because the job is over."""
+    return _JOB_ENDED.search(complaint) is not None
 
 
 class Lease(Protocol):
@@ -245,19 +281,28 @@ class Slurm(Protocol):
         ...
 
     def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
-        """Every incarnation of these jobs that accounting knows, oldest first.
+        """Every incarnation of these jobs that accounting knows, oldest first, and their ends
+        while they waited.
 
         ``since_s`` bounds the search: jobs that were still alive then. Empty without accounting.
         May be called from another thread than the rest.
         """
         ...
 
+    def dependency(self, key: str) -> str:
+        """What a pending job depends on, in Slurm's own words; "" where that is nothing."""
+        ...
+
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         """Send all writes, in order, in one go; return those that Slurm refused."""
         ...
 
-    def signal(self, keys: Sequence[str], signal: str) -> Sequence[str]:
-        """Send a signal to every process of these running jobs; return what went wrong."""
+    def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
+        """Send a signal to every process of these running jobs.
+
+        Returns the jobs for which Slurm refused that, with its words; without those that have
+        ended meanwhile.
+        """
         ...
 
 
@@ -270,5 +315,6 @@ class Commands:
     sacct: str = "sacct"
     scancel: str = "scancel"
     sacctmgr: str = "sacctmgr"
+    sprio: str = "sprio"
     timeout_s: float = 30.0
     environment: dict[str, str] = field(default_factory=dict)

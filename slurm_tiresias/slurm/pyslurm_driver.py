@@ -3,7 +3,7 @@
 The binding tells which jobs have changed and what they are now, and the same of the nodes; and it
 writes priorities. For the rest there are the commands, on which this driver is built:
 
-- what pyslurm does not show of a job (``pyslurm_rows.NOT_SHOWN``): squeue is asked, once a job;
+- what pyslurm does not show of a job (``pyslurm_records.NOT_SHOWN``): squeue is asked, once a job;
 - what a job holds on each node: pyslurm's answer crashes where it was built for another release;
 - node lists: pyslurm cannot clear one, nor see to it that the job is still pending;
 - requeues: pyslurm's would run a job again that has ended meanwhile;
@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from slurm_tiresias.errors import BindingError
+from slurm_tiresias.errors import BindingError, SlurmAnswerError
 from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.slurm import (
     job_rows,
     parse_config,
     parse_jobs,
     parse_nodes,
-    pyslurm_rows,
+    pyslurm_records,
     tally,
     write_lines,
 )
@@ -38,6 +38,7 @@ from slurm_tiresias.slurm.commands import (
     job_records,
 )
 from slurm_tiresias.slurm.job_details import JobDetails
+from slurm_tiresias.slurm.job_fields import JobFields
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.protocol import (
     Cluster,
@@ -53,7 +54,7 @@ from slurm_tiresias.slurm.protocol import (
     WriteFailure,
 )
 from slurm_tiresias.slurm.pyslurm_process import PyslurmProcess, check_fits
-from slurm_tiresias.slurm.pyslurm_rows import SeenJob, SeenNode, SeenPartition, SeenReservation
+from slurm_tiresias.slurm.pyslurm_records import SeenJob, SeenNode, SeenPartition, SeenReservation
 from slurm_tiresias.slurm.tally import Tally
 
 log = logging.getLogger("tiresias-slurm")
@@ -78,12 +79,12 @@ _Machines = tuple[tuple[Node, ...], tuple[Partition, ...], tuple[Reservation, ..
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """One record: as pyslurm shows it, what squeue said of it (None: not yet), and both together
-    as rows."""
+    """One record: as pyslurm shows it, what squeue said of it (None: not yet), and the jobs that
+    both together tell of."""
 
     seen: SeenJob
     shown: JobRow | None
-    rows: tuple[JobRow, ...]
+    jobs: tuple[JobFields, ...]
 
 
 class PyslurmSlurm(CommandSlurm):
@@ -110,7 +111,7 @@ class PyslurmSlurm(CommandSlurm):
         self._counts_gpus = True
         self._asked_all_s = _NEVER
         self._told: dict[int, _Told] = {}
-        self._details: dict[str, JobDetails] = {}
+        self._details: dict[int, JobDetails] = {}
         self._ids: dict[str, int] = {}
         self._machines_told: Mapping[str, Any] = {}
         self._machines: tuple[parse_nodes.Switches, _Machines] | None = None
@@ -134,19 +135,27 @@ class PyslurmSlurm(CommandSlurm):
         return super()._read(at_s)
 
     def _read_through_pyslurm(self, at_s: float) -> tuple[Observation, float]:
-        self._see()
-        rows = tuple(row for told in self._told.values() for row in told.rows)
-        unknown = [row for row in self._memory.unknown(rows) if row.raw_id not in self._details]
-        questions = job_questions(unknown, len(rows))
-        config, topology, *records = self._show(["show config", "show topology", *questions])
+        listed = self._listed()
+        unknown = [job for job in self._memory.unknown(listed) if job.raw_id not in self._details]
+        questions = job_questions(unknown, len(listed))
+        config, topology, *answers = self._show(["show config", "show topology", *questions])
         self._counts_gpus = parse_config.counts_gpus(config)
-        self._expect_gone(self._memory.live_but_missing(rows))
-        self._memory.learn(rows, job_records(questions, records), self._details)
-        nodes, partitions, reservations = self._made_of(parse_nodes.leaf_switches(topology))
-        jobs = self._memory.jobs(rows)
+        records = job_records(questions, answers)
+        listed = self._whole(listed, self._memory.live_but_missing(listed))
+        self._learn(listed, unknown, questions, records, self._details)
+        nodes, partitions, reservations = self._made_of(
+            parse_nodes.leaf_switches(topology, self._unread_records.append)
+        )
+        jobs = self._memory.jobs(listed)
         return Observation(at_s, jobs, nodes, partitions, reservations), parse_config.clock_s(
             config
         )
+
+    def _listed(self) -> tuple[JobFields, ...]:
+        if self._given_up:
+            return super()._listed()
+        self._see()
+        return tuple(job for told in self._told.values() for job in told.jobs)
 
     def _see(self) -> None:
         """Take in what has changed since the last reading; all, if that was not taken in whole."""
@@ -169,7 +178,9 @@ class PyslurmSlurm(CommandSlurm):
     def _still_shown(self, seen: SeenJob) -> JobRow | None:
         """What squeue said of this job, where it would say so again."""
         before = self._told.get(seen.id)
-        if before is None or pyslurm_rows.asks_for(before.seen) != pyslurm_rows.asks_for(seen):
+        if before is None or pyslurm_records.asks_for(before.seen) != pyslurm_records.asks_for(
+            seen
+        ):
             return None
         return before.shown
 
@@ -177,17 +188,24 @@ class PyslurmSlurm(CommandSlurm):
         before = self._told.get(seen.id)
         if before is not None:
             self._forget(before)
-        rows = pyslurm_rows.rows(seen, shown) if shown is not None else ()
-        self._told[seen.id] = _Told(seen, shown, rows)
-        if rows and parse_jobs.state_of(rows[0]) is JobState.PENDING:
-            self._details[str(seen.id)] = pyslurm_rows.details(seen)
+        jobs: tuple[JobFields, ...] = ()
+        try:
+            if shown is not None:
+                jobs = pyslurm_records.fields(seen, shown, parse_jobs.options(shown))
+            if jobs and jobs[0].state is JobState.PENDING:
+                self._details[seen.id] = pyslurm_records.details(seen)
+        except SlurmAnswerError as error:
+            self._unread_records.append(error)
+            # As squeue has it, or without what cannot be read.
+            jobs = jobs or ((parse_jobs.fields(shown),) if shown is not None else ())
+        self._told[seen.id] = _Told(seen, shown, jobs)
         if not seen.array_tasks_waiting:
-            self._ids |= {row.key: seen.id for row in rows}
+            self._ids |= {job.key: seen.id for job in jobs}
 
     def _forget(self, told: _Told) -> None:
-        for row in told.rows:
-            self._details.pop(row.raw_id, None)
-            self._ids.pop(row.key, None)
+        for job in told.jobs:
+            self._details.pop(job.raw_id, None)
+            self._ids.pop(job.key, None)
 
     def _ask_squeue(self) -> None:
         """What pyslurm does not show of the jobs of which that is not known, or not for long."""
@@ -213,17 +231,20 @@ class PyslurmSlurm(CommandSlurm):
         if parse_jobs.is_unknown(answer.stderr):
             return {}
         rows = job_rows.rows(self._checked(squeue, answer), self._separator, spoken)
-        return {int(row.raw_id): row for row in rows}
+        are_numbers = (row for row in rows if row.raw_id.isascii() and row.raw_id.isdecimal())
+        return {int(row.raw_id): row for row in are_numbers}
 
     def _made_of(self, switches: parse_nodes.Switches) -> _Machines:
         """The nodes, partitions and reservations, the same objects while nothing differs."""
         if self._machines is None or self._machines[0] != switches:
             told = self._machines_told
-            partitions = pyslurm_rows.partitions(map(SeenPartition._make, told["partitions"]))
+            complain = self._unread_records.append
+            seen_partitions = map(SeenPartition._make, told["partitions"])
+            partitions = pyslurm_records.partitions(seen_partitions, complain)
             seen = map(SeenNode._make, told["nodes"])
-            nodes = pyslurm_rows.nodes(seen, partitions, switches)
-            kept = pyslurm_rows.reservations(
-                map(SeenReservation._make, told["reservations"]), nodes
+            nodes = pyslurm_records.nodes(seen, partitions, switches, complain)
+            kept = pyslurm_records.reservations(
+                map(SeenReservation._make, told["reservations"]), nodes, complain
             )
             self._machines = switches, (nodes, partitions, kept)
         return self._machines[1]

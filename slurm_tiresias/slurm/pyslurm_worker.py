@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any, BinaryIO
 
 from slurm_tiresias import json_text
-from slurm_tiresias.slurm.pyslurm_rows import SeenJob, SeenNode, SeenPartition, SeenReservation
+from slurm_tiresias.slurm.pyslurm_records import SeenJob, SeenNode, SeenPartition, SeenReservation
 
 BUILT_FOR = "slurm-release"
 """The file beside the package's metadata in which ``scripts/pyslurm`` leaves the release of Slurm
@@ -28,7 +28,7 @@ that it was built for. Without it that is the one the package is named after."""
 
 Answer = dict[str, Any]
 
-_OWN_FIELDS = SeenJob._fields[:-1]
+_OWN_FIELDS = tuple(name for name in SeenJob._fields if not name.startswith("tres_"))
 _JOB = attrgetter(*_OWN_FIELDS)
 _UNREADABLE = (UnicodeDecodeError, OverflowError)
 """What a user wrote in no encoding; how long a job has run that seems to start in the future, where
@@ -119,9 +119,9 @@ class _Worker:
 
 def _seen(job: Any) -> tuple[Any, ...]:
     try:
-        return (*_JOB(job), _tres(job))
+        return (*_JOB(job), *_tres(job))
     except _UNREADABLE:
-        return (*(_readable(job, name) for name in _OWN_FIELDS), _tres(job))
+        return (*(_readable(job, name) for name in _OWN_FIELDS), *_tres(job))
 
 
 def _readable(job: Any, name: str) -> Any:
@@ -132,14 +132,17 @@ def _readable(job: Any, name: str) -> Any:
         return None
 
 
-def _tres(job: Any) -> str:
-    """What the job holds or, where it holds nothing, asks for, as Slurm's commands spell it."""
+def _tres(job: Any) -> tuple[int | None, int | None, dict[str, int]]:
+    """Nodes, memory in MiB and GRES that the job holds or, where it holds nothing, asks for."""
     tres = job.allocated_tres or job.requested_tres
     if tres is None:
-        return ""
-    amounts = (("cpu", tres.cpu, ""), ("mem", tres.mem, "M"), ("node", tres.node, ""))
-    counted = [f"{name}={one.count}{unit}" for name, one, unit in amounts if one]
-    return ",".join([*counted, *(f"gres/{name}={one.count}" for name, one in tres.gres.items())])
+        return None, None, {}
+    gres = {name: one.count for name, one in tres.gres.items()}
+    return _count(tres.node), _count(tres.mem), gres
+
+
+def _count(one: Any) -> int | None:
+    return one.count if one else None
 
 
 def _end_at(until_s: float | None) -> None:

@@ -40,6 +40,9 @@ class Release:
     """Whether cgroup.conf can have SIGTERM sent to more than the batch shell."""
     backfill_keeps_updates: bool
     """Whether bf_continue leaves alone priorities that are written while backfill pauses."""
+    shows_slurmdbd: bool
+    """Whether ``sacctmgr show configuration`` has slurmdbd's own PrivateData: since 26.05 it prints
+    that of slurm.conf twice (src/api/extra_get_functions.c)."""
     priority_type: str
     """PriorityType where slurm.conf has none."""
 
@@ -61,6 +64,7 @@ def of(version: Version) -> Release:
         limits_requests=series >= (23, 2),
         signals_children=series >= (23, 11),
         backfill_keeps_updates=version >= (26, 5, 3),
+        shows_slurmdbd=series < (26, 5),
         priority_type="priority/multifactor" if series >= (24, 11) else "priority/basic",
     )
 

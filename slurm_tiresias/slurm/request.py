@@ -6,15 +6,14 @@ Slurm's display does not tell two requests apart, the comment says which one is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_tiresias.model import Amount, GpuCounts, Request
-from slurm_tiresias.slurm import text
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asked for, option by option, as numbers.
+    """What a job asked for, option by option, as numbers; GPUs by type.
 
     ``tasks`` is None where the job named no number of tasks: Slurm then starts one on each node.
     ``nodes`` is the least number of nodes, ``most_nodes`` None where ``-N`` set no bound. The
@@ -32,12 +31,12 @@ class Asked:
     memory_per_node_mb: int = 0
     memory_per_cpu_mb: int = 0
     memory_per_gpu_mb: int = 0
-    gpus_per_job: str = ""
-    gpus_per_node: str = ""
-    gpus_per_socket: str = ""
-    gpus_per_task: str = ""
+    gpus_per_job: GpuCounts = field(default_factory=dict)
+    gpus_per_node: GpuCounts = field(default_factory=dict)
+    gpus_per_socket: GpuCounts = field(default_factory=dict)
+    gpus_per_task: GpuCounts = field(default_factory=dict)
     cpus_per_gpu: int = 0
-    tres_gpus: str = ""
+    tres_gpus: GpuCounts = field(default_factory=dict)
     exclusive: bool = False
     features: str = ""
     required_nodes: frozenset[str] = frozenset()
@@ -47,7 +46,7 @@ class Asked:
 
 def request_of(asked: Asked) -> Request:
     """The request in chunks."""
-    if text.gpus(asked.gpus_per_task):
+    if asked.gpus_per_task:
         return _one_chunk_a_task(asked)
     if gpus_on_a_node(asked):
         return _one_chunk_a_node(asked)
@@ -58,20 +57,19 @@ def request_of(asked: Asked) -> Request:
 
 def gpus_on_a_node(asked: Asked) -> GpuCounts:
     """The GPUs that ``--gres``, ``--gpus-per-node`` or ``--gpus-per-socket`` fix for each node."""
-    per_node = text.gpus(asked.gpus_per_node)
-    if per_node:
-        return per_node
-    per_socket = text.gpus(asked.gpus_per_socket)
+    if asked.gpus_per_node:
+        return asked.gpus_per_node
+    per_socket = asked.gpus_per_socket
     return {kind: count * asked.sockets_per_node for kind, count in per_socket.items()}
 
 
 def gpus_of_the_job(asked: Asked) -> GpuCounts:
     """The GPUs that ``--gpus`` counts for the job; ``--ntasks-per-gpu`` only shows as TRES."""
-    return text.gpus(asked.gpus_per_job) or text.gpus(asked.tres_gpus)
+    return asked.gpus_per_job or asked.tres_gpus
 
 
 def _one_chunk_a_task(asked: Asked) -> Request:
-    gpus = text.gpus(asked.gpus_per_task)
+    gpus = asked.gpus_per_task
     tasks = asked.tasks or asked.nodes
     cpus = max(asked.cpus_per_task, asked.cpus_per_gpu * sum(gpus.values()))
     return _request(

@@ -16,8 +16,9 @@ from typing import TypeVar
 
 from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError
 from slurm_tiresias.model import Node
-from slurm_tiresias.slurm import conf_file, parse_config, parse_nodes, process, text
+from slurm_tiresias.slurm import conf_file, parse_config, parse_nodes, pinned, process, text
 from slurm_tiresias.slurm.conf_file import PlugstackLine, Written
+from slurm_tiresias.slurm.pinned import PinnedJob
 from slurm_tiresias.slurm.protocol import Commands
 
 PING_TIMEOUT_S = 5.0
@@ -49,6 +50,7 @@ class Survey:
     ``running`` has slurmctld's own settings, ``file`` those of slurm.conf, both by key in small
     letters. ``clock_ahead_s`` is how far slurmctld's clock is ahead of this host's, to a second.
     ``known_jobs`` counts the jobs that slurmctld has in memory, each task of an array.
+    ``pinned`` are the waiting jobs whose priority was set by hand; only priority/multifactor tells.
     ``admin_level`` is what accounting says of the user asked about.
     """
 
@@ -63,6 +65,7 @@ class Survey:
     partitions: tuple[SurveyedPartition, ...] | None
     nodes: tuple[Node, ...] | None
     known_jobs: int | None
+    pinned: tuple[PinnedJob, ...] | None
     admin_level: str | None
     not_seen: tuple[str, ...]
 
@@ -98,6 +101,7 @@ class _Look:
         settings = {**{k: w.value for k, w in (file or {}).items()}, **(running or {})}
         partitions = self._tried("the partitions", self._partitions) if up else None
         accounting = settings.get("accountingstoragetype", "").endswith("slurmdbd")
+        multifactor = settings.get("prioritytype", "").endswith("multifactor")
         return Survey(
             release=self._release(running),
             running=running,
@@ -110,6 +114,7 @@ class _Look:
             partitions=partitions,
             nodes=self._tried("the nodes", self._nodes) if up else None,
             known_jobs=self._tried("the jobs", self._known_jobs) if up else None,
+            pinned=self._tried("the priorities", self._pinned) if up and multifactor else None,
             admin_level=self._rights() if accounting and self._of_user else None,
             not_seen=tuple(self._not_seen),
         )
@@ -169,10 +174,15 @@ class _Look:
         )
         return answer.count("\n")
 
+    def _pinned(self) -> tuple[PinnedJob, ...]:
+        command = [self._commands.sprio, "--noheader", f"--format={pinned.FORMAT}"]
+        return pinned.pinned_jobs(self._ask(command))
+
     def _rights(self) -> str | None:
         question = ["--noheader", "--parsable2", "show", "user", self._of_user, "format=AdminLevel"]
         return self._tried(
-            "the rights in accounting", lambda: self._ask([self._commands.sacctmgr, *question])
+            "the rights in accounting",
+            lambda: self._ask([self._commands.sacctmgr, *question]).strip(),
         )
 
     def _plugstack(

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import TypeVar
-
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import ANY_TYPE
@@ -26,11 +25,10 @@ NOTHING = frozenset({"(null)", "N/A", ""})
 
 _SPAN = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _MEMORY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTP]?)[nc]?", re.ASCII)
-_COUNT = re.compile(r"(\d{1,9})([KMG]?)", re.ASCII)
-_HOSTLIST = re.compile(r"[\w.,\[\]-]+", re.ASCII)
-_HOSTS = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+", re.ASCII)
-"""One or several hosts between commas: ``n7``, ``n[1-3,7]``."""
-_NUMBERS = re.compile(r"\[([^\[\]]*)\](\d*)", re.ASCII)
+_COUNT = re.compile(r"\+?0*(\d{1,18})([kmgtp]?)(b|ib)?", re.ASCII | re.IGNORECASE)
+_HOST = re.compile(r"(?:[\w.-]|\[[\d,-]+\])+", re.ASCII)
+"""One or several hosts between commas: ``n7``, ``n[1-3,7]``, ``rack[1-2]n[1-3,7]``."""
+_HOSTLIST = re.compile(rf"{_HOST.pattern}(?:,{_HOST.pattern})*", re.ASCII)
 
 MOST_DIGITS = 18
 """No number of Slurm's is longer."""
@@ -39,7 +37,10 @@ MOST_HOSTS = 1_000_000
 """Of one list: a few letters may stand for more names than there is memory."""
 
 _MEBIBYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
-_THOUSANDS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+MOST_GPUS = 1_000_000
+"""No cluster has more. Slurm's own sums of larger counts wrap around at 2**64."""
 
 Value = TypeVar("Value")
 
@@ -101,31 +102,37 @@ def node_names(hostlist: str) -> tuple[str, ...]:
     """The names in Slurm's hostlist ``n[1-3,7]``, in its order; empty for no list."""
     if hostlist in NOTHING:
         return ()
-    if (
-        not _HOSTLIST.fullmatch(hostlist)
-        or sum(map(_host_count, _HOSTS.findall(hostlist))) > MOST_HOSTS
-    ):
+    if not _HOSTLIST.fullmatch(hostlist):
         raise unreadable("a node list", hostlist)
-    try:
-        return tuple(str(name) for name in NodeSet(hostlist, resolver=RESOLVER_NOGROUP))
-    except (NodeSetException, ValueError):
-        raise unreadable("a node list", hostlist) from None
+    names: list[str] = []
+    for host in _HOST.findall(hostlist):
+        dimensions = _dimensions(host)
+        if len(names) + math.prod(map(len, dimensions)) > MOST_HOSTS:
+            raise unreadable("a node list", hostlist)
+        names += map("".join, product(*dimensions))
+    return tuple(dict.fromkeys(names))
 
 
-def _host_count(hosts: str) -> int:
-    """For how many names ``rack[1-2]n[1-3,7]`` stands; at most, where digits follow a bracket.
+def _dimensions(hosts: str) -> Sequence[Sequence[str]]:
+    """The factors of ``rack[1-2]n[1-3,7]``: its letters, and the numbers in its brackets."""
+    dimensions: list[Sequence[str]] = []
+    for at, part in enumerate(re.split(r"[\[\]]", hosts)):
+        dimensions.append(_numbers(part, hosts) if at % 2 else (part,))
+        if math.prod(map(len, dimensions)) > MOST_HOSTS:
+            raise unreadable("a node list", hosts)
+    return dimensions
 
-    To ClusterShell those are the last digits of each number, and the range is so much wider.
-    """
-    return math.prod(
-        sum(map(_range_width, numbers.split(","))) * 10 ** len(behind)
-        for numbers, behind in _NUMBERS.findall(hosts)
-    )
 
-
-def _range_width(numbers: str) -> int:
-    first, _, last = numbers.partition("-")
-    return max(0, whole(last or first) - whole(first)) + 1
+def _numbers(ranges: str, hosts: str) -> Sequence[str]:
+    """``01-03,7`` as ``01``, ``02``, ``03``, ``7``."""
+    found: list[str] = []
+    for part in ranges.split(","):
+        first, dash, last = part.partition("-")
+        lowest, highest = whole(first), whole(last if dash else first)
+        if highest < lowest or highest - lowest + len(found) >= MOST_HOSTS:
+            raise unreadable("a node list", hosts)
+        found += (str(number).zfill(len(first)) for number in range(lowest, highest + 1))
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -138,43 +145,55 @@ def gpus(text: str) -> Mapping[str, int]:
     """
     if text in NOTHING:
         return {}
-    typed: dict[str, int] = {}
-    untyped = 0
-    totals_stand_beside = "=" in text
+    counts: dict[str, int] = {}
     for part in re.sub(r"\([^()]*\)", "", text).split(","):
         bare = part.strip().removeprefix("gres/").removeprefix("gres:")
         if bare != "gpu" and not bare.startswith(("gpu:", "gpu=")):
             continue
         kind, count = _kind_and_count(bare)
-        if kind == ANY_TYPE:
-            untyped += count
-        else:
-            typed[kind] = typed.get(kind, 0) + count
+        counts[kind] = counts.get(kind, 0) + count
+    return gpus_by_type(counts, totals_stand_beside="=" in text)
+
+
+def gpus_by_type(counts: Mapping[str, int], *, totals_stand_beside: bool) -> Mapping[str, int]:
+    """GPUs by type without zeros; where the count of ``ANY_TYPE`` is the total of all types, only
+    what it has beyond theirs."""
+    typed = {kind: count for kind, count in counts.items() if count and kind != ANY_TYPE}
+    untyped = counts.get(ANY_TYPE, 0)
     if totals_stand_beside:
         untyped = max(untyped - sum(typed.values()), 0)
-    counts = typed | ({ANY_TYPE: untyped} if untyped else {})
-    return {kind: count for kind, count in counts.items() if count}
+    return {**typed, ANY_TYPE: untyped} if untyped else typed
 
 
 def _kind_and_count(gres: str) -> tuple[str, int]:
-    """``gpu``, ``gpu:4``, ``gpu:a100``, ``gpu:a100:4`` or ``gpu:a100=4``."""
+    """``gpu``, ``gpu:4``, ``gpu:a100``, ``gpu:a100:4`` or ``gpu:a100=4``.
+
+    What is no count is a type, as Slurm has it (``_get_next_gres`` in gres.c); but a word with a
+    minus is a type to some releases and a count near 2**64 to others, and nothing here.
+    """
     match re.split("[:=]", gres)[1:]:
         case []:
             return ANY_TYPE, 1
-        case [word] if _COUNT.fullmatch(word):
-            return ANY_TYPE, _count(word)
-        case [kind] if kind:
+        case [word] if (count := _count(word)) is not None:
+            return ANY_TYPE, count
+        case [kind] if kind and not kind.startswith("-"):
             return kind, 1
-        case [kind, word] if kind:
-            return kind, _count(word)
+        case [kind, word] if kind and (count := _count(word)) is not None:
+            return kind, count
     raise unreadable("a GPU count", gres)
 
 
-def _count(text: str) -> int:
-    match = _COUNT.fullmatch(text)
-    if match is None:
-        raise unreadable("a GPU count", text)
-    return int(match[1]) * _THOUSANDS[match[2]]
+def _count(word: str) -> int | None:
+    """``4``, ``+4``, ``0004``, ``1k``, ``1KiB`` or ``1kB`` (``suffix_mult`` in
+    slurm_protocol_defs.c); None for a word that is no count."""
+    match = _COUNT.fullmatch(word)
+    if match is None or (match[3] and not match[2]):
+        return None
+    thousand = 1000 if match[3] in ("b", "B") else 1024
+    count = int(match[1]) * int(thousand ** _POWERS[match[2].lower()])
+    if count > MOST_GPUS:
+        raise unreadable("a GPU count", word)
+    return count
 
 
 @lru_cache(maxsize=4096)

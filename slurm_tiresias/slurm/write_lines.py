@@ -49,8 +49,9 @@ def lines(write: Write, ahead_s: float = 0.0) -> Sequence[str]:
     if not _KEY.fullmatch(write.key):
         raise ValueError(f"{write.key!r} is no job")
     match write:
-        case Requeue(key):
-            return [f"requeue incomplete {key}"]
+        case Requeue(key, allow):
+            allowing = [f"update JobId={key} Requeue=1"] if allow else []
+            return [*allowing, f"requeue incomplete {key}"]
         case Unpin(key):
             return [f"release {key}"]
         case Update():

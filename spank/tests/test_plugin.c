@@ -7,14 +7,20 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <linux/capability.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "fake_slurm.h"
@@ -1037,6 +1043,181 @@ static void what_a_killed_epilog_left_is_written_over(void)
 	CHECK(exists(collected()) && entries_in(collect) == 1);
 }
 
+/* A process of the user's that has done something with his file, and keeps it open. */
+static pid_t user_who(void (*acts)(int file))
+{
+	int ready[2];
+	char done;
+	CHECK(pipe(ready) == 0);
+	pid_t user = fork();
+	if (user == 0) {
+		int file = open(traffic(), O_RDWR);
+		alarm(20);
+		acts(file);
+		_exit(write(ready[1], "y", 1) != 1 || pause());
+	}
+	close(ready[1]);
+	CHECK(read(ready[0], &done, 1) == 1);
+	close(ready[0]);
+	return user;
+}
+
+static void end(pid_t user)
+{
+	CHECK(kill(user, SIGKILL) == 0 && waitpid(user, NULL, 0) == user);
+}
+
+static void writes_all_he_can(int file)
+{
+	static char some[65536];
+	while (write(file, some, sizeof some) > 0)
+		;
+}
+
+/* The size stays the same. */
+static void reserves_all_he_can(int file)
+{
+	for (off_t more = 1 << 20; more >= 4096; more /= 2)
+		while (fallocate(file, FALLOC_FL_KEEP_SIZE, status_of(traffic()).st_blocks * 512,
+				 more) == 0)
+			;
+}
+
+static void attaches_all_he_can(int file)
+{
+	char name[32];
+	for (int i = 0; i < 100000; i++) {
+		snprintf(name, sizeof name, "user.%d", i);
+		if (fsetxattr(file, name, "", 0, 0) != 0)
+			break;
+	}
+}
+
+/*
+ * As etc/slurm-tiresias.mount has it, but smaller, and gone with this process, however it ends.
+ * False where nothing can be mounted.
+ */
+static bool mount_run(void)
+{
+	CHECK(mkdir(run, 0755) == 0);
+	return unshare(CLONE_NEWNS) == 0 && mount("none", "/", "none", MS_REC | MS_PRIVATE, "") == 0 &&
+	       mount("tiresias-test", run, "tmpfs", 0, "size=1m,nr_inodes=300,mode=0755") == 0;
+}
+
+static void a_user_who_fills_the_folder_does_not_keep_others_from_being_counted(void)
+{
+	void (*const ways[])(int) = {writes_all_he_can, reserves_all_he_can, attaches_all_he_can};
+	if (geteuid() != 0 || !mount_run())
+		return;
+	for (int i = 0; i < COUNT(ways); i++) {
+		fake.job = 7;
+		prolog("on");
+		pid_t user = user_who(ways[i]);
+		fake.job = 8;
+		prolog("on");
+		CHECK(exists(in(run, "8.2.n1.traffic")));
+		CHECK(status_of(traffic()).st_blocks * 512 <= TRAFFIC_FILE_BYTES);
+		epilog();
+		fake.job = 7;
+		epilog();
+		end(user);
+	}
+	CHECK(entries_in(run) == 0 && umount(run) == 0);
+}
+
+/*
+ * From here on root has the rights that a server with root_squash leaves it: those of any other
+ * user. What is on the node itself is root's own then, so that it can go on with that.
+ */
+static void squash_root(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
+	uint32_t rights = 1U << CAP_CHOWN | 1U << CAP_DAC_OVERRIDE | 1U << CAP_DAC_READ_SEARCH |
+			  1U << CAP_FOWNER;
+	CHECK(syscall(SYS_capget, &header, sets) == 0);
+	sets[0].effective &= ~rights;
+	sets[0].permitted &= ~rights;
+	CHECK(syscall(SYS_capset, &header, sets) == 0);
+	fake.user = fake.group = 0;
+}
+
+/* The folder belongs to the controller's user. */
+static void give_away_collect(mode_t mode)
+{
+	CHECK(chmod(folder, 0755) == 0);
+	CHECK(chown(collect, NOBODY, NOBODY) == 0 && chmod(collect, mode) == 0);
+}
+
+static void check_collected_by(uid_t owner, gid_t group)
+{
+	struct stat status;
+	CHECK(setfsuid((uid_t)-1) == 0 && setfsgid((gid_t)-1) == 0);
+	setfsgid(group);
+	setfsuid(owner);
+	status = status_of(collected());
+	CHECK(S_ISREG(status.st_mode) && (status.st_mode & 07777) == 0640);
+	CHECK(status.st_uid == owner && status.st_gid == group);
+	CHECK(status.st_size == TRAFFIC_FILE_BYTES && entries_in(collect) == 1);
+	CHECK(unlink(collected()) == 0);
+	setfsuid(geteuid());
+	setfsgid(getegid());
+}
+
+/* The rights that a process has given up do not come back, and the folder is to be removed. */
+static void in_child(void (*body)(void))
+{
+	int status;
+	pid_t child = fork();
+	if (child == 0) {
+		body();
+		fake_end();
+		exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void epilog_of_squashed_root(void)
+{
+	squash_root();
+	step("on");
+	epilog();
+	check_collected_by(NOBODY, NOBODY);
+	CHECK(entries_in(run) == 0);
+}
+
+/* As with root_squash: 0777 is a folder in which root may make files, and give them to nobody. */
+static void where_root_may_not_write_the_owner_of_the_folder_does(void)
+{
+	static const mode_t modes[] = {0700, 0750, 0755, 0777, 01777};
+	if (geteuid() != 0)
+		return;
+	for (int i = 0; i < COUNT(modes); i++) {
+		give_away_collect(modes[i]);
+		in_child(epilog_of_squashed_root);
+	}
+}
+
+static void prolog_of_squashed_root(void)
+{
+	squash_root();
+	CHECK(!is_counted());
+	CHECK(setfsuid((uid_t)-1) == 0 && setfsgid((gid_t)-1) == 0);
+	submit("other");
+	CHECK(is_counted());
+}
+
+static void where_root_may_not_read_the_folder_what_is_known_is_known(void)
+{
+	if (geteuid() != 0)
+		return;
+	count_the_unknown();
+	tell_of_train();
+	CHECK(chown(known(), NOBODY, NOBODY) == 0);
+	give_away_collect(0700);
+	in_child(prolog_of_squashed_root);
+}
+
 /* Whichever of Slurm's functions fails, every hook returns success and nothing leaks. */
 static void slurm_itself_may_fail_anywhere(void)
 {
@@ -1126,6 +1307,9 @@ static const struct {
 	CASE(without_a_folder_to_collect_in_nothing_is_left_on_the_node),
 	CASE(a_disk_that_is_full_at_the_end_leaves_no_half_file),
 	CASE(what_a_killed_epilog_left_is_written_over),
+	CASE(a_user_who_fills_the_folder_does_not_keep_others_from_being_counted),
+	CASE(where_root_may_not_write_the_owner_of_the_folder_does),
+	CASE(where_root_may_not_read_the_folder_what_is_known_is_known),
 	CASE(slurm_itself_may_fail_anywhere),
 };
 

@@ -42,8 +42,8 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
         Blocker("4", Guard.MIN_RUN.value, now_s + 3000),
     )
     told = state(
-        waiting("1", rank=0, gpus=8),
-        waiting("2", rank=1, gpus=8, reason="guarded", blockers=blockers, preemptions=1),
+        waiting("1", rank=0, gpus=1),
+        waiting("2", rank=1, gpus=7, blockers=blockers, preemptions=1),
         running("3", attained_gpu_s=2400.0, user="bob"),
         running("4", user="carol", tier=1),
         at_s=now_s,
@@ -59,8 +59,8 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
         tab.locator("#jobs-table a[href='#/jobs/2']").click()
         tab.locator("#job-body h3", has_text="What happened to it").wait_for()
         said = tab.locator("#job-body").inner_text()
-        assert "1 waiting job comes before it, and asks for 8 GPUs." in said
-        assert "An estimate: within" in said
+        assert "1 waiting job comes before it, and asks for 1 GPU." in said
+        assert "An estimate: in about" in said
         assert "by preempting job 3 of bob, job 4 of carol. Sooner if jobs end" in said
         assert "When it starts again its output files are truncated" in said
         assert "to go" in said

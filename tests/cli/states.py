@@ -14,6 +14,7 @@ from slurm_tiresias.controller.published import (
     PublishedTier,
 )
 from slurm_tiresias.model import Guard
+from slurm_tiresias.reasons import would_do
 
 NOW_S = 1_700_000_000.0
 
@@ -126,6 +127,15 @@ def state(*jobs: PublishedJob, **changes: Any) -> PublishedState:
         ),
         **changes,
     )
+
+
+def not_acting(published: PublishedState, mode: str = "shadow") -> PublishedState:
+    """The same decisions of a controller that does not carry them out."""
+    jobs = (
+        replace(job, would=would_do(job.reason, job.victims, job.preempted_for))
+        for job in published.jobs
+    )
+    return replace(published, mode=mode, jobs=tuple(jobs))
 
 
 def empty_state(**changes: Any) -> PublishedState:

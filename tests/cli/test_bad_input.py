@@ -28,6 +28,7 @@ import pytest
 from slurm_tiresias.cli.begin import INTERRUPTED
 from slurm_tiresias.cli.main import NOBODY_READS, cli
 from slurm_tiresias.controller import control, life, published
+from slurm_tiresias.controller.answers import serving
 from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
 from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.controller.views import Views
@@ -179,9 +180,9 @@ def place() -> Iterator[Place]:
 
 
 @contextmanager
-def ready(**environment: str) -> Iterator[Warm]:
+def ready(checkout: Path = ROOT, /, **environment: str) -> Iterator[Warm]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG", "PYTHON"))}
-    with warm({**kept, **environment}) as program:
+    with warm({**kept, **environment}, checkout) as program:
         yield program
 
 
@@ -189,6 +190,13 @@ def ready(**environment: str) -> Iterator[Warm]:
 def program() -> Iterator[Warm]:
     """The program in a terminal's usual locale."""
     with ready(**UTF8) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def program_for_others(readable: Path) -> Iterator[Warm]:
+    """The program where those who call it as another user can read it."""
+    with ready(readable, PYTHONPATH=str(readable), **UTF8) as found:
         yield found
 
 
@@ -331,6 +339,7 @@ def test_whoever_listens_instead_of_the_controller_gets_nobody_into_trouble(
 ) -> None:
     """As for a user who has to ask for the state: root may read every file."""
     monkeypatch.setattr(published, "ANSWER_S", 0.2)
+    monkeypatch.setattr(life, "ANSWER_S", 0.2)
     monkeypatch.setattr(control, "send", partial(control.send, timeout_s=0.2))
     monkeypatch.setattr(
         published,
@@ -352,17 +361,19 @@ def test_whoever_listens_instead_of_the_controller_gets_nobody_into_trouble(
 
 @as_root
 def test_every_command_ends_well_for_a_user_who_may_see_nothing_of_others(
-    place: Place, program: Warm
+    place: Place, program_for_others: Warm
 ) -> None:
     seen = state(waiting("1", user="nobody"), running(JOB, user="alice"), at_s=time.time())
     place.publish(seen, private=True)
     for file in (place.ledger, place.state_dir / PROFILES):
         file.chmod(0o600)
-    with (
-        Views(place.state_dir, seen).open(),
-        life.lives(place.state_dir, place.ledger, private=True).open(),
+    with serving(
+        Views(place.state_dir, seen).service,
+        life.lives(place.state_dir, place.ledger, private=True),
     ):
-        call = partial(program.call, environment=place.environment(), folder=place.folder)
+        call = partial(
+            program_for_others.call, environment=place.environment(), folder=place.folder
+        )
         ends = all_end_well(
             partial(call, as_nobody=True),
             {"explain": 1, "history": 1, "status": 0, "pause": 4},
@@ -375,10 +386,10 @@ def test_every_command_ends_well_for_a_user_who_may_see_nothing_of_others(
 
 @as_root
 def test_a_configuration_that_this_user_may_not_read_is_exit_code_four(
-    place: Place, program: Warm
+    place: Place, program_for_others: Warm
 ) -> None:
     place.config.chmod(0o600)
-    call = partial(program.call, environment=place.environment(), folder=place.folder)
+    call = partial(program_for_others.call, environment=place.environment(), folder=place.folder)
     ends = all_end_well(
         partial(call, as_nobody=True), {"status": 4, "explain": 4, "pause": 4}, START_OTHERS
     )

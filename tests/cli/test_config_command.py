@@ -20,7 +20,7 @@ def test_a_good_file_is_ok_and_summed_up(site: Site) -> None:
     assert result.exit_code == 0
     assert result.stdout == (
         f"{site.config}: ok\nManages gpu by 2d-las, order first-start, 3 tiers (split at "
-        "3250 GPU-s, 5h), every 10 s, in enforce mode.\n"
+        "3250 GPU-s, 5 GPU-h), every 10 s, in enforce mode.\n"
     )
 
 

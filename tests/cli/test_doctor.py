@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.cli.text import cells
-from slurm_tiresias.config import load
+from slurm_tiresias.config import Config, load
 from slurm_tiresias.simulator.sweep import Cell, Measured
 from slurm_tiresias.simulator.tune import DEFAULT_GPU_S
 from slurm_tiresias.simulator.workload import Workload
@@ -170,6 +170,21 @@ def test_init_has_nobody_install_or_remove_what_the_packages_brought(
     packaged = program.startswith("/usr/bin")
     assert ("apt-get purge" in told) is packaged
     assert ("/etc/systemd/system" in told) is ("daemon-reload" in told) is not packaged
+    assert ("slurm-tiresias-spank_*.deb" in told) is packaged
+    assert ("make -C spank" in told) is ("rm -r /etc/slurm-tiresias" in told) is not packaged
+
+
+def test_with_packages_and_another_folder_for_the_state_both_are_undone(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_tiresias.cli.init.look", lambda _: sound())
+    monkeypatch.setattr("slurm_tiresias.cli.init._program", lambda: "/usr/bin/tiresias-slurm")
+    out = str(site.folder / "out")
+    told = site.run("init", out, "--no-history", "--state-dir", "/srv/tiresias").stdout
+    undo = told.partition("Undo it")[2]
+    assert "rm /etc/systemd/system/tiresias-slurm.service" in undo
+    assert "apt-get purge slurm-tiresias-controller slurm-tiresias" in undo
+    assert "make -C spank" not in told
 
 
 def test_init_writes_over_nothing_unless_it_is_told_to(
@@ -203,8 +218,9 @@ def test_the_files_are_for_this_cluster(site: Site, monkeypatch: pytest.MonkeyPa
     assert "ReadWritePaths=/srv/tiresias\n" in text["tiresias-slurm.service"]
     assert "\nStateDirectory=" not in text["tiresias-slurm.service"]
     assert "\nUser=slurm\n" in text["tiresias-slurm.service"]
-    assert "TIRESIAS_STATE_DIR:-/srv/tiresias}/nudge" in text["nudge"]
-    assert 'nudge_file = "/srv/tiresias/nudge"' in text["job_submit.lua"]
+    nudge_file = Config().controller.nudge_file
+    assert f"TIRESIAS_NUDGE_FILE:-{nudge_file}}}" in text["nudge"]
+    assert f'nudge_file = "{nudge_file}"' in text["job_submit.lua"]
     assert 'type = "a100"' in text["cluster.toml"]
     assert "install -d -o slurm -g slurm -m 755 /srv/tiresias" in text["STEPS"]
     assert all(command in text["STEPS"] for step in told["steps"] for command in step["commands"])

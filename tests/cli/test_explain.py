@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.controller.published import Blocker, PublishedEvent, PublishedJob
+from slurm_tiresias.controller import driver
+from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.controller.published import (
+    Blocker,
+    PublishedEvent,
+    PublishedJob,
+    PublishedState,
+)
+from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import Guard, Reason
 from tests.cli.running import Site, error_of
-from tests.cli.states import NOW_S, busy_state, running, state, unmanaged, waiting
+from tests.cli.states import NOW_S, busy_state, not_acting, running, state, unmanaged, waiting
+from tests.controller.test_life import job as remembered
 
 Build = Callable[..., PublishedJob]
 HOSTILE = "\x1b[2J\u202e[bold]\nx"
@@ -34,8 +45,8 @@ def test_the_headline_says_what_the_job_is(site: Site) -> None:
 def test_it_says_where_the_job_stands_and_how_far_the_next_tier_is(site: Site) -> None:
     output = explained(site, running("12", attained_gpu_s=2400.0, gpus=4, rank=6))
     assert "It is in tier 0 (0 is the highest, 2 the lowest), place 7 in the whole order." in output
-    assert "attained 40m00s of GPU time" in output
-    assert "at 1h it moves down to tier 1, after 5m00s more on 4 GPUs." in output
+    assert "attained 0.66 GPU-h (" in output
+    assert "at 1 GPU-h it moves down to tier 1, after 5m00s more on 4 GPUs." in output
 
 
 def test_in_the_last_tier_there_is_nothing_below(site: Site) -> None:
@@ -52,15 +63,15 @@ def test_after_a_promotion_the_distance_is_counted_from_there(site: Site) -> Non
     )
     output = explained(site, job)
     assert "It was promoted to tier 0 2 times" in output
-    assert "at 1h it moves down to tier 1, after 10m00s more on 4 GPUs." in output
+    assert "at 1 GPU-h it moves down to tier 1, after 10m00s more on 4 GPUs." in output
 
 
 def test_it_says_what_a_job_is_charged_for_others_of_its_user(site: Site) -> None:
     job = running("12", gpus=4, attained_gpu_s=1200.0, inherited_gpu_s=1200.0)
     output = explained(site, job)
-    assert "20m00s more count for its tier: what other jobs of its user used" in output
+    assert "0.33 GPU-h more count for its tier: what other jobs of its user used" in output
     assert "ended not long before it first started (policy.charge)." in output
-    assert "at 1h it moves down to tier 1, after 5m00s more on 4 GPUs." in output
+    assert "at 1 GPU-h it moves down to tier 1, after 5m00s more on 4 GPUs." in output
     new = waiting("13", inherited_gpu_s=1200.0)
     assert "ended not long before now (policy.charge)." in explained(site, new)
 
@@ -144,16 +155,91 @@ def test_until_when_is_estimated_by_when_others_come_down_a_tier(site: Site) -> 
     soon = running("2", gpus=4, attained_gpu_s=2400.0)
     later = running("3", gpus=4, attained_gpu_s=1200.0)
     assert (
-        "An estimate: within 9m56s (Nov 14 22:23:16) job 2 of alice and job 3 of alice can be "
-        "preempted for it. Sooner if jobs end; later if jobs that come before it take that room."
+        "An estimate: in about 9m56s (Nov 14 22:23:16) job 2 of alice and job 3 of alice can be "
+        "preempted for it. Sooner if jobs end; later if new jobs come before it, or if that room "
+        "is on nodes that do not suit it."
     ) in explained(site, job, soon, later)
 
 
 def test_the_estimate_names_no_more_jobs_than_are_needed(site: Site) -> None:
     guarded = Blocker("2", Guard.MIN_RUN.value, until_s=NOW_S + 60)
-    job = waiting("1", gpus=4, reason="guarded", blockers=(guarded, same_tier("3")))
+    job = waiting("1", gpus=4, blockers=(guarded, same_tier("3")))
     output = explained(site, job, running("2", tier=1), running("3", attained_gpu_s=1200.0))
-    assert "within 1m00s (Nov 14 22:14:20) job 2 of alice can be preempted" in output
+    assert "in about 1m00s (Nov 14 22:14:20) job 2 of alice can be preempted" in output
+
+
+def test_a_guarded_job_may_start_once_no_guard_is_left(site: Site) -> None:
+    guards = [Blocker(j, Guard.MIN_RUN.value, until_s=NOW_S + 60 * int(j)) for j in ("2", "3")]
+    job = waiting("1", gpus=32, reason="guarded", blockers=tuple(guards))
+    others = (running("2", tier=1), running("3", tier=1))
+    output = explained(site, job, *others)
+    assert "in about 3m00s (Nov 14 22:16:20) job 2 of alice and job 3 of alice can be" in output
+    comes_first = waiting("4", rank=0)
+    assert "An estimate" not in explained(site, replace(job, rank=1), *others, comes_first)
+
+
+@pytest.mark.parametrize(("before", "estimated"), [(1, True), (2, False), (498, False)])
+def test_jobs_that_wait_before_it_take_their_room_first(
+    site: Site, before: int, estimated: bool
+) -> None:
+    blockers = (same_tier("2"), same_tier("3"))
+    holders = (running("2", gpus=4), running("3", gpus=4, attained_gpu_s=1200.0))
+    tasks = [waiting(f"9_{n}", rank=n, gpus=4, blockers=blockers) for n in range(before + 1)]
+    output = explained(site, tasks[-1], *tasks[:-1], *holders)
+    assert ("An estimate: in about 9m56s" in output) is estimated
+    assert ("When that will be cannot be said" in output) is not estimated
+
+
+def test_where_others_jobs_are_private_it_does_not_count_those_before_it(site: Site) -> None:
+    output = explained(site, waiting("2", rank=1), waiting("1", rank=0), only_of="alice")
+    assert "comes before it" not in output
+
+
+@pytest.mark.parametrize(("tier", "said"), [(0, "or move down below its own tier"), (2, "end.")])
+def test_below_the_last_tier_no_job_is_said_to_move(site: Site, tier: int, said: str) -> None:
+    output = explained(site, waiting("1", tier=tier))
+    (next_,) = (part for part in output.split("\n\n") if part.startswith("What happens next"))
+    assert said in next_
+    assert ("below" in next_) is (tier == 0)
+
+
+def test_it_says_when_a_job_may_begin(site: Site) -> None:
+    begins = {"slurm_reason": "BeginTime", "reason": "slurm-waits", "begins_s": NOW_S + 7200}
+    said = "Slurm does not start it before Nov 15 00:13:20, in 2h00m."
+    assert said in explained(site, waiting("1", **begins))
+    site.publish(not_acting(state(waiting("1", **begins))))
+    assert said in site.run("explain", "1").stdout
+
+
+@pytest.mark.parametrize("mode", ["enforce", "shadow"])
+def test_it_says_on_which_jobs_a_job_depends(
+    site: Site, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    class Slurm:
+        def dependency(self, key: str) -> str:
+            return {"1": "afterok:12(unfulfilled)"}[key]
+
+    monkeypatch.setattr(driver, "driver", lambda _config: Slurm())
+    job = waiting("1", slurm_reason="Dependency", reason="slurm-waits")
+    assert "It depends on afterok:12(unfulfilled)." in explained(site, job, mode=mode)
+
+
+def test_where_slurm_cannot_be_asked_a_dependency_is_told_without_its_jobs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_config: object) -> None:
+        raise SlurmUnreachableError("slurmctld is down", "start it")
+
+    monkeypatch.setattr(driver, "driver", fail)
+    output = explained(site, waiting("1", slurm_reason="Dependency", reason="slurm-waits"))
+    assert "Dependency (another job has to end first)." in output
+    assert "depends on" not in output
+
+
+def test_an_unmanaged_job_that_waits_is_told_its_place_by_slurms_priority(site: Site) -> None:
+    job = unmanaged("1", state="pending", slurm_state="PENDING", nodes="", slurm_place=4)
+    said = "By Slurm's own priority it has place 5 among the jobs that wait in partition gpu."
+    assert said in " ".join(explained(site, job).split())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +257,7 @@ def test_where_nothing_is_known_no_time_is_made_up(
     job = waiting("1", tier=tier, reason="guarded", blockers=blockers)
     output = explained(site, job, running("2"), policy=policy)
     assert "An estimate" not in output
-    assert "cannot be said: nobody knows how long these jobs run." in output
+    assert "cannot be said: it depends on how long other jobs run." in output
 
 
 def test_it_says_how_many_come_before_it(site: Site) -> None:
@@ -258,6 +344,86 @@ def test_shadow_and_pause_are_not_kept_secret(site: Site) -> None:
     assert "The controller is paused" in explained(site, waiting("1"), mode="paused")
 
 
+FICTION = re.compile(
+    r"it starts|is being preempted|is leaving|set aside|is preempted|is to start|Room is made|"
+    r"makes room for|comes back|can be preempted|GPUs are free for it",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("mode", ["shadow", "paused", "stopped"])
+def test_of_a_controller_that_does_not_act_nothing_is_told_as_done(site: Site, mode: str) -> None:
+    told = not_acting(busy_state(), mode)
+    site.publish(told)
+    for job in told.jobs:
+        output = site.run("explain", job.job_id).stdout
+        assert not FICTION.search(output), output
+        parts = [part.splitlines()[0] for part in output.split("\n\n")]
+        assert parts[1:4] == [
+            "What Slurm does",
+            "What the controller would do",
+            "Where it stands for the controller",
+        ]
+
+
+def part_of(site: Site, job_id: str, title: str) -> str:
+    """What stands in one section, as one line."""
+    parts = site.run("explain", job_id).stdout.split("\n\n")
+    return next(" ".join(p.split()[len(title.split()) :]) for p in parts if p.startswith(title))
+
+
+def test_in_shadow_mode_it_tells_apart_what_slurm_does_and_what_it_would_do(site: Site) -> None:
+    site.publish(not_acting(busy_state()))
+    assert part_of(site, "40731", "What Slurm does") == (
+        "It waits: Priority (Slurm tries others before it)."
+    )
+    assert part_of(site, "40731", "What the controller would do") == (
+        "The controller runs in shadow mode: it decides and does nothing; Slurm schedules. It "
+        "would start now, on GPUs of jobs that come later in the controller's order and sit in a "
+        "lower tier. It would start on gpu02, to consolidate. It would preempt job 40655 of jsmith."
+    )
+    assert part_of(site, "40655", "What Slurm does").startswith("It runs on gpu02, since Nov 14 ")
+    would = part_of(site, "40655", "What the controller would do")
+    assert would.endswith("It would be preempted for job 40731 of priya.")
+    would = part_of(site, "40729", "What the controller would do")
+    assert "It would wait: jobs of lower tiers hold the GPUs it needs, but may not be" in would
+    assert "These hold what it needs, and would not be preempted for it: - Job 40718_3" in would
+    would = part_of(site, "40712", "What the controller would do")
+    assert "It would run on: nothing before it in the controller's order needs its GPUs." in would
+
+
+def test_json_of_shadow_mode_has_what_slurm_does_and_what_the_controller_would_do(
+    site: Site,
+) -> None:
+    site.publish(not_acting(busy_state()))
+    answer = json.loads(site.run("explain", "40731", "--json").stdout)
+    assert (answer["mode"], answer["job"]["slurm_reason"]) == ("shadow", "Priority")
+    assert answer["job"]["would"] == "would start now; would preempt 40655"
+    assert answer["room_expected_at_s"] is None
+    jobs = json.loads(site.run("status", "--json").stdout)["jobs"]
+    assert {job["job_id"]: job["would"] for job in jobs}["40655"] == "would be preempted for 40731"
+
+
+def test_a_job_that_has_ended_is_explained_from_the_ledger(site: Site) -> None:
+    site.publish(busy_state())
+    with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
+        ended = replace(remembered("12", "alice"), ended_s=NOW_S - 60)
+        ledger.save_jobs([ended, remembered("13", "alice")])
+        ledger.save_incarnations([IncarnationRecord("12", NOW_S - 90, NOW_S - 60, 30.0, 4, True)])
+    result = site.run("explain", "12")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(
+        "Job 12 has ended, 1m00s ago (Nov 14 22:12:20). What is remembered of it:\n\nJob 12 ("
+    )
+    assert "30s" in result.stdout
+    answer = json.loads(site.run("explain", "12", "--json").stdout)
+    assert answer["job"] is None
+    sentence = "Job 12 has ended, 1m00s ago (Nov 14 22:12:20)."
+    assert answer["sections"][0]["sentences"] == [sentence]
+    # It has not ended, and the last cycle did not see it.
+    assert site.run("explain", "13").exit_code == 1
+
+
 def test_a_detail_that_is_slurms_own_reason_is_said_once(site: Site) -> None:
     job = waiting("1", reason="held", detail="JobHeldUser", slurm_reason="JobHeldUser")
     assert explained(site, job).count("JobHeldUser") == 1
@@ -273,8 +439,19 @@ def test_a_detail_that_is_slurms_own_reason_is_said_once(site: Site) -> None:
             "preempted job 3 (its restart 1)",
         ),
         ("preempted", "", "preempted by job 4", "preempted job 3"),
-        ("would", "preempt for 4", "would be preempted for job 4", "would preempt job 3"),
+        (
+            "would",
+            "be preempted",
+            "would have been preempted for job 4 (in shadow mode)",
+            "would have preempted job 3 (in shadow mode)",
+        ),
         ("gave-up", "why", "gave up: why", "job 3 gave up: why"),
+        (
+            "signal-refused",
+            "USR1: denied",
+            "Slurm refused its checkpoint signal, before it makes room for job 4: USR1: denied",
+            "Slurm refused the checkpoint signal of job 3: USR1: denied",
+        ),
     ],
 )
 def test_an_event_of_two_jobs_is_told_from_the_side_of_each(
@@ -289,8 +466,10 @@ def test_an_event_of_two_jobs_is_told_from_the_side_of_each(
     ("kind", "text", "said"),
     [
         ("demoted", "from tier 0 to tier 1", "demoted from tier 0 to tier 1"),
-        ("would", "start on n1", "would start on n1"),
+        ("would", "start on n1", "would have started on n1 (in shadow mode)"),
         ("requeued", "restart 2", "requeued: restart 2"),
+        ("node-failed", "n2 is DOWN", "node failed: n2 is DOWN"),
+        ("failed", "Node is down", "Slurm refused a change to it: Node is down"),
         ("promoted", "", "promoted"),
     ],
 )
@@ -311,11 +490,86 @@ def test_a_task_of_an_array_is_found_by_the_array_where_it_is_the_only_one(site:
     assert site.run("explain", "40718").stdout.startswith("Job 40718_3 ")
 
 
-def test_an_array_of_several_tasks_asks_which(site: Site) -> None:
-    site.publish(state(waiting("5_1"), waiting("5_2")))
+def test_a_het_job_asks_which_part(site: Site) -> None:
+    site.publish(state(waiting("5+0"), waiting("5+1")))
     result = site.run("explain", "5")
     assert result.exit_code == 2
-    assert error_of(result) == "Job 5 has several parts: 5_1 and 5_2. Name one of them."
+    assert error_of(result) == "Job 5 has several parts: 5+0 and 5+1. Name one of them."
+
+
+def an_array(**changes: object) -> PublishedState:
+    """500 tasks: two run, one of them demoted; one starts; Slurm holds back ten."""
+    return state(
+        running("5_0", rank=0, attained_gpu_s=7200.0, tier=1),
+        running("5_1", rank=1, attained_gpu_s=3600.0),
+        waiting("5_2", rank=2, action="start", reason="starts"),
+        *(waiting(f"5_{i}", rank=i) for i in range(3, 490)),
+        *(
+            waiting(f"5_{i}", rank=i, reason="slurm-waits", slurm_reason="JobArrayTaskLimit")
+            for i in range(490, 500)
+        ),
+        waiting("55_1", rank=500),
+        **changes,
+    )
+
+
+def test_an_array_is_summed_up_by_tier_and_reason(site: Site) -> None:
+    site.publish(an_array())
+    result = site.run("explain", "5")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == (
+        "Array 5 (train) of alice, partition gpu: 500 tasks that run or wait; 2 run, 498 wait."
+    )
+    assert lines[2:6] == [
+        "Where its tasks stand",
+        "  They have attained 3.0 GPU-h in all.",
+        "  - Tier 0: 1 run on 4 GPUs, 498 wait for 1,992 GPUs.",
+        "  - Tier 1: 1 run on 4 GPUs.",
+    ]
+    why = lines[lines.index("Why, from the most frequent reason on") + 1 :][:4]
+    assert why[0].startswith("  - 487 pending (5_[3-489]), no room. Too few GPUs are free")
+    assert "It starts when jobs before it end" in why[0]
+    assert why[1].startswith(
+        "  - 10 pending (5_[490-499]), Slurm waits: JobArrayTaskLimit (as many tasks of its array"
+    )
+    assert why[2].startswith("  - 2 running (5_[0-1]), runs. ")
+    assert why[3].startswith("  - 1 pending (5_2), starts. ")
+    assert "The first of those that wait is 5_2" in result.stdout
+    assert "tiresias-slurm explain 5_2" in result.stdout
+
+
+def test_an_array_in_shadow_mode_is_not_told_what_slurm_does(site: Site) -> None:
+    site.publish(not_acting(an_array()))
+    output = " ".join(site.run("explain", "5").stdout.split())
+    assert "it decides and does nothing; Slurm schedules." in output
+    assert (
+        "- 1 pending (5_2), by Slurm: Priority (Slurm tries others before it). "
+        "The controller would start now." in output
+    )
+    assert "The controller would wait: no room." in output
+    assert "it starts now" not in output
+
+
+def test_an_array_for_programs_has_its_tiers_and_reasons(site: Site) -> None:
+    site.publish(an_array())
+    said = json.loads(site.run("explain", "5", "--json").stdout)
+    assert said["array"] == "5" and said["mode"] == "enforce"
+    assert said["tiers"][0] == {
+        "tier": 0,
+        "running_tasks": 1,
+        "running_gpus": 4,
+        "pending_tasks": 498,
+        "pending_gpus": 1992,
+    }
+    assert [len(reason["tasks"]) for reason in said["reasons"]] == [487, 10, 2, 1]
+    assert said["reasons"][1]["slurm_reason"] == "JobArrayTaskLimit"
+
+
+def test_an_array_of_a_stale_state_is_explained_and_complained_about(site: Site) -> None:
+    site.publish(an_array(at_s=NOW_S - 600))
+    result = site.run("explain", "5")
+    assert result.exit_code == 3 and result.stdout.startswith("Array 5 ")
 
 
 def test_an_unknown_job_is_exit_code_one(site: Site) -> None:

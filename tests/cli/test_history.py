@@ -62,26 +62,32 @@ def told(site: Site, job_id: str = "12", *options: str) -> str:
     return output
 
 
+def accounted(
+    start: float | None, end: float, state: str, exit_code: str = "0:0", by: int | None = None
+) -> Incarnation:
+    """A row of Slurm's accounting, by seconds since submission."""
+    start_s = None if start is None else SUBMITTED_S + start
+    end_s = SUBMITTED_S + end
+    return Incarnation("12", start_s, end_s, 1.0, 4, state, SUBMITTED_S, exit_code, by)
+
+
 @pytest.fixture(autouse=True)
-def accounting(monkeypatch: pytest.MonkeyPatch) -> dict[float, str]:
-    """What Slurm's accounting would say of runs, by seconds since submission."""
-    states: dict[float, str] = {}
+def accounting(monkeypatch: pytest.MonkeyPatch) -> list[Incarnation]:
+    """What Slurm's accounting would say of job 12."""
+    rows: list[Incarnation] = []
 
     class Accounting:
-        def incarnations(self, keys: Sequence[str], _since_s: float) -> list[Incarnation]:
-            return [
-                Incarnation(keys[0], SUBMITTED_S + at, NOW_S, 1.0, 4, state)
-                for at, state in states.items()
-            ]
+        def incarnations(self, _keys: Sequence[str], _since_s: float) -> list[Incarnation]:
+            return rows
 
     monkeypatch.setattr(history, "driver", lambda _config: Accounting())
-    return states
+    return rows
 
 
 def test_a_job_that_was_preempted_and_has_ended_is_told_run_by_run(
-    site: Site, accounting: dict[float, str]
+    site: Site, accounting: list[Incarnation]
 ) -> None:
-    accounting[1200.0] = "COMPLETED"
+    accounting += [accounted(60, 660, "REQUEUED"), accounted(1200, 3000, "COMPLETED")]
     remember(
         site,
         record(
@@ -100,12 +106,12 @@ def test_a_job_that_was_preempted_and_has_ended_is_told_run_by_run(
         "Job 12 (train) of alice: completed.\n"
         "  Submitted Nov 14 21:13:20, first started Nov 14 21:14:20, after 1m00s, ended Nov 14 "
         "22:03:20, 50m00s after its submission.\n"
-        "  It ran 40m00s in 2 runs, waited 10m00s in all and attained 2h40m of GPU time.\n"
+        "  It ran 40m00s in 2 runs, waited 10m00s in all and attained 2.6 GPU-h.\n"
         "  It was preempted once.\n"
         "\n"
-        "RUN  WAITED  STARTED             RAN  GPUS  ATTAINED  ENDED\n"
-        "  1   1m00s  Nov 14 21:14:20  10m00s     4    40m00s  preempted by 15\n"
-        "  2   9m00s  Nov 14 21:33:20  30m00s     4     2h00m  completed\n"
+        "RUN  WAITED  STARTED             RAN  GPUS    ATTAINED  ENDED\n"
+        "  1   1m00s  Nov 14 21:14:20  10m00s     4  0.66 GPU-h  preempted by 15\n"
+        "  2   9m00s  Nov 14 21:33:20  30m00s     4   2.0 GPU-h  completed\n"
         "\n"
         "What happened\n"
         "  - Nov 14 21:14:21: demoted from tier 0 to tier 1\n"
@@ -126,6 +132,18 @@ def test_a_job_that_waits_again_counts_its_waiting_until_now(site: Site) -> None
     assert "requeued\n" in output
 
 
+def test_pauses_of_the_controller_are_told_with_who_made_them(site: Site) -> None:
+    events = [
+        EventRecord(SUBMITTED_S + 60, "paused", "", "", "by root (uid 0)"),
+        EventRecord(SUBMITTED_S + 120, "resumed", "", "", "by root (uid 0)"),
+    ]
+    remember(site, record(), events=events)
+    assert told(site).splitlines()[-2:] == [
+        "  - Nov 14 21:14:20: the controller was paused by root (uid 0)",
+        "  - Nov 14 21:15:20: the controller was resumed by root (uid 0)",
+    ]
+
+
 def test_a_job_that_runs_is_told_so(site: Site) -> None:
     remember(site, record(first_started_s=SUBMITTED_S), runs=[ran(0, None)])
     output = told(site)
@@ -144,7 +162,139 @@ def test_without_accounting_a_run_has_just_ended(site: Site) -> None:
 
 def test_a_job_that_never_ran_is_told_as_such(site: Site) -> None:
     remember(site, record(ended_s=SUBMITTED_S + 9))
-    assert told(site).startswith("Job 12 (train) of alice: ended without having run.\n")
+    output = told(site)
+    assert output.startswith("Job 12 (train) of alice: ended without having run.\n")
+    assert "It never ran, and waited 9s.\n" in output
+
+
+ROOT_UID, UNKNOWN_UID = 0, 4294967294
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "by", "said"),
+    [
+        ("COMPLETED", "0:0", None, "completed"),
+        ("FAILED", "3:0", None, "failed with exit code 3"),
+        ("FAILED", "0:9", None, "failed by signal 9"),
+        ("TIMEOUT", "0:0", None, "timed out"),
+        ("OUT_OF_MEMORY", "0:125", None, "out of memory"),
+        ("NODE_FAIL", "0:0", None, "node failed"),
+        ("CANCELLED", "0:0", ROOT_UID, "cancelled by root"),
+        ("CANCELLED", "0:15", UNKNOWN_UID, "cancelled by user 4294967294"),
+        ("CANCELLED", "0:0", None, "cancelled"),
+    ],
+)
+def test_a_job_ends_as_accounting_says_with_its_exit_code_and_who_cancelled_it(
+    site: Site,
+    accounting: list[Incarnation],
+    state: str,
+    exit_code: str,
+    by: int | None,
+    said: str,
+) -> None:
+    accounting.append(accounted(0, 9, state, exit_code, by))
+    remember(
+        site,
+        record(first_started_s=SUBMITTED_S, ended_s=SUBMITTED_S + 9),
+        runs=[ran(0, 9)],
+    )
+    output = told(site)
+    assert output.startswith(f"Job 12 (train) of alice: {said}.\n")
+    assert output.rstrip().endswith(said), "and so does its run"
+    data = json.loads(told(site, "12", "--json"))
+    named = said.rpartition(" by ")[2] if by is not None else ""
+    assert data["end"] == {
+        "told": said,
+        "while_waiting": False,
+        "state": state,
+        "exit_code": exit_code,
+        "cancelled_by": named,
+    }
+    (run,) = data["runs"]
+    assert (run["state"], run["exit_code"], run["cancelled_by"]) == (state, exit_code, named)
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "state", "run_ended"),
+    [
+        ("preempted", "15", "REQUEUED", "preempted by 15"),
+        ("requeued", "", "REQUEUED", "requeued"),
+        ("node-failed", "", "NODE_FAIL", "node failed"),
+        ("preempted", "15", "NODE_FAIL", "node failed"),
+    ],
+)
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_requeued_job_that_is_cancelled_while_it_waits_ends_as_cancelled(
+    site: Site,
+    accounting: list[Incarnation],
+    kind: str,
+    other: str,
+    state: str,
+    run_ended: str,
+    asked: bool,
+) -> None:
+    if asked:
+        accounting += [accounted(0, 600, state), accounted(None, 660, "CANCELLED", by=0)]
+    remember(
+        site,
+        record(restarts=1, first_started_s=SUBMITTED_S, ended_s=SUBMITTED_S + 660),
+        runs=[ran(0, 600)],
+        events=[happened(600, kind, other)],
+    )
+    output = told(site)
+    end = "cancelled by root while it waited" if asked else "ended while it waited"
+    assert output.startswith(f"Job 12 (train) of alice: {end}.\n")
+    by_event = f"{kind} by {other}" if other else kind.replace("-", " ")
+    assert f"  {run_ended if asked else by_event}\n" in output
+    assert "It ran 10m00s in 1 run, waited 1m00s in all" in output
+    assert json.loads(told(site, "12", "--json"))["end"]["while_waiting"]
+
+
+def test_a_job_that_is_cancelled_in_the_second_of_its_requeue_ends_as_cancelled(
+    site: Site, accounting: list[Incarnation]
+) -> None:
+    accounting += [accounted(0, 600, "REQUEUED"), accounted(None, 600, "CANCELLED", by=0)]
+    ended_s = SUBMITTED_S + 600
+    remember(
+        site, record(restarts=1, first_started_s=SUBMITTED_S, ended_s=ended_s), runs=[ran(0, 600)]
+    )
+    assert told(site).startswith("Job 12 (train) of alice: cancelled by root while it waited.\n")
+    accounting.pop()  # it does not know that yet
+    assert told(site).startswith("Job 12 (train) of alice: ended while it waited.\n")
+
+
+def test_a_job_that_is_cancelled_before_it_ever_ran_is_told_so(
+    site: Site, accounting: list[Incarnation]
+) -> None:
+    accounting.append(accounted(None, 9, "CANCELLED", by=0))
+    remember(site, record(ended_s=SUBMITTED_S + 9))
+    output = told(site)
+    assert output.startswith("Job 12 (train) of alice: cancelled by root while it waited.\n")
+
+
+def test_a_run_that_accounting_does_not_know_yet_ended_as_the_controller_saw(site: Site) -> None:
+    remember(
+        site,
+        record(restarts=1, first_started_s=SUBMITTED_S),
+        runs=[ran(0, 600), ran(700, None)],
+        events=[happened(600, "node-failed", text="n2 is DOWN")],
+    )
+    assert "node failed\n" in told(site)
+
+
+@pytest.mark.parametrize("ended", [None, 3600.0])
+def test_the_runs_and_waits_of_a_job_add_up_to_its_time(site: Site, ended: float | None) -> None:
+    remember(
+        site,
+        record(
+            restarts=2,
+            first_started_s=SUBMITTED_S + 300,
+            ended_s=ended and SUBMITTED_S + ended,
+        ),
+        runs=[ran(300, 900), ran(1500, 1800)],
+        events=[happened(900, "preempted", "15"), happened(1800, "requeued")],
+    )
+    assert "It ran 15m00s in 2 runs, waited 45m00s in all" in told(site)
 
 
 def test_what_happened_to_an_earlier_job_of_the_same_id_is_not_told(site: Site) -> None:

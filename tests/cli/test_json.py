@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lin
 from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
 from slurm_tiresias.controller.published import PublishedHold, PublishedNode, PublishedStandby
 from tests.cli.running import ROOT, Site
-from tests.cli.states import NOW_S, busy_state
+from tests.cli.states import NOW_S, busy_state, waiting
 from tests.controller.test_life import job
 
 RECORDED = Path(__file__).with_name("recorded") / "json-schema-1.txt"
@@ -72,9 +73,11 @@ def busy_site(site: Site) -> Site:
     """Where every list has something in it."""
     node = PublishedNode("gpu01", 4, True, "mixed", (PublishedHold("40712", 4, 0),))
     standby = PublishedStandby("b", 7, False)
-    site.publish(busy_state(nodes=(node,), standbys=(standby,), failed_cycles={"slurm": 2}))
+    jobs = (*busy_state().jobs, waiting("50_1"), waiting("50_2"))
+    more = {"nodes": (node,), "standbys": (standby,), "failed_cycles": {"slurm": 2}}
+    site.publish(busy_state(jobs=jobs, **more))
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
-        ledger.save_jobs([job("40729", "tomas")])
+        ledger.save_jobs([replace(job("40729", "tomas"), ended_s=50.0)])
         ledger.save_incarnations([IncarnationRecord("40729", 20.0, 50.0, 30.0, 4, True)])
         ledger.add_events([EventRecord(50.0, "preempted", "40729", "40600", "restart 1")])
     return site
@@ -82,8 +85,8 @@ def busy_site(site: Site) -> Site:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_printed_is_what_the_page_says(busy_site: Site, command: str) -> None:
-    jobs = () if command == "status" else ("40729",)
-    result = busy_site.run(command, *jobs, "--json")
+    jobs = {"status": (), "explain ARRAY": ("50",)}.get(command, ("40729",))
+    result = busy_site.run(command.split()[0], *jobs, "--json")
     assert result.stdout.count("\n") == 1
     documented = fields_of(command)
     said = dict(found_in(json.loads(result.stdout)))

@@ -36,7 +36,7 @@ def test_what_came_back_is_told_in_a_line(site: Site, rebuilt: list[Rebuilt]) ->
     result = site.run("ledger", "rebuild")
     assert result.exit_code == 0 and rebuilt
     assert result.stdout == (
-        "Rebuilt /state/ledger.sqlite: 2 jobs, 3 incarnations, 1h30m of GPU time attained.\n"
+        "Rebuilt /state/ledger.sqlite: 2 jobs, 3 incarnations, 1.5 GPU-h attained.\n"
     )
 
 

@@ -34,6 +34,8 @@ COMMANDS = (
     ("config",),
     ("ledger",),
     ("ledger", "rebuild"),
+    ("ledger", "prune"),
+    ("ledger", "adopt"),
     ("config", "check"),
     ("config", "show"),
     ("config", "example"),

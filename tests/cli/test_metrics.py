@@ -4,19 +4,90 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
-from slurm_tiresias.controller.measured import METRICS, Kind
-from tests.cli.running import ROOT, Site
+import pytest
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.answers import Service, serving
+from slurm_tiresias.controller.measured import GPUS, METRICS, Kind
+from slurm_tiresias.controller.metrics import Metrics
+from slurm_tiresias.controller.metrics_asked import SOCKET_NAME, metrics_service
+from slurm_tiresias.slurm.tally import Tally
+from tests.cli.running import ROOT, Site, error_of
+from tests.cli.states import busy_state
+from tests.controller.test_metrics import CLUSTER
+from tests.slurm.scrape import Scrape
 
 
 def test_the_page_of_the_metrics_is_up_to_date(site: Site) -> None:
     written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert site.run("metrics").stdout == written, "run scripts/generate"
+    assert site.run("metrics", "--reference").stdout == written, "run scripts/generate"
 
 
-def test_the_metrics_are_told_to_programs(site: Site) -> None:
-    told = json.loads(site.run("metrics", "--json").stdout)
+def test_the_reference_is_told_to_programs(site: Site) -> None:
+    site.config.unlink()
+    told = json.loads(site.run("metrics", "--reference", "--json").stdout)
     assert [metric["name"] for metric in told] == [metric.name for metric in METRICS]
+
+
+@pytest.fixture
+def measuring(site: Site) -> Iterator[Site]:
+    """A controller that has had a cycle and answers."""
+    metrics = Metrics(CLUSTER, Config(), Tally())
+    metrics.acts(busy_state())
+    with serving(metrics_service(site.folder, metrics)):
+        yield site
+
+
+def test_the_values_are_told_as_prometheus_reads_them(measuring: Site) -> None:
+    scrape = Scrape(measuring.run("metrics").stdout)
+    assert scrape.value("tiresias_mode", mode="enforce") == 1
+    assert scrape.value("tiresias_gpus", use="idle") == 28
+    assert scrape.value("tiresias_cycles_total") == 0
+    assert scrape.value("tiresias_jobs", tier="0", state="running") == 12
+
+
+def test_the_values_are_told_to_programs_with_what_they_mean(measuring: Site) -> None:
+    told = {
+        metric["name"]: metric for metric in json.loads(measuring.run("metrics", "--json").stdout)
+    }
+    assert list(told) == [metric.name for metric in METRICS]
+    assert told["tiresias_gpus"]["samples"][0] == {
+        "name": "tiresias_gpus",
+        "labels": {"use": "managed"},
+        "value": 180.0,
+    }
+    assert told["tiresias_gpus"]["doc"] == GPUS.doc and told["tiresias_gpus"]["kind"] == "gauge"
+    names = {sample["name"] for sample in told["tiresias_cycle_seconds"]["samples"]}
+    assert names == {f"tiresias_cycle_seconds_{ending}" for ending in ("bucket", "count", "sum")}
+    unasked = {name for name, metric in told.items() if not metric["samples"]}
+    assert unasked <= {"tiresias_decided_jobs", "tiresias_decisions_total"}, "nothing was decided"
+
+
+def test_without_a_controller_there_are_no_values(site: Site) -> None:
+    site.publish(busy_state())
+    result = site.run("metrics")
+    assert result.exit_code == 3
+    assert error_of(result).startswith(f"No controller answers in {site.folder} on this host (")
+
+
+@pytest.mark.parametrize("option", [(), ("--json",)])
+def test_a_controller_without_the_library_says_how_to_get_it(
+    site: Site, option: tuple[str, ...]
+) -> None:
+    with serving(metrics_service(site.folder, None)):
+        result = site.run("metrics", *option)
+    assert result.exit_code == 1 and result.stdout == ""
+    assert "prometheus_client was not installed when it started" in error_of(result)
+    assert "pip install 'slurm-tiresias[metrics]'" in error_of(result)
+
+
+def test_what_is_no_controller_is_told_from_one(site: Site) -> None:
+    with serving(Service(site.folder / SOCKET_NAME, lambda _question: b"[]")):
+        result = site.run("metrics")
+    assert result.exit_code == 3
+    assert "is not a controller of this version" in error_of(result)
 
 
 def test_metrics_are_named_as_prometheus_wants_them_and_by_their_units() -> None:

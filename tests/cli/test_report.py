@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from slurm_tiresias.cli.report import NEEDED_FOR_A_PAGE
 from slurm_tiresias.cli.text import cells
+from slurm_tiresias.controller import answers, period
+from slurm_tiresias.controller.answers import serving
 from slurm_tiresias.controller.ledger import PreemptionRecord
-from slurm_tiresias.simulator.page import NEEDED
+from slurm_tiresias.controller.period import periods
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, state
 from tests.report.pictures import STEP_S, job, preempted, remember
@@ -66,7 +70,7 @@ def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brough
         "No controller runs: what happened since its last cycle is not known.",
         "3 managed jobs came or were there: 2 ran and ended, 0 ended without, 0 ran and 1 waited "
         "at the end.",
-        "They used 1.1 GPU-hours, 0% of the 256 GPUs that there are now.",
+        "They used 1.1 GPU-h, 0% of the 256 GPUs that there are now.",
         "",
         "Completed jobs: completion time (JCT), queueing (Q) and slowdown",
         "KIND             JOBS     JCT  MEDIAN     P95       Q  MEDIAN     P95  SLOW  PREEMPTED",
@@ -83,23 +87,23 @@ def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brough
         "9 and more     0       -       -       -       -       -       -     -          0",
         "",
         "Preemptions",
-        "1 preemption of 1 job, for 1 other. 0.2 GPU-hours moved: so much the others ran on those "
+        "1 preemption of 1 job, for 1 other. 0.22 GPU-h moved: so much the others ran on those "
         "GPUs while the preempted waited.",
-        "Grace and kill took 50s in the median, 50s at the 95th percentile, 0.1 GPU-hours in all.",
+        "Grace and kill took 50s in the median, 50s at the 95th percentile, 0.05 GPU-h in all.",
         "From then to the start of the other job: 1m40s in the median, 1m40s at the 95th "
-        "percentile. At most 0.1 GPU-hours stood idle for it.",
+        "percentile. At most 0.11 GPU-h stood idle for it.",
         "The preempted waited 11m40s in the median, 11m40s at the 95th percentile to run again.",
-        "The runs that ended so had used 0.7 GPU-hours. How much of it was done again hangs on "
+        "The runs that ended so had used 0.66 GPU-h. How much of it was done again hangs on "
         "when each job had last saved its state, which nobody here knows.",
         "",
         "FOR TIER  OF TIER  TIMES  GPU-H MOVED",
-        "       0        1      1          0.2",
+        "       0        1      1         0.22",
         "",
         "FOR JOBS OF  JOBS OF  TIMES  GPU-H MOVED",
-        "bob          alice        1          0.2",
+        "bob          alice        1         0.22",
         "",
         "JOBID  USER   NAME   PREEMPTED  WAITED  GPU-H GIVEN",
-        "    1  alice  train          1  11m40s          0.2",
+        "    1  alice  train          1  11m40s         0.22",
         "",
         "Who gained and who paid",
         "JCT, queueing and slowdown are means of the jobs that ended. MOVED is what preemption "
@@ -107,12 +111,12 @@ def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brough
         "where the jobs of all run for the same share of the time that they are there.",
         "",
         "USER   JOBS  GPU-H     JCT  QUEUEING  SLOW  PROGRESS  PREEMPTED  PREEMPTING  MOVED",
-        "bob       1    0.2  11m40s     5m00s   1.8       57%          0           1   +0.2",
-        "alice     1    0.9  28m20s    15m00s   2.1       47%          1           0   -0.2",
+        "bob       1   0.22  11m40s     5m00s   1.8       57%          0           1  +0.22",
+        "alice     1   0.88  28m20s    15m00s   2.1       47%          1           0  -0.22",
         "",
         "ACCOUNT  JOBS  GPU-H     JCT  QUEUEING  SLOW  PROGRESS  PREEMPTED  PREEMPTING  MOVED",
-        "class       1    0.2  11m40s     5m00s   1.8       57%          0           1   +0.2",
-        "train       1    0.9  28m20s    15m00s   2.1       47%          1           0   -0.2",
+        "class       1   0.22  11m40s     5m00s   1.8       57%          0           1  +0.22",
+        "train       1   0.88  28m20s    15m00s   2.1       47%          1           0  -0.22",
         "",
         "GPUs in use and jobs that wait, over the time",
         "4 GPUs at the most, 2 jobs that wait.",
@@ -277,13 +281,35 @@ def test_what_cannot_be_is_refused_in_a_line(
     assert not list(site.folder.glob(".tiresias-*"))
 
 
+def test_own_jobs_only_can_be_asked_for(site: Site) -> None:
+    fill(site, user=getpass.getuser())
+    output = told(site, "--own")
+    assert f"Only jobs of {getpass.getuser()}; nothing is told of others' jobs." in output
+    assert "1 managed job came" in output and "bob" not in output
+
+
+def test_a_report_that_the_controller_refuses_is_one_line(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(site)
+    ledger = site.folder / "ledger.sqlite"
+    monkeypatch.setattr(period, "OF_ADMINS", replace(period.OF_ADMINS, most_bytes=10))
+    with serving(periods(site.folder, ledger, private=False)):
+        assert "3 managed jobs" in told(site), "who may read the ledger reads that"
+        monkeypatch.setattr(answers, "newest_ledger", lambda folder: folder / "is-not-yours")
+        result = site.run("report")
+    assert result.exit_code == 15
+    assert "The report of this time has more than" in error_of(result)
+    assert "for your own jobs alone (--own)" in error_of(result)
+
+
 def test_where_no_controller_ever_ran_that_is_said(site: Site) -> None:
     result = site.run("report")
     assert result.exit_code == 3
     assert "No controller answers in" in error_of(result)
 
 
-@pytest.mark.parametrize("library", NEEDED)
+@pytest.mark.parametrize("library", NEEDED_FOR_A_PAGE)
 def test_what_is_missing_for_it_is_said_with_how_to_get_it(
     site: Site, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from contextlib import closing
 
+import pytest
+
 from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.controller.shadowed import remember_mode
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
+from tests.slurm.cluster import short_folder
 
 BEGAN_S = NOW_S - 7200
+NOBODY = 65534
 HOSTILE = "\x1b[2J\u202e[bold]\nx"
 
 
@@ -127,11 +133,85 @@ def test_since_leaves_out_what_was_before(site: Site) -> None:
     assert data["since_s"] == BEGAN_S + 3600
 
 
-def test_where_it_was_never_in_shadow_mode_that_is_said(site: Site) -> None:
+def began(site: Site, at: float, mode: str = "shadow") -> None:
+    with closing(Ledger(site.folder / "ledger.sqlite")) as ledger:
+        remember_mode(ledger, mode, BEGAN_S + at)
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ("", 'Set mode = "shadow" in the configuration, restart the controller, and ask again'),
+        ('mode = "shadow"\n', "Restart the controller, and ask again"),
+    ],
+)
+def test_where_it_was_never_in_shadow_mode_that_is_said(
+    site: Site, settings: str, remedy: str
+) -> None:
+    site.configure(settings)
     remember(site, [job("1")])
+    began(site, 0, "enforce")
     result = site.run("shadow", "report")
     assert result.exit_code == 1
-    assert "remembers nothing that it would have done" in error_of(result)
+    said = f"The controller has not been in shadow mode yet. {remedy} in a week."
+    assert error_of(result) == said
+
+
+def test_before_there_is_anything_to_tell_it_counts_from_when_shadow_mode_began(
+    site: Site,
+) -> None:
+    remember(site, [job("1")])
+    began(site, 0)
+    began(site, 3600)
+    output = told(site)
+    assert output.startswith(
+        "Shadow mode since Nov 14 20:13:20, 2h00m: 1 managed job came or were there.\n"
+    )
+    assert "No job would have started sooner." in output
+    assert "No job would have been preempted." in output
+
+
+def test_time_in_shadow_mode_before_the_first_event_counts(site: Site) -> None:
+    began(site, 600)
+    remember(site, [job("1")], [], [would_start("1", 3600)])
+    assert json.loads(told(site, "--json"))["since_s"] == BEGAN_S + 600
+    since = json.loads(told(site, "--json", "--since", "2023-11-14T21:00"))["since_s"]
+    assert since == BEGAN_S + 2800
+
+
+def test_only_the_last_time_in_shadow_mode_counts_unless_asked_for_more(site: Site) -> None:
+    for at, mode in ((0, "shadow"), (60, "enforce"), (1800, "shadow")):
+        began(site, at, mode)
+    remember(site, [job("1"), job("2")], [], [would_start("1", 0), would_start("2", 3600)])
+    data = json.loads(told(site, "--json"))
+    assert (data["since_s"], [one["job_id"] for one in data["sooner"]]) == (BEGAN_S + 1800, ["2"])
+    data = json.loads(told(site, "--json", "--since", "2023-11-14"))
+    assert (data["since_s"], len(data["sooner"])) == (BEGAN_S, 2)
+
+
+def test_a_ledger_from_before_the_moment_was_kept_counts_from_its_first_event(site: Site) -> None:
+    remember(site, [job("1")], [], [would_start("1", 60)])
+    began(site, 3600)
+    assert json.loads(told(site, "--json"))["since_s"] == BEGAN_S + 60
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_an_ordinary_user_is_told_whose_the_ledger_is() -> None:
+    with short_folder() as folder:
+        site = Site(folder)
+        remember(site, [job("1")])
+        # All that is imported on the way is imported while that is sure to be possible.
+        assert site.run("shadow", "report").exit_code == 1
+        os.seteuid(NOBODY)
+        try:
+            result = site.run("shadow", "report")
+        finally:
+            os.seteuid(0)
+    assert result.exit_code == 8, result.output
+    assert error_of(result) == (
+        f"The ledger {folder}/ledger.sqlite is for the controller's user and root alone. Do this "
+        "as one of them, or ask an administrator."
+    )
 
 
 def test_where_no_controller_ever_ran_that_is_said(site: Site) -> None:

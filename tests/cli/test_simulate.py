@@ -61,7 +61,7 @@ def records(site: Site, *more: str) -> list[dict[str, Any]]:
 def test_the_tables_name_every_policy_and_what_they_follow_from(
     live_site: Site, trace: Path
 ) -> None:
-    result = live_site.run(*arguments(trace, "--policy", "srtf,tiresias-l"))
+    result = live_site.run(*arguments(trace, "--preset", "paper", "--policy", "srtf,tiresias-l"))
     assert result.exit_code == 0
     assert f"version    slurm-tiresias {__version__}" in result.stdout
     assert "sha256     " in result.stdout
@@ -77,7 +77,8 @@ def test_with_all_policies_every_line_fits_the_terminal(live_site: Site, width: 
     assert code == 0
     shown = output[output.rindex("version ") :].splitlines()
     assert all(len(line) <= width + len("\x1b[1m\x1b[0m") for line in shown)
-    assert sum(line.startswith(tuple(run.POLICIES)) for line in shown) == 3 * len(run.POLICIES)
+    tables = shown[shown.index("") :]
+    assert sum(line.startswith(tuple(run.POLICIES)) for line in tables) == 3 * len(run.POLICIES)
     assert "xBOUND" in output and "MAKESPAN" in output and "LOST-GPU-H" in output
 
 
@@ -144,7 +145,8 @@ def thresholds_of(site: Site, trace: Path, *more: str) -> list[float]:
 def test_queues_double_a_single_threshold(live_site: Site, trace: Path) -> None:
     cuts = thresholds_of(live_site, trace, "--thresholds", "3600", "--queues", "4")
     assert cuts == [3600, 7200, 14400]
-    assert thresholds_of(live_site, trace, "--queues", "2") == [3200]
+    assert thresholds_of(live_site, trace, "--queues", "3") == [3600, 7200]
+    assert thresholds_of(live_site, trace, "--preset", "paper", "--queues", "2") == [3200]
     assert thresholds_of(live_site, trace, "--thresholds", "5,9", "--queues", "3") == [5, 9]
 
 
@@ -268,7 +270,11 @@ def test_a_site_simulates_with_its_own_settings_next_to_stock_slurm(
     assert (config["policy"]["promote_knob"], config["policy"]["promote_floor_s"]) == (3, 50)
     assert config["preemption"] == {
         "min_run_s": 250,
+        "min_run_growth": 2.0,
+        "max_min_run_s": 3600.0,
         "max_per_job": 2,
+        "budget_share": 0.1,
+        "budget_window_s": 3600.0,
         "max_victims_per_cycle": 5,
     }
     assert config["placement"] == {"pack_limit": 0.7, "unknown_model": "spread"}
@@ -304,7 +310,7 @@ def test_before_the_command_the_configuration_may_stand_too_and_the_report_names
     after = live_site.run(*words, "--config", str(live_site.config)).stdout
     assert before == after
     assert f"\nconfig     {live_site.config}\n" in after
-    assert "\nguards     none preempted within 120 s of a start, at most 100 at once\n" in after
+    assert "\nguards     none preempted within 120 s of a start, 2 times as long" in after
     assert "\ndecisions  every 10 s\n" in after
 
 
@@ -313,9 +319,64 @@ def test_a_controller_on_the_same_machine_changes_no_simulation(
 ) -> None:
     live_site.configure(SITE_SETTINGS)
     shown = live_site.run(*arguments(trace), TIRESIAS_CONFIG=str(live_site.config)).stdout
-    assert "\nconfig     none, the settings of the paper\n" in shown
+    assert "\nconfig     none, the defaults\n" in shown
+    assert "\ntiers      cut at 3600, 18000, 90000, 450000, 2250000 GPU-s" in shown
+
+
+def test_without_a_configuration_it_simulates_what_would_be_deployed_beside_stock_slurm(
+    live_site: Site, trace: Path
+) -> None:
+    empty = live_site.folder / "empty.toml"
+    empty.write_text("")
+    found = records(live_site, *arguments(trace))
+    assert [record["policy"] for record in found] == ["slurm", "tiresias-l"]
+    as_configured = records(live_site, *arguments(trace, "--config", str(empty)))
+    assert found == [{**record, "config_file": None} for record in as_configured]
+
+
+def test_the_preset_has_the_settings_of_the_paper(live_site: Site, trace: Path) -> None:
+    words = arguments(trace, "--preset", "paper")
+    found = records(live_site, *words)
+    assert [each["policy"] for each in found] == ["yarn-cs", "srtf", "tiresias-g", "tiresias-l"]
+    assert {each["preset"] for each in found} == {"paper"}
+    assert found[0]["config"]["policy"]["thresholds_gpu_s"] == [3200]
+    assert found[0]["config"]["simulation"]["interval_s"] == 0
+    assert found[0]["config"]["preemption"]["min_run_s"] == 0
+    shown = live_site.run(*words).stdout
+    assert "\nconfig     the preset paper\n" in shown
     assert "\nguards     off\n" in shown
-    assert "\ntiers      cut at 3200 GPU-s" in shown
+    (other,) = records(live_site, *words, "--policy", "sf", "--thresholds", "60")
+    assert (other["policy"], other["config"]["policy"]["thresholds_gpu_s"]) == ("sf", [60])
+
+
+def test_a_preset_beside_a_configuration_is_refused_in_either_order(
+    live_site: Site, trace: Path
+) -> None:
+    preset, config = ("--preset", "paper"), ("--config", str(live_site.config))
+    for words in ((*preset, *config), (*config, *preset)):
+        refused = live_site.run(*arguments(trace, *words))
+        assert refused.exit_code == 2
+        assert "contradict each other" in error_of(refused)
+
+
+def test_stock_slurm_goes_at_its_own_pace_and_not_at_the_controllers(
+    live_site: Site, trace: Path
+) -> None:
+    quick, slow = (
+        {
+            record["policy"]: record["avg_jct_s"]
+            for record in records(
+                live_site,
+                *arguments(trace, "--interval", interval_s),
+                *("--policy", "slurm,yarn-cs,best-effort,tiresias-l"),
+            )
+        }
+        for interval_s in ("1", "2000")
+    )
+    assert quick.pop("tiresias-l") < slow.pop("tiresias-l")
+    assert quick == slow
+    shown = live_site.run(*arguments(trace, "--interval", "2000")).stdout
+    assert "\nslurm      main scheduler at every event, backfill every 30 s\n" in shown
 
 
 def test_guards_of_the_configuration_keep_a_job_running(live_site: Site) -> None:

@@ -15,12 +15,27 @@ import pytest
 from slurm_tiresias.cli import options
 from slurm_tiresias.cli.columns import COLUMNS, chosen
 from slurm_tiresias.cli.screen import Screen
-from slurm_tiresias.cli.status import Selection, View, cut, header_lines
-from slurm_tiresias.cli.text import cells
+from slurm_tiresias.cli.status import Selection, View, cut, header_lines, tier_lines
+from slurm_tiresias.cli.text import as_ascii, cells
 from slurm_tiresias.controller import published, run
-from slurm_tiresias.controller.published import PublishedStandby
+from slurm_tiresias.controller.published import (
+    PublishedEvent,
+    PublishedGpus,
+    PublishedStandby,
+    PublishedState,
+    PublishedTier,
+)
 from tests.cli.running import COMMAND, ROOT, Site, error_of
-from tests.cli.states import NOW_S, busy_state, empty_state, running, state, unmanaged, waiting
+from tests.cli.states import (
+    NOW_S,
+    busy_state,
+    empty_state,
+    not_acting,
+    running,
+    state,
+    unmanaged,
+    waiting,
+)
 
 ESCAPE = "\x1b"
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e[red]evil[/red]\nroot\t\u200b"
@@ -67,13 +82,45 @@ def test_the_bar_tells_whose_the_gpus_are() -> None:
     assert len(re.findall("[█▓░x]", bar)) == 40 + 4
 
 
+def bars(published_state: PublishedState, width: int = 80) -> list[tuple[int, int]]:
+    """How long the bars of each tier are: of what runs, and of what waits."""
+    rows = list(tier_lines(published_state, screen_of(width)))[1:]
+    return [(row.count("█"), row.count("▒")) for row in rows]
+
+
+def with_tiers(*gpus: tuple[int, int], total: int) -> PublishedState:
+    """Tiers with so many GPUs that run and are asked for."""
+    tiers = [PublishedTier(i, 0.0, 1.0, run, run, wait, wait) for i, (run, wait) in enumerate(gpus)]
+    return state(tiers=tuple(tiers), gpus=PublishedGpus(total, total, 0, 0, 0))
+
+
+def test_a_sign_means_one_thing_in_the_whole_output() -> None:
+    head = "".join(header_lines(busy_state(), screen_of(80), NOW_S))
+    tiers = "".join(tier_lines(busy_state(), screen_of(80)))
+    assert "█" in head and "█" in tiers, "GPUs of managed jobs"
+    assert "▓" in head and "▓" not in tiers, "GPUs of others"
+    assert "▒" not in head and "▒" in tiers, "GPUs that are asked for"
+    assert len({as_ascii(sign) for sign in "█▓▒░"}) == 4
+
+
+def test_a_full_cluster_is_a_full_bar_however_long_the_queue() -> None:
+    ((running_cells, waiting_cells),) = bars(with_tiers((64, 6400), total=64))
+    assert running_cells == waiting_cells >= 10
+    first, second = bars(with_tiers((16, 0), (16, 16), total=64))
+    assert first[0] == second[0] == second[1] == pytest.approx(running_cells / 4, abs=1)
+
+
+def test_bars_of_a_cluster_without_gpus_are_empty() -> None:
+    assert bars(with_tiers((0, 0), total=0)) == [(0, 0)]
+
+
 def test_thresholds_are_readable(site: Site) -> None:
     site.publish(empty_state())
     output = site.run("status").stdout
     assert "below 3200 GPU-s" in output
     site.publish(busy_state())
     output = site.run("status").stdout
-    assert "below 1h" in output and "1h to 5h" in output and "from 5h" in output
+    assert "below 1 GPU-h" in output and "1 to 5 GPU-h" in output and "from 5 GPU-h" in output
 
 
 def test_jobs_stand_in_their_order_with_right_aligned_ids(site: Site) -> None:
@@ -99,6 +146,49 @@ def test_slurms_own_reason_is_told_where_slurm_makes_a_job_wait(site: Site) -> N
     assert site.run("status", "-n", "-o", "reason").stdout == "Slurm waits: Dependency\n"
 
 
+REASONS_IN_SHADOW = {
+    "40712": "runs",
+    "40718_3": "runs",
+    "40731": "Priority; would start now; would preempt 40655",
+    "40729": "Priority; would wait: guarded",
+    "40655": "running; would be preempted for 40731",
+    "40600": "runs",
+    "39911": "Priority; would wait: no room",
+    "40735": "Priority; would wait: never fits",
+    "40500": "not managed",
+}
+
+
+@pytest.mark.parametrize("mode", ["shadow", "paused"])
+def test_a_controller_that_does_not_act_is_told_apart_from_slurm(site: Site, mode: str) -> None:
+    site.publish(not_acting(busy_state(), mode))
+    output = site.run("status", "-n", "-a", "-o", "jobid,reason").stdout
+    rows = (line.split(maxsplit=1) for line in output.splitlines())
+    assert {job_id: reason.strip() for job_id, reason in rows} == REASONS_IN_SHADOW
+    assert "Slurm schedules" in site.run("status").stdout
+
+
+def test_on_80_columns_it_is_seen_what_slurm_does_and_what_the_controller_would_do() -> None:
+    lines = drawn(not_acting(busy_state()), screen_of(80))
+    assert lines[2:4] == [
+        "The controller runs in shadow mode: it decides and does nothing; Slurm",
+        "schedules.",
+    ]
+    rows = {line.split()[0]: line for line in lines if line}
+    assert rows["40655"].endswith(" gpu02; would be preempted for 40731")
+    assert rows["40729"].endswith(" Priority; would wait: guarded")
+    assert rows["40712"].endswith(" gpu01")
+    assert "Priority; would start now; would preempt" in rows["40731"]
+
+
+def test_of_many_victims_the_first_are_named() -> None:
+    victims = tuple(map(str, range(1, 13)))
+    state_ = not_acting(state(waiting("20", reason="starts-preempting", victims=victims)))
+    assert state_.jobs[0].would == (
+        "would start now; would preempt 1, 2, 3, 4, 5, 6, 7, 8 and 4 more"
+    )
+
+
 def test_unmanaged_jobs_are_hidden_but_counted(site: Site) -> None:
     site.publish(busy_state())
     assert "40500" not in site.run("status", "-n").stdout
@@ -118,7 +208,7 @@ def test_an_unmanaged_job_asked_for_by_id_is_shown(site: Site) -> None:
         (("--user", "wei,bob"), ["40600", "39911", "40735"]),
         (("-j", "40718"), ["40718_3"]),
         (("-j", "40718_3,40735"), ["40718_3", "40735"]),
-        (("-j", "4071"), []),
+        (("-j", "40735", "-u", "wei"), []),
         (("-p", "cpu"), []),
         (("-p", "cpu,gpu", "-u", "bob"), ["40735"]),
         (("-t", "r", "-u", "wei"), ["40600"]),
@@ -263,6 +353,19 @@ def test_of_two_controllers_it_is_told_who_acts_and_who_stands_by(site: Site) ->
     standby = PublishedStandby("ctl2", 7, wanted=False)
     site.publish(busy_state(host="ctl1", term=3, standbys=(standby,)))
     assert "ctl1 acts (term 3); ctl2 stands by." in site.run("status").stdout
+
+
+def test_a_pause_says_since_when_and_by_whom(site: Site) -> None:
+    paused = PublishedEvent(NOW_S - 600, "paused", "", "", "by root (uid 0)")
+    site.publish(busy_state(mode="paused", events=(paused,)))
+    said = "until tiresias-slurm resume, Slurm schedules by itself."
+    who = "Paused by root (uid 0), Nov 14 22:03:20."
+    assert f"{said} {who}" in " ".join(site.run("status").stdout.split())
+    site.publish(busy_state(mode="enforce", events=(paused,)))
+    assert "aused by" not in site.run("status").stdout
+    site.publish(busy_state(mode="paused", events=()))
+    output = " ".join(site.run("status").stdout.split())
+    assert said in output and "Paused by" not in output
 
 
 def test_json_round_trips_to_the_published_state(site: Site) -> None:
@@ -473,3 +576,103 @@ def test_bad_usage_is_one_line_and_exit_code_two(
     result = site.run("status", *arguments)
     assert result.exit_code == 2
     assert error_of(result).startswith(complaint)
+
+
+def an_array(tasks: int = 500, running_tasks: int = 3) -> PublishedState:
+    """An array whose first tasks run, among other jobs."""
+    ran = [running(f"12_{i}", rank=i) for i in range(running_tasks)]
+    rest = [waiting(f"12_{i}", rank=i, waited_s=float(i)) for i in range(running_tasks, tasks)]
+    return state(*ran, *rest, waiting("13", rank=tasks, user="bob"))
+
+
+def test_tasks_of_an_array_that_wait_alike_share_a_line(site: Site) -> None:
+    site.publish(an_array())
+    lines = site.run("status").stdout.splitlines()
+    assert [line.split()[0] for line in lines[-6:-1]] == [
+        "12_0",
+        "12_1",
+        "12_2",
+        "12_[3-499]",
+        "13",
+    ]
+    assert lines[-1] == "5 lines for 501 jobs; -r shows each task of an array."
+    assert site.run("status", "-n", "-o", "waited", "-t", "PD", "-j", "12").stdout == "8m19s\n"
+
+
+@pytest.mark.parametrize("option", ["-r", "--array"])
+def test_arrays_are_unfolded_on_request(site: Site, option: str) -> None:
+    site.publish(an_array())
+    assert len(shown(site, option)) == 501
+    assert "501 jobs." in site.run("status", option).stdout
+
+
+def test_only_tasks_that_are_alike_and_were_never_started_share_a_line(site: Site) -> None:
+    site.publish(
+        state(
+            waiting("12_0", rank=0, action="start", reason="starts"),
+            waiting("12_1", rank=1),
+            waiting("12_2", rank=2, tier=1),
+            waiting("12_3", rank=3, first_started_s=NOW_S - 900, restarts=1, preemptions=1),
+            waiting("12_4", rank=4),
+            waiting("12_9", rank=5),
+            waiting("12+1", rank=6),
+            waiting("112_4", rank=7),
+        )
+    )
+    assert shown(site) == ["12_0", "12_[1,4,9]", "12_2", "12_3", "12+1", "112_4"]
+
+
+def test_jobs_with_odd_ids_have_lines_of_their_own(site: Site) -> None:
+    odd = ("7", "7", "8_", "8_", "9_x", "9_x", f"10_{'9' * 11}", f"10_{'9' * 11}")
+    site.publish(state(*(waiting(job_id) for job_id in odd)))
+    assert len(shown(site)) == len(odd)
+
+
+def test_a_task_that_is_asked_for_is_shown_by_itself(site: Site) -> None:
+    site.publish(an_array())
+    assert shown(site, "-j", "12_7") == ["12_7"]
+    assert shown(site, "-j", "12_7,12_8,12_10") == ["12_[7-8,10]"]
+
+
+def test_a_long_list_of_tasks_is_cut_as_by_squeue(site: Site) -> None:
+    site.publish(state(*(waiting(f"12_{i}", rank=i) for i in range(0, 500, 2))))
+    (job_id,) = shown(site)
+    assert job_id.startswith("12_[0,2,4,") and job_id.endswith(",...]") and len(job_id) < 40
+
+
+def test_json_has_every_task(site: Site) -> None:
+    site.publish(an_array())
+    assert len(json.loads(site.run("status", "--json").stdout)["jobs"]) == 501
+
+
+def test_a_limit_counts_lines(site: Site) -> None:
+    site.publish(an_array())
+    assert shown(site, "-l", "4")[-1] == "12_[3-499]"
+    assert (
+        "The first 4 of 5 lines for 501 jobs (-l 0 shows all)"
+        in site.run("status", "-l", "4").stdout
+    )
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("-n",)])
+def test_an_id_that_names_no_job_is_an_error_as_in_squeue(
+    site: Site, more: tuple[str, ...]
+) -> None:
+    site.publish(busy_state())
+    result = site.run("status", "-j", "4071", *more)
+    assert result.exit_code == 1 and result.stdout == ""
+    assert error_of(result).startswith("No job 4071 waits or runs here: it has ended, was ")
+    assert "tiresias-slurm history 4071" in error_of(result)
+    assert shown(site, "-j", "4071,40735") == ["40735"]
+
+
+def test_an_old_state_does_not_say_that_a_job_is_not_there(site: Site) -> None:
+    site.publish(busy_state(at_s=NOW_S - 600))
+    assert site.run("status", "-j", "4071").exit_code == 3
+
+
+def test_who_sees_own_jobs_only_is_told_so(site: Site) -> None:
+    site.publish(state(waiting("5"), only_of="alice"))
+    assert "No job 7 of alice, who may see no others, waits" in error_of(
+        site.run("status", "-j", "7")
+    )

@@ -18,7 +18,6 @@ from slurm_tiresias.cli.text import (
     pad,
     printable,
     shorten,
-    threshold,
 )
 
 any_text = st.text(st.characters(), max_size=60)
@@ -109,18 +108,6 @@ def test_any_number_at_all_can_be_written_as_a_duration_and_a_moment(value: floa
 def test_durations_are_written_in_two_units() -> None:
     written = [duration(s) for s in (-5, 0, 45, 750, 3600, 12300, 371000, 1e12)]
     assert written == ["0s", "0s", "45s", "12m30s", "1h00m", "3h25m", "4d07h", ">9999d"]
-
-
-def test_thresholds_are_written_exactly() -> None:
-    written = [threshold(s) for s in (0.5, 3200, 3600, 5400, 18000, 100_000, 172_800)]
-    assert written == ["0.5 GPU-s", "3200 GPU-s", "1h", "1h30m", "5h", "100000 GPU-s", "2d"]
-
-
-@given(st.integers(1, 10**7))
-def test_thresholds_keep_every_second(gpu_s: int) -> None:
-    written = threshold(gpu_s)
-    read = int(written.split()[0]) if written.endswith(" GPU-s") else _read_back(written)
-    assert read == gpu_s
 
 
 def test_lists_read_as_sentences() -> None:

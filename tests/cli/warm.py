@@ -98,14 +98,14 @@ class Warm:
 
 
 @contextmanager
-def warm(environment: Mapping[str, str]) -> Iterator[Warm]:
-    """A process started with this environment."""
+def warm(environment: Mapping[str, str], checkout: Path = ROOT) -> Iterator[Warm]:
+    """A process started with this environment and the program of this checkout."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = (sys.executable, "-m", "tests.cli.warm", str(theirs.fileno()))
     with ours:
         with theirs:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()]
+                command, cwd=checkout, env=environment, pass_fds=[theirs.fileno()]
             )
         ours.settimeout(2 * LONGEST_S)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,14 @@ import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger, PreemptionRecord
+from slurm_tiresias.controller.bands import TOP_TIER
+from slurm_tiresias.controller.ledger import FIRST_LOOK, Ledger, PreemptionRecord
+from slurm_tiresias.controller.lifecycle.preemption import (
+    GraceOver,
+    Planned,
+    PreemptionState,
+    PreemptorTried,
+)
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Rests, View
 from slurm_tiresias.errors import LedgerError
@@ -24,6 +31,7 @@ from slurm_tiresias.model import (
     Guard,
     Job,
     JobState,
+    Node,
     Plan,
     Reason,
 )
@@ -32,12 +40,6 @@ from tests.pictures import gpus
 
 CONFIG = parse({"policy": {"thresholds_gpu_s": [100]}, "controller": {"interval_s": 10}})
 HELD = {"n1": Amount({"": 4}, 4)}
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with closing(Ledger(tmp_path / FILE_NAME)) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -76,6 +78,14 @@ def pending(key: str = "7", **changes: Any) -> ObservedJob:
         required_node_list="",
     )
     return replace(job, **changes)
+
+
+def preempt(book: Book, sent_s: float | None) -> None:
+    """Job 7 is signalled at 1030 to make room for job 8, and requeued then, unless None."""
+    book.preemption_event("7", Planned("8"))
+    book.preemption_event("7", PreemptorTried(1030.0))
+    if sent_s is not None:
+        book.preemption_event("7", GraceOver(sent_s, allow_requeue=False))
 
 
 def running(start_s: float, elapsed_s: float, **changes: Any) -> ObservedJob:
@@ -119,11 +129,11 @@ def see(book: Book, at_s: float, *jobs: ObservedJob) -> None:
 def test_service_is_gpus_times_running_seconds_over_all_incarnations(book: Book) -> None:
     see(book, 1000, pending())
     see(book, 1010, running(1005, 5))
-    assert book.attained_gpu_s("7") == 20
+    assert book.runs.attained_gpu_s("7") == 20
     see(book, 1020, running(1005, 15))
     see(book, 1021, pending(restarts=1, submit_s=1020))
     see(book, 1050, running(1040, 10, restarts=1, submit_s=1020))
-    assert book.attained_gpu_s("7") == pytest.approx(4 * (16 + 10))
+    assert book.runs.attained_gpu_s("7") == pytest.approx(4 * (16 + 10))
 
 
 def test_a_requeued_job_keeps_its_submission_and_its_first_start(book: Book) -> None:
@@ -137,12 +147,12 @@ def test_a_requeued_job_keeps_its_submission_and_its_first_start(book: Book) -> 
 def test_what_nobody_saw_counts_at_most_one_interval(book: Book) -> None:
     see(book, 1010, running(1005, 5))
     see(book, 9000, pending(restarts=1, submit_s=2000))
-    assert book.attained_gpu_s("7") == 4 * 15
+    assert book.runs.attained_gpu_s("7") == 4 * 15
 
 
 def test_a_job_that_comes_and_goes_between_two_looks_is_counted(book: Book) -> None:
     see(book, 1010, ended(1002, 3))
-    assert book.attained_gpu_s("7") == 12
+    assert book.runs.attained_gpu_s("7") == 12
 
 
 def test_a_job_that_ended_and_is_requeued_by_hand_goes_on_counting(book: Book) -> None:
@@ -151,14 +161,14 @@ def test_a_job_that_ended_and_is_requeued_by_hand_goes_on_counting(book: Book) -
     see(book, 1100, pending(restarts=1, submit_s=1090))
     record = book.record("7")
     assert record is not None and record.ended_s is None
-    assert book.attained_gpu_s("7") == 48
+    assert book.runs.attained_gpu_s("7") == 48
 
 
 def test_an_id_that_slurm_gives_to_a_new_job_starts_from_nothing(book: Book) -> None:
     see(book, 1010, running(1005, 5))
     see(book, 1020, ended(1005, 12))
     see(book, 5010, running(5005, 5, submit_s=5000))
-    assert book.attained_gpu_s("7") == 20
+    assert book.runs.attained_gpu_s("7") == 20
 
 
 def test_a_job_whose_last_requeue_slurmctld_forgot_goes_on_counting(book: Book) -> None:
@@ -168,7 +178,7 @@ def test_a_job_whose_last_requeue_slurmctld_forgot_goes_on_counting(book: Book) 
     see(book, 1030, running(1005, 25))
     record = book.record("7")
     assert record is not None and record.restarts == 0
-    assert book.attained_gpu_s("7") == 4 * 25
+    assert book.runs.attained_gpu_s("7") == 4 * 25
     see(book, 1041, pending(restarts=1, submit_s=1040))
     record = book.record("7")
     assert record is not None and (record.restarts, record.submitted_s) == (1, 1000)
@@ -182,7 +192,7 @@ def test_a_job_that_slurm_forgot_has_ended_and_one_that_shows_again_has_not(book
     see(book, 1030, running(1005, 25))
     record = book.record("7")
     assert record is not None and record.ended_s is None
-    assert book.attained_gpu_s("7") == 100
+    assert book.runs.attained_gpu_s("7") == 100
 
 
 def test_a_job_is_demoted_when_it_crosses_the_threshold(book: Book) -> None:
@@ -204,7 +214,7 @@ def test_another_process_finds_all_that_was_committed(book: Book, ledger: Ledger
     see(book, 1010, running(1005, 5))
     again = Book(ledger, CONFIG, accounting=False)
     assert again.records() == book.records()
-    assert again.attained_gpu_s("7") == 20
+    assert again.runs.attained_gpu_s("7") == 20
 
 
 def test_jobs_that_are_over_leave_memory_but_not_the_ledger(book: Book, ledger: Ledger) -> None:
@@ -212,7 +222,7 @@ def test_jobs_that_are_over_leave_memory_but_not_the_ledger(book: Book, ledger: 
     see(book, 1020, ended(1005, 12))
     see(book, 1400)
     assert book.record("7") is None
-    assert ledger.services_of_ended_jobs_gpu_s() == [48.0]
+    assert [one.service_gpu_s for one in ledger.samples()] == [48.0]
 
 
 def test_a_job_that_is_over_stays_in_memory_until_the_ledger_has_all_of_it(
@@ -233,7 +243,7 @@ def test_a_job_that_is_over_stays_in_memory_until_the_ledger_has_all_of_it(
     see(book, 1040)
     see(book, 1050)
     assert book.record("7") is None
-    assert ledger.services_of_ended_jobs_gpu_s() == [56.0]
+    assert [one.service_gpu_s for one in ledger.samples()] == [56.0]
 
 
 def _no_room() -> NoReturn:
@@ -246,11 +256,11 @@ def test_the_ledger_tells_how_long_jobs_of_a_user_and_name_ran_over_all_incarnat
     see(book, 1010, running(1005, 5))
     see(book, 1021, pending(restarts=1, submit_s=1020))
     see(book, 1050, running(1040, 10, restarts=1, submit_s=1020))
-    assert ledger.runs_of_ended_jobs() == []
+    assert ledger.samples() == []
     see(book, 1060, ended(1040, 15, restarts=1, submit_s=1020))
-    ((user, name, run_s),) = ledger.runs_of_ended_jobs()
-    assert (user, name) == ("ann", "train")
-    assert run_s == pytest.approx(book.executed_s("7"))
+    (sample,) = ledger.samples()
+    assert (sample.user, sample.name) == ("ann", "train")
+    assert sample.run_s == pytest.approx(book.runs.executed_s("7"))
 
 
 @pytest.mark.parametrize(
@@ -280,12 +290,18 @@ def test_an_id_given_to_a_new_job_is_forgotten_and_known_anew_in_one_step(
     book.commit()
     again = Book(ledger, CONFIG, accounting=False)
     record = again.record("7")
-    assert again.attained_gpu_s("7") == 20
+    assert again.runs.attained_gpu_s("7") == 20
     assert record is not None and record.born_after_s == 1017
 
 
-@pytest.mark.parametrize("changes", [{"priority": 0}, {"slurm_state": "SUSPENDED"}])
-def test_a_job_that_was_suspended_is_protected_whoever_did_it(
+HELD_BY_ADMIN = {"priority": 0, "reason": "JobHeldAdmin"}
+HELD_BY_OWNER = {"priority": 0, "reason": "JobHeldUser"}
+
+
+@pytest.mark.parametrize(
+    "changes", [HELD_BY_ADMIN, {"slurm_state": "SUSPENDED"}, {"priority": 0, "reason": "Enchanted"}]
+)
+def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
     book: Book, changes: dict[str, Any]
 ) -> None:
     jobs = (replace(running(1005, 5), **changes), replace(running(1005, 5), key="8", raw_id=8))
@@ -293,6 +309,57 @@ def test_a_job_that_was_suspended_is_protected_whoever_did_it(
     suspended, other = View(book, CONFIG).snapshot(Observation(1010, jobs, (), ()), Rests()).jobs
     assert suspended.protected_by is Guard.HELD
     assert other.protected_by is None
+
+
+def test_a_job_that_its_owner_has_held_while_it_runs_is_not_protected(book: Book) -> None:
+    held = running(1005, 5, **HELD_BY_OWNER)
+    see(book, 1010, held)
+    (job,) = View(book, CONFIG).snapshot(Observation(1010, (held,), (), ()), Rests()).jobs
+    assert job.protected_by is None
+
+
+FORBIDDEN: dict[str, Any] = {"requeue": False}
+
+
+def is_managed(book: Book, job: ObservedJob) -> bool:
+    return not book.shown(job.key).unmanaged
+
+
+def test_a_job_whose_owner_forbids_its_requeue_while_it_runs_stays_managed(
+    book: Book, ledger: Ledger
+) -> None:
+    see(book, 1000, pending())
+    see(book, 1010, forbidden := running(1005, 5, **FORBIDDEN))
+    assert is_managed(book, forbidden), "it was when it waited"
+    book = Book(ledger, CONFIG, accounting=False)
+    see(book, 1020, forbidden := running(1005, 15, **FORBIDDEN))
+    assert is_managed(book, forbidden), "its run is in the ledger"
+    see(book, 1030, forbidden := pending(restarts=1, submit_s=1025, **FORBIDDEN))
+    assert book.runs.attained_gpu_s("7") > 0
+    see(book, 1040, forbidden)
+    assert not is_managed(book, forbidden), "the next run is its owner's to forbid"
+
+
+def test_a_job_that_never_waited_as_a_managed_one_is_known_by_the_priority_it_started_with(
+    book: Book,
+) -> None:
+    see(book, 1010, born := running(1005, 5, priority=TOP_TIER, **FORBIDDEN))
+    assert is_managed(book, born)
+    see(book, 1020, other := running(1005, 5, key="8", priority=TOP_TIER - 5, **FORBIDDEN))
+    assert not is_managed(book, other), "a site's own priorities may be as high"
+
+
+def test_what_a_users_jobs_made_others_lose_counts_after_a_restart_too(
+    book: Book, ledger: Ledger
+) -> None:
+    hunter = replace(pending("8"), user="eve")
+    see(book, 1030, running(1000, 30), hunter)
+    preempt(book, sent_s=1040.0)
+    see(book, 1040, pending(restarts=1), hunter)
+    again = Book(ledger, parse({"preemption": {"budget_share": 0.01}}), accounting=False)
+    assert again.over_budget(1050, 4) == {"eve"}, "160 GPU-seconds of 144"
+    assert again.over_budget(1050, 5) == frozenset(), "160 GPU-seconds of 180"
+    assert again.over_budget(1040 + 3600, 4) == frozenset()
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
@@ -325,7 +392,7 @@ def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wai
 def test_what_a_running_job_has_attained_never_falls(book: Book) -> None:
     for at_s, elapsed_s in ((1010, 5), (1011, 4), (1012, 0), (1013, 8)):
         see(book, at_s, running(1005, elapsed_s))
-        assert book.attained_gpu_s("7") == 4 * max(5, elapsed_s)
+        assert book.runs.attained_gpu_s("7") == 4 * max(5, elapsed_s)
 
 
 def test_a_clock_that_wanders_is_not_taken_for_one_that_was_set(book: Book) -> None:
@@ -356,9 +423,7 @@ def test_the_ledger_keeps_each_preemption_with_the_run_that_it_ended_and_both_ti
     book: Book, ledger: Ledger
 ) -> None:
     see(book, 1030, running(1000, 30), pending("8"))
-    victim = book.record("7")
-    assert victim is not None
-    book.put(replace(victim, vacating_for="8", vacating_since_s=1030.0))
+    preempt(book, sent_s=1040.0)
     see(book, 1040, pending(restarts=1), pending("8"))
     see(book, 1050, pending(restarts=1), pending("8"))
     see(book, 1060, pending(restarts=2), pending("8"))
@@ -377,3 +442,135 @@ def test_the_partition_of_a_job_is_the_one_that_it_runs_in_once_it_runs(ledger: 
     record = book.record("7")
     assert record is not None
     assert record.partition == "short"
+
+
+# Who requeued a job, and how it ended
+
+N1, N1_DOWN = (Node("n1", Amount({"": 4}, 16), state=state) for state in ("ALLOCATED", "DOWN*"))
+
+
+def planned_victim(book: Book, sent_s: float | None) -> None:
+    """Job 7 runs on n1 and has its grace, or has been requeued already, for job 8."""
+    see(book, 1030, running(1000, 30), pending("8"))
+    preempt(book, sent_s)
+
+
+@pytest.mark.parametrize(
+    ("sent_s", "node", "left_s", "kind"),
+    [
+        (1038.0, N1, 1038.0, "preempted"),
+        (1038.0, N1_DOWN, 1038.0, "preempted"),
+        (None, N1, 1035.0, "requeued"),
+        (None, N1_DOWN, 1035.0, "node-failed"),
+        (1038.0, N1_DOWN, 1035.0, "node-failed"),
+    ],
+    ids=[
+        "requeued by us",
+        "requeued by us before its node failed",
+        "requeued by its user in its grace",
+        "its node failed in its grace",
+        "its node failed before our requeue reached Slurm",
+    ],
+)
+def test_only_a_requeue_that_the_controller_sent_is_a_preemption(
+    book: Book, ledger: Ledger, sent_s: float | None, node: Node, left_s: float, kind: str
+) -> None:
+    planned_victim(book, sent_s)
+    left = pending(restarts=1, submit_s=left_s)
+    book.observe(Observation(1040, (left, pending("8")), (node,), ()))
+    book.commit()
+    preempted = kind == "preempted"
+    assert [(e.kind, e.other) for e in ledger.last_events(10) if e.job_id == "7"][1:] == [
+        (kind, "8" if preempted else "")
+    ]
+    assert len(kept_preemptions(ledger.path)) == book.records()["7"].preemptions == preempted
+    state = book.preemptions["7"].state if preempted else None
+    assert state is (PreemptionState.REQUEUED if preempted else None)
+    assert preempted or "7" not in book.preemptions
+
+
+class Accounting:
+    """Says what it is told to say of any job."""
+
+    def __init__(self, *rows: Incarnation) -> None:
+        self.rows = rows
+
+    def incarnations(self, _keys: object, _since_s: float) -> Sequence[Incarnation]:
+        return self.rows
+
+
+def ask(book: Book, at_s: float, *rows: Incarnation) -> None:
+    Reconciler(book, cast(Slurm, Accounting(*rows))).ask_and_wait(at_s)
+    book.commit()
+
+
+def test_a_node_that_failed_and_is_back_before_anybody_looked_is_known_from_accounting(
+    ledger: Ledger,
+) -> None:
+    book = Book(ledger, CONFIG, accounting=True)
+    see(book, 1010, running(1005, 5))
+    see(book, 1040, pending(restarts=1, submit_s=1030))
+    row = Incarnation("7", 1005.0, 1030.0, 25.0, 4, "NODE_FAIL", 1000.0)
+    for at_s in (1041, 1050):
+        ask(book, at_s, row)
+    assert [e.kind for e in ledger.last_events(10)] == ["requeued", "node-failed"]
+
+
+def test_a_job_first_met_after_a_requeue_was_submitted_when_accounting_says(
+    ledger: Ledger,
+) -> None:
+    book = Book(ledger, CONFIG, accounting=True)
+    see(book, 5010, running(5005, 5, restarts=2, submit_s=5000))
+    assert book.records()["7"].submitted_s == 5000
+    ask(
+        book,
+        5011,
+        Incarnation("7", 100.0, 110.0, 10.0, 4, "COMPLETED", 90.0),  # an older job's
+        Incarnation("7", 1005.0, 2000.0, 995.0, 4, "REQUEUED", 1000.0),
+        Incarnation("7", 2100.0, 3000.0, 900.0, 4, "NODE_FAIL", 2001.0),
+        Incarnation("7", 5005.0, None, 5.0, 4, "RUNNING", 5000.0),
+    )
+    record = book.records()["7"]
+    assert (record.submitted_s, record.queued_s, record.restarts) == (1000, 5000, 2)
+
+
+def test_a_job_that_ran_and_was_forgotten_by_slurm_while_nobody_looked_has_run(
+    ledger: Ledger,
+) -> None:
+    book = Book(ledger, CONFIG, accounting=True)
+    see(book, 1000, pending())
+    book = Book(ledger, CONFIG, accounting=True)
+    see(book, 9000)
+    assert book.is_doubtful("7")
+    ask(book, 9001, Incarnation("7", 1010.0, 1050.0, 40.0, 4, "COMPLETED", 1000.0))
+    record = book.records()["7"]
+    assert (record.ended_s, record.first_started_s) == (1050, 1010)
+    assert book.runs.attained_gpu_s("7") == 160
+    assert not book.is_doubtful("7")
+
+
+def test_a_job_that_was_cancelled_while_it_waited_and_forgotten_ended_when_accounting_says(
+    ledger: Ledger,
+) -> None:
+    book = Book(ledger, CONFIG, accounting=True)
+    see(book, 1000, pending())
+    see(book, 9000)
+    ask(book, 9001, Incarnation("7", None, 1050.0, 0.0, 0, "CANCELLED", 1000.0, "0:0", 0))
+    record = book.records()["7"]
+    assert (record.ended_s, record.first_started_s) == (1050, None)
+    assert not book.runs.of("7") and not book.is_doubtful("7")
+
+
+def test_a_job_that_runs_again_when_it_is_seen_has_waited_from_the_end_of_its_last_run(
+    book: Book,
+) -> None:
+    see(book, 1010, running(1005, 5))
+    see(book, 1050, running(1040, 10, restarts=1, submit_s=1020))
+    assert book.records()["7"].queued_s == 1020
+
+
+def test_the_first_look_of_all_controllers_is_remembered(book: Book, ledger: Ledger) -> None:
+    see(book, 1010)
+    see(book, 1020, pending())
+    see(Book(ledger, CONFIG, accounting=False), 9000, pending())
+    assert ledger.value(FIRST_LOOK) == "1010"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.config import CHARGES, Config, parse
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.view import Rests, View
 from slurm_tiresias.model import Job
 from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
@@ -27,12 +24,6 @@ def charged_by(charge: str) -> Config:
 
 
 CONFIG = charged_by("user")
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with closing(Ledger(tmp_path / FILE_NAME)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -13,8 +14,14 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.act import Actor
-from slurm_tiresias.controller.claim import claim_text
-from slurm_tiresias.controller.ledger import FILE_NAME, JobRecord, Ledger
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.lifecycle.nomination import (
+    Blocker,
+    Looked,
+    Nominated,
+    Nomination,
+    allocation_text,
+)
 from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
 from slurm_tiresias.controller.view import Rests, View
 from slurm_tiresias.model import Amount, JobState, Node
@@ -42,35 +49,79 @@ def holding(key: str, gpus: int) -> ObservedJob:
     )
 
 
-def reviewed(book: Book, claim_free_s: float | None, *others: ObservedJob) -> JobRecord:
-    """What is left of a claim on two GPUs of the first node, made at 2000."""
+def nominate(book: Book, key: str, free_s: float | None = 2000.0) -> None:
+    """Set two GPUs of the first node aside for a job at 2000; None: they are not free yet."""
+    needs_victims = free_s != 2000.0
+    book.nomination_event(key, Nominated(2000.0, allocation_text(ON_N1), needs_victims))
+    if needs_victims and free_s is not None:
+        book.nomination_event(key, Looked(free_s, Blocker.NOTHING, 60.0, "", ""))
+
+
+def reviewed(book: Book, free_s: float | None, *others: ObservedJob) -> Nomination | None:
+    """What a review leaves of the nomination of job 7."""
     seen = Observation(2001.0, (pending("7"), *others), TWO_NODES, ())
     book.observe(seen)
-    record = book.record("7")
-    assert record is not None
-    claim = claim_text(ON_N1)
-    book.put(replace(record, claim=claim, claimed_s=2000.0, claim_free_s=claim_free_s))
+    nominate(book, "7", free_s)
     # Reviewing asks Slurm nothing.
     Actor(cast(Slurm, None), book, CONFIG, 0.0).review(seen)
-    left = book.record("7")
-    assert left is not None
-    return left
+    return book.nominations.get("7")
 
 
-def test_a_claim_on_idle_gpus_is_dropped_when_somebody_else_was_started_on_them(book: Book) -> None:
-    assert reviewed(book, 2000.0, holding("8", 3)).claim == ""
+def test_a_nomination_on_idle_gpus_is_withdrawn_when_another_job_starts_on_them(book: Book) -> None:
+    assert reviewed(book, 2000.0, holding("8", 3)) is None
 
 
-def test_a_claim_on_idle_gpus_stands_while_they_are_free(book: Book) -> None:
-    assert reviewed(book, 2000.0, holding("8", 2)).claim != ""
+def test_a_nomination_on_idle_gpus_stands_while_they_are_free(book: Book) -> None:
+    nomination = reviewed(book, 2000.0, holding("8", 2))
+    assert nomination is not None
+    assert nomination.allocation != ""
 
 
-@pytest.mark.parametrize("claim_free_s", [None, 2000.5])
-def test_a_claim_that_others_have_left_for_stands_until_it_is_given_up(
-    book: Book, claim_free_s: float | None
+@pytest.mark.parametrize("free_s", [None, 2000.5])
+def test_a_nomination_with_victims_stands_until_it_expires(
+    book: Book, free_s: float | None
 ) -> None:
-    """Or its job would be claimed for anew, and others would have to leave again."""
-    assert reviewed(book, claim_free_s, holding("8", 4)).claim != ""
+    """Or its job would be nominated anew, and more jobs would be preempted for it."""
+    nomination = reviewed(book, free_s, holding("8", 4))
+    assert nomination is not None
+    assert nomination.allocation != ""
+
+
+def looked_at_by_review(book: Book, claims: int) -> int:
+    """How many states of jobs a review looks at, with so many claims and 400 jobs."""
+    looks = 0
+
+    class CountedJob(ObservedJob):
+        def __getattribute__(self, name: str) -> object:
+            nonlocal looks
+            looks += name == "state"
+            return super().__getattribute__(name)
+
+    waiting = (pending(str(number)) for number in range(1, 401))
+    fields = {field.name for field in dataclasses.fields(ObservedJob)}
+    jobs = tuple(CountedJob(**{name: getattr(job, name) for name in fields}) for job in waiting)
+    seen = Observation(2001.0, jobs, TWO_NODES, ())
+    book.observe(seen)
+    for number in range(1, claims + 1):
+        nominate(book, str(number))
+    looks = 0
+    Actor(cast(Slurm, None), book, CONFIG, 0.0).review(seen)
+    assert book.record("1") is not None
+    return looks
+
+
+def test_a_review_looks_at_each_job_a_few_times_however_many_claims_there_are(book: Book) -> None:
+    with_one = looked_at_by_review(book, claims=1)
+    assert looked_at_by_review(book, claims=200) <= with_one + 5 * 200
+
+
+def test_a_claim_waits_while_a_job_on_its_nodes_completes(book: Book) -> None:
+    completing = replace(holding("8", 2), state=JobState.COMPLETING)
+    asked, free = reviewed(book, None, completing), reviewed(book, None, holding("9", 2))
+    assert asked is not None
+    assert asked.free_s is None
+    assert free is not None
+    assert free.free_s == 2001.0
 
 
 @pytest.mark.parametrize(

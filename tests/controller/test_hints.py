@@ -95,6 +95,13 @@ def test_a_job_is_asked_to_save_its_state_as_its_user_said_within_what_the_site_
     assert checkpoint_of("", "tiresias:checkpoint=KILL@60", site) == Checkpoint("TERM", 20)
 
 
+def test_a_user_over_budget_gets_no_longer_grace_than_the_site_gives_to_all() -> None:
+    site = PreemptionConfig(signal="SIGTERM", grace_s=20, max_grace_s=90)
+    wish = "tiresias:checkpoint=USR1@60"
+    assert checkpoint_of("", wish, site, over_budget=True) == Checkpoint("USR1", 20)
+    assert checkpoint_of("", "", site, over_budget=True) == Checkpoint("TERM", 20)
+
+
 @pytest.mark.parametrize(
     ("admin_comment", "until_s"),
     [

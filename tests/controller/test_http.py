@@ -27,9 +27,11 @@ def listening(port: int) -> Iterator[None]:
         yield
 
 
-def asked(port: int, path: str = "/page", method: str = "GET") -> http.client.HTTPResponse:
+def asked(
+    port: int, path: str = "/page", method: str = "GET", **headers: str
+) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-    connection.request(method, path)
+    connection.request(method, path, headers=headers)
     return connection.getresponse()
 
 
@@ -56,6 +58,50 @@ def test_a_page_is_shown_by_its_path() -> None:
         assert "Python" not in str(answer.headers)
         assert asked(port, method="HEAD").read() == b""
         assert asked(port, "/<script>").status == 404
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("localhost", "localhost:1", "LOCALHOST:9817", "127.0.0.1:9817", "[::1]:9817", "10.1.2.3"),
+        *("hopper.example.org", "HOPPER.example.org.:80"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/page", "/other"])
+def test_it_answers_to_addresses_to_localhost_and_to_names_of_its_own(
+    named: int, host: str, path: str
+) -> None:
+    assert asked(named, path, Host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", "evil.example.com", "localhost.evil.example.com", "127.0.0.1.evil.example.com:9817"),
+        *("evil@localhost.example.com", "[::1", "localhost:80@evil.example.com", "127.1"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/page", "/other"])
+def test_a_page_that_had_its_own_name_lead_here_is_refused(
+    named: int, host: str, path: str
+) -> None:
+    """Whichever path it asks for: metrics, too."""
+    answer = asked(named, path, Host=host)
+    assert answer.status == 421
+    assert b"hello" not in answer.read()
+
+
+@pytest.fixture(scope="module")
+def named() -> Iterator[int]:
+    """A port at which all pages say hello, of a host that is called hopper.example.org, too."""
+
+    def page(_request: Request | None = None) -> Answer:
+        return Answer("text/plain; charset=utf-8", b"hello")
+
+    port = free_port()
+    names = ("Hopper.example.org",)
+    with Listener(f"127.0.0.1:{port}", {"/page": page}, page, names).open():
+        yield port
 
 
 def test_one_page_may_answer_for_all_other_paths_and_is_told_what_the_reader_has() -> None:

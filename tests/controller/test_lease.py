@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from slurm_tiresias.controller.succession import (
     newest_ledger,
     newest_profiles,
 )
-from slurm_tiresias.database import set_mode
 from slurm_tiresias.errors import DamagedLedgerError, LeaseLostError
 from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
 from slurm_tiresias.profiler.skew import Skew
@@ -30,69 +30,71 @@ from slurm_tiresias.slurm import process
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Requeue
 
-INTERVAL_S = 0.2
-LEASE_S = 0.3
+INTERVAL_S = 10.0
+"""And as long a lease."""
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> FileLease:
-    return lease(tmp_path, "one")
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> FileLease:
-    return lease(tmp_path, "two")
+def one(tmp_path: Path, clock: Clock) -> FileLease:
+    return FileLease(tmp_path, "one", INTERVAL_S, clock)
 
 
-def lease(folder: Path, host: str) -> FileLease:
-    made = FileLease(folder, host, INTERVAL_S)
-    made.lease_s, made.beat_s = LEASE_S, LEASE_S / 8
-    return made
+@pytest.fixture
+def two(tmp_path: Path, clock: Clock) -> FileLease:
+    return FileLease(tmp_path, "two", INTERVAL_S, clock)
 
 
-def takes_within(taker: FileLease, seconds: float) -> bool:
-    give_up_s = now_s() + seconds
-    while now_s() < give_up_s:
-        if taker.take():
-            return True
-        time.sleep(taker.beat_s)
-    return False
-
-
-def test_only_one_takes_a_free_lease(one: FileLease, two: FileLease) -> None:
+def test_only_one_takes_a_free_lease(one: FileLease, two: FileLease, clock: Clock) -> None:
     assert one.take()
     assert not two.take()
-    assert one.check() > now_s()
+    assert one.check() > clock.now_s
     with pytest.raises(LeaseLostError):
         two.check()
 
 
-def test_a_lease_that_is_renewed_is_not_taken(one: FileLease, two: FileLease) -> None:
+def test_a_lease_that_is_renewed_is_not_taken(one: FileLease, two: FileLease, clock: Clock) -> None:
     assert one.take()
     for _ in range(30):
-        time.sleep(one.beat_s)
+        clock.now_s += one.beat_s
         one.renew()
         assert not two.take()
     assert one.check()
 
 
 def test_a_lease_that_is_not_renewed_is_over_before_another_takes_it(
-    one: FileLease, two: FileLease
+    one: FileLease, two: FileLease, clock: Clock
 ) -> None:
     assert one.take()
-    until_s = one.check()
-    assert takes_within(two, 2 * LEASE_S)
-    assert now_s() > until_s
+    until_s, last_beat_s = one.check(), clock.now_s
+    while not two.take():
+        assert clock.now_s < last_beat_s + 2 * INTERVAL_S
+        clock.now_s += two.beat_s
+    assert until_s < clock.now_s <= last_beat_s + INTERVAL_S + two.beat_s
     for act in (one.check, one.renew):
         with pytest.raises(LeaseLostError):
             act()
 
 
 def test_a_holder_that_slept_past_its_term_is_told_so_even_if_nobody_took_it(
-    one: FileLease,
+    one: FileLease, clock: Clock
 ) -> None:
     assert one.take()
-    time.sleep(LEASE_S)
+    clock.now_s += INTERVAL_S
     with pytest.raises(LeaseLostError):
         one.renew()
 
@@ -100,7 +102,7 @@ def test_a_holder_that_slept_past_its_term_is_told_so_even_if_nobody_took_it(
 def test_a_lease_that_is_released_is_taken_at_once_by_whom_it_is_meant_for(
     tmp_path: Path, one: FileLease, two: FileLease
 ) -> None:
-    three = lease(tmp_path, "three")
+    three = FileLease(tmp_path, "three", INTERVAL_S)
     assert one.take()
     one.release(to="three")
     assert not two.take()
@@ -114,7 +116,7 @@ def test_a_lease_that_is_released_is_taken_at_once_by_whom_it_is_meant_for(
 def test_whoever_was_stopped_while_it_took_the_lease_does_not_rule_over_later_terms(
     tmp_path: Path, one: FileLease
 ) -> None:
-    late = lease(tmp_path, "late")
+    late = FileLease(tmp_path, "late", INTERVAL_S)
     for _ in range(15):
         assert one.take()
         one.release()
@@ -125,12 +127,12 @@ def test_whoever_was_stopped_while_it_took_the_lease_does_not_rule_over_later_te
 
 
 def test_who_stands_by_is_known_and_forgotten_when_it_says_nothing_more(
-    one: FileLease, two: FileLease
+    one: FileLease, two: FileLease, clock: Clock
 ) -> None:
     assert one.take()
     two.stand_by(wanted=True)
     assert [(s.host, s.wanted) for s in one.standbys()] == [("two", True)]
-    time.sleep(LEASE_S)
+    clock.now_s += INTERVAL_S
     assert one.standbys() == []
     two.leave()
     assert one.standbys() == []
@@ -149,14 +151,16 @@ def test_a_state_directory_out_of_reach_is_a_lease_that_is_over(
 # What is written ends with the lease
 
 
-def test_nothing_is_started_once_the_lease_is_over(tmp_path: Path, one: FileLease) -> None:
+def test_nothing_is_started_once_the_lease_is_over(
+    tmp_path: Path, one: FileLease, clock: Clock
+) -> None:
     mark = tmp_path / "ran"
     scontrol = tmp_path / "scontrol"
     scontrol.write_text(f'#!/bin/sh\n[ "$1" = ping ] && echo at x is UP || touch {mark}\n')
     scontrol.chmod(0o755)
     slurm = CommandSlurm(Commands(scontrol=str(scontrol), scancel=str(scontrol)), one)
     assert one.take()
-    time.sleep(LEASE_S)
+    clock.now_s += INTERVAL_S
     with pytest.raises(LeaseLostError):
         slurm.write([Requeue("7")])
     with pytest.raises(LeaseLostError):
@@ -165,22 +169,36 @@ def test_nothing_is_started_once_the_lease_is_over(tmp_path: Path, one: FileLeas
 
 
 def test_a_command_is_ended_with_the_lease_though_its_starter_is_gone(tmp_path: Path) -> None:
-    begun, mark = tmp_path / "begun", tmp_path / "ran"
+    pid, mark = tmp_path / "pid", tmp_path / "ran"
     program = (
         "import os\n"
         "from slurm_tiresias.controller.lease import now_s\n"
         "from slurm_tiresias.slurm.process import run\n"
-        f"command = ['sh', '-c', 'touch {begun}; sleep 1; touch {mark}']\n"
-        "run(command, stdin='', timeout_s=9, environment=os.environ, until_s=now_s() + 0.7)\n"
+        f"command = ['sh', '-c', 'echo $$ > {pid}; sleep 60; touch {mark}']\n"
+        "run(command, stdin='', timeout_s=90, environment=os.environ, until_s=now_s() + 1.5)\n"
     )
     starter = subprocess.Popen([sys.executable, "-c", program])
-    while not begun.exists():
-        assert starter.poll() is None
-        time.sleep(0.01)
+    until(lambda: pid.exists() and pid.read_text().endswith("\n"))
+    command = Path("/proc", pid.read_text().strip())
     starter.kill()
     starter.wait()
-    time.sleep(1.3)
+    until(lambda: has_ended(command))
     assert not mark.exists()
+
+
+def has_ended(process: Path) -> bool:
+    """Whether the process is gone, or has only not yet been reaped."""
+    try:
+        return ") Z " in (process / "stat").read_text()
+    except OSError:
+        return True
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
 
 
 def test_a_command_stopped_past_the_lease_does_nothing_when_it_goes_on(tmp_path: Path) -> None:
@@ -210,6 +228,29 @@ def test_a_command_is_not_begun_after_the_lease_and_ends_like_any_other_within_i
     )
     assert (answer.stdout, answer.status) == ("word", 0)
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_a_command_with_a_time_to_end_is_started_without_python_in_a_forked_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other threads may hold locks that such a copy never gets."""
+    begun: list[dict[str, object]] = []
+    real = subprocess.Popen
+
+    def begin(arguments: list[str], **options: object) -> object:
+        begun.append(options)
+        return real(arguments, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", begin)
+    process.run(["true"], stdin="", timeout_s=9, environment=dict(os.environ), until_s=now_s() + 9)
+    assert begun and all(options.get("preexec_fn") is None for options in begun)
+
+
+def test_a_missing_command_with_a_time_to_end_is_told_by_its_name() -> None:
+    answer = process.run(
+        ["no-such-command"], stdin="", timeout_s=9, environment={}, until_s=now_s() + 9
+    )
+    assert answer.stderr == "no-such-command cannot be started: No such file or directory\n"
 
 
 # The ledger changes hands
@@ -249,7 +290,6 @@ def test_each_term_has_its_own_profiles_with_all_that_was_known_before(tmp_path:
     known = Profile(key_of(MODEL, "bert"), Skew(1, 9, 3), "operator", 1000.0)
     with closing(ProfileStore(newest_profiles(tmp_path))) as alone:
         alone.save([known])
-    set_mode(newest_profiles(tmp_path), 0o600)
     with closing(sqlite3.connect(newest_profiles(tmp_path), isolation_level=None)) as stopped:
         stopped.execute("BEGIN IMMEDIATE")
         stopped.execute("DELETE FROM profiles")

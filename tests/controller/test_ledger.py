@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import parse
+from slurm_tiresias.controller import run
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.ledger import (
     FILE_NAME,
@@ -20,9 +21,15 @@ from slurm_tiresias.controller.ledger import (
     JobRecord,
     Ledger,
     PreemptionRecord,
+    check_cluster,
     put_in_place,
 )
-from slurm_tiresias.errors import DamagedLedgerError, LedgerError
+from slurm_tiresias.controller.lifecycle.nomination import Nomination, NominationState
+from slurm_tiresias.controller.lifecycle.preemption import Preemption, PreemptionState
+from slurm_tiresias.errors import ConfigError, DamagedLedgerError, LedgerError
+from slurm_tiresias.model import Amount
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Cluster
 from tests.cli.running import Site, error_of
 from tests.controller.test_account import kept_preemptions, pending, running, see
 
@@ -64,9 +71,50 @@ def test_a_ledger_of_an_older_version_is_taken_over_with_all_it_knows(path: Path
         assert ledger.value("paused") == "no"
         assert [event.kind for event in ledger.last_events(9)] == ["demoted", "preempted"]
         assert sum(i.attained_gpu_s for i in ledger.incarnations_of("7")) == 184
-    assert (jobs["7"].tier, jobs["7"].preempted_by, jobs["7"].settling) == (1, "8", True)
+        assert ledger.preemptions_under_way() == [Preemption("7", PreemptionState.REQUEUED, "8")]
+        (nomination,) = ledger.nominations()
+    assert (jobs["7"].tier, jobs["7"].preempted_by) == (1, "8")
+    assert nomination.state is NominationState.PENDING
+    assert nomination.allocated() == {"n1": Amount({"": 4}, 4)}
     assert (jobs["8"].written_nodes, jobs["8"].own_nodes) == ("n1", "n[1-2]")
     assert {(job.user, job.name, job.partition) for job in jobs.values()} == {("", "", "")}
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        (
+            {"claimed_s": 5.0, "claim_free_s": 6.0},
+            Nomination("7", NominationState.FREE, 5.0, 6.0),
+        ),
+        (
+            {"gave_up_s": 4.0, "gave_up_on": "abc", "times_given_up": 2},
+            Nomination("7", NominationState.EXPIRED, None, None, "", 4.0, "abc", 2),
+        ),
+        ({"vacating_for": "8"}, Preemption("7", PreemptionState.PLANNED, "8")),
+        (
+            {"vacating_for": "8", "vacating_since_s": 3.0},
+            Preemption("7", PreemptionState.SIGNALLED, "8", 3.0),
+        ),
+        (
+            {"vacating_for": "8", "vacating_since_s": 3.0, "requeue_sent_s": 4.0},
+            Preemption("7", PreemptionState.REQUEUE_SENT, "8", 3.0, 4.0),
+        ),
+    ],
+    ids=lambda value: value.state.value if isinstance(value, (Nomination, Preemption)) else "",
+)
+def test_starts_and_preemptions_under_way_are_taken_over_in_their_state(
+    path: Path, columns: dict[str, object], wanted: Nomination | Preemption
+) -> None:
+    old_ledger(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE jobs SET settling = 0 WHERE key = '7'")
+        database.execute("DELETE FROM jobs WHERE key = '8'")
+        for column, value in columns.items():
+            database.execute(f"UPDATE jobs SET {column} = ? WHERE key = '7'", (value,))
+        database.commit()
+    with closing(Ledger(path)) as ledger:
+        assert [*ledger.nominations(), *ledger.preemptions_under_way()] == [wanted]
 
 
 def test_preemptions_that_an_older_version_noted_as_events_are_found_again(path: Path) -> None:
@@ -217,10 +265,9 @@ def test_a_controller_on_a_damaged_ledger_ends_with_one_line_and_its_own_exit_co
 
 @pytest.fixture
 def sealed(written: Path) -> Iterator[Path]:
-    """A ledger that not even root may write."""
-    written.chmod(0o400)
-    if os.geteuid() == 0 and not _attribute("+i", written):
-        pytest.skip("root can write everything here")
+    """A ledger that not even root may write, nor make writable again."""
+    if not _attribute("+i", written):
+        pytest.skip("only root can seal a file, and not on every file system")
     yield written
     _attribute("-i", written)
 
@@ -288,3 +335,66 @@ def test_where_no_ledger_was_none_is_kept(path: Path) -> None:
     Ledger(draft).close()
     assert put_in_place(draft, path) is None
     Ledger(path).close()
+
+
+# What is asked of it
+
+
+def test_the_first_tasks_of_an_array_are_those_of_the_lowest_numbers(path: Path) -> None:
+    with closing(Ledger(path)) as ledger:
+        keys = [f"12_{task}" for task in (100, 10, 2, 1, 11)]
+        keys += ["12", "120_1", "1_2"]
+        ledger.save_jobs(JobRecord(key, 0, 1.0, 1.0, 1.0, 1) for key in keys)
+        found = [task.key for task in ledger.tasks_of("12", at_most=3)]
+    assert found == ["12_1", "12_2", "12_10"]
+
+
+# Of one cluster
+
+
+def test_a_ledger_without_a_name_is_bound_to_the_cluster_that_first_uses_it(path: Path) -> None:
+    old_ledger(path)
+    with closing(Ledger(path)) as ledger:
+        assert ledger.cluster is None
+        ledger.bind("alpha")
+        ledger.bind("alpha")
+        assert ledger.cluster == "alpha"
+
+
+def test_the_ledger_of_another_cluster_is_refused_in_one_line(path: Path) -> None:
+    with closing(Ledger(path)) as ledger:
+        ledger.bind("alpha")
+        with pytest.raises(ConfigError, match="is of cluster alpha, and this is cluster beta") as e:
+            ledger.bind("beta")
+        assert "tiresias-slurm ledger adopt" in str(e.value) and "\n" not in str(e.value)
+        assert ledger.cluster == "alpha"
+        ledger.bind("beta", renamed=True)
+        assert ledger.cluster == "beta"
+
+
+def test_a_ledger_on_disk_is_known_to_be_of_another_cluster(path: Path) -> None:
+    check_cluster(path, "alpha")
+    assert not path.exists()
+    with closing(Ledger(path)) as ledger:
+        ledger.bind("alpha")
+    check_cluster(path, "alpha")
+    with pytest.raises(ConfigError, match="is of cluster alpha"):
+        check_cluster(path, "beta")
+
+
+def test_a_controller_on_the_ledger_of_another_cluster_ends_before_its_first_cycle(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Ledger(path)) as ledger:
+        ledger.bind("alpha")
+    beta = Cluster("beta", (22, 5, 8), "priority/multifactor", False, 30.0, 120.0, 1000.0)
+    monkeypatch.setattr(run, "_first_contact", lambda slurm, config: beta)
+    monkeypatch.setattr(run, "Controller", None)
+    site = Site(path.parent)
+    result = site.run("controller")
+    assert result.exit_code == 4
+    assert "is of cluster alpha, and this is cluster beta" in error_of(result)
+    monkeypatch.setattr(CommandSlurm, "cluster", lambda _: beta)
+    adopted = site.run("ledger", "adopt")
+    assert adopted.stdout == "The ledger is of cluster beta now, and was of cluster alpha.\n"
+    check_cluster(path, "beta")

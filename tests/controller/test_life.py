@@ -9,18 +9,20 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slurm_tiresias.controller import answers
+from slurm_tiresias.controller.answers import serving
 from slurm_tiresias.controller.ledger import (
     EventRecord,
     IncarnationRecord,
     JobRecord,
     Ledger,
 )
-from slurm_tiresias.controller.life import SOCKET_NAME, Found, lives, look_up
+from slurm_tiresias.controller.life import SOCKET_NAME, Found, find, lives, look_up
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -77,25 +79,54 @@ def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
     assert from_ledger.life is not None
     assert [run.attained_gpu_s for run in from_ledger.life.runs] == [120.0]
     assert [event.other for event in from_ledger.life.events] == ["2"]
-    with lives(folder, ledger_of(folder), private=False).open():
+    with serving(lives(folder, ledger_of(folder), private=False)):
         assert look_up(folder, "1") == from_ledger
         assert look_up(folder, "4") == Found()
 
 
+def test_a_life_has_the_pauses_of_the_controller_while_the_job_was_there(folder: Path) -> None:
+    with closing(Ledger(ledger_of(folder))) as ledger:
+        pauses = [
+            EventRecord(5.0, "paused", "", "", "by root (uid 0)"),
+            EventRecord(12.0, "resumed", "", "", "by root (uid 0)"),
+            EventRecord(60.0, "paused", "", "", "by slurm (uid 64030)"),
+            EventRecord(90.0, "resumed", "", "", "by root (uid 0)"),
+        ]
+        with ledger.transaction():
+            ledger.save_jobs([replace(job("1", "nobody"), ended_s=70.0)])
+            ledger.add_events(pauses)
+        for user in (None, "nobody"):
+            life = find(ledger, "1", user).life
+            assert life is not None
+            told = [(event.at_s, event.kind) for event in life.events]
+            assert told == [(12.0, "resumed"), (50.0, "preempted"), (60.0, "paused")]
+            assert life.events[-1].text == "by slurm (uid 64030)"
+
+
 @as_root
 def test_everybody_is_told_of_every_job_where_jobs_are_not_private(folder: Path) -> None:
-    with lives(folder, ledger_of(folder), private=False).open():
+    with serving(lives(folder, ledger_of(folder), private=False)):
         assert "name of 1" in asked_by_nobody(folder, "1")
         assert "name of 2" in asked_by_nobody(folder, "2")
 
 
 @as_root
 def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> None:
-    with lives(folder, ledger_of(folder), private=True).open():
+    with serving(lives(folder, ledger_of(folder), private=True)):
         assert "name of 1" in asked_by_nobody(folder, "1")
         assert "name of" not in asked_by_nobody(folder, "2")
         assert "name of" not in asked_by_nobody(folder, "3")
         assert look_up(folder, "2").life is not None, "root sees them all"
+
+
+def test_words_about_others_jobs_are_not_told_where_jobs_are_private(folder: Path) -> None:
+    with closing(Ledger(folder / "ledger.sqlite")) as ledger:
+        with ledger.transaction():
+            ledger.add_events([EventRecord(60.0, "preempted", "2", "1", "restart 7 of alice's")])
+        whole, own = find(ledger, "1").life, find(ledger, "1", "nobody").life
+    assert whole and own
+    assert [event.text for event in whole.events] == ["restart 1", "restart 7 of alice's"]
+    assert [event.text for event in own.events] == ["restart 1", ""]
 
 
 @as_root
@@ -104,7 +135,7 @@ def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> Non
 
 
 def test_what_is_no_job_id_finds_nothing_and_harms_nothing(folder: Path) -> None:
-    with lives(folder, ledger_of(folder), private=False).open():
+    with serving(lives(folder, ledger_of(folder), private=False)):
         for asked in ("1' OR '1'='1", "%", "*", "é" * 400, ""):
             assert look_up(folder, asked) == Found()
         assert look_up(folder, "1").life is not None
@@ -115,7 +146,7 @@ def test_who_asks_nothing_holds_up_the_others_for_a_moment_only(
 ) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 0.1)
     with (
-        lives(folder, ledger_of(folder), private=False).open(),
+        serving(lives(folder, ledger_of(folder), private=False)),
         socket.socket(socket.AF_UNIX) as silent,
     ):
         silent.connect(str(folder / SOCKET_NAME))

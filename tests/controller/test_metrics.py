@@ -87,9 +87,20 @@ def test_where_the_library_is_missing_the_controller_goes_on_without_metrics(
         assert page is not None
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("there are no metrics: ")
-    assert "pip install prometheus_client" in line
+    assert "pip install 'slurm-tiresias[metrics]'" in line
 
 
-def test_nothing_listens_unless_it_is_asked_for() -> None:
-    with _told_over_http(Config(), CLUSTER, Tally()) as nothing:
-        assert nothing == (None, None)
+def test_without_an_address_nothing_listens_and_it_is_measured_all_the_same() -> None:
+    with _told_over_http(Config(), CLUSTER, Tally()) as (metrics, page):
+        assert metrics is not None
+        assert page is None
+
+
+def test_without_an_address_a_missing_library_is_no_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "slurm_tiresias.controller.metrics")
+    with _told_over_http(Config(), CLUSTER, Tally()) as (metrics, _page):
+        assert metrics is None
+    assert not caplog.records

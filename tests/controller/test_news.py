@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
 
 from slurm_tiresias.controller.account import Book, EndedJob
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.slurm.protocol import Incarnation, Slurm
 from tests.controller.test_account import CONFIG, ended, pending, running, see
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with closing(Ledger(tmp_path / FILE_NAME)) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -65,14 +57,19 @@ def test_a_job_that_ran_for_less_than_a_second_has_run_and_one_cancelled_before_
     book: Book,
 ) -> None:
     see(book, 1000, pending(), pending("8"))
-    cancelled = pending(
-        "8", state=None, slurm_state="CANCELLED", reason="", start_s=1010.0, end_s=1010.0
-    )
+    cancelled = pending("8", state=None, slurm_state="CANCELLED", reason="", end_s=1010.0)
     see(book, 1020, ended(1010, 0), cancelled)
     assert book.take_news().ended == [EndedJob(tier=0, jct_s=10, queued_s=10)]
     see(book, 1030)
     see(book, 1040)
     assert book.take_news().ended == []
+
+
+def test_a_job_that_is_cancelled_while_it_waits_again_ends_then(book: Book) -> None:
+    see(book, 1000, running(1000, 0))
+    see(book, 1010, pending(restarts=1, submit_s=1010))
+    see(book, 1040, pending(restarts=1, state=None, slurm_state="CANCELLED", end_s=1035.0))
+    assert book.take_news().ended == [EndedJob(tier=0, jct_s=35, queued_s=25)]
 
 
 def test_an_end_that_another_process_has_told_is_not_told_again(book: Book, ledger: Ledger) -> None:

@@ -10,15 +10,19 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller import published
+from slurm_tiresias.controller import profiles_copy, published
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.profiles_copy import ProfilesCopy
 from slurm_tiresias.controller.run import set_paused
-from slurm_tiresias.controller.succession import inherited_ledger
-from slurm_tiresias.database import set_mode
+from slurm_tiresias.controller.succession import inherited_ledger, take_from_others
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.one_step import write_in_one_step
+from slurm_tiresias.profiler.profile import MODEL, TRAFFIC, Profile, key_of
+from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import ProfileStore
 from tests.cli.states import state
+
+PROFILE = Profile(key_of(MODEL, "net"), Skew(1, 2, 2), TRAFFIC, 1.0)
 
 
 @pytest.fixture
@@ -71,12 +75,65 @@ def test_the_ledger_of_the_next_term_is_for_its_owner_only_before_it_is_opened(
     assert set(modes(folder).values()) == {0o600}
 
 
-def test_profiles_are_for_everybody_until_jobs_are_private(folder: Path) -> None:
+def test_the_store_of_profiles_is_for_its_owner_only(folder: Path) -> None:
     with closing(ProfileStore(folder / "profiles.sqlite")) as store:
         store.save([])
-        assert modes(folder)["profiles.sqlite"] == 0o644
-        set_mode(folder / "profiles.sqlite", 0o600)
         assert set(modes(folder).values()) == {0o600}
+
+
+def test_a_store_that_others_could_open_becomes_a_file_that_none_of_them_has_open(
+    folder: Path,
+) -> None:
+    path = folder / "profiles.sqlite"
+    with closing(ProfileStore(path)) as store:
+        store.save([PROFILE])
+    before = path.stat().st_ino
+    take_from_others(path)
+    assert path.stat().st_ino == before
+    path.chmod(0o644)
+    with path.open("rb"):  # or its number may be given to the new file
+        take_from_others(path)
+        assert path.stat().st_ino != before
+    with closing(ProfileStore(path)) as store:
+        assert store.profiles() == [PROFILE]
+    assert set(modes(folder).values()) == {0o600}
+
+
+def test_a_copy_of_the_profiles_is_published_once_something_has_changed(folder: Path) -> None:
+    published_copy = folder / profiles_copy.FILE_NAME
+    copy = ProfilesCopy(folder / "profiles.sqlite", folder, private=False)
+    copy.keep_up()
+    assert not published_copy.exists(), "there is nothing to copy"
+    with closing(ProfileStore(folder / "profiles.sqlite")) as store:
+        store.save([PROFILE])
+        kept_up(copy)
+        assert modes(folder)[published_copy.name] == 0o644
+        with closing(ProfileStore(published_copy, writable=False)) as copied:
+            assert copied.profiles() == [PROFILE]
+        first = published_copy.stat().st_mtime_ns
+        kept_up(copy)
+        assert published_copy.stat().st_mtime_ns == first, "nothing has changed"
+        store.forget([PROFILE.key])
+        copy.keep_up()
+        assert published_copy.stat().st_mtime_ns == first, "it is too soon"
+        kept_up(copy)
+        with closing(ProfileStore(published_copy, writable=False)) as copied:
+            assert copied.profiles() == []
+    assert not list(folder.glob(".*"))
+
+
+def kept_up(copy: ProfilesCopy) -> None:
+    copy._next_s = 0.0
+    copy.keep_up()
+    if copy._thread:
+        copy._thread.join()
+
+
+def test_where_jobs_are_private_no_copy_of_the_profiles_is_published(folder: Path) -> None:
+    (folder / profiles_copy.FILE_NAME).write_text("from before")
+    with closing(ProfileStore(folder / "profiles.sqlite")):
+        kept_up(ProfilesCopy(folder / "profiles.sqlite", folder, private=True))
+    assert profiles_copy.FILE_NAME not in modes(folder)
 
 
 @pytest.mark.parametrize(("private", "mode"), [(False, 0o644), (True, 0o600)])

@@ -53,7 +53,7 @@ def ledger(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def page(ledger: Path) -> Iterator[Page]:
-    shown = Page(private=False, names=("Hopper.example.org",))
+    shown = Page(private=False)
     shown.show(STATE, ledger)
     yield shown
 
@@ -122,32 +122,6 @@ def test_another_path_gets_404_and_one_line(page: Page, path: str) -> None:
     assert answer.body.count(b"\n") == 1 and answer.body.endswith(b"\n")
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        *("localhost", "localhost:1", "LOCALHOST:9817", "127.0.0.1:9817", "[::1]:9817", "10.1.2.3"),
-        *("hopper.example.org", "HOPPER.example.org.:80"),
-    ],
-)
-def test_it_answers_to_addresses_to_localhost_and_to_names_of_its_own(
-    page: Page, host: str
-) -> None:
-    assert ask(page, "/state", host=host).status == 200
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        *("", "evil.example.com", "localhost.evil.example.com", "127.0.0.1.evil.example.com:9817"),
-        *("evil@localhost.example.com", "[::1", "localhost:80@evil.example.com", "127.1"),
-    ],
-)
-def test_a_page_that_had_its_own_name_lead_here_is_refused(page: Page, host: str) -> None:
-    answer = ask(page, "/state", host=host)
-    assert answer.status == 421
-    assert SECRET.encode() not in answer.body
-
-
 def test_who_has_it_already_is_told_so_until_there_is_a_new_cycle(page: Page, ledger: Path) -> None:
     first = ask(page, "/state")
     again = ask(page, "/state", if_none_match=first.headers["ETag"])
@@ -189,13 +163,13 @@ def test_a_waiting_job_is_told_with_who_comes_before_it_and_until_when_it_waits(
     ledger: Path,
 ) -> None:
     holds = running("3", gpus=4, attained_gpu_s=2400.0)
-    first = waiting("1", rank=0, gpus=8)
+    first = waiting("1", rank=0, gpus=1)
     blocker = Blocker("3", Guard.SAME_TIER.value, None)
-    second = waiting("2", rank=1, gpus=4, reason="guarded", blockers=(blocker,))
+    second = waiting("2", rank=1, gpus=3, blockers=(blocker,))
     page = Page(private=False)
     page.show(state(first, second, holds, output_appended=False), ledger)
     said = told(page, "/jobs/2")
-    assert said["before"] == {"jobs": 1, "gpus": 8}
+    assert said["before"] == {"jobs": 1, "gpus": 1}
     assert said["room_expected_at_s"] == NOW_S - 4 + (3600 - 2400) / 4
     assert said["room_made_by"] == ["3"] and said["others"]["3"]["user"] == "alice"
     assert said["output_appended"] is False
@@ -225,7 +199,7 @@ def test_where_jobs_are_private_a_browser_sees_sums_and_tiers_and_nobody(ledger:
         assert hidden.encode() not in answer.body, hidden
     seen = json.loads(answer.body)
     assert seen["only_of"] == "nobody"
-    assert seen["nodes"]["held"] == [[["", 4, 1]], []]
+    assert seen["nodes"]["held"] == [[["", 4, None]], []], "not by which tier"
     assert seen["tiers"][0]["running_jobs"] == STATE.tiers[0].running_jobs
     for job_id in ("6", "7", "8"):
         assert ask(page, f"/jobs/{job_id}").status == 404

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.ledger import EventRecord, Ledger
+from slurm_tiresias.controller.answers import serving
+from slurm_tiresias.controller.ledger import PERIOD, EventRecord, Ledger
 from slurm_tiresias.controller.period import SOCKET_NAME, Period, look_back, periods
 from slurm_tiresias.controller.published import answer_of
 from slurm_tiresias.errors import NotRunningError
-from tests.report.pictures import job, preempted, remember
+from tests.report.pictures import job, period_of, preempted, remember
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -67,13 +68,13 @@ def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
     from_ledger = look_back(folder, 0.0, 2000.0)
     assert not from_ledger.live and len(from_ledger.jobs) == 4
     assert len(from_ledger.preemptions) == 2 and from_ledger.events == {"demoted": 4}
-    with periods(folder, folder / "ledger.sqlite", private=False).open():
+    with serving(periods(folder, folder / "ledger.sqlite", private=False)):
         asked = look_back(folder, 0.0, 2000.0)
     assert asked.live and rows_of(asked) == rows_of(from_ledger)
 
 
 def test_only_what_was_in_the_time_is_told(folder: Path) -> None:
-    with periods(folder, folder / "ledger.sqlite", private=False).open():
+    with serving(periods(folder, folder / "ledger.sqlite", private=False)):
         period = look_back(folder, 750.0, 2000.0)
     assert [row[0] for row in period.jobs] == ["1"], "the others have ended before"
     assert not period.preemptions and not period.events
@@ -81,7 +82,7 @@ def test_only_what_was_in_the_time_is_told(folder: Path) -> None:
 
 @as_root
 def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> None:
-    with periods(folder, folder / "ledger.sqlite", private=True).open():
+    with serving(periods(folder, folder / "ledger.sqlite", private=True)):
         told = asked_by_nobody(folder)
         assert "only_of='nobody'" in told and "secret of nobody" in told
         for other in ("alice", "bob", "somebody"):
@@ -93,15 +94,40 @@ def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> N
         assert everything.only_of == "" and len(everything.jobs) == 4, "root sees them all"
 
 
+def test_of_a_preemption_only_ones_own_side_is_told(tmp_path: Path) -> None:
+    """By job 1 of alice and job 2 of bob, whose tiers, GPUs and times all differ."""
+    long = job("1", "####....###|", gpus=4, user="alice")
+    short = job("2", "   .###|", gpus=2, user="bob")
+    told = preempted("1", "2", 4.0, 0, asked=3.5, tier=1, for_tier=0)
+    remember(tmp_path / "ledger.sqlite", [long, short], [told])
+    everything, of_alice, of_bob = (
+        dict(
+            zip(
+                PERIOD["preemptions"],
+                period_of(tmp_path / "ledger.sqlite", 0, 20, user).preemptions[0],
+                strict=True,
+            )
+        )
+        for user in (None, "alice", "bob")
+    )
+    ids = {"job_id": "1", "for_job": "2", "at_s": 400.0}
+    victims = {"asked_s": 350.0, "tier": 1, "gpus": 4, "start_s": 0.0, "left_s": 400.0}
+    victims |= {"again_s": 800.0, "ended_s": 1100.0}
+    preemptors = {"for_tier": 0, "for_gpus": 2, "for_start_s": 400.0, "for_end_s": 700.0}
+    assert everything == ids | victims | preemptors
+    assert of_alice == ids | victims | dict.fromkeys(preemptors)
+    assert of_bob == ids | dict.fromkeys(victims) | preemptors
+
+
 @as_root
 def test_everybody_is_told_of_every_job_where_jobs_are_not_private(folder: Path) -> None:
-    with periods(folder, folder / "ledger.sqlite", private=False).open():
+    with serving(periods(folder, folder / "ledger.sqlite", private=False)):
         assert "secret of alice" in asked_by_nobody(folder)
 
 
 def test_whom_this_host_does_not_know_has_no_jobs(folder: Path) -> None:
     with closing(Ledger.to_read(folder / "ledger.sqlite")) as ledger:
-        assert "secret" not in ledger.period(0.0, 2000.0, "")
+        assert b"secret" not in ledger.period(0.0, 2000.0, "")
 
 
 @as_root
@@ -110,7 +136,7 @@ def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> Non
 
 
 def test_what_is_no_time_is_answered_and_harms_nothing(folder: Path) -> None:
-    with periods(folder, folder / "ledger.sqlite", private=False).open():
+    with serving(periods(folder, folder / "ledger.sqlite", private=False)):
         for asked in (b"1; DROP TABLE jobs 2\n", b"\xff\n", b"1\n", b"a b\n", b"nan inf\n", b"\n"):
             assert b"secret" not in answer_of(folder / SOCKET_NAME, asked)
         assert len(look_back(folder, 0.0, 2000.0).jobs) == 4

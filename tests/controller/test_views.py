@@ -9,16 +9,20 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slurm_tiresias.controller import answers, published
+from slurm_tiresias.controller.answers import serving
 from slurm_tiresias.controller.published import (
     FILE_NAME,
     VIEW_NAME,
     Blocker,
     PublishedEvent,
+    PublishedHold,
+    PublishedNode,
     PublishedState,
 )
 from slurm_tiresias.controller.views import Views, seen_by
@@ -71,6 +75,33 @@ def test_a_user_sees_own_jobs_and_what_happened_to_them_and_all_sums() -> None:
     assert (seen.gpus, seen.tiers, seen.only_of) == (STATE.gpus, STATE.tiers, "nobody")
 
 
+def test_of_others_jobs_a_node_shows_one_sum_and_a_blocker_no_time() -> None:
+    held = (
+        PublishedHold("1", 1, 0),
+        PublishedHold("2", 2, 1),
+        PublishedHold("3", 1, 0),
+        PublishedHold("4", 3, None),
+    )
+    node = PublishedNode("n1", 8, True, "MIXED", held)
+    blockers = (Blocker("2", "min-run", 99.0), Blocker("5", "min-run", 98.0))
+    jobs = [waiting("1", user="nobody", blockers=blockers), running("5", user="nobody")]
+    seen = seen_by(state(*jobs, nodes=(node,)), "nobody")
+    assert seen.nodes[0].held == (held[0], PublishedHold("", 6, None))
+    assert [blocker.until_s for blocker in seen.jobs[0].blockers] == [None, 98.0]
+    assert seen_by(state(nodes=(node,)), "").nodes[0].held == (PublishedHold("", 7, None),)
+
+
+def test_words_about_others_jobs_are_not_shown() -> None:
+    happened = PublishedEvent(1.0, "preempted", "2", "1", "restart 7")
+    seen = seen_by(replace(STATE, events=(happened,)), "nobody")
+    assert seen.events == (replace(happened, text=""),)
+
+
+def test_everybody_sees_what_was_done_to_the_controller() -> None:
+    paused = PublishedEvent(1.0, "paused", "", "", "by root (uid 0)")
+    assert seen_by(replace(STATE, events=(paused,)), "nobody").events == (paused,)
+
+
 def test_a_user_that_nobody_knows_sees_no_job_at_all() -> None:
     nameless = state(waiting("1", user=""))
     assert seen_by(nameless, "").jobs == ()
@@ -87,7 +118,7 @@ def test_a_private_state_is_read_through_the_socket_as_the_kernel_knows_the_read
 ) -> None:
     published.write(STATE, folder, private=True)
     assert (folder / FILE_NAME).stat().st_mode & 0o777 == 0o600
-    with Views(folder, STATE).open():
+    with serving(Views(folder, STATE).service):
         assert '"mine"' in read_by_nobody(folder)
         assert "secret" not in read_by_nobody(folder)
         assert _asked(folder) == STATE
@@ -106,13 +137,13 @@ def test_who_does_not_read_its_answer_holds_up_the_others_for_a_moment_only(
 ) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 0.1)
     many = state(*(waiting(str(number), name="x" * 200) for number in range(2000)))
-    with Views(folder, many).open(), _connected(folder), _connected(folder):
+    with serving(Views(folder, many).service), _connected(folder), _connected(folder):
         assert len(_asked(folder).jobs) == 2000
 
 
 def test_what_users_say_is_not_heard_and_the_next_state_is_shown(folder: Path) -> None:
     shown = Views(folder, STATE)
-    with shown.open():
+    with serving(shown.service):
         # It may have been answered, and hung up on, before it has said a word.
         with _connected(folder) as connection, suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(b"release 99999999999\n" * 100)

@@ -46,7 +46,7 @@ def complaint(words: Sequence[str]) -> str:
     if name in ARGPARSE_SCRIPTS:
         return _of_argparse(importlib.import_module(f"scripts.{name}_lib.main").parser, arguments)
     if name in ALONE:
-        return _of_argparse(_loaded(name).parser, arguments)
+        return _of_argparse(loaded(name).parser, arguments)
     return _of_text(name, arguments)
 
 
@@ -87,7 +87,8 @@ def _of_argparse(parser: Callable[[], argparse.ArgumentParser], arguments: Seque
 
 
 @cache
-def _loaded(script: str) -> ModuleType:
+def loaded(script: str) -> ModuleType:
+    """A script of one file as a module, which it is not by its name."""
     name = f"script_{script.replace('-', '_')}"
     loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "scripts" / script))
     spec = importlib.util.spec_from_loader(name, loader)

@@ -52,8 +52,21 @@ def test_every_setting_that_is_named_exists(one: Page) -> None:
 
 
 @each_page()
+def test_every_test_that_is_named_exists(one: Page) -> None:
+    there = {
+        name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
+    }
+    for number, word in one.words():
+        if re.fullmatch(r"test_\w+", word):
+            assert word in there, f"{one.name}:{number}: there is no {word}"
+
+
+@each_page()
 def test_every_metric_that_is_named_exists(one: Page) -> None:
     known = {metric.name for metric in METRICS}
+    known |= set(re.findall(r"function (tiresias_\w+)", (ROOT / "etc/job_submit.lua").read_text()))
     for number, word in one.words():
         name = re.match(r"tiresias_[a-z_]+[a-z](?![\w.])", word)
         if name and name[0] != "tiresias_slurm":

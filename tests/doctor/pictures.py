@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias.config import parse
+from slurm_tiresias.doctor.run_folder import RunFolder
 from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm import parse_config
@@ -53,11 +54,14 @@ def sound(release: str = "22.05") -> Seen:
         cgroup=None,
         plugstack=(OPTIONAL,),
         spank=SpankPlugin(OPTIONAL, number),
-        job_submit='local partitions = { "gpu" }\nlocal write = "priority"\ntiresias_job_submit()',
+        run_folder=RunFolder("/run/slurm-tiresias", True, 32 << 20),
+        job_submit='local partitions = { "gpu" }\nlocal write = "priority"\n'
+        "tiresias_job_submit()\ntiresias_job_modify()",
         clock_ahead_s=0.4,
         partitions=(partition(),),
         nodes=(node,),
         known_jobs=12,
+        pinned=(),
         controller_user="slurm",
         controller_user_id=SLURM_USER,
         admin_level=None,
@@ -67,7 +71,7 @@ def sound(release: str = "22.05") -> Seen:
             Place(f"{STATE_DIR}/state.json", SLURM_USER, "slurm", 0o644),
             Place(f"{STATE_DIR}/view.sock", SLURM_USER, "slurm", 0o666),
         ),
-        controller=Controller("enforce", "ctl", 4.0, False, 0),
+        controller=Controller("enforce", "ctl", 4.0, False, ()),
     )
 
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.doctor.checks import CHECKS
 from slurm_tiresias.doctor.diagnosis import Diagnosis, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
+from slurm_tiresias.doctor.run_folder import RunFolder
 from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm.conf_file import PlugstackLine
+from slurm_tiresias.slurm.pinned import PinnedJob
 from tests.doctor.pictures import (
     OPTIONAL,
     RELEASES,
@@ -30,8 +33,8 @@ OK, NOTE, WARNING, ERROR = Severity
 PARAMETERS = "bf_interval=2,disable_job_shrink,batch_sched_delay=1,requeue_delay=1"
 REQUIRED = replace(OPTIONAL, demand="required")
 UNSEEN = (
-    *("settings", "written", "partitions", "nodes", "known_jobs", "plugstack"),
-    *("clock_ahead_s", "controller", "state_dir", "job_submit", "spank"),
+    *("settings", "written", "partitions", "nodes", "known_jobs", "pinned", "plugstack"),
+    *("clock_ahead_s", "controller", "state_dir", "job_submit", "spank", "run_folder"),
 )
 EMPTY = Node("n1", Amount({}, 16, 8000))
 
@@ -262,6 +265,7 @@ CASES = (
     Case("job-submit", settings(JobSubmitPlugins="(null)"), NOTE, "JobSubmitPlugins=lua"),
     Case("job-submit", seen_as(job_submit="function slurm_job_submit() end"), NOTE),
     Case("job-submit", seen_as(job_submit=None), NOTE),
+    Case("job-submit", seen_as(job_submit="tiresias_job_submit()"), NOTE),
     Case(
         "job-submit",
         config(manage={"partitions": ["gpu", "big"]}),
@@ -281,7 +285,15 @@ CASES = (
         both(SITE_FACTOR, settings(PrioritySiteFactorPlugin="site_factor/mine")),
         WARNING,
     ),
-    Case("other-writers", seen_as(controller=Controller("enforce", "", 1.0, False, 3)), WARNING),
+    Case(
+        "other-writers",
+        seen_as(controller=Controller("enforce", "", 1.0, False, ("7",))),
+        WARNING,
+    ),
+    Case("other-writers", seen_as(pinned=(PinnedJob("7", "gpu", 77),)), WARNING),
+    Case("other-writers", seen_as(pinned=(PinnedJob("7", "cpu", 77),)), OK),
+    Case("other-writers", seen_as(pinned=(PinnedJob("7", "gpu", TOP_TIER),)), OK),
+    Case("other-writers", seen_as(pinned=None), OK),
     Case(
         "all-partitions",
         settings(JobSubmitPlugins="lua,all_partitions"),
@@ -298,6 +310,8 @@ CASES = (
     Case("spank-build", seen_as(spank=SpankPlugin(OPTIONAL, (20, 11, 4))), ERROR),
     Case("spank-build", seen_as(spank=SpankPlugin(OPTIONAL, None)), ERROR),
     Case("spank-build", seen_as(spank=SpankPlugin(OPTIONAL, None, "No such file")), NOTE),
+    Case("run-folder", seen_as(run_folder=RunFolder("/run/x", False, None)), WARNING),
+    Case("run-folder", seen_as(run_folder=RunFolder("/run/x", True, None)), WARNING),
     Case("rights", seen_as(controller_user="ann", controller_user_id=1001), ERROR, "User=slurm"),
     Case(
         "rights",
@@ -347,7 +361,7 @@ CASES = (
         seen_as(
             state_files=tuple(
                 Place(f"{STATE_DIR}/{name}", 7, "slurm", 0o666)
-                for name in ("history.sock", "report.sock", "view.sock")
+                for name in ("history.sock", "metrics.sock", "report.sock", "view.sock")
             )
         ),
         OK,
@@ -359,8 +373,16 @@ CASES = (
         f'state_dir = "{STATE_DIR}"',
     ),
     Case("controller", seen_as(controller=None), NOTE),
-    Case("controller", seen_as(controller=Controller("stopped", "", 9.0, False, 0)), NOTE),
-    Case("controller", seen_as(controller=Controller("enforce", "", 900.0, True, 0)), ERROR),
+    Case("controller", seen_as(controller=Controller("stopped", "", 9.0, False, ())), NOTE),
+    Case("controller", seen_as(controller=Controller("enforce", "", 900.0, True, ())), ERROR),
+    Case(
+        "nudge-file",
+        config(controller={"standby": True, "nudge_file": f"{STATE_DIR}/nudge"}),
+        ERROR,
+        'nudge_file = "/run/slurm-tiresias-controller/nudge"',
+    ),
+    Case("nudge-file", config(controller={"nudge_file": f"{STATE_DIR}/nudge"}), OK),
+    Case("nudge-file", config(controller={"nudge_file": ""}), OK),
     Case(
         "epilog-nudge",
         settings(EpilogSlurmctld="(null)"),
@@ -453,7 +475,7 @@ def test_without_settings_the_checks_that_need_them_are_named_and_not_guessed() 
     )
     diagnosis = diagnose(nothing)
     assert {each.name for each in diagnosis.findings} == {
-        *("slurmctld", "release", "config", "state-dir", "controller"),
+        *("slurmctld", "release", "config", "state-dir", "nudge-file", "controller"),
     }
     assert {f.name for f in diagnosis.findings} | set(diagnosis.unchecked) == {
         check.name for check in CHECKS
@@ -474,6 +496,58 @@ def test_a_hostile_partition_name_ends_no_line_of_the_configuration() -> None:
     seen = replace(sound(), partitions=(partition('a"\n[controller]\nmode="x'),))
     (line,) = lines_for(diagnose(seen), "partitions")
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("path", ["/run/slurm-tiresias", "/run/x"])
+def test_a_run_folder_without_a_tmpfs_of_its_own_is_told_with_the_line_of_fstab(path: str) -> None:
+    seen = replace(sound(), run_folder=RunFolder(path, False, None))
+    *before, table, mount = finding(diagnose(seen), "run-folder").do
+    options = "size=32m,nr_inodes=300,mode=0755,nodev,nosuid,noexec"
+    assert table == f"echo 'tmpfs {path} tmpfs {options} 0 0' >> /etc/fstab"
+    assert mount == f"mount {path}"
+    assert [line.split("    #")[0] for line in before] == (
+        [r"systemctl enable --now 'run-slurm\x2dtiresias.mount'"] if "slurm" in path else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("admin_level", "mends", "do"),
+    [
+        ("None", [], ["sacctmgr modify user ann set AdminLevel=Operator"]),
+        ("", ["slurm"], []),
+        (None, ["slurm"], []),
+    ],
+)
+def test_rights_are_mended_by_one_thing(
+    admin_level: str | None, mends: list[str], do: list[str]
+) -> None:
+    """A user that accounting knows becomes operator; otherwise the service runs as SlurmUser."""
+    stranger = replace(sound(), controller_user="ann", controller_user_id=1001)
+    found = finding(diagnose(replace(stranger, admin_level=admin_level)), "rights")
+    assert found.severity is ERROR
+    assert [mend.value for mend in found.mends] == mends and list(found.do) == do
+
+
+def test_a_host_without_the_plugins_run_folder_is_no_compute_node() -> None:
+    names = {each.name for each in diagnose(replace(sound(), run_folder=None)).findings}
+    assert "run-folder" not in names
+
+
+def test_jobs_that_something_else_has_pinned_are_named_with_the_way_back() -> None:
+    pinned = tuple(PinnedJob(str(number), "gpu", 77) for number in range(10, 20))
+    found = finding(diagnose(replace(sound(), pinned=(*pinned, pinned[0]))), "other-writers")
+    assert found.seen == (
+        "something else has pinned the priority of jobs 10, 11, 12, 13, 14, 15, 16, 17 and 2 more, "
+        "which wait"
+    )
+    ids = "10 11 12 13 14 15 16 17"
+    assert found.do[0].startswith(f"scontrol hold {ids}; scontrol release {ids}    #")
+
+
+def test_jobs_whose_priority_others_have_changed_are_named() -> None:
+    changed = Controller("enforce", "", 1.0, False, ("7", "9"))
+    found = finding(diagnose(replace(sound(), controller=changed)), "other-writers")
+    assert found.seen == "others have changed the priority of jobs 7, 9 lately"
 
 
 def test_a_plugin_line_of_another_plugin_is_not_ours() -> None:

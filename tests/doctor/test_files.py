@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_tiresias.doctor.run_folder import RunFolder, run_folder
 from slurm_tiresias.slurm import conf_file
+from slurm_tiresias.slurm.conf_file import PlugstackLine
 from slurm_tiresias.slurm.spank_build import built_for
 
 CONF = r"""
@@ -85,6 +88,68 @@ def test_no_text_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, tex
     path.write_text(text.replace("nclude", ""), encoding="utf-8", errors="replace")
     conf_file.settings(path)
     conf_file.plugins(path)
+
+
+MOUNTINFO = """\
+24 1 0:22 / /run rw,nosuid,nodev shared:5 - tmpfs tmpfs rw,size=1632k,mode=755
+90 24 0:50 / {parent}/own rw,nosuid shared:9 - tmpfs tmpfs rw,size=32768k,nr_inodes=300,mode=755
+91 24 0:51 / {parent}/unlimited rw shared:9 - tmpfs tmpfs rw,size=0k
+92 24 0:52 / {parent}/default rw - tmpfs none rw,inode64
+93 24 0:22 /part {parent}/part rw,nosuid shared:5 - tmpfs tmpfs rw,size=1632k,mode=755
+94 24 0:53 / {parent}/disk rw - ext4 /dev/vdb rw
+95 24 0:54 / {parent}/hidden rw - tmpfs tmpfs rw,size=32768k
+96 95 0:55 / {parent}/hidden rw - overlay overlay rw,lowerdir=/x
+"""
+
+
+def plugin_line(folder: Path, *lines: str) -> PlugstackLine:
+    file = folder / "plugstack.conf"
+    file.write_text("\n".join(["# run=/commented", *lines, "optional /other.so run=/others"]))
+    return PlugstackLine("optional", "/x/spank_tiresias.so", str(file), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "limit_bytes"),
+    [
+        ("own", True, 32 << 20),
+        ("unlimited", True, None),
+        ("default", True, None),
+        ("part", False, None),
+        ("disk", False, None),
+        ("hidden", False, None),
+        ("none", False, None),
+    ],
+)
+def test_a_run_folder_is_bounded_by_a_tmpfs_that_is_mounted_on_it(
+    tmp_path: Path, name: str, own: bool, limit_bytes: int | None
+) -> None:
+    parent = tmp_path.resolve()
+    (parent / name).mkdir()
+    mounts = parent / "mountinfo"
+    mounts.write_text(MOUNTINFO.format(parent=parent))
+    line = plugin_line(parent, f"optional /x/spank_tiresias.so run={parent / name}")
+    assert run_folder(line, mounts) == RunFolder(str(parent / name), own, limit_bytes)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("optional /x/spank_tiresias.so profile=auto run={}",),
+        ("optional /x/spank_tiresias.so run=/nonexistent run={} # run=/no",),
+        ("optional /x/spank_tiresias.so \\", "  profile=auto \\", "  run={}"),
+    ],
+)
+def test_the_run_folder_is_the_one_that_the_plugins_line_names(
+    tmp_path: Path, lines: tuple[str, ...]
+) -> None:
+    line = plugin_line(tmp_path, *(each.format(tmp_path) for each in lines))
+    found = run_folder(line)
+    assert found is not None and found.path == str(tmp_path.resolve())
+
+
+def test_a_run_folder_that_is_not_there_is_none(tmp_path: Path) -> None:
+    assert run_folder(plugin_line(tmp_path, "optional /x/spank_tiresias.so run=/nowhere")) is None
+    assert run_folder(replace(plugin_line(tmp_path, ""), file="/nowhere")) is None
 
 
 PLUGINS = sorted(Path("/usr/lib/x86_64-linux-gnu/slurm-wlm").glob("*.so"))

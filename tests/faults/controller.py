@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -19,6 +19,7 @@ from typing import NoReturn
 from slurm_tiresias.cli.main import main
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import run
+from slurm_tiresias.controller.driver import driver as chosen_driver
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.slurm.protocol import (
@@ -76,13 +77,16 @@ class FaultySlurm:
     def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
         return self._slurm.incarnations(keys, since_s)
 
+    def dependency(self, key: str) -> str:
+        return self._slurm.dependency(key)
+
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         for at, write in enumerate(writes):
             if moment := self._faults.due(places.names_of(write)):
                 return self._fail(writes, at, moment)
         return self._slurm.write(writes)
 
-    def signal(self, keys: Sequence[str], signal: str) -> Sequence[str]:
+    def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
         moment = self._faults.due({places.SIGNAL})
         if moment == places.UNHEARD:
             raise SlurmUnreachableError("a test has swallowed the signal", "wait")
@@ -113,10 +117,10 @@ def die() -> NoReturn:
 
 def install(faults: Faults) -> None:
     """Let the faults happen in this process."""
-    real_driver, real_transaction = run.driver, Ledger.transaction
+    real_transaction = Ledger.transaction
 
     def driver(config: Config, lease: Lease | None = None, asked: Tally | None = None) -> Slurm:
-        return FaultySlurm(real_driver(config, lease, asked), faults)
+        return FaultySlurm(chosen_driver(config, lease, asked), faults)
 
     @contextmanager
     def transaction(ledger: Ledger) -> Iterator[None]:
@@ -130,7 +134,7 @@ def install(faults: Faults) -> None:
         if moment:
             die()
 
-    run.driver = driver
+    run.driver = driver  # type: ignore[attr-defined]
     Ledger.transaction = transaction  # type: ignore[assignment, method-assign]
 
 

@@ -18,7 +18,9 @@ from slurm_tiresias.slurm.protocol import Slurm, Update, Write
 
 CONTROLLER = Path(controller.__file__).parent
 
-READING = frozenset({"driver", "cluster", "may_operate", "acting_host", "observe", "incarnations"})
+READING = frozenset(
+    {"driver", "cluster", "may_operate", "acting_host", "observe", "incarnations", "dependency"}
+)
 """What the driver does without changing anything in Slurm."""
 WRITING = frozenset({"write", "signal"})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -121,10 +120,9 @@ MOUNTS = {
 }
 
 
+@pytest.mark.usefixtures("own_mounts")
 @pytest.mark.parametrize("disk", MOUNTS)
 def test_a_job_is_unharmed_by(monitor: Monitor, disk: str) -> None:
-    if shutil.which("unshare") is None or os.geteuid() != 0:
-        pytest.skip("only root can mount a disk")
     mount = MOUNTS[disk].format(folder=monitor.file.parent, file=monitor.file, size=FILE_BYTES)
     script = f'{{ {mount}; }} || exit {NO_DISK}; exec env LD_PRELOAD="$LIBRARY" "$@"'
     ended = subprocess.run(

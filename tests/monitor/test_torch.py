@@ -16,7 +16,7 @@ from slurm_tiresias.profiler.traffic import sent_in
 from tests.monitor.running import PATIENCE_S, Monitor
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+    importlib.util.find_spec("torch") is None, reason="no PyTorch: scripts/venv test torch"
 )
 
 TABLE_6 = {"vgg16": 0.743, "resnet50": 0.092}

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.standing import JobFacts, Key, Standing, job_id_key
 
 
 @dataclass(frozen=True, slots=True)
-class Continuous:
+class Continuous(Policy):
     """Jobs in the strict order of one number, smallest first; ties by submission, then job id."""
 
     cost: Callable[[JobFacts], float]

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Action, Allocation, Job, JobState, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.standing import Policy
+from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.scheduling.decide import decide
 from tests.pictures import cluster, configured, gpus, job
 from tests.policy.continuous import (
     continuous_gittins,

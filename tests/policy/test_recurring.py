@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.recurring import KEPT, RunHistory
 from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.scheduling.decide import decide
 from tests.pictures import after, cluster, configured, drawn, gpus, job
 
 CONFIG = configured(policy={"name": "2d-history"})

@@ -14,7 +14,6 @@ from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.tiers import (
     ORDERS,
     TieredGittins,
-    deserves_promotion,
     left_in_tier,
     make_policy,
     tier_of,
@@ -66,7 +65,7 @@ def test_running_first_puts_a_preempted_job_behind_those_that_waited_longer() ->
 
 def test_promotion_is_off_by_default() -> None:
     starved = job("1", gpus(1), tier=1, queued_s=-1e9, executed_since_promotion_s=1)
-    assert not deserves_promotion(starved, NOW_S, configured().policy)
+    assert not make_policy(configured().policy).promotion.is_due(starved, NOW_S)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_a_job_is_promoted_when_it_waited_knob_times_its_run_but_never_before_th
     policy = configured(policy={"promote_knob": 8, "promote_floor_s": 100}).policy
     queued_s = NOW_S - waited_s
     starved = job("1", gpus(1), tier=1, queued_s=queued_s, executed_since_promotion_s=executed_s)
-    assert deserves_promotion(starved, NOW_S, policy) is promoted
+    assert make_policy(policy).promotion.is_due(starved, NOW_S) is promoted
 
 
 def test_gittins_waits_for_enough_history() -> None:

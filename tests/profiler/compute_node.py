@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,17 @@ COMMAND = (sys.executable, "-m", "slurm_tiresias.cli", "profile", "sample")
 GIB = 1 << 30
 ME = os.geteuid()
 ANN, BOB = (12345, 12346) if ME == 0 else (ME, ME)
+
+SQUASHED = frozenset({"chown", "dac_override", "dac_read_search", "fowner"})
+"""What root may not on a file server with root_squash: more than any other user."""
+
+
+def with_rights(bounding_set: str) -> tuple[str, ...]:
+    """A command before another: root with these rights, where it can still read the checkout."""
+    prefix = ("setpriv", f"--bounding-set={bounding_set}", f"--inh-caps={bounding_set}")
+    if subprocess.run([*prefix, "test", "-r", __file__], check=False).returncode != 0:
+        pytest.skip("root without its rights cannot read the checkout")
+    return prefix
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -82,21 +93,24 @@ class Node:
 
     # The sampler
 
-    def starts(self, *options: str, driver: str | None = None) -> subprocess.Popen[str]:
+    def starts(
+        self, *options: str, driver: str | None = None, wrapper: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """Start the sampler, by a command that it is the arguments of where one is given."""
         kept = {k: v for k, v in os.environ.items() if k != "JOURNAL_STREAM"}
         found = {"LD_LIBRARY_PATH": driver or self.driver, "FAKE_NVML": str(self.gpu)}
         folders = ("--run", str(self.run), "--collect", str(self.collect))
         with self.log.open("w") as log:
             self.sampler = subprocess.Popen(
-                [*COMMAND, *folders, "--every", "0.1", *options],
+                [*wrapper, *COMMAND, *folders, "--every", "0.1", *options],
                 env={**kept, **found},
                 stderr=log,
                 text=True,
             )
         return self.sampler
 
-    def begins(self, *options: str, driver: str | None = None) -> None:
-        self.starts(*options, driver=driver)
+    def begins(self, *options: str, driver: str | None = None, wrapper: Sequence[str] = ()) -> None:
+        self.starts(*options, driver=driver, wrapper=wrapper)
         eventually(lambda: "samples the GPUs" in self.logged)
 
     def ends(self) -> int:

@@ -19,9 +19,11 @@ from slurm_tiresias.profiler import gpu_sampler
 from slurm_tiresias.profiler.gpu_sampler import Sampler
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, GpuUse
 from slurm_tiresias.profiler.processes import Claim, claim_of
-from tests.profiler.compute_node import ANN, BOB, GIB, UUID, Node, eventually
+from tests.profiler.compute_node import ANN, BOB, GIB, SQUASHED, UUID, Node, eventually, with_rights
+from tests.slurm.cluster import short_folder
 
 ME = os.geteuid()
+ROOT = Path(__file__).parents[2]
 needs_root = pytest.mark.skipif(ME != 0, reason="only root has processes of several users")
 
 
@@ -30,6 +32,15 @@ def node(tmp_path: Path, driver: str) -> Iterator[Node]:
     made = Node(tmp_path, driver)
     yield made
     made.clear_away()
+
+
+@pytest.fixture
+def open_node(driver: str) -> Iterator[Node]:
+    """In a folder that every user may enter."""
+    with short_folder() as folder:
+        made = Node(folder, driver)
+        yield made
+        made.clear_away()
 
 
 def test_what_a_profiled_job_does_with_its_gpu_is_written_when_it_is_over(node: Node) -> None:
@@ -76,6 +87,47 @@ def test_the_group_of_the_folder_may_read_what_is_written(node: Node) -> None:
     [file] = node.collect.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert (file.stat().st_uid, file.stat().st_gid) == (0, BOB)
+
+
+def as_the_unit_with_root_squash() -> tuple[str, ...]:
+    """Root with the rights that the unit leaves it, less those that a file server takes away."""
+    unit = (ROOT / "etc" / "tiresias-slurm-sampler.service").read_text()
+    named = re.search(r"^CapabilityBoundingSet=(.+)$", unit, re.MULTILINE)
+    assert named
+    left = {word.removeprefix("CAP_").lower() for word in named[1].split()} - SQUASHED
+    return with_rights(",".join(["-all", *(f"+{right}" for right in left)]))
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o755, 0o777, 0o1777])
+def test_where_root_may_not_write_the_owner_of_the_folder_does(open_node: Node, mode: int) -> None:
+    node = open_node
+    os.chown(node.collect, ANN, BOB)
+    node.collect.chmod(mode)
+    node.prolog("7.0.n1", 0)
+    node.computes(node.process(0, SLURM_JOB_ID="7"))
+    node.begins(wrapper=as_the_unit_with_root_squash())
+    for _ in range(2):  # it is root again after each file
+        node.when_sampled()
+        node.epilog("7.0.n1")
+        node.written("7.0.n1")
+        [file] = node.collect.iterdir()
+        status = file.stat()
+        assert (status.st_uid, status.st_gid) == (ANN, BOB)
+        assert stat.S_IMODE(status.st_mode) == 0o640
+        file.unlink()
+        node.prolog("7.0.n1", 0)
+    assert node.ends() == 0
+    assert "WARNING" not in node.logged
+
+
+@needs_root
+def test_a_folder_that_its_owner_may_not_write_to_either_is_refused(open_node: Node) -> None:
+    node = open_node
+    os.chown(node.collect, ANN, BOB)
+    node.collect.chmod(0o555)
+    assert node.starts(wrapper=as_the_unit_with_root_squash()).wait(timeout=30) == 10
+    assert "may not be written to" in node.logged
 
 
 @needs_root
@@ -242,6 +294,33 @@ def test_there_is_one_sampler_for_a_folder(node: Node) -> None:
     assert node.starts().wait(timeout=30) == 9
     assert "Another sampler" in node.logged
     node.sampler = first
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["--shared", "--exclusive"])
+def test_a_user_who_locks_the_run_folder_does_not_keep_the_sampler_out(
+    open_node: Node, kind: str
+) -> None:
+    hold = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "flock", "-F", kind]
+    command = [*hold, str(open_node.run), "sh", "-c", "echo locked; exec sleep 600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as user:
+        try:
+            assert user.stdout is not None and user.stdout.readline() == "locked\n"
+            open_node.begins()
+            first = open_node.sampler
+            assert open_node.starts().wait(timeout=30) == 9
+            assert "Another sampler" in open_node.logged
+            open_node.sampler = first
+            assert open_node.ends() == 0
+        finally:
+            user.kill()
+
+
+def test_only_the_samplers_user_can_open_the_file_that_it_locks(node: Node) -> None:
+    node.begins()
+    status = (node.run / gpu_sampler.LOCK_NAME).stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o600, ME)
+    assert gpu_sampler.profiled(node.run) == {}
 
 
 # Single ticks

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import ORDERS, Config
-from slurm_tiresias.decide import decide, guard_of
 from slurm_tiresias.model import (
     Action,
     Allocation,
@@ -31,9 +30,12 @@ from slurm_tiresias.placement.pool import Pool
 from slurm_tiresias.placement.seats import Appeal, Tenant
 from slurm_tiresias.placement.tenancy import Tenancy
 from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.policy.standing import Policy, Rank
+from slurm_tiresias.policy.standing import Rank
 from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.scheduling.decide import decide
+from slurm_tiresias.scheduling.engine import guard_of
 from tests.one_by_one import node_sets
 from tests.pictures import NOW_S, configured
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, PreemptionRecord
-from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread
-from tests.report.pictures import STEP_S, job, preempted, remember, reported
+from slurm_tiresias.cli import report_text
+from slurm_tiresias.cli.screen import Screen
+from slurm_tiresias.controller.ledger import (
+    FIRST_LOOK,
+    IncarnationRecord,
+    JobRecord,
+    Ledger,
+    PreemptionRecord,
+)
+from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
+from tests.report.pictures import STEP_S, job, period_of, preempted, remember, reported
 
 Job = tuple[JobRecord, list[IncarnationRecord]]
 
@@ -47,6 +56,24 @@ def three(path: Path) -> Report:
     )
     report, _ = reported(path, 0, 20, gpus_now=8, cluster="hopper")
     return report
+
+
+@pytest.mark.parametrize("user", ["alice", "bob"])
+def test_who_sees_own_jobs_only_is_told_the_own_side_of_a_preemption(path: Path, user: str) -> None:
+    three(path)
+    report, _ = made(period_of(path, 0, 20, user), Filters())
+    found = report.preemptions
+    assert (found.preemptions, found.hidden, found.incomplete) == (1, 1, 0)
+    assert found.in_vain == 0, "that is not known"
+    assert found.handover == Spread(None, None, None) and found.moved_gpu_s == 0
+    mine = party(report.users, user)
+    assert (mine.preempted, mine.preempting) == ((1, 0) if user == "alice" else (0, 1))
+    if user == "alice":
+        assert found.requeue_wait.mean_s == 700 and found.grace.mean_s == 50
+    else:
+        assert found.requeue_wait.mean_s is None and found.grace.mean_s is None
+    text = "\n".join(report_text.lines(report, Screen(200, False, True)))
+    assert "In 1 preemption the other job is another user's" in text
 
 
 def test_completion_and_queueing_are_told_by_size(path: Path) -> None:
@@ -298,7 +325,9 @@ def _anyhow(jobs: list[Job], chance: random.Random) -> Sequence[PreemptionRecord
 
 def _assert_adds_up(report: Report) -> None:
     found, jobs = report.preemptions, report.jobs
-    assert jobs.there == jobs.completed + jobs.never_ran + jobs.running + jobs.waiting
+    assert jobs.there == sum(
+        (jobs.completed, jobs.never_ran, jobs.running, jobs.waiting, jobs.earlier)
+    )
     assert report.all_sizes.jobs == jobs.completed
     for sizes in (report.by_kind, report.by_gpus):
         assert sum(size.jobs for size in sizes) == jobs.completed
@@ -319,3 +348,52 @@ def _assert_adds_up(report: Report) -> None:
     assert found.in_vain <= found.preemptions and min(course.waiting) >= 0
     for index in (report.fairness.users, report.fairness.accounts):
         assert index is None or 0 < index <= 1 + 1e-9
+
+
+def test_nothing_from_before_the_controllers_first_look_is_its_deed(path: Path) -> None:
+    with closing(Ledger(path)) as ledger:
+        ledger.note_first_look(10 * STEP_S)
+    remember(
+        path,
+        [
+            #         0         1
+            #         01234567890123456789
+            job("1", ".####|", user="alice"),  # ended before
+            job("2", "..##########|", user="bob"),  # ran before, and ended
+            job("3", ".....##############", user="bob"),  # ran before, and runs
+            job("4", " ..........##|", user="carol"),  # waited before
+            job("5", "           .##|", user="carol"),
+            job("6", "      .....|", user="carol"),
+        ],
+    )
+    report, _ = reported(path, 0, 20, gpus_now=2)
+    jobs = report.jobs
+    assert report.since_s == 10 * STEP_S
+    assert (jobs.there, jobs.completed, jobs.earlier) == (5, 2, 1)
+    assert (jobs.never_ran, jobs.running, jobs.waiting, jobs.submitted) == (1, 1, 0, 1)
+    assert report.all_sizes.jobs == sum(size.jobs for size in report.by_gpus) == 2
+    # Of the second job two steps, of the third ten (it runs on), and both of carol's.
+    assert report.gpu_s == (2 + 9 + 2 + 2) * STEP_S
+    assert report.gpu_use == report.gpu_s / (2 * 10 * STEP_S)
+    assert party(report.users, "bob").jobs == 0 and party(report.users, "bob").gpu_s > 0
+    assert "alice" not in {user.name for user in report.users}
+    assert "1 more ended that had started before" in "\n".join(
+        report_text.lines(report, Screen(), True)
+    )
+
+
+def test_a_ledger_that_knows_jobs_has_been_begun_before(path: Path) -> None:
+    remember(path, [job("1", ".####|")])
+    with closing(Ledger(path)) as ledger:
+        ledger.next_number()
+        ledger.note_first_look(10 * STEP_S)
+        assert ledger.value(FIRST_LOOK) is None
+    assert reported(path, 0, 20)[0].jobs.completed == 1
+
+
+def test_a_job_that_starts_in_the_second_of_the_first_look_counts(path: Path) -> None:
+    with closing(Ledger(path)) as ledger:
+        ledger.note_first_look(STEP_S + 0.6)
+    remember(path, [job("1", ".####|")])
+    jobs = reported(path, 0, 20)[0].jobs
+    assert (jobs.completed, jobs.earlier) == (1, 0)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_tiresias.board import Start
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Node
+from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines import BASELINES, Stage
-from slurm_tiresias.simulator.baselines.backfill import Backfill
+from slurm_tiresias.simulator.baselines.backfill import (
+    DEFAULT_LIMIT_S,
+    DEFAULTS,
+    Backfill,
+    SlurmParameters,
+)
 from slurm_tiresias.simulator.baselines.repack import (
     Cost,
     fewest_gpus,
@@ -28,7 +34,7 @@ from slurm_tiresias.simulator.cluster_file import NodeGroup
 from slurm_tiresias.simulator.engine import Outcome, Scheduler, SimJob, Simulation, Timing
 from slurm_tiresias.simulator.report import figures
 from slurm_tiresias.simulator.traces import load_trace
-from slurm_tiresias.simulator.workload import TraceJob, Workload
+from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 from slurm_tiresias.simulator.world import Costs, Site, parse_site
 from tests.simulator.test_real_traces import trace
 
@@ -265,7 +271,8 @@ H = 3600.0
 def backfilled(
     rows: Iterable[tuple[float, int, float, float | None]],
     cluster: str,
-    **parameters: int,
+    parameters: SlurmParameters = DEFAULTS,
+    default_limit_s: float = DEFAULT_LIMIT_S,
 ) -> list[float]:
     """When jobs start that are (submitted, GPUs, duration, time limit), all in hours."""
     site = parse_site(cluster, "consolidate")
@@ -276,7 +283,7 @@ def backfilled(
     setup = setup_on(site)
     outcomes = Simulation(
         jobs,
-        Backfill(site.as_nodes(), **parameters),
+        Backfill(site.as_nodes(), parameters, default_limit_s),
         setup.costs,
         setup.timing,
         run.asking(setup, only_consolidated=False),
@@ -295,29 +302,88 @@ def test_a_job_with_a_long_limit_does_not_delay_it_however_short_it_is() -> None
 
 def test_a_job_without_a_limit_counts_as_one_of_a_day() -> None:
     assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, None)], "1x4") == [0, 4, 5]
-    hours = {"default_limit_s": int(3 * H)}
-    assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, None)], "1x4", **hours) == [0, 4, 1]
+    rows = [(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, None)]
+    assert backfilled(rows, "1x4", default_limit_s=2 * H) == [0, 4, 1]
 
 
-def test_a_long_job_runs_beside_the_reservation() -> None:
-    # Two nodes. A fills node 1 until 4; B waits for six GPUs, C may have the other two for ever.
-    assert backfilled([(0, 4, 4, 4), (0, 6, 1, 1), (1, 2, 9, 24)], "2x4") == [0, 4, 1]
-    # With D there are none left beside it.
-    two_more = [(0, 4, 4, 4), (0, 6, 1, 1), (1, 2, 9, 24), (1, 1, 9, 24)]
-    assert backfilled(two_more, "2x4") == [0, 4, 1, 5]
+def test_a_reservation_holds_whole_nodes_also_where_gpus_are_left_over() -> None:
+    # Two nodes. A fills node 1 until 4; B waits for six GPUs, so that two are left over, and yet C
+    # does not get them.
+    assert backfilled([(0, 4, 4, 4), (0, 6, 1, 1), (1, 2, 9, 24)], "2x4") == [0, 4, 4]
 
 
-def test_the_reservation_is_on_nodes_and_not_on_gpus() -> None:
-    # A and B have half a node each; C wants a whole one and gets the one that is free first. D may
-    # sit beside B, which stays longer, and not beside A.
+def test_a_long_job_runs_on_a_node_without_a_reservation() -> None:
+    # A and B have most of a node each; C wants a whole one and gets the one that is free first. D
+    # may run beside B, which stays longer, and not beside A.
     rows = [(0, 3, 2, 2), (0, 3, 6, 6), (0, 4, 1, 1), (1, 1, 9, 24), (1, 1, 9, 24)]
     assert backfilled(rows, "2x4") == [0, 0, 2, 1, 3]
 
 
-def test_who_was_refused_is_looked_at_again_when_somebody_has_left() -> None:
-    # A fills node 1 until 4. D is to leave node 2 at 9 and does at 2, so that C fits beside B.
-    rows = [(0, 4, 4, 4), (0, 2, 2, 9), (0, 6, 1, 1), (1, 2, 9, 24)]
+def test_every_waiting_job_has_a_reservation_and_not_just_the_first() -> None:
+    # A fills node 1 until 3, where C begins. B has half of node 2 until 5, where D begins; so E,
+    # which would delay D but not C, waits for it.
+    rows = [(0, 4, 3, 3), (0, 2, 5, 5), (0, 4, 10, 10), (0, 4, 1, 1), (1, 2, 8, 8)]
+    assert backfilled(rows, "2x4") == [0, 0, 3, 5, 6]
+    assert backfilled([*rows[:3], rows[4]], "2x4") == [0, 0, 3, 1]
+
+
+def test_a_reservation_beyond_the_window_is_none() -> None:
+    rows = [(0, 4, 3, 3), (0, 2, 5, 5), (0, 4, 10, 10), (0, 4, 1, 1), (1, 2, 8, 8)]
+    short = SlurmParameters(bf_window_s=3.5 * H)
+    assert backfilled(rows, "2x4", short) == [0, 0, 3, 9, 1]
+
+
+def test_reservations_are_made_anew_when_a_job_has_ended() -> None:
+    # D, on a whole node, ends before its limit, and C starts on that; so B need not wait for it.
+    rows = [(0, 4, 4, 4), (0, 4, 2, 9), (0, 8, 1, 1), (1, 2, 1, 1.5)]
     assert backfilled(rows, "2x4") == [0, 0, 4, 2]
+
+
+def test_backfill_runs_at_its_interval_and_the_main_scheduler_at_once() -> None:
+    soon = 1 + 10 / 3600
+    rows: list[tuple[float, int, float, float | None]]
+    rows = [(0, 2, 4, 4), (0, 4, 1, 1), (soon, 2, 2, 2)]
+    assert backfilled(rows, "1x4") == [0, 4, 1 + 30 / 3600]
+    seldom = SlurmParameters(bf_interval_s=600.0)
+    assert backfilled(rows, "1x4", seldom) == [0, 4, 1 + 600 / 3600]
+    assert backfilled([(0, 4, soon, 4), (0, 4, 1, 1)], "1x4") == [0, soon]
+
+
+def test_limits_count_in_whole_minutes() -> None:
+    # C is to be over just before B begins, but for the rounding of its limit.
+    rows = [(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, 3 - 90 / 3600)]
+    assert backfilled(rows, "1x4") == [0, 4, 1]
+    assert backfilled(rows, "1x4", SlurmParameters(limit_grain_s=600.0)) == [0, 4, 5]
+
+
+def test_jobs_lie_on_the_nodes_that_a_real_slurm_chose() -> None:
+    # The first jobs of a replay of paper480:1, 21 times as fast, on slurm-wlm 22.05.8: before any
+    # had to wait.
+    chosen = (
+        "1 2 3 4 4 4 4 2 5 5 6-7 5 8 9-10-11-12 13-14 5 4 15 1 2 6 2 2 7-8 9-10 1 11 12 12 "
+        "1-2-4-5-6 12"
+    )
+    jobs = tuple(
+        replace(job, submitted_s=job.submitted_s / 21, duration_s=job.duration_s / 21)
+        for job in paper480(1).jobs[: len(chosen.split())]
+    )
+    site = parse_site("15x4", "consolidate")
+    allocated: dict[str, str] = {}
+
+    class Seen(Backfill):
+        def choose(self, now_s: float) -> Iterable[Start]:
+            for start in super().choose(now_s):
+                allocated[start.job_id] = "-".join(str(int(name[1:])) for name in start.allocation)
+                yield start
+
+    Simulation(
+        jobs,
+        Seen(site.as_nodes()),
+        setup_on(site).costs,
+        Timing(interval_s=0.5),
+        run.asking(setup_on(site), only_consolidated=False),
+    ).run()
+    assert " ".join(allocated[job.job_id] for job in jobs) == chosen
 
 
 def test_the_first_starts_before_its_time_if_others_end_before_their_limits() -> None:
@@ -330,8 +396,8 @@ def test_a_job_past_its_limit_holds_nobody_up_for_ever() -> None:
 
 def test_no_more_than_so_many_jobs_are_tested() -> None:
     rows = [(0.0, 2, 4.0, 4.0), *[(0.0, 4, 1.0, 1.0)] * 3, (1.0, 2, 2.0, 2.0)]
-    assert backfilled(rows, "1x4", most_tested=3) == [0, 4, 5, 6, 7]
-    assert backfilled(rows, "1x4", most_tested=4) == [0, 4, 5, 6, 1]
+    assert backfilled(rows, "1x4", SlurmParameters(bf_max_job_test=3)) == [0, 4, 5, 6, 7]
+    assert backfilled(rows, "1x4", SlurmParameters(bf_max_job_test=4)) == [0, 4, 5, 6, 1]
 
 
 # --------------------------------------------------------------------------- all of them

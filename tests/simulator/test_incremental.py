@@ -1,4 +1,4 @@
-"""The board that is kept from event to event chooses what ``decide`` chooses from scratch."""
+"""The engine that is kept from event to event chooses what ``decide`` chooses from nothing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_tiresias.board import Start
 from slurm_tiresias.config import ORDERS, Config, parse
-from slurm_tiresias.decide import decide
 from slurm_tiresias.model import Job, JobState, Node, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.standing import Policy
-from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.policy.losses import Loss, RecentLosses, lost_gpu_s
+from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.scheduling.cluster import Start
+from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timing
 from slurm_tiresias.simulator.run import Setup, asking
@@ -30,6 +30,8 @@ class Checked:
         self._checked = checked
         self._policy, self._config, self._nodes = policy, config, tuple(nodes)
         self._jobs: dict[str, SimJob] = {}
+        self._losses = RecentLosses(config.preemption)
+        self._gpus = sum(node.total.gpu_count for node in nodes)
         self.choices = 0
 
     def waits(self, job: SimJob, now_s: float) -> None:
@@ -58,23 +60,33 @@ class Checked:
             if job.state is JobState.RUNNING:
                 job.settle(now_s)
         chosen = list(self._checked.choose(now_s))
-        jobs = tuple(_as_job(job) for job in self._jobs.values())
+        over = self._losses.over_budget(now_s, self._gpus)
+        jobs = tuple(_as_job(job, job.user in over) for job in self._jobs.values())
         plan = decide(Snapshot(now_s, self._nodes, jobs), self._policy, self._config)
         found = {start.job_id: (dict(start.allocation), set(start.victims)) for start in chosen}
         wanted = {d.job_id: (dict(d.start_on), set(d.victims)) for d in plan.starts}
         assert found == wanted
         self.choices += len(chosen)
-        for victim in (victim for start in chosen for victim in start.victims):
-            del self._jobs[victim]  # comes back by ``waits``, once it is eligible
+        for start in chosen:
+            for victim in map(self._jobs.pop, start.victims):  # come back by ``waits``
+                self._take_in(victim, self._jobs[start.job_id].user, now_s)
         return chosen
 
+    def _take_in(self, victim: SimJob, user: str, now_s: float) -> None:
+        assert victim.running_since_s is not None
+        if victim.user != user:
+            lost = lost_gpu_s(victim.width, now_s - victim.running_since_s)
+            self._losses.add(Loss(now_s, user, lost))
 
-def _as_job(job: SimJob) -> Job:
+
+def _as_job(job: SimJob, over_budget: bool) -> Job:
     return Job(
         job_id=job.job_id,
         state=job.state,
         request=job.ask.request,
         submitted_s=job.submitted_s,
+        user=job.user,
+        name=job.name,
         attained_gpu_s=job.attained_gpu_s,
         attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s,
         executed_since_promotion_s=job.executed_since_promotion_s,
@@ -88,6 +100,7 @@ def _as_job(job: SimJob) -> Job:
         promotions=job.promotions,
         style=job.ask.style,
         remaining_s=job.remaining_s,
+        over_budget=over_budget,
     )
 
 
@@ -102,6 +115,7 @@ workloads = st.lists(
         st.integers(1, 500),
         st.sampled_from(MODELS),
         st.sampled_from(["ann", "ben"]),
+        st.sampled_from(["train", "debug"]),
     ),
     min_size=2,
     max_size=40,
@@ -109,14 +123,14 @@ workloads = st.lists(
     lambda rows: Workload(
         "drawn",
         tuple(
-            TraceJob(str(i), float(at_s), gpus, float(long_s), model, user=user)
-            for i, (at_s, gpus, long_s, model, user) in enumerate(sorted(rows))
+            TraceJob(str(i), float(at_s), gpus, float(long_s), model, user=user, name=name)
+            for i, (at_s, gpus, long_s, model, user, name) in enumerate(sorted(rows))
         ),
     )
 )
 
 configs = st.builds(
-    lambda name, order, charge, knob, min_run_s, per_job, per_cycle: parse(
+    lambda name, order, charge, knob, min_run_s, per_job, per_cycle, budget_share: parse(
         {
             "policy": {
                 "name": name,
@@ -132,16 +146,19 @@ configs = st.builds(
                 "min_run_s": min_run_s,
                 "max_per_job": per_job,
                 "max_victims_per_cycle": per_cycle,
+                "budget_share": budget_share,
+                "budget_window_s": 300,
             },
         }
     ),
-    st.sampled_from(["2d-las", "2d-gittins"]),
+    st.sampled_from(["2d-las", "2d-gittins", "2d-history"]),
     st.sampled_from(ORDERS),
     st.sampled_from(["job", "job", "user"]),
     st.sampled_from([0, 0, 2]),
     st.sampled_from([0, 0, 30]),
     st.sampled_from([0, 0, 2]),
     st.sampled_from([100, 100, 1]),
+    st.sampled_from([0, 0, 0.02, 0.1]),
 )
 
 
@@ -178,5 +195,6 @@ def test_under_tiresias(
     nodes = setup.site.as_nodes()
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
     scheduler = schedulers.tiresias(config, nodes, history)
-    checked = _run(workload, setup, scheduler, make_policy(config.policy, history))
+    # The same policy: what it learns it learns once, when a job ends.
+    checked = _run(workload, setup, scheduler, scheduler.policy)
     assert checked.choices >= len(workload.jobs)

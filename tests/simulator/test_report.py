@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -130,11 +131,16 @@ def test_every_record_has_its_ratios_to_the_bound_and_to_the_reference() -> None
 
 
 def test_guards_are_told_in_words() -> None:
-    assert guards(PreemptionConfig(0.0, 0, UNBOUNDED)) == "off"
-    assert guards(PreemptionConfig(120.0, 0, 1)) == (
+    off = PreemptionConfig(min_run_s=0.0, budget_share=0.0, max_victims_per_cycle=UNBOUNDED)
+    assert guards(off) == "off"
+    assert guards(replace(off, min_run_s=120.0, min_run_growth=1.0, max_victims_per_cycle=1)) == (
         "none preempted within 120 s of a start, at most 1 at once"
     )
-    assert guards(PreemptionConfig(0.0, 3, UNBOUNDED)) == "none preempted more than 3 times"
+    assert guards(replace(off, min_run_s=120.0, budget_share=0.1)) == (
+        "none preempted within 120 s of a start, 2 times as long after each preemption, "
+        "no user's jobs cost others more than 10% of all GPU time"
+    )
+    assert guards(replace(off, max_per_job=3)) == "none preempted more than 3 times"
 
 
 def test_a_job_that_never_found_a_place_is_told_and_not_counted() -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,6 +73,18 @@ class RealCluster:
         """Submit a job that runs ``script``; its id."""
         wrapped = ("--parsable", "--output=/dev/null", *options, "--wrap", script)
         return self.run("sbatch", *wrapped).strip()
+
+    def sacct_rows(self, jobs: Iterable[str], fields: str) -> dict[str, list[list[str]]]:
+        """These fields of every row that accounting has of jobs, by job; times since 1970."""
+        columns = f"jobid,{fields}"
+        answer = self.run(
+            *("env", "SLURM_TIME_FORMAT=%s", "sacct", "-DXnP", "-j", ",".join(jobs), "-o", columns)
+        )
+        found: dict[str, list[list[str]]] = {}
+        for line in answer.splitlines():
+            job, *values = line.split("|")
+            found.setdefault(job, []).append(values)
+        return found
 
     def squeue_field(self, job: str, field: str) -> str:
         """One field of ``squeue -O`` for one job or array task."""

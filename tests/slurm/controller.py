@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,21 @@ QUICK: Mapping[str, Mapping[str, object]] = {
     "controller": {"interval_s": 0.5},
 }
 """Two tiers, the second after two seconds on four GPUs; two cycles a second."""
+
+
+@dataclass(frozen=True)
+class LoggedCycle:
+    """How long the parts of a cycle took, as a controller with ``-v`` logs it."""
+
+    read_s: float
+    decided_s: float
+    wrote_s: float
+
+
+def logged_cycles(log: str) -> Sequence[LoggedCycle]:
+    """Every cycle that a controller has logged."""
+    shown = re.findall(r"read in ([\d.]+) s, decided in ([\d.]+) s, \d+ writes in ([\d.]+) s", log)
+    return [LoggedCycle(*map(float, parts)) for parts in shown]
 
 
 @dataclass
@@ -91,6 +107,7 @@ class RealController:
             for table in {**QUICK, **self.settings}
         }
         merged["controller"]["state_dir"] = str(self.state_dir)
+        merged["controller"].setdefault("nudge_file", str(self.folder / "nudge"))
         if driver := os.environ.get(DRIVER_VARIABLE):
             merged["slurm"] = {"driver": driver}
         text = "\n".join(

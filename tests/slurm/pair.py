@@ -12,12 +12,13 @@ from pathlib import Path
 
 from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.errors import NotRunningError
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.commands import Commands
 from tests.slurm.controller import RealController
 
 INTERVAL_S = 2.0
 TAKES_OVER_WITHIN_S = 2 * INTERVAL_S
+"""On a machine with nothing else to do; tests/controller/test_lease.py proves it by a clock."""
 ONE_GPU = ("--gres=gpu:1", "--mem=100")
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 
@@ -58,7 +59,7 @@ class Pair:
     def state(self) -> PublishedState:
         return next(iter(self.controllers.values())).state()
 
-    def wait_until_acts(self, host: str, timeout_s: float = TAKES_OVER_WITHIN_S) -> float:
+    def wait_until_acts(self, host: str, timeout_s: float = PATIENCE_S) -> float:
         """Wait until this one has done a cycle as the active one; how long that took."""
         began_s = time.monotonic()
 

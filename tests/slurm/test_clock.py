@@ -6,8 +6,10 @@ import logging
 
 import pytest
 
+from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.clock import Moment, SlurmClock
+from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Observation
 from tests.controller.test_account import pending, running
 
@@ -74,3 +76,25 @@ def test_running_time_is_counted_by_slurms_clock(
     assert seen.at_s == slurms_s and ended
     assert [job.elapsed_s for job in seen.jobs] == [pytest.approx(30, abs=1), 7, 0]
     assert seen.jobs[0].state is JobState.RUNNING
+
+
+def test_a_reading_is_repeated_a_few_times_while_the_clock_is_set_and_then_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often the clock steps: no chain of calls grows with it."""
+    readings: list[float] = []
+    driver = CommandSlurm()
+
+    def read(at_s: float) -> tuple[Observation, float]:
+        readings.append(at_s)
+        return Observation(at_s, (), (), ()), at_s
+
+    monkeypatch.setattr(driver, "_read", read)
+    monkeypatch.setattr(SlurmClock, "compare", lambda *_: len(readings) == 3)
+    assert driver.observe().at_s == readings[-1]
+    assert len(readings) == 3
+    monkeypatch.setattr(SlurmClock, "compare", lambda *_: False)
+    readings.clear()
+    with pytest.raises(SlurmAnswerError, match="clock was set during each of 5 readings"):
+        driver.observe()
+    assert len(readings) == 5

@@ -263,7 +263,7 @@ def test_a_daemon_is_killed_and_started_again_by_its_name(folder: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process a host name")
+@pytest.mark.usefixtures("own_mounts")
 def test_a_backup_slurmctld_takes_over_and_gives_back(folder: Path) -> None:
     up(folder, *SMALL, "--backup")
     job = in_shell(folder, "sbatch --parsable -n1 --wrap 'sleep 600'").strip()
@@ -275,7 +275,7 @@ def test_a_backup_slurmctld_takes_over_and_gives_back(folder: Path) -> None:
     eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the job is still there", 40)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process a host name")
+@pytest.mark.usefixtures("own_mounts")
 def test_a_backup_comes_up_where_the_machines_own_name_is_not_known(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.life import PAUSES
+from slurm_tiresias.controller.succession import newest_ledger
 from tests.slurm.cluster import RealCluster
 from tests.slurm.controller import COMMAND, RealController
 
@@ -514,8 +519,16 @@ def test_pause_stops_acting_and_release_gives_everything_back(
             assert clean_cluster.squeue_field(job, "ReqNodes") == ""
     controller.cycles(3)
     assert priority(clean_cluster, waiting) <= natural + 1
-    controller.stop()
+    told = [(e.kind, e.text) for e in controller.state().events if e.kind in PAUSES]
+    assert told == [("paused", by_me()), ("resumed", by_me()), ("paused", by_me())]
+    assert f"paused: {by_me()}" in controller.stop()
     assert controller.cli("resume").returncode == 0
+    with closing(Ledger(newest_ledger(controller.state_dir))) as ledger:
+        assert [event.text for event in ledger.events_of_kind("resumed", 0.0)] == [by_me()] * 2
+
+
+def by_me() -> str:
+    return f"by {pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 
 
 def test_site_factors_order_the_tiers_and_leave_the_rest_to_slurm(
@@ -663,6 +676,7 @@ def test_an_unreachable_slurmctld_is_one_clear_line(
 
 AS_NOBODY = """
 import os, sys
+from slurm_tiresias.cli import controller
 from slurm_tiresias.cli.main import main
 from slurm_tiresias.controller import run
 os.setgroups([]), os.setgid(65534), os.setuid(65534)

@@ -147,6 +147,19 @@ def test_what_is_wrong_is_found_and_the_doctors_own_lines_mend_it(cluster: RealC
     assert code == 0, [each for each in mended["findings"] if each["severity"] == "warning"]
     found = by_name(mended)
     assert {found[name] for name in (*WRONG, *ALSO_WRONG)} == {"ok"}
+    # A priority that another script sets is seen, and the doctor's own commands undo it.
+    running = [cluster.sbatch("--gres=gpu:4") for _ in range(2)]
+    job = cluster.sbatch("--gres=gpu:4")
+    for each in running:
+        cluster.wait_for_state(each, "RUNNING")
+    cluster.run("scontrol", "update", f"JobId={job}", "Priority=77")
+    (pinned,) = (f for f in diagnosis(cluster)[1]["findings"] if f["name"] == "other-writers")
+    assert pinned["severity"] == "warning"
+    assert f"pinned the priority of job {job}, which" in pinned["seen"]
+    for command in pinned["do"][0].partition("#")[0].split(";"):
+        cluster.run(*command.split())
+    assert by_name(diagnosis(cluster)[1])["other-writers"] == "ok"
+    cluster.run("scancel", *running, job)
     # What nobody asked to change stays.
     config = cluster.run("scontrol", "show", "config")
     assert re.search(r"^SchedulerParameters += (\S+,)?bf_window=99,", config, re.MULTILINE)

@@ -5,6 +5,7 @@ The cluster has four nodes of four GPUs, one licence, partitions that overlap, a
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import subprocess
@@ -33,6 +34,8 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 
 AS_NOBODY = """
 import os, sys
+import slurm_tiresias.cli.control, slurm_tiresias.cli.explain, slurm_tiresias.cli.explain_array
+import slurm_tiresias.cli.history, slurm_tiresias.cli.status
 from slurm_tiresias.cli.main import main
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 sys.exit(main())
@@ -111,7 +114,13 @@ def record(cluster: RealCluster, job: str) -> list[str]:
 
 @contextmanager
 def reserved(cluster: RealCluster, nodes: str, start: str, *more: str) -> Iterator[None]:
-    what = (f"Nodes={nodes}", f"StartTime={start}", "Duration=10", "Users=root", *more)
+    what = (
+        f"Nodes={nodes}",
+        f"StartTime={start}",
+        "Duration=10",
+        f"Users={getpass.getuser()}",
+        *more,
+    )
     cluster.run("scontrol", "create", "reservation", "ReservationName=theirs", *what)
     try:
         yield
@@ -272,7 +281,7 @@ def test_a_suspended_job_keeps_its_gpus_and_is_left_alone_until_it_is_resumed(
     before = record(cluster, wall["n1"])
     urgent = cluster.sbatch(*WHOLE_NODE, "-w", "n1")
     controller.wait_for_reason(urgent, "guarded")
-    assert "somebody has held or suspended it" in explained(controller, urgent)
+    assert "it is suspended, or an administrator has held it" in explained(controller, urgent)
     attained_gpu_s = controller.job(wall["n1"]).attained_gpu_s  # type: ignore[union-attr]
     controller.cycles(4)
     assert record(cluster, wall["n1"]) == before

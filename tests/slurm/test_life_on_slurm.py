@@ -1,18 +1,27 @@
-"""A job's life as its user is told it, on a real cluster."""
+"""A job's life as its user is told it, and as Slurm's accounting has it, on a real cluster."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import pwd
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slurm_tiresias.cli.text import duration
 from tests.slurm.cluster import RealCluster
 from tests.slurm.controller import QUICK, RealController
 
 pytestmark = pytest.mark.slurm
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+NOBODY = "nobody" if os.geteuid() == 0 else ME
+BY_NOBODY = ("setpriv", "--reuid=nobody", "--clear-groups") if os.geteuid() == 0 else ()
+"""Only root can submit a job of another user's, who then cancels it."""
 
 WHOLE_NODE = ("-N1", "--gres=gpu:4", "--mem=100")
 
@@ -49,6 +58,169 @@ def test_a_preempted_job_is_told_by_whom_and_how_each_run_ended(
     controller.wait_until(lambda: "cancelled" in told(controller, victim), "its end is told")
     controller.stop()
     assert f"preempted by {short}" in told(controller, victim), "from the ledger alone"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The last row of a job in accounting, as ``sacct -D`` prints it."""
+
+    state: str
+    exit_code: str
+    canceller: str
+    submit_s: int
+    end_s: int
+    rows: int
+
+
+def test_every_end_is_that_of_accounting_with_its_exit_code_and_who_cancelled_it(
+    controller: RealController,
+) -> None:
+    cluster = controller.cluster
+    one_gpu = ("--gres=gpu:1", "--mem=100")
+    at_once = cluster.sbatch(*one_gpu, script="exit 3")
+    killed = cluster.sbatch(*one_gpu, script="kill -9 $$")
+    completed = cluster.sbatch(*one_gpu, script="true")
+    never_ran = cluster.sbatch(*one_gpu, "--begin=now+1hour")
+    submit = (*BY_NOBODY, "sbatch", "--parsable", "--output=/dev/null", "--chdir=/tmp")
+    cancelled = cluster.run(*submit, *one_gpu, "--wrap=sleep 600").strip()
+    requeued = cluster.sbatch(*one_gpu)
+    for job in (cancelled, requeued):
+        cluster.wait_for_state(job, "RUNNING")
+    controller.wait_until(
+        lambda: controller.incarnations(cancelled) and controller.incarnations(requeued),
+        "both are seen to run",
+    )
+    cluster.run(*BY_NOBODY, "scancel", cancelled)
+    cluster.run("scontrol", "requeue", requeued)
+    cluster.wait_for_state(requeued, "PENDING")
+    cluster.run("scancel", requeued, never_ran)
+    for job in (cancelled, requeued, never_ran):
+        cluster.wait_for_state(job, "CANCELLED")
+    wall = [cluster.sbatch(*WHOLE_NODE) for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    short = cluster.sbatch(*one_gpu)
+    controller.wait_until(lambda: controller.events("preempted"), "the preemption is told")
+    preempted, by = controller.events("preempted")[0]
+    assert by == short
+    cluster.run("scancel", preempted, short)
+    ends = {
+        at_once: "failed with exit code 3",
+        killed: "failed by signal 9",
+        completed: "completed",
+        never_ran: f"cancelled by {ME} while it waited",
+        cancelled: f"cancelled by {NOBODY}",
+        requeued: f"cancelled by {ME} while it waited",
+        preempted: f"cancelled by {ME} while it waited",
+    }
+    rows = wait_for_rows(cluster, ends)
+    ran: dict[str, list[str]] = {}
+    for job, end in ends.items():
+        row = rows[job]
+        life = ended_life(controller, job, row)
+        told_end, runs = life["end"], life["runs"]
+        assert told_end["told"] == end
+        assert (told_end["state"], told_end["exit_code"]) == (row.state, row.exit_code)
+        assert told_end["cancelled_by"] == row.canceller
+        assert (life["submitted_s"], life["ended_s"]) == (row.submit_s, row.end_s)
+        assert not [event for event in life["events"] if event["kind"] == "failed"]
+        ran[job] = [run["ended"] for run in runs]
+    assert ran[requeued] == ["requeued"]
+    assert ran[preempted] == [f"preempted by {short}"]
+    assert ran[never_ran] == []
+    assert (ran[at_once], ran[killed]) == ([ends[at_once]], [ends[killed]])
+    (run,) = ended_life(controller, preempted, rows[preempted])["runs"]
+    waited_s = rows[preempted].end_s - rows[preempted].submit_s - run["ran_s"]
+    assert f"waited {duration(waited_s)} in all" in told(controller, preempted)
+
+
+def test_a_victim_whose_node_fails_in_its_grace_was_not_preempted(
+    clean_cluster: RealCluster, tmp_path: Path
+) -> None:
+    settings = {"preemption": {"signal": "URG", "grace_s": 60}}
+    controller = RealController(clean_cluster, tmp_path, settings).start()
+    cluster = clean_cluster
+    down = ""
+    try:
+        wall = [cluster.sbatch(*WHOLE_NODE) for _ in range(4)]
+        for job in wall:
+            controller.wait_for_tier(job, 1)
+        cluster.sbatch("--gres=gpu:1", "--mem=100")
+        controller.wait_until(lambda: leaving(controller), "a victim has its grace")
+        victim = leaving(controller)[0]
+        down = cluster.squeue_field(victim, "NodeList")
+        cluster.kill(f"slurmd.{down}")
+        cluster.run("scontrol", "update", f"NodeName={down}", "State=DOWN", "Reason=test")
+        controller.wait_until(lambda: controller.events("node-failed"), "the failure is told")
+        assert controller.events("node-failed") == [(victim, "")]
+        cluster.wait_until(lambda: states_of(cluster, victim) == ["NODE_FAIL"], "accounting knows")
+        (run,) = runs_of(controller, victim)
+        assert (run["ended"], run["state"]) == ("node failed", "NODE_FAIL")
+        assert "node failed: " in told(controller, victim)
+        report = json.loads(controller.cli("report", "-S", "now-1hour", "--json").stdout)
+        assert report["preemptions"]["preemptions"] == report["events"].get("preempted", 0) == 0
+        assert report["events"]["node-failed"] == 1
+        published = controller.job(victim)
+        assert published and published.preemptions == 0
+    finally:
+        controller.kill()
+        if down:
+            cluster.start(f"slurmd.{down}")
+            cluster.wait_until(
+                lambda: "DOWN" not in cluster.run("sinfo", "-h", "-n", down, "-o", "%T").upper(),
+                f"{down} is back",
+            )
+
+
+def leaving(controller: RealController) -> list[str]:
+    return [job.job_id for job in controller.state().jobs if job.reason == "vacating"]
+
+
+def states_of(cluster: RealCluster, job: str) -> list[str]:
+    """How its runs ended by accounting."""
+    rows = cluster.driver().incarnations([job], 0.0)
+    return [row.state for row in rows if row.end_s is not None]
+
+
+def wait_for_rows(cluster: RealCluster, jobs: Collection[str]) -> Mapping[str, Row]:
+    """What accounting says of jobs once it has all their ends."""
+
+    def rows() -> Mapping[str, Row] | None:
+        found = cluster.sacct_rows(jobs, "state,exitcode,submit,end")
+        over = all(values[-1].isdigit() for each in found.values() for values in each)
+        # After a requeue the row of what came next may be late.
+        over = over and all(each[-1][0] != "REQUEUED" for each in found.values())
+        return {job: last(each) for job, each in found.items()} if over else None
+
+    found = cluster.wait_until(rows, "accounting has all ends")
+    assert found is not None and found.keys() == set(jobs)
+    return found
+
+
+def last(rows: list[list[str]]) -> Row:
+    state, _, uid = rows[-1][0].partition(" by ")
+    return Row(
+        state=state,
+        exit_code=rows[-1][1],
+        canceller=pwd.getpwuid(int(uid)).pw_name if uid else "",
+        submit_s=min(int(submit) for _, _, submit, _ in rows),
+        end_s=int(rows[-1][3]),
+        rows=len(rows),
+    )
+
+
+def ended_life(controller: RealController, job: str, row: Row) -> dict[str, Any]:
+    """The life of a job once the controller knows all that accounting does."""
+    life: dict[str, Any] = {}
+
+    def is_known() -> bool:
+        answer = controller.cli("history", job, "--json")
+        life.update(json.loads(answer.stdout) if answer.returncode == 0 else {})
+        ran = row.rows - life.get("end", {}).get("while_waiting", False) if life.get("end") else -1
+        return bool(life) and len(life["runs"]) == ran
+
+    controller.wait_until(is_known, f"the end of {job} is known")
+    return life
 
 
 def told(controller: RealController, job: str) -> str:

@@ -101,6 +101,8 @@ def test_what_happens_is_counted_and_what_users_write_is_not_shown(
     clean_cluster.run("scancel", *wall)
     wait_for(clean_cluster, port, "the end of the others", is_(ENDED, 4, tier="1"))
     scrape = Scrape.of(port)
+    told = Scrape(controller.cli("metrics").stdout)
+    assert told.types() == scrape.types() and told.value(ENDED) == 5, "asked without the port"
     # Neither the job that had ended before, nor any twice.
     assert scrape.value(ENDED) == 5
     queued_s = scrape.value("tiresias_job_queueing_seconds_sum")

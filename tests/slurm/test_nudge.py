@@ -25,7 +25,7 @@ def folder() -> Iterator[Path]:
 def nudging_cluster(folder: Path) -> Iterator[RealCluster]:
     """One node, and the hook of etc/ in place as an admin would put it there."""
     hook = folder / "epilog"
-    hook.write_text(f"#!/bin/sh\nexport TIRESIAS_STATE_DIR={folder}/state\nexec {HOOK}\n")
+    hook.write_text(f"#!/bin/sh\nexport TIRESIAS_NUDGE_FILE={folder}/nudge\nexec {HOOK}\n")
     hook.chmod(0o755)
     options = ("--nodes", "1", "--slurm-conf-line", f"EpilogSlurmctld={hook}")
     with started_cluster(folder, *options) as cluster:
@@ -35,7 +35,8 @@ def nudging_cluster(folder: Path) -> Iterator[RealCluster]:
 def test_gpus_that_become_free_are_used_long_before_the_next_cycle(
     nudging_cluster: RealCluster, folder: Path
 ) -> None:
-    controller = RealController(nudging_cluster, folder, {"controller": {"interval_s": 600}})
+    settings = {"controller": {"interval_s": 600, "nudge_file": f"{folder}/nudge"}}
+    controller = RealController(nudging_cluster, folder, settings)
     first = nudging_cluster.sbatch("--gres=gpu:3", script="sleep 2")
     nudging_cluster.wait_for_state(first, "RUNNING")
     wide = nudging_cluster.sbatch("--gres=gpu:4")

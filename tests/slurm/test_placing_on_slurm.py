@@ -5,6 +5,7 @@ A cluster of its own, with etc/job_submit.lua, which lets the controller look at
 
 from __future__ import annotations
 
+import getpass
 import json
 import shutil
 import time
@@ -41,7 +42,7 @@ def six_nodes() -> Iterator[RealCluster]:
         lua.write_text(
             LUA.read_text()
             .replace("first_look_s = 15", f"first_look_s = {FIRST_LOOK_S}")
-            .replace("/var/lib/slurm-tiresias", str(folder / "controller" / "state"))
+            .replace("/run/slurm-tiresias-controller", str(folder / "controller"))
         )
         topology = folder / "topology.conf"
         topology.write_text(TOPOLOGY)
@@ -85,7 +86,7 @@ def _profile(name: str) -> dict[str, object]:
     return {
         "kind": "job",
         "name": name,
-        "user": "root",
+        "user": getpass.getuser(),
         "largest_bytes": max(sizes),
         "total_bytes": sum(sizes),
         "pieces": len(sizes),

@@ -28,7 +28,9 @@ from tests.slurm.shapes import OPTIONS
 
 pytestmark = pytest.mark.slurm
 
-needs_pyslurm = pytest.mark.skipif("pyslurm" not in DRIVERS, reason="no pyslurm here")
+needs_pyslurm = pytest.mark.skipif(
+    "pyslurm" not in DRIVERS, reason="no pyslurm for this Slurm: scripts/matrix has one"
+)
 
 WORKS = "import os"
 ENDS = "import os; print('error: no slurm.conf', flush=True); os._exit(1)"

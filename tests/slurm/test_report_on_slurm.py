@@ -112,14 +112,8 @@ def whole_report(
 
 
 def by_sacct(cluster: RealCluster, jobs: Collection[str]) -> Mapping[str, Accounted]:
-    fields = "jobid,submit,end,elapsedraw,alloctres"
-    answer = cluster.run(
-        *("env", "SLURM_TIME_FORMAT=%s", "sacct", "-DXnP", "-j", ",".join(jobs), "-o", fields)
-    )
-    rows: dict[str, list[list[str]]] = {}
-    for line in answer.splitlines():
-        job, *values = line.split("|")
-        rows.setdefault(job, []).append(values)
+    fields = "submit,end,elapsedraw,alloctres"
+    rows = cluster.sacct_rows(jobs, fields)
     return {job: _accounted(runs) for job, runs in rows.items()}
 
 

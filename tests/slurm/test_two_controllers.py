@@ -43,7 +43,7 @@ def test_a_standby_takes_over_from_one_that_is_stopped_or_killed_and_never_do_tw
 ) -> None:
     two = pair("one", "two")
     two.start("one")
-    two.wait_until_acts("one", 10)
+    two.wait_until_acts("one")
     two.start("two")
     two.wait_for_standby("two")
     assert "two stands by" in two.controllers["two"].cli("status").stdout
@@ -74,7 +74,7 @@ def test_whatever_happens_to_the_active_one_never_two_act(
 ) -> None:
     two = pair("one", "two")
     two.start("one")
-    two.wait_until_acts("one", 10)
+    two.wait_until_acts("one")
     two.start("two")
     jobs: list[str] = []
     chance = random.Random(1)
@@ -87,6 +87,7 @@ def test_whatever_happens_to_the_active_one_never_two_act(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("own_mounts")
 def test_the_one_acts_on_whose_host_slurmctld_acts(tmp_path: Path) -> None:
     with (
         short_folder() as folder,
@@ -95,13 +96,13 @@ def test_the_one_acts_on_whose_host_slurmctld_acts(tmp_path: Path) -> None:
         two = Pair(cluster, tmp_path, "ctl1", "ctl2")
         try:
             two.start("ctl2")
-            two.wait_until_acts("ctl2", 10)
+            two.wait_until_acts("ctl2")
             two.start("ctl1")
-            two.wait_until_acts("ctl1", 20)
+            two.wait_until_acts("ctl1")
             cluster.kill("slurmctld")
-            two.wait_until_acts("ctl2", 30)
+            two.wait_until_acts("ctl2")
             cluster.start("slurmctld")
-            two.wait_until_acts("ctl1", 30)
+            two.wait_until_acts("ctl1")
             job = cluster.sbatch(*ONE_GPU, script="sleep 1")
             wait_until_completed(cluster, [job])
         finally:
@@ -113,7 +114,7 @@ def test_without_standby_a_second_controller_is_refused_also_beside_a_pair(
 ) -> None:
     two = pair("one", "two")
     two.start("one")
-    two.wait_until_acts("one", 10)
+    two.wait_until_acts("one")
     alone = two.controllers["two"]
     alone.settings = {"controller": {"interval_s": 2}}
     alone.write_config()

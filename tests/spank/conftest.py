@@ -16,9 +16,8 @@ from tests.spank.plugin import LUA, PluginCluster, make
 @pytest.fixture(scope="session")
 def build() -> Iterator[Path]:
     """The folder with the plugin and its libraries, where every user can load them."""
-    prepared = make("deps")
-    if prepared.returncode != 0:
-        pytest.skip(f"make -C spank deps: {prepared.stderr.strip().splitlines()[-1:]}")
+    if shutil.which("make") is None or make("deps-there").returncode != 0:
+        pytest.skip("no make, C compiler, headers of Slurm or valgrind: run scripts/test as root")
     with short_folder() as folder:
         made = make(f"BUILD={folder}")
         assert made.returncode == 0, made.stderr

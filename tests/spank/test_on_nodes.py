@@ -13,8 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from slurm_tiresias.doctor.checks.plugins import RUN_OPTIONS
+from slurm_tiresias.doctor.run_folder import RunFolder, run_folder
+from slurm_tiresias.slurm.conf_file import PlugstackLine
+from tests.profiler.compute_node import SQUASHED, with_rights
+from tests.slurm.cluster import SCRIPT
 from tests.slurm.controller import RealController
-from tests.spank.plugin import TRAFFIC_FILE_BYTES, TRAFFIC_MAGIC, PluginCluster, make
+from tests.spank.plugin import (
+    NOBODY,
+    TRAFFIC_FILE_BYTES,
+    TRAFFIC_MAGIC,
+    PluginCluster,
+    make,
+)
 
 pytestmark = pytest.mark.slurm
 
@@ -233,7 +244,7 @@ try sending-step srun /usr/bin/python3 SEND 1000
 exit 7
 """
 
-MOUNTS = {"full": "mode=0755,size=4k", "read-only": "mode=0755,ro"}
+MOUNTS = {"full": "mode=0755,size=4k", "read-only": "mode=0755,ro", "bounded": RUN_OPTIONS}
 
 Breaking = Callable[[PluginCluster], None]
 
@@ -286,7 +297,7 @@ def _mount(folder: Path, kind: str) -> None:
         check=False,
     )
     if mounted.returncode != 0:
-        pytest.skip(f"cannot mount here: {mounted.stderr.strip()}")
+        pytest.skip("only root can mount, and not everywhere")
 
 
 @pytest.fixture
@@ -344,6 +355,75 @@ def _without_numbers(output: str) -> str:
         if not SRUN_WAITS.match(line)
     )
     return "\n".join(lines)
+
+
+@pytest.fixture
+def squashed(plugin: PluginCluster) -> Iterator[None]:
+    """On n1 root has no more rights in other users' folders than they have in each other's."""
+    without = with_rights(",".join(f"-{right}" for right in SQUASHED))
+    start = (str(SCRIPT), "start", "--dir", str(plugin.cluster.folder), "slurmd.n1")
+    plugin.cluster.kill("slurmd.n1", signal="TERM")
+    try:
+        subprocess.run([*without, *start], check=True, capture_output=True)
+        yield
+        plugin.cluster.kill("slurmd.n1", signal="TERM")
+    finally:
+        plugin.cluster.start("slurmd.n1")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can lose root's rights")
+@pytest.mark.usefixtures("squashed")
+def test_with_root_squash_the_collect_folder_is_read_and_written_as_its_owner(
+    plugin: PluginCluster,
+) -> None:
+    plugin.set_up("profile=unknown")
+    known = plugin.collect_folder / "known"
+    known.write_text("tiresias-known 1\nmodel mine\n")
+    for path, mode in ((known, 0o600), (plugin.collect_folder, 0o700)):
+        os.chown(path, NOBODY, NOBODY)
+        path.chmod(mode)
+    # Of root's own jobs: what belongs to others on the node it may not touch any more either.
+    submit = ("sbatch", "--parsable", "--wait", "--nodelist=n1", "--gpus=1", "--output=/dev/null")
+    plugin.cluster.run(*submit, "--tiresias-model=mine", "--wrap", "true")
+    other = plugin.cluster.run(*submit, "--tiresias-model=other", "--wrap", "true").strip()
+    name = f"{other}.0.n1.traffic"
+    plugin.cluster.wait_until(lambda: list(plugin.collected()) == [name], "it is collected")
+    status = (plugin.collect_folder / name).stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (NOBODY, NOBODY, 0o640)
+
+
+FILL = "head -c 200M /dev/zero"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.usefixtures("unmounted")
+def test_a_user_who_fills_his_file_fills_no_more_than_the_mount_of_the_run_folder(
+    plugin: PluginCluster, sender: str
+) -> None:
+    plugin.run_folder.mkdir()
+    _mount(plugin.run_folder, "bounded")
+    conf = str(plugin.cluster.folder / "etc" / "plugstack.conf")
+    found = run_folder(PlugstackLine("optional", str(plugin.library), conf, 1))
+    assert found == RunFolder(str(plugin.run_folder), True, 32 << 20)
+    fill = f'{FILL} >> "$TIRESIAS_TRAFFIC_FILE"; stat -c %b "$TIRESIAS_TRAFFIC_FILE"'
+    filler = plugin.submit(f"{fill}; until [ -e {plugin.work}/end ]; do sleep 0.1; done", PROFILED)
+    output = plugin.work / f"{filler}.out"
+    plugin.cluster.wait_until(
+        lambda: output.exists() and output.read_text().count("\n") == 2, "the file is as full"
+    )
+    complaint, blocks = output.read_text().splitlines()
+    assert "No space left on device" in complaint
+    assert int(blocks) * 512 <= 32 << 20
+    file = plugin.run_folder / f"{filler}.0.n1.traffic"
+    assert file.stat().st_dev == plugin.run_folder.stat().st_dev != plugin.folder.stat().st_dev
+    # The next job's prolog takes back what is more than a file has.
+    ended = plugin.finish(f"{sender} 3000", PROFILED)
+    assert (ended.status, ended.output) == ("0:0", "")
+    assert messages(plugin.traffic(f"{ended.job}.0.n1.traffic"), 3000) == 3
+    assert file.stat().st_blocks * 512 == TRAFFIC_FILE_BYTES
+    (plugin.work / "end").touch()
+    assert plugin.wait(filler).status == "0:0"
+    assert plugin.left() == []
 
 
 TAMPERING = {

@@ -23,7 +23,7 @@ from tests.spank.plugin import LUA, PluginCluster
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.skipif(
-        importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+        importlib.util.find_spec("torch") is None, reason="no PyTorch: scripts/venv test torch"
     ),
 ]
 
@@ -49,8 +49,8 @@ dist.destroy_process_group()
 def three_nodes(build: Path) -> Iterator[PluginCluster]:
     with short_folder() as folder:
         lua = folder / "job_submit.lua"
-        state_dir = str(folder / "controller" / "state")
-        lua.write_text(LUA.read_text().replace("/var/lib/slurm-tiresias", state_dir))
+        nudges = str(folder / "controller")
+        lua.write_text(LUA.read_text().replace("/run/slurm-tiresias-controller", nudges))
         plugstack = folder / "plugstack.conf"
         plugstack.write_text(f"optional {build}/spank_tiresias.so\n")
         options = (

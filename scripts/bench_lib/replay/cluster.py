@@ -147,7 +147,7 @@ def hooks(where: Place, setting: Setting) -> list[str]:
     text = with_local(text, "first_look_s", str(math.ceil(setting.interval_s) + 2))
     lua.write_text(with_local(text, "nudge_file", f'"{nudge_file}"'))
     epilog = where.folder / "epilog"
-    epilog.write_text(f"#!/bin/sh\nTIRESIAS_STATE_DIR={where.state} exec {NUDGE}\n")
+    epilog.write_text(f"#!/bin/sh\nTIRESIAS_NUDGE_FILE={nudge_file} exec {NUDGE}\n")
     epilog.chmod(0o755)
     return [
         "--slurm-conf-line=JobSubmitPlugins=lua",

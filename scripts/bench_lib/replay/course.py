@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,17 +14,25 @@ from scripts.bench_lib.replay import cluster
 from scripts.bench_lib.replay.figures import compared, foreseen_s
 from scripts.bench_lib.replay.policies import POLICIES
 from scripts.bench_lib.replay.progress import shown
-from scripts.bench_lib.replay.report import PREEMPTION_S, body, cost
+from scripts.bench_lib.replay.report import PREEMPTION_S, body, cost, is_of_stock_slurm
 from scripts.bench_lib.replay.store import Head, Replayed, Store
 from scripts.bench_lib.runs import THRESHOLD_GPU_S
 from scripts.demo_lib import place
 from scripts.demo_lib.main import STOPPING_SIGNALS, StoppedError, stop_once
 from scripts.demo_lib.place import DemoError, Place, UsageError
 from scripts.fidelity_lib.calibrate import SAMPLES, Calibration
+from scripts.fidelity_lib.limits import DAY, USERS
 from scripts.fidelity_lib.setting import MOST_JOBS, Setting
 from slurm_tiresias.errors import TiresiasError
 
-TITLE = "The paper's 480 jobs on a real Slurm"
+TITLES = {
+    DAY: "The paper's 480 jobs on a real Slurm",
+    USERS: "480 jobs on a real Slurm, with limits as users give them",
+}
+STOCK_TITLES = {
+    DAY: "Stock Slurm beside its simulation, limits of a day",
+    USERS: "Stock Slurm beside its simulation, limits as users give them",
+}
 CALIBRATION_FACTOR = 60.0
 """What Slurm takes for a requeue is the same at any; the calibration is over sooner at a large."""
 
@@ -43,6 +51,7 @@ class Options:
     seed: int = 1
     nodes: int = 15
     gpus: int = 4
+    limits: str = DAY
     factor: float | None = None
     report_only: bool = False
     folder: Path | None = None
@@ -58,6 +67,7 @@ class Options:
             order="first-start",
             thresholds_gpu_s=(THRESHOLD_GPU_S,),
             load_s=0.0,
+            limits=self.limits,
         )
 
 
@@ -145,16 +155,20 @@ def replay(policy: str, head: Head, store: Store, where: Place) -> Replayed:
 
 def told(head: Head, runs: Mapping[str, Replayed]) -> int:
     """The tables on the terminal; of the whole workload, in docs/benchmarks.md too."""
-    text = body(compared(head, POLICIES, runs), runs)
+    of_stock = is_of_stock_slurm(runs)
+    text = body(compared(head, runs if of_stock else POLICIES, runs), runs)
     print(text)
     if head.setting.jobs == MOST_JOBS and runs:
-        write_section(TITLE, command(head.setting), text)
+        title = (STOCK_TITLES if of_stock else TITLES)[head.setting.limits]
+        write_section(title, command(head.setting, runs if of_stock else ()), text)
     return FAILED if any(replayed.faults for replayed in runs.values()) else 0
 
 
-def command(setting: Setting) -> str:
+def command(setting: Setting, policies: Iterable[str]) -> str:
     """How to do it again; the factor is named, for the next machine may choose another."""
     return (
         f"scripts/bench replay --seed {setting.seed} --nodes {setting.nodes} "
         f"--gpus {setting.gpus} --factor {setting.factor:g}"
+        + ("" if setting.limits == DAY else f" --limits {setting.limits}")
+        + "".join(f" --policy {name}" for name in policies)
     )

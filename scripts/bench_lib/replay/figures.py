@@ -15,7 +15,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import report, run
 from slurm_tiresias.simulator.bound import lower_bound_jct_s
 from slurm_tiresias.simulator.engine import Outcome, Timing
-from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
+from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.simulator.world import Costs, Site
 
 LEAST_INTERVAL_S = 0.25
@@ -45,6 +45,8 @@ class Compared:
     """Simulated as the paper's authors did: GPUs only counted, nothing costs anything."""
     perfect_limits: Measures
     """Stock Slurm, simulated, if every user knew how long the job takes."""
+    full_length: Measures
+    """Stock Slurm with its default parameters, simulated, if the jobs were not made shorter."""
     bound_s: float
 
 
@@ -56,14 +58,9 @@ def compared(head: Head, policies: Iterable[str], runs: Mapping[str, Replayed]) 
         foreseen={name: foreseen(head, name) for name in names},
         ideal={name: ideal(setting, name) for name in names},
         perfect_limits=with_perfect_limits(setting),
-        bound_s=lower_bound_jct_s(whole(setting).jobs, setting.nodes * setting.gpus),
+        full_length=_without_cost(setting, "slurm", setting.whole(), "consolidate"),
+        bound_s=lower_bound_jct_s(setting.whole().jobs, setting.nodes * setting.gpus),
     )
-
-
-def whole(setting: Setting) -> Workload:
-    """The jobs as they are in the paper's time."""
-    every = paper480(setting.seed)
-    return replace(every, jobs=every.jobs[: setting.jobs])
 
 
 def measures(outcomes: Sequence[Outcome], setting: Setting) -> Measures:
@@ -77,7 +74,7 @@ def measures(outcomes: Sequence[Outcome], setting: Setting) -> Measures:
 
 
 def of_the_real(setting: Setting, runs: Sequence[JobRuns]) -> Measures:
-    jobs = {job.job_id: job for job in whole(setting).jobs}
+    jobs = {job.job_id: job for job in setting.whole().jobs}
     return measures([_outcome(jobs[one.job_id], one, setting) for one in runs], setting)
 
 
@@ -109,7 +106,7 @@ def foreseen(head: Head, policy: str) -> Measures:
     ours = POLICIES[policy]
     setting = ours.own(_as_it_answers(head.setting, head.calibration))
     setup = setting.setup(head.calibration)
-    jobs = {job.job_id: job for job in whole(setting).jobs}
+    jobs = {job.job_id: job for job in setting.whole().jobs}
     runs = [
         measures(
             [_slow(outcome, jobs, setting.factor) for outcome in outcomes],
@@ -145,12 +142,12 @@ def _slow(outcome: Outcome, jobs: Mapping[str, TraceJob], factor: float) -> Outc
 
 def ideal(setting: Setting, policy: str) -> Measures:
     ours = POLICIES[policy]
-    return _without_cost(ours.own(setting), ours.simulated, whole(setting), "pooled")
+    return _without_cost(ours.own(setting), ours.simulated, setting.whole(), "pooled")
 
 
 def with_perfect_limits(setting: Setting) -> Measures:
     """Slurm's limits have a grain of a minute, half an hour here: this cannot be run for real."""
-    workload = whole(setting)
+    workload = setting.whole()
     limited = tuple(replace(job, limit_s=job.duration_s) for job in workload.jobs)
     return _without_cost(setting, "slurm", replace(workload, jobs=limited), "consolidate")
 
@@ -161,7 +158,7 @@ def _without_cost(setting: Setting, policy: str, workload: Workload, placement: 
     config = parse(
         {
             "policy": {"thresholds_gpu_s": list(setting.thresholds_gpu_s)},
-            "preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9},
+            "preemption": {"min_run_s": 0, "budget_share": 0, "max_victims_per_cycle": 10**9},
         }
     )
     setup = run.Setup(site, config, Costs(site, speeds=False, flat_s=0.0), Timing())

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from scripts.demo_lib.place import ROOT, SCHEDULER, UsageError
-from scripts.fidelity_lib.jobs import Ask, on_any_nodes
+from scripts.fidelity_lib.jobs import Ask, on_any_nodes, time_limit
 from scripts.fidelity_lib.setting import Setting
 from slurm_tiresias.config import PolicyConfig
-from slurm_tiresias.simulator.baselines.backfill import DEFAULT_LIMIT_S
 from slurm_tiresias.simulator.workload import TraceJob
 
 EXAMPLE = ROOT / "etc" / "slurm.conf.example"
@@ -38,17 +37,8 @@ def beside_a_controller() -> tuple[str, ...]:
     return (*merged, "SchedulerType=sched/backfill", *BY_AGE)
 
 
-def limit_min(factor: float) -> int:
-    """The time limit of every job: a day, in the time of the replay.
-
-    Users of deep learning do not know how long a job will take and ask for what the partition
-    allows, a day on many clusters; the simulator takes the same for jobs without a limit.
-    """
-    return math.ceil(DEFAULT_LIMIT_S / factor / 60)
-
-
-def anywhere(setting: Setting) -> Ask:
-    return partial(on_any_nodes, limit_min=limit_min(setting.factor))
+def anywhere(_setting: Setting) -> Ask:
+    return on_any_nodes
 
 
 def consolidated(setting: Setting) -> Ask:
@@ -70,7 +60,7 @@ def _on_fewest_nodes(setting: Setting, job: TraceJob) -> tuple[str, ...]:
         )
     return (
         *(f"--nodes={nodes}", f"--gpus-per-node={each}", f"--ntasks-per-node={each}"),
-        f"--time={limit_min(setting.factor)}",
+        time_limit(job),
     )
 
 

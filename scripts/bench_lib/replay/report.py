@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from scripts.bench_lib.document import markdown
 from scripts.bench_lib.replay.figures import Compared, Measures
-from scripts.bench_lib.replay.policies import limit_min
 from scripts.bench_lib.replay.store import Head, Replayed
+from scripts.fidelity_lib.limits import USERS, in_minutes
+from scripts.fidelity_lib.setting import Setting
 
 REFERENCE = "tiresias-l"
 YARN = "yarn-cs"
+STOCK = "slurm"
 NOTHING = "–"
 
 PREEMPTION_S = 13_724 / 221
@@ -95,6 +97,8 @@ PAPER_RATIOS: Mapping[str, Measures] = {
 
 GOALS = ("average_jct_s", "median_jct_s")
 SHARE_OF_IDEAL = 0.95
+MOST_OFF = 0.05
+"""So far the simulated average may lie from the real one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,8 @@ class Goal:
 
 
 def body(them: Compared, runs: Mapping[str, Replayed]) -> str:
+    if is_of_stock_slurm(runs):
+        return stock_body(them, runs)
     parts = [
         "### In seconds",
         markdown(("", "over the bound", *COLUMNS.values()), list(_seconds(them))),
@@ -139,6 +145,38 @@ def body(them: Compared, runs: Mapping[str, Replayed]) -> str:
         " ".join(_sentences(them, runs)),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def is_of_stock_slurm(runs: Mapping[str, Replayed]) -> bool:
+    """Whether nothing but the simulator's model of Slurm is at stake."""
+    return tuple(runs) == (STOCK,)
+
+
+def stock_body(them: Compared, runs: Mapping[str, Replayed]) -> str:
+    setting, real, simulated = them.head.setting, them.real[STOCK], them.foreseen[STOCK]
+    rows = [
+        (
+            title,
+            f"{real[name]:,.0f}",
+            f"{simulated[name]:,.0f}",
+            f"{simulated[name] / real[name] - 1:+.1%}",
+            f"{them.full_length[name]:,.0f}",
+        )
+        for name, title in COLUMNS.items()
+        if real.get(name)
+    ]
+    sentences = (
+        f"Seconds at full length; {limits(setting)}. `simulated` is the mean of 20 "
+        "runs that begin at other moments of the scheduler's interval, with the parameters of this "
+        "Slurm (`bf_interval=1`, `bf_resolution=1`) and with its limits; `at full length` is what "
+        "a Slurm with default parameters would make of the jobs if they were not made shorter and "
+        "started without any delay.",
+        *_setup(them.head),
+        *_course(runs),
+    )
+    header = ("", "real", "simulated", "off", "at full length")
+    told = "\n".join(f"- {line}" for line in verdicts(them))
+    return "\n\n".join((markdown(header, rows), told, " ".join(sentences)))
 
 
 # The tables
@@ -203,7 +241,7 @@ def _beside(them: Compared) -> Iterator[Sequence[str]]:
 
 
 def verdicts(them: Compared) -> Iterator[str]:
-    """What the replay was to show, and whether it does; nothing where Tiresias-L has not run."""
+    """What the replay was to show, and whether it does, as far as the policies have run."""
     for measure in GOALS:
         reached, best = (ratio(side, YARN, measure) for side in (them.real, them.ideal))
         if reached is not None and best is not None:
@@ -216,6 +254,10 @@ def verdicts(them: Compared) -> Iterator[str]:
             f"average JCT: Tiresias-L, real, {ours_s:,.0f} s; stock Slurm with perfect limits, "
             f"simulated, {theirs_s:,.0f} s: {verdict}."
         )
+    for name, real in them.real.items():
+        off = them.foreseen[name]["average_jct_s"] / real["average_jct_s"] - 1
+        verdict = "within" if abs(off) <= MOST_OFF else "NOT WITHIN"
+        yield f"average JCT of {name}: simulated {off:+.1%} off the real, {verdict} {MOST_OFF:.0%}."
 
 
 def cost(head: Head) -> str:
@@ -235,8 +277,23 @@ def cost(head: Head) -> str:
     )
 
 
-def _sentences(them: Compared, runs: Mapping[str, Replayed]) -> Iterator[str]:
-    setting, measured = them.head.setting, them.head.calibration
+def limits(setting: Setting) -> str:
+    """Which time limits the jobs have."""
+    if setting.limits == USERS:
+        return (
+            "a quarter of the jobs with a time limit of a day, the others with the next usual "
+            "value (15 or 30 minutes, 1, 2, 4, 8, 12 hours, a day) of what they need over an "
+            "evenly drawn share, all divided by the factor and rounded up to Slurm's whole minutes"
+        )
+    (limit_min,) = {in_minutes(job.limit_s or 0.0) for job in setting.workload().jobs}
+    return (
+        f"every job with a time limit of {limit_min} minutes, a day at full length, as users that "
+        "do not know better take what the partition allows"
+    )
+
+
+def _setup(head: Head) -> Iterator[str]:
+    setting = head.setting
     yield (
         f"The first {setting.jobs} jobs of paper480:{setting.seed} on {setting.nodes} nodes of "
         f"{setting.gpus} GPUs, {setting.factor:g} times as fast, times given as they would be at "
@@ -244,17 +301,32 @@ def _sentences(them: Compared, runs: Mapping[str, Replayed]) -> Iterator[str]:
         "fresh cluster for each policy, jobs submitted by sbatch at their times, completion times "
         "from the jobs' own journals."
     )
+
+
+def _course(runs: Mapping[str, Replayed]) -> Iterator[str]:
+    for machine in sorted({replayed.machine for replayed in runs.values()}):
+        took = (
+            f"{name} {replayed.took_s / 60:.0f} minutes"
+            for name, replayed in runs.items()
+            if replayed.machine == machine
+        )
+        yield f"It took {', '.join(took)} on {machine}."
+    for name, replayed in runs.items():
+        yield from (f"FAULT under {name}: {fault}." for fault in replayed.faults)
+
+
+def _sentences(them: Compared, runs: Mapping[str, Replayed]) -> Iterator[str]:
+    setting, measured = them.head.setting, them.head.calibration
+    yield from _setup(them.head)
     yield (
         "`yarn-cs` is sched/builtin with priority/basic, its jobs on the fewest nodes they fit; "
-        "`slurm` is priority/multifactor and sched/backfill, every job with a time limit of "
-        f"{limit_min(setting.factor)} minutes, a day at full length, as users that do not know "
-        "better take what the partition allows; the three Tiresias run the controller beside it "
-        "with etc/slurm.conf.example and etc/job_submit.lua, one threshold at "
-        f"{setting.thresholds_gpu_s[0]:g} GPU-s (`six-tiers`: Tiresias-L with the thresholds that "
-        f"the controller has by default) and at least {setting.min_run_s:g} s of running before "
-        "a preemption, both divided by the factor, and an interval of "
-        f"{setting.interval_s:g} s, which is not. Tiresias-G learns the distribution of jobs from "
-        "those that have ended; the simulated one knows it."
+        f"`slurm` is priority/multifactor and sched/backfill, {limits(setting)}; the three "
+        "Tiresias run the controller beside it with etc/slurm.conf.example and "
+        f"etc/job_submit.lua, one threshold at {setting.thresholds_gpu_s[0]:g} GPU-s "
+        "(`six-tiers`: Tiresias-L with the thresholds that the controller has by default) and at "
+        f"least {setting.min_run_s:g} s of running before a preemption, both divided by the "
+        f"factor, and an interval of {setting.interval_s:g} s, which is not. Tiresias-G learns the "
+        "distribution of jobs from those that have ended; the simulated one knows it."
     )
     yield cost(them.head)
     yield (
@@ -268,17 +340,9 @@ def _sentences(them: Compared, runs: Mapping[str, Replayed]) -> Iterator[str]:
         f"{measured.preempting_start_s:.2f} s), the mean of 20 runs that begin at other moments of "
         "the interval; `without overhead` counts GPUs only and neither waits nor restarts, as the "
         "paper's simulator; `perfect limits` is stock Slurm, simulated without any delay, had each "
-        "user known the exact duration: Slurm's limits have a grain of a minute, too coarse to "
-        "run it. `lower bound`: no scheduler's average is below it, see "
+        "user known the exact duration to a minute, the grain of Slurm's limits: too coarse to run "
+        "it here. `lower bound`: no scheduler's average is below it, see "
         "[lower-bound.md](lower-bound.md). A wide job is one of more than 4 GPUs, a short one one "
         "of less than 800 s. The paper's completion times are read off its Fig. 10a."
     )
-    for machine in sorted({replayed.machine for replayed in runs.values()}):
-        took = (
-            f"{name} {replayed.took_s / 60:.0f} minutes"
-            for name, replayed in runs.items()
-            if replayed.machine == machine
-        )
-        yield f"It took {', '.join(took)} on {machine}."
-    for name, replayed in runs.items():
-        yield from (f"FAULT under {name}: {fault}." for fault in replayed.faults)
+    yield from _course(runs)

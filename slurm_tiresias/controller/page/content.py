@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import ipaddress
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from urllib.parse import urlsplit
 
 from slurm_tiresias.controller.http import Answer, Request
 
@@ -43,22 +41,6 @@ def as_asked(what: Content, request: Request, headers: Mapping[str, str]) -> Ans
         packed = {**common, "Content-Encoding": "gzip"}
         return Answer(what.kind, what.packed, headers=packed)
     return Answer(what.kind, what.plain, headers=common)
-
-
-def is_one_of(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header is an address, or one of these names in lower case; any port will do.
-
-    A page from elsewhere whose own name has been made to lead here (DNS rebinding) comes with that
-    name, and never with an address.
-    """
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        if name.rstrip(".") in names:
-            return True
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _has_it(if_none_match: str, etag: str) -> bool:

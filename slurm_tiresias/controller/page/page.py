@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import resources
@@ -20,9 +20,9 @@ from urllib.parse import unquote
 
 from slurm_tiresias.controller.http import Answer, Request
 from slurm_tiresias.controller.ledger import CompletedJob, Ledger
-from slurm_tiresias.controller.life import Life, find
+from slurm_tiresias.controller.life import LONGEST_S, Life, find
 from slurm_tiresias.controller.page import told
-from slurm_tiresias.controller.page.content import Content, as_asked, content, is_one_of
+from slurm_tiresias.controller.page.content import Content, as_asked, content
 from slurm_tiresias.controller.page.course import Course, Sample
 from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.controller.views import seen_by
@@ -73,10 +73,8 @@ class _Shown:
 class Page:
     """The page of one controller; many threads may ask at once, one shows."""
 
-    def __init__(self, *, private: bool, names: Collection[str] = ()) -> None:
-        """``names``: what browsers may call this host, beside its addresses and ``localhost``."""
+    def __init__(self, *, private: bool) -> None:
         self._private = private
-        self._names = frozenset({"localhost", *(name.lower() for name in names)})
         self._course = Course()
         self._serials = itertools.count(1)
         self._born_ns = time.time_ns()
@@ -99,11 +97,8 @@ class Page:
     def answer(self, request: Request) -> Answer:
         """What a browser gets: a file of the page, ``/state``, ``/words`` or ``/jobs/ID``.
 
-        404 for all else, 421 where a page from elsewhere has made its own name lead here, and 503
-        until there has been a cycle, and while this controller stands by.
+        404 for all else, and 503 until there has been a cycle, and while this controller stands by.
         """
-        if not is_one_of(request.headers.get("host", ""), self._names):
-            return refusal(421, "This host has another name; see http.names in the configuration")
         found = self._files.get(request.path)
         if found is None and (request.path == "/state" or request.path.startswith("/jobs/")):
             shown = self._shown
@@ -157,7 +152,8 @@ def _completed_in(ledger: Path) -> Sequence[CompletedJob]:
 
 def _life_in(ledger: Path, job_id: str) -> Life | None:
     try:
-        with closing(Ledger.to_read(ledger)) as reader:
+        until_s = time.monotonic() + LONGEST_S
+        with closing(Ledger.to_read(ledger, lambda: time.monotonic() > until_s)) as reader:
             return find(reader, job_id).life
     except TiresiasError as error:
         log.debug("the page does not show a job's life: %s", error)

@@ -7,7 +7,7 @@ jobs take a tenth of what they take in the published state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import Any
 
@@ -16,13 +16,20 @@ from slurm_tiresias.controller.expected import room_expected, waits_before, wait
 from slurm_tiresias.controller.ledger import CompletedJob
 from slurm_tiresias.controller.life import Life
 from slurm_tiresias.controller.page.course import Sample
-from slurm_tiresias.controller.published import PublishedJob, PublishedState
+from slurm_tiresias.controller.published import PublishedEvent, PublishedJob, PublishedState
+from slurm_tiresias.controller.shadowed import WOULD
 from slurm_tiresias.model import Guard, Reason
 from slurm_tiresias.reasons import (
     GUARD_TEXTS,
+    MODE_TEXTS,
     REASON_TEXTS,
+    SLURM_WORDS,
+    done_in_words,
+    ends_text,
     slurm_reason_text,
     what_to_do,
+    would_do,
+    would_text,
 )
 
 MOST_EVENTS = 200
@@ -31,7 +38,7 @@ MOST_BLOCKERS = 50
 OF_JOB = (
     *("job_id", "name", "user", "account", "partition", "state", "tier", "rank", "gpus", "nodes"),
     *("waited_s", "running_since_s", "submitted_s", "attained_gpu_s", "restarts", "preemptions"),
-    *("action", "reason", "preempted_for", "start_on"),
+    *("action", "reason", "preempted_for", "start_on", "would", "slurm_reason"),
 )
 OF_ENDED = ("key", "ended_s", "jct_s", "queued_s", "gpus", "tier", "preemptions")
 OF_SAMPLE = ("at_s", "waiting_jobs", "waiting_gpus", "running_gpus", "other_gpus")
@@ -47,6 +54,7 @@ def of_cluster(
 ) -> bytes:
     """Everything but the single jobs' pages."""
     told: dict[str, Any] = {name: getattr(state, name) for name in OF_STATE}
+    told["acts"] = state.acts
     told["nodes"] = {
         **_columns(("name", "gpus", "available", "state"), state.nodes),
         "held": [[[h.job_id, h.gpus, h.tier] for h in node.held] for node in state.nodes],
@@ -54,10 +62,17 @@ def of_cluster(
     told["jobs"] = _columns(OF_JOB, state.jobs)
     told["jobs"]["victims"] = {job.job_id: job.victims for job in state.jobs if job.victims}
     told["jobs"]["progress"] = _progress(state)
-    told["events"] = state.events[-MOST_EVENTS:]
+    told["events"] = [_past(event) for event in state.events[-MOST_EVENTS:]]
     told["ended"] = _columns(OF_ENDED, ended)
     told["course"] = _columns(OF_SAMPLE, samples)
     return json_text.dumps(told)
+
+
+def _past(event: PublishedEvent) -> PublishedEvent:
+    """The event, in the past tense where it is one that was not carried out."""
+    if event.kind != WOULD:
+        return event
+    return replace(event, kind="would have", text=done_in_words(event.text))
 
 
 def _columns(names: Sequence[str], rows: Sequence[Any]) -> dict[str, Any]:
@@ -91,7 +106,7 @@ def of_job(state: PublishedState, job_id: str, life: Life | None) -> bytes | Non
     if job:
         named |= {*job.victims, job.preempted_for, job.preempted_by}
     waits = job is not None and job.managed and waits_for_room(job)
-    expected = room_expected(job, state, jobs) if job and waits and blockers else None
+    expected = room_expected(job, state, jobs) if job and blockers else None
     at_s, makers = expected or (None, ())
     named |= {maker.job_id for maker in makers}
     before = waits_before(job, state) if job and waits else ()
@@ -100,15 +115,22 @@ def of_job(state: PublishedState, job_id: str, life: Life | None) -> bytes | Non
         "room_expected_at_s": at_s,
         "room_made_by": [maker.job_id for maker in makers],
         "before": {"jobs": len(before), "gpus": sum(other.gpus for other in before)},
-        "slurm_reason": slurm_reason_text(job.slurm_reason) if job else "",
+        "slurm_reason": slurm_reason_text(job.slurm_reason or "None") if job else "",
+        "ends": _ends(job, state) if job else "",
         "do": what_to_do(job.reason, job.slurm_reason) if job else "",
         "output_appended": state.output_appended,
         "more_blockers": len(job.blockers) - len(blockers) if job else 0,
         "others": {name: _in_brief(jobs[name]) for name in named if name in jobs},
-        "life": life,
+        "life": life and replace(life, events=tuple(map(_past, life.events))),
+        "acts": state.acts,
         "mode": state.mode,
     }
     return json_text.dumps(told)
+
+
+def _ends(job: PublishedJob, state: PublishedState) -> str:
+    in_last_tier = bool(state.tiers) and job.tier == state.tiers[-1].tier
+    return ends_text(job.reason, in_last_tier=in_last_tier)
 
 
 def _in_brief(job: PublishedJob) -> Mapping[str, object]:
@@ -116,7 +138,16 @@ def _in_brief(job: PublishedJob) -> Mapping[str, object]:
 
 
 def words() -> bytes:
-    """What the codes of reasons and guards mean."""
-    reasons = {reason.value: asdict(REASON_TEXTS[reason]) for reason in Reason}
+    """What codes mean: of reasons, guards, modes in which the controller does not act, and Slurm's
+    reasons."""
+    reasons = {
+        code: {
+            **asdict(text),
+            "would": would_text(code),
+            "would_do": would_do(code, (), ""),
+        }
+        for code, text in ((reason.value, REASON_TEXTS[reason]) for reason in Reason)
+    }
     guards = {guard.value: asdict(GUARD_TEXTS[guard]) for guard in Guard}
-    return json_text.dumps({"reasons": reasons, "guards": guards})
+    told = {"reasons": reasons, "guards": guards, "modes": MODE_TEXTS, "slurm": SLURM_WORDS}
+    return json_text.dumps(told)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from slurm_tiresias.config import ControllerConfig
+from slurm_tiresias.controller import profiles_copy
 from slurm_tiresias.controller.own_folder import OTHERS_WRITE, is_anybodys
 from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, UNIT, installing, known
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
@@ -10,12 +13,14 @@ from slurm_tiresias.doctor.seen import Place, Seen
 from slurm_tiresias.slurm.commands import ADMIN_LEVELS
 
 PRIVATE = ("lock", "control.sock")
-"""Files of the state directory that are nobody else's business, besides every ledger."""
+"""Files of the state directory that are nobody else's business, besides every ledger and every
+store of profiles."""
 
-EVERYBODYS = ("history.sock", "report.sock", "view.sock")
+EVERYBODYS = ("history.sock", "metrics.sock", "report.sock", "view.sock")
 """Sockets that anybody may ask; who gets which answer is the controller's to say."""
 
 STATE_DIR = ControllerConfig().state_dir
+NUDGE_FILE = ControllerConfig().nudge_file
 NUDGE = "/etc/slurm-tiresias/nudge"
 DEFAULT_USER = "slurm"
 """Whom etc/tiresias-slurm.service names."""
@@ -44,12 +49,14 @@ def _rights(seen: Seen) -> Verdict:
         return ok(f"the controller runs as {seen.controller_user}")
     if seen.admin_level in ADMIN_LEVELS:
         return ok(f"the controller runs as {seen.controller_user}, {seen.admin_level}")
-    command = f"sacctmgr modify user {seen.controller_user} set AdminLevel=Operator"
-    return error(
-        f"{seen.controller_user}, who owns the state directory, is neither SlurmUser nor operator",
-        unit,
-        do=(f"or: {command}",),
+    told = (
+        f"{seen.controller_user}, who owns the state directory, is neither SlurmUser nor operator"
     )
+    if seen.admin_level:
+        # Accounting knows this user, who can stay whom the service runs as.
+        level = f"sacctmgr modify user {seen.controller_user} set AdminLevel=Operator"
+        return error(told, do=(level,))
+    return error(told, unit)
 
 
 def _rate_limit(seen: Seen) -> Verdict | None:
@@ -86,7 +93,8 @@ def _too_open(place: Place, seen: Seen) -> bool:
     name = place.path.rpartition("/")[2]
     if name in EVERYBODYS:
         return False
-    private = name in PRIVATE or name.startswith("ledger")
+    databases = name.startswith(("ledger", "profiles")) and name != profiles_copy.FILE_NAME
+    private = name in PRIVATE or databases
     return bool(place.mode & (0o077 if private else OTHERS_WRITE))
 
 
@@ -114,6 +122,20 @@ def _controller(seen: Seen) -> Verdict:
             do=("tiresias-slurm status", "systemctl status tiresias-slurm"),
         )
     return ok(f"runs in {found.mode} mode" + (f" on {found.host}" if found.host else ""))
+
+
+def _nudge_file(seen: Seen) -> Verdict:
+    controller = seen.config.controller
+    if not controller.nudge_file:
+        return ok("no nudges: the controller looks in its interval")
+    shared = PurePosixPath(controller.state_dir)
+    if controller.standby and shared in PurePosixPath(controller.nudge_file).parents:
+        return error(
+            f"{controller.nudge_file} lies in the state directory that two controllers share",
+            Mend(TIRESIAS_TOML, "nudge_file", f'"{NUDGE_FILE}"', section="[controller]"),
+            do=("the same path in job_submit.lua (nudge_file) and nudge (TIRESIAS_NUDGE_FILE)",),
+        )
+    return ok(f"Slurm's hooks leave {controller.nudge_file}")
 
 
 def _epilog_nudge(seen: Seen) -> Verdict:
@@ -148,6 +170,12 @@ CHECKS = (
     Check("slurm-state", "slurmctld cleans its own folder up.", _slurm_state),
     Check(
         "controller", "Without it jobs are scheduled by the priorities that stand.", _controller, ()
+    ),
+    Check(
+        "nudge-file",
+        "slurmctld writes it in its own hooks, and would hang with a shared file system.",
+        _nudge_file,
+        (),
     ),
     Check(
         "epilog-nudge",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from slurm_tiresias.controller.bands import is_in_a_band
+from slurm_tiresias.doctor import run_folder
 from slurm_tiresias.doctor.checks.files import (
     JOB_SUBMIT,
     PLUGSTACK_CONF,
@@ -15,10 +17,17 @@ from slurm_tiresias.doctor.checks.files import (
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
 from slurm_tiresias.doctor.seen import Seen, Settings
 from slurm_tiresias.slurm import release
+from slurm_tiresias.slurm.pinned import PinnedJob
+
+MOST_NAMED = 8
+"""Jobs that a finding names."""
 
 PLUGIN = "/usr/lib/slurm-tiresias/spank_tiresias.so"
-OURS = "tiresias_job_submit"
-"""The function of etc/job_submit.lua, by which that file is known."""
+RUN_UNIT = r"run-slurm\x2dtiresias.mount"
+RUN_OPTIONS = "size=32m,nr_inodes=300,mode=0755,nodev,nosuid,noexec"
+"""As in etc/slurm-tiresias.mount."""
+OURS, OURS_TOO = "tiresias_job_submit", "tiresias_job_modify"
+"""The functions of etc/job_submit.lua, by which that file is known."""
 
 HARMLESS = frozenset({"lua", "defaults", "logging", "require_timelimit", "pbs", "cray_aries"})
 ALL_PARTITIONS = "all_partitions"
@@ -42,11 +51,12 @@ def _job_submit(seen: Seen) -> Verdict:
     if seen.job_submit is None:
         return note("job_submit.lua cannot be read here")
     script = _LUA_COMMENT.sub("", seen.job_submit)
-    if OURS not in script:
-        return note(
-            "job_submit.lua does not call tiresias_job_submit",
-            do=("tiresias-slurm init    # the top of job_submit.lua says how yours calls it",),
-        )
+    for function in (OURS, OURS_TOO):
+        if function not in script:
+            return note(
+                f"job_submit.lua does not call {function}",
+                do=("tiresias-slurm init    # the top of job_submit.lua says how yours calls it",),
+            )
     return _own_script(seen, script)
 
 
@@ -79,11 +89,37 @@ def _other_writers(seen: Seen) -> Verdict:
         found.append("job_submit.lua sets priorities")
     if seen.config.priority.write == "site-factor" and has.text("PrioritySiteFactorPlugin"):
         found.append(f"PrioritySiteFactorPlugin={has.text('PrioritySiteFactorPlugin')}")
+    do: tuple[str, ...] = ()
     if seen.controller is not None and seen.controller.repaired:
-        found.append(f"{seen.controller.repaired} priorities were changed by others lately")
+        named = _some(seen.controller.repaired)
+        found.append(f"others have changed the priority of {named} lately")
+        do = ("tiresias-slurm history JOBID    # when, and to which priority",)
+    if pinned := tuple(dict.fromkeys(job.job_id for job in _pinned_by_others(seen))):
+        ids = " ".join(pinned[:MOST_NAMED])
+        found.append(f"something else has pinned the priority of {_some(pinned)}, which wait")
+        do = (
+            *do,
+            f"scontrol hold {ids}; scontrol release {ids}    # back to Slurm's own priority",
+            "# and end what sets them: scripts that call scontrol update Priority= or scontrol top",
+        )
     if not found:
         return ok("nobody else was seen to write priorities")
-    return warning("; ".join(found), do=("tiresias-slurm status    # shows which jobs",))
+    return warning("; ".join(found), do=do or ("tiresias-slurm status    # shows which jobs",))
+
+
+def _pinned_by_others(seen: Seen) -> list[PinnedJob]:
+    """Of the managed partitions; what lies in a band of the tiers is this controller's own."""
+    names = seen.config.manage.partitions
+    return [
+        job
+        for job in seen.pinned or ()
+        if job.partition in names and not is_in_a_band(job.priority, "pinned")
+    ]
+
+
+def _some(job_ids: tuple[str, ...]) -> str:
+    more = f" and {len(job_ids) - MOST_NAMED} more" if len(job_ids) > MOST_NAMED else ""
+    return f"job{'s' * (len(job_ids) > 1)} {', '.join(job_ids[:MOST_NAMED])}{more}"
 
 
 def _foreign_plugins(has: Settings) -> list[str]:
@@ -137,6 +173,27 @@ def _spank_build(seen: Seen) -> Verdict | None:
     )
 
 
+def _run_folder(seen: Seen) -> Verdict | None:
+    """Only where there is one: on compute nodes."""
+    folder = seen.run_folder
+    if folder is None:
+        return None
+    if not folder.on_own_tmpfs:
+        table = f"tmpfs {folder.path} tmpfs {RUN_OPTIONS} 0 0"
+        by_hand = (f"echo '{table}' >> /etc/fstab", f"mount {folder.path}")
+        unit = f"systemctl enable --now '{RUN_UNIT}'    # if the package has brought it; else:"
+        return warning(
+            f"{folder.path} is not on a tmpfs of its own",
+            do=(unit, *by_hand) if folder.path == run_folder.DEFAULT else by_hand,
+        )
+    if folder.limit_bytes is None:
+        return warning(
+            f"the tmpfs {folder.path} has no size limit",
+            do=(f"mount -o remount,{RUN_OPTIONS} {folder.path}    # and so in /etc/fstab",),
+        )
+    return ok(f"{folder.path} has room for {folder.limit_bytes >> 20} MiB and no more")
+
+
 CHECKS = (
     Check(
         "job-submit",
@@ -165,6 +222,13 @@ CHECKS = (
         "spank-build",
         "Slurm refuses a plugin that was built for another release.",
         _spank_build,
+        ("plugstack",),
+    ),
+    Check(
+        "run-folder",
+        "Users write into files there, and could fill /run of a node, on which Slurm and all "
+        "services depend.",
+        _run_folder,
         ("plugstack",),
     ),
 )

@@ -43,20 +43,23 @@ _BITS_OF_TYPE: Mapping[int, int] = {
 def tensors_in(stream: BinaryIO, file_bytes: int) -> Iterator[StoredTensor]:
     """Every initializer of the model; raises ``Unreadable``."""
     wire = _Wire(stream)
-    graphs = [f for f in wire.fields(0, file_bytes) if f.is_message(_GRAPH_OF_MODEL)]
-    if len(graphs) != 1:
-        raise Unreadable("it has no graph" if not graphs else "it has several graphs")
-    initializers = [
-        f
-        for f in wire.fields(graphs[0].begin, graphs[0].end)
-        if f.is_message(_INITIALIZER_OF_GRAPH)
-    ]
-    if len(initializers) > MOST_TENSORS:
-        raise Unreadable(f"it claims {len(initializers):,} tensors")
-    for initializer in initializers:
-        tensor = _tensor(wire, initializer)
-        if tensor is not None:
-            yield tensor
+    graph = None
+    for found in wire.fields(0, file_bytes):
+        if found.is_message(_GRAPH_OF_MODEL):
+            if graph is not None:
+                raise Unreadable("it has several graphs")
+            graph = found
+    if graph is None:
+        raise Unreadable("it has no graph")
+    initializers = 0
+    for found in wire.fields(graph.begin, graph.end):
+        if found.is_message(_INITIALIZER_OF_GRAPH):
+            initializers += 1
+            if initializers > MOST_TENSORS:
+                raise Unreadable(f"it claims more than {MOST_TENSORS:,} tensors")
+            tensor = _tensor(wire, found)
+            if tensor is not None:
+                yield tensor
 
 
 @dataclass(frozen=True, slots=True)

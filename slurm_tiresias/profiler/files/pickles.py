@@ -10,15 +10,28 @@ from __future__ import annotations
 
 import pickletools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from slurm_tiresias.profiler.files.tensor import MOST_NAME_CHARACTERS, MOST_TENSORS, Unreadable
+from slurm_tiresias.profiler.files.tensor import (
+    MOST_ELEMENTS,
+    MOST_NAME_CHARACTERS,
+    MOST_TENSORS,
+    Unreadable,
+)
 
 MOST_OPCODES = 2_000_000
-"""Enough for 60,000 tensors; walking so many takes a few seconds."""
+"""Enough for 60,000 tensors; walking so many takes a few seconds. It bounds the memory, too: a step
+makes one value at most, and puts each of those that there are already in one other place at most.
+"""
 
-MOST_DEPTH = 64
+MOST_CHARACTERS = 16_000_000
+"""Of the names of all tensors: each may repeat a long one of what holds it."""
+
+MOST_ARGUMENTS = 16
+"""Of the call that rebuilds a tensor; PyTorch's has eight."""
+
+MOST_DEPTH = 128
 MOST_BITS_TOLD = 64
 """Python refuses to write out numbers of thousands of digits."""
 
@@ -73,14 +86,17 @@ class _Name:
     name: str
 
 
-@dataclass(slots=True)
-class _Heap:
-    """Values by name: a dict, a list, or the arguments and the state of some object."""
+_BY_PLACE = object()
+"""The key of what has no other."""
 
-    pairs: list[tuple[object, object]] = field(default_factory=list)
 
-    def add(self, value: object) -> None:
-        self.pairs.append((len(self.pairs), value))
+class _Heap(list[object]):
+    """A dict, a list, or the arguments and the state of some object: keys and values in turn."""
+
+    __slots__ = ()
+
+    def add(self, value: object, key: object = _BY_PLACE) -> None:
+        self.extend((key, value))
 
 
 class _Mark:
@@ -97,21 +113,42 @@ def tensors_in(pickle: bytes) -> Iterator[tuple[str, Rebuilt]]:
 
 
 def _found_in(whole: object) -> Iterator[tuple[str, Rebuilt]]:
-    """Walks what may be shared or contain itself: each heap is opened once."""
+    """Walks what may be shared or contain itself: each container is opened once."""
     opened: set[int] = set()
-    waiting: list[tuple[str, int, object]] = [("", 0, whole)]
-    found = 0
-    while waiting:
-        path, depth, value = waiting.pop()
-        if isinstance(value, Rebuilt):
-            found += 1
-            if found > MOST_TENSORS:
-                raise Unreadable(f"it claims more than {MOST_TENSORS:,} tensors")
-            yield path, value
-        elif isinstance(value, _Heap | tuple) and id(value) not in opened and depth < MOST_DEPTH:
-            opened.add(id(value))
-            pairs = value.pairs if isinstance(value, _Heap) else list(enumerate(value))
-            waiting.extend((_below(path, key), depth + 1, inner) for key, inner in reversed(pairs))
+    found = characters = 0
+    levels: list[tuple[str, Iterator[tuple[object, object]]]] = [("", iter([("", whole)]))]
+    while levels:
+        path, entries = levels[-1]
+        for key, value in entries:
+            if isinstance(value, Rebuilt):
+                name = _below(path, key)
+                found += 1
+                characters += len(name)
+                if found > MOST_TENSORS:
+                    raise Unreadable(f"it claims more than {MOST_TENSORS:,} tensors")
+                if characters > MOST_CHARACTERS:
+                    raise Unreadable("the names of its tensors are too long")
+                yield name, value
+            elif (
+                isinstance(value, _Heap | tuple)
+                and value
+                and id(value) not in opened
+                and len(levels) <= MOST_DEPTH
+            ):
+                opened.add(id(value))
+                levels.append((_below(path, key), _entries(value)))
+                break
+        else:
+            levels.pop()
+
+
+def _entries(container: _Heap | tuple[object, ...]) -> Iterator[tuple[object, object]]:
+    if isinstance(container, tuple):
+        yield from enumerate(container)
+        return
+    for at in range(0, len(container), 2):
+        key = container[at]
+        yield (at // 2 if key is _BY_PLACE else key), container[at + 1]
 
 
 def _below(path: str, key: object) -> str:
@@ -195,16 +232,17 @@ class _Machine:
 
     def append_group(self, _: object) -> None:
         group = self.pop_group()
+        heap = self._top_heap()
         for value in group:
-            self._top_heap().add(value)
+            heap.add(value)
 
     def set_item(self, _: object) -> None:
         value, key = self._stack.pop(), self._stack.pop()
-        self._top_heap().pairs.append((key, value))
+        self._top_heap().add(value, key)
 
     def set_group(self, _: object) -> None:
         group = self.pop_group()
-        self._top_heap().pairs.extend(_paired(group))
+        self._top_heap().extend(_paired(group))
 
     def tuple_of_group(self, _: object) -> None:
         self._stack.append(tuple(self.pop_group()))
@@ -241,7 +279,7 @@ class _Machine:
     def build(self, _: object) -> None:
         state = self._stack.pop()
         if isinstance(self._stack[-1], _Heap):
-            self._stack[-1].pairs.append(("", state))
+            self._stack[-1].add(state, key="")
 
     def load_persistent(self, _: object) -> None:
         self._stack.append(_storage(self._stack.pop()))
@@ -253,19 +291,22 @@ class _Machine:
         return heap
 
 
-def _paired(values: list[Any]) -> list[tuple[object, object]]:
-    return list(zip(values[::2], values[1::2], strict=True))
+def _paired(values: list[Any]) -> list[Any]:
+    if len(values) % 2:
+        raise ValueError("a key without a value")
+    return values
 
 
 def _called(called: object, arguments: tuple[Any, ...]) -> object:
     if isinstance(called, _Name) and called.module == "torch._utils":
         if called.name in _REBUILDS_TENSOR:
-            return _rebuilt(arguments)
+            return _rebuilt(arguments[:MOST_ARGUMENTS])
         if called.name in _REBUILDS_PARAMETER and arguments:
             return arguments[0]
     heap = _Heap()
-    for argument in arguments:
-        heap.add(argument)
+    if arguments:
+        # Not one by one: the same arguments may be those of any number of calls.
+        heap.add(arguments, key="")
     return heap
 
 
@@ -286,7 +327,11 @@ def _element_bytes(storage: Storage, rest: list[Any]) -> int:
 
 def _storage(persistent_id: object) -> Storage:
     match persistent_id:
-        case ("storage", _Name(name=kind), str(key), _, int(elements), *_) if elements >= 0:
+        case _Heap():
+            pass
+        case ("storage", _Name(name=kind), str(key), _, int(elements), *_) if (
+            0 <= elements <= MOST_ELEMENTS and len(key) <= MOST_NAME_CHARACTERS
+        ):
             if kind not in _BYTES_OF_STORAGE:
                 raise Unreadable("a tensor has an unknown type of storage")
             return Storage(key, _BYTES_OF_STORAGE[kind], elements)

@@ -10,14 +10,19 @@ from math import prod
 from typing import BinaryIO
 
 from slurm_tiresias.profiler.files import pickles
-from slurm_tiresias.profiler.files.tensor import StoredTensor, Unreadable, checked_shape
+from slurm_tiresias.profiler.files.tensor import (
+    MOST_ELEMENTS,
+    StoredTensor,
+    Unreadable,
+    checked_shape,
+)
 
 MOST_PICKLE_BYTES = 32 << 20
-MOST_BYTES_AT_ONCE = 64 << 20
+MOST_BYTES_AT_ONCE = 16 << 20
 """More than the directory of any checkpoint needs; a forged one may claim any size."""
 
 _PICKLE = "data.pkl"
-_OPTIMIZER = "optim"
+_OPTIMIZER = ".optim"
 """Parts whose name begins so hold the optimizer's state, tensors that are never sent."""
 
 
@@ -73,7 +78,8 @@ def _tensors(
 ) -> Iterator[StoredTensor]:
     seen: set[tuple[str, int, int]] = set()
     for name, rebuilt in pickles.tensors_in(pickle):
-        if any(part.startswith(_OPTIMIZER) for part in name.split(".")[:-1]):
+        above = f".{name}".rpartition(".")[0]
+        if _OPTIMIZER in above:
             continue
         storage = rebuilt.storage
         stored_bytes = held.get(f"{place}data/{storage.key}", -1)
@@ -89,6 +95,6 @@ def _tensors(
 
 
 def _checked_offset(offset: object) -> int:
-    if not isinstance(offset, int) or offset < 0:
+    if not isinstance(offset, int) or not 0 <= offset <= MOST_ELEMENTS:
         raise Unreadable("a tensor begins nowhere")
     return offset

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import Node
 from slurm_tiresias.simulator.baselines import repack
-from slurm_tiresias.simulator.baselines.backfill import Backfill
+from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, Backfill, SlurmParameters
 from slurm_tiresias.simulator.baselines.best_effort import best_effort
 from slurm_tiresias.simulator.baselines.gandiva import Gandiva
 from slurm_tiresias.simulator.baselines.head_of_line import HeadOfLine
@@ -29,6 +29,7 @@ class Stage:
     workload: Workload
     site: Site
     config: Config
+    slurm: SlurmParameters = DEFAULTS
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -37,18 +38,19 @@ class Stage:
 
     def real_nodes(self) -> tuple[Node, ...]:
         """The nodes that there are; pooled ones go by the name of the pool that they are in."""
+        if not self.site.pooled:
+            return self.nodes
         pools = {node.features: node.name for node in self.nodes}
         nodes = replace(self.site, placement="consolidate").as_nodes()
         return tuple(replace(node, name=pools[node.features]) for node in nodes)
 
 
 def _gandiva(stage: Stage) -> Gandiva:
-    nodes = stage.real_nodes() if stage.site.pooled else stage.nodes
-    return Gandiva(nodes, (job.submitted_s for job in stage.workload.jobs))
+    return Gandiva(stage.real_nodes(), (job.submitted_s for job in stage.workload.jobs))
 
 
 BASELINES: Mapping[str, Callable[[Stage], Scheduler]] = {
-    "slurm": lambda stage: Backfill(stage.nodes),
+    "slurm": lambda stage: Backfill(stage.real_nodes(), stage.slurm),
     "yarn-cs": lambda stage: HeadOfLine(stage.nodes),
     "best-effort": lambda stage: best_effort(stage.config, stage.nodes),
     "gandiva": _gandiva,
@@ -61,6 +63,9 @@ BASELINES: Mapping[str, Callable[[Stage], Scheduler]] = {
 
 CONSOLIDATED_ONLY = ("yarn-cs",)
 """Whose jobs rather wait than be spread (paper page 493)."""
+
+OWN_PACE = ("slurm", "yarn-cs", "best-effort")
+"""Resource managers without the controller: its interval is not theirs."""
 
 SUSPENDING = ("gandiva",)
 """Who stops and resumes jobs where they are: neither a restart nor a requeue."""

@@ -1,51 +1,101 @@
-"""Stock Slurm as sites run it: priorities by age, and backfill around the first who waits."""
+"""Stock Slurm as sites run it: priorities by age, its main scheduler, and its backfill.
+
+What is modelled is what ``sched/backfill`` and ``select/cons_tres`` of Slurm 22.05.8 do, checked
+against replays on a real Slurm (docs/fidelity.md).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
-from slurm_tiresias.board import Start
-from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, PlacementStyle
-from slurm_tiresias.placement.choose import place
-from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node
+from slurm_tiresias.placement.pool import NodeSet, node_set, numbers
+from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.baselines.where import Where
-from slurm_tiresias.simulator.engine import Ask, SimJob
+from slurm_tiresias.simulator.engine import SimJob
 
 DEFAULT_LIMIT_S = 86400.0
 """The time limit of jobs whose trace has none: that of their partition, a day. Few users ask for
 less than they are given anyway, and a limit made from the duration would be clairvoyant."""
 
-MOST_TESTED = 500
-"""Jobs looked at in one pass, the default of Slurm's ``bf_max_job_test``."""
+MANY_CPUS = 1000
+"""CPUs of a node beside those that go with its GPUs, which are what differs."""
+
+FIRST_WINDOW_S = 30.0
+"""Jobs that are due to end within this time of each other are taken for gone together when Slurm
+looks for a pending job's start; the time doubles with each step into the future."""
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmParameters:
+    """What of slurm.conf decides who is backfilled when: Slurm's own defaults.
+
+    A replay that runs many times as fast as its trace has other ones, and so has its simulation.
+    """
+
+    bf_interval_s: float = 30.0
+    """From one pass of backfill to the next."""
+    bf_resolution_s: float = 60.0
+    """Reservations begin and end at multiples of it."""
+    bf_window_s: float = 86400.0
+    """A job that cannot start within this time gets no reservation."""
+    bf_max_job_test: int = 500
+    """Jobs that are looked at in one pass."""
+    kill_wait_s: float = 30.0
+    """So long after its time limit a job is expected to be gone."""
+    limit_grain_s: float = 60.0
+    """Time limits are rounded up to multiples of it."""
+
+
+DEFAULTS = SlurmParameters()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Class:
+    """Jobs that ask alike: of so many GPUs, on these nodes, for so long."""
+
+    width: int
+    limit_s: float
+    nodes: NodeSet
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Running:
-    expected_end_s: float
+    end_s: float
     """By its time limit."""
-    allocation: Allocation
+    nodes: NodeSet
+    gpus: dict[int, int]
+    """GPUs by the number of the node."""
 
 
-@dataclass(slots=True)
-class _Reservation:
-    """Where the first of the queue is to start, and when at the latest."""
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A time in the future, and the nodes that no pending job has a reservation on."""
 
-    start_s: float
-    spare: dict[str, int]
-    """On each of its nodes the GPUs that will be free beside it, at its start."""
+    begin_s: float
+    end_s: float
+    nodes: NodeSet
 
 
 class Backfill:
-    """Multifactor priority and backfill, nobody preempted.
+    """Multifactor priority and backfill; no job is preempted.
 
     Of the factors of priority a trace tells only age, so the queue is in the order of submission;
-    fair share and job size count nothing. The first job that does not fit is promised the earliest
-    place and time that follow from the time limits of the running jobs. Any job behind it may start
-    that does not put this off (EASY backfill; Slurm also keeps promises to those behind the first,
-    which starts fewer). Backfill runs at every event and not twice a minute. Jobs are consolidated
-    where they can be; the model makes no difference.
+    fair share and job size count nothing.
+
+    The main scheduler runs at every event. It starts jobs in the order of the queue and stops at
+    the first that does not fit. Backfill runs every ``bf_interval_s``. It goes down the queue and
+    gives *each* job that cannot start a reservation: the earliest time that the limits of the
+    running jobs and the reservations before it allow, on **whole nodes**, also for a job that wants
+    one GPU of them. A job starts if it is over by its limit before the next reservation on its
+    nodes begins.
+
+    A job gets the nodes on which the most of the GPUs that it wants are idle. Among nodes alike it
+    prefers the smallest row of neighbouring nodes that is large enough, and there the fullest node.
 
     ``default_limit_s`` holds for jobs without a limit of their own.
     """
@@ -53,24 +103,24 @@ class Backfill:
     def __init__(
         self,
         nodes: Sequence[Node],
+        parameters: SlurmParameters = DEFAULTS,
         default_limit_s: float = DEFAULT_LIMIT_S,
-        most_tested: int = MOST_TESTED,
     ) -> None:
-        self._pool = Pool(nodes)
+        self._names = sorted(node.name for node in nodes)
+        self._free = _Free([n.total.gpu_count for n in sorted(nodes, key=attrgetter("name"))])
         self._where = Where(nodes)
+        self._parameters = parameters
         self._default_limit_s = default_limit_s
-        self._most_tested = most_tested
-        self._queue: list[SimJob] = []
+        self._queue: list[tuple[SimJob, _Class]] = []
+        self._classes: dict[tuple[int, float, NodeSet], _Class] = {}
         self._running: dict[str, _Running] = {}
-        self._room_grew = False
-        self._reservation: _Reservation | None = None
-        self._tested = 0
-        """Of the queue so many have been refused since room grew."""
-        self._refused: set[tuple[Ask, bool]] = set()
-        """Since room grew: what was asked, by a job that is over in time or by one that is not."""
+        self._changed = False
+        self._pass_at_s = math.inf
+        """When backfill next runs; it has nothing to do where nothing has changed."""
 
     def waits(self, job: SimJob, now_s: float) -> None:
-        self._queue.append(job)
+        self._queue.append((job, self._class_of(job)))
+        self._changed = True
 
     def runs(self, job: SimJob, now_s: float) -> None:
         pass
@@ -79,109 +129,327 @@ class Backfill:
         pass
 
     def ended(self, job: SimJob) -> None:
-        self._pool.give(job.allocation)
-        del self._running[job.job_id]
-        self._room_grew = True
+        self._free.add(self._running.pop(job.job_id).gpus)
+        self._changed = True
 
     def choose(self, now_s: float) -> Iterable[Start]:
-        return [*self._start_from_the_front(now_s), *self._backfill(now_s)]
+        starts: list[Start] = []
+        if self._changed:
+            self._changed = False
+            starts += self._start_from_the_front(now_s)
+            self._pass_at_s = min(self._pass_at_s, self._next_pass_s(now_s))
+        if self._pass_at_s <= now_s:
+            self._pass_at_s = math.inf
+            starts += self._backfill(now_s)
+        return starts
 
     def next_change_s(self, job: SimJob, now_s: float) -> float:
         return math.inf
 
     def next_wake_s(self, now_s: float) -> float:
-        return math.inf
+        return self._pass_at_s if self._queue else math.inf
 
-    def _start_from_the_front(self, now_s: float) -> list[Start]:
-        if self._room_grew:
-            self._room_grew, self._reservation, self._tested = False, None, 0
-            self._refused.clear()
-        starts: list[Start] = []
-        while self._queue and not self._tested:
-            allocation = self._place(self._queue[0])
-            if allocation is None:
-                self._tested = 1
-            else:
-                starts.append(self._start(0, allocation, now_s))
-        return starts
+    def _next_pass_s(self, now_s: float) -> float:
+        interval_s = self._parameters.bf_interval_s
+        return max(now_s, math.ceil(now_s / interval_s) * interval_s)
+
+    def _class_of(self, job: SimJob) -> _Class:
+        grain_s = self._parameters.limit_grain_s
+        limit_s = math.ceil((job.trace.limit_s or self._default_limit_s) / grain_s) * grain_s
+        asked = (job.width, limit_s, self._where[job.ask])
+        return self._classes.setdefault(asked, _Class(*asked))
+
+    def _start_from_the_front(self, now_s: float) -> Iterator[Start]:
+        while self._queue:
+            _, first = self._queue[0]
+            chosen = _choose(self._free, first.nodes, first.width)
+            if chosen is None:
+                return
+            yield self._start(0, chosen, now_s)
+
+    def _start(self, place: int, chosen: dict[int, int], now_s: float) -> Start:
+        job, asked = self._queue.pop(place)
+        self._free.add({number: -gpus for number, gpus in chosen.items()})
+        self._running[job.job_id] = _Running(now_s + asked.limit_s, node_set(chosen), chosen)
+        return Start(job.job_id, self._allocation(chosen))
+
+    def _allocation(self, chosen: dict[int, int]) -> Allocation:
+        """By the names of the nodes; those of a pool share one."""
+        gpus: Counter[str] = Counter()
+        for number, count in chosen.items():
+            gpus[self._names[number]] += count
+        return {name: Amount({ANY_TYPE: count}) for name, count in gpus.items()}
+
+    # Backfill
 
     def _backfill(self, now_s: float) -> Iterator[Start]:
-        """Start what fits beside the reservation; only newcomers are looked at if nobody left."""
-        while self._tested < min(len(self._queue), self._most_tested):
-            allocation = self._beside_the_first(self._queue[self._tested], now_s)
-            if allocation is None:
-                self._tested += 1
+        """One pass; it ends once no job that is still to come could start."""
+        plan = _Plan(now_s, self._parameters)
+        running = sorted(self._running.values(), key=attrgetter("end_s"))
+        untested = Counter(asked for _, asked in self._queue)
+        could_start = list(untested)
+        place = 0
+        for _ in range(self._parameters.bf_max_job_test):
+            while could_start and not (
+                untested[could_start[-1]] and self._fits_now(could_start[-1], plan)
+            ):
+                could_start.pop()
+            if not could_start:
+                return
+            asked = self._queue[place][1]
+            untested[asked] -= 1
+            chosen = self._now_or_reserved(asked, plan, running)
+            if chosen is None:
+                place += 1
+                continue
+            yield self._start(place, chosen, now_s)
+            running = sorted(self._running.values(), key=attrgetter("end_s"))
+
+    def _fits_now(self, asked: _Class, plan: _Plan) -> bool:
+        nodes = plan.free_nodes(plan.now_s, asked.limit_s) & asked.nodes
+        return self._free.on(nodes) >= asked.width
+
+    def _now_or_reserved(
+        self, asked: _Class, plan: _Plan, running: Sequence[_Running]
+    ) -> dict[int, int] | None:
+        """Where the job starts now, or None; then it may have a reservation in the plan."""
+        at_s: float | None = plan.now_s
+        while at_s is not None:
+            nodes, later_s = plan.look(at_s, asked)
+            found = self._earliest(asked, nodes, running, plan.now_s) if nodes else None
+            if found is None:
+                at_s = later_s
+                continue
+            start_s, chosen = max(found[0], at_s), found[1]
+            if start_s <= plan.now_s:
+                return chosen
+            if later_s is not None and start_s > later_s:
+                at_s = later_s
+            elif plan.reserve(start_s, asked.limit_s, node_set(chosen)):
+                return None
             else:
-                yield self._start(self._tested, allocation, now_s)
+                at_s = start_s
+        return None
 
-    def _start(self, number: int, allocation: Allocation, now_s: float) -> Start:
-        job = self._queue.pop(number)
-        self._pool.take(allocation)
-        self._running[job.job_id] = _Running(now_s + self._limit_s(job), allocation)
-        return Start(job.job_id, allocation)
+    def _earliest(
+        self, asked: _Class, nodes: NodeSet, running: Sequence[_Running], now_s: float
+    ) -> tuple[float, dict[int, int]] | None:
+        """When and where the running jobs' limits let it start on these nodes."""
+        chosen = _choose(self._free, nodes, asked.width)
+        if chosen is not None:
+            return now_s, chosen
+        free = self._free.copy()
+        for gone in _together([other for other in running if other.nodes & nodes]):
+            for other in gone:
+                free.add(other.gpus)
+            chosen = _choose(free, nodes, asked.width)
+            if chosen is not None:
+                end_s = gone[-1].end_s
+                if end_s <= now_s:
+                    end_s = max(end_s + self._parameters.kill_wait_s, now_s + 1.0)
+                return end_s, chosen
+        return None
 
-    def _place(self, job: SimJob) -> Allocation | None:
-        if job.width > self._pool.most_free_gpus:
-            return None
-        nodes = self._where[job.ask]
-        return place(job.ask.request, nodes, self._pool, PlacementStyle.CONSOLIDATE)
 
-    def _limit_s(self, job: SimJob) -> float:
-        return job.trace.limit_s or self._default_limit_s
+class _Free:
+    """Idle GPUs by the number of the node."""
 
-    # Beside the reservation
+    def __init__(self, gpus: list[int]) -> None:
+        self._gpus = gpus
+        self._with: dict[int, NodeSet] = {}
+        """The nodes that have so many."""
+        for number, count in enumerate(gpus):
+            self._with[count] = self._with.get(count, 0) | 1 << number
 
-    def _beside_the_first(self, job: SimJob, now_s: float) -> Allocation | None:
-        if job.width > self._pool.most_free_gpus:
-            return None
-        if self._reservation is None:
-            self._reservation = self._reserve(self._queue[0])
-        in_time = now_s + self._limit_s(job) <= self._reservation.start_s
-        if (job.ask, in_time) in self._refused:
-            return None
-        allocation = self._place(job) if in_time else self._place_in_spare(job, self._reservation)
-        if allocation is None:
-            self._refused.add((job.ask, in_time))
-        return allocation
+    def __getitem__(self, number: int) -> int:
+        return self._gpus[number]
 
-    def _place_in_spare(self, job: SimJob, reservation: _Reservation) -> Allocation | None:
-        """Where it may stay for as long as it likes."""
-        reserved = self._reserved_now(reservation)
-        self._pool.take(reserved)
-        allocation = self._place(job)
-        self._pool.give(reserved)
-        for node, amount in (allocation or {}).items():
-            if node in reservation.spare:
-                reservation.spare[node] -= amount.gpu_count
-        return allocation
+    def add(self, gpus: Mapping[int, int]) -> None:
+        for number, more in gpus.items():
+            before = self._gpus[number]
+            self._gpus[number] = count = before + more
+            self._with[before] &= ~(1 << number)
+            self._with[count] = self._with.get(count, 0) | 1 << number
 
-    def _reserved_now(self, reservation: _Reservation) -> Allocation:
-        """Of the GPUs that are free now those that the first of the queue will need."""
-        return {
-            node: Amount({ANY_TYPE: needed})
-            for node, spare in reservation.spare.items()
-            if (needed := self._pool.free(node).gpu_count - spare) > 0
-        }
+    def on(self, nodes: NodeSet) -> int:
+        """How many there are on these nodes."""
+        return sum(count * (there & nodes).bit_count() for count, there in self._with.items())
 
-    def _reserve(self, first: SimJob) -> _Reservation:
-        """The earliest start that the running jobs' limits promise.
+    def none(self) -> NodeSet:
+        """The nodes that have no idle GPU."""
+        return self._with.get(0, 0)
 
-        It may be over: a job past its limit ends at any moment, and nobody is done before that.
-        """
-        running = sorted(self._running.values(), key=lambda other: other.expected_end_s)
-        gone: list[_Running] = []
-        allocation = None
-        for other in running:
-            self._pool.give(other.allocation)
-            gone.append(other)
-            allocation = self._place(first)
-            if allocation is not None:
+    def copy(self) -> _Free:
+        copied = _Free([])
+        copied._gpus, copied._with = self._gpus.copy(), self._with.copy()
+        return copied
+
+
+def _choose(free: _Free, nodes: NodeSet, width: int) -> dict[int, int] | None:
+    """GPUs by the number of the node, or None where the job does not fit."""
+    if free.on(nodes) < width:
+        return None
+    rows = list(_rows(free, nodes, width))
+    chosen: list[int] = []
+    left = width
+    while left > 0:
+        row = _best(rows, left)
+        rows.remove(row)
+        alone = [number for number in row.nodes if free[number] >= left]
+        if alone:
+            chosen.append(min(alone, key=lambda number: _size(free[number], width)))
+            break
+        for number in row.nodes:
+            if left > 0:
+                chosen.append(number)
+                left -= free[number]
+    return _shared_out(free, sorted(chosen), width)
+
+
+class _Plan:
+    """The reservations of one pass."""
+
+    def __init__(self, now_s: float, parameters: SlurmParameters) -> None:
+        self.now_s = now_s
+        self._resolution_s = parameters.bf_resolution_s
+        self._window_end_s = now_s + parameters.bf_window_s
+        self._slots = [_Slot(self._whole(now_s), self._whole(self._window_end_s), -1)]
+
+    def _whole(self, at_s: float) -> float:
+        return math.floor(at_s / self._resolution_s) * self._resolution_s
+
+    def free_nodes(self, start_s: float, limit_s: float) -> NodeSet:
+        """The nodes without a reservation from the start to the limit."""
+        nodes = -1
+        for slot in self._slots:
+            if slot.begin_s > start_s + limit_s:
                 break
-        assert allocation is not None, "the engine is given jobs that the cluster can hold"
-        spare = {
-            node: self._pool.free(node).gpu_count - amount.gpu_count
-            for node, amount in allocation.items()
-        }
-        for other in gone:
-            self._pool.take(other.allocation)
-        return _Reservation(gone[-1].expected_end_s, spare)
+            if slot.end_s > start_s:
+                nodes &= slot.nodes
+        return nodes
+
+    def look(self, start_s: float, asked: _Class) -> tuple[NodeSet, float | None]:
+        """The nodes that the job could have from then on, and when to look again, if ever: at the
+        next time at which a node comes free of reservations."""
+        free = self.free_nodes(start_s, asked.limit_s) & asked.nodes
+        seen = asked.nodes
+        for slot, following in zip(self._slots, self._slots[1:], strict=False):
+            if slot.end_s > start_s:
+                seen &= slot.nodes
+                if following.nodes & asked.nodes & ~seen:
+                    return free, slot.end_s
+            if slot.begin_s > start_s + asked.limit_s:
+                break
+        return free, None
+
+    def reserve(self, start_s: float, limit_s: float, nodes: NodeSet) -> bool:
+        """Whether the nodes are free for that time; they are then reserved. A start beyond the
+        window needs no reservation."""
+        if start_s > self._window_end_s:
+            return True
+        begin_s, end_s = self._whole(start_s), self._whole(start_s + limit_s)
+        if any(
+            slot.end_s > begin_s and slot.begin_s < end_s and nodes & ~slot.nodes
+            for slot in self._slots
+        ):
+            return False
+        begin_s = max(begin_s, self._slots[0].begin_s)
+        end_s = max(end_s, begin_s + self._resolution_s)
+        self._slots = list(_merged(self._without(nodes, begin_s, end_s)))
+        return True
+
+    def _without(self, nodes: NodeSet, begin_s: float, end_s: float) -> Iterator[_Slot]:
+        for slot in self._slots:
+            if slot.end_s <= begin_s or slot.begin_s >= end_s:
+                yield slot
+                continue
+            if slot.begin_s < begin_s:
+                yield _Slot(slot.begin_s, begin_s, slot.nodes)
+            within = max(slot.begin_s, begin_s), min(slot.end_s, end_s)
+            yield _Slot(*within, slot.nodes & ~nodes)
+            if slot.end_s > end_s:
+                yield _Slot(end_s, slot.end_s, slot.nodes)
+
+
+def _merged(slots: Iterable[_Slot]) -> Iterator[_Slot]:
+    """Slots with the same nodes as one."""
+    last: _Slot | None = None
+    for slot in slots:
+        if last is not None and last.nodes == slot.nodes:
+            last = _Slot(last.begin_s, slot.end_s, last.nodes)
+        else:
+            if last is not None:
+                yield last
+            last = slot
+    if last is not None:
+        yield last
+
+
+def _together(running: Sequence[_Running]) -> Iterator[Sequence[_Running]]:
+    """Jobs by their ends, as many at a time as Slurm takes for gone at once."""
+    if not running:
+        return
+    window_s = FIRST_WINDOW_S
+    first_s = (math.floor(running[0].end_s / window_s) + 1) * window_s
+    begin = 0
+    while begin < len(running):
+        end = begin + 1
+        while end < len(running) and running[end].end_s <= first_s + window_s:
+            end += 1
+        yield running[begin:end]
+        window_s *= 2
+        while end < len(running) and running[end].end_s > first_s + window_s:
+            window_s *= 2
+        begin = end
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Neighbouring nodes with idle GPUs of which the job could use equally many."""
+
+    useful: int
+    gpus: int
+    size: int
+    nodes: tuple[int, ...]
+
+
+def _rows(free: _Free, nodes: NodeSet, width: int) -> Iterator[_Row]:
+    row: list[int] = []
+    for number in numbers(nodes & ~free.none()):
+        if row and (number != row[-1] + 1 or min(free[number], width) != min(free[row[0]], width)):
+            yield _row(free, row, width)
+            row = []
+        row.append(number)
+    if row:
+        yield _row(free, row, width)
+
+
+def _row(free: _Free, row: Sequence[int], width: int) -> _Row:
+    gpus = [free[number] for number in row]
+    size = sum(_size(free, width) for free in gpus)
+    return _Row(min(gpus[0], width), sum(gpus), size, tuple(row))
+
+
+def _size(free: int, width: int) -> int:
+    """Slurm compares nodes by the CPUs that the job could use there. To a job of one task all are
+    alike; to others the number of nodes decides, and among as many nodes what is idle on them."""
+    return 1 if width == 1 else MANY_CPUS + free
+
+
+def _best(rows: Iterable[_Row], left: int) -> _Row:
+    """Of the nodes that are most useful the smallest row that is enough, else the largest."""
+
+    def rank(row: _Row) -> tuple[int, bool, int]:
+        enough = row.gpus >= left
+        return row.useful, enough, -row.size if enough else row.size
+
+    return max(rows, key=rank)
+
+
+def _shared_out(free: _Free, chosen: Sequence[int], width: int) -> dict[int, int]:
+    """In the order of the nodes; each has a GPU at least."""
+    gpus: dict[int, int] = {}
+    for number, others in zip(chosen, reversed(range(len(chosen))), strict=True):
+        gpus[number] = min(free[number], width - others)
+        width -= gpus[number]
+    return gpus

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import Node
+from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.policy.promotion import Promotion
 from slurm_tiresias.policy.standing import JobFacts, Standing
 from slurm_tiresias.simulator.schedulers import Decided
 
 
-class _BySubmission:
-    """All jobs on one level, so that nobody is preempted."""
+@dataclass(frozen=True, slots=True)
+class _BySubmission(Policy):
+    """All jobs on one level, so that none is preempted."""
+
+    promotion: Promotion
 
     def standing(self, job: JobFacts) -> Standing:
         return Standing((0.0,), (job.submitted_s,), 0)
@@ -20,4 +25,4 @@ class _BySubmission:
 
 def best_effort(config: Config, nodes: Sequence[Node]) -> Decided:
     """First come, first served; what does not fit is skipped; nobody is preempted."""
-    return Decided(_BySubmission(), config, nodes, lambda _: math.inf)
+    return Decided(_BySubmission(Promotion.of(config.policy)), config, nodes)

@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 
-from slurm_tiresias.board import Start
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node
 from slurm_tiresias.placement.features import matches
+from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.engine import SimJob
 
 STEP_S = 10.0

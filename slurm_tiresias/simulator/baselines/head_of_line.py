@@ -6,9 +6,9 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from slurm_tiresias.board import Start
 from slurm_tiresias.model import Node
 from slurm_tiresias.placement.pool import NodeSet, Pool, first_from
+from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import SimJob
 

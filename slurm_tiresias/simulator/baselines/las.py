@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import Node
-from slurm_tiresias.policy.standing import JobFacts
-from slurm_tiresias.policy.tiers import TieredLas, left_in_tier
-from slurm_tiresias.simulator.engine import SimJob
+from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.policy.promotion import Promotion
+from slurm_tiresias.policy.standing import JobFacts, Standing
+from slurm_tiresias.policy.tiers import left_in_tier, tier_of
 from slurm_tiresias.simulator.schedulers import Decided
+
+
+@dataclass(frozen=True, slots=True)
+class _ByRunningTime(Policy):
+    """Tiers by the seconds that a job has run, by submission inside each."""
+
+    thresholds_s: tuple[float, ...]
+    promotion: Promotion
+
+    def standing(self, job: JobFacts) -> Standing:
+        tier = tier_of(job.executed_since_promotion_s, self.thresholds_s)
+        return Standing((float(tier),), (job.submitted_s,), tier)
+
+    def steady_for_s(self, job: JobFacts) -> float:
+        return left_in_tier(job.executed_since_promotion_s, self.thresholds_s)
 
 
 def one_dimensional_las(config: Config, nodes: Sequence[Node]) -> Decided:
     """LAS that counts seconds, not GPU-seconds: the thresholds are seconds."""
-    thresholds = config.policy.thresholds_gpu_s
-    policy = TieredLas(thresholds, _submission, lambda job: job.executed_since_promotion_s)
-
-    def to_next_tier_s(job: SimJob) -> float:
-        return left_in_tier(job.executed_since_promotion_s, thresholds)
-
-    return Decided(policy, config, nodes, to_next_tier_s)
-
-
-def _submission(job: JobFacts) -> tuple[float, ...]:
-    return (job.submitted_s,)
+    thresholds_s = config.policy.thresholds_gpu_s
+    return Decided(_ByRunningTime(thresholds_s, Promotion.of(config.policy)), config, nodes)

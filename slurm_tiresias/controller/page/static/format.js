@@ -20,12 +20,22 @@ export function duration(seconds) {
   return `${whole}s`;
 }
 
-/** GPU-time in as few words as it can be said exactly: 1h, 1h30m, 25h, 3200 GPU-s. */
-export function gpuTime(gpuSeconds) {
-  if (gpuSeconds <= 0 || gpuSeconds % 60) return `${amount(gpuSeconds)} GPU-s`;
-  const hours = Math.floor(gpuSeconds / 3600);
-  const minutes = (gpuSeconds % 3600) / 60;
-  return [hours && `${amount(hours)}h`, minutes && `${minutes}m`].filter(Boolean).join("");
+/** GPU time, rounded down: 0.25 GPU-h, 1.5 GPU-h, 25 GPU-h. */
+export function gpuHours(gpuSeconds) {
+  if (!Number.isFinite(gpuSeconds)) return "? GPU-h";
+  if (!gpuSeconds) return "0 GPU-h";
+  const size = Math.abs(gpuSeconds);
+  const decimals = size >= 36000 ? 0 : size >= 3600 ? 1 : 2;
+  const units = Math.floor((size * 10 ** decimals) / 3600 + 1e-6);
+  const written = (units / 10 ** decimals).toLocaleString("en", { minimumFractionDigits: decimals });
+  return `${gpuSeconds < 0 && units ? "-" : ""}${written} GPU-h`;
+}
+
+/** A limit to the second: 1.5 GPU-h, and 3200 GPU-s where the hours are not round. */
+export function exactGpuHours(gpuSeconds) {
+  const hours = gpuSeconds / 3600;
+  const round = Math.round(hours * 100) / 100;
+  return hours && round === hours ? `${amount(round)} GPU-h` : `${gpuSeconds} GPU-s`;
 }
 
 export const amount = (value) => number.format(value);

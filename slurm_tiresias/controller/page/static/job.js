@@ -1,7 +1,7 @@
 /** One job's page: where it stands, why, what ends that, what its user can do, and its life. */
 
 import { byId, drawn, element, jobLink, replace, write } from "./dom.js";
-import { amount, count, duration, gpuTime, moment, visible } from "./format.js";
+import { amount, count, duration, exactGpuHours, gpuHours, moment, visible } from "./format.js";
 import { job as fetchJob } from "./data.js";
 import { told } from "./decisions.js";
 
@@ -58,27 +58,37 @@ export class JobView {
   }
 
   #why(found, now) {
-    const { job, others, more_blockers: more, mode } = found;
-    const text = this.#words.reasons[job.reason] ?? { means: `The controller says: ${job.reason}.`, ends: "", do: "" };
+    const { job, others, more_blockers: more, mode, acts } = found;
+    const known = this.#words.reasons[job.reason];
+    const text = known ?? { means: `The controller says: ${job.reason}.`, would: job.would, do: "" };
     const waits = job.state === "pending";
-    const parts = [element("p", {}, text.means)];
+    const parts = acts ? [element("p", {}, text.means)] : [element("p", {}, this.#words.modes?.[mode] ?? ""), would(job, text, others)];
     if (job.detail && job.detail !== job.slurm_reason) parts.push(element("p", {}, `In detail: ${job.detail}`));
-    if (waits && !["", "None", "Priority", "Resources"].includes(job.slurm_reason)) {
-      parts.push(element("p", {}, `Slurm's own reason: ${found.slurm_reason}`));
+    if (acts && waits && !["", "None", "Priority", "Resources"].includes(job.slurm_reason)) {
+      parts.push(element("p", {}, `Slurm's own reason: ${found.slurm_reason}.`));
     }
-    if (job.start_on) parts.push(element("p", {}, `It is to start on ${job.start_on}.`));
-    if (job.victims.length) parts.push(sentence("Room is made by preempting ", job.victims.slice(0, 20), others));
-    if (job.preempted_for) parts.push(sentence("It makes room for ", [job.preempted_for], others));
+    if (acts && waits) parts.push(...begins(job, now));
+    if (job.start_on) parts.push(element("p", {}, `It ${acts ? "is to" : "would"} start on ${job.start_on}.`));
+    const preempts = acts ? "Room is made by preempting " : "It would preempt ";
+    if (job.victims.length) parts.push(sentence(preempts, job.victims.slice(0, 20), others));
+    if (acts && job.preempted_for) parts.push(sentence("It makes room for ", [job.preempted_for], others));
     if (job.blockers.length) parts.push(this.#blockers(job.blockers, others, more, now));
-    if (job.gpus > 1 && job.placement) {
+    if (acts && job.gpus > 1 && job.placement) {
       parts.push(element("p", {}, `Placed ${PLACED[job.placement] ?? job.placement}: ${job.placement_because}`));
     }
-    const next = [text.ends, modes[mode]].filter(Boolean).map((line) => element("p", {}, line.replaceAll("JOBID", job.job_id)));
-    if (waits && job.managed) next.splice(1, 0, ...before(found.before), ...estimate(found, now));
+    const ahead = waits && job.managed ? before(found.before) : [];
+    const doing = found.do ? [section("What its user can do", element("p", {}, found.do.replaceAll("JOBID", job.job_id)))] : [];
+    if (!acts) {
+      const slurm = section("What Slurm does", ...slurmDoes(found, now));
+      const carriedOut = ["start", "preempt", "run-on"].includes(job.action);
+      const sections = [slurm, section("What the controller would do", ...parts, ...ahead), ...(carriedOut ? [] : doing)];
+      return [element("div", { class: "beside" }, ...sections)];
+    }
+    const next = [element("p", {}, found.ends.replaceAll("JOBID", job.job_id)), ...ahead];
+    if (waits && job.managed) next.push(...estimate(found, now));
     if (job.managed) next.push(...output(found.output_appended));
     const sections = [section(waits ? "Why it waits" : "Why it is where it is", ...parts)];
-    if (next.length) sections.push(section("What happens next", ...next));
-    if (found.do) sections.push(section("What its user can do", element("p", {}, found.do.replaceAll("JOBID", job.job_id))));
+    sections.push(section("What happens next", ...next), ...doing);
     return [element("div", { class: "beside" }, ...sections)];
   }
 
@@ -95,11 +105,27 @@ export class JobView {
   }
 }
 
-const modes = {
-  shadow: "The controller runs in shadow mode: it decides and does nothing; Slurm schedules.",
-  paused: "The controller is paused: until tiresias-slurm resume, Slurm schedules by itself.",
-  stopped: "The controller was stopped: until it is started again, Slurm schedules by itself.",
-};
+/** What the controller would do with it, as a sentence. */
+function would(job, text, others) {
+  if (job.preempted_for) return sentence("It would be preempted for ", [job.preempted_for], others);
+  return element("p", {}, text.would);
+}
+
+/** What Slurm does with it, of itself. */
+function slurmDoes({ job, slurm_reason: reason }, now) {
+  if (job.state !== "pending") {
+    const does = job.state === "running" ? "runs" : job.slurm_state.toLowerCase();
+    return [element("p", {}, `It ${does}${job.nodes ? ` on ${job.nodes}` : ""}.`)];
+  }
+  const place = job.slurm_place === null ? "" :
+    `By Slurm's own priority it has place ${amount(job.slurm_place + 1)} among the jobs that wait in partition ${job.partition}.`;
+  return [element("p", {}, `It waits: ${reason}.`), ...begins(job, now), ...(place ? [element("p", {}, place)] : [])];
+}
+
+function begins({ begins_s: at }, now) {
+  if (at === null || at <= now) return [];
+  return [element("p", {}, `Slurm does not start it before ${moment(at)}, in ${duration(at - now)}.`)];
+}
 
 /** Who waits too, and comes first. */
 function before({ jobs, gpus }) {
@@ -111,10 +137,10 @@ function before({ jobs, gpus }) {
 /** Until when it waits, as far as that can be known. */
 function estimate({ job, others, room_expected_at_s: at, room_made_by: makers }, now) {
   if (!job.blockers.length) return [];
-  if (at === null) return [element("p", {}, "When that will be cannot be said: nobody knows how long these jobs run.")];
-  const when = at - now >= 1 ? `within ${duration(at - now)} (${moment(at)})` : "from now on";
+  if (at === null) return [element("p", {}, "When that will be cannot be said: it depends on how long other jobs run.")];
+  const when = at - now >= 1 ? `in about ${duration(at - now)} (${moment(at)})` : "from now on";
   const first = sentence(`An estimate: ${when} room can be made by preempting `, makers.slice(0, 20), others);
-  first.append(" Sooner if jobs end; later if jobs that come before it take that room.");
+  first.append(" Sooner if jobs end; later if new jobs come before it, or if that room is on nodes that do not suit it.");
   return [first];
 }
 
@@ -155,11 +181,11 @@ function facts(job, life, tier) {
   add("Partition", job?.partition);
   add("Account", job?.account);
   add("Tier", tier ? tierOf(job, tier) : one.tier);
-  if (job?.rank !== null && job?.rank !== undefined) add("Place in the order", amount(job.rank + 1));
+  if (job?.rank !== null && job?.rank !== undefined) add("Place in the controller's order", amount(job.rank + 1));
   add(job?.state === "pending" ? "GPUs asked" : "GPUs", job?.gpus);
   add("Nodes", job?.nodes);
   const attained = job?.attained_gpu_s ?? life.runs.reduce((sum, run) => sum + run.elapsed_s * run.gpus, 0);
-  add("GPU time used", duration(attained));
+  add("GPU time used", gpuHours(attained));
   add("Submitted", moment(one.submitted_s));
   add("First started", one.first_started_s === null ? "" : moment(one.first_started_s));
   add("Ended", life?.ended_s ? moment(life.ended_s) : "");
@@ -172,7 +198,7 @@ function facts(job, life, tier) {
 
 function tierOf(job, tier) {
   if (tier.to_gpu_s === null) return `${tier.tier}, the last`;
-  return `${tier.tier}, until ${gpuTime(tier.to_gpu_s)} of GPU time`;
+  return `${tier.tier}, until ${exactGpuHours(tier.to_gpu_s)}`;
 }
 
 function runs(life, now) {

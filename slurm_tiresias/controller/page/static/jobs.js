@@ -1,7 +1,8 @@
 /** The table of all jobs: found, sorted, and only as many drawn as are in sight. */
 
+import { folded } from "./arrays.js";
 import { byId, element, oncePerFrame, write } from "./dom.js";
-import { amount, duration } from "./format.js";
+import { amount, duration, gpuHours } from "./format.js";
 import { Table } from "./table.js";
 
 const STATES = { running: "runs", pending: "waits", completing: "ending" };
@@ -12,6 +13,7 @@ export class Jobs {
   #sorting = { by: "rank", descending: false };
   #table;
   #texts = [];
+  #names = new Map();
 
   constructor(words) {
     this.#words = words;
@@ -22,13 +24,13 @@ export class Jobs {
       sorts: (by) => this.#sortBy(by),
       columns: [
         { title: "Place", by: "rank", number: true, of: (row) => place(this.#state.jobs.rank[row]) },
-        { title: "Job", by: "job_id", of: of("job_id"), link: job },
+        { title: "Job", by: "job_id", of: (row) => this.#names.get(row) ?? this.#state.jobs.job_id[row], link: job },
         { title: "User", by: "user", of: of("user") },
         { title: "Name", by: "name", of: of("name"), wide: true },
         { title: "Tier", by: "tier", number: true, of: of("tier") },
         { title: "State", by: "state", of: (row) => STATES[this.#state.jobs.state[row]] },
         { title: "GPUs", by: "gpus", number: true, of: of("gpus") },
-        { title: "GPU time", by: "attained_gpu_s", number: true, of: (row) => duration(this.#state.jobs.attained_gpu_s[row]) },
+        { title: "GPU time", by: "attained_gpu_s", number: true, of: (row) => gpuHours(this.#state.jobs.attained_gpu_s[row]) },
         { title: "Waited", by: "waited_s", number: true, of: (row) => duration(this.#state.jobs.waited_s[row]) },
         { title: "Preempted", by: "preemptions", number: true, of: (row) => this.#state.jobs.preemptions[row] || "" },
         { title: "Nodes, or why it waits", by: "reason", wide: true, of: (row) => this.#where(row) },
@@ -55,8 +57,9 @@ export class Jobs {
   }
 
   #where(row) {
-    const { nodes, reason, state } = this.#state.jobs;
+    const { nodes, reason, state, would, slurm_reason: slurmReason } = this.#state.jobs;
     const short = this.#words.reasons[reason[row]]?.short ?? reason[row];
+    if (would[row]) return `${state[row] === "pending" ? slurmReason[row] || "None" : nodes[row]}; ${would[row]}`;
     return state[row] === "running" && reason[row] === "runs-on" ? nodes[row] : short;
   }
 
@@ -73,9 +76,13 @@ export class Jobs {
       rows.push(row);
     }
     rows.sort(this.#order());
-    this.#table.show(rows);
+    // Who searches for a task is shown each that is found.
+    const lines = words.length ? { rows, names: new Map() } : folded(jobs, rows);
+    this.#names = lines.names;
+    this.#table.show(lines.rows);
     const all = jobs.job_id.length;
-    write(byId("jobs-sum"), rows.length === all ? `${amount(all)} in all` : `${amount(rows.length)} of ${amount(all)}`);
+    const found = rows.length === all ? `${amount(all)} in all` : `${amount(rows.length)} of ${amount(all)}`;
+    write(byId("jobs-sum"), lines.rows.length < rows.length ? `${found}, on ${amount(lines.rows.length)} lines` : found);
   }
 
   /** All words of a job that may be searched for. */

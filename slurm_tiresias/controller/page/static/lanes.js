@@ -4,7 +4,7 @@
  */
 
 import { byId, element, oncePerFrame, point, prepared, write } from "./dom.js";
-import { amount, count, duration, gpuTime, visible } from "./format.js";
+import { amount, count, exactGpuHours, gpuHours, visible } from "./format.js";
 import { colours, mark, swatch, whenColoursChange } from "./marks.js";
 
 const PITCHES_PX = [18, 15, 12, 9, 7, 5, 4, 3];
@@ -211,7 +211,7 @@ export class Lanes {
     if (row === undefined) return `job ${id}`;
     const does = jobs.state[row] === "running" ? `runs on ${jobs.nodes[row]}` : "waits";
     const who = visible(`${jobs.name[row]} of ${jobs.user[row]}`);
-    const used = `${duration(jobs.attained_gpu_s[row])} of GPU time used`;
+    const used = `${gpuHours(jobs.attained_gpu_s[row])} used`;
     return `job ${id}, ${who}: ${count(jobs.gpus[row], "GPU")}, ${does}, ${used}`;
   }
 }
@@ -224,8 +224,8 @@ function line(tier) {
 
 /** From where to where a tier reaches. */
 function range({ from_gpu_s: from, to_gpu_s: to }) {
-  if (to === null) return `${gpuTime(from)} and more`;
-  return from ? `${gpuTime(from)} to ${gpuTime(to)}` : `below ${gpuTime(to)}`;
+  if (to === null) return `${exactGpuHours(from)} and more`;
+  return from ? `${exactGpuHours(from)} to ${exactGpuHours(to)}` : `below ${exactGpuHours(to)}`;
 }
 
 const eased = (share) => (share >= 1 ? 1 : 1 - (1 - Math.max(0, share)) ** 3);

@@ -267,9 +267,8 @@ export class Nodes {
     const heading = element("strong", {}, name[row]);
     const list = element("ul", { class: "inline" });
     for (const [id, held, tier] of this.#held(row)) {
-      const what = tier === null ? "not managed" : `tier ${tier}`;
-      const who = id ? jobLink(id, `job ${id}`) : "a job";
-      list.append(element("li", {}, who, ` ${what}, ${count(held, "GPU")}`));
+      const who = id ? jobLink(id, `job ${id}`) : "jobs";
+      list.append(element("li", {}, who, `${kindInWords(id, tier)}, ${count(held, "GPU")}`));
     }
     const idle = this.#idle(row);
     if (idle) list.append(element("li", {}, `${amount(idle)} idle`));
@@ -341,8 +340,13 @@ export class Nodes {
 }
 
 function inWords([id, gpus, tier]) {
-  const who = id ? `job ${id}` : "a job";
-  return `${who} (${tier === null ? "not managed" : `tier ${tier}`}) ${amount(gpus)}`;
+  return `${id ? `job ${id}` : "jobs"}${kindInWords(id, tier)} ${amount(gpus)}`;
+}
+
+/** Where jobs are private, holds without an id are of jobs of any kind. */
+function kindInWords(id, tier) {
+  if (!id) return "";
+  return tier === null ? " (not managed)" : ` (tier ${tier})`;
 }
 
 /** The name, or as much of it as fits; numbers at the end tell nodes apart. */

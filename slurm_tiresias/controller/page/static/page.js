@@ -106,7 +106,8 @@ function showSums(state) {
   const sum = (name) => tiers.reduce((total, tier) => total + tier[name], 0);
   write(byId("cluster-name"), state.cluster);
   const order = `${state.policy}, ${count(tiers.length, "tier")}`;
-  write(byId("about"), `GPU jobs by Tiresias: ${order}`);
+  const idle = `GPU jobs by Slurm alone (${state.mode}); with Tiresias: ${order}`;
+  write(byId("about"), state.acts ? `GPU jobs by Tiresias: ${order}` : idle);
   write(byId("versions"), `tiresias-slurm ${state.version} on Slurm ${state.slurm_version}, controller on ${state.host || "this host"} since ${moment(state.started_s)}`);
   byId("private").hidden = !state.only_of;
   for (const part of document.querySelectorAll(".of-jobs")) part.hidden = Boolean(state.only_of);

@@ -1,0 +1,80 @@
+"""The tasks of an array as one line or one text, as squeue shows those that were never started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from slurm_tiresias.controller.published import PublishedJob
+from slurm_tiresias.model import JobState, Reason
+
+MOST_DIGITS = 10
+"""Of the number of a task: it has 32 bits."""
+
+LONGEST_LIST = 24
+"""Characters of task numbers after which ``...`` stands for the others."""
+
+
+def array_of(job_id: str) -> str:
+    """``12`` of ``12_3``; empty for a job that is no task."""
+    array, _, task = job_id.partition("_")
+    return array if task.isdecimal() and len(task) <= MOST_DIGITS else ""
+
+
+def folded(jobs: Sequence[PublishedJob]) -> list[tuple[PublishedJob, int]]:
+    """The jobs in their order, and how many each stands for.
+
+    Tasks of an array that were never started and wait for the same reason, in the same tier, are
+    one job with an id like ``12_[0-499]``, in the place of the first; its wait is their longest.
+    """
+    groups: dict[object, list[PublishedJob]] = {}
+    for number, job in enumerate(jobs):
+        groups.setdefault(_same_line(job) or number, []).append(job)
+    return [(_one_for(tasks), len(tasks)) for tasks in groups.values()]
+
+
+def _same_line(job: PublishedJob) -> tuple[object, ...]:
+    """What tasks have in common that share a line; empty for a job that has its own."""
+    never_started = job.state == JobState.PENDING.value and job.first_started_s is None
+    if not (never_started and array_of(job.job_id)) or job.restarts:
+        return ()
+    return (array_of(job.job_id), job.slurm_state, job.tier, job.gpus, job.action, *why_alike(job))
+
+
+def why_alike(job: PublishedJob) -> tuple[str, str, str]:
+    """The reason, Slurm's own where that is what makes it wait, and what the controller would do
+    if it acted."""
+    by_slurm = job.would or job.reason == Reason.SLURM_WAITS.value
+    return job.reason, job.slurm_reason if by_slurm else "", job.would
+
+
+def _one_for(tasks: Sequence[PublishedJob]) -> PublishedJob:
+    first = tasks[0]
+    if len(tasks) == 1:
+        return first
+    job_id = numbered([job.job_id for job in tasks])
+    return replace(first, job_id=job_id, waited_s=max(job.waited_s for job in tasks))
+
+
+def numbered(job_ids: Sequence[str]) -> str:
+    """``12_[0-3,7]`` for these tasks of one array, ``12_7`` for one of them."""
+    if len(job_ids) == 1:
+        return job_ids[0]
+    written = ""
+    for piece in _ranges(sorted(int(job_id.partition("_")[2]) for job_id in job_ids)):
+        if len(written) + len(piece) > LONGEST_LIST:
+            written += ",..."
+            break
+        written += f",{piece}" if written else piece
+    return f"{array_of(job_ids[0])}_[{written}]"
+
+
+def _ranges(numbers: Sequence[int]) -> Iterator[str]:
+    first = last = numbers[0]
+    for number in (*numbers[1:], None):
+        if number == last + 1:
+            last = number
+            continue
+        yield f"{first}-{last}" if last > first else f"{first}"
+        if number is not None:
+            first = last = number

@@ -1,0 +1,151 @@
+"""``explain`` of a whole array: how many of its tasks are where and why, and what changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from slurm_tiresias.cli.arrays import numbered, why_alike
+from slurm_tiresias.cli.columns import in_order
+from slurm_tiresias.cli.explain import Section, section_lines
+from slurm_tiresias.cli.screen import Screen
+from slurm_tiresias.cli.text import count, printable
+from slurm_tiresias.controller.published import PublishedJob, PublishedState
+from slurm_tiresias.gpu_hours import gpu_hours
+from slurm_tiresias.model import JobState
+from slurm_tiresias.reasons import (
+    MODE_TEXTS,
+    reason_text,
+    slurm_does,
+    slurm_reason_text,
+    what_to_do,
+)
+
+SCHEMA = 1
+MOST_REASONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ToldTier:
+    """Tasks of one tier; None for tasks that are not managed."""
+
+    tier: int | None
+    running_tasks: int
+    running_gpus: int
+    pending_tasks: int
+    pending_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToldReason:
+    """Tasks in one state for one reason. ``slurm_reason`` only where Slurm makes them wait;
+    ``would`` only where the controller does not act, and Slurm does something else."""
+
+    state: str
+    reason: str
+    slurm_reason: str
+    would: str
+    tasks: tuple[str, ...]
+
+
+def summary(
+    array: str, tasks: Sequence[PublishedJob], state: PublishedState
+) -> Mapping[str, object]:
+    """For programs; fields are added, never changed."""
+    return {
+        "schema": SCHEMA,
+        "cluster": state.cluster,
+        "mode": state.mode,
+        "at_s": state.at_s,
+        "array": array,
+        "tiers": [asdict(tier) for tier in tiers(tasks)],
+        "reasons": [asdict(reason) for reason in reasons(tasks)],
+    }
+
+
+def lines(
+    array: str, tasks: Sequence[PublishedJob], state: PublishedState, screen: Screen
+) -> Iterator[str]:
+    """For people."""
+    tasks = in_order(tasks)
+    first, waiting = tasks[0], [task for task in tasks if _waits(task)]
+    headline = (
+        f"Array {printable(array)} ({printable(first.name)}) of {printable(first.user)}, "
+        f"partition {printable(first.partition)}: {count(len(tasks), 'task')} that run or wait; "
+        f"{len(tasks) - len(waiting):,} run, {len(waiting):,} wait."
+    )
+    yield from screen.prose(headline, indent="")
+    attained = f"They have attained {gpu_hours(sum(task.attained_gpu_s for task in tasks))} in all."
+    if not state.acts:
+        yield from screen.prose(MODE_TEXTS.get(state.mode, ""), indent="")
+    told = reasons(tasks)
+    because = tuple(_because(each) for each in told[:MOST_REASONS])
+    if len(told) > MOST_REASONS:
+        because = (*because, f"And {count(len(told) - MOST_REASONS, 'reason')} more.")
+    candidates = [
+        Section("Where its tasks stand", (attained,), tuple(map(_standing, tiers(tasks)))),
+        Section("Why, from the most frequent reason on", (), because),
+        Section("What changes it", tuple(_next(waiting, acts=state.acts))),
+    ]
+    for section in candidates:
+        if section.sentences or section.items:
+            yield from section_lines(section, screen)
+
+
+def tiers(tasks: Sequence[PublishedJob]) -> tuple[ToldTier, ...]:
+    """The highest tier first."""
+    found: dict[int | None, ToldTier] = {}
+    for tier in sorted({task.tier for task in tasks}, key=lambda t: (t is None, t)):
+        here = [task for task in tasks if task.tier == tier]
+        waiting = [task for task in here if _waits(task)]
+        waiting_gpus = sum(task.gpus for task in waiting)
+        gpus = sum(task.gpus for task in here) - waiting_gpus
+        found[tier] = ToldTier(tier, len(here) - len(waiting), gpus, len(waiting), waiting_gpus)
+    return tuple(found.values())
+
+
+def reasons(tasks: Sequence[PublishedJob]) -> tuple[ToldReason, ...]:
+    """What most tasks run or wait for first; the tasks in the controller's order."""
+    alike: dict[tuple[str, str, str, str], list[str]] = {}
+    for task in in_order(tasks):
+        alike.setdefault((task.state, *why_alike(task)), []).append(task.job_id)
+    found = (ToldReason(*why, tuple(job_ids)) for why, job_ids in alike.items())
+    return tuple(sorted(found, key=lambda told: -len(told.tasks)))
+
+
+def _waits(task: PublishedJob) -> bool:
+    return task.state == JobState.PENDING.value
+
+
+def _standing(tier: ToldTier) -> str:
+    where = "Not managed" if tier.tier is None else f"Tier {tier.tier}"
+    told = (
+        (tier.running_tasks, f"run on {count(tier.running_gpus, 'GPU')}"),
+        (tier.pending_tasks, f"wait for {count(tier.pending_gpus, 'GPU')}"),
+    )
+    return f"{where}: {', '.join(f'{tasks:,} {what}' for tasks, what in told if tasks)}."
+
+
+def _because(told: ToldReason) -> str:
+    text = reason_text(told.reason)
+    if told.would:
+        pending = told.state == JobState.PENDING.value
+        does = slurm_does(pending, told.state, slurm_reason_text(told.slurm_reason))
+        which = f"{len(told.tasks):,} {told.state} ({numbered(told.tasks)}), by Slurm: {does}"
+        return f"{printable(which)}. The controller {printable(told.would)}."
+    short = f"{text.short}: {slurm_reason_text(told.slurm_reason)}".removesuffix(": ")
+    which = f"{len(told.tasks):,} {told.state} ({printable(numbered(told.tasks))}), {short}"
+    return f"{printable(which)}. {f'{text.means} {text.ends}'.replace('JOBID', told.tasks[0])}"
+
+
+def _next(waiting: Sequence[PublishedJob], *, acts: bool) -> Iterator[str]:
+    if not waiting:
+        return
+    first = waiting[0]
+    job_id = printable(first.job_id)
+    if acts and (do := what_to_do(first.reason, first.slurm_reason)):
+        yield do.replace("JOBID", job_id)
+    yield (
+        f"The first of those that wait is {job_id}: what holds its GPUs, and when it may start, "
+        f"says tiresias-slurm explain {job_id}."
+    )

@@ -1,0 +1,183 @@
+"""What Slurm has to be told of one job so that it stands as decided; nothing here changes anything.
+
+A ``Difference`` says what to send, and what to remember of it before it is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.ledger import JobRecord
+from slurm_tiresias.controller.lifecycle.nomination import Nomination
+from slurm_tiresias.controller.manage import is_put_off_for_us
+from slurm_tiresias.model import Action, Decision, JobState, Reason
+from slurm_tiresias.slurm.hostlist import folded, refolded
+from slurm_tiresias.slurm.protocol import ObservedJob, Unpin, Update, Write
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """``record`` is what to remember of the job before ``writes`` are sent."""
+
+    job: ObservedJob
+    record: JobRecord
+    writes: tuple[Write, ...] = ()
+    user_changed_nodes: bool = False
+    """The job's user has changed its node list: a nomination on named nodes is to be withdrawn."""
+    own_list_shown: bool = False
+    """Slurm shows the user's own node list in place of one that was written here."""
+    repaired: str = ""
+    """What somebody else had written, in words; empty where nobody had."""
+
+
+def is_pending(job: ObservedJob | None) -> bool:
+    return job is not None and job.state is JobState.PENDING
+
+
+def from_decision(
+    job: ObservedJob,
+    record: JobRecord,
+    nomination: Nomination | None,
+    decision: Decision,
+    now_s: float,
+    config: Config,
+) -> Difference:
+    """What a managed job's node list, start time and priority must become."""
+    nodes = node_list(job, record, nomination)
+    if nodes.user_changed_nodes:
+        nomination = None
+    update = _merged(job, nodes)
+    if decision.action is Action.START and _is_put_off(job, now_s):
+        update = replace(update, start_in_s=0)
+    if config.priority.write == "pinned":
+        wanted = _wanted_priority(nodes.record, nomination, decision, config)
+        return _with_priority(nodes, update, wanted)
+    return _with(
+        nodes, _with_site_factor(update, job, record, _band_of(decision, config), decision)
+    )
+
+
+def node_list(job: ObservedJob, record: JobRecord, nomination: Nomination | None) -> Difference:
+    """Put the node list of a nomination in place, or the user's own back.
+
+    What was written is remembered for a while after Slurm has shown the user's own list again
+    (``own_list_shown``): a slurmctld that is killed may come back with what stood there before.
+    """
+    allocation = nomination.allocated() if nomination else None
+    if not is_pending(job) or not (allocation or record.written_nodes):
+        return Difference(job, record)
+    shown, own = refolded(job.required_node_list), refolded(record.own_nodes)
+    written = record.written_nodes.split()
+    if written and shown not in (*written, own):
+        # Its user has changed the list meanwhile: that one counts.
+        return Difference(job, without_lists(record), user_changed_nodes=True)
+    if allocation is None:
+        if shown == own:
+            return Difference(job, record, own_list_shown=True)
+        return Difference(job, record, (Update(job.key, node_list=record.own_nodes),))
+    wanted = folded(allocation)
+    if written and written[-1] == wanted == shown:
+        return Difference(job, record)
+    remembered = replace(
+        record,
+        own_nodes=record.own_nodes if written else job.required_node_list,
+        written_nodes=" ".join([*(name for name in written if name != wanted), wanted]),
+    )
+    return Difference(job, remembered, (Update(job.key, node_list=wanted),))
+
+
+def without_lists(record: JobRecord) -> JobRecord:
+    """The record of a job whose node list is its user's own."""
+    return replace(record, own_nodes="", written_nodes="")
+
+
+def given_back(job: ObservedJob, record: JobRecord) -> Difference:
+    """A waiting job that is managed no longer (its partition was changed, say) is let go."""
+    if not is_pending(job):
+        return Difference(job, record)
+    nodes = node_list(job, record, None)
+    return replace(nodes, writes=(*nodes.writes, *unpinned(job, record)))
+
+
+def unpinned(job: ObservedJob, record: JobRecord) -> tuple[Write, ...]:
+    """Give Slurm back the priority that was written for a job."""
+    writes: list[Write] = []
+    if record.written_site_factor:
+        writes.append(Update(job.key, site_factor=0))
+    if record.written_priority is not None:
+        writes.append(Unpin(job.key))
+    return tuple(writes)
+
+
+def has_unwritten_band(job: ObservedJob, record: JobRecord | None, config: Config) -> bool:
+    """Whether a job's priority is in a band, and this program knows of no write of its own."""
+    written = record and (record.written_site_factor or record.written_priority is not None)
+    return not written and bands.is_in_a_band(job.priority, config.priority.write)
+
+
+def without_band(job: ObservedJob, config: Config) -> Write:
+    """Take a job out of the bands."""
+    if config.priority.write == "pinned":
+        return Unpin(job.key)
+    return Update(job.key, site_factor=0)
+
+
+def _merged(job: ObservedJob, difference: Difference) -> Update:
+    (update,) = difference.writes or (Update(job.key),)
+    assert isinstance(update, Update)
+    return update
+
+
+def _with(difference: Difference, update: Update) -> Difference:
+    nothing = update == Update(difference.job.key)
+    return replace(difference, writes=() if nothing else (update,))
+
+
+def _with_priority(difference: Difference, update: Update, wanted: int) -> Difference:
+    found, written = difference.job.priority, difference.record.written_priority
+    if found == wanted:
+        record = difference.record
+        if written != wanted:
+            record = replace(record, written_priority=wanted)
+        return _with(replace(difference, record=record), update)
+    repaired = ""
+    if written not in (None, found, 0):
+        repaired = f"priority was {written}, found {found}; set to {wanted}"
+    return _with(replace(difference, repaired=repaired), replace(update, priority=wanted))
+
+
+def _wanted_priority(
+    record: JobRecord, nomination: Nomination | None, decision: Decision, config: Config
+) -> int:
+    if decision.action is Action.START:
+        return bands.nomination_priority(nomination)
+    return bands.tier_priority(record, _band_of(decision, config), config.policy.order)
+
+
+def _band_of(decision: Decision, config: Config) -> int:
+    """The tier in whose band a job stands; a job over budget behind all others, or those that ask
+    for the same node would wait for it."""
+    if decision.reason is Reason.OVER_BUDGET:
+        return config.tier_count - 1
+    return decision.tier or 0
+
+
+def _with_site_factor(
+    update: Update, job: ObservedJob, record: JobRecord, band: int, decision: Decision
+) -> Update:
+    """Slurm does not show the site factor, and takes it for pending jobs only."""
+    if job.state is not JobState.PENDING:
+        return update
+    wanted = bands.tier_site_factor(band)
+    if decision.action is Action.START:
+        wanted = bands.SITE_FACTOR_CLAIM
+    stands = record.written_site_factor == wanted
+    if stands and bands.bears_site_factor(job.priority, wanted):
+        return update
+    return replace(update, site_factor=wanted)
+
+
+def _is_put_off(job: ObservedJob, now_s: float) -> bool:
+    return is_pending(job) and is_put_off_for_us(job) and (job.eligible_s or 0.0) > now_s

@@ -1,0 +1,69 @@
+"""Events that users can cause at will are bounded for each user, or one user's erase all others'.
+
+Of each kind a user has a number of events at once and one more each minute; what is beyond is
+counted and told as one event. The kinds that reports count (preempted, would) are never folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slurm_tiresias.controller.ledger import EventRecord
+
+AT_WILL = frozenset({"repaired", "unpinned", "failed", "gave-up", "requeued", "signal-refused"})
+"""A user lowers the priority of own jobs, moves them out of a band, requeues them, or has Slurm
+refuse what is written."""
+
+MOST_AT_ONCE = 20
+ONE_MORE_AFTER_S = 60.0
+
+
+@dataclass(slots=True)
+class _Account:
+    """How many events of one kind a user may still cause, and what was folded since the last."""
+
+    left: float
+    at_s: float
+    folded: int = 0
+    last_job: str = ""
+
+    def refill(self, at_s: float) -> None:
+        # The clock may have been set back.
+        passed_s = max(0.0, at_s - self.at_s)
+        self.left = min(MOST_AT_ONCE, self.left + passed_s / ONE_MORE_AFTER_S)
+        self.at_s = at_s
+
+
+class EventFolder:
+    """Folds what a user causes beyond a bound."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[tuple[str, str], _Account] = {}
+        """By user and kind."""
+
+    def takes(self, at_s: float, kind: str, user: str, job_id: str) -> bool:
+        """Whether this event is folded, and not to be remembered by itself."""
+        if kind not in AT_WILL:
+            return False
+        account = self._accounts.setdefault((user, kind), _Account(MOST_AT_ONCE, at_s))
+        account.refill(at_s)
+        # The last one is for the event that says how many more there were.
+        if account.left >= 2 and not account.folded:
+            account.left -= 1
+            return False
+        account.folded += 1
+        account.last_job = job_id
+        return True
+
+    def folded(self, now_s: float) -> Iterator[EventRecord]:
+        """What was folded, an event for each user and kind that may have one more."""
+        for (_, kind), account in self._accounts.items():
+            if not account.folded:
+                continue
+            account.refill(now_s)
+            if account.left >= 1:
+                text = f"and {account.folded:,} more times for jobs of this user"
+                account.left -= 1
+                yield EventRecord(account.at_s, kind, account.last_job, "", text)
+                account.folded = 0

@@ -1,0 +1,129 @@
+"""How long the ledger keeps jobs that have ended.
+
+What the policies still need of older ones stays: samples of their service (``Ledger.samples``), and
+every job whose use may count for a user's budget or for what later jobs begin with.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.ledger import Ledger, Pruned
+from slurm_tiresias.errors import LedgerError, TiresiasError, UsageError
+from slurm_tiresias.policy.charge import BY_JOB
+
+log = logging.getLogger("tiresias-slurm")
+
+DAY_S = 86_400.0
+JOBS_AT_A_TIME = 200
+"""Some 10 ms: the controller, and users who read the ledger, hardly wait for it."""
+JOBS_AT_A_COMMAND = 5_000
+FIRST_AFTER_S = 600.0
+AGAIN_AFTER_S = 3600.0
+CLOCK_TRUSTED_AFTER_S = DAY_S
+"""A clock that was set wrong by years must not empty the ledger before anybody has seen it."""
+
+
+def latest_cutoff_s(config: Config, ledger: Ledger, now_s: float) -> float:
+    """Jobs that ended after this time may still count in decisions."""
+    cutoff_s = now_s - config.preemption.budget_window_s
+    if config.policy.charge == BY_JOB:
+        return cutoff_s
+    # At a restart the jobs that are there get anew what they began with.
+    first_s = min(now_s, ledger.first_start_of_live_jobs_s() or now_s)
+    return min(cutoff_s, first_s - config.policy.charge_window_s)
+
+
+def configured_cutoff_s(config: Config, now_s: float) -> float | None:
+    """Before which time ended jobs need not be kept; None: all are kept for good."""
+    days = config.controller.keep_ended_jobs_days
+    return now_s - days * DAY_S if days else None
+
+
+class Retention:
+    """Prunes the ledger, a little whenever the controller has nothing else to do."""
+
+    def __init__(self, ledger: Ledger, book: Book, config: Config) -> None:
+        self._ledger = ledger
+        self._book = book
+        self._config = config
+        self._next_s = time.monotonic() + FIRST_AFTER_S
+        self._pruned = 0
+
+    def put_off(self) -> None:
+        """Slurm's clock was set: wait before going by it."""
+        self._next_s = time.monotonic() + CLOCK_TRUSTED_AFTER_S
+
+    def prune_some(self, now_s: float) -> None:
+        """Remove some of the jobs that ended too long ago, where it is time to; ``now_s`` is by
+        Slurm's clock. What goes wrong is logged."""
+        cutoff_s = configured_cutoff_s(self._config, now_s)
+        if cutoff_s is None or time.monotonic() < self._next_s:
+            return
+        try:
+            before_s = min(cutoff_s, latest_cutoff_s(self._config, self._ledger, now_s))
+            records = self._book.records().items()
+            in_use = [key for key, record in records if record.ended_s is not None]
+            pruned = self._ledger.prune(before_s, JOBS_AT_A_TIME, in_use)
+        except TiresiasError as error:
+            log.warning("the ledger is not pruned for now: %s", error)
+            self._next_s = time.monotonic() + AGAIN_AFTER_S
+            return
+        self._pruned += pruned.jobs
+        if pruned.jobs < JOBS_AT_A_TIME and pruned.events < JOBS_AT_A_TIME:
+            self._next_s = time.monotonic() + AGAIN_AFTER_S
+            if self._pruned:
+                log.info("pruned %d jobs that ended long ago from the ledger", self._pruned)
+                self._pruned = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What was removed by a command, or would be: jobs that ended before ``before_s``."""
+
+    ledger: str
+    before_s: float
+    dry_run: bool
+    pruned: Pruned
+    bytes_before: int
+    bytes_after: int
+
+
+def prune_all(ledger: Ledger, config: Config, before_s: float | None, *, dry_run: bool) -> Pruning:
+    """Remove, bit by bit, all jobs that ended before a time and count no more.
+
+    ``before_s`` None: all that the configuration does not keep; ``UsageError`` where that is none.
+    """
+    now_s = time.time()
+    wanted_s = configured_cutoff_s(config, now_s) if before_s is None else before_s
+    if wanted_s is None:
+        raise UsageError(
+            "controller.keep_ended_jobs_days is 0: all jobs are kept for good",
+            "Say which are not to be kept, with --before",
+        )
+    cutoff_s = min(wanted_s, latest_cutoff_s(config, ledger, now_s))
+    bytes_before = ledger.path.stat().st_size
+    total = ledger.prunable(cutoff_s) if dry_run else _pruned(ledger, cutoff_s)
+    return Pruning(
+        ledger=str(ledger.path),
+        before_s=cutoff_s,
+        dry_run=dry_run,
+        pruned=total,
+        bytes_before=bytes_before,
+        bytes_after=ledger.path.stat().st_size,
+    )
+
+
+def _pruned(ledger: Ledger, cutoff_s: float) -> Pruned:
+    total = Pruned()
+    while some := ledger.prune(cutoff_s, JOBS_AT_A_COMMAND):
+        total += some
+    try:
+        ledger.give_back_room()
+    except LedgerError as error:
+        log.warning("the file keeps its size, and has room for new jobs: %s", error)
+    return total

@@ -1,0 +1,53 @@
+"""What a scheduling policy is: one object that ranks jobs, and knows when a rank changes."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, Protocol
+
+from slurm_tiresias.policy.promotion import NEVER, Promotion
+from slurm_tiresias.policy.standing import JobFacts, Standing
+
+
+class EndedJob(Protocol):
+    """What a policy may learn from a job that has ended."""
+
+    @property
+    def user(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def run_s(self) -> float: ...
+    @property
+    def service_gpu_s(self) -> float: ...
+
+
+class Policy(ABC):
+    """A scheduling policy, total on every job: two calls on a job with the same facts return the
+    same standing, unless the policy has learned of a job that ended between the two.
+
+    What is not overridden is right for a policy whose standings never change by themselves.
+    """
+
+    __slots__ = ()
+
+    promotion: Promotion = NEVER
+    learns: ClassVar[bool] = False
+    """Whether a job that ends may change the standing of others of the same user."""
+
+    @abstractmethod
+    def standing(self, job: JobFacts) -> Standing:
+        """Where the job stands among all others."""
+
+    def steady_for_s(self, job: JobFacts) -> float:
+        """Seconds that a running job may run on before its level or tier can change."""
+        return math.inf
+
+    def drifts_in(self, tier: int) -> bool:
+        """Whether the order of the running jobs of a tier changes while they run on."""
+        return False
+
+    def learn(self, ended: EndedJob) -> None:
+        """Take in a job that has ended."""
+        return

@@ -1,0 +1,504 @@
+"""Which jobs run, which wait and what is free: all that the choice of the next starts depends on.
+
+The state is kept from event to event: told what changes, it looks only at the jobs for which that
+may make a difference, and chooses the same starts and victims as a state that is set up from
+nothing. Pure: no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, PlacementStyle, Request
+from slurm_tiresias.placement.choose import goes_by_count, place_on_any
+from slurm_tiresias.placement.evict import Eviction, disturbance, find_eviction
+from slurm_tiresias.placement.fleet import Fleet
+from slurm_tiresias.placement.pool import NodeSet, Pool
+from slurm_tiresias.placement.seats import Appeal, Tenant
+from slurm_tiresias.placement.tenancy import Tenancy
+from slurm_tiresias.policy.standing import Key, Rank
+
+
+@dataclass(slots=True, eq=False)
+class EquivalenceClass:
+    """Waiting jobs of one level that ask alike: where the first does not fit, none does."""
+
+    number: int
+    request: Request
+    style: PlacementStyle
+    sets: tuple[NodeSet, ...]
+    """The nodes it may use, one set for each of its partitions."""
+    only_idle: bool
+    """This class may use idle resources only; it never preempts."""
+    nodes: NodeSet = 0
+    gpus: int = 0
+    whole: Amount | None = None
+    """What it takes on one node, if the whole job fits one and only the GPU count matters."""
+    waiting: list[Rank] = field(default_factory=list)
+    """A heap; ranks that are no longer those of a waiting job lie in it until they come up."""
+    refused: Key | None = None
+    """The level of the first of them when it was last refused."""
+    refused_in: int = -1
+    """How often room had grown by then: the refusal stands until it has grown again."""
+    told_in: int = -1
+    """The version of the state for which the caller has been told why this class is refused."""
+
+    def __post_init__(self) -> None:
+        for nodes in self.sets:
+            self.nodes |= nodes
+        self.gpus = self.request.chunks * self.request.chunk.gpu_count
+
+
+class Start(NamedTuple):
+    """A job that starts now, where, and which jobs are preempted for it."""
+
+    job_id: str
+    allocation: Allocation
+    victims: tuple[str, ...] = ()
+
+
+Refused = Callable[[EquivalenceClass, Rank, Eviction | None], None]
+
+
+class ClusterState:
+    """The state of a cluster between decisions.
+
+    ``last_resort`` are nodes used only where no others will do. Whoever calls ``choose`` carries
+    out what it says: every start has its GPUs taken and every victim has given them back.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        *,
+        last_resort: Iterable[str] = (),
+        most_victims: float = math.inf,
+    ) -> None:
+        everywhere = sorted(nodes, key=lambda node: node.name)
+        self.fleet = Fleet(everywhere)
+        self.pool = Pool(everywhere)
+        self._last_resort = self.pool.nodes(last_resort)
+        self.most_victims = most_victims
+        self._tenancy = Tenancy(self.pool)
+        self._tenants: dict[str, Tenant] = {}
+        self._lapses: list[tuple[float, int, Tenant]] = []
+        """When guards end. Numbered, for a job that is protected twice until one moment."""
+        self._lapse_numbers = count()
+        self._classes: dict[Hashable, EquivalenceClass] = {}
+        self._waiting: dict[str, tuple[Rank, EquivalenceClass]] = {}
+        self._to_try: set[EquivalenceClass] = set()
+        self._room_grew = False
+        self._growth = 0
+        """How often room has grown."""
+        self._version = 0
+        """How often anything has changed that a refusal, or its reason, may depend on."""
+
+    # What changes
+
+    def class_of(
+        self, key: Hashable, request: Request, style: PlacementStyle, *, only_idle: bool = False
+    ) -> EquivalenceClass:
+        """The equivalence class that goes by this key, which tells all that its jobs ask for."""
+        group = self._classes.get(key)
+        if group is None:
+            sets = self.fleet.sets_for(request, self.fleet.usable)
+            group = self._classes[key] = EquivalenceClass(
+                len(self._classes), request, style, sets, only_idle
+            )
+            group.whole = self._whole(group)
+        return group
+
+    def _whole(self, group: EquivalenceClass) -> Amount | None:
+        return Amount({ANY_TYPE: group.gpus}) if self._any_node_will_do(group) else None
+
+    def _any_node_will_do(self, group: EquivalenceClass) -> bool:
+        together = group.style is PlacementStyle.CONSOLIDATE or (
+            group.style is PlacementStyle.SPREAD and group.request.chunks == 1
+        )
+        one_set = not self._last_resort and not self.pool.has_types and len(group.sets) == 1
+        return together and one_set and goes_by_count(group.request)
+
+    def wait(self, rank: Rank, group: EquivalenceClass) -> None:
+        """A job waits, or waits with another rank than before."""
+        self._waiting[rank.job_id] = (rank, group)
+        heapq.heappush(group.waiting, rank)
+        outdated = group.refused_in != self._growth
+        if outdated or group.refused is None or rank.level < group.refused:
+            self._to_try.add(group)
+
+    def withdraw(self, job_id: str) -> None:
+        """A job waits no longer, and has not been started."""
+        del self._waiting[job_id]
+
+    def book(self, allocation: Allocation) -> None:
+        """These resources are taken."""
+        self.pool.take(allocation)
+        self._version += 1
+
+    def free(self, allocation: Allocation) -> None:
+        """These resources, booked before, are idle again."""
+        self.pool.give(allocation)
+        self._note_growth()
+
+    @property
+    def last_resort(self) -> NodeSet:
+        """The nodes that are used only where no others will do."""
+        return self._last_resort
+
+    @last_resort.setter
+    def last_resort(self, nodes: NodeSet) -> None:
+        if nodes == self._last_resort:
+            return
+        self._last_resort = nodes
+        for group in self._classes.values():
+            group.whole = self._whole(group)
+        self._note_growth()
+
+    def run(
+        self, rank: Rank, allocation: Allocation, gpus: int, guarded_until_s: float = -math.inf
+    ) -> None:
+        """The job that has booked these resources may be preempted, once it is not guarded."""
+        self._version += 1
+        guarded = guarded_until_s > -math.inf
+        tenant = Tenant(rank, allocation, self.pool.nodes(allocation), gpus, guarded)
+        self._tenants[rank.job_id] = tenant
+        self._tenancy.enter(tenant)
+        if guarded and guarded_until_s < math.inf:
+            heapq.heappush(self._lapses, (guarded_until_s, next(self._lapse_numbers), tenant))
+
+    def rerank(self, rank: Rank) -> None:
+        """A running job has come to stand elsewhere."""
+        tenant = self._tenants[rank.job_id]
+        if tenant.rank == rank:
+            return
+        self._version += 1
+        if rank.level > tenant.rank.level:
+            self._note_growth()
+        self._tenancy.leave(tenant)
+        tenant.rank = rank
+        self._tenancy.enter(tenant)
+
+    def leave(self, job_id: str) -> None:
+        """A running job has ended, or holds other resources than before."""
+        tenant = self._tenants.pop(job_id)
+        self._tenancy.leave(tenant)
+        self.pool.give(tenant.allocation)
+        self._note_growth()
+
+    def _note_growth(self) -> None:
+        self._room_grew = True
+        self._growth += 1
+        self._version += 1
+
+    def refuse(self, group: EquivalenceClass, rank: Rank) -> None:
+        """The first of a class has no room; the class is tried again once room has grown."""
+        group.refused, group.refused_in = rank.level, self._growth
+        group.told_in = self._version
+
+    def is_running(self, job_id: str) -> bool:
+        """Whether the job runs and has not been chosen to leave."""
+        return job_id in self._tenants
+
+    @property
+    def next_try_s(self) -> float:
+        """When to choose again though nobody comes or goes: at once, or when a guard ends."""
+        if self._room_grew:
+            return -math.inf
+        return self._next_lapse_s() if self._lapses else math.inf
+
+    def _next_lapse_s(self) -> float:
+        """When the next guard ends that somebody may be waiting for."""
+        while self._lapses:
+            tenant = self._lapses[0][2]
+            if self._tenants.get(tenant.job_id) is tenant:
+                break
+            heapq.heappop(self._lapses)
+        return self._lapses[0][0] if self._lapses and self._waiting else math.inf
+
+    @property
+    def classes(self) -> Iterable[EquivalenceClass]:
+        return list(self._classes.values())
+
+    # What follows from it
+
+    def choose(
+        self,
+        now_s: float,
+        refused: Refused | None = None,
+        before_evictions: Callable[[], None] = lambda: None,
+    ) -> list[Start]:
+        """The jobs that start now, in the order of their ranks, and who leaves for each.
+
+        ``refused`` is told the first job of every group that has no room, as things stand at its
+        turn, and who would leave for it but for the limit of victims. ``before_evictions`` is
+        called, once, before anybody is looked at who might leave: the last moment to ``rerank``.
+        """
+        if not self._waiting:
+            self._room_grew = False
+            self._to_try.clear()
+            return []
+        if self._lapses:
+            self._end_guards(now_s)
+        if not self._room_grew and not self._to_try:
+            return []
+        if len(self._waiting) == 1:
+            start = self._start_at_once()
+            if start:
+                return [start]
+        # Jobs that may use idle GPUs only have their turn in every pass: what an eviction leaves
+        # over goes to those of later rank at their turn, and to those of earlier rank at the end.
+        to_try = [
+            group
+            for group in self._classes.values()
+            if self._room_grew or group.only_idle or group in self._to_try
+        ]
+        self._room_grew = False
+        self._to_try = set()
+        one = SchedulingPass(self, refused, before_evictions)
+        one.offer_to(to_try)
+        if one.victims:
+            one.offer_what_is_left()
+        if one.short_of_victims:
+            self._note_growth()
+        return one.starts
+
+    def try_out(self, now_s: float, refused: Refused) -> list[Start]:
+        """What ``choose`` would start, and preempt for it; the state stays as it is.
+
+        ``refused`` is told of every class with a waiting job that has no room, unless it was told
+        before and nothing has changed since on which that depends.
+        """
+        self._end_guards(now_s)
+        waiting = [group for group in self._classes.values() if group.waiting]
+        untold = [group for group in waiting if group.told_in != self._version]
+        one = self._pass_over(untold, refused)
+        if not one.starts:
+            return []
+        if len(untold) < len(waiting):
+            # What is told of a class holds at its turn, after the starts of those before it.
+            one.undo()
+            one = self._pass_over(waiting, refused)
+        one.undo()
+        self._version += 1
+        return one.starts
+
+    def _pass_over(self, classes: Iterable[EquivalenceClass], refused: Refused) -> SchedulingPass:
+        one = SchedulingPass(self, refused, lambda: None)
+        one.offer_to(classes)
+        if one.victims:
+            one.offer_what_is_left()
+        return one
+
+    def _start_at_once(self) -> Start | None:
+        """The start of the only job that waits, if it needs nobody to leave."""
+        ((rank, group),) = self._waiting.values()
+        allocation = self.on_idle(group) if self.pool.most_free_gpus >= group.gpus else None
+        if allocation is None:
+            return None
+        self.pool.take(allocation)
+        self._waiting.clear()
+        group.waiting.clear()
+        group.refused = None
+        self._to_try.clear()
+        self._room_grew = False
+        return Start(rank.job_id, allocation)
+
+    def _end_guards(self, now_s: float) -> None:
+        while self._lapses and self._next_lapse_s() <= now_s:
+            _, _, tenant = heapq.heappop(self._lapses)
+            self._tenancy.unguard(tenant)
+            self._note_growth()
+
+    def first(self, group: EquivalenceClass) -> Rank | None:
+        """The first of the waiting jobs of a group."""
+        while group.waiting:
+            rank = group.waiting[0]
+            current = self._waiting.get(rank.job_id)
+            if current is not None and current[0] is rank and current[1] is group:
+                return rank
+            heapq.heappop(group.waiting)
+        return None
+
+    def may_have_room(self, group: EquivalenceClass, level: Key) -> bool:
+        """Whether there are GPUs enough, idle or to be had; that they fit is another matter."""
+        missing = group.gpus - self.pool.most_free_gpus
+        return missing <= 0 or (not group.only_idle and self._tenancy.gpus_below(level) >= missing)
+
+    def on_idle(self, group: EquivalenceClass) -> Allocation | None:
+        """Where a job of this class fits now, with nobody gone."""
+        if group.whole:
+            number = self.pool.tightest(group.nodes, group.gpus)
+            if number is not None and not self.pool.lacks_cpus_or_memory(number):
+                return {self.pool.names[number]: group.whole}
+        return place_on_any(group.request, group.sets, self.pool, group.style, self._last_resort)
+
+    def by_eviction(
+        self, group: EquivalenceClass, level: Key, *, even_guarded: bool = False
+    ) -> Eviction | None:
+        """Room made by jobs of lower levels; the pool stays as it is."""
+        if not self._tenancy.anybody_below(level):
+            return None
+        best = None
+        for nodes in group.sets:
+            appeal = Appeal(group.request, group.style, nodes, level, even_guarded)
+            found = find_eviction(appeal, self.pool, self._tenancy, self._last_resort)
+            if found and (best is None or disturbance(found) < disturbance(best)):
+                best = found
+        return best
+
+    def start(self, group: EquivalenceClass, rank: Rank, allocation: Allocation) -> None:
+        """Carry out one start."""
+        self.pool.take(allocation)
+        heapq.heappop(group.waiting)
+        del self._waiting[rank.job_id]
+
+    def take_back(
+        self, group: EquivalenceClass, rank: Rank, start: Start, victims: Iterable[Tenant]
+    ) -> None:
+        """Undo a start, and the preemptions for it."""
+        self.pool.give(start.allocation)
+        self._waiting[rank.job_id] = (rank, group)
+        heapq.heappush(group.waiting, rank)
+        for tenant in victims:
+            self.pool.take(tenant.allocation)
+            self._tenants[tenant.job_id] = tenant
+            self._tenancy.enter(tenant)
+
+    def evict(self, tenant: Tenant) -> None:
+        self._tenancy.leave(tenant)
+        self.pool.give(tenant.allocation)
+        del self._tenants[tenant.job_id]
+        # All that wait are offered what it leaves over in this very pass: no need for another.
+        self._growth += 1
+
+
+class SchedulingPass:
+    """One walk over the waiting jobs, in the order of their ranks."""
+
+    __slots__ = (
+        "_before_evictions",
+        "_done",
+        "_heads",
+        "_patient",
+        "_refused",
+        "_seen",
+        "_state",
+        "short_of_victims",
+        "starts",
+        "victims",
+    )
+
+    def __init__(
+        self,
+        state: ClusterState,
+        refused: Refused | None,
+        before_evictions: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._before_evictions: Callable[[], None] | None = before_evictions
+        self._refused = refused
+        self.starts: list[Start] = []
+        self.victims = 0
+        self._done: list[tuple[EquivalenceClass, Rank, Start, tuple[Tenant, ...]]] = []
+        self._heads: list[tuple[Rank, int, EquivalenceClass]] = []
+        self._seen: set[EquivalenceClass] = set()
+        self.short_of_victims: list[EquivalenceClass] = []
+        """Kinds for which more would have to leave than may in one cycle."""
+        self._patient: list[EquivalenceClass] = []
+
+    def offer_to(self, classes: Iterable[EquivalenceClass]) -> None:
+        """Let the first of each class try, the best of all next, until nobody more fits."""
+        self._join(classes)
+        while self._heads:
+            rank, _, group = heapq.heappop(self._heads)
+            start = self._try(group, rank)
+            if start is None:
+                continue
+            self._note(start, group)
+            if start.victims:
+                # They may have freed more than was needed, also for those who were refused before.
+                self._join(group for group in self._state.classes if group not in self._seen)
+
+    def offer_what_is_left(self) -> None:
+        """Once all have had their turn: for those who could not ask anybody to leave."""
+        self._join([*self.short_of_victims, *self._patient])
+        while self._heads:
+            rank, _, group = heapq.heappop(self._heads)
+            if start := self._try_idle(group, rank):
+                self._note(start, group)
+
+    def _join(self, classes: Iterable[EquivalenceClass]) -> None:
+        for group in classes:
+            rank = self._state.first(group) if group.waiting else None
+            if rank is None:
+                continue
+            without_reasons = self._refused is None and not group.only_idle
+            if without_reasons and not self._state.may_have_room(group, rank.level):
+                # Unless somebody leaves there will be no more room when its turn comes.
+                self._state.refuse(group, rank)
+                self._seen.discard(group)
+                continue
+            self._seen.add(group)
+            heapq.heappush(self._heads, (rank, group.number, group))
+
+    def _note(self, start: Start, group: EquivalenceClass) -> None:
+        self.starts.append(start)
+        if group.waiting:
+            self._join([group])
+
+    def _try(self, group: EquivalenceClass, rank: Rank) -> Start | None:
+        group.refused = None
+        eviction = None
+        if self._state.may_have_room(group, rank.level):
+            start = self._try_idle(group, rank)
+            if start:
+                return start
+            eviction = self._eviction(group, rank)
+            if eviction and self.victims + len(eviction.tenants) <= self._state.most_victims:
+                return self._start_evicting(group, rank, eviction)
+        self._state.refuse(group, rank)
+        if group.only_idle:
+            self._patient.append(group)
+        elif eviction:
+            self.short_of_victims.append(group)
+        if self._refused:
+            self._refused(group, rank, eviction)
+        return None
+
+    def _try_idle(self, group: EquivalenceClass, rank: Rank) -> Start | None:
+        allocation = self._state.on_idle(group)
+        if allocation is None:
+            return None
+        self._state.start(group, rank, allocation)
+        start = Start(rank.job_id, allocation)
+        self._done.append((group, rank, start, ()))
+        return start
+
+    def _eviction(self, group: EquivalenceClass, rank: Rank) -> Eviction | None:
+        """Whose leaving would make room."""
+        if group.only_idle:
+            return None
+        if self._before_evictions:
+            self._before_evictions()
+            self._before_evictions = None
+        return self._state.by_eviction(group, rank.level)
+
+    def _start_evicting(self, group: EquivalenceClass, rank: Rank, eviction: Eviction) -> Start:
+        for tenant in eviction.tenants:
+            self._state.evict(tenant)
+        self.victims += len(eviction.tenants)
+        self._state.start(group, rank, eviction.allocation)
+        victims = tuple(tenant.job_id for tenant in eviction.tenants)
+        start = Start(rank.job_id, eviction.allocation, victims)
+        self._done.append((group, rank, start, eviction.tenants))
+        return start
+
+    def undo(self) -> None:
+        """Leave the state as it was before this pass."""
+        for group, rank, start, victims in reversed(self._done):
+            self._state.take_back(group, rank, start, victims)

@@ -1,0 +1,152 @@
+"""Why jobs wait: for each equivalence class that has no room, what keeps its jobs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from typing import NamedTuple
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.model import MAX_BLOCKERS, Guard, Job, Reason
+from slurm_tiresias.placement.evict import Eviction
+from slurm_tiresias.placement.pool import NO_SHORTAGE, NodeSet, Shortage
+from slurm_tiresias.policy.standing import Key, Rank
+from slurm_tiresias.scheduling.cluster import EquivalenceClass
+from slurm_tiresias.scheduling.engine import Engine, guard_of
+
+
+class Why(NamedTuple):
+    """Why the jobs of a class wait."""
+
+    reason: Reason
+    detail: str = ""
+    blockers: tuple[tuple[str, Guard], ...] = ()
+
+
+Runner = tuple[Rank, Job]
+
+
+class WhyJobsWait:
+    """The reasons of all classes, as of the last time that each was refused."""
+
+    def __init__(self, engine: Engine, config: Config) -> None:
+        self._engine = engine
+        self._preemption = config.preemption
+        self._now_s = 0.0
+        self._known: dict[EquivalenceClass, Why] = {}
+        self.changed: set[EquivalenceClass] = set()
+        """Classes that now wait for another reason than when ``begin`` was called."""
+        self._running: Sequence[Runner] = ()
+        self._foreign: Sequence[Job] = ()
+        self._by_id: dict[str, Job] = {}
+        self._on_node: dict[str, list[Runner]] | None = None
+
+    def follow(self, running: Sequence[Runner], foreign: Sequence[Job]) -> None:
+        """The jobs that hold resources: managed ones as they rank, and others."""
+        self._running, self._foreign, self._on_node = running, foreign, None
+        self._by_id = {job.job_id: job for _, job in running}
+
+    def begin(self, now_s: float) -> None:
+        """A decision is to be made."""
+        self._now_s = now_s
+        self.changed = set()
+
+    def of(self, group: EquivalenceClass) -> Why:
+        """Why the jobs of a class wait that was refused."""
+        return self._known[group]
+
+    def note(self, group: EquivalenceClass, rank: Rank, too_many: Eviction | None) -> None:
+        """A class is refused, as things stand; ``too_many`` would have to leave for it."""
+        if group.only_idle:
+            return
+        why = self._why(group, rank.level, too_many)
+        before = self._known.get(group)
+        if before != why:
+            self._known[group] = why
+            if before is not None:
+                self.changed.add(group)
+
+    def _why(self, group: EquivalenceClass, level: Key, too_many: Eviction | None) -> Why:
+        request, fleet = group.request, self._engine.state.fleet
+        if too_many:
+            blockers = [(tenant.job_id, Guard.MAX_VICTIMS) for tenant in too_many.tenants]
+            return Why(Reason.GUARDED, blockers=_first(blockers))
+        if fleet.could_hold(request, fleet.usable):
+            return self._what_is_in_the_way(group, level)
+        unreserved = replace(request, reserved_nodes=frozenset())
+        if request.reserved_nodes and fleet.could_hold(unreserved, fleet.usable):
+            return Why(Reason.RESERVED)
+        if fleet.could_hold(unreserved):
+            return Why(Reason.NO_NODES, "the nodes it needs are unavailable")
+        where = ", ".join(request.partitions) or "any partition"
+        detail = f"asks for more than the nodes of {where} have"
+        if not fleet.sets_for(unreserved):
+            detail = f"no node of {where} may serve it"
+        return Why(Reason.NEVER_FITS, detail)
+
+    def _what_is_in_the_way(self, group: EquivalenceClass, level: Key) -> Why:
+        state = self._engine.state
+        if state.may_have_room(group, level):
+            eviction = state.by_eviction(group, level, even_guarded=True)
+            if eviction is not None:
+                # Only what protects some of these keeps them from being preempted.
+                ids = [tenant.job_id for tenant in eviction.tenants]
+                guards = [(job_id, self._guard(self._by_id[job_id])) for job_id in ids]
+                blockers = [(job_id, guard) for job_id, guard in guards if guard]
+                return Why(Reason.GUARDED, blockers=_first(blockers))
+        return Why(Reason.NO_ROOM, blockers=_first(self._holders(group, level)))
+
+    def _guard(self, job: Job) -> Guard | None:
+        return guard_of(job, self._now_s, self._preemption)
+
+    def _holders(self, group: EquivalenceClass, level: Key) -> Iterator[tuple[str, Guard]]:
+        """The jobs that hold what these lack: managed ones first, as they rank."""
+        lacks = self._shortages(group, level)
+        is_running = self._engine.state.is_running
+        for rank, job in self._running:
+            if self._is_on(group.nodes, job) and is_running(job.job_id):
+                guard = self._guard(job) if rank.level > level else Guard.SAME_TIER
+                if guard and _holds_any(job, lacks):
+                    yield job.job_id, guard
+        for job in self._foreign:
+            if self._is_on(group.nodes, job) and _holds_any(job, lacks):
+                yield job.job_id, Guard.UNMANAGED
+
+    def _shortages(self, group: EquivalenceClass, level: Key) -> Callable[[str], Shortage]:
+        """What these lack on a node once all have left it that may be preempted for them."""
+        state = self._engine.state
+        on_node = self._runners_on_nodes()
+
+        @cache
+        def on(node: str) -> Shortage:
+            if not state.pool.nodes((node,)) & group.nodes:
+                return NO_SHORTAGE
+            leaving = (
+                job.allocation[node]
+                for rank, job in on_node.get(node, ())
+                if rank.level > level and not self._guard(job) and state.is_running(job.job_id)
+            )
+            return state.pool.shortage(node, group.request, leaving)
+
+        return on
+
+    def _runners_on_nodes(self) -> Mapping[str, Sequence[Runner]]:
+        if self._on_node is None:
+            self._on_node = {}
+            for runner in self._running:
+                for node in runner[1].allocation:
+                    self._on_node.setdefault(node, []).append(runner)
+        return self._on_node
+
+    def _is_on(self, nodes: NodeSet, job: Job) -> bool:
+        return bool(self._engine.state.pool.nodes(job.allocation) & nodes)
+
+
+def _holds_any(job: Job, lacks: Callable[[str], Shortage]) -> bool:
+    return any(lacks(node).is_eased_by(amount) for node, amount in job.allocation.items())
+
+
+def _first(blockers: Iterable[tuple[str, Guard]]) -> tuple[tuple[str, Guard], ...]:
+    return tuple(islice(blockers, MAX_BLOCKERS))

@@ -1,0 +1,26 @@
+"""Slurm without a Slurm: a model of slurmctld, slurmd and slurmdbd behind the driver protocol.
+
+``InMemorySlurm`` (``driver.py``) answers what a driver answers, and takes what users,
+administrators and chance do to a cluster. Time stands still until ``advance`` moves it. What it
+does was compared with Slurm 22.05.8 and is held against real clusters by
+``tests/slurm/test_contract.py``.
+
+| module | what |
+|---|---|
+| ``clock.py`` | a clock that is moved by hand, and slurmctld's offset from it |
+| ``records.py`` | what slurmctld keeps of a job, and how a driver shows it |
+| ``placing.py`` | where on the nodes a request fits |
+| ``scheduling.py`` | one pass of Slurm's own scheduler |
+| ``slurmctld.py`` | jobs' lives: submit, start, end, requeue, restart of slurmctld |
+| ``updates.py`` | what ``scontrol`` may change, and Slurm's words where it may not |
+| ``accounting.py`` | slurmdbd: a row a run, which may come late |
+| ``faults.py`` | answers that fail or never come |
+"""
+
+from slurm_tiresias.slurm.in_memory.clock import Clock
+from slurm_tiresias.slurm.in_memory.driver import InMemorySlurm
+from slurm_tiresias.slurm.in_memory.faults import Faults
+from slurm_tiresias.slurm.in_memory.records import Submission
+from slurm_tiresias.slurm.in_memory.slurmctld import Settings
+
+__all__ = ["Clock", "Faults", "InMemorySlurm", "Settings", "Submission"]

@@ -1,0 +1,117 @@
+"""slurmdbd: one row for each run of a job, and for each end while it waited."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from slurm_tiresias.slurm.in_memory.clock import Clock
+from slurm_tiresias.slurm.in_memory.records import JobRecord
+from slurm_tiresias.slurm.protocol import Incarnation
+
+
+@dataclass(slots=True)
+class _Row:
+    """A run. ``known_from_s`` and ``end_known_from_s``: when its start and its end become known, by
+    the steady clock."""
+
+    start_s: float | None
+    submit_s: float
+    gpus: int
+    known_from_s: float
+    end_s: float | None = None
+    end_known_from_s: float | None = None
+    elapsed_s: float = 0.0
+    suspended_since_s: float | None = None
+    suspended_s: float = 0.0
+    state: str = "RUNNING"
+    exit_code: str = "0:0"
+    cancelled_by: int | None = None
+
+
+class Accounting:
+    """What ``sacct --duplicates`` knows. ``delay_s`` is how late it learns of a start or an end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.delay_s = 0.0
+        self._clock = clock
+        self._rows: dict[str, dict[tuple[float, int], _Row]] = {}
+
+    def started(self, record: JobRecord) -> None:
+        """A run has begun. A run that slurmctld has forgotten since is the same row to it."""
+        gpus = sum(amount.gpu_count for amount in record.allocation.values())
+        self._row(record, record.start_s, gpus)
+
+    def ended(
+        self,
+        record: JobRecord,
+        state: str,
+        end_s: float,
+        *,
+        exit_code: int = 0,
+        cancelled_by: int | None = None,
+    ) -> None:
+        """The run of a record, as it still is, has ended; or the job, while it waited."""
+        row = self._of(record) or self._row(record, None, 0)
+        if row.start_s is not None:
+            row.elapsed_s = record.elapsed_s(end_s)
+        row.end_s, row.end_known_from_s = end_s, self._clock.in_s(self.delay_s)
+        row.state, row.exit_code, row.cancelled_by = state, f"{exit_code}:0", cancelled_by
+
+    def suspended_or_resumed(self, record: JobRecord) -> None:
+        """The clock of a run stands, or goes on."""
+        row = self._of(record)
+        if row is not None:
+            row.suspended_since_s, row.suspended_s = record.suspended_since_s, record.suspended_s
+
+    def _of(self, record: JobRecord) -> _Row | None:
+        (key,) = record.keys
+        return self._rows.get(key, {}).get((record.submit_s, record.restarts))
+
+    def _row(self, record: JobRecord, start_s: float | None, gpus: int) -> _Row:
+        (key,) = record.keys
+        known_s = self._clock.in_s(self.delay_s)
+        row = _Row(start_s, record.submit_s, gpus, known_s)
+        self._rows.setdefault(key, {})[record.submit_s, record.restarts] = row
+        return row
+
+    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
+        """As ``protocol.Slurm.incarnations``; another thread may ask while rows are added."""
+        found = [
+            self._shown(key, row)
+            for key in keys
+            for row in tuple(self._rows.get(key, {}).values())
+            if self._is_known(row)
+        ]
+        alive = [row for row in found if row.end_s is None or row.end_s >= since_s]
+        return sorted(
+            alive, key=lambda row: (row.start_s or row.end_s or 0.0, row.submit_s or 0.0, row.key)
+        )
+
+    def _is_known(self, row: _Row) -> bool:
+        if row.start_s is None:
+            return row.end_known_from_s is not None and self._has_come(row.end_known_from_s)
+        return self._has_come(row.known_from_s)
+
+    def _has_come(self, known_from_s: float) -> bool:
+        return known_from_s <= self._clock.steady_s
+
+    def _shown(self, key: str, row: _Row) -> Incarnation:
+        if row.end_known_from_s is None or not self._has_come(row.end_known_from_s):
+            # Until its end is known a run seems to go on.
+            start_s = row.start_s or 0.0
+            until_s = row.suspended_since_s or self._clock.whole_s
+            elapsed_s = max(0.0, until_s - start_s - row.suspended_s)
+            state = "RUNNING" if row.suspended_since_s is None else "SUSPENDED"
+            return Incarnation(key, start_s, None, elapsed_s, row.gpus, state, row.submit_s)
+        return Incarnation(
+            key=key,
+            start_s=row.start_s,
+            end_s=row.end_s,
+            elapsed_s=row.elapsed_s,
+            gpus=row.gpus,
+            state=row.state,
+            submit_s=row.submit_s,
+            exit_code=row.exit_code,
+            cancelled_by=row.cancelled_by,
+        )

@@ -1,0 +1,151 @@
+"""Where a request fits: as Slurm's select/cons_tres lays jobs over nodes, reduced to what is told
+apart here.
+
+A job that fits whole on one node goes where it fits tightest; any other fills the nodes in the
+order of their names, and where that takes too many, the roomiest first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, Request
+
+_WORDS = re.compile(r"[&|,]|[^&|,()\[\]]+")
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """One node and what is free on it; ``state`` is what slurmctld says of it without what runs."""
+
+    node: Node
+    gpus: dict[str, int] = field(default_factory=dict)
+    cpus: int = 0
+    memory_mb: int = 0
+
+    def empty(self) -> None:
+        """Nothing is held on it."""
+        total = self.node.total
+        self.gpus, self.cpus, self.memory_mb = dict(total.gpus), total.cpus, total.memory_mb
+
+    def add(self, amount: Amount, sign: int) -> None:
+        """Give an amount back (+1) or take it (-1)."""
+        self.cpus += sign * amount.cpus
+        self.memory_mb += sign * amount.memory_mb
+        for kind, count in amount.gpus.items():
+            self.gpus[kind] = self.gpus.get(kind, 0) + sign * count
+
+    @property
+    def free_gpus(self) -> int:
+        return sum(self.gpus.values())
+
+    @property
+    def is_idle(self) -> bool:
+        total = self.node.total
+        return self.cpus == total.cpus and self.free_gpus == total.gpu_count
+
+
+def place(request: Request, nodes: Iterable[NodeRecord]) -> Allocation | None:
+    """The amounts on each node that a job gets of what is free on these; None: it does not fit."""
+    room: dict[str, tuple[NodeRecord, int]] = {
+        record.node.name: (record, chunks)
+        for record in nodes
+        if (chunks := _room(request, record)) > 0
+    }
+    required = sorted(request.required_nodes)
+    if sum(chunks for _, chunks in room.values()) < request.chunks:
+        return None
+    if any(name not in room for name in required):
+        return None
+    rest = [name for name in sorted(room) if name not in request.required_nodes]
+    tightest = sorted(rest, key=lambda name: (room[name][0].free_gpus, room[name][0].cpus, name))
+    roomiest = sorted(rest, key=lambda name: (-room[name][1], name))
+    counts = {name: chunks for name, (_, chunks) in room.items()}
+    for order in ([name for name in tightest if counts[name] >= request.chunks], rest, roomiest):
+        chosen = _filled(request, [*required, *order], counts)
+        if chosen is not None:
+            return {name: _amount(request, room[name][0], some) for name, some in chosen.items()}
+    return None
+
+
+def fits_when_empty(request: Request, nodes: Iterable[NodeRecord]) -> bool:
+    """Whether the request would fit on these nodes if no job held anything."""
+    emptied = [NodeRecord(record.node) for record in nodes]
+    for record in emptied:
+        record.empty()
+    return place(request, emptied) is not None
+
+
+def serves(expression: str, features: Collection[str]) -> bool:
+    """Whether a node with these features serves a constraint of words joined by ``&`` and ``|``,
+    from left to right."""
+    result, operator = not expression, "|"
+    for word in _WORDS.findall(expression):
+        if word in "&|,":
+            operator = word
+        else:
+            has = word in features
+            result = (result or has) if operator == "|" else (result and has)
+    return result
+
+
+def _filled(
+    request: Request, order: Sequence[str], room: Mapping[str, int]
+) -> Mapping[str, int] | None:
+    """How many chunks go on which of the nodes, taken in this order; each node that is required,
+    or needed to reach the least number, gets one at least."""
+    chosen: dict[str, int] = {}
+    left = request.chunks
+    least = max(request.min_nodes, len(request.required_nodes))
+    for name in order:
+        if left <= 0 or len(chosen) == request.max_nodes:
+            break
+        still_wanted = max(0, least - len(chosen) - 1)
+        share = min(room[name], left - still_wanted)
+        if share <= 0:
+            return None
+        chosen[name] = share
+        left -= share
+    return chosen if left <= 0 and len(chosen) >= least else None
+
+
+def _room(request: Request, record: NodeRecord) -> int:
+    """How many chunks of the request fit on what is free on the node."""
+    node, chunk, extra = record.node, request.chunk, request.per_node
+    if node.name in request.excluded_nodes or (request.exclusive and not record.is_idle):
+        return 0
+    if not serves(request.features, node.features):
+        return 0
+    bounds = [request.chunks]
+    if request.max_chunks_per_node is not None:
+        bounds.append(request.max_chunks_per_node)
+    if extra.cpus > record.cpus or extra.memory_mb > record.memory_mb:
+        return 0
+    if chunk.cpus:
+        bounds.append((record.cpus - extra.cpus) // chunk.cpus)
+    if chunk.memory_mb:
+        bounds.append((record.memory_mb - extra.memory_mb) // chunk.memory_mb)
+    for kind, count in chunk.gpus.items():
+        free = record.free_gpus if kind == ANY_TYPE else record.gpus.get(kind, 0)
+        if count:
+            bounds.append(free // count)
+    return max(0, min(bounds))
+
+
+def _amount(request: Request, record: NodeRecord, chunks: int) -> Amount:
+    """What so many chunks take of a node; GPUs of any type from the most plentiful first."""
+    if request.exclusive:
+        return record.node.total
+    chunk, extra = request.chunk, request.per_node
+    gpus = {kind: count * chunks for kind, count in chunk.gpus.items() if kind != ANY_TYPE}
+    untyped = chunk.gpus.get(ANY_TYPE, 0) * chunks
+    for kind, free in sorted(record.gpus.items(), key=lambda item: (-item[1], item[0])):
+        some = min(untyped, free - gpus.get(kind, 0))
+        if some > 0:
+            gpus[kind] = gpus.get(kind, 0) + some
+            untyped -= some
+    return Amount(
+        gpus, chunk.cpus * chunks + extra.cpus, chunk.memory_mb * chunks + extra.memory_mb
+    )

@@ -1,0 +1,240 @@
+"""What slurmctld keeps of a job, and how a driver shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from slurm_tiresias.model import Allocation, Amount, JobState, Request
+from slurm_tiresias.slurm.protocol import ObservedJob
+
+NO_REASON = "None"
+PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
+ALIVE = frozenset({PENDING, RUNNING, SUSPENDED})
+HELD_BY_USER, HELD_BY_ADMIN, BAD_CONSTRAINTS = "JobHeldUser", "JobHeldAdmin", "BadConstraints"
+HOLDS = frozenset({HELD_BY_USER, HELD_BY_ADMIN, BAD_CONSTRAINTS})
+"""The reasons of jobs with priority 0."""
+
+HIGHEST_PRIORITY = 4294967295
+NO_REQUEST = Request(Amount())
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a user submits: ``sbatch`` with its options, and how the job will behave.
+
+    Parameters
+    ----------
+    request
+        Its shape. ``partitions`` and ``required_nodes`` are taken from the fields here.
+    duration_s
+        How long each run lasts; None: until it is ended.
+    exit_code
+        With which the run then ends; another than 0 makes it FAILED.
+    dies_in_s
+        How long it goes on after it was told to end; Slurm kills it after KillWait.
+    array, array_limit
+        The numbers of its tasks, and how many may run at once (``--array=0-5%2``).
+    dependency
+        As for sbatch: ``afterok:12:13,afterany:14``; also ``after`` and ``afternotok``.
+    begin_in_s
+        ``--begin=now+N``.
+    priority
+        Pinned at birth, as etc/job_submit.lua does; None: Slurm's own.
+    own_priority
+        What Slurm's priority plugin computes for it, before SiteFactor.
+    """
+
+    request: Request
+    user: str = "ann"
+    account: str = "lab"
+    qos: str = "normal"
+    partitions: tuple[str, ...] = ("gpu",)
+    name: str = "train"
+    duration_s: float | None = None
+    exit_code: int = 0
+    dies_in_s: float = 0.0
+    array: tuple[int, ...] = ()
+    array_limit: int | None = None
+    dependency: str = ""
+    begin_in_s: float | None = None
+    held: bool = False
+    node_list: str = ""
+    time_limit_s: float | None = None
+    requeue: bool = True
+    batch: bool = True
+    comment: str = ""
+    admin_comment: str = ""
+    reservation: str = ""
+    priority: int | None = None
+    own_priority: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One job of a dependency, and whether it can be met no more."""
+
+    kind: str
+    job_id: int
+    failed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.job_id}({'failed' if self.failed else 'unfulfilled'})"
+
+
+@dataclass(slots=True, eq=False)
+class JobRecord:
+    """One record of slurmctld: a job, a task of an array, or all tasks that have not been split off
+    yet (``tasks`` has several then).
+
+    ``state`` is Slurm's base state; ``completing`` is true from the end of a run, or its requeue,
+    until the epilog is over (``epilog_over_s``, steady clock). ``pinned``: the priority was set,
+    and is not computed. ``obstacle`` is a reason that keeps it from starting whatever is free.
+    """
+
+    raw_id: int
+    array_id: int | None
+    tasks: tuple[int, ...]
+    submission: Submission
+    asked: Request
+    """What was submitted."""
+    request: Request
+    """The same with its partitions and its node list as they are now."""
+    partitions: tuple[str, ...]
+    submit_s: float
+    node_list: str = ""
+    comment: str = ""
+    requeue: bool = True
+    time_limit_s: float | None = None
+    state: str = PENDING
+    completing: bool = False
+    reason: str = NO_REASON
+    priority: int = 1
+    pinned: bool = False
+    site_factor: int = 0
+    nice: int = 0
+    restarts: int = 0
+    begin_s: float | None = None
+    start_s: float | None = None
+    end_s: float | None = None
+    suspended_since_s: float | None = None
+    suspended_s: float = 0.0
+    allocation: Allocation = field(default_factory=dict)
+    epilog_over_s: float | None = None
+    conditions: tuple[Condition, ...] = ()
+    obstacle: str = ""
+    unreadable: str = ""
+    _shown: tuple[ObservedJob, ...] = ()
+    _is_stale: bool = True
+
+    @property
+    def is_pending(self) -> bool:
+        """As Slurm sees it: also while it completes after a requeue."""
+        return self.state == PENDING
+
+    @property
+    def runs(self) -> bool:
+        return self.state in (RUNNING, SUSPENDED)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in ALIVE
+
+    @property
+    def is_unsplit(self) -> bool:
+        """Whether it is the record in which an array's tasks wait together."""
+        return self.array_id is not None and self.raw_id == self.array_id and self.is_pending
+
+    @property
+    def computed_priority(self) -> int:
+        """What Slurm's priority plugin makes of it."""
+        priority = self.submission.own_priority + self.site_factor - self.nice
+        return max(1, min(priority, HIGHEST_PRIORITY))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """How Slurm's commands address it, or each of its tasks."""
+        if self.array_id is None:
+            return (str(self.raw_id),)
+        return tuple(f"{self.array_id}_{task}" for task in self.tasks)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its keys, and that of its array."""
+        return self.keys if self.array_id is None else (*self.keys, str(self.array_id))
+
+    def elapsed_s(self, now_s: float) -> float:
+        """How long its present run, or its last one, has lasted without suspensions."""
+        if self.start_s is None or self.is_pending:
+            return 0.0
+        until_s = self.end_s if self.end_s is not None else self.suspended_since_s
+        return max(0.0, (now_s if until_s is None else until_s) - self.start_s - self.suspended_s)
+
+    def changed(self) -> None:
+        """To be called after every change: what was shown of it is out of date."""
+        self._is_stale = True
+
+    def shown(self, now_s: float) -> tuple[ObservedJob, ...]:
+        """What a driver shows: the same objects as before where nothing has changed since.
+
+        Of a running job only its time goes on, second by second.
+        """
+        if self._is_stale:
+            self._shown = self._made(now_s)
+            self._is_stale = False
+        elif self.state == RUNNING:
+            elapsed_s = self.elapsed_s(now_s)
+            if self._shown[0].elapsed_s != elapsed_s:
+                self._shown = (replace(self._shown[0], elapsed_s=elapsed_s),)
+        return self._shown
+
+    def _made(self, now_s: float) -> tuple[ObservedJob, ...]:
+        known = self.submission
+        started = self.state != PENDING and self.start_s is not None
+        keys = self.keys
+        first = ObservedJob(
+            key=keys[0],
+            raw_id=self.raw_id,
+            array_id=self.array_id,
+            array_limit=known.array_limit,
+            unsplit_array=self.is_unsplit and not self.completing,
+            name=known.name,
+            user=known.user,
+            account=known.account,
+            qos=known.qos,
+            partitions=self.partitions,
+            state=self._job_state(),
+            slurm_state="COMPLETING" if self.completing else self.state,
+            reason=self.reason,
+            priority=self.priority,
+            restarts=self.restarts,
+            batch=known.batch,
+            requeue=self.requeue,
+            het=False,
+            submit_s=self.submit_s,
+            eligible_s=self.begin_s,
+            start_s=self.start_s if started else None,
+            end_s=self.end_s if self.has_ended else None,
+            elapsed_s=self.elapsed_s(now_s),
+            time_limit_s=self.time_limit_s,
+            request=NO_REQUEST if self.unreadable else self.request,
+            allocation=self.allocation,
+            required_node_list=self.node_list,
+            reservation=known.reservation,
+            comment=self.comment,
+            admin_comment=known.admin_comment,
+            unreadable=self.unreadable,
+        )
+        return (first, *(replace(first, key=key) for key in keys[1:]))
+
+    def _job_state(self) -> JobState | None:
+        if self.completing:
+            return JobState.COMPLETING
+        return _JOB_STATES.get(self.state)
+
+
+_JOB_STATES: Mapping[str, JobState] = {
+    PENDING: JobState.PENDING,
+    RUNNING: JobState.RUNNING,
+    SUSPENDED: JobState.RUNNING,
+}

@@ -1,0 +1,221 @@
+"""One pass of Slurm's scheduler: jobs by partition tier and priority, and why one is passed over.
+
+The first job of a partition that only lacks room closes the partition to all after it, unless it
+names its nodes: then only those are kept for it (``schedule()`` in src/slurmctld/job_scheduler.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from slurm_tiresias.slurm.hostlist import folded
+from slurm_tiresias.slurm.in_memory.placing import place
+from slurm_tiresias.slurm.in_memory.records import (
+    BAD_CONSTRAINTS,
+    HELD_BY_ADMIN,
+    HOLDS,
+    NO_REASON,
+    Condition,
+    JobRecord,
+)
+from slurm_tiresias.slurm.protocol import Partition
+
+if TYPE_CHECKING:
+    from slurm_tiresias.slurm.in_memory.slurmctld import Slurmctld
+
+WAITS_FOR_CONDITIONS = frozenset({"Dependency", "BeginTime", "JobArrayTaskLimit"})
+"""Reasons that go when what they name is over; any other stays until the job is tried again."""
+
+YEAR_S = 365 * 86400.0
+"""Slurm takes a job without a time limit to last so long."""
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What a pass remembers: closed partitions, nodes kept for jobs that name them, and, for
+    backfilling, the nodes that each closed partition's first job is to have."""
+
+    out: frozenset[str]
+    """Nodes that are not in service."""
+    completing: frozenset[str]
+    """Nodes that start nothing for a moment."""
+    closed: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    planned: set[str] = field(default_factory=set)
+
+
+def run(ctld: Slurmctld) -> None:
+    """Start what can start; give every other waiting job its reason."""
+    queue = [
+        (record, partition)
+        for record in list(ctld.pending())
+        if _is_due(ctld, record)
+        for partition in record.partitions
+    ]
+    queue.sort(key=lambda entry: _rank(entry[0], entry[1], ctld.partitions))
+    out = frozenset(name for name, one in ctld.nodes.items() if not one.node.available)
+    state = _Pass(out, frozenset(ctld.completing_nodes()))
+    for record, partition in queue:
+        while record.is_pending and record.tasks and _try(ctld, record, partition, state):
+            if _is_at_array_limit(ctld, record):
+                _give_reason(record, "JobArrayTaskLimit")
+                break
+
+
+def _rank(
+    record: JobRecord, partition: str, partitions: dict[str, Partition]
+) -> tuple[int, int, float, int]:
+    tier = partitions[partition].priority_tier
+    return -tier, -record.priority, record.submit_s, record.raw_id
+
+
+def _give_reason(record: JobRecord, reason: str) -> None:
+    if record.reason != reason:
+        record.reason = reason
+        record.changed()
+
+
+def _is_due(ctld: Slurmctld, record: JobRecord) -> bool:
+    """Whether a waiting job may be tried; its reason where not."""
+    reason = _why_not_due(ctld, record)
+    if reason:
+        _give_reason(record, reason)
+        return False
+    if record.begin_s is None:
+        record.begin_s = ctld.now_s
+        record.changed()
+    if record.reason in WAITS_FOR_CONDITIONS:
+        _give_reason(record, NO_REASON)
+    return True
+
+
+def _why_not_due(ctld: Slurmctld, record: JobRecord) -> str:
+    if record.priority == 0:
+        return record.reason if record.reason in HOLDS else HELD_BY_ADMIN
+    record.conditions = tuple(_unmet(ctld, record.conditions))
+    if any(condition.failed for condition in record.conditions):
+        return "DependencyNeverSatisfied"
+    if record.conditions:
+        return "Dependency"
+    if record.begin_s is not None and record.begin_s > ctld.now_s:
+        return "BeginTime"
+    return "JobArrayTaskLimit" if _is_at_array_limit(ctld, record) else ""
+
+
+def _is_at_array_limit(ctld: Slurmctld, record: JobRecord) -> bool:
+    limit = record.submission.array_limit
+    if record.array_id is None or limit is None:
+        return False
+    return sum(one.runs for one in ctld.of_array(record.array_id)) >= limit
+
+
+def _unmet(ctld: Slurmctld, conditions: Iterable[Condition]) -> Iterable[Condition]:
+    """The conditions that are not met yet, or never will be."""
+    for condition in conditions:
+        met = False if condition.failed else _is_met(ctld, condition)
+        if not met:
+            yield replace(condition, failed=met is False)
+
+
+def _is_met(ctld: Slurmctld, condition: Condition) -> bool | None:
+    """Whether a job, or an array, has done what another waits for; None while that is open. A job
+    that is forgotten stands in nobody's way."""
+    records = [r for r in ctld.records.values() if condition.job_id in (r.raw_id, r.array_id)]
+    if condition.kind == "after":
+        return all(record.start_s is not None or record.has_ended for record in records) or None
+    if any(not record.has_ended or record.completing for record in records):
+        return None
+    succeeded = all(record.state == "COMPLETED" for record in records)
+    return {"afterany": True, "afterok": succeeded}.get(condition.kind, not succeeded)
+
+
+def _try(ctld: Slurmctld, record: JobRecord, partition: str, state: _Pass) -> bool:
+    """Try to start a job, or one of those that wait together, in a partition; true if it did."""
+    closed = partition in state.closed
+    if closed and not ctld.settings.backfill:
+        return _wait_behind(record)
+    usable = ctld.partitions[partition].nodes - state.kept - state.out
+    usable -= _reserved_nodes(ctld, record)
+    reason = _why_impossible(ctld, record, partition, usable)
+    if reason:
+        _give_reason(record, reason)
+        return False
+    ready = usable - state.completing - (state.planned if closed else set())
+    found = place(record.request, (ctld.nodes[name] for name in ready))
+    if found is not None:
+        ctld.start(record, found)
+        return True
+    if closed:
+        return _wait_behind(record)
+    _give_reason(record, "Resources")
+    required = record.request.required_nodes
+    if required and len(required) >= record.request.min_nodes:
+        state.kept |= required
+    else:
+        state.closed.add(partition)
+        if ctld.settings.backfill:
+            state.planned |= _planned_nodes(ctld, record, usable)
+    return False
+
+
+def _wait_behind(record: JobRecord) -> bool:
+    """The job waits for others; a reason that Slurm found earlier stays."""
+    if record.reason in (NO_REASON, "Resources"):
+        _give_reason(record, "Priority")
+    return False
+
+
+def _why_impossible(
+    ctld: Slurmctld, record: JobRecord, partition: str, usable: frozenset[str]
+) -> str:
+    """Why a job could not start in a partition even if no job ran there; "" where it could.
+
+    A request that the partition can never meet is held for good.
+    """
+    if not ctld.partitions[partition].up:
+        return "PartitionDown"
+    if record.obstacle:
+        return record.obstacle
+    mine, request = ctld.partitions[partition].nodes, record.request
+    required, most_nodes = request.required_nodes, request.max_nodes
+    too_long = most_nodes is not None and len(required) > most_nodes
+    if too_long or not ctld.can_ever_fit(request, mine):
+        record.priority, record.pinned = 0, False
+        return BAD_CONSTRAINTS
+    if required & _reserved_nodes(ctld, record):
+        return "ReqNodeNotAvail, May be reserved for other job"
+    gone = mine - usable
+    if required & gone or not ctld.can_ever_fit(request, usable):
+        return f"ReqNodeNotAvail, UnavailableNodes:{folded(required & gone or gone)}"
+    return ""
+
+
+def _reserved_nodes(ctld: Slurmctld, record: JobRecord) -> frozenset[str]:
+    """Nodes that are kept from a job by reservations that begin before it could end."""
+    until_s = ctld.now_s + (YEAR_S if record.time_limit_s is None else record.time_limit_s)
+    return frozenset(
+        name
+        for reservation in ctld.reservations.values()
+        if reservation.start_s < until_s and reservation.end_s > ctld.now_s
+        if reservation.name != record.submission.reservation
+        for name in reservation.nodes
+    )
+
+
+def _planned_nodes(ctld: Slurmctld, record: JobRecord, usable: Collection[str]) -> set[str]:
+    """The nodes on which a job that lacks room could start soonest, if every running job lasted as
+    long as it may: backfilling leaves those alone."""
+    freed = {name: replace(one, gpus=dict(one.gpus)) for name, one in ctld.nodes.items()}
+    freed = {name: one for name, one in freed.items() if name in usable}
+    running = [one for one in ctld.records.values() if one.runs]
+    running.sort(key=lambda one: (one.start_s or 0.0) + (one.time_limit_s or YEAR_S))
+    for leaving in running:
+        for name, amount in leaving.allocation.items():
+            if name in freed:
+                freed[name].add(amount, +1)
+        found = place(record.request, freed.values())
+        if found is not None:
+            return set(found)
+    return set()

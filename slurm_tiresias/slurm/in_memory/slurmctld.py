@@ -1,0 +1,511 @@
+"""What slurmctld and the nodes do: jobs come, start, end, are requeued and forgotten.
+
+``Slurmctld`` holds what slurmctld knows; ``runs`` is what really runs on the nodes, which outlives
+a slurmctld that is killed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
+
+from slurm_tiresias.model import Allocation, Node, Request
+from slurm_tiresias.slurm.hostlist import refolded
+from slurm_tiresias.slurm.in_memory import scheduling
+from slurm_tiresias.slurm.in_memory.accounting import Accounting
+from slurm_tiresias.slurm.in_memory.clock import Clock
+from slurm_tiresias.slurm.in_memory.placing import NodeRecord, fits_when_empty
+from slurm_tiresias.slurm.in_memory.records import (
+    HELD_BY_ADMIN,
+    HELD_BY_USER,
+    HOLDS,
+    NO_REASON,
+    PENDING,
+    RUNNING,
+    SUSPENDED,
+    Condition,
+    JobRecord,
+    Submission,
+)
+from slurm_tiresias.slurm.protocol import Partition, Reservation
+from slurm_tiresias.slurm.text import node_names
+
+ROOT_ID = 0
+"""Who cancels a job, as accounting names that user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What slurm.conf would say.
+
+    Parameters
+    ----------
+    requeue_delay_s
+        How long a requeued job waits (cred_expire, or requeue_delay).
+    kill_wait_s
+        After which a job that ignores SIGTERM is killed.
+    epilog_s
+        How long a node is completing after a job on it has ended.
+    min_job_age_s
+        For how long an ended job is remembered.
+    schedule_delay_s
+        The longest time between a change and the scheduler's next pass (batch_sched_delay).
+    save_every_s
+        How old the state on disk is at most when time goes on.
+    backfill
+        Whether jobs behind one that waits for room may start where that does not delay it.
+    """
+
+    requeue_delay_s: float = 120.0
+    kill_wait_s: float = 5.0
+    epilog_s: float = 0.3
+    min_job_age_s: float = 300.0
+    schedule_delay_s: float = 1.0
+    save_every_s: float = 5.0
+    backfill: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """The processes of one run. ``ends_s``: when they end of themselves, by the steady clock; None
+    of a job that lasts, or is suspended with ``left_s`` to go."""
+
+    start_s: float
+    ends_s: float | None
+    left_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """slurmctld's state as it was last saved, and when by the steady clock."""
+
+    at_s: float = -math.inf
+    records: tuple[JobRecord, ...] = ()
+    next_id: int = 1
+    reservations: tuple[Reservation, ...] = ()
+    nodes: tuple[Node, ...] = ()
+
+
+@dataclass(slots=True)
+class Slurmctld:
+    """The state, and every way in which it changes by itself or by what users do.
+
+    A method that users call returns "" or, where Slurm refuses, Slurm's words.
+    """
+
+    clock: Clock
+    accounting: Accounting
+    settings: Settings
+    nodes: dict[str, NodeRecord]
+    partitions: dict[str, Partition]
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    records: dict[int, JobRecord] = field(default_factory=dict)
+    runs: dict[int, Run] = field(default_factory=dict)
+    next_id: int = 1
+    schedule_due_s: float | None = None
+    """When the scheduler runs next, by the steady clock; None: nothing has changed since."""
+    saved: Saved = Saved()
+    _requests: dict[tuple[int, tuple[str, ...], str], Request] = field(
+        default_factory=dict, init=False
+    )
+    """By what was submitted, partitions and node list."""
+    _alike: dict[Hashable, Request] = field(default_factory=dict, init=False)
+    """By shape."""
+    _fitting: dict[tuple[int, frozenset[str]], bool] = field(default_factory=dict, init=False)
+    """By request and nodes."""
+
+    # Asked about
+
+    @property
+    def now_s(self) -> float:
+        """slurmctld's clock, in whole seconds."""
+        return self.clock.whole_s
+
+    def pending(self) -> Iterator[JobRecord]:
+        """The records that wait and do not complete any more."""
+        return (r for r in self.records.values() if r.state == PENDING and not r.completing)
+
+    def of_array(self, array_id: int) -> list[JobRecord]:
+        """The records of an array, the common one first."""
+        return [record for record in self.records.values() if record.array_id == array_id]
+
+    def completing_nodes(self) -> set[str]:
+        """The nodes that start nothing because a job on them has just ended."""
+        return {
+            name
+            for record in self.records.values()
+            if record.completing
+            for name in record.allocation
+        }
+
+    def request_of(self, record: JobRecord) -> Request:
+        """What a record asks for, with its partitions and its node list: one object for all records
+        that ask alike."""
+        asked = id(record.asked), record.partitions, record.node_list
+        if asked not in self._requests:
+            self._requests[asked] = self._one_for_all(
+                replace(
+                    record.asked,
+                    partitions=record.partitions,
+                    required_nodes=frozenset(node_names(record.node_list)),
+                )
+            )
+        return self._requests[asked]
+
+    def _one_for_all(self, request: Request) -> Request:
+        """The same object for all requests that ask alike; it is kept, so its ``id`` stays its."""
+        return self._alike.setdefault(request.shape, request)
+
+    def can_ever_fit(self, request: Request, names: frozenset[str]) -> bool:
+        """Whether a request, one of those that ``request_of`` gives, fits on these nodes if no job
+        holds anything."""
+        asked = id(request), names
+        if asked not in self._fitting:
+            self._fitting[asked] = fits_when_empty(request, (self.nodes[name] for name in names))
+        return self._fitting[asked]
+
+    # Lives of jobs
+
+    def submit(self, submission: Submission) -> JobRecord:
+        """A new record; see ``Submission``."""
+        record = JobRecord(
+            raw_id=self.next_id,
+            array_id=self.next_id if submission.array else None,
+            tasks=submission.array or (0,),
+            submission=submission,
+            asked=self._one_for_all(submission.request),
+            request=submission.request,
+            partitions=submission.partitions,
+            submit_s=self.now_s,
+            node_list=refolded(submission.node_list),
+            comment=submission.comment,
+            requeue=submission.requeue,
+            time_limit_s=submission.time_limit_s,
+            conditions=_conditions(submission.dependency),
+        )
+        record.request = self.request_of(record)
+        self.next_id += 1
+        if submission.begin_in_s is not None:
+            record.begin_s = self.now_s + submission.begin_in_s
+        elif not (submission.held or record.conditions or submission.array):
+            record.begin_s = self.now_s
+        if submission.held:
+            record.priority, record.reason = 0, HELD_BY_USER
+        elif submission.priority is not None:
+            record.priority, record.pinned = submission.priority, True
+        else:
+            record.priority = record.computed_priority
+        self.records[record.raw_id] = record
+        self.touch(record)
+        return record
+
+    def touch(self, record: JobRecord) -> None:
+        """Something has been changed about a job: it is shown anew and tried anew."""
+        record.changed()
+        self.schedule_soon()
+
+    def schedule_soon(self) -> None:
+        """Something has changed that may let a job start."""
+        due_s = self.clock.in_s(self.settings.schedule_delay_s)
+        if self.schedule_due_s is None or self.schedule_due_s > due_s:
+            self.schedule_due_s = due_s
+
+    def split_off(self, record: JobRecord, task: int) -> JobRecord:
+        """A record of its own for one task of those that wait together; the last one keeps the
+        common record."""
+        if len(record.tasks) == 1:
+            return record
+        split = copy(record)
+        split.raw_id, split.tasks = self.next_id, (task,)
+        self.next_id += 1
+        record.tasks = tuple(number for number in record.tasks if number != task)
+        self.records[split.raw_id] = split
+        record.changed()
+        split.changed()
+        return split
+
+    def start(self, record: JobRecord, allocation: Allocation) -> JobRecord:
+        """Start a job, or the first task of those that wait together."""
+        record = self.split_off(record, record.tasks[0])
+        record.state, record.reason = RUNNING, NO_REASON
+        record.start_s, record.end_s = self.now_s, None
+        record.suspended_s, record.suspended_since_s = 0.0, None
+        record.allocation = allocation
+        self._hold_on_nodes(record, -1)
+        lasts_s = record.submission.duration_s
+        ends_s = None if lasts_s is None else self.clock.in_s(lasts_s)
+        self.runs[record.raw_id] = Run(self.now_s, ends_s)
+        self.accounting.started(record)
+        self.touch(record)
+        return record
+
+    def end(
+        self,
+        record: JobRecord,
+        state: str,
+        *,
+        exit_code: int = 0,
+        cancelled_by: int | None = None,
+        reason: str = NO_REASON,
+    ) -> None:
+        """End the run of a job for good, in one of Slurm's final states."""
+        self._stop(record, state, exit_code=exit_code, cancelled_by=cancelled_by)
+        record.state, record.reason = state, reason
+        self.touch(record)
+
+    def requeue(self, record: JobRecord, state: str = "REQUEUED") -> None:
+        """End the run of a job, which waits again once its nodes are done with it."""
+        if record.runs:
+            self._stop(record, state)
+        record.restarts += 1
+        record.state = PENDING
+        if record.epilog_over_s is None:
+            self._wait_again(record)
+        self.touch(record)
+
+    def _stop(
+        self,
+        record: JobRecord,
+        state: str,
+        *,
+        exit_code: int = 0,
+        cancelled_by: int | None = None,
+    ) -> None:
+        """A run is over for slurmctld; its nodes are completing until its processes are gone."""
+        # A suspended job has ended when it was suspended.
+        end_s = self.now_s if record.suspended_since_s is None else record.suspended_since_s
+        self.accounting.ended(record, state, end_s, exit_code=exit_code, cancelled_by=cancelled_by)
+        record.end_s, record.suspended_since_s = end_s, None
+        self._hold_on_nodes(record, +1)
+        record.completing = True
+        by_itself = self.runs.pop(record.raw_id, None) is None or state in ("COMPLETED", "FAILED")
+        dies_in_s = 0.0 if by_itself else record.submission.dies_in_s
+        dies_in_s = min(dies_in_s, max(self.settings.kill_wait_s, 5.0))
+        record.epilog_over_s = self.clock.in_s(dies_in_s + self.settings.epilog_s)
+
+    def _epilog_is_over(self, record: JobRecord) -> None:
+        record.completing, record.epilog_over_s = False, None
+        record.allocation = {}
+        if record.is_pending:
+            self._wait_again(record)
+        self.touch(record)
+        self.schedule_due_s = self.clock.steady_s
+
+    def _wait_again(self, record: JobRecord) -> None:
+        """A requeued job is as if submitted now, and waits for Slurm's delay unless it was told to
+        wait longer."""
+        record.submit_s = self.now_s
+        record.start_s = record.end_s = None
+        if record.begin_s is None or record.begin_s <= self.now_s:
+            record.begin_s = self.now_s + self.settings.requeue_delay_s + 1.0
+
+    def _hold_on_nodes(self, record: JobRecord, sign: int) -> None:
+        for name, amount in record.allocation.items():
+            self.nodes[name].add(amount, sign)
+
+    # What users and administrators do
+
+    def cancel(self, record: JobRecord, by: int = ROOT_ID) -> None:
+        """``scancel`` of a job in whatever state."""
+        if record.runs:
+            self.end(record, "CANCELLED", cancelled_by=by)
+        elif record.is_pending:
+            # While it completes after a requeue, its last run is all there is to tell of it.
+            if not record.completing:
+                record.end_s = self.now_s
+                if len(record.tasks) == 1:
+                    self.accounting.ended(record, "CANCELLED", self.now_s, cancelled_by=by)
+            record.state = "CANCELLED"
+            self.touch(record)
+
+    def forget_tasks(self, record: JobRecord, tasks: Collection[int]) -> None:
+        """Tasks that are cancelled while they wait with others are forgotten at once."""
+        record.tasks = tuple(number for number in record.tasks if number not in tasks)
+        self.touch(record)
+
+    def hold(self, record: JobRecord, *, by_admin: bool) -> None:
+        """Priority 0, also of a running job: it would wait, were it requeued."""
+        record.priority, record.pinned = 0, False
+        record.reason = HELD_BY_ADMIN if by_admin else HELD_BY_USER
+        if record.begin_s is not None and record.begin_s <= self.now_s:
+            record.begin_s = None
+        self.touch(record)
+
+    def unpin(self, record: JobRecord) -> None:
+        """Slurm's own priority, which also releases a held job."""
+        record.priority, record.pinned = record.computed_priority, False
+        if record.is_pending or record.reason in HOLDS:
+            record.reason = NO_REASON
+        self.touch(record)
+
+    def suspend(self, record: JobRecord) -> None:
+        """The job keeps its nodes, and its clock stands. Slurm sets its priority to 0."""
+        run = self.runs[record.raw_id]
+        if run.ends_s is not None:
+            run.left_s, run.ends_s = run.ends_s - self.clock.steady_s, None
+        record.state, record.suspended_since_s, record.priority = SUSPENDED, self.now_s, 0
+        self.accounting.suspended_or_resumed(record)
+        self.touch(record)
+
+    def resume(self, record: JobRecord) -> None:
+        """It runs again. Slurm computes its priority anew, whatever was written before."""
+        run = self.runs[record.raw_id]
+        if run.left_s is not None:
+            run.ends_s, run.left_s = self.clock.in_s(run.left_s), None
+        record.suspended_s += self.now_s - (record.suspended_since_s or self.now_s)
+        record.state, record.suspended_since_s = RUNNING, None
+        if record.priority == 0:
+            record.priority, record.pinned = record.computed_priority, False
+        self.accounting.suspended_or_resumed(record)
+        self.touch(record)
+
+    def set_node(self, name: str, state: str, *, available: bool) -> None:
+        """Drain a node, or return it to service."""
+        self.nodes[name].node = replace(self.nodes[name].node, state=state, available=available)
+        self.schedule_soon()
+
+    def fail_node(self, name: str) -> None:
+        """A node is down: what ran there is requeued where that is allowed, or ends."""
+        self.set_node(name, "DOWN", available=False)
+        for record in list(self.records.values()):
+            if record.runs and name in record.allocation:
+                self.lose(record)
+
+    def lose(self, record: JobRecord) -> None:
+        """A run was lost with its node."""
+        if record.requeue and record.submission.batch:
+            self.requeue(record, "NODE_FAIL")
+        else:
+            self.end(record, "NODE_FAIL")
+
+    # Time
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; whatever falls due happens at its moment."""
+        if self.clock.steady_s - self.saved.at_s >= self.settings.save_every_s:
+            self.save_state()
+        until_s = self.clock.in_s(seconds)
+        while (due_s := self._next_s()) <= until_s:
+            self.clock.move_to(due_s)
+            self._happen()
+        self.clock.move_to(until_s)
+
+    def _next_s(self) -> float:
+        """When something falls due next, by the steady clock."""
+        times = [math.inf if self.schedule_due_s is None else self.schedule_due_s]
+        times += (run.ends_s for run in self.runs.values() if run.ends_s is not None)
+        now_s = self.clock.now_s
+        for record in self.records.values():
+            if record.epilog_over_s is not None:
+                times.append(record.epilog_over_s)
+            at_s = self._deadline_s(record)
+            if at_s is not None:
+                times.append(self.clock.steady_at(at_s))
+        edges = (at for r in self.reservations.values() for at in (r.start_s, r.end_s))
+        times += (self.clock.steady_at(at_s) for at_s in edges if at_s > now_s)
+        return min(times)
+
+    def _deadline_s(self, record: JobRecord) -> float | None:
+        """When slurmctld does something about a job, by its own clock."""
+        if (
+            record.state == RUNNING
+            and record.time_limit_s is not None
+            and record.start_s is not None
+        ):
+            return record.start_s + record.suspended_s + record.time_limit_s
+        if record.has_ended and not record.completing and record.end_s is not None:
+            return record.end_s + self.settings.min_job_age_s
+        if record.is_pending and record.begin_s is not None and record.begin_s > self.clock.now_s:
+            return record.begin_s
+        return None
+
+    def _happen(self) -> None:
+        """Whatever is due now."""
+        steady_s, now_s = self.clock.steady_s, self.now_s
+        for raw_id, run in list(self.runs.items()):
+            if run.ends_s is not None and run.ends_s <= steady_s:
+                self.finish(self.records[raw_id])
+        for record in list(self.records.values()):
+            if record.epilog_over_s is not None and record.epilog_over_s <= steady_s:
+                self._epilog_is_over(record)
+            at_s = self._deadline_s(record)
+            if at_s is None or at_s > self.clock.now_s:
+                continue
+            if record.state == RUNNING:
+                self.end(record, "TIMEOUT", reason="TimeLimit")
+            elif record.has_ended:
+                del self.records[record.raw_id]
+        begins = any(record.begin_s == now_s for record in self.pending())
+        edges = (at for r in self.reservations.values() for at in (r.start_s, r.end_s))
+        if begins or any(at_s == now_s for at_s in edges):
+            self.schedule_due_s = steady_s
+        if self.schedule_due_s is not None and self.schedule_due_s <= steady_s:
+            self.schedule()
+
+    def finish(self, record: JobRecord, exit_code: int | None = None) -> None:
+        """The script of a job ends."""
+        code = record.submission.exit_code if exit_code is None else exit_code
+        state = "FAILED" if code else "COMPLETED"
+        self.end(record, state, exit_code=code, reason="NonZeroExitCode" if code else NO_REASON)
+
+    def schedule(self) -> None:
+        """One pass of the scheduler; another one follows where it has started anything."""
+        self.schedule_due_s = None
+        scheduling.run(self)
+
+    # slurmctld ends and comes back
+
+    def save_state(self) -> None:
+        """What a slurmctld that is killed from now on comes back with."""
+        self.saved = Saved(
+            self.clock.steady_s,
+            tuple(map(copy, self.records.values())),
+            self.next_id,
+            tuple(self.reservations.values()),
+            tuple(record.node for record in self.nodes.values()),
+        )
+
+    def restart(self) -> None:
+        """slurmctld was killed and comes back with the state that was last saved.
+
+        A job that runs by that state and is found on no node has been lost; what runs on a node
+        without being a running job of that state is killed.
+        """
+        self.records = {record.raw_id: copy(record) for record in self.saved.records}
+        self.next_id = self.saved.next_id
+        self.reservations = {one.name: one for one in self.saved.reservations}
+        for node in self.saved.nodes:
+            self.nodes[node.name].node = node
+        for one in self.nodes.values():
+            one.empty()
+        for record in self.records.values():
+            record.changed()
+            if record.runs:
+                self._hold_on_nodes(record, -1)
+        self._reconcile()
+        self.schedule_soon()
+
+    def _reconcile(self) -> None:
+        """The nodes report what runs."""
+        found = {
+            raw_id: run
+            for raw_id, run in self.runs.items()
+            if raw_id in self.records
+            and self.records[raw_id].runs
+            and self.records[raw_id].start_s == run.start_s
+        }
+        lost = [r for r in self.records.values() if r.runs and r.raw_id not in found]
+        self.runs = found
+        for record in lost:
+            self.lose(record)
+
+
+def _conditions(dependency: str) -> tuple[Condition, ...]:
+    """``afterok:12:13,afterany:14`` job by job."""
+    found: list[Condition] = []
+    for part in filter(None, dependency.split(",")):
+        kind, *job_ids = part.split(":")
+        found += (Condition(kind, int(job_id)) for job_id in job_ids)
+    return tuple(found)

@@ -1,0 +1,254 @@
+"""What ``scontrol`` may change of a job, and Slurm's words where it may not.
+
+The parts of one request are carried out in Slurm's own order: the node list, the priority, the
+start time, the site factor. The first that is refused ends it, and what came before stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from slurm_tiresias.slurm.hostlist import array_tasks, folded
+from slurm_tiresias.slurm.in_memory.records import (
+    BAD_CONSTRAINTS,
+    HELD_BY_ADMIN,
+    NO_REASON,
+    JobRecord,
+)
+from slurm_tiresias.slurm.in_memory.slurmctld import Slurmctld
+from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update, Write
+from slurm_tiresias.slurm.text import node_names
+
+INVALID_ID = "Invalid job id specified"
+FINISHED = "Job has already finished"
+NOT_PENDING = "Job is no longer pending execution"
+IS_PENDING = "Job is pending execution"
+HELD = "Job is in held state, pending scheduler release"
+INVALID_NODE = "Invalid node name specified"
+INVALID_PARTITION = "Invalid partition name specified"
+DISABLED = "Requested operation is presently disabled"
+BATCH_ONLY = "Only batch jobs are accepted or processed"
+DENIED = "Access/permission denied"
+NOT_PERSISTENT = "Changes to job priority are not persistent, change nice instead"
+NOT_SUSPENDED = "Job is not suspended"
+NOT_RUNNING = "Job/step already completing or completed"
+
+Change = Callable[[JobRecord], str]
+"""Changes one record; Slurm's words where it is refused."""
+
+
+def apply(ctld: Slurmctld, write: Write) -> str:
+    """Carry out one write of the controller; Slurm's words, "" where all of it was done."""
+    match write:
+        case Requeue(key, allow):
+            return each(ctld, key, lambda record: _requeue_if_it_runs(ctld, record, allow))
+        case Unpin(key):
+            words = each(ctld, key, lambda record: release(ctld, record))
+            # scontrol then tries it as a suspended one.
+            again = words.partition(" for job ")[0]
+            return f"{words}; slurm_suspend error: {again}" if words and "_" not in key else words
+        case Update():
+            if write.node_list is not None and write.key.endswith("]"):
+                # Slurm takes a node list for single tasks only.
+                singly = (_update(ctld, write, key) for key in node_names(write.key))
+                return "; ".join(filter(None, singly))
+            return _update(ctld, write, write.key)
+
+
+def _update(ctld: Slurmctld, write: Update, key: str) -> str:
+    return each(ctld, key, lambda record: update(ctld, record, write))
+
+
+def each(ctld: Slurmctld, key: str, change: Change) -> str:
+    """Change each record that a key stands for; tasks that wait with others which the key does not
+    name are split off first. Slurm's words, which name the tasks that they are about."""
+    job_id, _, tasks = key.partition("_")
+    number = int(job_id)
+    records = [ctld.records[number]] if number in ctld.records else []
+    if not tasks and not (records and records[0].array_id is not None):
+        words = change(records[0]) if records else INVALID_ID
+        return f"{words} for job {key}" if words else ""
+    records = ctld.of_array(number)
+    wanted = _task_numbers(key) if tasks else [task for one in records for task in one.tasks]
+    refused: dict[str, list[str]] = {}
+    for record in list(records):
+        for part in _parts(ctld, record, wanted):
+            if words := change(part):
+                refused.setdefault(words, []).extend(part.keys)
+    known = {task for one in ctld.of_array(number) for task in one.tasks}
+    if unknown := [f"{number}_{task}" for task in wanted if task not in known]:
+        refused.setdefault(INVALID_ID, []).extend(unknown)
+    return "; ".join(f"{_folded_tasks(keys)}: {words}" for words, keys in refused.items())
+
+
+def _task_numbers(key: str) -> list[int]:
+    names = node_names(key) if key.endswith("]") else [key]
+    return [int(name.partition("_")[2]) for name in names]
+
+
+def _parts(ctld: Slurmctld, record: JobRecord, wanted: Sequence[int]) -> Iterable[JobRecord]:
+    """The record, where all of its tasks are wanted, or the wanted ones split off."""
+    mine = [task for task in record.tasks if task in wanted]
+    if len(mine) == len(record.tasks):
+        return [record]
+    return [ctld.split_off(record, task) for task in mine]
+
+
+def _folded_tasks(keys: Sequence[str]) -> str:
+    """``73_1,5-9``, as Slurm names tasks in its answers."""
+    return array_tasks(keys).replace("[", "").replace("]", "")
+
+
+def update(ctld: Slurmctld, record: JobRecord, write: Update) -> str:
+    """One update of one record."""
+    if record.has_ended:
+        return FINISHED
+    words = _change(ctld, record, write)
+    if words:
+        ctld.touch(record)  # part of it may have been done
+    else:
+        updated(ctld, record, priority_written=write.priority is not None)
+    return words
+
+
+def _change(ctld: Slurmctld, record: JobRecord, write: Update) -> str:
+    if write.node_list is not None:
+        if not record.is_pending:
+            return NOT_PENDING
+        if words := set_node_list(ctld, record, write.node_list):
+            return words
+    if write.priority is not None:
+        if record.priority == 0:
+            return HELD
+        if write.priority != record.priority:
+            record.priority, record.pinned, record.nice = write.priority, True, 0
+    if write.start_in_s is not None:
+        if not record.is_pending:
+            return NOT_PENDING
+        record.begin_s = ctld.now_s + max(write.start_in_s, 0)
+    if write.site_factor is not None:
+        record.site_factor = write.site_factor
+        if record.priority and not record.pinned:
+            record.priority = record.computed_priority
+    return ""
+
+
+def updated(ctld: Slurmctld, record: JobRecord, *, priority_written: bool = False) -> None:
+    """An update makes Slurm forget why a job waits, until it tries the job again, and lets go one
+    that it holds for constraints that cannot be met."""
+    if record.reason == BAD_CONSTRAINTS and not priority_written:
+        record.priority, record.pinned = record.computed_priority, False
+    if record.is_pending and record.priority:
+        record.reason = NO_REASON
+    ctld.touch(record)
+
+
+def set_node_list(ctld: Slurmctld, record: JobRecord, node_list: str) -> str:
+    """``ReqNodeList``; "" takes it away."""
+    names = node_names(node_list)
+    if any(name not in ctld.nodes for name in names):
+        return INVALID_NODE
+    record.node_list = folded(names)
+    record.request = ctld.request_of(record)
+    return ""
+
+
+def release(ctld: Slurmctld, record: JobRecord) -> str:
+    """``scontrol release`` by an operator."""
+    if record.has_ended:
+        return FINISHED
+    ctld.unpin(record)
+    return ""
+
+
+def release_by_owner(ctld: Slurmctld, record: JobRecord) -> str:
+    """``scontrol release`` by a user, who cannot undo an operator's hold."""
+    return DENIED if record.reason == HELD_BY_ADMIN else release(ctld, record)
+
+
+def hold(ctld: Slurmctld, record: JobRecord, *, by_admin: bool) -> str:
+    """``scontrol hold`` by an operator, or by the job's owner."""
+    if record.has_ended:
+        return FINISHED
+    if by_admin or record.reason != HELD_BY_ADMIN:
+        ctld.hold(record, by_admin=by_admin)
+    return ""
+
+
+def _requeue_if_it_runs(ctld: Slurmctld, record: JobRecord, allow: bool) -> str:
+    """``scontrol requeue incomplete``: a job that does not run is left alone."""
+    if allow and not record.has_ended:
+        record.requeue = True
+    return requeue(ctld, record) if record.runs else ""
+
+
+def requeue(ctld: Slurmctld, record: JobRecord) -> str:
+    """A plain ``scontrol requeue``, which runs an ended job again."""
+    if not record.requeue:
+        return DISABLED
+    if not record.submission.batch:
+        return BATCH_ONLY
+    if record.is_pending:
+        return IS_PENDING
+    ctld.requeue(record)
+    return ""
+
+
+def lower_priority(ctld: Slurmctld, record: JobRecord, priority: int) -> str:
+    """``Priority=`` by a user, who may only lower it; Slurm does it and complains."""
+    if record.has_ended:
+        return FINISHED
+    if record.priority == 0:
+        return HELD
+    if priority > record.priority:
+        return DENIED
+    record.priority = priority
+    updated(ctld, record, priority_written=True)
+    return NOT_PERSISTENT
+
+
+def change_partitions(ctld: Slurmctld, record: JobRecord, partitions: tuple[str, ...]) -> str:
+    """``Partition=``."""
+    if record.has_ended:
+        return FINISHED
+    if not record.is_pending:
+        return NOT_PENDING
+    if any(name not in ctld.partitions for name in partitions):
+        return INVALID_PARTITION
+    record.partitions = partitions
+    record.request = ctld.request_of(record)
+    updated(ctld, record)
+    return ""
+
+
+def change_node_list(ctld: Slurmctld, record: JobRecord, node_list: str) -> str:
+    """``ReqNodeList=`` by the owner; on a running job, which it would shrink, the cluster's
+    ``disable_job_shrink`` refuses it."""
+    if record.has_ended:
+        return FINISHED
+    if not record.is_pending:
+        return NOT_PENDING
+    words = set_node_list(ctld, record, node_list)
+    if not words:
+        updated(ctld, record)
+    return words
+
+
+def change_nice(ctld: Slurmctld, record: JobRecord, nice: int) -> str:
+    """``Nice=``, which a pinned priority ignores."""
+    if record.has_ended:
+        return FINISHED
+    if record.priority and not record.pinned:
+        record.nice = nice
+        record.priority = record.computed_priority
+    updated(ctld, record)
+    return ""
+
+
+def change_requeue(ctld: Slurmctld, record: JobRecord, requeue: bool) -> str:
+    """``Requeue=``."""
+    if record.has_ended:
+        return FINISHED
+    record.requeue = requeue
+    updated(ctld, record)
+    return ""

@@ -1,0 +1,226 @@
+"""From what a driver has read of a job, and what is known beyond it, to the observed job."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from slurm_tiresias.model import Allocation, Amount, Request
+from slurm_tiresias.slurm.job_details import JobDetails
+from slurm_tiresias.slurm.job_fields import (
+    COMPLETING,
+    NO_OPTIONS,
+    PENDING,
+    RUNNING,
+    JobFields,
+)
+from slurm_tiresias.slurm.protocol import ObservedJob
+from slurm_tiresias.slurm.request import Asked
+
+LEAST_FORECAST_S = 30.0
+"""What ends later than that has not ended: no time limit is shorter than a minute."""
+
+
+def observed(
+    fields: JobFields, request: Request, allocation: Allocation, array_limit: int | None
+) -> ObservedJob:
+    """The job of these fields; what needs more than the fields is given beside them."""
+    state = fields.state
+    return ObservedJob(
+        key=fields.key,
+        raw_id=fields.raw_id,
+        array_id=fields.array_id,
+        array_limit=array_limit,
+        unsplit_array=state is PENDING and fields.array_id == fields.raw_id,
+        name=fields.name,
+        user=fields.user,
+        account=fields.account,
+        qos=fields.qos,
+        partitions=fields.partitions,
+        state=state,
+        slurm_state=fields.slurm_state,
+        reason=fields.reason,
+        priority=fields.priority,
+        restarts=fields.restarts,
+        batch=fields.batch,
+        requeue=fields.requeue,
+        het=fields.het,
+        submit_s=fields.submit_s,
+        eligible_s=fields.eligible_s,
+        start_s=_start_s(fields),
+        end_s=_end_s(fields),
+        elapsed_s=fields.elapsed_s,
+        time_limit_s=fields.time_limit_s,
+        request=request,
+        allocation=allocation,
+        required_node_list=fields.required_node_list,
+        reservation=fields.reservation,
+        comment=fields.comment,
+        admin_comment=fields.admin_comment,
+    )
+
+
+def unreadable(fields: JobFields, why: str) -> ObservedJob:
+    """The job of which something cannot be read: it is there, and to be left alone.
+
+    Of what it holds only Slurm's own sums are believed, not what its user chose to ask for.
+    """
+    fields = fields._replace(options=NO_OPTIONS, time_limit_s=None)
+    holds = fields.state in (RUNNING, COMPLETING)
+    job = observed(fields, Request(Amount()), even_split(fields) if holds else {}, None)
+    return replace(job, unreadable=why)
+
+
+def why_unreadable(fields: JobFields, details: JobDetails | None) -> str:
+    """What keeps the job from being made of these fields and details, in a few words, or ""."""
+    holds = fields.state in (RUNNING, COMPLETING)
+    needs_the_sum = details is None or (holds and not details.allocation)
+    return fields.unreadable or (fields.unreadable_sum if needs_the_sum else "")
+
+
+def asked(fields: JobFields, details: JobDetails | None, while_pending: Asked | None) -> Asked:
+    """What the job asked for.
+
+    Once a job runs, and again after a requeue, Slurm shows how many nodes and tasks it got in the
+    place of how many it asked for: those are taken from ``while_pending``, where the job was seen
+    before it started. A requeued job of which that is not known gets no more nodes than it had:
+    Slurm holds for good a job whose node list is longer than it asked for. The least number of its
+    nodes is in its TRES again.
+    """
+    least_nodes, most_nodes, tasks = _counts(fields, details)
+    pending = fields.state is PENDING
+    sums_show = pending and fields.tres_nodes is not None
+    tres_gpus = (fields.tres_gpus or {}) if pending else {}
+    shows_what_it_got = not pending or _bounds_are_gone(fields, details)
+    if while_pending is not None and shows_what_it_got:
+        least_nodes, most_nodes = while_pending.nodes, while_pending.most_nodes
+        tasks = while_pending.tasks
+        tres_gpus = tres_gpus if sums_show else while_pending.tres_gpus
+    elif pending and shows_what_it_got:
+        least_nodes = fields.tres_nodes or least_nodes
+        most_nodes = max(least_nodes, fields.nodes)
+    options = fields.options
+    memory_per_cpu = _memory_is_per_cpu(fields, details)
+    per_gpu = options.memory_per_gpu_mb != 0
+    return Asked(
+        nodes=least_nodes,
+        most_nodes=most_nodes,
+        tasks=tasks,
+        cpus_per_task=options.cpus_per_task,
+        tasks_per_node=fields.tasks_per_node,
+        cpus_per_node=fields.cpus_per_node,
+        sockets_per_node=fields.sockets_per_node,
+        memory_per_node_mb=0 if memory_per_cpu or per_gpu else fields.memory_mb,
+        memory_per_cpu_mb=fields.memory_mb if memory_per_cpu and not per_gpu else 0,
+        memory_per_gpu_mb=options.memory_per_gpu_mb,
+        gpus_per_job=options.gpus_per_job,
+        gpus_per_node=options.gpus_per_node,
+        gpus_per_socket=options.gpus_per_socket,
+        gpus_per_task=options.gpus_per_task,
+        cpus_per_gpu=options.cpus_per_gpu,
+        tres_gpus=tres_gpus,
+        exclusive=fields.exclusive,
+        features=fields.features,
+        required_nodes=frozenset(fields.required_nodes),
+        excluded_nodes=details.excluded_nodes if details else frozenset(),
+        partitions=fields.partitions,
+    )
+
+
+def even_split(fields: JobFields) -> Allocation:
+    """What the job holds if it holds the same on each node: the guess where details are missing."""
+    nodes = fields.allocated_nodes
+    if not nodes:
+        return {}
+    gpus = fields.tres_gpus or _gpus_asked(fields, len(nodes))
+    memory_mb = fields.tres_memory_mb or 0
+    return {
+        name: Amount(
+            gpus={
+                kind: share
+                for kind, count in gpus.items()
+                if (share := _share(count, len(nodes), place))
+            },
+            cpus=_share(fields.cpus, len(nodes), place),
+            memory_mb=-(-memory_mb // len(nodes)),
+        )
+        for place, name in enumerate(nodes)
+    }
+
+
+def _start_s(fields: JobFields) -> float | None:
+    """When this incarnation started.
+
+    Slurm also shows a forecast for a pending job, the present second for a requeued one that
+    still completes, and of a job that was cancelled while it waited when that was; none of them is
+    a start.
+    """
+    state = fields.state
+    requeued = state is COMPLETING and _end_s(fields) is None
+    never_ran = state is None and not fields.allocated_nodes
+    return None if state is PENDING or requeued or never_ran else fields.start_s
+
+
+def _end_s(fields: JobFields) -> float | None:
+    """When the job ended.
+
+    Of one that runs Slurm shows when its time limit will end it; and the same, as if it began this
+    second, of one that was requeued and still completes.
+    """
+    if fields.state in (PENDING, RUNNING):
+        return None
+    end_s = fields.end_s
+    return None if end_s is not None and end_s > time.time() + LEAST_FORECAST_S else end_s
+
+
+def _gpus_asked(fields: JobFields, nodes: int) -> dict[str, int]:
+    """The GPUs of a running job where Slurm does not track them."""
+    options = fields.options
+    multiplied = (
+        (options.gpus_per_job, 1),
+        (options.gpus_per_node, nodes),
+        (options.gpus_per_task, fields.tasks),
+        (options.gpus_per_socket, nodes * fields.sockets_per_node),
+    )
+    for counts, times in multiplied:
+        if counts:
+            return {kind: count * times for kind, count in counts.items()}
+    return {}
+
+
+def _counts(fields: JobFields, details: JobDetails | None) -> tuple[int, int | None, int | None]:
+    """Least nodes, most nodes and tasks, as far as they were asked for.
+
+    NumNodes of a pending job without ``-N`` is Slurm's estimate, on 26.05 the lower of its two
+    numbers; the sum of its TRES has what was asked. NumTasks of a job without ``-n`` is that number
+    of nodes again.
+    """
+    pending = fields.state is PENDING
+    options = fields.options
+    summed = fields.tres_nodes or 1
+    fixed_per_node = bool(options.gpus_per_node or options.gpus_per_socket)
+    spans_freely = bool(options.gpus_per_job or options.gpus_per_task)
+    least_nodes, most_nodes = (summed, None) if pending else (1, None)
+    if details is not None and details.least_nodes is not None:
+        least_nodes, most_nodes = details.least_nodes, details.most_nodes
+        if pending and fields.tres_nodes:
+            least_nodes = min(least_nodes, fields.tres_nodes)
+    elif fixed_per_node or not (pending or spans_freely):
+        least_nodes = fields.nodes
+    named_tasks = fields.tasks if fields.tasks > (summed if pending else fields.nodes) else None
+    return least_nodes, most_nodes, named_tasks
+
+
+def _bounds_are_gone(fields: JobFields, details: JobDetails | None) -> bool:
+    """Whether the job has run before, and no update since has set its number of nodes."""
+    return fields.restarts > 0 and (details is None or details.least_nodes is None)
+
+
+def _memory_is_per_cpu(fields: JobFields, details: JobDetails | None) -> bool:
+    if details is not None:
+        return details.memory_per_cpu
+    return (fields.tres_memory_mb or 0) == fields.memory_mb * fields.cpus
+
+
+def _share(count: int, parts: int, place: int) -> int:
+    return count // parts + (place < count % parts)

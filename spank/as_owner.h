@@ -1,0 +1,15 @@
+/*
+ * Files in a folder of another user on a shared file system. Root may be nobody there: NFS with
+ * root_squash, which is the default of its servers.
+ */
+#ifndef TIRESIAS_AS_OWNER_H
+#define TIRESIAS_AS_OWNER_H
+
+/*
+ * From here on this thread makes and opens files as the owner and the group of a folder, until
+ * as_ourselves(). Where that is not possible, nothing changes.
+ */
+void as_owner_of(int folder);
+void as_ourselves(void);
+
+#endif

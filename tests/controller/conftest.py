@@ -1,0 +1,18 @@
+"""A ledger for every test of the controller that wants one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """An empty one."""
+    with closing(Ledger(tmp_path / FILE_NAME)) as opened:
+        yield opened

@@ -1,0 +1,115 @@
+"""Every event in every state of a nomination: the state after it, and what it makes others do."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_tiresias.controller.lifecycle.nomination import (
+    Blocker,
+    Expired,
+    Looked,
+    Nominated,
+    Nomination,
+    NominationEvent,
+    NominationState,
+    NoteExpired,
+    Started,
+    Withdrawn,
+    shifted,
+    transition,
+)
+from tests.controller.lifecycle.tables import cells
+
+BOUND_S = 60.0
+EARLY_S, LATE_S = 1030.0, 1100.0
+"""Within the bound of what happened at 1000, and after it."""
+
+
+def looked(at_s: float, blocker: Blocker) -> Looked:
+    return Looked(at_s, blocker, BOUND_S, "abc", "Resources")
+
+
+STATES: dict[str, Nomination | None] = {
+    "none": None,
+    "pending": Nomination("7", NominationState.PENDING, 1000.0, None, "{}"),
+    "asked": Nomination("7", NominationState.ASKED, 1000.0, None, "{}"),
+    "free": Nomination("7", NominationState.FREE, 1000.0, 1000.0, "{}"),
+    "expired": Nomination("7", NominationState.EXPIRED, expired_s=990.0, expirations=1),
+}
+EVENTS: dict[str, NominationEvent] = {
+    "nominated with victims": Nominated(EARLY_S, "{}", needs_victims=True),
+    "nominated on idle GPUs": Nominated(EARLY_S, "{}", needs_victims=False),
+    "nominated on other idle GPUs": Nominated(EARLY_S, '{"n2": 1}', needs_victims=False),
+    "not tried yet": looked(EARLY_S, Blocker.NOT_TRIED),
+    "not tried for too long": looked(LATE_S, Blocker.NOT_TRIED),
+    "victims leave": looked(LATE_S, Blocker.NODES_IN_USE),
+    "nothing in the way": looked(EARLY_S, Blocker.NOTHING),
+    "nothing in the way for long": looked(LATE_S, Blocker.NOTHING),
+    "Slurm has a reason of its own": Expired(EARLY_S, "", "Licenses"),
+    "withdrawn": Withdrawn(),
+    "started": Started(),
+}
+# "!": and it is told that the job backs off.
+TABLE = """
+                              | none     | pending  | asked    | free     | expired
+nominated with victims        | pending  | pending  | pending  | pending  | pending
+nominated on idle GPUs        | free     | pending  | asked    | free     | free
+nominated on other idle GPUs  | free     | free     | free     | free     | free
+not tried yet                 | none     | pending  | pending  | pending  | expired
+not tried for too long        | none     | expired! | expired! | expired! | expired
+victims leave                 | none     | asked    | asked    | free     | expired
+nothing in the way            | none     | free     | free     | free     | expired
+nothing in the way for long   | none     | free     | free     | expired! | expired
+Slurm has a reason of its own | expired! | expired! | expired! | expired! | expired!
+withdrawn                     | none     | none     | none     | none     | expired
+started                       | none     | none     | none     | none     | none
+"""
+
+
+def test_the_table_has_every_event_in_every_state() -> None:
+    assert {(event, state) for event, state, _ in cells(TABLE)} == {
+        (event, state) for event in EVENTS for state in STATES
+    }
+
+
+@pytest.mark.parametrize(("event", "state", "wanted"), cells(TABLE))
+def test_an_event_leads_to_the_state_in_the_table(event: str, state: str, wanted: str) -> None:
+    after, effects = transition("7", STATES[state], EVENTS[event])
+    found = "none" if after is None else after.state.value
+    assert found + "!" * len(effects) == wanted
+    assert all(isinstance(effect, NoteExpired) for effect in effects)
+
+
+def test_a_nomination_keeps_its_expirations_until_the_job_starts() -> None:
+    nomination, _ = transition("7", STATES["expired"], Nominated(1000.0, "", needs_victims=False))
+    assert nomination is not None
+    assert (nomination.expirations, nomination.expired_s) == (1, 990.0)
+    nomination, _ = transition("7", nomination, looked(LATE_S, Blocker.NOTHING))
+    assert nomination is not None
+    assert (nomination.expirations, nomination.expired_s) == (2, LATE_S)
+    assert (nomination.nominated_s, nomination.free_s, nomination.allocation) == (None, None, "")
+
+
+@pytest.mark.parametrize(
+    ("expirations", "backs_off_s"), [(1, 60), (2, 120), (3, 240), (4, 480), (5, 480), (9, 480)]
+)
+def test_the_back_off_doubles_with_each_expiration_up_to_eight_times(
+    expirations: int, backs_off_s: float
+) -> None:
+    nomination = Nomination("7", NominationState.EXPIRED, expired_s=1000.0, expirations=expirations)
+    assert nomination.backs_off(1000.0 + backs_off_s - 1, 60.0)
+    assert not nomination.backs_off(1000.0 + backs_off_s, 60.0)
+
+
+def test_naming_the_nodes_later_gives_a_job_no_more_time() -> None:
+    unnamed, _ = transition("7", None, Nominated(1000.0, "", needs_victims=False))
+    named, _ = transition("7", unnamed, Nominated(1050.0, "{}", needs_victims=False))
+    assert named is not None
+    assert (named.allocation, named.free_s) == ("{}", 1000.0)
+
+
+def test_a_step_of_slurms_clock_moves_what_is_waited_for() -> None:
+    nomination = STATES["free"]
+    assert nomination is not None
+    moved = shifted(nomination, 3600.0)
+    assert (moved.nominated_s, moved.free_s, moved.expired_s) == (4600.0, 4600.0, None)

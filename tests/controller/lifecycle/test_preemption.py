@@ -1,0 +1,144 @@
+"""Every event in every state of a preemption: the state after it, and what is to be done."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_tiresias.controller.lifecycle.preemption import (
+    MAX_SIGNAL_REFUSALS,
+    BackOff,
+    CountPreemption,
+    Ended,
+    GraceOver,
+    NoteSignalRefused,
+    NotRunning,
+    Planned,
+    Preemption,
+    PreemptionEvent,
+    PreemptionState,
+    PreemptorGone,
+    PreemptorTried,
+    Requeued,
+    RequeueRefused,
+    Resumed,
+    Running,
+    SendRequeue,
+    SendSignal,
+    SetStartTime,
+    SignalHeard,
+    SignalRefused,
+    SignalUnanswered,
+    StartDelayed,
+    StoodDown,
+    shifted,
+    transition,
+)
+from tests.controller.lifecycle.tables import cells
+
+STATES: dict[str, Preemption | None] = {
+    "none": None,
+    "planned": Preemption("7", PreemptionState.PLANNED, "8"),
+    "signalled": Preemption("7", PreemptionState.SIGNALLED, "8", 1000.0),
+    "requeue-sent": Preemption("7", PreemptionState.REQUEUE_SENT, "8", 1000.0, 1010.0),
+    "requeued": Preemption("7", PreemptionState.REQUEUED, "8"),
+}
+EVENTS: dict[str, PreemptionEvent] = {
+    "planned": Planned("9"),
+    "preemptor tried": PreemptorTried(1020.0),
+    "signal heard": SignalHeard(),
+    "signal refused": SignalRefused(1020.0, "USR1", "denied"),
+    "signal unanswered": SignalUnanswered(),
+    "grace over": GraceOver(1020.0, allow_requeue=True),
+    "requeue refused": RequeueRefused(),
+    "requeued": Requeued(1020.0, by_others=False),
+    "requeued by others": Requeued(1020.0, by_others=True),
+    "not running": NotRunning(),
+    "ended": Ended(),
+    "running": Running(),
+    "start delayed": StartDelayed(),
+    "resumed": Resumed(),
+    "preemptor gone": PreemptorGone(victim_runs=True),
+    "both gone": PreemptorGone(victim_runs=False),
+    "stood down": StoodDown(),
+}
+MARKS = {
+    SendSignal: "signal",
+    SendRequeue: "requeue",
+    SetStartTime: "start",
+    CountPreemption: "count",
+    NoteSignalRefused: "note",
+    BackOff: "back off",
+}
+TABLE = """
+                   | none    | planned            | signalled            | requeue-sent          | requeued
+planned            | planned | planned            | signalled            | requeue-sent          | planned
+preemptor tried    | none    | signalled, signal  | signalled            | requeue-sent          | requeued
+signal heard       | none    | planned            | signalled            | requeue-sent          | requeued
+signal refused     | none    | planned            | planned, note        | requeue-sent          | requeued
+signal unanswered  | none    | planned            | planned              | requeue-sent          | requeued
+grace over         | none    | planned            | requeue-sent, requeue | requeue-sent, requeue | requeued
+requeue refused    | none    | none               | none                 | none                  | requeued
+requeued           | none    | none               | none                 | requeued, count       | requeued
+requeued by others | none    | none               | none                 | none                  | requeued
+not running        | none    | none               | none                 | none                  | requeued
+ended              | none    | none               | none                 | none                  | none
+running            | none    | planned            | signalled            | requeue-sent          | none
+start delayed      | none    | planned            | signalled            | requeue-sent          | requeued, start
+resumed            | none    | planned            | signalled            | requeue-sent          | none
+preemptor gone     | none    | none               | none                 | none                  | requeued
+both gone          | none    | none               | none                 | requeue-sent          | requeued
+stood down         | none    | none               | none                 | requeue-sent          | requeued
+"""  # noqa: E501
+
+
+def test_the_table_has_every_event_in_every_state() -> None:
+    assert {(event, state) for event, state, _ in cells(TABLE)} == {
+        (event, state) for event in EVENTS for state in STATES
+    }
+
+
+@pytest.mark.parametrize(("event", "state", "wanted"), cells(TABLE))
+def test_an_event_leads_to_the_state_in_the_table(event: str, state: str, wanted: str) -> None:
+    after, effects = transition("7", STATES[state], EVENTS[event])
+    found = "none" if after is None else after.state.value
+    assert ", ".join([found, *(MARKS[type(effect)] for effect in effects)]) == wanted
+
+
+def test_a_planned_preemption_keeps_its_preemptor() -> None:
+    after, _ = transition("7", STATES["signalled"], Planned("9"))
+    assert after is not None
+    assert after.preemptor == "8"
+
+
+def test_a_preemption_is_abandoned_when_its_signal_has_been_refused_too_often() -> None:
+    current = STATES["planned"]
+    for refusals in range(1, MAX_SIGNAL_REFUSALS):
+        signalled, _ = transition("7", current, PreemptorTried(1000.0 + refusals))
+        current, _ = transition("7", signalled, EVENTS["signal refused"])
+        assert current is not None
+        assert (current.refusals, current.signalled_s) == (refusals, None)
+    signalled, _ = transition("7", current, PreemptorTried(1010.0))
+    after, effects = transition("7", signalled, EVENTS["signal refused"])
+    assert after is None
+    assert [MARKS[type(effect)] for effect in effects] == ["note", "back off"]
+
+
+def test_a_signal_that_was_heard_ends_the_count_of_refusals() -> None:
+    refused = Preemption("7", PreemptionState.SIGNALLED, "8", 1000.0, refusals=2)
+    after, _ = transition("7", refused, SignalHeard())
+    assert after is not None
+    assert after.refusals == 0
+
+
+def test_a_requeue_that_is_sent_again_is_the_one_that_counts() -> None:
+    after, effects = transition("7", STATES["requeue-sent"], GraceOver(1020.0, allow_requeue=False))
+    assert after is not None
+    assert (after.signalled_s, after.requeue_sent_s) == (1000.0, 1020.0)
+    assert effects == (SendRequeue(allow=False),)
+
+
+def test_a_step_of_slurms_clock_moves_what_is_waited_for() -> None:
+    preemption = STATES["requeue-sent"]
+    assert preemption is not None
+    moved = shifted(preemption, -3600.0)
+    assert (moved.signalled_s, moved.requeue_sent_s) == (-2600.0, -2590.0)

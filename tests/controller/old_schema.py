@@ -1,0 +1,28 @@
+"""Ledgers as older versions wrote them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+LIFECYCLE_COLUMNS = {
+    "claim": "TEXT DEFAULT ''",
+    "claimed_s": "REAL",
+    "claim_free_s": "REAL",
+    "vacating_for": "TEXT DEFAULT ''",
+    "vacating_since_s": "REAL",
+    "requeue_sent_s": "REAL",
+    "settling": "INTEGER DEFAULT 0",
+    "gave_up_s": "REAL",
+    "gave_up_on": "TEXT DEFAULT ''",
+    "times_given_up": "INTEGER DEFAULT 0",
+}
+"""The columns of jobs that schema 6 made rows of other tables."""
+
+
+def back_to_schema_5(database: sqlite3.Connection) -> None:
+    """Undo what schema 6 changed in a ledger in which no start or preemption is under way."""
+    database.execute("DROP TABLE nominations")
+    database.execute("DROP TABLE preemptions_under_way")
+    for column, kind in LIFECYCLE_COLUMNS.items():
+        database.execute(f"ALTER TABLE jobs ADD COLUMN {column} {kind}")
+    database.execute("UPDATE facts SET value = '5' WHERE name = 'schema_version'")

@@ -1,0 +1,218 @@
+"""What is written to Slurm, and what is made of its refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import pytest
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.lifecycle.preemption import MAX_SIGNAL_REFUSALS
+from slurm_tiresias.model import Action, Amount, Decision, Node, Plan, Reason
+from slurm_tiresias.slurm.protocol import (
+    Observation,
+    ObservedJob,
+    Requeue,
+    Slurm,
+    Unpin,
+    Write,
+    WriteFailure,
+)
+from tests.controller.test_account import pending, running, see
+
+CONFIG = parse({"preemption": {"signal": "USR1", "grace_s": 10, "start_bound_s": 60}})
+ON_N1 = {"n1": Amount({"": 4}, 4)}
+NODES = (Node("n1", Amount({"": 4}, 16)),)
+
+
+@dataclass
+class FakeSlurm:
+    """Notes what is written and signalled, and refuses what it is told to refuse."""
+
+    written: list[Write] = field(default_factory=list)
+    signals: list[tuple[str, ...]] = field(default_factory=list)
+    refused_signals: Mapping[str, str] = field(default_factory=dict)
+    refusal: str = ""
+
+    def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
+        self.written += writes
+        return [WriteFailure(write, self.refusal) for write in writes if self.refusal]
+
+    def signal(self, keys: Sequence[str], _signal: str) -> Mapping[str, str]:
+        self.signals.append(tuple(keys))
+        return {key: self.refused_signals[key] for key in keys if key in self.refused_signals}
+
+
+@pytest.fixture
+def slurm() -> FakeSlurm:
+    return FakeSlurm()
+
+
+@pytest.fixture
+def book(ledger: Ledger) -> Book:
+    return Book(ledger, CONFIG, accounting=False)
+
+
+@pytest.fixture
+def actor(slurm: FakeSlurm, book: Book) -> Actor:
+    return Actor(cast(Slurm, slurm), book, CONFIG, requeue_delay_s=120.0)
+
+
+def events(ledger: Ledger, kind: str) -> list[tuple[str, str]]:
+    return [(event.job_id, event.text) for event in ledger.last_events(100) if event.kind == kind]
+
+
+@pytest.mark.parametrize(
+    ("priority", "state", "released"),
+    [
+        (0, "RUNNING", False),
+        (0, "SUSPENDED", False),
+        (3_000_000_000, "RUNNING", True),
+    ],
+)
+def test_release_does_not_take_the_hold_off_a_job_that_runs_or_is_suspended(
+    book: Book, slurm: FakeSlurm, actor: Actor, priority: int, state: str, released: bool
+) -> None:
+    job = running(1005, 5, priority=priority, slurm_state=state)
+    see(book, 1010, job)
+    book.put(replace(book.records()["7"], written_priority=3_000_000_000))
+    actor.release(Observation(1010, (job,), NODES, ()))
+    assert slurm.written == ([Unpin("7")] if released else [])
+
+
+@pytest.mark.parametrize(
+    ("words", "noted"),
+    [
+        ("Job has already finished for job 7", []),
+        ("Invalid job id specified for job 7", []),
+        ("Job/step already completing or completed for job 7", []),
+        ("Job is no longer pending execution for job 7", ["7"]),
+        ("7_1: Job has already finished; 7_2: Requested partition is down", ["7"]),
+    ],
+)
+def test_that_a_job_has_ended_before_a_write_reached_it_is_no_event(
+    book: Book, slurm: FakeSlurm, actor: Actor, ledger: Ledger, words: str, noted: list[str]
+) -> None:
+    job = running(1005, 5)
+    see(book, 1010, job)
+    slurm.refusal = words
+    plan = Plan({"7": Decision("7", Action.RUN_ON, Reason.RUNS_ON, tier=0)})
+    actor.carry_out(plan, Observation(1010, (job,), NODES, ()))
+    assert slurm.written
+    assert [job_id for job_id, _ in events(ledger, "failed")] == noted
+
+
+# A preemption whose checkpoint signal Slurm refuses
+
+VICTIM_RUNS, WINNER_STARTS = (
+    Decision("7", Action.PREEMPT, Reason.PREEMPTED, tier=1, preempted_for="8"),
+    Decision("8", Action.START, Reason.STARTS_PREEMPTING, tier=0, start_on=ON_N1, victims=("7",)),
+)
+PREEMPTION = Plan({"8": WINNER_STARTS, "7": VICTIM_RUNS})
+
+
+class Preemption:
+    """A running job 7 that has to leave for the waiting job 8, cycle by cycle."""
+
+    def __init__(self, book: Book, slurm: FakeSlurm, actor: Actor) -> None:
+        self.book, self.slurm, self.actor = book, slurm, actor
+        self.now_s = 1010.0
+        self.gave_up: frozenset[str] = frozenset()
+
+    def cycle(self) -> None:
+        nomination = self.book.nominations.get("8")
+        claims = nomination is not None and nomination.is_active
+        jobs = (running(1005, self.now_s - 1005), self._winner(claims))
+        see(self.book, self.now_s, *jobs)
+        seen = Observation(self.now_s, jobs, NODES, ())
+        self.gave_up = self.actor.review(seen).given_up
+        held_up = "8" in self.gave_up
+        self.actor.carry_out(STAYS if held_up else PREEMPTION, seen)
+        self.now_s += 5.0
+
+    def _winner(self, claims: bool) -> ObservedJob:
+        """As Slurm shows it once it has tried it in vain with its claim's priority and nodes."""
+        tried = {"reason": "Resources", "priority": 4_000_000_000, "required_node_list": "n1"}
+        winner = pending("8")
+        if not claims:
+            return winner
+        written = self.book.records()["8"].written_priority
+        return replace(winner, **{**tried, "priority": written or winner.priority})  # type: ignore[arg-type]
+
+    @property
+    def requeued(self) -> bool:
+        return any(isinstance(write, Requeue) for write in self.slurm.written)
+
+
+STAYS = Plan(
+    {
+        "7": Decision("7", Action.RUN_ON, Reason.RUNS_ON, tier=1),
+        "8": Decision("8", Action.WAIT, Reason.GIVEN_UP, tier=0),
+    }
+)
+REFUSAL = "Kill job error on job id 7: Access/permission denied"
+
+
+@pytest.fixture
+def preemption(book: Book, slurm: FakeSlurm, actor: Actor) -> Preemption:
+    return Preemption(book, slurm, actor)
+
+
+def test_a_victim_that_heard_its_signal_is_requeued_when_its_grace_is_over(
+    preemption: Preemption, slurm: FakeSlurm
+) -> None:
+    for _ in range(5):
+        preemption.cycle()
+    assert slurm.signals == [("7",)]
+    assert preemption.requeued
+
+
+def test_a_refused_signal_is_asked_for_again_and_its_job_not_requeued_before_it_was_heard(
+    preemption: Preemption, slurm: FakeSlurm, ledger: Ledger
+) -> None:
+    slurm.refused_signals = {"7": REFUSAL}
+    while not slurm.signals:
+        preemption.cycle()
+    assert preemption.book.preemptions["7"].signalled_s is None, "its grace has not begun"
+    assert events(ledger, "signal-refused") == [("7", f"USR1: {REFUSAL}")]
+    slurm.refused_signals = {}
+    preemption.cycle()
+    assert slurm.signals == [("7",), ("7",)]
+    assert not preemption.requeued
+    for _ in range(3):
+        preemption.cycle()
+    assert preemption.requeued
+
+
+def test_a_preemption_whose_signal_is_refused_again_and_again_is_abandoned(
+    preemption: Preemption, slurm: FakeSlurm, ledger: Ledger
+) -> None:
+    slurm.refused_signals = {"7": REFUSAL}
+    for _ in range(12):
+        preemption.cycle()
+    assert len(slurm.signals) == MAX_SIGNAL_REFUSALS
+    assert not preemption.requeued
+    assert preemption.gave_up == {"8"}, "no victim is named for it for a while"
+    assert "7" not in preemption.book.preemptions
+    assert not preemption.book.nominations["8"].is_active
+    text = f"job 7 cannot be told to save its state ({REFUSAL})"
+    assert events(ledger, "gave-up") == [("8", text)]
+    assert len(events(ledger, "signal-refused")) == MAX_SIGNAL_REFUSALS
+
+
+def test_a_victim_that_is_preempted_later_is_signalled_as_often_as_the_first_time(
+    preemption: Preemption, slurm: FakeSlurm
+) -> None:
+    slurm.refused_signals = {"7": REFUSAL}
+    for _ in range(12):
+        preemption.cycle()
+    preemption.now_s += 10_000
+    slurm.signals.clear()
+    for _ in range(12):
+        preemption.cycle()
+    assert len(slurm.signals) == MAX_SIGNAL_REFUSALS

@@ -1,0 +1,387 @@
+"""The sockets that every user may ask: what one user does to them is no matter to the others."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias import json_text
+from slurm_tiresias.controller import answers, life, period
+from slurm_tiresias.controller.answers import Peer, Question, Service, serving
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.life import lives, look_up
+from slurm_tiresias.controller.period import look_back, periods
+from slurm_tiresias.controller.published import answer_of, checked_answer
+from slurm_tiresias.errors import RefusedError
+from tests.report.pictures import job, remember
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+WITHIN_S = 1.0
+PATIENCE_S = 20.0
+
+AS_NOBODY = """
+import os, sys
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+"""
+
+STAYS_SILENT = f"""
+import socket, sys
+{AS_NOBODY}
+many = []
+for _ in range(int(sys.argv[2])):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(sys.argv[1])
+    many.append(connection)
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+ASKS_FOR_A_REPORT = f"""
+import sys
+from pathlib import Path
+from slurm_tiresias.controller.period import look_back
+from slurm_tiresias.errors import TiresiasError
+{AS_NOBODY}
+try:
+    print(len(look_back(Path(sys.argv[1]), 0.0, 2e9, own=sys.argv[2:] == ["own"]).jobs))
+except TiresiasError as error:
+    print(error.exit_code, error)
+"""
+
+SERVES = """
+import sys
+from pathlib import Path
+from slurm_tiresias.controller.answers import serving
+from slurm_tiresias.controller.period import periods
+folder = Path(sys.argv[1])
+with serving(periods(folder, folder / "ledger.sqlite", private=False)):
+    print("serves", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A state directory that others may look into, with a ledger that they may not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        remember(path / "ledger.sqlite", [job("1", "####|", user="nobody")])
+        yield path
+
+
+@contextmanager
+def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A program of another user that has said a line, until the end of the block."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield process
+
+
+def asks_for_a_report(folder: Path, *options: str) -> str:
+    command = [sys.executable, "-c", ASKS_FOR_A_REPORT, str(folder), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@as_root
+@pytest.mark.parametrize("connections", [100, 300])
+@pytest.mark.parametrize("name", [life.SOCKET_NAME, period.SOCKET_NAME])
+def test_silent_connections_of_one_user_keep_no_other_from_being_answered(
+    folder: Path, connections: int, name: str
+) -> None:
+    ledger = folder / "ledger.sqlite"
+    services = lives(folder, ledger, private=False), periods(folder, ledger, private=False)
+    with serving(*services), running(STAYS_SILENT, str(folder / name), str(connections)):
+        began_s = time.monotonic()
+        assert look_up(folder, "1").life is not None
+        assert len(look_back(folder, 0.0, 2000.0).jobs) == 1
+        assert look_back(folder, 0.0, 2000.0).live
+        assert time.monotonic() - began_s < WITHIN_S
+
+
+def test_a_user_with_all_places_taken_by_silent_connections_is_answered_still(
+    folder: Path,
+) -> None:
+    service = lives(folder, folder / "ledger.sqlite", private=False)
+    with serving(service), ExitStack() as stack:
+        for _ in range(2 * answers.MOST_OF_A_USER):
+            stack.enter_context(connected(service.path))
+        began_s = time.monotonic()
+        assert look_up(folder, "1").life is not None
+        assert time.monotonic() - began_s < WITHIN_S
+
+
+def test_of_many_users_that_take_all_places_the_one_with_most_gives_way(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uids = connections_of(monkeypatch, [1, 2, 2, 3, 4])
+    monkeypatch.setattr(answers, "MOST_CONNECTIONS", 4)
+    with serving(echo(folder)), ExitStack() as stack:
+        clients = [stack.enter_context(connected(folder / "echo.sock")) for _ in uids]
+        clients[4].sendall(b"x\n")
+        assert read(clients[4]) == b"x"
+        assert read(clients[2]) == b"", "the newest of user 2"
+        clients[1].sendall(b"y\n")
+        assert read(clients[1]) == b"y"
+
+
+def test_a_client_that_is_slow_to_ask_or_never_reads_is_hung_up_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "PATIENCE_S", 0.2)
+    much = Service(folder / "much.sock", lambda _question: b"x" * 3_000_000)
+    with (
+        serving(much, echo(folder)),
+        connected(much.path) as never_reads,
+        connected(folder / "echo.sock") as never_asks,
+    ):
+        never_reads.sendall(b"\n")
+        never_asks.sendall(b"x")
+        assert read(never_asks) == b""
+        poll = select.poll()
+        poll.register(never_reads, 0)
+        assert poll.poll(PATIENCE_S * 1000), "it is hung up on"
+        assert 0 < len(read(never_reads)) < 3_000_000
+
+
+def test_a_user_who_asks_again_and_again_waits_and_others_do_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """User 1 asks five times at once, user 2 once after it."""
+    connections_of(monkeypatch, [1, 1, 1, 1, 1, 2])
+    asked: list[tuple[int, float]] = []
+
+    def slow(question: Question) -> bytes:
+        asked.append((question.peer.uid, time.monotonic()))
+        time.sleep(0.1)
+        return b"done"
+
+    with serving(Service(folder / "slow.sock", slow)), ExitStack() as stack:
+        clients = [stack.enter_context(connected(folder / "slow.sock")) for _ in range(6)]
+        for client in clients:
+            client.sendall(b"x\n")
+        assert [read(client) for client in clients] == [b"done"] * 6
+    assert [uid for uid, _ in asked][:2] == [1, 2]
+    mine_s = [at_s for uid, at_s in asked if uid == 1]
+    gaps_s = [b - a for a, b in pairwise(mine_s)]
+    assert min(gaps_s) >= 0.1 / answers.SHARE_OF_A_USER
+
+
+def test_who_waits_too_long_for_earlier_questions_is_told_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "LONGEST_WAIT_S", 0.2)
+    go_on = threading.Event()
+
+    def stuck(_question: Question) -> bytes:
+        go_on.wait(PATIENCE_S)
+        return b"done"
+
+    with (
+        serving(Service(folder / "slow.sock", stuck)),
+        connected(folder / "slow.sock") as first,
+        connected(folder / "slow.sock") as second,
+    ):
+        for client in (first, second):
+            client.sendall(b"x\n")
+        with pytest.raises(RefusedError, match="still computes what this user asked before"):
+            checked_answer(read(second), 1)
+        go_on.set()
+        assert read(first) == b"done"
+
+
+def test_a_question_whose_client_has_left_is_not_computed(folder: Path) -> None:
+    go_on, asked = threading.Event(), list[str]()
+
+    def slow(question: Question) -> bytes:
+        asked.append(question.text)
+        go_on.wait(PATIENCE_S)
+        return b"done"
+
+    with (
+        serving(Service(folder / "slow.sock", slow)),
+        connected(folder / "slow.sock") as first,
+        connected(folder / "slow.sock") as third,
+    ):
+        first.sendall(b"1\n")
+        wait_until(lambda: asked == ["1"])
+        with connected(folder / "slow.sock") as second:
+            second.sendall(b"2\n")
+        third.sendall(b"3\n")
+        # The one that has left is found out while the first is computed.
+        time.sleep(3 * answers.LOOK_AGAIN_S)
+        go_on.set()
+        assert read(third) == b"done"
+    assert asked == ["1", "3"]
+
+
+def test_an_answer_that_cannot_be_made_is_refused_and_the_next_one_is_made(folder: Path) -> None:
+    def fails(question: Question) -> bytes:
+        return str(1 / len(question.text)).encode()
+
+    path = folder / "fails.sock"
+    with serving(Service(path, fails)):
+        with pytest.raises(RefusedError, match="cannot answer this now"):
+            checked_answer(answer_of(path, b"\n"), 1)
+        assert answer_of(path, b"ab\n") == b"0.5"
+
+
+def test_a_socket_that_another_controller_has_taken_over_is_left_to_it(folder: Path) -> None:
+    with serving(echo(folder)):
+        (folder / "echo.sock").unlink()
+        (folder / "echo.sock").touch()
+    assert (folder / "echo.sock").exists()
+
+
+# Reports that are too large
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[Path]:
+    """300,000 jobs with 450,000 runs."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        record, runs = job("0", "####|", name="train" * 30)
+        remember(path / "ledger.sqlite", [(record, runs)])
+        with closing(sqlite3.connect(path / "ledger.sqlite")) as database, database:
+            number = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 299999)"
+            copy_rows(database, "jobs", number, user="'user' || (i % 20)", key="i")
+            copy_rows(database, "incarnations", number, key="i")
+            copy_rows(database, "incarnations", f"{number}", key="i * 2", start_s="start_s + 0.5")
+            database.execute("UPDATE jobs SET user = 'nobody' WHERE user = 'user7'")
+        yield path
+
+
+def copy_rows(database: sqlite3.Connection, table: str, numbers: str, **values: str) -> None:
+    names = [str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")]
+    columns = ", ".join(values.get(name, name) for name in names)
+    source = f"(SELECT * FROM {table} WHERE key = '0' LIMIT 1), n"
+    database.execute(f"INSERT OR IGNORE INTO {table} {numbers} SELECT {columns} FROM {source}")
+
+
+@as_root
+def test_twenty_reports_at_once_take_no_more_memory_than_one_and_users_get_a_bounded_one(
+    large: Path,
+) -> None:
+    with running(SERVES, str(large)) as process:
+        with ExitStack() as stack:
+            command = [sys.executable, "-c", ASKS_FOR_A_REPORT, str(large)]
+            asks = [
+                stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+                for _ in range(20)
+            ]
+            told = [ask.communicate()[0] for ask in asks]
+        said = {line.partition(".")[0] for line in told}
+        too_large = "15 The report of this time has more than 32 MB"
+        waited = "15 The controller still computes what this user asked before"
+        assert too_large in said and said <= {too_large, waited}
+        assert any("your own jobs alone (--own)" in line for line in told)
+        assert most_memory_bytes(process.pid) < 200e6
+        assert len(look_back(large, 0.0, 2e9).jobs) == 300_000, "root gets all of them"
+        assert most_memory_bytes(process.pid) < 300e6
+
+
+@as_root
+def test_a_user_gets_own_jobs_where_those_of_all_are_too_many(large: Path) -> None:
+    with serving(periods(large, large / "ledger.sqlite", private=False)):
+        assert asks_for_a_report(large, "own") == "15000\n"
+
+
+def most_memory_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert match
+    return int(match[1]) * 1024
+
+
+def test_where_an_answer_is_too_large_a_reader_of_the_ledger_reads_that(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(period, "OF_ADMINS", period.OF_ADMINS.__class__(1.0, 10))
+    path = folder / "ledger.sqlite"
+    with serving(periods(folder, path, private=False)):
+        with pytest.raises(RefusedError, match="has more than"):
+            checked_answer(answer_of(folder / period.SOCKET_NAME, b"0.0 2000.0\n"), period.SCHEMA)
+        found = look_back(folder, 0.0, 2000.0)
+    assert len(found.jobs) == 1 and found.live, "a controller runs"
+
+
+def test_what_takes_too_long_to_read_is_given_up(folder: Path) -> None:
+    began_s = time.monotonic()
+
+    def stop() -> bool:
+        return time.monotonic() - began_s > 0.1
+
+    numbers = (
+        "WITH RECURSIVE n (i) AS (SELECT -1 UNION ALL SELECT i - 1 FROM n) SELECT i AS key FROM n"
+    )
+    with (
+        closing(Ledger.to_read(folder / "ledger.sqlite", stop)) as ledger,
+        pytest.raises(RefusedError, match="takes too long"),
+    ):
+        ledger._database.execute(f"CREATE TEMP VIEW jobs AS {numbers}")
+        ledger.job("1")
+
+
+# The clients
+
+
+def connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(PATIENCE_S)
+    connection.connect(str(path))
+    return connection
+
+
+def read(connection: socket.socket) -> bytes:
+    with connection.makefile("rb") as answer:
+        return answer.read()
+
+
+def echo(folder: Path) -> Service:
+    return Service(folder / "echo.sock", lambda question: question.text.encode())
+
+
+def connections_of(monkeypatch: pytest.MonkeyPatch, uids: Sequence[int]) -> Sequence[int]:
+    """Let the next connections be those of these users."""
+    following = iter(uids)
+    monkeypatch.setattr(answers, "peer_of", lambda _connection: Peer(next(following)))
+    return uids
+
+
+def wait_until(condition: object) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    assert callable(condition)
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_a_refusal_is_one_at_every_socket() -> None:
+    with pytest.raises(RefusedError) as caught:
+        checked_answer(answers.refusal("Too much", "Ask for less"), 1)
+    assert str(caught.value) == "Too much. Ask for less."
+    with pytest.raises(ValueError, match="another schema"):
+        checked_answer(json_text.dumps({"schema": 2}), 1)

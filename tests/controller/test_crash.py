@@ -1,0 +1,265 @@
+"""A cycle that fails of an error of this program: others go on, and the error can be found."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller import crash, published
+from slurm_tiresias.controller import report as report_module
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.crash import MOST_REPORTS, culprits, write_report
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.profiling import Profiler
+from slurm_tiresias.controller.published import PublishedState
+from slurm_tiresias.controller.run import Controller
+from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.model import Amount, Job, JobState, Node, Snapshot
+from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.scheduling.planner import Planner
+from slurm_tiresias.slurm.protocol import Cluster, Driver, Observation, Partition, Slurm
+from tests.cli.running import Site
+from tests.controller.test_account import pending
+
+CLUSTER = Cluster("alpha", (22, 5, 8), "priority/multifactor", False, 30.0, 120.0, 1000.0)
+NODES = tuple(
+    Node(name, Amount({"": 4}, 16), partitions=frozenset({"gpu"})) for name in ("n1", "n2")
+)
+POISONED = "13"
+"""A user may have made up what this job asks for."""
+JOBS = ("11", "12", POISONED, "14")
+
+
+class FakeSlurm:
+    """Shows some waiting jobs, and takes every write."""
+
+    driver = Driver()
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys
+
+    def observe(self) -> Observation:
+        at_s = time.time()
+        jobs = tuple(pending(key, submit_s=at_s - 60, eligible_s=at_s - 60) for key in self.keys)
+        return Observation(at_s, jobs, NODES, (Partition("gpu", frozenset({"n1", "n2"}), True),))
+
+    def write(self, _writes: object) -> tuple[()]:
+        return ()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture
+def controller(ledger: Ledger, site: Site) -> Iterator[Controller]:
+    settings = {"state_dir": str(site.folder), "interval_s": 60.0}
+    with closing(ProfileStore(None)) as store:
+        config = parse({"controller": settings})
+        slurm = cast(Slurm, FakeSlurm(*JOBS))
+        profiler = Profiler(store, config)
+        yield Controller(slurm, CLUSTER, ledger, profiler, config, site.folder, shadow=False)
+
+
+def failing_for(key: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    """A decision that a managed job makes fail."""
+
+    def fails(planner: Planner, snapshot: Snapshot, *rest: Any) -> Any:
+        if any(job.job_id == key and job.managed for job in snapshot.jobs):
+            raise ZeroDivisionError("division by zero")
+        return real(planner, snapshot, *rest)
+
+    return fails
+
+
+def due_in_s(controller: Controller) -> float:
+    return controller._next_s - time.monotonic()
+
+
+def state_in(site: Site) -> PublishedState:
+    return published.read(site.folder)
+
+
+def reports_in(site: Site) -> list[Path]:
+    return sorted(site.folder.glob(crash.REPORTS))
+
+
+def test_a_job_that_the_decision_fails_of_is_left_alone_and_the_others_go_on(
+    controller: Controller,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(Planner, "plan", failing_for(POISONED, Planner.plan))
+    with caplog.at_level(logging.DEBUG):
+        controller._cycle()
+    assert state_in(site).failed_cycles == {"internal": 1}
+    assert due_in_s(controller) <= 0, "the next cycle may go well"
+    (report,) = reports_in(site)
+    said = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert sum(str(report) in record.getMessage() for record in said) == 1
+    assert not any("\n" in record.getMessage() for record in said)
+    assert sum(record.exc_info is not None for record in caplog.records) == 1
+    controller._cycle()
+    state = state_in(site)
+    assert state.failures == 0 and state.cycle == 1
+    assert {job.job_id for job in state.jobs if job.managed} == {*JOBS} - {POISONED}
+    assert f"job {POISONED}" in state.warning
+    for command in (("status",), ("explain", POISONED)):
+        shown = " ".join(site.run(*command).stdout.split())
+        assert "after an error of the controller" in shown, shown
+    controller._cycle()
+    assert state_in(site).cycle == 2 and reports_in(site) == [report]
+
+
+def test_what_the_failed_cycle_saw_is_kept_for_the_controllers_user_only(
+    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Planner, "plan", failing_for(POISONED, Planner.plan))
+    controller._cycle()
+    (path,) = reports_in(site)
+    assert path.stat().st_mode & 0o777 == 0o600
+    report = json.loads(gzip.decompress(path.read_bytes()))
+    assert [job["key"] for job in report["seen"]["jobs"]] == list(JOBS)
+    assert [node["name"] for node in report["seen"]["nodes"]] == ["n1", "n2"]
+    assert "ZeroDivisionError" in report["traceback"][-1]
+
+
+def test_an_error_that_is_of_no_job_is_waited_out_and_does_not_end_the_controller(
+    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("nothing")
+
+    monkeypatch.setattr(Planner, "plan", fail)
+    for failures in (1, 2, 3):
+        controller._cycle()
+        assert due_in_s(controller) > 5
+        assert state_in(site).failures == failures
+    assert "KeyError" in state_in(site).error and str(reports_in(site)[0]) in state_in(site).error
+    assert len(reports_in(site)) == 1
+    assert controller._left_alone == {}
+    monkeypatch.undo()
+    controller._cycle()
+    assert state_in(site).failures == 0
+
+
+def test_the_job_in_hand_is_left_alone_where_accounting_fails(
+    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Runs.measure
+
+    def measure(runs: Runs, job: Any, requeue_sent_s: float | None, now_s: float) -> None:
+        if job.key == POISONED:
+            raise OverflowError("too large")
+        real(runs, job, requeue_sent_s, now_s)
+
+    monkeypatch.setattr(Runs, "measure", measure)
+    controller._cycle()
+    controller._cycle()
+    managed = {job.job_id for job in state_in(site).jobs if job.managed}
+    assert managed == {*JOBS} - {POISONED}
+
+
+def test_the_job_in_hand_is_left_alone_where_publishing_fails(
+    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = report_module._job
+
+    def published_job(shown: Any, job: Any, *rest: Any) -> Any:
+        if job.job_id == POISONED and job.managed:
+            raise ValueError("no such name")
+        return real(shown, job, *rest)
+
+    monkeypatch.setattr(report_module, "_job", published_job)
+    controller._cycle()
+    controller._cycle()
+    managed = {job.job_id for job in state_in(site).jobs if job.managed}
+    assert managed == {*JOBS} - {POISONED}
+
+
+def test_a_job_that_was_suspected_in_vain_is_managed_again(
+    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_book: Book, job: Any, *_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(Book, "_newly_shown", fail)
+    controller._cycle()
+    assert list(controller._left_alone) == ["11"] and due_in_s(controller) <= 0
+    controller._cycle()
+    assert controller._left_alone == {} and due_in_s(controller) > 5
+    controller._cycle()
+    assert controller._left_alone == {} and due_in_s(controller) > 5
+    monkeypatch.undo()
+    controller._cycle()
+    assert all(job.managed for job in state_in(site).jobs)
+
+
+def test_an_error_while_slurm_is_read_is_waited_out(
+    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr(FakeSlurm, "observe", fail)
+    controller._cycle()
+    assert due_in_s(controller) > 5
+    assert json.loads(gzip.decompress(reports_in(site)[0].read_bytes()))["seen"] is None
+
+
+# The search
+
+
+def snapshot_of(jobs: int) -> Snapshot:
+    asks = pending().request
+    waiting = (Job(str(number), JobState.PENDING, asks, 0.0) for number in range(jobs))
+    return Snapshot(0.0, (), tuple(waiting))
+
+
+def searched(poisoned: set[str], jobs: int) -> tuple[frozenset[str], int]:
+    """What is found where these jobs make the decision fail, and after how many decisions."""
+    decisions = 0
+
+    def decide_on(snapshot: Snapshot) -> None:
+        nonlocal decisions
+        decisions += 1
+        if any(job.managed and job.job_id in poisoned for job in snapshot.jobs):
+            raise ZeroDivisionError
+
+    return culprits(snapshot_of(jobs), decide_on, lambda: None), decisions
+
+
+@pytest.mark.parametrize("poisoned", [{"0"}, {"500"}, {"999"}, {"3", "4", "700"}])
+def test_exactly_the_jobs_that_make_a_decision_fail_are_found(poisoned: set[str]) -> None:
+    found, decisions = searched(poisoned, jobs=1000)
+    assert found == poisoned
+    assert decisions <= 13 * len(poisoned) + 2
+
+
+def test_where_it_is_not_the_jobs_none_is_found() -> None:
+    def fail(_: Snapshot) -> None:
+        raise ZeroDivisionError
+
+    assert culprits(snapshot_of(100), fail, lambda: None) == frozenset()
+    assert searched({str(number) for number in range(100)}, jobs=100)[0] == frozenset()
+
+
+def test_the_search_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crash, "LONGEST_SEARCH_S", 0.0)
+    assert searched({"3", "4"}, jobs=100)[0] == frozenset()
+
+
+def test_the_last_few_reports_are_kept(tmp_path: Path) -> None:
+    written = [write_report(tmp_path, ValueError(str(number)), None) for number in range(8)]
+    assert sorted(tmp_path.glob(crash.REPORTS)) == sorted(written)[-MOST_REPORTS:]

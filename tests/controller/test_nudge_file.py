@@ -1,0 +1,157 @@
+"""The file by which Slurm's hooks have the controller look at once."""
+
+from __future__ import annotations
+
+import re
+import selectors
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from socket import AF_UNIX, SOCK_DGRAM, socket
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.controller import run
+from slurm_tiresias.controller.control import take_nudge
+from slurm_tiresias.controller.cycle import Cycles
+from slurm_tiresias.controller.report import Health
+from slurm_tiresias.controller.run import Controller
+from slurm_tiresias.controller.signals import signalled_when_made, wakeups_by_signal
+from slurm_tiresias.controller.systemd import Systemd
+from slurm_tiresias.errors import ConfigError
+
+ETC = Path(__file__).parents[2] / "etc"
+
+
+def test_a_nudge_is_taken_once(tmp_path: Path) -> None:
+    nudge = tmp_path / "nudge"
+    assert not take_nudge(str(nudge))
+    nudge.touch()
+    assert take_nudge(str(nudge))
+    assert not take_nudge(str(nudge))
+
+
+def test_without_the_folder_and_without_the_setting_there_is_no_nudge(tmp_path: Path) -> None:
+    assert not take_nudge(str(tmp_path / "none" / "nudge"))
+    assert not take_nudge("")
+
+
+def test_the_hooks_and_the_service_know_the_default() -> None:
+    default = Path(Config().controller.nudge_file)
+    assert f'local nudge_file = "{default}"' in (ETC / "job_submit.lua").read_text()
+    assert f"TIRESIAS_NUDGE_FILE:-{default}}}" in (ETC / "nudge").read_text()
+    unit = (ETC / "tiresias-slurm.service").read_text()
+    (folder,) = re.findall("^RuntimeDirectory=(.*)$", unit, re.MULTILINE)
+    assert default.parent == Path("/run") / folder
+
+
+@pytest.mark.parametrize("folder", ["", "none"])
+def test_the_hook_of_the_epilog_never_fails(tmp_path: Path, folder: str) -> None:
+    nudge = tmp_path / folder / "nudge"
+    environment = {"TIRESIAS_NUDGE_FILE": str(nudge), "PATH": "/usr/bin:/bin"}
+    ended = subprocess.run([str(ETC / "nudge")], env=environment, capture_output=True, check=True)
+    assert not ended.stdout + ended.stderr
+    assert nudge.exists() is (not folder)
+
+
+def test_a_path_that_is_not_absolute_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nudge_file = 'nudge' is not an absolute path"):
+        parse({"controller": {"nudge_file": "nudge"}})
+
+
+# While the controller waits
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[Controller]:
+    """A controller whose next cycle is an hour away, and that knows nothing else."""
+    controller = Controller.__new__(Controller)
+    controller._config = parse({"controller": {"nudge_file": str(tmp_path / "nudge")}})
+    controller._lease = None
+    never = SimpleNamespace(prune_some=lambda now_s: None)
+    controller._cycles = cast(Cycles, SimpleNamespace(retention=never))
+    controller._systemd = Systemd()
+    controller._health = Health("enforce", 0.0, 1, 0.0, 0.0)
+    controller._last_s = 0.0
+    controller._next_s = time.monotonic() + 3600.0
+    yield controller
+
+
+def waits(controller: Controller, selector: selectors.BaseSelector, wakeups: socket) -> None:
+    """As in ``Controller.loop``, until a cycle is due."""
+    while time.monotonic() < controller._next_s:
+        for event in controller._wait(selector):
+            assert event is wakeups
+            wakeups.recv(4096)
+
+
+def test_a_nudge_is_noticed_when_it_is_left_and_the_file_is_not_looked_for_meanwhile(
+    waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def counted(nudge_file: str) -> bool:
+        looks.append(time.monotonic())
+        return take_nudge(nudge_file)
+
+    monkeypatch.setattr(run, "take_nudge", counted)
+    left_s: list[float] = []
+
+    def leave() -> None:
+        left_s.append(time.monotonic())
+        (tmp_path / "nudge").touch()
+
+    with (
+        signalled_when_made(waiting._config.controller.nudge_file),
+        wakeups_by_signal() as wakeups,
+        selectors.DefaultSelector() as selector,
+    ):
+        selector.register(wakeups, selectors.EVENT_READ)
+        leaver = threading.Timer(1.6, leave)
+        leaver.start()
+        waits(waiting, selector, wakeups)
+        leaver.join()
+    assert not (tmp_path / "nudge").exists()
+    assert time.monotonic() - left_s[0] < 0.5, "sooner than the next look, a second after the last"
+    assert len(looks) < 10
+
+
+def test_a_nudge_is_noticed_where_the_kernel_tells_nothing(
+    waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "LOOK_FOR_NUDGE_S", 0.05)
+    with (
+        signalled_when_made(str(tmp_path / "none" / "nudge")),
+        wakeups_by_signal() as wakeups,
+        selectors.DefaultSelector() as selector,
+    ):
+        selector.register(wakeups, selectors.EVENT_READ)
+        threading.Timer(0.1, (tmp_path / "nudge").touch).start()
+        waits(waiting, selector, wakeups)
+    assert not (tmp_path / "nudge").exists()
+
+
+def test_the_watchdog_of_systemd_is_told_while_the_controller_waits_for_a_long_interval(
+    waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WatchdogSec is 10 minutes and an interval may be an hour."""
+    with socket(AF_UNIX, SOCK_DGRAM) as systemd, selectors.DefaultSelector() as selector:
+        systemd.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "400000")
+        waiting._systemd = Systemd()
+        waiting._next_s = time.monotonic() + 0.9
+        assert waiting._wait(selector) == []
+        systemd.setblocking(False)
+        pings = 0
+        with suppress(BlockingIOError):
+            while True:
+                assert systemd.recv(400) == b"WATCHDOG=1"
+                pings += 1
+    assert pings >= 3, "more than one in each 0.4 s"

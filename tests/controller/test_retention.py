@@ -1,0 +1,443 @@
+"""How long the ledger keeps jobs that have ended, and what does not grow with their number."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.controller import ledger as ledger_module
+from slurm_tiresias.controller import retention as retention_module
+from slurm_tiresias.controller import succession
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.ledger import (
+    EventRecord,
+    IncarnationRecord,
+    JobRecord,
+    Ledger,
+    PreemptionRecord,
+    Pruned,
+)
+from slurm_tiresias.controller.life import find
+from slurm_tiresias.controller.retention import (
+    AGAIN_AFTER_S,
+    CLOCK_TRUSTED_AFTER_S,
+    DAY_S,
+    FIRST_AFTER_S,
+    JOBS_AT_A_TIME,
+    Retention,
+    latest_cutoff_s,
+)
+from slurm_tiresias.controller.run import _state_dir_locked
+from slurm_tiresias.controller.samples import Samples
+from slurm_tiresias.controller.succession import inherited_ledger
+from slurm_tiresias.errors import LeaseLostError
+from tests.cli.running import Site, error_of
+from tests.controller.old_schema import back_to_schema_5
+from tests.controller.test_account import ended, pending, see
+
+NOW_S = 1000 * DAY_S
+CONFIG = parse({"controller": {"keep_ended_jobs_days": 30.0}})
+
+
+def job_record(key: str, ended_s: float | None, started_s: float = 100.0) -> JobRecord:
+    number = int(key)
+    job = JobRecord(key, 0, 50.0, 50.0, 50.0, number, first_started_s=started_s)
+    return replace(job, ended_s=ended_s, user=f"user{number % 3}", name="train")
+
+
+def keep_job(ledger: Ledger, key: str, ended_s: float | None, *, confirmed: bool = True) -> None:
+    """A job of two GPUs that ran for 10 s, was preempted then, and ran as many more as its id."""
+    run_s = float(key)
+    last_s = 1000.0 if ended_s is None else ended_s - run_s
+    ledger.save_jobs([job_record(key, ended_s)])
+    ledger.save_incarnations(
+        [
+            IncarnationRecord(key, 100.0, 110.0, 10.0, 2, True),
+            IncarnationRecord(key, last_s, ended_s, run_s, 2, confirmed and ended_s is not None),
+        ]
+    )
+    ledger.add_preemptions([PreemptionRecord(key, "999", at_s=110.0, run_start_s=100.0)])
+    ledger.add_events([EventRecord(ended_s or NOW_S, "demoted", key, "", "")])
+
+
+@pytest.fixture
+def aged(ledger: Ledger) -> Ledger:
+    """Jobs 1 to 6 ended 60, 50, ... 10 days ago, and job 7 runs."""
+    with ledger.transaction():
+        for key in range(1, 7):
+            keep_job(ledger, str(key), NOW_S - (70 - 10 * key) * DAY_S)
+        keep_job(ledger, "7", None)
+    return ledger
+
+
+def keys(ledger: Ledger, table: str) -> set[str]:
+    column = "job_id" if table == "events" else "key"
+    return {key for (key,) in ledger._database.execute(f"SELECT {column} FROM {table}")}
+
+
+def test_what_ended_before_a_time_is_removed_with_all_that_belongs_to_it(aged: Ledger) -> None:
+    before_s = NOW_S - 30 * DAY_S
+    would = aged.prunable(before_s)
+    assert aged.prune(before_s, at_most=100) == would == Pruned(3, 6, 3, 3)
+    for table in ("jobs", "incarnations", "preemptions", "events"):
+        assert keys(aged, table) == {"4", "5", "6", "7"}, table
+    assert aged.pruned_before_s == before_s
+    assert find(aged, "3").life is None and find(aged, "4").life is not None
+    assert not aged.prune(before_s, at_most=100)
+
+
+def test_a_step_removes_the_oldest_and_no_more_than_it_may(aged: Ledger) -> None:
+    assert aged.prune(NOW_S, at_most=2).jobs == 2
+    assert keys(aged, "jobs") == {"3", "4", "5", "6", "7"}
+
+
+def test_jobs_in_use_or_not_confirmed_by_accounting_stay(aged: Ledger) -> None:
+    keep_job(aged, "8", NOW_S - 90 * DAY_S, confirmed=False)
+    assert aged.prune(NOW_S, at_most=1, kept={"1", "2"}).jobs == 1
+    assert keys(aged, "jobs") == {"1", "2", "4", "5", "6", "7", "8"}
+
+
+def test_the_policies_by_history_go_by_pruned_jobs_too(
+    aged: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = aged.samples()
+    assert [one.service_gpu_s for one in before] == [22.0, 24.0, 26.0, 28.0, 30.0, 32.0]
+    aged.prune(NOW_S - 30 * DAY_S, at_most=2)
+    aged.prune(NOW_S - 30 * DAY_S, at_most=2)
+    assert aged.samples() == before
+    monkeypatch.setattr(ledger_module, "SAMPLES_KEPT", 2)
+    assert aged.samples() == before[-2:]
+    aged.prune(NOW_S, at_most=100)
+    assert aged.samples() == before[-2:]
+    assert [one for (one,) in aged._database.execute("SELECT COUNT(*) FROM samples")] == [2]
+
+
+def test_what_has_ended_since_is_learned_without_reading_all_again(
+    aged: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = Samples(aged)
+    assert list(samples.latest(NOW_S)) == aged.samples()
+    asked: list[float] = []
+    real = Ledger.samples
+
+    def counted(ledger: Ledger, since_s: float, meanwhile: Callable[[], None]) -> object:
+        asked.append(since_s)
+        return real(ledger, since_s, meanwhile)
+
+    monkeypatch.setattr(Ledger, "samples", counted)
+    keep_job(aged, "9", NOW_S + 100)
+    found = samples.latest(NOW_S + 300)
+    assert [one.ended_s for one in found][-2:] == [NOW_S - 10 * DAY_S, NOW_S + 100]
+    assert len(found) == 7
+    assert asked[0] > NOW_S - DAY_S
+
+
+# By the controller
+
+
+class Clock:
+    """The clock that nobody sets, as the retention reads it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time(self) -> float:
+        return NOW_S
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(retention_module, "time", clock)
+    return clock
+
+
+def test_the_controller_prunes_bit_by_bit_some_time_after_its_start(
+    ledger: Ledger, clock: Clock
+) -> None:
+    old = 2 * JOBS_AT_A_TIME + 1
+    with ledger.transaction():
+        for key in range(1, old + 1):
+            keep_job(ledger, str(key), NOW_S - 31 * DAY_S + key)
+        keep_job(ledger, "5000", NOW_S - 29 * DAY_S)
+    retention = Retention(ledger, Book(ledger, CONFIG, accounting=True), CONFIG)
+
+    def left() -> int:
+        retention.prune_some(NOW_S)
+        return len(keys(ledger, "jobs")) - 1
+
+    assert left() == old
+    clock.now_s = FIRST_AFTER_S
+    assert [left(), left(), left()] == [JOBS_AT_A_TIME + 1, 1, 0]
+    keep_job(ledger, "1", NOW_S - 31 * DAY_S)
+    assert left() == 1, "there is nothing to do for an hour"
+    clock.now_s += AGAIN_AFTER_S
+    assert left() == 0
+
+
+def test_a_job_that_slurm_still_shows_stays(ledger: Ledger, clock: Clock) -> None:
+    config = parse(
+        {"controller": {"keep_ended_jobs_days": 1e-6}, "preemption": {"budget_window_s": 1}}
+    )
+    book = Book(ledger, config, accounting=False)
+    see(book, 1000, pending("7"))
+    see(book, 1100, ended(1010, 50, key="7"))
+    retention = Retention(ledger, book, config)
+    clock.now_s = FIRST_AFTER_S
+    retention.prune_some(1200.0)
+    assert keys(ledger, "jobs") == {"7"}
+    see(book, 1210)
+    see(book, 1220)
+    clock.now_s += AGAIN_AFTER_S
+    retention.prune_some(1300.0)
+    assert keys(ledger, "jobs") == set()
+
+
+def test_nothing_is_pruned_for_a_day_after_the_clock_was_set(aged: Ledger, clock: Clock) -> None:
+    retention = Retention(aged, Book(aged, CONFIG, accounting=True), CONFIG)
+    clock.now_s = FIRST_AFTER_S
+    retention.put_off()
+    clock.now_s += CLOCK_TRUSTED_AFTER_S - 1
+    retention.prune_some(NOW_S)
+    assert len(keys(aged, "jobs")) == 7
+    clock.now_s += 1
+    retention.prune_some(NOW_S)
+    assert len(keys(aged, "jobs")) == 4
+
+
+def test_a_ledger_that_cannot_be_pruned_is_told_of_once_in_a_while(
+    aged: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    retention = Retention(aged, Book(aged, CONFIG, accounting=True), CONFIG)
+    clock.now_s = FIRST_AFTER_S
+    aged._database.execute("PRAGMA query_only = 1")
+    for _ in range(3):
+        retention.prune_some(NOW_S)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@pytest.mark.parametrize("charge", ["job", "user"])
+def test_what_may_count_for_budgets_and_for_later_jobs_stays(aged: Ledger, charge: str) -> None:
+    """Job 7 started at 100; at a restart it is found anew what it began with."""
+    config = parse({"policy": {"charge": charge, "charge_window_s": 60.0}})
+    latest_s = {"job": NOW_S - config.preemption.budget_window_s, "user": 100.0 - 60.0}
+    assert latest_cutoff_s(config, aged, NOW_S) == latest_s[charge]
+
+
+def test_with_0_days_all_jobs_are_kept_for_good(aged: Ledger, clock: Clock) -> None:
+    config = parse({"controller": {"keep_ended_jobs_days": 0}})
+    clock.now_s = FIRST_AFTER_S
+    Retention(aged, Book(aged, config, accounting=True), config).prune_some(NOW_S)
+    assert len(keys(aged, "jobs")) == 7
+
+
+# What does not grow
+
+
+def filled(path: Path, jobs: int) -> Ledger:
+    """A ledger of jobs that ended long ago, some minutes apart, with one run each. Of events there
+    are no more than so many in any ledger."""
+    ledger = Ledger(path)
+    with ledger.transaction():
+        ledger.save_jobs(job_record(str(n), ended_s=300.0 * n) for n in range(1, jobs + 1))
+        ledger.save_incarnations(
+            IncarnationRecord(str(n), 300.0 * n - 9, 300.0 * n, 9.0, 1, True)
+            for n in range(1, jobs + 1)
+        )
+        ledger.add_preemptions(
+            PreemptionRecord(str(n), str(n + 1), 300.0 * n) for n in range(1, jobs + 1)
+        )
+        ledger.add_events(
+            EventRecord(300.0 * n, "preempted", str(n), str(n + 1), "") for n in range(1, 51)
+        )
+    return ledger
+
+
+def steps_of(ledger: Ledger, ask: Callable[[Ledger], object]) -> int:
+    """How many steps SQLite's machine takes."""
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    ledger._database.set_progress_handler(step, 1)
+    ask(ledger)
+    ledger._database.set_progress_handler(None, 1)
+    return steps
+
+
+LATELY_S = 1e9
+ASKED: dict[str, Callable[[Ledger], object]] = {
+    "a start": lambda ledger: Book(ledger, Config(), accounting=True),
+    "events to publish": lambda ledger: ledger.last_events(300),
+    "what to charge": lambda ledger: ledger.ended_runs(LATELY_S, "user"),
+    "budgets": lambda ledger: ledger.losses_since(LATELY_S, 0.0),
+    "new samples": lambda ledger: ledger.samples(LATELY_S),
+    "the page's last jobs": lambda ledger: ledger.completed_jobs(20),
+    "a job's life": lambda ledger: find(ledger, "7"),
+    "a report": lambda ledger: ledger.period(LATELY_S, 2 * LATELY_S),
+    "a shadow report": lambda ledger: (
+        ledger.jobs_alive_since(LATELY_S),
+        ledger.incarnations_since(LATELY_S),
+    ),
+    "an id given to another job": lambda ledger: ledger.forget(["7"]),
+    "pruning": lambda ledger: ledger.prune(3000.0, at_most=5),
+}
+
+
+@pytest.fixture(scope="module")
+def folder_of_ledgers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("filled")
+    for jobs in (50, 5000):
+        filled(folder / str(jobs), jobs).close()
+    return folder
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_is_asked_of_the_ledger_costs_no_more_with_more_jobs_that_ended_long_ago(
+    folder_of_ledgers: Path, tmp_path: Path, asked: str
+) -> None:
+    steps = []
+    for jobs in (50, 5000):
+        path = tmp_path / str(jobs)
+        path.write_bytes((folder_of_ledgers / str(jobs)).read_bytes())
+        with closing(Ledger(path)) as ledger:
+            steps.append(steps_of(ledger, ASKED[asked]))
+    assert steps[1] <= 1.2 * steps[0] + 50
+
+
+def test_a_ledger_of_schema_4_gets_its_indexes(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    filled(path, 20).close()
+    with closing(sqlite3.connect(path)) as old:
+        made = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+        for (index,) in old.execute(f"{made} AND name != 'unconfirmed'").fetchall():
+            old.execute(f"DROP INDEX {index}")
+        back_to_schema_5(old)
+        old.execute("DROP TABLE samples")
+        old.execute("UPDATE facts SET value = '4' WHERE name = 'schema_version'")
+        old.commit()
+    with closing(Ledger(path)) as ledger:
+        assert len(ledger.samples()) == 20
+        assert ledger.prune(3000.0, at_most=5).jobs == 5
+        assert steps_of(ledger, ASKED["a start"]) < 200
+
+
+def test_a_lease_is_kept_while_its_term_inherits_a_large_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite checks a table in one step, which nothing interrupts."""
+    filled(tmp_path / "ledger.sqlite", 200).close()
+    renewed = threading.Event()
+    real = succession._copy
+
+    def slow(before: Path, mine: Path) -> None:
+        real(before, mine)
+        assert renewed.wait(30.0)
+
+    monkeypatch.setattr(succession, "_copy", slow)
+    inherited_ledger(tmp_path, 1, renewed.set)
+    assert renewed.is_set()
+
+    def lost() -> None:
+        raise LeaseLostError("The lease is over", "nothing")
+
+    monkeypatch.setattr(succession, "_copy", lambda before, mine: time.sleep(0.2))
+    with pytest.raises(LeaseLostError):
+        inherited_ledger(tmp_path, 2, lost)
+
+
+def test_a_lease_is_kept_while_samples_are_read(
+    aged: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "SAMPLES_AT_A_TIME", 2)
+    renewals: list[int] = []
+    Samples(aged, lambda: renewals.append(1)).latest(NOW_S)
+    assert len(renewals) == 3
+
+
+# By a command
+
+
+@pytest.fixture
+def site_with_jobs(tmp_path: Path) -> Site:
+    """Jobs 1 and 2 ended long ago."""
+    with closing(Ledger(tmp_path / "ledger.sqlite")) as ledger, ledger.transaction():
+        for key, ended_s in (("1", 10 * DAY_S), ("2", 20 * DAY_S), ("3", None)):
+            keep_job(ledger, key, ended_s)
+    return Site(tmp_path)
+
+
+def jobs_in(site: Site) -> set[str]:
+    with closing(Ledger.to_read(site.folder / "ledger.sqlite")) as ledger:
+        return keys(ledger, "jobs")
+
+
+def test_a_dry_run_counts_and_removes_nothing_also_beside_a_controller(
+    site_with_jobs: Site,
+) -> None:
+    with _state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):
+        result = site_with_jobs.run("ledger", "prune", "--before=1970-01-15", "--dry-run")
+    assert result.exit_code == 0
+    said = " ".join(result.stdout.split())
+    assert said.startswith("Would remove 1 job that ended before 1970-01-15")
+    assert "with 2 runs and 1 preemption" in said
+    assert jobs_in(site_with_jobs) == {"1", "2", "3"}
+
+
+def test_the_command_removes_what_is_named_and_else_what_the_configuration_does_not_keep(
+    site_with_jobs: Site,
+) -> None:
+    result = site_with_jobs.run("ledger", "prune", "--before=1970-01-15", "--json")
+    told = json.loads(result.stdout)
+    assert told["pruned"] == {"jobs": 1, "runs": 2, "preemptions": 1, "events": 1}
+    assert told["dry_run"] is False and told["bytes_after"] <= told["bytes_before"]
+    assert jobs_in(site_with_jobs) == {"2", "3"}
+    result = site_with_jobs.run("ledger", "prune")
+    assert result.stdout.startswith("Removed 1 job that ended before ")
+    assert jobs_in(site_with_jobs) == {"3"}
+
+
+def test_jobs_that_still_count_stay_whatever_is_named(site_with_jobs: Site) -> None:
+    site_with_jobs.configure('[policy]\ncharge = "user"\n')
+    result = site_with_jobs.run("ledger", "prune", "--before=now")
+    assert "still count in decisions, and stay" in result.stdout
+    assert jobs_in(site_with_jobs) == {"1", "2", "3"}, "job 3 started before they ended"
+
+
+def test_beside_a_controller_the_command_refuses_in_one_line(site_with_jobs: Site) -> None:
+    with _state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):
+        result = site_with_jobs.run("ledger", "prune", "--before=now")
+    assert result.exit_code == 9
+    assert "stop the controller first" in error_of(result)
+    assert jobs_in(site_with_jobs) == {"1", "2", "3"}
+
+
+def test_where_all_is_kept_a_time_must_be_named(site_with_jobs: Site) -> None:
+    site_with_jobs.configure("keep_ended_jobs_days = 0\n")
+    result = site_with_jobs.run("ledger", "prune")
+    assert result.exit_code == 2
+    assert "--before" in error_of(result)
+
+
+def test_a_report_and_a_history_say_that_older_jobs_were_removed(site_with_jobs: Site) -> None:
+    site_with_jobs.run("ledger", "prune", "--before=1970-01-15")
+    told = " ".join(site_with_jobs.run("report", "-S", "1970-01-02").stdout.split())
+    assert "Jobs that ended before 1970-01-15 00:00 have been removed from the ledger" in told
+    later = site_with_jobs.run("report", "-S", "1970-01-16").stdout
+    assert "have been removed" not in later and "managed job" in later
+    gone = site_with_jobs.run("history", "1")
+    assert "ended too long ago" in error_of(gone)

@@ -1,0 +1,142 @@
+"""What is published of a controller that does not act: Slurm's doing and its own intent apart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.http import Request
+from slurm_tiresias.controller.ledger import EventRecord, Ledger
+from slurm_tiresias.controller.page.page import Page
+from slurm_tiresias.controller.published import PublishedState
+from slurm_tiresias.controller.report import Health, report
+from slurm_tiresias.controller.view import Rests, View
+from slurm_tiresias.model import Amount, Node
+from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.reasons import would_do, would_have
+from slurm_tiresias.scheduling.decide import decide
+from slurm_tiresias.slurm.protocol import Cluster, Observation, ObservedJob, Partition
+from tests.cli.states import busy_state, not_acting
+from tests.controller.test_account import CONFIG, pending, running
+
+NODE = Node("n1", Amount({"": 4}, 8, 1000), partitions=frozenset({"gpu"}))
+PARTITION = Partition("gpu", frozenset({"n1"}), up=True)
+CLUSTER = Cluster("hopper", (22, 5, 8), "priority/multifactor", False, 30.0, 120.0, 0.0)
+NOW_S = 2000.0
+
+
+def published(ledger: Ledger, mode: str, *jobs: ObservedJob) -> PublishedState:
+    """What a cycle in this mode publishes of these jobs."""
+    seen = Observation(NOW_S, jobs, (NODE,), (PARTITION,))
+    book = Book(ledger, CONFIG, accounting=False)
+    book.observe(seen)
+    snapshot = View(book, CONFIG).snapshot(seen, Rests())
+    plan = decide(snapshot, make_policy(CONFIG.policy), CONFIG)
+    health = Health(mode, 0.0, 1, NOW_S, 0.1)
+    return report(CLUSTER, CONFIG, health, seen, snapshot, plan, book, ())
+
+
+def by_id(state: PublishedState, field: str) -> dict[str, object]:
+    return {job.job_id: getattr(job, field) for job in state.jobs}
+
+
+def test_only_where_the_controller_does_not_act_a_job_has_what_it_would_do(ledger: Ledger) -> None:
+    jobs = (running(1100.0, 900.0, key="1", raw_id=1), pending("2"), pending("3"))
+    assert by_id(published(ledger, "enforce", *jobs), "would") == {"1": "", "2": "", "3": ""}
+    for mode in ("shadow", "paused"):
+        assert by_id(published(ledger, mode, *jobs), "would") == {
+            "1": "would be preempted for 2",
+            "2": "would start now; would preempt 1",
+            "3": "would wait: no room",
+        }
+
+
+def test_what_slurm_does_anyway_is_not_told_as_what_the_controller_would_do(
+    ledger: Ledger,
+) -> None:
+    jobs = (
+        running(1990.0, 10.0, key="1", raw_id=1),
+        pending("2", priority=0, reason="JobHeldUser"),
+        pending("3", reason="Dependency"),
+        pending("4", requeue=False),
+    )
+    assert set(by_id(published(ledger, "shadow", *jobs), "would").values()) == {""}
+
+
+def test_the_place_by_slurms_own_priority_is_among_those_that_wait_in_the_partition(
+    ledger: Ledger,
+) -> None:
+    jobs = (
+        pending("1", priority=5),
+        pending("2", priority=9, requeue=False),
+        pending("3", priority=5, submit_s=900.0),
+        pending("4", priority=0, reason="JobHeldUser"),
+        pending("5", priority=7, partitions=("other",)),
+        running(1990.0, 10.0, key="6", raw_id=6),
+    )
+    places = by_id(published(ledger, "enforce", *jobs), "slurm_place")
+    assert places == {"1": 2, "2": 0, "3": 1, "4": None, "5": 0, "6": None}
+
+
+def test_when_a_job_may_begin_is_published_until_then(ledger: Ledger) -> None:
+    jobs = (
+        pending("1", eligible_s=NOW_S + 60, reason="BeginTime"),
+        pending("2", eligible_s=NOW_S - 60),
+        running(1990.0, 10.0, key="3", raw_id=3, eligible_s=NOW_S + 60),
+    )
+    begins = by_id(published(ledger, "enforce", *jobs), "begins_s")
+    assert begins == {"1": NOW_S + 60, "2": None, "3": None}
+
+
+def test_a_state_whose_mode_changes_without_a_cycle_is_told_apart_too() -> None:
+    acting = busy_state()
+    health = Health("paused", acting.started_s, acting.cycle, acting.at_s, acting.took_s)
+    paused = health.shown_on(acting)
+    assert paused.jobs == not_acting(acting, "paused").jobs
+    assert replace(health, mode="enforce").shown_on(paused).jobs == acting.jobs
+
+
+@pytest.mark.parametrize(
+    ("noted", "for_job", "told"),
+    [
+        ("start on n1", "", "would have started on n1 (in shadow mode)"),
+        ("be preempted", "4", "would have been preempted for job 4 (in shadow mode)"),
+    ],
+)
+def test_what_shadow_mode_noted_is_told_afterwards(noted: str, for_job: str, told: str) -> None:
+    assert would_have(noted, for_job) == told
+
+
+def test_a_reason_of_a_newer_controller_stands_for_itself() -> None:
+    assert would_do("sent-to-mars", (), "") == "would wait: sent-to-mars"
+
+
+def asked(page: Page, path: str) -> Any:
+    return json.loads(page.answer(Request(path, {"host": "localhost:9817"})).body)
+
+
+def test_the_page_is_told_what_slurm_does_and_what_the_controller_would_do(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    ledger.add_events([EventRecord(NOW_S, "would", "40655", "40731", "be preempted")])
+    page = Page(private=False)
+    shown = not_acting(busy_state(events=ledger.last_events(1)))
+    page.show(shown, ledger.path)
+    state = asked(page, "/state")
+    row = state["jobs"]["job_id"].index("40731")
+    assert state["acts"] is False
+    assert state["jobs"]["slurm_reason"][row] == "Priority"
+    assert state["jobs"]["would"][row] == "would start now; would preempt 40655"
+    assert [(e["kind"], e["text"]) for e in state["events"]] == [("would have", "been preempted")]
+    job = asked(page, "/jobs/40729")
+    assert (job["acts"], job["room_expected_at_s"]) == (False, None)
+    assert job["slurm_reason"] == "Priority (Slurm tries others before it)"
+    words = asked(page, "/words")
+    assert words["reasons"]["starts"]["would"] == "It would start now."
+    assert words["reasons"]["no-room"]["would_do"] == "would wait: no room"
+    assert words["modes"]["shadow"].startswith("The controller runs in shadow mode")

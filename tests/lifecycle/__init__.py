@@ -1,0 +1,1 @@
+"""The controller driven through random interleavings against the in-memory Slurm."""

@@ -1,0 +1,208 @@
+"""What stands between the controller and Slurm: it fails on demand, and remembers what was sent.
+
+Every effect of the controller is counted, writes one by one, so that a fault can be put before or
+after each of them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.errors import LedgerError, SlurmUnreachableError
+from slurm_tiresias.slurm.protocol import (
+    Cluster,
+    Driver,
+    Incarnation,
+    Observation,
+    ObservedJob,
+    Requeue,
+    Slurm,
+    Unpin,
+    Update,
+    Write,
+    WriteFailure,
+)
+from slurm_tiresias.slurm.text import node_names
+
+
+class Killed(BaseException):
+    """The controller is killed here: nothing of it may run after that."""
+
+
+class Fault(enum.Enum):
+    """What goes wrong at an effect; one that does not apply there does nothing."""
+
+    KILLED_BEFORE = "killed before"
+    KILLED_AFTER = "killed after"
+    FAILS = "fails"
+    """Not carried out, and that is the answer: unreachable, or the disk is full."""
+    ANSWER_LOST = "answer lost"
+    """Carried out, with all before it in the same batch; the controller does not hear of it."""
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """A requeue that the controller sent and Slurm carried out."""
+
+    key: str
+    run_start_s: float
+    """Start of the run that it ended."""
+    at_s: float
+
+
+NOT_ANSWERING = SlurmUnreachableError("slurmctld does not answer", "Wait")
+REFUSAL = "Requested operation is presently disabled"
+
+
+@dataclass
+class FaultySlurm:
+    """A driver around another. Effects are numbered from 0 in each cycle: ``begin_cycle``."""
+
+    slurm: Slurm
+    accounting: bool = True
+    """False: the controller finds a cluster without slurmdbd."""
+    fault: Fault | None = None
+    fault_at: int = 0
+    signals_refused: bool = False
+    accounting_fails: bool = False
+    before_requeue: Callable[[Requeue], None] = lambda _write: None
+    """Called with every requeue before Slurm hears of it."""
+    after_observation: Callable[[], None] = lambda: None
+    """Something may happen between what the controller sees and what it does."""
+    effects: int = 0
+    passed: int = 0
+    """How many effects the last cycle had."""
+    seen: Observation | None = None
+    """What the controller has seen last."""
+    requeued: list[Requeued] = field(default_factory=list)
+    signalled: list[str] = field(default_factory=list)
+    lists: dict[str, set[str]] = field(default_factory=dict)
+    """Every node list that the controller has written, by job."""
+    sent: list[Write] = field(default_factory=list)
+    """The writes of this cycle that Slurm was given."""
+    hit: Fault | None = None
+    """The fault that has happened in this cycle."""
+
+    def begin_cycle(self, fault: Fault | None = None, at: int = 0) -> None:
+        """Let a fault happen at one effect of what the controller does next."""
+        self.fault, self.fault_at = fault, at
+        self.effects = 0
+        self.hit = None
+        self.sent = []
+
+    @contextmanager
+    def effect(self, failure: Exception, *applies: Fault) -> Iterator[bool]:
+        """Around one effect; gives whether it is to be refused."""
+        number, self.effects = self.effects, self.effects + 1
+        fault = self.fault if number == self.fault_at else None
+        if fault in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER) or fault in applies:
+            self.hit = fault
+        if self.hit is Fault.KILLED_BEFORE and fault:
+            raise Killed
+        if fault is Fault.FAILS and fault in applies:
+            raise failure
+        yield fault is Fault.REFUSED and fault in applies
+        if fault is Fault.KILLED_AFTER:
+            raise Killed
+        if fault is Fault.ANSWER_LOST and fault in applies:
+            raise failure
+
+    # The protocol
+
+    @property
+    def driver(self) -> Driver:
+        return self.slurm.driver
+
+    def cluster(self) -> Cluster:
+        return replace(self.slurm.cluster(), accounting=self.accounting)
+
+    def may_operate(self) -> bool:
+        return self.slurm.may_operate()
+
+    def acting_host(self) -> str:
+        return self.slurm.acting_host()
+
+    def dependency(self, key: str) -> str:
+        return self.slurm.dependency(key)
+
+    def observe(self) -> Observation:
+        with self.effect(NOT_ANSWERING, Fault.FAILS):
+            self.seen = self.slurm.observe()
+        self.after_observation()
+        return self.seen
+
+    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
+        # In a thread of its own: no effect, for which of them comes first would be chance.
+        if self.accounting_fails:
+            raise NOT_ANSWERING
+        return self.slurm.incarnations(keys, since_s) if self.accounting else ()
+
+    def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
+        failures: list[WriteFailure] = []
+        faults = (Fault.FAILS, Fault.ANSWER_LOST, Fault.REFUSED)
+        for write in writes:
+            with self.effect(NOT_ANSWERING, *faults) as refused:
+                if refused:
+                    failures.append(WriteFailure(write, f"{REFUSAL} for job {write.key}"))
+                else:
+                    failures += self._carried_out(write)
+        return failures
+
+    def _carried_out(self, write: Write) -> Sequence[WriteFailure]:
+        self.sent.append(write)
+        if isinstance(write, Update) and write.node_list:
+            for key in node_names(write.key):
+                self.lists.setdefault(key, set()).add(write.node_list)
+        if not isinstance(write, Requeue):
+            return self.slurm.write([write])
+        self.before_requeue(write)
+        before, failures = self._job(write.key), self.slurm.write([write])
+        after = self._job(write.key)
+        if before and after and after.restarts > before.restarts:
+            at_s = self.slurm.observe().at_s
+            self.requeued.append(Requeued(write.key, before.start_s or 0.0, at_s))
+        return failures
+
+    def _job(self, key: str) -> ObservedJob | None:
+        return next((job for job in self.slurm.observe().jobs if job.key == key), None)
+
+    def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
+        with self.effect(NOT_ANSWERING, Fault.FAILS, Fault.ANSWER_LOST, Fault.REFUSED) as refused:
+            if refused or self.signals_refused:
+                return {key: f"Kill job error on job id {key}: Access denied" for key in keys}
+            refusals = self.slurm.signal(keys, signal)
+            self.signalled += (key for key in keys if key not in refusals)
+            return refusals
+
+
+class FaultyLedger(Ledger):
+    """A ledger whose every commit is an effect."""
+
+    slurm: FaultySlurm | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        if self.slurm is None:
+            with super().transaction():
+                yield
+            return
+        full = LedgerError(f"The ledger {self.path} cannot be used: disk full", "Make room")
+        with self.slurm.effect(full, Fault.FAILS), super().transaction():
+            yield
+
+
+def told(write: Write) -> str:
+    """A write in a few words."""
+    match write:
+        case Update():
+            what = {name: getattr(write, name) for name in ("priority", "site_factor", "node_list")}
+            return f"update {write.key} { {n: v for n, v in what.items() if v is not None} }"
+        case Requeue():
+            return f"requeue {write.key}"
+        case Unpin():
+            return f"unpin {write.key}"

@@ -1,0 +1,18 @@
+"""A short run of the random interleavings; ``scripts/torture lifecycle`` goes on for hours."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+from tests.lifecycle.machine import Lifecycle
+
+EXAMPLES, STEPS = 60, 25
+"""Half a minute on one core."""
+
+Lifecycle.TestCase.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=STEPS,
+    suppress_health_check=list(HealthCheck),
+)
+
+TestLifecycle = Lifecycle.TestCase

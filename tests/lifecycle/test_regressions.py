@@ -1,0 +1,281 @@
+"""Courses on which the controller has gone wrong before, with the same means as the random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from slurm_tiresias.controller.cycle import PAUSED
+from slurm_tiresias.model import JobState
+from tests.lifecycle import memory
+from tests.lifecycle.faulty import Fault
+from tests.lifecycle.world import DEFAULT, GPUS, NODES, RETRY_AFTER_S, Ask, Setup, World
+
+STEP_S = 5.0
+LONGEST = 60
+"""Cycles until whatever is waited for has come."""
+
+GRACE_S = 15.0
+
+
+class Course:
+    """A job that has the whole cluster and is to leave for another one, cycle by cycle."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        (self.victim,) = world.submit(Ask(GPUS, nodes=len(NODES), user="ann"))
+        self.until(lambda: self.runs(self.victim))
+        for _ in range(6):
+            self.cycle()
+        (self.preemptor,) = world.submit(Ask(GPUS, user="ben"))
+
+    def cycle(self, fault: Fault | None = None, at: int = 0) -> None:
+        self.world.advance(STEP_S)
+        self.world.cycle(fault, at)
+        self.world.check()
+
+    def until(self, what: Callable[[], bool]) -> None:
+        for _ in range(LONGEST):
+            if what():
+                return
+            self.cycle()
+        self.world.violated("what was waited for has not come")
+
+    def runs(self, key: str) -> bool:
+        return self.world.jobs()[key].state is JobState.RUNNING
+
+    def asked(self) -> bool:
+        """The victim has heard its signal."""
+        return self.victim in self.world.signalled
+
+    def requeues(self) -> int:
+        """How often the controller has requeued the victim."""
+        return sum(one.key == self.victim for one in self.world.slurm.requeued)
+
+    def ends_well(self) -> None:
+        """Both have a place in the end, and everything that must hold does."""
+        self.until(lambda: self.runs(self.preemptor))
+        self.world.settle()
+
+
+@contextmanager
+def course(setup: Setup = DEFAULT) -> Iterator[Course]:
+    with closing(World(setup)) as world:
+        yield Course(world)
+
+
+@pytest.fixture
+def preemption() -> Iterator[Course]:
+    with course() as one:
+        yield one
+
+
+def test_a_preemption_takes_its_course(preemption: Course) -> None:
+    preemption.until(preemption.asked)
+    asked_s = preemption.world.now_s
+    preemption.until(lambda: preemption.requeues() == 1)
+    assert preemption.world.now_s - asked_s >= GRACE_S
+    preemption.ends_well()
+    assert preemption.requeues() == 1
+
+
+def test_a_refused_signal_is_asked_for_again_and_then_abandoned(preemption: Course) -> None:
+    world = preemption.world
+    world.refuse_signals(True)
+    since_s = world.now_s
+    preemption.until(lambda: memory.backed_off_since(world.cycles, preemption.preemptor, since_s))
+    assert preemption.requeues() == 0
+    assert preemption.runs(preemption.victim)
+    world.refuse_signals(False)
+    world.advance(RETRY_AFTER_S)
+    preemption.ends_well()
+    assert preemption.requeues() == 1
+
+
+def test_a_victim_that_its_user_requeues_before_us_is_not_requeued_again(
+    preemption: Course,
+) -> None:
+    preemption.until(preemption.asked)
+    preemption.world.requeue(preemption.victim)
+    preemption.until(lambda: preemption.runs(preemption.preemptor))
+    assert preemption.requeues() == 0
+    preemption.ends_well()
+
+
+@pytest.mark.parametrize("write", ["pinned", "site-factor"])
+@pytest.mark.parametrize("by_admin", [False, True])
+def test_a_hold_is_not_taken_off(write: str, by_admin: bool) -> None:
+    """Of a waiting job, of one that runs, and not by a release either: ``World`` looks at it."""
+    with course(Setup(write=write)) as one:
+        one.world.hold(one.preemptor, by_admin=by_admin)
+        one.world.hold(one.victim, by_admin=by_admin)
+        for _ in range(10):
+            one.cycle()
+        one.world.release()
+        one.world.switch(PAUSED)
+        one.cycle()
+        assert {one.world.jobs()[key].priority for key in (one.victim, one.preemptor)} == {0}
+        one.world.settle()
+
+
+def test_a_suspended_job_stays_suspended(preemption: Course) -> None:
+    preemption.until(preemption.asked)
+    preemption.world.suspend(preemption.victim)
+    for _ in range(20):
+        preemption.cycle()
+    assert preemption.requeues() == 0
+    preemption.world.settle()
+
+
+@pytest.mark.parametrize("how", ["held by its owner", "requeue forbidden"])
+def test_the_owner_of_a_running_job_cannot_make_it_immune(preemption: Course, how: str) -> None:
+    if how == "requeue forbidden":
+        preemption.world.forbid_requeue(preemption.victim)
+    else:
+        preemption.world.hold(preemption.victim, by_admin=False)
+    preemption.ends_well()
+    assert preemption.requeues() == 1
+
+
+def test_a_preemptor_that_does_not_start_on_its_nomination_backs_off(preemption: Course) -> None:
+    """Slurm finds that it lacks a licence once the victim has left."""
+    world = preemption.world
+    preemption.until(lambda: preemption.requeues() == 1)
+    world.obstruct(preemption.preemptor)
+    since_s = world.now_s
+    preemption.until(lambda: memory.backed_off_since(world.cycles, preemption.preemptor, since_s))
+    for _ in range(20):
+        preemption.cycle()
+    assert preemption.requeues() == 1
+    assert preemption.runs(preemption.victim), "it has its place again"
+    world.settle()
+
+
+def test_no_victim_leaves_for_a_preemptor_that_lacks_more_than_room(preemption: Course) -> None:
+    """A licence, which it has lost in the grace of the victim."""
+    world = preemption.world
+    preemption.until(preemption.asked)
+    world.obstruct(preemption.preemptor)
+    for _ in range(10):
+        preemption.cycle()
+    assert preemption.requeues() == 0
+    world.obstruct(preemption.preemptor, "")
+    preemption.ends_well()
+
+
+def test_a_victim_whose_node_fails_in_its_grace_is_not_requeued(preemption: Course) -> None:
+    world = preemption.world
+    preemption.until(preemption.asked)
+    world.fail(NODES[0])
+    for _ in range(10):
+        preemption.cycle()
+    assert preemption.requeues() == 0
+    world.return_to_service(NODES[0])
+    preemption.ends_well()
+
+
+@pytest.mark.parametrize("how", ["cancel", "hold"])
+def test_a_victim_is_spared_where_its_preemptor_goes_away_in_its_grace(
+    preemption: Course, how: str
+) -> None:
+    preemption.until(preemption.asked)
+    if how == "cancel":
+        preemption.world.cancel(preemption.preemptor)
+    else:
+        preemption.world.hold(preemption.preemptor, by_admin=False)
+    for _ in range(10):
+        preemption.cycle()
+    assert preemption.requeues() == 0
+    assert preemption.runs(preemption.victim)
+    preemption.world.settle()
+
+
+def test_a_victim_is_spared_where_its_preemptor_is_to_start_elsewhere() -> None:
+    """Its node is drained in the grace: another job has to leave, and this one runs on."""
+    with closing(World()) as world:
+        victims = [world.submit(Ask(GPUS, user="ann"))[0] for _ in NODES]
+        one = Course.__new__(Course)
+        one.world = world
+        one.until(lambda: all(map(one.runs, victims)))
+        for _ in range(12):
+            one.cycle()
+        world.submit(Ask(GPUS, user="ben"))
+        one.until(lambda: bool(world.signalled))
+        (first,) = world.signalled
+        world.drain(next(iter(world.jobs()[first].allocation)))
+        for _ in range(12):
+            one.cycle()
+        assert first not in {each.key for each in world.slurm.requeued}
+        world.settle()
+
+
+MOST_EFFECTS = 12
+FAULTS_IN_PASSING = (Fault.KILLED_BEFORE, Fault.KILLED_AFTER, Fault.FAILS, Fault.ANSWER_LOST)
+
+
+@pytest.mark.parametrize("fault", FAULTS_IN_PASSING, ids=lambda fault: fault.name.lower())
+@pytest.mark.parametrize("setup", [DEFAULT, Setup(signal="")], ids=["with grace", "without"])
+def test_a_preemption_survives_a_fault_at_any_effect(setup: Setup, fault: Fault) -> None:
+    """Between signal and requeue, after a requeue whose answer is lost, and everywhere else."""
+    number, at = 0, 0
+    while True:
+        with course(setup) as one:
+            for _ in range(number):
+                one.cycle()
+            if one.runs(one.preemptor):
+                break
+            one.cycle(fault, at)
+            passed = one.world.slurm.passed > at
+            if passed:
+                one.ends_well()
+                assert one.requeues() == 1
+        number, at = (number, at + 1) if passed else (number + 1, 0)
+
+
+@pytest.mark.parametrize("write", ["pinned", "site-factor"])
+@pytest.mark.parametrize("at", range(MOST_EFFECTS))
+def test_a_write_that_a_killed_controller_has_not_noted_is_taken_back(write: str, at: int) -> None:
+    """The job has started meanwhile, and would wait in front of all others once it is requeued."""
+    with closing(World(Setup(write=write))) as world:
+        world.submit(Ask(GPUS))
+        world.cycle(Fault.KILLED_AFTER, at)
+        world.advance(STEP_S)
+        world.release()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_node_list_that_slurmctld_remembers_again_is_taken_back_again(
+    preemption: Course, killed: bool
+) -> None:
+    """It is killed, and had saved its state before the list was taken back."""
+    world = preemption.world
+    preemption.until(preemption.asked)
+    world.hold(preemption.preemptor, by_admin=False)
+    world.advance(STEP_S)
+    for _ in range(3):
+        world.cycle()
+    if killed:
+        world.restart()
+    world.restart_slurm()
+    world.hold(preemption.preemptor, by_admin=False)
+    assert world.jobs()[preemption.preemptor].required_node_list
+    for _ in range(3):
+        preemption.cycle()
+    assert not world.jobs()[preemption.preemptor].required_node_list
+    world.settle()
+
+
+def test_a_preemption_counts_though_the_victim_cannot_be_read_for_a_while(
+    preemption: Course,
+) -> None:
+    world = preemption.world
+    preemption.until(lambda: preemption.requeues() == 1)
+    world.garble(preemption.victim)
+    preemption.until(lambda: preemption.runs(preemption.preemptor))
+    preemption.cycle()
+    world.garble(preemption.victim, "")
+    preemption.cycle()
+    events = world.ledger.events_of(preemption.victim, 0.0)
+    assert "preempted" in {event.kind for event in events}

@@ -1,0 +1,61 @@
+"""How much the jobs of one user may make others lose."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from slurm_tiresias.config import PreemptionConfig
+from slurm_tiresias.policy.losses import LEAVES_WITHIN_S, Loss, RecentLosses, losses_of, lost_gpu_s
+
+SITE = PreemptionConfig(budget_share=0.1, budget_window_s=3600.0)
+GPUS = 10
+BUDGET_GPU_S = 3600.0
+
+
+def losses(*pairs: tuple[float, float], user: str = "eve") -> RecentLosses:
+    return RecentLosses(SITE, (Loss(at_s, user, gpu_s) for at_s, gpu_s in pairs))
+
+
+@pytest.mark.parametrize(("ran_s", "lost"), [(-5, 0), (0, 0), (60, 240), (300, 1200), (9000, 1200)])
+def test_a_run_counts_as_far_as_it_ran_up_to_five_minutes(ran_s: float, lost: float) -> None:
+    assert lost_gpu_s(4, ran_s) == lost
+
+
+def test_a_user_at_the_budget_preempts_no_more_and_another_does() -> None:
+    recent = losses((0.0, BUDGET_GPU_S - 1))
+    assert recent.over_budget(10.0, GPUS) == frozenset()
+    recent.add(Loss(10.0, "eve", 1.0))
+    recent.add(Loss(10.0, "ann", BUDGET_GPU_S - 1))
+    assert recent.over_budget(10.0, GPUS) == {"eve"}
+
+
+def test_what_was_lost_before_the_window_counts_no_more() -> None:
+    recent = losses((0.0, 3000.0), (100.0, 1000.0))
+    assert recent.over_budget(200.0, GPUS) == {"eve"}
+    assert recent.next_change_s == 3600.0
+    assert recent.over_budget(3599.0, GPUS) == {"eve"}
+    assert recent.over_budget(3600.0, GPUS) == frozenset()
+    assert recent.next_change_s == math.inf
+
+
+def test_the_budget_follows_the_size_of_the_cluster() -> None:
+    recent = losses((0.0, BUDGET_GPU_S))
+    assert recent.over_budget(1.0, GPUS) == {"eve"}
+    assert recent.over_budget(1.0, 2 * GPUS) == frozenset()
+
+
+def test_without_a_share_there_is_no_bound() -> None:
+    recent = RecentLosses(PreemptionConfig(budget_share=0.0), [Loss(0.0, "eve", 1e9)])
+    assert recent.over_budget(1.0, GPUS) == frozenset()
+
+
+def test_a_preemption_costs_the_victim_its_run_and_the_preemptor_a_late_leave() -> None:
+    ran = (4, 100.0)
+    assert losses_of(9.0, "ann", "eve", *ran, 30.0, 20.0) == (Loss(9.0, "ann", 400.0),)
+    by_ann, by_eve = losses_of(9.0, "ann", "eve", *ran, 20.0 + LEAVES_WITHIN_S + 90.0, 20.0)
+    assert by_ann == Loss(9.0, "ann", 400.0)
+    assert by_eve == Loss(9.0, "eve", 360.0)
+    assert losses_of(9.0, "ann", "eve", *ran, None, 20.0) == (by_ann,)
+    assert losses_of(9.0, "eve", "eve", *ran, 500.0, 20.0) == ()

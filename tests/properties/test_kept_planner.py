@@ -1,0 +1,207 @@
+"""A planner that is kept from snapshot to snapshot plans what a new one would."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.model import (
+    Action,
+    Allocation,
+    Decision,
+    Guard,
+    Job,
+    JobState,
+    Node,
+    Plan,
+    Snapshot,
+)
+from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.policy.recurring import RunHistory
+from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.scheduling.decide import decide
+from slurm_tiresias.scheduling.planner import Planner
+from tests.properties.test_decide_invariants import (
+    HISTORY,
+    RUNS,
+    configs,
+    jobs_lists,
+    nodes_lists,
+    snapshots,
+)
+
+BLOCKED = ("", "", "Dependency")
+
+
+class Cluster:
+    """Carries out plans bit by bit, as Slurm and its users would: some of it, late or never."""
+
+    def __init__(self, before: Snapshot, others: list[Job], nodes: list[Node]) -> None:
+        self.snapshot = before
+        self._others = others
+        self._nodes = [replace(node, name=f"m{i}") for i, node in enumerate(nodes)]
+        self._came = 0
+
+    def goes_on(self, plan: Plan, chance: random.Random) -> None:
+        """Let some time go by. What does not change is the same object afterwards."""
+        after = [
+            self._later(job, plan.decisions[job.job_id], chance) if chance.random() < 0.5 else job
+            for job in self.snapshot.jobs
+        ]
+        jobs = [job for job in after if job is not None]
+        for _ in range(chance.choice((0, 0, 1, 3))):
+            if self._others:
+                self._came += 1
+                jobs.append(replace(chance.choice(self._others), job_id=str(100 + self._came)))
+        if chance.random() < 0.1:
+            chance.shuffle(jobs)
+        passed_s = chance.choice((0.0, 1.0, 10.0, 60.0, 600.0, 6000.0, -30.0))
+        self.snapshot = Snapshot(
+            self.snapshot.now_s + passed_s, self._nodes_later(chance), self._that_fit(jobs)
+        )
+
+    def _nodes_later(self, chance: random.Random) -> tuple[Node, ...]:
+        nodes = list(self.snapshot.nodes)
+        happens = chance.random()
+        if happens < 0.1:
+            nodes[0] = replace(nodes[0], available=not nodes[0].available)
+        elif happens < 0.2:
+            nodes[0] = replace(nodes[0], state="MIXED")
+        elif happens < 0.25 and len(nodes) > 1:
+            nodes.pop()
+        elif happens < 0.3 and self._nodes:
+            nodes.append(self._nodes.pop())
+        return tuple(nodes)
+
+    def _that_fit(self, jobs: list[Job]) -> tuple[Job, ...]:
+        """Slurm gives what is held once only, whatever has been planned."""
+        pool = Pool(self.snapshot.nodes)
+        return tuple(
+            replace(job, state=JobState.PENDING, allocation={})
+            if job.state is JobState.RUNNING and not _take(pool, job.allocation)
+            else job
+            for job in jobs
+        )
+
+    def _later(self, job: Job, decision: Decision, chance: random.Random) -> Job | None:
+        now_s = self.snapshot.now_s
+        happens = chance.random()
+        if job.state is JobState.COMPLETING:
+            return None
+        if job.state is JobState.RUNNING:
+            if decision.action is Action.PREEMPT and happens < 0.5:
+                return replace(job, vacating_for=decision.preempted_for)
+            if happens < 0.2:
+                return replace(job, state=JobState.COMPLETING)
+            if happens < 0.4 or job.vacating_for:
+                return _requeued(job, now_s)
+            if happens < 0.5:
+                return replace(job, protected_by=chance.choice((None, Guard.HELD)))
+            return _served(job, chance.choice((1.0, 30.0, 200.0)))
+        if decision.action is Action.START and happens < 0.7:
+            if job.claim is None and happens < 0.4:
+                return replace(job, claim=decision.start_on)
+            return _started(job, decision.start_on, now_s)
+        if happens < 0.1:
+            return None
+        if decision.promoted and happens < 0.5:
+            return replace(
+                job,
+                attained_since_promotion_gpu_s=0.0,
+                executed_since_promotion_s=0.0,
+                inherited_gpu_s=0.0,
+                promotions=job.promotions + 1,
+                queued_s=now_s,
+            )
+        return chance.choice(
+            (
+                replace(job, held=not job.held),
+                replace(job, not_eligible=chance.choice(BLOCKED)),
+                replace(job, given_up=not job.given_up),
+                replace(job, resting=not job.resting),
+                replace(job, over_budget=not job.over_budget),
+                replace(job, inherited_gpu_s=chance.choice((0.0, 120.0, 700.0))),
+                replace(job, managed=not job.managed, unmanaged_because="not requeueable"),
+                replace(job, claim=None),
+                replace(job, name="debug"),
+                replace(
+                    job,
+                    request=replace(
+                        job.request,
+                        reserved_nodes=chance.choice((frozenset(), frozenset({"n0"}))),
+                    ),
+                ),
+                replace(job),
+            )
+        )
+
+
+def _take(pool: Pool, allocation: Allocation) -> bool:
+    """Take this from the pool, unless that is more than there is."""
+    known = pool.nodes(allocation).bit_count() == len(allocation)
+    pool.take(allocation)
+    frees = [pool.free(node) for node in allocation if known]
+    enough = known and all(
+        min(free.cpus, free.memory_mb, *free.gpus.values()) >= 0 for free in frees
+    )
+    if not enough:
+        pool.give(allocation)
+    return enough
+
+
+def _requeued(job: Job, now_s: float) -> Job:
+    return replace(
+        job,
+        state=JobState.PENDING,
+        allocation={},
+        vacating_for="",
+        preemptions=job.preemptions + 1,
+        queued_s=now_s,
+    )
+
+
+def _started(job: Job, on: Allocation, now_s: float) -> Job:
+    return replace(
+        job,
+        state=JobState.RUNNING,
+        allocation=on,
+        claim=None,
+        held=False,
+        running_since_s=now_s,
+        first_started_s=job.first_started_s or now_s,
+    )
+
+
+def _served(job: Job, ran_s: float) -> Job:
+    return replace(
+        job,
+        attained_gpu_s=job.attained_gpu_s + ran_s * job.gpus_held,
+        attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s + ran_s * job.gpus_held,
+        executed_since_promotion_s=job.executed_since_promotion_s + ran_s,
+    )
+
+
+@given(snapshots(), configs, jobs_lists, nodes_lists, st.lists(st.integers(0, 2**32), max_size=12))
+def test_a_kept_planner_plans_what_a_new_one_would(
+    first: Snapshot, config: Config, others: list[Job], nodes: list[Node], steps: list[int]
+) -> None:
+    cluster = Cluster(first, others, nodes)
+    policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS))
+    planner = Planner(policy, config)
+    for step in [0, *steps]:
+        plan = planner.plan(cluster.snapshot)
+        expected = decide(cluster.snapshot, policy, config)
+        assert plan == expected
+        assert list(plan.decisions) == list(expected.decisions)
+        assert planner.plan(cluster.snapshot) == expected
+        if step % 7 == 0:
+            # A policy that has learned more may rank all jobs otherwise.
+            runs = RunHistory(1, [*RUNS, ("ann", "train", float(step % 1000))])
+            policy = make_policy(config.policy, HISTORY, runs)
+            plan = planner.plan(cluster.snapshot, policy)
+            assert plan == decide(cluster.snapshot, policy, config)
+        cluster.goes_on(plan, random.Random(step))

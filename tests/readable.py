@@ -1,0 +1,63 @@
+"""A copy of the program that every user can read, wherever the checkout lies.
+
+Root's home is closed to others, and so is what is installed in it. A process that has become
+another user can then import only what was imported before.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = "slurm-tiresias"
+EXTRAS = ("report", "tune", "metrics")
+
+
+def copy_program(folder: Path) -> None:
+    """Fill a folder, to be first in ``PYTHONPATH``, with the package and all that it imports."""
+    for name in ("slurm_tiresias", "tests/cli"):
+        shutil.copytree(ROOT / name, folder / name, copy_function=_link)
+    _link(ROOT / "tests" / "__init__.py", folder / "tests" / "__init__.py")
+    required = _required(PROGRAM, EXTRAS, {})
+    del required[PROGRAM]
+    for needed in required.values():
+        for file in needed.files or ():
+            source = Path(str(file.locate()))
+            if ".." not in file.parts and file.suffix != ".pth" and source.exists():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                _link(source, folder / file)
+
+
+def _required(
+    name: str, extras: tuple[str, ...], found: dict[str, Distribution]
+) -> dict[str, Distribution]:
+    if name not in found:
+        found[name] = distribution(name)
+        for needed in _requirements(found[name], extras):
+            _required(needed.name, tuple(needed.extras), found)
+    return found
+
+
+def _requirements(of: Distribution, extras: tuple[str, ...]) -> Iterator[Requirement]:
+    for needed in map(Requirement, of.requires or ()):
+        marker = needed.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield needed
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    """Link, or else copy. With its time kept a file needs no new compilation."""
+    if Path(source).stat().st_mode & 0o004:
+        try:
+            os.link(source, target)
+            return
+        except OSError:
+            pass
+    shutil.copy2(source, target)
+    Path(target).chmod(0o644)

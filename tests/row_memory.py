@@ -1,0 +1,29 @@
+"""What is remembered of jobs, for tests that speak of squeue's rows: those are read here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slurm_tiresias.slurm.job_memory import JobMemory
+from slurm_tiresias.slurm.job_rows import JobRow
+from slurm_tiresias.slurm.parse_jobs import RowReader
+from slurm_tiresias.slurm.protocol import ObservedJob
+
+
+class RowMemory:
+    """Reads rows and remembers jobs as the command driver does."""
+
+    def __init__(self) -> None:
+        self._reader = RowReader()
+        self._memory = JobMemory()
+
+    def learn(self, rows: Sequence[JobRow], records: Mapping[int, str]) -> None:
+        self._memory.learn(self._reader.read(rows), records)
+
+    def unknown(self, rows: Sequence[JobRow]) -> tuple[JobRow, ...]:
+        """The rows of the jobs about which scontrol must be asked."""
+        by_key = {row.key: row for row in rows}
+        return tuple(by_key[job.key] for job in self._memory.unknown(self._reader.read(rows)))
+
+    def jobs(self, rows: Sequence[JobRow]) -> tuple[ObservedJob, ...]:
+        return self._memory.jobs(self._reader.read(rows))

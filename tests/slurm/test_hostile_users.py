@@ -1,0 +1,332 @@
+"""What one user without any right can do to all others: nothing.
+
+A cluster with etc/job_submit.lua, a controller that acts as SlurmUser, and two users: the attacker
+and an honest one. Each test is one attack, as docs/security.md lists them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller import bands
+from tests.slurm.cluster import RealCluster, short_folder, started_cluster
+from tests.slurm.cluster import job as observed
+from tests.slurm.controller import RealController, logged_cycles, only_by_commands
+
+LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
+ATTACKER_ID = 65534
+WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
+LONGEST_CYCLE_S = 1.0
+
+Start = Callable[..., RealController]
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit as another user"),
+]
+
+
+@pytest.fixture(scope="module")
+def attacked_cluster() -> Iterator[RealCluster]:
+    with short_folder() as folder:
+        lua = folder / "job_submit.lua"
+        lua.write_text(LUA.read_text())
+        lines = ("--slurm-conf-line", "JobSubmitPlugins=lua")
+        options = ("--nodes", "4", "--gpus", "4", "--partition", "gpu", "other", *lines)
+        with started_cluster(folder, *options, "--conf-file", str(lua)) as cluster:
+            yield cluster
+
+
+@pytest.fixture
+def cluster(attacked_cluster: RealCluster) -> RealCluster:
+    attacked_cluster.run("scancel", f"--user={ATTACKER_ID}")
+    attacked_cluster.clean()
+    return attacked_cluster
+
+
+@pytest.fixture
+def start(cluster: RealCluster) -> Iterator[Start]:
+    """Starts a controller with settings."""
+    started: list[RealController] = []
+    with short_folder() as folder:
+
+        def start_one(**settings: dict[str, object]) -> RealController:
+            controller = RealController(cluster, folder, settings)
+            started.append(controller)
+            return controller.start("-v")
+
+        yield start_one
+        for controller in started:
+            if controller.process is not None:
+                controller.kill()
+
+
+def as_attacker(cluster: RealCluster, *command: str) -> str:
+    rights = (f"--reuid={ATTACKER_ID}", f"--regid={ATTACKER_ID}", "--clear-groups")
+    return cluster.run("setpriv", *rights, *command)
+
+
+def attacks(cluster: RealCluster, *options: str, script: str = "sleep 600") -> str:
+    """A job of the attacker's; its id."""
+    wrapped = ("--parsable", "--output=/dev/null", "--chdir=/tmp", *options, "--wrap", script)
+    return as_attacker(cluster, "sbatch", *wrapped).strip()
+
+
+def changes(cluster: RealCluster, job: str, *what: str) -> None:
+    """The attacker changes one of its jobs. Slurm 26.05 fails an update of the partition now and
+    then, by an error number that an earlier call has left behind."""
+    command = ("scontrol", "update", f"JobId={job}", *what)
+    for _ in range(20):
+        try:
+            as_attacker(cluster, *command)
+            return
+        except AssertionError as error:
+            if "Resource temporarily unavailable" not in str(error):
+                raise
+    raise AssertionError(f"Slurm did not take {what}")
+
+
+def is_scheduled(cluster: RealCluster, controller: RealController) -> None:
+    """An honest user's job goes through, and no cycle has failed."""
+    honest = cluster.sbatch(*WHOLE_NODE, script="true")
+    cluster.wait_for_state(honest, "COMPLETED")
+    state = controller.state()
+    assert state.failures == 0 and not state.failed_cycles, state.error
+
+
+ODD_COUNTS = (
+    *("gpu:x:0t", "gpu:x:0P", "gpu:1,gpu:x:0t", "gpu:a:0000000000"),
+    *("gpu:+1", "gpu:1k", "gpu:-2", "gpu:x:-2"),
+)
+
+
+def test_a_gpu_count_in_an_unusual_spelling_fails_no_cycle(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    hostile: list[str] = []
+    for gres in ODD_COUNTS:
+        # Releases differ in what they refuse at submission.
+        with suppress(AssertionError):
+            hostile.append(attacks(cluster, "--hold", f"--gres={gres}"))
+    assert len(hostile) >= len(ODD_COUNTS) - 1
+    for job in hostile:
+        controller.wait_until(lambda job=job: controller.job(job), "the job is seen")  # type: ignore[misc]
+    is_scheduled(cluster, controller)
+    cluster.run("scancel", *hostile)
+    controller.cycles(2)
+    is_scheduled(cluster, controller)
+
+
+def test_a_gpu_count_in_an_unusual_spelling_fails_no_first_cycle(
+    cluster: RealCluster, start: Start
+) -> None:
+    attacks(cluster, "--hold", "--gpus=x:0t")
+    attacks(cluster, "--hold", "--gres=gpu:-2")
+    is_scheduled(cluster, start())
+
+
+def test_a_job_that_cannot_be_read_is_left_alone_and_says_why(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    hostile = attacks(cluster, "--hold", "--gres=gpu:-2")
+    controller.wait_until(lambda: controller.job(hostile), "the job is seen")
+    said = controller.cli("explain", hostile).stdout
+    assert "GPU count" in said and "gpu:-2" in said
+
+
+def forgeries(first: int, count: int) -> str:
+    """A comment whose lines look like the records of so many jobs."""
+    return "\n" + "\n".join(f"JobId={number} " for number in range(first, first + count))
+
+
+@only_by_commands
+@pytest.mark.parametrize("when", ["before the controller starts", "while it runs"])
+def test_forged_records_neither_slow_a_cycle_nor_hide_a_constraint(
+    cluster: RealCluster, start: Start, when: str
+) -> None:
+    running = start() if when == "while it runs" else None
+    first = int(cluster.sbatch("--hold", *WHOLE_NODE)) + 1
+    for _ in range(60):
+        attacks(cluster, "--hold", "--gres=gpu:1", "--comment", forgeries(first, 80))
+    for node in ("n2", "n3", "n4"):
+        cluster.sbatch(*WHOLE_NODE, "-w", node)
+    choosy = cluster.sbatch(*WHOLE_NODE, "--exclude=n1", "--begin=now+1hour")
+    waits = [cluster.sbatch("--hold", *WHOLE_NODE, "--exclude=n1") for _ in range(60)]
+    controller = running or start()
+    controller.cycles(8)
+    seen = {job.key: job for job in cluster.driver().observe().jobs}
+    hidden = [key for key in (choosy, *waits) if not seen[key].request.excluded_nodes]
+    assert not hidden
+    is_scheduled(cluster, controller)
+    # Without the writes: slurmctld 22.05 sleeps a second before it answers some of them.
+    assert max(one.read_s + one.decided_s for one in logged_cycles(controller.stop())) < (
+        LONGEST_CYCLE_S
+    )
+
+
+def wall_of(cluster: RealCluster, controller: RealController, script: str = "sleep 600") -> str:
+    """A job of the attacker's on all nodes, in the lower tier."""
+    wall = attacks(cluster, "-N4", *WHOLE_NODE, script=script)
+    cluster.wait_for_state(wall, "RUNNING")
+    controller.wait_for_tier(wall, 1)
+    return wall
+
+
+def is_preempted(cluster: RealCluster, controller: RealController, wall: str) -> None:
+    """An honest job gets the GPUs of the attacker's."""
+    honest = cluster.sbatch(*WHOLE_NODE, script="true")
+    cluster.wait_for_state(honest, "COMPLETED")
+    controller.wait_until(
+        lambda: (wall, honest) in controller.events("preempted"), "the wall has made room"
+    )
+
+
+def test_the_owners_hold_on_a_running_job_protects_nothing(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = wall_of(cluster, controller)
+    as_attacker(cluster, "scontrol", "update", f"JobId={wall}", "Priority=0")
+    is_preempted(cluster, controller, wall)
+    assert cluster.squeue_field(wall, "Reason") == "JobHeldUser"
+
+
+def test_an_administrators_hold_on_a_running_job_protects_it(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start()
+    wall = wall_of(cluster, controller)
+    cluster.run("scontrol", "hold", wall)
+    honest = cluster.sbatch(*WHOLE_NODE)
+    controller.wait_for_reason(honest, "guarded")
+    controller.cycles(4)
+    assert cluster.squeue_field(wall, "State") == "RUNNING"
+    cluster.run("scontrol", "release", wall)
+    cluster.wait_for_state(honest, "RUNNING")
+
+
+@pytest.mark.parametrize("when", ["once it runs", "as its first act", "again and again"])
+def test_the_owner_cannot_forbid_the_requeue_of_a_running_job(
+    cluster: RealCluster, start: Start, when: str
+) -> None:
+    forbid = "scontrol update JobId=$SLURM_JOB_ID Requeue=0"
+    scripts = {
+        "once it runs": "sleep 600",
+        "as its first act": f"{forbid}; sleep 600",
+        "again and again": f"while true; do {forbid}; sleep 0.1; done",
+    }
+    controller = start()
+    wall = wall_of(cluster, controller, scripts[when])
+    if when == "once it runs":
+        as_attacker(cluster, "scontrol", "update", f"JobId={wall}", "Requeue=0")
+    is_preempted(cluster, controller, wall)
+
+
+def priority_of(cluster: RealCluster, job: str) -> int:
+    return int(cluster.squeue_field(job, "PriorityLong"))
+
+
+CHANGES = {"another partition": "Partition=other", "no requeue": "Requeue=0"}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_job_that_is_managed_no_longer_keeps_no_priority_of_a_band(
+    cluster: RealCluster, start: Start, change: str
+) -> None:
+    controller = start()
+    wall_of(cluster, controller)
+    jumper = attacks(cluster, *WHOLE_NODE, script="true")
+    assert bands.is_in_a_band(priority_of(cluster, jumper), "pinned")
+    changes(cluster, jumper, CHANGES[change])
+    controller.wait_until(
+        lambda: not bands.is_in_a_band(priority_of(cluster, jumper), "pinned"), "it is taken back"
+    )
+    assert cluster.squeue_field(jumper, "State") == "PENDING", "it has not started meanwhile"
+
+
+def test_a_job_that_leaves_its_band_does_not_start_before_its_priority_is_taken_back(
+    cluster: RealCluster, start: Start
+) -> None:
+    """In the other partition there is room, and no cycle comes by itself for ten minutes."""
+    controller = start(controller={"interval_s": 600})
+    jumper = attacks(cluster, *WHOLE_NODE, "--begin=now+2")
+    changes(cluster, jumper, "Partition=other", "StartTime=now")
+    eligible_s = observed(cluster.driver().observe(), jumper).eligible_s
+    assert eligible_s is not None and eligible_s > time.time() + 10
+    controller.command("nudge")
+    controller.wait_until(
+        lambda: not bands.is_in_a_band(priority_of(cluster, jumper), "pinned"), "it is taken back"
+    )
+    assert cluster.squeue_field(jumper, "State") == "PENDING"
+
+
+@pytest.mark.parametrize("ask", ["--gres=gpu:0", "--gres=gpu:x:0t", "--gpus=0k"])
+def test_a_job_that_asks_for_no_gpus_is_not_born_in_a_band(cluster: RealCluster, ask: str) -> None:
+    held = attacks(cluster, ask, "--begin=now+1hour")
+    assert not bands.is_in_a_band(priority_of(cluster, held), "pinned")
+    counted = attacks(cluster, "--gres=gpu:1", "--begin=now+1hour")
+    assert priority_of(cluster, counted) == bands.TOP_TIER
+
+
+def test_release_takes_back_every_priority_of_a_band_of_jobs_without_a_record_too(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start(controller={"interval_s": 600})
+    born = attacks(cluster, *WHOLE_NODE, "--begin=now+1hour")
+    assert priority_of(cluster, born) == bands.TOP_TIER
+    changes(cluster, born, "Partition=other")
+    assert controller.cli("release").returncode == 0
+    assert not bands.is_in_a_band(priority_of(cluster, born), "pinned")
+
+
+def hunt(cluster: RealCluster, controller: RealController, goes_on: Callable[[], bool]) -> None:
+    """The attacker's jobs ask for the hunted job's node, and end as soon as they have it."""
+    while goes_on():
+        if not as_attacker(cluster, "squeue", "-h", "--me").strip():
+            attacks(cluster, *WHOLE_NODE, "-w", "n1", script="true")
+        controller.cycles(1)
+
+
+def hunted_job(cluster: RealCluster, controller: RealController) -> str:
+    hunted = cluster.sbatch(*WHOLE_NODE, "-w", "n1")
+    cluster.wait_for_state(hunted, "RUNNING")
+    controller.wait_for_tier(hunted, 1)
+    return hunted
+
+
+def test_a_hunted_job_gets_ever_longer_runs(cluster: RealCluster, start: Start) -> None:
+    """With one second as the minimum run time: 1, 2, 4, 8 and 16 seconds."""
+    controller = start(preemption={"budget_share": 0.0})
+    hunted = hunted_job(cluster, controller)
+    until_s = time.monotonic() + 25.0
+    hunt(cluster, controller, lambda: time.monotonic() < until_s)
+    assert 2 <= int(cluster.squeue_field(hunted, "RestartCnt")) <= 5
+
+
+def test_a_user_who_has_cost_others_too_much_preempts_no_more_and_another_does(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start(preemption={"budget_share": 0.0003})  # 17 GPU-seconds on 16 GPUs
+    hunted = hunted_job(cluster, controller)
+    give_up_s = time.monotonic() + 90.0
+
+    def over_budget() -> list[str]:
+        return [job.job_id for job in controller.state().jobs if job.reason == "over-budget"]
+
+    hunt(cluster, controller, lambda: not over_budget() and time.monotonic() < give_up_s)
+    [wants] = over_budget()
+    assert int(cluster.squeue_field(hunted, "RestartCnt")) <= 4
+    said = controller.cli("explain", wants).stdout
+    assert "have made others lose" in said
+    honest = cluster.sbatch(*WHOLE_NODE, "-w", "n1", script="true")
+    cluster.wait_for_state(honest, "COMPLETED")
+    elsewhere = attacks(cluster, *WHOLE_NODE, "-w", "n2", script="true")
+    cluster.wait_for_state(elsewhere, "COMPLETED")

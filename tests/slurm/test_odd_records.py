@@ -1,0 +1,125 @@
+"""What of Slurm's answers cannot be read is left alone, and a cycle decides about all the rest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from slurm_tiresias.model import JobState
+from slurm_tiresias.slurm import parse_nodes
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
+from slurm_tiresias.slurm.pyslurm_process import PyslurmProcess
+from slurm_tiresias.slurm.pyslurm_records import SeenJob
+from tests import user_text
+
+
+@pytest.mark.parametrize(
+    ("answer", "was", "odd", "told"),
+    [
+        ("nodes", " RealMemory=", " RealMemory=1.5E", "a number"),
+        ("nodes", " Gres=gpu:4", " Gres=gpu:h100:1.5", "a GPU count"),
+        ("partitions", " PriorityTier=", " PriorityTier=high", "a number"),
+        ("topology", " Nodes=", " Nodes=n[1-", "a node list"),
+    ],
+)
+def test_a_cycle_goes_on_though_a_record_of_each_node_cannot_be_read(
+    answer: str,
+    was: str,
+    odd: str,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    honest: Callable[[str], str] = user_text._recorded
+
+    def recorded(name: str) -> str:
+        text = honest(name)
+        spoilt = text.replace(was, odd) if name == answer else text
+        assert name != answer or spoilt != text
+        return spoilt
+
+    monkeypatch.setattr(user_text, "_recorded", recorded)
+    slurm = CommandSlurm()
+    with user_text.commands(), caplog.at_level(logging.WARNING):
+        seen = slurm.observe()
+        slurm.observe()
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 1 and told in warnings[0], "once, not in every cycle"
+    assert {job.key for job in seen.jobs} == set(user_text.KEYS)
+    user_text._decide(seen)
+
+
+class Worker:
+    """Answers what pyslurm's process would: these jobs, and no machines."""
+
+    version = "25.11.2"
+
+    def __init__(self, jobs: Sequence[SeenJob]) -> None:
+        self._jobs = jobs
+
+    def ask(self, _request: object, _timeout_s: float, **_more: object) -> dict[str, Any]:
+        machines = {
+            "nodes": [["n1", "IDLE", {"gpu:h100": "1.5"}, 16, 16, 1000, 0, []]],
+            "partitions": [["gpu", "n[1-", "UP", 1]],
+            "reservations": [["r", "n1", 1, 2, {"cpu": "1.5E"}]],
+        }
+        return {"gone": [], "jobs": [list(job) for job in self._jobs], "machines": machines}
+
+    def end(self) -> None:
+        """Nothing to end."""
+
+
+def as_pyslurm_sees(key: str, **odd: object) -> SeenJob:
+    """A recorded job, by pyslurm's names; some of its fields are odd."""
+    row = next(row for row in user_text.honest().rows if row.key == key)
+    nothing = dict.fromkeys(SeenJob._fields)
+    return SeenJob(
+        **{
+            **nothing,
+            "id": int(row.raw_id),
+            "state": row.state,
+            "priority": int(row.priority),
+            "requeue_count": 0,
+            "is_batch_job": True,
+            "is_requeueable": True,
+            "submit_time": int(row.submit),
+            "cpus": int(row.cpus),
+            "ntasks": int(row.tasks),
+            "tres_nodes": 1,
+            "tres_memory_mb": 500,
+            "tres_gres": {"gpu": 1},
+            "partition": "gpu",
+            **odd,
+        }  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"excluded_nodes": "n[1-"},
+        {"state": "ENCHANTED"},
+        {"array_id": 9, "array_tasks_waiting": "0-3,..."},
+        {"required_nodes": "n[1-"},
+        {"tres_gres": {"gpu": "h100:1.5"}},
+        {"priority": None},
+    ],
+)
+def test_pyslurms_driver_goes_on_too(odd: dict[str, object]) -> None:
+    jobs = [as_pyslurm_sees("7"), as_pyslurm_sees("9", **odd)]
+    slurm = PyslurmSlurm(cast(PyslurmProcess, Worker(jobs)))
+    with user_text.commands():
+        seen = slurm.observe()
+    assert {job.key for job in seen.jobs} == {"7", "9"}
+    states = {job.key: job.state for job in seen.jobs}
+    assert states["7"] is JobState.PENDING
+    unreadable = {job.key for job in seen.jobs if job.unreadable}
+    # squeue's row and scontrol's record tell what these two lack.
+    assert unreadable == (set() if {"excluded_nodes", "array_id"} & odd.keys() else {"9"})
+    assert seen.nodes == (parse_nodes.unreadable_node("n1"),)
+    assert seen.partitions == (parse_nodes.unreadable_partition("gpu"),)
+    user_text._decide(seen)

@@ -1,0 +1,62 @@
+"""Which jobs scancel says that it could not signal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Commands
+
+ERROR = "scancel: error: Kill job error on job id"
+DENIED = "Access/permission denied"
+
+
+def answering(folder: Path, complaints: str, status: int) -> CommandSlurm:
+    """A driver whose scancel says this, and writes down what it was asked."""
+    (folder / "complaints").write_text(complaints)
+    command = folder / "command"
+    command.write_text(
+        f'#!/bin/sh\n[ "$1" = ping ] && echo at x is UP && exit\necho "$@" >{folder}/asked\n'
+        f"cat {folder}/complaints >&2\nexit {status}\n"
+    )
+    command.chmod(0o755)
+    return CommandSlurm(Commands(scontrol=str(command), scancel=str(command)))
+
+
+@pytest.mark.parametrize(
+    ("complaints", "refused"),
+    [
+        (f"{ERROR} 7: {DENIED}\n", {"7"}),
+        (f"{ERROR} 8_3: {DENIED}\n{ERROR} 7: Invalid job id specified\n", {"8_3"}),
+        (f"{ERROR} 7: Job/step already completing or completed\n", set()),
+        ("Unknown job signal: USR9\n", {"7", "8_3"}),
+        (f"{ERROR} 9: {DENIED}\n", set()),
+    ],
+)
+def test_jobs_that_have_ended_are_told_from_those_that_scancel_was_refused(
+    tmp_path: Path, complaints: str, refused: set[str]
+) -> None:
+    found: Mapping[str, str] = answering(tmp_path, complaints, 1).signal(["7", "8_3"], "USR1")
+    assert found.keys() == refused
+    assert all(words in complaints for words in found.values())
+
+
+def test_a_scancel_that_says_nothing_has_signalled_all(tmp_path: Path) -> None:
+    assert answering(tmp_path, "", 0).signal(["7"], "USR1") == {}
+
+
+def test_a_scancel_that_fails_without_a_word_has_signalled_no_job(tmp_path: Path) -> None:
+    assert answering(tmp_path, "", 1).signal(["7"], "USR1").keys() == {"7"}
+
+
+@pytest.mark.parametrize(
+    ("signal", "sent"), [("WINCH", "28"), ("SIGUSR1", "10"), ("RTMIN+1", "RTMIN+1")]
+)
+def test_signals_go_by_number_since_scancel_knows_few_names(
+    tmp_path: Path, signal: str, sent: str
+) -> None:
+    answering(tmp_path, "", 0).signal(["7"], signal)
+    assert f"--signal={sent} " in (tmp_path / "asked").read_text()
