@@ -32,11 +32,15 @@
 enum kind { UNKNOWN = 0, COUNTED = 1, OTHER = 2, KIND_MASK = 3, GENERATION = 4 };
 
 struct descriptor {
-	uint32_t state;  /* its kind, and above it a generation that each close advances */
-	pid_t sender;    /* the process whose message is incomplete */
-	uint64_t sent;   /* bytes of the incomplete message; 0: there is none */
-	uint64_t left;   /* bytes that the next send of this message asks for */
+	uint32_t state;       /* its kind, and above it a generation that each close advances */
+	uint64_t incomplete;  /* the sender of a message and the bytes sent of it; 0: there is none */
+	uint64_t left;        /* bytes that the next send of this message asks for */
 };
+
+/* The process id and the bytes of an incomplete message change in one step: a thread that takes
+ * over what a forked process inherited must not discard what another thread has added by then. */
+#define SENT_BITS 42 /* 4 TiB; a process id has at most 22 bits (PID_MAX_LIMIT) */
+#define SENT_MOST ((UINT64_C(1) << SENT_BITS) - 1)
 
 static struct descriptor descriptors[KEPT];
 static unsigned int beyond_highest; /* every descriptor from here on is as new */
@@ -56,11 +60,6 @@ void descriptors_begin(void)
 static struct descriptor *descriptor(int fd)
 {
 	return fd < KEPT ? &descriptors[fd] : NULL;
-}
-
-static bool is_this_process(const pid_t *kept)
-{
-	return __atomic_load_n(kept, __ATOMIC_RELAXED) == getpid();
 }
 
 static enum kind ask_kernel(int fd)
@@ -91,7 +90,7 @@ SELDOM static enum kind look_up(int fd, struct descriptor *d, uint32_t state)
 	enum kind kind = ask_kernel(fd);
 	uint32_t known = (state & ~(uint32_t)KIND_MASK) | kind;
 
-	if (known == state || !is_this_process(&keeper))
+	if (known == state || __atomic_load_n(&keeper, __ATOMIC_RELAXED) != getpid())
 		return kind;
 	notice(fd);
 	__atomic_compare_exchange_n(&d->state, &state, known, false, __ATOMIC_RELAXED,
@@ -120,22 +119,33 @@ static bool is_counted(int fd, struct descriptor *d, size_t bytes)
 	return kind == COUNTED;
 }
 
-/* What this process has sent of an incomplete message; from now on the caller's to count. */
+/* Bytes of an incomplete message that this process has sent; another process counts its own. */
+static uint64_t sent_here(uint64_t incomplete)
+{
+	return incomplete >> SENT_BITS == (uint64_t)getpid() ? incomplete & SENT_MOST : 0;
+}
+
+/* Bytes that this process has sent of an incomplete message; the caller must count them. */
 static uint64_t take_incomplete(struct descriptor *d)
 {
-	if (__atomic_load_n(&d->sent, __ATOMIC_ACQUIRE) == 0 || !is_this_process(&d->sender))
+	if (sent_here(__atomic_load_n(&d->incomplete, __ATOMIC_ACQUIRE)) == 0)
 		return 0;
-	return __atomic_exchange_n(&d->sent, 0, __ATOMIC_ACQ_REL);
+	return sent_here(__atomic_exchange_n(&d->incomplete, 0, __ATOMIC_ACQ_REL));
 }
 
 static void keep_incomplete(struct descriptor *d, uint64_t sent, uint64_t left)
 {
-	if (!is_this_process(&d->sender)) {
-		__atomic_store_n(&d->sent, 0, __ATOMIC_RELAXED);
-		__atomic_store_n(&d->sender, getpid(), __ATOMIC_RELAXED);
-	}
+	uint64_t before = __atomic_load_n(&d->incomplete, __ATOMIC_RELAXED);
+	uint64_t all;
+
 	__atomic_store_n(&d->left, left, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&d->sent, sent, __ATOMIC_RELEASE);
+	do {
+		all = sent_here(before) + sent;
+		if (all > SENT_MOST)
+			all = SENT_MOST;
+	} while (!__atomic_compare_exchange_n(&d->incomplete, &before,
+					      (uint64_t)getpid() << SENT_BITS | all, true,
+					      __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
 /* A send that asks for exactly what the one before it left over goes on with its message. */
@@ -172,7 +182,7 @@ static bool is_plain(const struct descriptor *d, size_t wanted, size_t sent, boo
 {
 	return sent == wanted && !more && sent < TRUSTED_BYTES &&
 	       (__atomic_load_n(&d->state, __ATOMIC_RELAXED) & KIND_MASK) == COUNTED &&
-	       __atomic_load_n(&d->sent, __ATOMIC_RELAXED) == 0;
+	       __atomic_load_n(&d->incomplete, __ATOMIC_RELAXED) == 0;
 }
 
 void descriptor_sent(int fd, size_t wanted, size_t sent, bool more)

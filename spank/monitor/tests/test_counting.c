@@ -473,15 +473,23 @@ static void descriptors_of_other_kinds_do_not_count(void)
 	CHECK(messages_of(1 << 20) == 1 && messages_in_all() == 1);
 }
 
-static int contended;
+#define THREADS 4
+#define FRESH 256 /* descriptors that are new to the process: the first to use one takes it over */
+
+static int contended[FRESH];
+static pthread_barrier_t all_threads;
 
 static void *send_in_parts(void *nothing)
 {
-	for (int i = 0; i < 2 * KILO; i++) {
-		descriptor_sent(contended, 1000, 400, false);
-		descriptor_sent(contended, 600, 600, false);
-		if (i % 7 == 0)
-			descriptors_forget((unsigned int)contended, (unsigned int)contended);
+	for (int o = 0; o < FRESH; o++) {
+		pthread_barrier_wait(&all_threads);
+		for (int i = 0; i < 32; i++) {
+			descriptor_sent(contended[o], 1000, 400, false);
+			descriptor_sent(contended[o], 600, 600, false);
+			if (i % 7 == 0)
+				descriptors_forget((unsigned int)contended[o],
+						   (unsigned int)contended[o]);
+		}
 	}
 	return nothing;
 }
@@ -489,15 +497,19 @@ static void *send_in_parts(void *nothing)
 /* Threads that tear each other's messages apart get sizes of no meaning, but all the bytes. */
 static void bytes_are_never_lost(void)
 {
-	pthread_t threads[4];
+	pthread_t threads[THREADS];
 	uint64_t bytes = 0;
 
 	begin();
-	contended = socket(AF_INET, SOCK_STREAM, 0);
-	for (int i = 0; i < 4; i++)
+	for (int o = 0; o < FRESH; o++)
+		contended[o] = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(contended[FRESH - 1] >= 0);
+	CHECK(pthread_barrier_init(&all_threads, NULL, THREADS) == 0);
+	for (int i = 0; i < THREADS; i++)
 		CHECK(pthread_create(&threads[i], NULL, send_in_parts, NULL) == 0);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&all_threads);
 	descriptors_end();
 	for (int o = 0; o < TRAFFIC_OCTAVES; o++) {
 		const struct traffic_octave *octave = &content()->sections[0].octaves[o];
@@ -506,7 +518,9 @@ static void bytes_are_never_lost(void)
 		for (int i = 0; i < TRAFFIC_SLOTS; i++)
 			bytes += octave->slots[i].bytes * octave->slots[i].messages;
 	}
-	CHECK(bytes == 4 * 2 * KILO * 1000 && is_valid());
+	CHECK(bytes == THREADS * FRESH * 32 * 1000 && is_valid());
+	for (int o = 0; o < FRESH; o++)
+		close(contended[o]);
 }
 
 #define CASE(name) {#name, name}
