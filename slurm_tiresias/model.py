@@ -163,50 +163,175 @@ class PlacementStyle(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One job (one task of an array) as the decision sees it.
+class JobSpec:
+    """What was asked for: one job, or one task of an array, as Slurm shows it.
 
-    ``attained_gpu_s`` counts GPUs x running seconds over all incarnations;
-    ``attained_since_promotion_gpu_s`` and ``executed_since_promotion_s`` restart at a promotion.
-    ``not_eligible`` is Slurm's own reason to keep it waiting (held, dependency, a limit).
+    It stays the same object while nothing of it changes. Slurm sets ``submit_s`` anew at each
+    requeue. ``required_node_list`` is as Slurm wrote it, to be given back as it was; empty where
+    none is asked for. ``name``, ``comment``, ``admin_comment`` and the request's features are
+    written by users: hostile.
     """
 
-    job_id: str
-    state: JobState
+    key: str
+    """How Slurm's commands address it: ``123``, or ``123_4`` for a task of an array."""
+    array_id: int | None
+    array_limit: int | None
+    """How many tasks of its array may run at once; None where there is no such bound."""
+    name: str
+    user: str
+    account: str
+    qos: str
+    partitions: tuple[str, ...]
+    batch: bool
+    requeue: bool
+    het: bool
+    submit_s: float
+    time_limit_s: float | None
     request: Request
+    required_node_list: str = ""
+    reservation: str = ""
+    comment: str = ""
+    admin_comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What Slurm says of a job now.
+
+    ``state`` is None once the job has ended. ``raw_id`` is the number of its record in slurmctld;
+    ``unsplit_array`` is true for a task that still sits in its array's common pending record: such
+    tasks of one array differ in nothing but their number, and can be written to at once as
+    ``123_[4-9]`` if all are named. ``start_s`` is None while it is pending and while it completes
+    after a requeue, ``end_s`` until it has ended: a job that completes with an ``end_s`` does not
+    come back, one without was requeued. ``eligible_s`` shows what ``Update.start_in_s`` has set.
+    ``elapsed_s`` is the time that this run has lasted, without suspensions. Until its epilog is
+    over a completing job's ``allocation`` names the nodes that are not done yet.
+    """
+
+    spec: JobSpec
+    raw_id: int
+    unsplit_array: bool
+    state: JobState | None
+    slurm_state: str
+    reason: str
+    priority: int
+    restarts: int
+    eligible_s: float | None
+    start_s: float | None
+    end_s: float | None
+    elapsed_s: float
+    allocation: Allocation
+    unreadable: str = ""
+    """What of it could not be read, in a few words; its request is then empty. Users choose some
+    spellings, so one job that cannot be read must not keep the others from being observed."""
+
+    @property
+    def key(self) -> str:
+        return self.spec.key
+
+    @property
+    def held(self) -> bool:
+        return self.state is JobState.PENDING and self.priority == 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobAccount:
+    """What only this program knows of a job: all that the ledger keeps of it but its runs.
+
+    ``submitted_s`` is its first submission, ``queued_s`` when it last began to wait: then, or at
+    the end of its last run. ``start_number`` and ``entry_number`` count first starts and tier
+    entries over all jobs: they order jobs inside a priority band. ``promoted_at_gpu_s`` and
+    ``promoted_at_executed_s`` are its totals at its last promotion. ``written_*`` is what this
+    program last wrote to Slurm; ``own_nodes`` is the node list its user asked for, while
+    ``written_nodes`` stands in its place.
+    """
+
+    key: str
+    restarts: int
     submitted_s: float
-    managed: bool = True
-    unmanaged_because: str = ""
+    tier_entered_s: float
+    queued_s: float
+    entry_number: int
+    born_after_s: float = 0.0
+    """Accounting from before this belongs to an earlier job of the same id."""
+    tier: int = 0
+    first_started_s: float | None = None
+    start_number: int | None = None
+    promotions: int = 0
+    promoted_at_gpu_s: float = 0.0
+    promoted_at_executed_s: float = 0.0
+    preemptions: int = 0
+    preempted_by: str = ""
+    preempted_at_s: float | None = None
+    accounted_restarts: int = 0
+    written_priority: int | None = None
+    written_site_factor: int | None = None
+    written_nodes: str = ""
+    """All node lists written here since its own stood there, the last one last."""
+    own_nodes: str = ""
+    ended_s: float | None = None
     user: str = ""
     name: str = ""
-    """Written by its user, as any text."""
+    """Written by its user: hostile."""
+    account: str = ""
+    partition: str = ""
+    """Several, with commas between, while it waits for the first of them."""
+
+    @staticmethod
+    def opened(job: JobStatus, entry_number: int = 0) -> JobAccount:
+        """That of a job of which nothing is known yet but what Slurm shows."""
+        spec = job.spec
+        return JobAccount(
+            key=spec.key,
+            restarts=job.restarts,
+            submitted_s=spec.submit_s,
+            tier_entered_s=spec.submit_s,
+            queued_s=spec.submit_s,
+            entry_number=entry_number,
+            user=spec.user,
+            name=spec.name,
+            account=spec.account,
+            partition=",".join(spec.partitions),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job (one task of an array) as the decision sees it: what Slurm says of it, what only
+    this program knows, and what holds for this cycle only.
+
+    ``attained_gpu_s`` counts GPUs x running seconds over all runs;
+    ``attained_since_promotion_gpu_s`` and ``executed_since_promotion_s`` restart at a promotion.
+    """
+
+    status: JobStatus
+    account: JobAccount
+    request: Request
+    """What is to be placed now: as it was asked for, but for node lists that were written here and
+    nodes that are reserved."""
+    managed: bool = True
+    unmanaged_because: str = ""
     attained_gpu_s: float = 0.0
     attained_since_promotion_gpu_s: float = 0.0
     executed_since_promotion_s: float = 0.0
     inherited_gpu_s: float = 0.0
     """What counts beyond that: service of other jobs of its user or account
     (``policy.charge``)."""
-    first_started_s: float | None = None
-    tier_entered_s: float | None = None
-    queued_s: float | None = None
-    """When it last began to wait: submission (None), or the end of its last incarnation."""
     running_since_s: float | None = None
-    allocation: Allocation = field(default_factory=dict)
+    """By the clock as it is set now."""
     protected_by: Guard | None = None
-    preemptions: int = 0
-    promotions: int = 0
-    held: bool = False
     not_eligible: str = ""
-    claim: Allocation | None = None
-    """A start that has been asked of Slurm and not yet seen: these GPUs are as good as taken."""
-    vacating_for: str = ""
+    """Slurm's own reason to keep it waiting (held, dependency, a limit)."""
+    nominated_to: Allocation | None = None
+    """GPUs set aside for it: a start that was asked of Slurm and is not yet seen."""
+    preemptor: str = ""
     """The job for which it is being requeued right now; empty where it is not."""
-    given_up: bool = False
-    """It was claimed for and did not start: no victim is named for it until the cluster changes."""
+    backs_off: bool = False
+    """Its nomination expired: no job is preempted for it until the cluster changes."""
+    cools_down: bool = False
+    """Its nomination expired only just now: it is not nominated at all."""
     over_budget: bool = False
     """Its user's jobs have made others lose so much lately that no victim is named for it."""
-    resting: bool = False
-    """It gave a claim back only just now: it is not claimed for at all."""
     skew: float | None = None
     """Largest tensor over model size, where known (paper page 500, Table 6)."""
     style: PlacementStyle | None = None
@@ -214,17 +339,69 @@ class Job:
     """By which rule and number the style was chosen, in a few words; may hold users' words."""
     remaining_s: float | None = None
     """Only a simulation knows it; only the clairvoyant baselines read it."""
+    job_id: str = field(init=False, repr=False, compare=False)
+    """This and the next are its spec's and its status's: kept here, for both are read very often
+    in every decision."""
+    state: JobState = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "job_id", self.status.spec.key)
+        object.__setattr__(self, "state", self.status.state)
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.status.spec
+
+    @property
+    def allocation(self) -> Allocation:
+        return self.status.allocation
+
+    @property
+    def held(self) -> bool:
+        return self.status.held
+
+    @property
+    def user(self) -> str:
+        return self.account.user
+
+    @property
+    def name(self) -> str:
+        """Written by its user, as any text."""
+        return self.account.name
+
+    @property
+    def submitted_s(self) -> float:
+        return self.account.submitted_s
+
+    @property
+    def first_started_s(self) -> float | None:
+        return self.account.first_started_s
+
+    @property
+    def tier_entered_s(self) -> float:
+        return self.account.tier_entered_s
+
+    @property
+    def queued_s(self) -> float:
+        return self.account.queued_s
+
+    @property
+    def preemptions(self) -> int:
+        return self.account.preemptions
+
+    @property
+    def promotions(self) -> int:
+        return self.account.promotions
 
     @property
     def only_idle(self) -> bool:
         """Whether it starts on idle GPUs or not at all: no job is preempted for it."""
-        return self.given_up or self.over_budget
+        return self.backs_off or self.over_budget
 
     def waited_s(self, now_s: float) -> float:
         """How long it has waited, or did wait, since it last ran or was submitted."""
-        since_s = self.submitted_s if self.queued_s is None else self.queued_s
         until_s = self.running_since_s if self.state is JobState.RUNNING else None
-        return max(0.0, (now_s if until_s is None else until_s) - since_s)
+        return max(0.0, (now_s if until_s is None else until_s) - self.account.queued_s)
 
     @property
     def gpus_held(self) -> int:
@@ -246,7 +423,7 @@ class Snapshot:
 
     now_s: float
     nodes: tuple[Node, ...]
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobView, ...]
 
 
 class Action(enum.Enum):

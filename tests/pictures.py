@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.model import Action, Amount, Job, JobState, Node, Plan, Request, Snapshot
+from slurm_tiresias.model import Action, Amount, JobState, JobView, Node, Plan, Request, Snapshot
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
+from tests.jobs import changed, view
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (100.0, 200.0)
@@ -35,7 +36,7 @@ def gpus(
     )
 
 
-def job(job_id: str, request: Request, *, tier: int = 0, **more: Any) -> Job:
+def job(job_id: str, request: Request, *, tier: int = 0, **more: Any) -> JobView:
     """A waiting job whose attained service puts it into a tier."""
     attained_gpu_s = (0.0, *THRESHOLDS_GPU_S)[tier]
     more.setdefault("submitted_s", float(job_id) if job_id.isdigit() else 0.0)
@@ -43,7 +44,7 @@ def job(job_id: str, request: Request, *, tier: int = 0, **more: Any) -> Job:
     more.setdefault("attained_since_promotion_gpu_s", attained_gpu_s)
     if tier:
         more.setdefault("first_started_s", more["submitted_s"])
-    return Job(job_id, JobState.PENDING, request, **more)
+    return view(job_id, JobState.PENDING, request, **more)
 
 
 def configured(**tables: Any) -> Config:
@@ -56,7 +57,7 @@ def configured(**tables: Any) -> Config:
     return parse(merged)
 
 
-def cluster(drawing: str, jobs: Sequence[Job], **node_fields: Any) -> Snapshot:
+def cluster(drawing: str, jobs: Sequence[JobView], **node_fields: Any) -> Snapshot:
     """The drawn cluster; jobs that appear in the drawing run where they are drawn."""
     rows = _rows(drawing)
     held = {one.job_id: _held(rows, one.job_id) for one in jobs}
@@ -114,9 +115,9 @@ def _held(rows: dict[str, list[str]], symbol: str) -> dict[str, Amount]:
     }
 
 
-def _running(one: Job, allocation: dict[str, Amount]) -> Job:
+def _running(one: JobView, allocation: dict[str, Amount]) -> JobView:
     started_s = one.running_since_s if one.running_since_s is not None else 0.0
-    return replace(
+    return changed(
         one,
         state=JobState.RUNNING,
         allocation=allocation,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm.job_memory import JobMemory
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.parse_jobs import RowReader
-from slurm_tiresias.slurm.protocol import ObservedJob
 
 
 class RowMemory:
@@ -25,5 +25,5 @@ class RowMemory:
         by_key = {row.key: row for row in rows}
         return tuple(by_key[job.key] for job in self._memory.unknown(self._reader.read(rows)))
 
-    def jobs(self, rows: Sequence[JobRow]) -> tuple[ObservedJob, ...]:
+    def jobs(self, rows: Sequence[JobRow]) -> tuple[JobStatus, ...]:
         return self._memory.jobs(self._reader.read(rows))

@@ -12,14 +12,15 @@ from slurm_tiresias.model import (
     Action,
     Amount,
     Guard,
-    Job,
     JobState,
+    JobView,
     PlacementStyle,
     Plan,
     Reason,
     Request,
     Snapshot,
 )
+from tests.jobs import changed, view
 from tests.pictures import NOW_S, PARTITION, after, cluster, configured, drawn, gpus, job, plan_for
 
 
@@ -29,7 +30,7 @@ def expect(snapshot: Snapshot, drawing: str, config: Config | None = None) -> Pl
     return plan
 
 
-def wide(job_id: str, count: int, **more: Any) -> Job:
+def wide(job_id: str, count: int, **more: Any) -> JobView:
     """A job that counts GPUs and may span nodes (``--gpus=N``)."""
     return job(job_id, gpus(count, spanning=True), **more)
 
@@ -254,7 +255,7 @@ def test_what_may_be_one_task_spans_nodes_only_where_no_node_is_large_enough(
         [job("1", gpus(1)), job("2", gpus(1)), wide("3", count)],
     )
     one_task = replace(before.jobs[2].request, may_be_one_task=True)
-    jobs = (*before.jobs[:2], replace(before.jobs[2], request=one_task))
+    jobs = (*before.jobs[:2], changed(before.jobs[2], request=one_task))
     plan = plan_for(replace(before, jobs=jobs))
     assert (plan.decisions["3"].action is Action.START) is spans
 
@@ -377,7 +378,7 @@ def test_only_jobs_that_hold_what_is_short_are_named_as_blockers() -> None:
         """,
         [job("1", gpus(4)), job("2", gpus(4)), job("3", gpus(4))],
     )
-    on_one_cpu = Job(
+    on_one_cpu = view(
         *("4", JobState.RUNNING, Request(Amount(cpus=1))),
         submitted_s=0.0,
         managed=False,
@@ -389,10 +390,10 @@ def test_only_jobs_that_hold_what_is_short_are_named_as_blockers() -> None:
         ("2", Guard.SAME_TIER),
     )
     all_cpus = {"n1": Amount(cpus=4), "n2": Amount(cpus=4)}
-    on_all_cpus = replace(on_one_cpu, allocation=all_cpus)
+    on_all_cpus = changed(on_one_cpu, allocation=all_cpus)
     nobody_else = (before.jobs[2], on_all_cpus)
     wants_cpus = replace(before.jobs[2].request, chunk=Amount({"": 4}, cpus=5))
-    snapshot = replace(before, jobs=(replace(nobody_else[0], request=wants_cpus), on_all_cpus))
+    snapshot = replace(before, jobs=(changed(nobody_else[0], request=wants_cpus), on_all_cpus))
     assert plan_for(snapshot).decisions["3"].blockers == (("4", Guard.UNMANAGED),)
 
 
@@ -401,9 +402,9 @@ def test_what_jobs_that_may_be_preempted_hold_is_not_short() -> None:
         "n1  1 2 2 2",
         [job("1", gpus(1), tier=1), job("2", gpus(3)), job("3", gpus(4))],
     )
-    hungry = replace(before.jobs[0], allocation={"n1": Amount({"": 1}, cpus=7)})
-    frugal = replace(before.jobs[1], allocation={"n1": Amount({"": 3})})
-    on_one_cpu = Job(
+    hungry = changed(before.jobs[0], allocation={"n1": Amount({"": 1}, cpus=7)})
+    frugal = changed(before.jobs[1], allocation={"n1": Amount({"": 3})})
+    on_one_cpu = view(
         *("4", JobState.RUNNING, Request(Amount(cpus=1))),
         submitted_s=0.0,
         managed=False,
@@ -431,9 +432,9 @@ def test_cpus_and_memory_count_too() -> None:
     before = cluster("n1  1 . . .", [job("1", gpus(1)), job("2", gpus(1)), job("3", gpus(1))])
     hungry = replace(before.jobs[1].request, chunk=Amount({"": 1}, cpus=8))
     fat = replace(before.jobs[2].request, chunk=Amount({"": 1}, cpus=1, memory_mb=2000))
-    jobs = (before.jobs[0], replace(before.jobs[1], request=hungry))
+    jobs = (before.jobs[0], changed(before.jobs[1], request=hungry))
     assert plan_for(replace(before, jobs=jobs)).decisions["2"].reason is Reason.NO_ROOM
-    jobs = (before.jobs[0], replace(before.jobs[2], request=fat))
+    jobs = (before.jobs[0], changed(before.jobs[2], request=fat))
     assert plan_for(replace(before, jobs=jobs)).decisions["3"].reason is Reason.NEVER_FITS
 
 
@@ -540,8 +541,8 @@ def test_a_held_job_and_one_that_slurm_keeps_waiting_are_not_started() -> None:
 
 
 def test_a_claim_in_flight_keeps_its_gpus_while_its_victim_leaves() -> None:
-    victim = job("1", gpus(4), tier=1, vacating_for="2")
-    winner = job("2", gpus(4), claim={"n1": Amount({"": 4}, cpus=1)})
+    victim = job("1", gpus(4), tier=1, preemptor="2")
+    winner = job("2", gpus(4), nominated_to={"n1": Amount({"": 4}, cpus=1)})
     before = cluster("n1  1 1 1 1", [victim, winner, job("3", gpus(4), submitted_s=0)])
     plan = plan_for(before)
     assert plan.decisions["2"].reason is Reason.CLAIMED
@@ -551,13 +552,13 @@ def test_a_claim_in_flight_keeps_its_gpus_while_its_victim_leaves() -> None:
 
 
 def test_a_claim_on_a_node_that_went_down_is_decided_anew() -> None:
-    claim = {"n1!": Amount({"": 2}, cpus=1)}
-    before = cluster("n1!  . .\nn2  . .", [job("2", gpus(2), claim=claim)])
+    nodes = {"n1!": Amount({"": 2}, cpus=1)}
+    before = cluster("n1!  . .\nn2  . .", [job("2", gpus(2), nominated_to=nodes)])
     expect(before, "n1!  . .\nn2  2 2")
 
 
 def test_a_job_that_was_claimed_for_in_vain_takes_nothing_from_anybody() -> None:
-    before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), given_up=True)])
+    before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), backs_off=True)])
     plan = expect(before, "n1  1 1")
     assert plan.decisions["2"].reason is Reason.GIVEN_UP
 
@@ -586,7 +587,7 @@ def test_a_starved_job_returns_to_the_top_tier() -> None:
 
 
 def test_nodes_that_still_clean_up_are_used_last() -> None:
-    gone = Job("1", JobState.COMPLETING, gpus(1), 0.0, allocation={"n1": Amount({"": 1}, cpus=1)})
+    gone = view("1", JobState.COMPLETING, gpus(1), allocation={"n1": Amount({"": 1}, cpus=1)})
     before = cluster("n1  . .\nn2  . .", [job("2", gpus(2))])
     before = replace(before, jobs=(*before.jobs, gone))
     assert list(plan_for(before).decisions["2"].start_on) == ["n2"]

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slurm_tiresias.errors import SlurmAnswerError, SlurmPermissionError, SlurmUnreachableError
-from slurm_tiresias.model import ANY_TYPE, Amount, JobState, Node
+from slurm_tiresias.model import ANY_TYPE, Amount, JobState, JobStatus, Node
 from slurm_tiresias.slurm import (
     commands,
     job_details,
@@ -34,14 +34,7 @@ from slurm_tiresias.slurm import (
     release as releases,
 )
 from slurm_tiresias.slurm.job_rows import JobRow
-from slurm_tiresias.slurm.protocol import (
-    ObservedJob,
-    Requeue,
-    Reservation,
-    Unpin,
-    Update,
-    Write,
-)
+from slurm_tiresias.slurm.protocol import Requeue, Reservation, Unpin, Update, Write
 from slurm_tiresias.slurm.release import Release
 from tests.row_memory import RowMemory
 from tests.slurm.hostile import HOSTILE_TEXT
@@ -82,12 +75,12 @@ def rows_of(release: Path) -> tuple[JobRow, ...]:
     return tuple(job_rows.rows(recorded(release, "squeue"), SEPARATOR, of_folder(release)))
 
 
-def jobs_of(release: Path) -> Mapping[str, ObservedJob]:
+def jobs_of(release: Path) -> Mapping[str, JobStatus]:
     """The recorded jobs by name, read together with scontrol's records of them."""
     rows = rows_of(release)
     memory = RowMemory()
     memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
-    return {job.name: job for job in reversed(memory.jobs(rows))}
+    return {job.spec.name: job for job in reversed(memory.jobs(rows))}
 
 
 # --------------------------------------------------------------------------- jobs
@@ -101,7 +94,7 @@ def test_every_shape_of_job_becomes_its_request(release: Path, shape: str) -> No
         for partition in parse_nodes.partitions(recorded(release, "partitions"))
     }
     in_slurms_order = tuple(sorted(expected.partitions, key=lambda name: -tiers[name]))
-    assert jobs_of(release)[shape].request == replace(expected, partitions=in_slurms_order)
+    assert jobs_of(release)[shape].spec.request == replace(expected, partitions=in_slurms_order)
 
 
 @pytest.mark.parametrize(
@@ -147,16 +140,16 @@ def test_a_pending_jobs_forecast_is_no_start_and_its_begin_time_shows(release: P
     later = jobs_of(release)["later"]
     assert later.start_s is None
     assert later.eligible_s is not None
-    assert 3590 <= later.eligible_s - later.submit_s <= 3610
+    assert 3590 <= later.eligible_s - later.spec.submit_s <= 3610
 
 
 def test_held_interactive_unrequeuable_and_het_jobs_are_told(release: Path) -> None:
     jobs = jobs_of(release)
     assert jobs["no requeue"].held
-    assert not jobs["no requeue"].requeue
-    assert not jobs["interactive"].batch
-    assert jobs["het"].het
-    assert not jobs["requeued"].het
+    assert not jobs["no requeue"].spec.requeue
+    assert not jobs["interactive"].spec.batch
+    assert jobs["het"].spec.het
+    assert not jobs["requeued"].spec.het
     assert not jobs["requeued"].held
 
 
@@ -165,7 +158,7 @@ def test_tasks_of_an_array_have_their_own_keys_and_unsplit_ones_one_record(relea
     memory = RowMemory()
     memory.learn(tasks, {})
     first, *waiting = sorted(memory.jobs(tasks), key=lambda job: job.key)
-    array = first.array_id
+    array = first.spec.array_id
     assert [job.key for job in waiting] == [f"{array}_1", f"{array}_2"]
     assert first.key == f"{array}_0"
     assert not first.unsplit_array
@@ -182,7 +175,7 @@ def test_a_hostile_name_comes_through_whole_and_forges_nothing(release: Path) ->
     rows = rows_of(release)
     jobs = jobs_of(release)
     named, commented = jobs[HOSTILE_TEXT], jobs["hostile"]
-    assert commented.comment == HOSTILE_TEXT
+    assert commented.spec.comment == HOSTILE_TEXT
     assert len({row.key for row in rows}) == len(rows)
     assert [sum(amount.gpu_count for amount in job.allocation.values()) for job in (named,)] == [1]
     assert [amount.gpu_count for amount in commented.allocation.values()] == [2]
@@ -259,7 +252,7 @@ def test_a_running_jobs_request_is_still_what_it_asked_for(release: Path) -> Non
     memory.learn([pending], job_details.records_of_all(recorded(release, "jobs")))
     memory.learn([running], {})
     (job,) = memory.jobs([running])
-    assert job.request == REQUESTS["eight GPUs anywhere"]
+    assert job.spec.request == REQUESTS["eight GPUs anywhere"]
     assert sum(amount.gpu_count for amount in job.allocation.values()) == 8
 
 
@@ -283,7 +276,7 @@ def test_a_requeued_job_may_still_have_as_many_nodes_as_it_asked_for(release: Pa
     memory.learn([waiting], {int(waiting.raw_id): bounded})
     memory.learn([requeued], {int(waiting.raw_id): unbounded})
     (job,) = memory.jobs([requeued])
-    assert (job.request.min_nodes, job.request.max_nodes) == (2, 2)
+    assert (job.spec.request.min_nodes, job.spec.request.max_nodes) == (2, 2)
 
 
 def test_a_requeued_job_that_was_first_seen_running_gets_no_more_nodes_than_it_had(
@@ -296,7 +289,7 @@ def test_a_requeued_job_that_was_first_seen_running_gets_no_more_nodes_than_it_h
     unbounded = re.sub(r" NumNodes=\S+", " NumNodes=3", record)
     memory.learn([on_three], {int(on_three.raw_id): unbounded})
     (job,) = memory.jobs([on_three])
-    assert (job.request.min_nodes, job.request.max_nodes) == (2, 3)
+    assert (job.spec.request.min_nodes, job.spec.request.max_nodes) == (2, 3)
 
 
 def test_jobs_that_ask_alike_share_one_request(release: Path) -> None:
@@ -306,7 +299,7 @@ def test_jobs_that_ask_alike_share_one_request(release: Path) -> None:
     memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
     jobs = memory.jobs(rows)
     for one, other in combinations(jobs, 2):
-        assert (one.request is other.request) == (one.request == other.request)
+        assert (one.spec.request is other.spec.request) == (one.spec.request == other.spec.request)
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.7, 0.999])
@@ -346,7 +339,7 @@ def test_what_a_user_spells_oddly_makes_that_users_job_unreadable_and_no_other(
     after.learn(odd, records)
     pairs = zip(before.jobs(rows), after.jobs(odd), strict=True)
     [(was, now)] = [(was, now) for was, now in pairs if was != now]
-    assert now.unreadable and now.request.gpu_count == 0
+    assert now.unreadable and now.spec.request.gpu_count == 0
     assert sum(a.gpu_count for a in now.allocation.values()) == sum(
         a.gpu_count for a in was.allocation.values()
     ), "what it holds is known from Slurm's own sums"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from slurm_tiresias.model import (
     Allocation,
     Amount,
-    Job,
     JobState,
+    JobView,
     Node,
     PlacementStyle,
     Plan,
@@ -19,6 +19,7 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.placement.choose import place
 from slurm_tiresias.placement.pool import Pool
+from tests.jobs import changed, view
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (3600.0, 36_000.0)
@@ -94,7 +95,7 @@ def settle(before: Snapshot, plan: Plan) -> Snapshot:
     """All that a plan starts runs; it must preempt no job."""
     on = {start.job_id: start.start_on for start in plan.starts}
     jobs = (
-        replace(
+        changed(
             job,
             state=JobState.RUNNING,
             allocation=on[job.job_id],
@@ -139,11 +140,11 @@ def _script(chance: random.Random) -> Script:
     return _request(chance), chance.choice((None, None, 0.1, 0.7))
 
 
-def _job(number: int, scripts: Sequence[Script], chance: random.Random) -> Job:
+def _job(number: int, scripts: Sequence[Script], chance: random.Random) -> JobView:
     request, skew = chance.choice(scripts)
     submitted_s = NOW_S - chance.uniform(1000, 100_000)
     # Jobs that ask alike share a request, as the driver has it (slurm/job_memory.py).
-    return Job(str(number), JobState.PENDING, request, submitted_s, skew=skew)
+    return view(str(number), JobState.PENDING, request, submitted_s=submitted_s, skew=skew)
 
 
 def _request(chance: random.Random) -> Request:
@@ -162,7 +163,7 @@ def _request(chance: random.Random) -> Request:
     return replace(request, features=features, partitions=(PARTITION,))
 
 
-def _running(jobs: Sequence[Job], nodes: Sequence[Node]) -> Iterator[tuple[str, Allocation]]:
+def _running(jobs: Sequence[JobView], nodes: Sequence[Node]) -> Iterator[tuple[str, Allocation]]:
     """Those of the jobs that run: who comes first is served first, while there is room."""
     pool = Pool(nodes)
     allowed = {"": pool.all_nodes, "ib": pool.nodes(n.name for n in nodes if "ib" in n.features)}
@@ -175,9 +176,9 @@ def _running(jobs: Sequence[Job], nodes: Sequence[Node]) -> Iterator[tuple[str, 
             yield job.job_id, on
 
 
-def _as_it_runs(job: Job, on: Allocation, crowd: Crowd, chance: random.Random) -> Job:
+def _as_it_runs(job: JobView, on: Allocation, crowd: Crowd, chance: random.Random) -> JobView:
     ran_s = chance.expovariate(1 / 3600)
-    return replace(
+    return changed(
         _served(job, crowd.running, chance),
         state=JobState.RUNNING,
         allocation=on,
@@ -186,14 +187,14 @@ def _as_it_runs(job: Job, on: Allocation, crowd: Crowd, chance: random.Random) -
     )
 
 
-def _as_it_waits(job: Job, crowd: Crowd, chance: random.Random) -> Job:
+def _as_it_waits(job: JobView, crowd: Crowd, chance: random.Random) -> JobView:
     served = _served(job, crowd.waiting, chance)
     new = served.attained_gpu_s == 0
     started_s = None if new else job.submitted_s + chance.uniform(0, 900)
-    return replace(served, queued_s=NOW_S - chance.uniform(0, 1000), first_started_s=started_s)
+    return changed(served, queued_s=NOW_S - chance.uniform(0, 1000), first_started_s=started_s)
 
 
-def _served(job: Job, tiers: tuple[int, int, int], chance: random.Random) -> Job:
+def _served(job: JobView, tiers: tuple[int, int, int], chance: random.Random) -> JobView:
     """With as much service as the jobs of its tier have."""
     (tier,) = chance.choices(range(3), tiers)
     starts = (0.0, *THRESHOLDS_GPU_S)

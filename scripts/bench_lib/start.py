@@ -13,7 +13,8 @@ from contextlib import closing
 from pathlib import Path
 
 from scripts.bench_lib.document import markdown, write_section
-from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.model import JobAccount
 
 PYTHON = "Python alone"
 PROGRAM = Path(sys.prefix) / "bin" / "tiresias-slurm"
@@ -59,7 +60,7 @@ def _prepared(folder: Path) -> Mapping[str, str]:
     config = folder / "tiresias.toml"
     config.write_text(f'[controller]\nstate_dir = "{folder}"\n[slurm]\ndriver = "commands"\n')
     start_s, end_s = time.time() - 7200.0, time.time() - 3600.0
-    job = JobRecord(
+    job = JobAccount(
         *("1", 0, start_s, start_s, start_s, 1),
         first_started_s=start_s,
         ended_s=end_s,

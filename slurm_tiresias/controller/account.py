@@ -17,13 +17,7 @@ from dataclasses import dataclass, field, replace
 from slurm_tiresias.config import Config, tiers_follow_service
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.folding import EventFolder
-from slurm_tiresias.controller.ledger import (
-    EventRecord,
-    JobRecord,
-    Ledger,
-    PreemptionRecord,
-    changed,
-)
+from slurm_tiresias.controller.ledger import EventRecord, Ledger, PreemptionRecord, changed
 from slurm_tiresias.controller.lifecycle.nomination import (
     Nomination,
     NominationEvent,
@@ -47,11 +41,11 @@ from slurm_tiresias.controller.lifecycle.preemption import (
 from slurm_tiresias.controller.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.controller.manage import why_unmanaged
 from slurm_tiresias.controller.runs import Runs
-from slurm_tiresias.model import JobState, Plan
+from slurm_tiresias.model import JobAccount, JobState, JobStatus, Plan
 from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_of
 from slurm_tiresias.policy.losses import RecentLosses, losses_of
 from slurm_tiresias.policy.tiers import tier_by_service
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from slurm_tiresias.slurm.protocol import Observation
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -82,15 +76,15 @@ class News:
 
 
 @dataclass(slots=True, eq=False)
-class Shown:
-    """A job as Slurm showed it last."""
+class _Followed:
+    """A job of the last observation, and what was known of it when it was taken in."""
 
-    job: ObservedJob
+    job: JobStatus
     unmanaged: str
     """Why it is left alone; empty for a managed job."""
-    record: JobRecord | None = None
+    account: JobAccount | None = None
     learned: int = 0
-    """How often something had been learned of its runs when it was taken in."""
+    """How often something had been learned of its runs."""
     started_managed: bool = False
     """It runs, or completes, and was managed when it started: it stays so."""
 
@@ -105,7 +99,7 @@ class Book:
         self._records = ledger.jobs()
         self._runs = Runs(ledger, config.controller.interval_s, accounting)
         self._lifecycles = LifecycleTracker(ledger.nominations(), ledger.preemptions_under_way())
-        self._as_before: dict[str, Shown] = {}
+        self._as_before: dict[str, _Followed] = {}
         """The jobs of the last observation, by key."""
         self._followed: frozenset[str] = frozenset()
         """The jobs of the last plan that was followed."""
@@ -131,10 +125,10 @@ class Book:
         self._told_ended: set[str] = set()
         """Jobs whose end is news no more, while Slurm still shows them."""
 
-    def record(self, key: str) -> JobRecord | None:
+    def record(self, key: str) -> JobAccount | None:
         return self._records.get(key)
 
-    def records(self) -> Mapping[str, JobRecord]:
+    def records(self) -> Mapping[str, JobAccount]:
         return self._records
 
     @property
@@ -175,15 +169,15 @@ class Book:
                     others.append(effect)
         return others
 
-    def shown(self, key: str) -> Shown:
-        """A job of the last observation."""
-        return self._as_before[key]
+    def why_unmanaged(self, key: str) -> str:
+        """Why a job of the last observation is left alone; empty for a managed job."""
+        return self._as_before[key].unmanaged
 
     def next_number(self) -> int:
         """For whatever is kept in the order in which it happened."""
         return self._ledger.next_number()
 
-    def put(self, record: JobRecord) -> None:
+    def put(self, record: JobAccount) -> None:
         """Replace what is known of a job; committed with the rest."""
         if self._records.get(record.key) != record:
             self._records[record.key] = record
@@ -199,8 +193,8 @@ class Book:
     def _user_of(self, job_id: str) -> str:
         if record := self._records.get(job_id):
             return record.user
-        shown = self._as_before.get(job_id)
-        return shown.job.user if shown else ""
+        before = self._as_before.get(job_id)
+        return before.job.spec.user if before else ""
 
     def _remember(self, event: EventRecord) -> None:
         self._events.append(event)
@@ -265,7 +259,7 @@ class Book:
         self._know_recent_service(seen.at_s)
         managed = [job for job in new if not shown[job.key].unmanaged]
         # Numbers are given out on the way: for entries as submitted, for first starts as started.
-        managed.sort(key=lambda job: (job.submit_s, job.raw_id))
+        managed.sort(key=lambda job: (job.spec.submit_s, job.raw_id))
         for job in managed:
             self._recognise(job, seen.at_s)
         managed.sort(key=lambda job: (job.start_s or seen.at_s, job.raw_id))
@@ -279,7 +273,7 @@ class Book:
             if not shown[job.key].unmanaged:
                 self.put(self._follow_tier(self._records[job.key], seen.at_s))
                 # Not before: the ledger may fail, and the job would be passed over the next time.
-                shown[job.key].record = self._records[job.key]
+                shown[job.key].account = self._records[job.key]
                 shown[job.key].learned = self._runs.learned(job.key)
         if self._recent is not None:
             self._recent.forget_before(seen.at_s)
@@ -287,15 +281,15 @@ class Book:
         self._as_before = shown
 
     def _compared(
-        self, jobs: Iterable[ObservedJob]
-    ) -> tuple[dict[str, Shown], Sequence[ObservedJob]]:
+        self, jobs: Iterable[JobStatus]
+    ) -> tuple[dict[str, _Followed], Sequence[JobStatus]]:
         """What is to be known of each job now, and those of which something has changed.
 
         Of thousands that wait few have: the driver shows the same object as before, and nothing
         here has been written since.
         """
-        shown: dict[str, Shown] = {}
-        new: list[ObservedJob] = []
+        shown: dict[str, _Followed] = {}
+        new: list[JobStatus] = []
         for job in jobs:
             one = self._as_before.get(job.key)
             if one is None or one.job is not job or one.started_managed:
@@ -306,20 +300,21 @@ class Book:
             shown[job.key] = one
         return shown, new
 
-    def _has_changed(self, shown: Shown) -> bool:
+    def _has_changed(self, before: _Followed) -> bool:
         """Whether something has been learned of a job that Slurm shows as before."""
-        key = shown.job.key
-        known = shown.record is self._records.get(key)
-        return not known or shown.learned != self._runs.learned(key)
+        key = before.job.key
+        known = before.account is self._records.get(key)
+        return not known or before.learned != self._runs.learned(key)
 
-    def _newly_shown(self, job: ObservedJob, before: Shown | None) -> Shown:
+    def _newly_shown(self, job: JobStatus, before: _Followed | None) -> _Followed:
         manage = self._config.manage
         why = why_unmanaged(job, manage)
         if not why or not self._started_managed(job, before):
-            return Shown(job, why)
-        return Shown(job, why_unmanaged(job, manage, started_managed=True), started_managed=True)
+            return _Followed(job, why)
+        why = why_unmanaged(job, manage, started_managed=True)
+        return _Followed(job, why, started_managed=True)
 
-    def _started_managed(self, job: ObservedJob, before: Shown | None) -> bool:
+    def _started_managed(self, job: JobStatus, before: _Followed | None) -> bool:
         """Whether a job that would not be managed now was when its present run started.
 
         Its run is in the ledger, or it was managed when it was last seen waiting, or it started
@@ -332,42 +327,33 @@ class Book:
         waited_managed = before is not None and not before.unmanaged
         return waited_managed or bands.starts_managed(job.priority, self._config.priority.write)
 
-    def _recognise(self, job: ObservedJob, now_s: float) -> None:
+    def _recognise(self, job: JobStatus, now_s: float) -> None:
         """Find the job's record, or open one."""
         record = self._known(job.key)
         if record is None:
-            self.put(self._new_record(job))
+            self.put(self._opened(job))
         elif _is_another_job(job, record):
             self._drop(job.key)
-            self.put(replace(self._new_record(job), born_after_s=record.ended_s or now_s))
+            self.put(replace(self._opened(job), born_after_s=record.ended_s or now_s))
         else:
             # Those of a waiting job may be changed.
-            self.put(changed(record, account=job.account, partition=",".join(job.partitions)))
+            self.put(
+                changed(record, account=job.spec.account, partition=",".join(job.spec.partitions))
+            )
             return
         if job.state is None and (job.end_s or 0.0) < self._first_look_s:
             self._told_ended.add(job.key)
 
-    def _known(self, key: str) -> JobRecord | None:
+    def _known(self, key: str) -> JobAccount | None:
         """What is known of a job, from the ledger itself for one that ended long ago."""
         if key not in self._records and (record := self._ledger.job(key)):
             self._records[key] = record
             self._runs.fetch(key)
         return self._records.get(key)
 
-    def _new_record(self, job: ObservedJob) -> JobRecord:
+    def _opened(self, job: JobStatus) -> JobAccount:
         # Slurm resets the submission at a requeue: accounting knows that of a job requeued earlier.
-        return JobRecord(
-            key=job.key,
-            restarts=job.restarts,
-            submitted_s=job.submit_s,
-            tier_entered_s=job.submit_s,
-            queued_s=job.submit_s,
-            entry_number=self._ledger.next_number(),
-            user=job.user,
-            name=job.name,
-            account=job.account,
-            partition=",".join(job.partitions),
-        )
+        return JobAccount.opened(job, self._ledger.next_number())
 
     def _drop(self, key: str) -> None:
         self._forgotten.add(key)
@@ -381,8 +367,8 @@ class Book:
         self._preemptions = [one for one in self._preemptions if one.key != key]
 
     def _follow_state(
-        self, job: ObservedJob, record: JobRecord, now_s: float, down: Mapping[str, str]
-    ) -> JobRecord:
+        self, job: JobStatus, record: JobAccount, now_s: float, down: Mapping[str, str]
+    ) -> JobAccount:
         """Starts, requeues and ends, as the record keeps them; ``down`` are failed nodes."""
         if job.restarts < record.restarts:
             # slurmctld was killed and came back with what it had last saved.
@@ -403,8 +389,8 @@ class Book:
         return changed(record, ended_s=record.ended_s or job.end_s or now_s)
 
     def _follow_requeue(
-        self, job: ObservedJob, record: JobRecord, now_s: float, down: Mapping[str, str]
-    ) -> JobRecord:
+        self, job: JobStatus, record: JobAccount, now_s: float, down: Mapping[str, str]
+    ) -> JobAccount:
         """A requeue is believed when it is seen; if it was sent from here, it was a preemption.
 
         A victim may leave before that: its user requeues it, or its node fails.
@@ -414,7 +400,7 @@ class Book:
         under_way = self.preemptions.get(job.key)
         sent_s = under_way.requeue_sent_s if under_way else None
         # Of one that is pending again Slurm shows when it was requeued as its submission.
-        left_before = job.state is JobState.PENDING and job.submit_s < (sent_s or 0.0) - 1.0
+        left_before = job.state is JobState.PENDING and job.spec.submit_s < (sent_s or 0.0) - 1.0
         by_others = sent_s is None or bool(failed and left_before)
         by = "" if by_others or under_way is None else under_way.preemptor
         restart = f"restart {job.restarts}"
@@ -440,27 +426,27 @@ class Book:
             )
         )
 
-    def _left_s(self, job: ObservedJob, now_s: float) -> float:
+    def _left_s(self, job: JobStatus, now_s: float) -> float:
         """When a job that was requeued left its nodes; it may run again by now, or be over."""
         runs = (run for run in self._runs.of(job.key) if run.start_s != job.start_s)
         left_s = max((run.end_s for run in runs if run.end_s is not None), default=None)
         if left_s is None:
-            left_s = now_s if job.start_s is None else job.submit_s
+            left_s = now_s if job.start_s is None else job.spec.submit_s
         return left_s if job.start_s is None else min(left_s, job.start_s)
 
     def _held_before(self, key: str) -> frozenset[str]:
         """The nodes that a job held at the last look."""
-        shown = self._as_before.get(key)
-        return frozenset(shown.job.allocation) if shown else frozenset()
+        before = self._as_before.get(key)
+        return frozenset(before.job.allocation) if before else frozenset()
 
-    def node_failed(self, record: JobRecord, now_s: float) -> None:
+    def node_failed(self, record: JobAccount, now_s: float) -> None:
         """Accounting says that the last run before this job was requeued ended with its node."""
         if (record.key, record.restarts) not in self._node_failures:
             self._node_failures.add((record.key, record.restarts))
             text = f"by Slurm's accounting, restart {record.restarts}"
             self.note(now_s, "node-failed", record.key, text)
 
-    def _note_loss(self, record: JobRecord, of: Preemption, now_s: float) -> None:
+    def _note_loss(self, record: JobAccount, of: Preemption, now_s: float) -> None:
         """What a preemption has cost others counts against the users who caused it."""
         preemptor = self._records.get(of.preemptor)
         ended = [run for run in self._runs.of(record.key) if run.end_s is not None]
@@ -493,7 +479,7 @@ class Book:
             self._losses = RecentLosses(config, losses)
         return self._losses
 
-    def _preemption(self, record: JobRecord, of: Preemption, now_s: float) -> PreemptionRecord:
+    def _preemption(self, record: JobAccount, of: Preemption, now_s: float) -> PreemptionRecord:
         over = (i.start_s for i in self._runs.of(record.key) if i.end_s is not None)
         preemptor = self._records.get(of.preemptor)
         return PreemptionRecord(
@@ -506,7 +492,7 @@ class Book:
             for_tier=preemptor.tier if preemptor else None,
         )
 
-    def _follow_start(self, job: ObservedJob, record: JobRecord) -> JobRecord:
+    def _follow_start(self, job: JobStatus, record: JobAccount) -> JobAccount:
         if record.first_started_s is None:
             first_s = min((i.start_s for i in self._runs.of(job.key)), default=job.start_s)
             record = replace(
@@ -516,7 +502,7 @@ class Book:
         self.preemption_event(job.key, Running())
         return record
 
-    def _follow_tier(self, record: JobRecord, now_s: float) -> JobRecord:
+    def _follow_tier(self, record: JobAccount, now_s: float) -> JobAccount:
         own_gpu_s = self._runs.attained_gpu_s(record.key) - record.promoted_at_gpu_s
         charged_gpu_s = own_gpu_s + self.inherited_gpu_s(record, now_s)
         tier = tier_by_service(charged_gpu_s, self._config.policy)
@@ -535,7 +521,9 @@ class Book:
                 self.put(self._in_tier(record, decision.tier, now_s, told=known))
         self._followed = frozenset(plan.decisions)
 
-    def _in_tier(self, record: JobRecord, tier: int, now_s: float, told: bool = True) -> JobRecord:
+    def _in_tier(
+        self, record: JobAccount, tier: int, now_s: float, told: bool = True
+    ) -> JobAccount:
         if tier == record.tier or record.ended_s is not None:
             return record
         if tier > record.tier and told:
@@ -640,10 +628,10 @@ class Book:
                     service_gpu_s = run.attained_gpu_s
                     self._recent.put(EndedRun(key, run.start_s, payer, run.end_s, service_gpu_s))
 
-    def _payer_of(self, record: JobRecord) -> str:
+    def _payer_of(self, record: JobAccount) -> str:
         return payer_of(self._config.policy.charge, record.user, record.account)
 
-    def inherited_gpu_s(self, record: JobRecord, now_s: float) -> float:
+    def inherited_gpu_s(self, record: JobAccount, now_s: float) -> float:
         """What counts for a job beyond its own service; a promotion forgives that too."""
         if self._recent is None or record.promotions:
             return 0.0
@@ -679,7 +667,7 @@ class Book:
         return self.has_accounting and self.is_doubtful(key)
 
 
-def _is_another_job(job: ObservedJob, record: JobRecord) -> bool:
+def _is_another_job(job: JobStatus, record: JobAccount) -> bool:
     """Whether Slurm has given the id of a job that ended to a new one.
 
     A job that ended and is requeued by hand is still the same job: it counts one restart more. One
@@ -687,7 +675,7 @@ def _is_another_job(job: ObservedJob, record: JobRecord) -> bool:
     slurmctld that was killed does not remember that requeue.
     """
     if job.restarts < record.restarts:
-        return job.submit_s > record.queued_s
+        return job.spec.submit_s > record.queued_s
     if job.restarts > record.restarts:
         return False
-    return record.ended_s is not None and job.submit_s > record.ended_s
+    return record.ended_s is not None and job.spec.submit_s > record.ended_s

@@ -56,13 +56,12 @@ from slurm_tiresias.controller.lifecycle.preemption import (
     StoodDown,
 )
 from slurm_tiresias.controller.manage import is_protected, lacks_only_resources
-from slurm_tiresias.controller.view import Rests
+from slurm_tiresias.controller.view import Backoffs
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import Action, Decision, JobState, Node, Plan, Reason
+from slurm_tiresias.model import Action, Decision, JobState, JobStatus, Node, Plan, Reason
 from slurm_tiresias.slurm.hostlist import array_tasks
 from slurm_tiresias.slurm.protocol import (
     Observation,
-    ObservedJob,
     Requeue,
     Slurm,
     Unpin,
@@ -112,7 +111,7 @@ class Actor:
 
     # Before the decision
 
-    def review(self, seen: Observation) -> Rests:
+    def review(self, seen: Observation) -> Backoffs:
         """Check what earlier cycles set going; returns which jobs back off."""
         jobs = {job.key: job for job in seen.jobs}
         self._topology_hash = topology_hash(seen.nodes)
@@ -121,19 +120,19 @@ class Actor:
         self._abandon_without_preemptor(jobs)
         config = self._config.preemption
         nominations = self._book.nominations.values()
-        return Rests(
-            given_up=frozenset(
+        return Backoffs(
+            backing_off=frozenset(
                 one.key
                 for one in nominations
                 if one.topology_hash == self._topology_hash
                 and one.backs_off(seen.at_s, config.retry_after_s)
             ),
-            resting=frozenset(
+            cooling_down=frozenset(
                 one.key for one in nominations if one.backs_off(seen.at_s, config.start_bound_s)
             ),
         )
 
-    def _abandon_without_preemptor(self, jobs: Mapping[str, ObservedJob]) -> None:
+    def _abandon_without_preemptor(self, jobs: Mapping[str, JobStatus]) -> None:
         """A job that no longer waits on its nomination no longer needs its victims."""
         for victim in list(self._book.preemptions.values()):
             if not self._is_awaited(victim.preemptor, jobs):
@@ -155,13 +154,13 @@ class Actor:
             if any(free.get(node, 0) < amount.gpu_count for node, amount in allocation.items()):
                 self._book.nomination_event(one.key, Withdrawn())
 
-    def _is_awaited(self, preemptor: str, jobs: Mapping[str, ObservedJob]) -> bool:
+    def _is_awaited(self, preemptor: str, jobs: Mapping[str, JobStatus]) -> bool:
         """Whether a job waits for GPUs on the nodes that it was nominated for."""
         nomination = self._book.nominations.get(preemptor)
         on_nodes = nomination is not None and bool(nomination.allocation)
         return on_nodes and is_pending(jobs.get(preemptor))
 
-    def _look_at_nominations(self, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
+    def _look_at_nominations(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
         """Tell each nomination what stands between it and its start; some expire."""
         under_way = [one for one in self._book.preemptions.values() if one.makes_room]
         leaving = {one.preemptor for one in under_way if one.is_leaving}
@@ -229,7 +228,7 @@ class Actor:
     def release(self, seen: Observation) -> Outcome:
         """Give every job back to Slurm as it would have been."""
         stood_down = self.stand_down(seen)
-        given: list[tuple[ObservedJob, Write]] = []
+        given: list[tuple[JobStatus, Write]] = []
         for job in seen.jobs:
             record = self._book.record(job.key)
             if job.state is None or job.priority == 0:
@@ -269,7 +268,7 @@ class Actor:
                 )
                 self._book.note(now_s, "promoted", key, "waited long enough to start afresh")
 
-    def _nominate(self, plan: Plan, jobs: Mapping[str, ObservedJob], seen: Observation) -> None:
+    def _nominate(self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
         """Nominate the jobs that the plan starts, and withdraw what it starts no longer."""
         vacated = self._nodes_being_vacated(plan, jobs)
         for key, decision in plan.decisions.items():
@@ -281,7 +280,7 @@ class Actor:
                 self._nominate_one(decision, jobs[key], vacated, seen.at_s)
 
     def _nominate_one(
-        self, decision: Decision, job: ObservedJob, vacated: set[str], now_s: float
+        self, decision: Decision, job: JobStatus, vacated: set[str], now_s: float
     ) -> None:
         if decision.victims:
             allocation = allocation_text(decision.start_on)
@@ -291,7 +290,7 @@ class Actor:
             allocation = allocation_text(decision.start_on) if named else ""
             self._book.nomination_event(decision.job_id, Nominated(now_s, allocation, False))
 
-    def _names_its_nodes(self, job: ObservedJob) -> bool:
+    def _names_its_nodes(self, job: JobStatus) -> bool:
         """Whether a start on idle GPUs is to name its nodes.
 
         A job that only fits whole on a node Slurm puts where it fits tightest, as we would; one in
@@ -299,9 +298,9 @@ class Actor:
         where it was told to is left to Slurm.
         """
         nomination = self._book.nominations.get(job.key)
-        return job.request.chunks > 1 and (nomination is None or not nomination.expirations)
+        return job.spec.request.chunks > 1 and (nomination is None or not nomination.expirations)
 
-    def _nodes_being_vacated(self, plan: Plan, jobs: Mapping[str, ObservedJob]) -> set[str]:
+    def _nodes_being_vacated(self, plan: Plan, jobs: Mapping[str, JobStatus]) -> set[str]:
         """Nodes that jobs are about to leave for a preemptor.
 
         Jobs that only get what is left over there are not given these nodes by name: Slurm may try
@@ -311,7 +310,7 @@ class Actor:
         leaving |= {one.key for one in self._book.preemptions.values() if one.makes_room}
         return {node for key in leaving if key in jobs for node in jobs[key].allocation}
 
-    def _withdraw(self, key: str, decision: Decision, job: ObservedJob, now_s: float) -> None:
+    def _withdraw(self, key: str, decision: Decision, job: JobStatus, now_s: float) -> None:
         """The plan has changed, or Slurm has named a reason of its own to let the job wait."""
         if decision.reason is Reason.SLURM_WAITS:
             of_nodes = job.reason.strip("()").startswith("ReqNodeNotAvail")
@@ -332,7 +331,7 @@ class Actor:
 
     # Writes
 
-    def _spare_victims_elsewhere(self, jobs: Mapping[str, ObservedJob]) -> None:
+    def _spare_victims_elsewhere(self, jobs: Mapping[str, JobStatus]) -> None:
         """A preemptor that is to start on other nodes than before (one was drained, say) needs no
         victim on those."""
         for one in list(self._book.preemptions.values()):
@@ -343,9 +342,7 @@ class Actor:
             if allocation.keys().isdisjoint(job.allocation):
                 self._tell_victim(one.key, PreemptorGone(victim_runs=True))
 
-    def _updates(
-        self, plan: Plan, jobs: Mapping[str, ObservedJob], seen: Observation
-    ) -> list[Write]:
+    def _updates(self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation) -> list[Write]:
         """What each managed job's priority and node list must become; differences only."""
         now_s = seen.at_s
         updates = self._taken_back(plan, jobs.values(), now_s)
@@ -392,14 +389,14 @@ class Actor:
         del self._own_list_since_s[key]
         return True
 
-    def _with_arrays_whole(self, writes: Iterable[tuple[ObservedJob, Write]]) -> list[Write]:
+    def _with_arrays_whole(self, writes: Iterable[tuple[JobStatus, Write]]) -> list[Write]:
         """Tasks that wait together in an array's record are written to together.
 
         One by one each would be split off: 5,000 tasks would become 5,000 records in slurmctld.
         """
         together: dict[Write, list[str]] = {}
         for job, write in writes:
-            alike = replace(write, key=str(job.array_id)) if job.unsplit_array else write
+            alike = replace(write, key=str(job.spec.array_id)) if job.unsplit_array else write
             together.setdefault(alike, []).append(write.key)
         self._tasks_of = {array_tasks(keys): keys for keys in together.values() if len(keys) > 1}
         # Last, when the tasks that are to start have been split off: only what names all the
@@ -410,8 +407,8 @@ class Actor:
         ]
 
     def _taken_back(
-        self, plan: Plan, jobs: Iterable[ObservedJob], now_s: float
-    ) -> list[tuple[ObservedJob, Write]]:
+        self, plan: Plan, jobs: Iterable[JobStatus], now_s: float
+    ) -> list[tuple[JobStatus, Write]]:
         """The priorities of waiting jobs that are not managed and stand in a band all the same.
 
         A job that etc/job_submit.lua took for a managed one has them, and one whose owner has
@@ -431,7 +428,7 @@ class Actor:
             self._book.note(now_s, "unpinned", job.key, f"priority {job.priority} is not its own")
         return [(job, without_band(job, self._config)) for job in found]
 
-    def _restarts(self, jobs: Mapping[str, ObservedJob], now_s: float) -> list[Write]:
+    def _restarts(self, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
         """Jobs that were requeued and now only wait for Slurm's own delay may start at once."""
         writes: list[Write] = []
         for one in self._in_state(PreemptionState.REQUEUED):
@@ -449,7 +446,7 @@ class Actor:
     def _signalled(
         self,
         plan: Plan,
-        jobs: Mapping[str, ObservedJob],
+        jobs: Mapping[str, JobStatus],
         told: Collection[str],
         now_s: float,
     ) -> list[str]:
@@ -471,16 +468,14 @@ class Actor:
     def _in_state(self, *states: PreemptionState) -> list[Preemption]:
         return [one for one in self._book.preemptions.values() if one.state in states]
 
-    def _has_to_leave(self, one: Preemption, plan: Plan, jobs: Mapping[str, ObservedJob]) -> bool:
+    def _has_to_leave(self, one: Preemption, plan: Plan, jobs: Mapping[str, JobStatus]) -> bool:
         """Whether a victim still runs and is managed, and its preemptor still awaits its GPUs."""
         job, decision = jobs.get(one.key), plan.decisions.get(one.key)
         runs = job is not None and _runs(job) and not is_protected(job)
         managed = decision is not None and decision.action is not Action.LEAVE
         return runs and managed and self._is_awaited(one.preemptor, jobs)
 
-    def _due_requeues(
-        self, plan: Plan, jobs: Mapping[str, ObservedJob], now_s: float
-    ) -> list[Write]:
+    def _due_requeues(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
         """Victims whose grace is over. One that still runs has not been requeued yet."""
         due: list[Write] = []
         for one in self._in_state(PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT):
@@ -489,7 +484,7 @@ class Actor:
             victim = jobs[one.key]
             if now_s - one.signalled_s < self._checkpoint(victim).grace_s:
                 continue
-            for effect in self._tell_victim(one.key, GraceOver(now_s, not victim.requeue)):
+            for effect in self._tell_victim(one.key, GraceOver(now_s, not victim.spec.requeue)):
                 if isinstance(effect, SendRequeue):
                     due.append(Requeue(one.key, allow=effect.allow))
         return due
@@ -504,7 +499,7 @@ class Actor:
             self._book.nomination_event(key, Withdrawn())
 
     def _signal(
-        self, victims: Collection[str], jobs: Mapping[str, ObservedJob], now_s: float
+        self, victims: Collection[str], jobs: Mapping[str, JobStatus], now_s: float
     ) -> None:
         """Ask victims to save their state, each with its own signal, and take in the answers."""
         by_signal: dict[str, list[str]] = {}
@@ -525,9 +520,11 @@ class Actor:
             heard = key not in refused
             self._tell_victim(key, SignalHeard() if heard else SignalRefused(now_s, *refused[key]))
 
-    def _checkpoint(self, job: ObservedJob) -> Checkpoint:
-        over_budget = job.user in self._book.users_over_budget
-        return checkpoint_of(job.admin_comment, job.comment, self._config.preemption, over_budget)
+    def _checkpoint(self, job: JobStatus) -> Checkpoint:
+        over_budget = job.spec.user in self._book.users_over_budget
+        return checkpoint_of(
+            job.spec.admin_comment, job.spec.comment, self._config.preemption, over_budget
+        )
 
     def _keys_of(self, write: Write) -> Sequence[str]:
         """The job that a write is for, or the tasks where it is for a part of an array."""
@@ -564,12 +561,12 @@ class Actor:
             self._tell_victim(write.key, RequeueRefused())
 
 
-def _runs(job: ObservedJob | None) -> bool:
+def _runs(job: JobStatus | None) -> bool:
     return job is not None and job.state is JobState.RUNNING
 
 
-def _did_not_start(job: ObservedJob) -> str:
-    return f"did not start on its claim (Slurm's reason: {job.reason or 'none'})"
+def _did_not_start(job: JobStatus) -> str:
+    return f"did not start on its nomination (Slurm's reason: {job.reason or 'none'})"
 
 
 def topology_hash(nodes: Iterable[Node]) -> str:

@@ -9,8 +9,8 @@ keeps to it by itself although it resets a job's submission at every requeue.
 from __future__ import annotations
 
 from slurm_tiresias.config import MAX_TIERS
-from slurm_tiresias.controller.ledger import JobRecord
 from slurm_tiresias.controller.lifecycle.nomination import Nomination
+from slurm_tiresias.model import JobAccount
 
 CLAIM_ON_FREE_NODES = 4_250_000_000
 """Planned to start on named nodes that are free; before those who wait for somebody to leave, for
@@ -75,7 +75,7 @@ def is_claim(priority: int, written_as: str) -> bool:
     return bears_site_factor(priority, SITE_FACTOR_CLAIM)
 
 
-def tier_priority(record: JobRecord, tier: int, order: str) -> int:
+def tier_priority(record: JobAccount, tier: int, order: str) -> int:
     """The pinned priority of a job that waits or runs in a tier.
 
     Jobs that never started share the foot of the band, where Slurm's own order is theirs: by

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import __version__
-from slurm_tiresias.controller.ledger import JobRecord
-from slurm_tiresias.model import Job, Snapshot
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from slurm_tiresias.model import JobAccount, JobStatus, JobView, Snapshot
+from slurm_tiresias.slurm.protocol import Observation
 
 MOST_REPORTS = 5
 """The latest ones; what a cycle saw of 10,000 jobs takes half a megabyte."""
@@ -76,9 +75,9 @@ def job_in_hand(error: BaseException) -> str:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         for value in frame.f_locals.values():
-            if isinstance(value, ObservedJob | JobRecord):
+            if isinstance(value, JobStatus | JobAccount):
                 return value.key
-            if isinstance(value, Job):
+            if isinstance(value, JobView):
                 return value.job_id
     return ""
 

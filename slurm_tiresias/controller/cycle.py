@@ -21,7 +21,7 @@ from slurm_tiresias.controller.retention import Retention
 from slurm_tiresias.controller.samples import Samples
 from slurm_tiresias.controller.shadowed import SHADOW as SHADOW
 from slurm_tiresias.controller.shadowed import remember_mode
-from slurm_tiresias.controller.view import Rests, View
+from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.tiers import learned_policy
@@ -127,8 +127,8 @@ class Cycles:
             remember_mode(self._ledger, mode, seen.at_s)
             self._mode = mode
         accounted_s = time.monotonic()
-        rests = self._actor.review(seen) if mode == ENFORCE else Rests()
-        snapshot = self._view.snapshot(seen, rests)
+        backoffs = self._actor.review(seen) if mode == ENFORCE else Backoffs()
+        snapshot = self._view.snapshot(seen, backoffs)
         policy = self._policy_at(seen.at_s)
         self._snapshot = snapshot
         plan = self._plan(snapshot, policy)

@@ -9,20 +9,19 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.ledger import JobRecord
 from slurm_tiresias.controller.lifecycle.nomination import Nomination
 from slurm_tiresias.controller.manage import is_put_off_for_us
-from slurm_tiresias.model import Action, Decision, JobState, Reason
+from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Reason
 from slurm_tiresias.slurm.hostlist import folded, refolded
-from slurm_tiresias.slurm.protocol import ObservedJob, Unpin, Update, Write
+from slurm_tiresias.slurm.protocol import Unpin, Update, Write
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """``record`` is what to remember of the job before ``writes`` are sent."""
 
-    job: ObservedJob
-    record: JobRecord
+    job: JobStatus
+    record: JobAccount
     writes: tuple[Write, ...] = ()
     user_changed_nodes: bool = False
     """The job's user has changed its node list: a nomination on named nodes is to be withdrawn."""
@@ -32,13 +31,13 @@ class Difference:
     """What somebody else had written, in words; empty where nobody had."""
 
 
-def is_pending(job: ObservedJob | None) -> bool:
+def is_pending(job: JobStatus | None) -> bool:
     return job is not None and job.state is JobState.PENDING
 
 
 def from_decision(
-    job: ObservedJob,
-    record: JobRecord,
+    job: JobStatus,
+    record: JobAccount,
     nomination: Nomination | None,
     decision: Decision,
     now_s: float,
@@ -59,7 +58,7 @@ def from_decision(
     )
 
 
-def node_list(job: ObservedJob, record: JobRecord, nomination: Nomination | None) -> Difference:
+def node_list(job: JobStatus, record: JobAccount, nomination: Nomination | None) -> Difference:
     """Put the node list of a nomination in place, or the user's own back.
 
     What was written is remembered for a while after Slurm has shown the user's own list again
@@ -68,7 +67,7 @@ def node_list(job: ObservedJob, record: JobRecord, nomination: Nomination | None
     allocation = nomination.allocated() if nomination else None
     if not is_pending(job) or not (allocation or record.written_nodes):
         return Difference(job, record)
-    shown, own = refolded(job.required_node_list), refolded(record.own_nodes)
+    shown, own = refolded(job.spec.required_node_list), refolded(record.own_nodes)
     written = record.written_nodes.split()
     if written and shown not in (*written, own):
         # Its user has changed the list meanwhile: that one counts.
@@ -82,18 +81,18 @@ def node_list(job: ObservedJob, record: JobRecord, nomination: Nomination | None
         return Difference(job, record)
     remembered = replace(
         record,
-        own_nodes=record.own_nodes if written else job.required_node_list,
+        own_nodes=record.own_nodes if written else job.spec.required_node_list,
         written_nodes=" ".join([*(name for name in written if name != wanted), wanted]),
     )
     return Difference(job, remembered, (Update(job.key, node_list=wanted),))
 
 
-def without_lists(record: JobRecord) -> JobRecord:
+def without_lists(record: JobAccount) -> JobAccount:
     """The record of a job whose node list is its user's own."""
     return replace(record, own_nodes="", written_nodes="")
 
 
-def given_back(job: ObservedJob, record: JobRecord) -> Difference:
+def given_back(job: JobStatus, record: JobAccount) -> Difference:
     """A waiting job that is managed no longer (its partition was changed, say) is let go."""
     if not is_pending(job):
         return Difference(job, record)
@@ -101,7 +100,7 @@ def given_back(job: ObservedJob, record: JobRecord) -> Difference:
     return replace(nodes, writes=(*nodes.writes, *unpinned(job, record)))
 
 
-def unpinned(job: ObservedJob, record: JobRecord) -> tuple[Write, ...]:
+def unpinned(job: JobStatus, record: JobAccount) -> tuple[Write, ...]:
     """Give Slurm back the priority that was written for a job."""
     writes: list[Write] = []
     if record.written_site_factor:
@@ -111,20 +110,20 @@ def unpinned(job: ObservedJob, record: JobRecord) -> tuple[Write, ...]:
     return tuple(writes)
 
 
-def has_unwritten_band(job: ObservedJob, record: JobRecord | None, config: Config) -> bool:
+def has_unwritten_band(job: JobStatus, record: JobAccount | None, config: Config) -> bool:
     """Whether a job's priority is in a band, and this program knows of no write of its own."""
     written = record and (record.written_site_factor or record.written_priority is not None)
     return not written and bands.is_in_a_band(job.priority, config.priority.write)
 
 
-def without_band(job: ObservedJob, config: Config) -> Write:
+def without_band(job: JobStatus, config: Config) -> Write:
     """Take a job out of the bands."""
     if config.priority.write == "pinned":
         return Unpin(job.key)
     return Update(job.key, site_factor=0)
 
 
-def _merged(job: ObservedJob, difference: Difference) -> Update:
+def _merged(job: JobStatus, difference: Difference) -> Update:
     (update,) = difference.writes or (Update(job.key),)
     assert isinstance(update, Update)
     return update
@@ -149,7 +148,7 @@ def _with_priority(difference: Difference, update: Update, wanted: int) -> Diffe
 
 
 def _wanted_priority(
-    record: JobRecord, nomination: Nomination | None, decision: Decision, config: Config
+    record: JobAccount, nomination: Nomination | None, decision: Decision, config: Config
 ) -> int:
     if decision.action is Action.START:
         return bands.nomination_priority(nomination)
@@ -165,7 +164,7 @@ def _band_of(decision: Decision, config: Config) -> int:
 
 
 def _with_site_factor(
-    update: Update, job: ObservedJob, record: JobRecord, band: int, decision: Decision
+    update: Update, job: JobStatus, record: JobAccount, band: int, decision: Decision
 ) -> Update:
     """Slurm does not show the site factor, and takes it for pending jobs only."""
     if job.state is not JobState.PENDING:
@@ -179,5 +178,5 @@ def _with_site_factor(
     return replace(update, site_factor=wanted)
 
 
-def _is_put_off(job: ObservedJob, now_s: float) -> bool:
+def _is_put_off(job: JobStatus, now_s: float) -> bool:
     return is_pending(job) and is_put_off_for_us(job) and (job.eligible_s or 0.0) > now_s

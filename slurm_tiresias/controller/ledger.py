@@ -32,6 +32,7 @@ from slurm_tiresias.errors import (
     RefusedError,
     TiresiasError,
 )
+from slurm_tiresias.model import JobAccount
 from slurm_tiresias.policy.charge import EndedRun, payer_of
 from slurm_tiresias.policy.losses import Loss, losses_of
 
@@ -60,48 +61,6 @@ STEPS_BETWEEN_LOOKS = 100_000
 """Of SQLite's machine: some milliseconds."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """What is known of one managed job beyond what Slurm says of it now.
-
-    ``start_number`` and ``entry_number`` count first starts and tier entries over all jobs: they
-    order jobs inside a priority band. ``promoted_at_gpu_s`` and ``promoted_at_executed_s`` are its
-    totals at its last promotion. ``written_*`` is what this program last wrote to Slurm;
-    ``own_nodes`` is the node list its user asked for, while ``written_nodes`` stands in its place.
-    """
-
-    key: str
-    restarts: int
-    submitted_s: float
-    tier_entered_s: float
-    queued_s: float
-    entry_number: int
-    born_after_s: float = 0.0
-    """Accounting from before this belongs to an earlier job of the same id."""
-    tier: int = 0
-    first_started_s: float | None = None
-    start_number: int | None = None
-    promotions: int = 0
-    promoted_at_gpu_s: float = 0.0
-    promoted_at_executed_s: float = 0.0
-    preemptions: int = 0
-    preempted_by: str = ""
-    preempted_at_s: float | None = None
-    accounted_restarts: int = 0
-    written_priority: int | None = None
-    written_site_factor: int | None = None
-    written_nodes: str = ""
-    """All node lists written here since its own stood there, the last one last."""
-    own_nodes: str = ""
-    ended_s: float | None = None
-    user: str = ""
-    name: str = ""
-    """Written by its user: hostile."""
-    account: str = ""
-    partition: str = ""
-    """Several, with commas between, while it waits for the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +236,13 @@ class Ledger:
 
     # Jobs and their incarnations
 
-    def jobs(self) -> dict[str, JobRecord]:
+    def jobs(self) -> dict[str, JobAccount]:
         """Every job that has not ended, and those whose last incarnations are unconfirmed."""
         query = (
             "SELECT * FROM jobs WHERE ended_s IS NULL OR key IN "
             "(SELECT key FROM incarnations WHERE confirmed = 0)"
         )
-        return {record.key: record for record in self._read(JobRecord, query)}
+        return {record.key: record for record in self._read(JobAccount, query)}
 
     def incarnations(self) -> dict[str, dict[float, IncarnationRecord]]:
         """The incarnations of those jobs, by job and start."""
@@ -296,10 +255,10 @@ class Ledger:
             found.setdefault(record.key, {})[record.start_s] = record
         return found
 
-    def job(self, key: str) -> JobRecord | None:
-        return next(iter(self._read(JobRecord, "SELECT * FROM jobs WHERE key = ?", key)), None)
+    def job(self, key: str) -> JobAccount | None:
+        return next(iter(self._read(JobAccount, "SELECT * FROM jobs WHERE key = ?", key)), None)
 
-    def tasks_of(self, array: str, at_most: int) -> list[JobRecord]:
+    def tasks_of(self, array: str, at_most: int) -> list[JobAccount]:
         """The tasks of an array, by its job id; the first ones."""
         # What begins with "12_", which lies before "12`".
         query = (
@@ -307,7 +266,7 @@ class Ledger:
             "ORDER BY CAST(substr(key, ?) AS INTEGER), key LIMIT ?"
         )
         of_task = len(array) + 2
-        return list(self._read(JobRecord, query, f"{array}_", f"{array}`", of_task, at_most))
+        return list(self._read(JobAccount, query, f"{array}_", f"{array}`", of_task, at_most))
 
     def incarnations_of(self, key: str) -> list[IncarnationRecord]:
         query = "SELECT * FROM incarnations WHERE key = ? ORDER BY start_s"
@@ -330,10 +289,10 @@ class Ledger:
         """By victim; None removes what is there."""
         self._save_or_remove("preemptions_under_way", Preemption, changed)
 
-    def jobs_alive_since(self, since_s: float) -> list[JobRecord]:
+    def jobs_alive_since(self, since_s: float) -> list[JobAccount]:
         """Every job that has not ended, or has since then."""
         query = "SELECT * FROM jobs WHERE ended_s IS NULL OR ended_s >= ?"
-        return list(self._read(JobRecord, query, since_s))
+        return list(self._read(JobAccount, query, since_s))
 
     def incarnations_since(self, since_s: float) -> dict[str, list[IncarnationRecord]]:
         """The incarnations that started since then, by job, each job's oldest first."""
@@ -386,8 +345,8 @@ class Ledger:
         found += told.encode()
         return found
 
-    def save_jobs(self, records: Iterable[JobRecord]) -> None:
-        self._upsert("jobs", JobRecord, records)
+    def save_jobs(self, records: Iterable[JobAccount]) -> None:
+        self._upsert("jobs", JobAccount, records)
 
     def save_incarnations(self, records: Iterable[IncarnationRecord]) -> None:
         self._upsert("incarnations", IncarnationRecord, records)
@@ -710,7 +669,7 @@ _READ_BY: Mapping[str, Callable[[Any], Any]] = {"bool": bool, **_STATES}
 """Makes of a column's value what a field of this type holds."""
 
 _TABLES: Mapping[str, type[Any]] = {
-    "jobs": JobRecord,
+    "jobs": JobAccount,
     "incarnations": IncarnationRecord,
     "preemptions": PreemptionRecord,
     "events": EventRecord,
@@ -845,7 +804,7 @@ def _create(path: Path) -> None:
     create(draft, MODE)
     with closing(sqlite3.connect(draft, isolation_level=None)) as database, transaction(database):
         database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value)")
-        jobs = _columns(JobRecord, key="key TEXT PRIMARY KEY")
+        jobs = _columns(JobAccount, key="key TEXT PRIMARY KEY")
         database.execute(f"CREATE TABLE jobs ({jobs})")
         incarnations = _columns(IncarnationRecord)
         database.execute(f"CREATE TABLE incarnations ({incarnations}, PRIMARY KEY (key, start_s))")
@@ -1065,7 +1024,7 @@ def _sql_type(annotation: str) -> str:
     return kinds.get(annotation.split(" | ")[0], "REAL")
 
 
-def changed(record: JobRecord, **values: object) -> JobRecord:
+def changed(record: JobAccount, **values: object) -> JobAccount:
     """The record with these values; itself where they are its own, as in most cycles."""
     if all(getattr(record, name) == value for name, value in values.items()):
         return record

@@ -15,8 +15,9 @@ from typing import Any
 
 from slurm_tiresias import json_text
 from slurm_tiresias.controller.answers import Peer, Question, Service, asked_or_read
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
 from slurm_tiresias.controller.published import PublishedEvent, all_known
+from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import Incarnation
 
 SCHEMA = 1
@@ -90,7 +91,7 @@ class Found:
 def find(ledger: Ledger, job_id: str, user: str | None = None) -> Found:
     """What the ledger has of a job; with a ``user``, only of this user's own."""
 
-    def shown(record: JobRecord) -> bool:
+    def shown(record: JobAccount) -> bool:
         return user is None or (bool(user) and record.user == user)
 
     record = ledger.job(job_id)
@@ -102,7 +103,7 @@ def find(ledger: Ledger, job_id: str, user: str | None = None) -> Found:
     return Found(parts=tuple(task.key for task in tasks))
 
 
-def _life(ledger: Ledger, record: JobRecord, *, whole: bool) -> Life:
+def _life(ledger: Ledger, record: JobAccount, *, whole: bool) -> Life:
     """A job's life; unless ``whole``, without the words about other jobs."""
     events = [
         event if whole or event.job_id in ("", record.key) else replace(event, text="")
@@ -125,7 +126,7 @@ def _life(ledger: Ledger, record: JobRecord, *, whole: bool) -> Life:
     )
 
 
-def _pauses(ledger: Ledger, record: JobRecord) -> Iterator[EventRecord]:
+def _pauses(ledger: Ledger, record: JobAccount) -> Iterator[EventRecord]:
     """When nothing was done for the job, though it was there, because an admin had said so."""
     until_s = math.inf if record.ended_s is None else record.ended_s
     for kind in PAUSES:

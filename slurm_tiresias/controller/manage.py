@@ -5,8 +5,8 @@ from __future__ import annotations
 from slurm_tiresias.config import ManageConfig
 from slurm_tiresias.controller.hints import first_look_until_s
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import JobState
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from slurm_tiresias.model import JobState, JobStatus
+from slurm_tiresias.slurm.protocol import Observation
 
 _MERELY_WAITING = (
     "None",
@@ -44,29 +44,30 @@ def no_such_partitions(missing: list[str], seen: Observation) -> ConfigError:
     )
 
 
-def why_unmanaged(job: ObservedJob, config: ManageConfig, started_managed: bool = False) -> str:
+def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = False) -> str:
     """Why a job is left alone, in a few words; empty for a managed job.
 
     What its owner can change while it runs counts for nothing in a job that ``started_managed``: a
     job that was let to the front of the queue may be preempted.
     """
-    foreign = [name for name in job.partitions if name not in config.partitions]
+    spec = job.spec
+    foreign = [name for name in spec.partitions if name not in config.partitions]
     checks = (
         (bool(job.unreadable), job.unreadable),
         (bool(foreign), f"partition {', '.join(foreign)} is not managed"),
-        (job.request.chunk.gpu_count == 0, "asks for no GPUs"),
-        (not job.batch, "interactive (srun or salloc)"),
-        (not job.requeue and not started_managed, "may not be requeued (--no-requeue)"),
-        (job.het, "part of a heterogeneous job"),
-        (bool(job.reservation) and not started_managed, f"runs in reservation {job.reservation}"),
-        (job.user in config.exclude_users, "its user is excluded"),
-        (job.account in config.exclude_accounts, "its account is excluded"),
-        (job.qos in config.exclude_qos, "its QOS is excluded"),
+        (spec.request.chunk.gpu_count == 0, "asks for no GPUs"),
+        (not spec.batch, "interactive (srun or salloc)"),
+        (not spec.requeue and not started_managed, "may not be requeued (--no-requeue)"),
+        (spec.het, "part of a heterogeneous job"),
+        (bool(spec.reservation) and not started_managed, f"runs in reservation {spec.reservation}"),
+        (spec.user in config.exclude_users, "its user is excluded"),
+        (spec.account in config.exclude_accounts, "its account is excluded"),
+        (spec.qos in config.exclude_qos, "its QOS is excluded"),
     )
     return next((reason for applies, reason in checks if applies), "")
 
 
-def is_protected(job: ObservedJob) -> bool:
+def is_protected(job: JobStatus) -> bool:
     """Whether a running job was suspended, or held by an administrator: it stays where it is.
 
     Slurm's own gang scheduling leaves a suspended job its priority. A hold by the job's owner
@@ -76,7 +77,7 @@ def is_protected(job: ObservedJob) -> bool:
     return held or job.slurm_state == "SUSPENDED"
 
 
-def why_not_eligible(job: ObservedJob, now_s: float) -> str:
+def why_not_eligible(job: JobStatus, now_s: float) -> str:
     """Slurm's own reason to keep a pending job from starting; empty where it only lacks room."""
     if job.state is not JobState.PENDING:
         return ""
@@ -94,25 +95,27 @@ def why_not_eligible(job: ObservedJob, now_s: float) -> str:
     return reason
 
 
-def is_a_word_of_slurm(job: ObservedJob, why: str) -> bool:
+def is_a_word_of_slurm(job: JobStatus, why: str) -> bool:
     """Whether that is what Slurm found when it looked at the job, and not what a user said."""
     return why not in ("", "BeginTime") and not job.held
 
 
-def has_no_word(job: ObservedJob) -> bool:
+def has_no_word(job: JobStatus) -> bool:
     """Whether Slurm says nothing of why a pending job waits, as of one that it has not looked at
     since it was changed."""
     pending = job.state is JobState.PENDING and not job.held
     return pending and job.reason.strip("()") in ("", "None")
 
 
-def is_put_off_for_us(job: ObservedJob) -> bool:
+def is_put_off_for_us(job: JobStatus) -> bool:
     """Whether the job only waits for its nodes to be chosen here (``first_look_s`` in
     job_submit.lua), and not until a time that its user named."""
-    return job.eligible_s is not None and job.eligible_s == first_look_until_s(job.admin_comment)
+    return job.eligible_s is not None and job.eligible_s == first_look_until_s(
+        job.spec.admin_comment
+    )
 
 
-def lacks_only_resources(job: ObservedJob) -> bool:
+def lacks_only_resources(job: JobStatus) -> bool:
     """Whether Slurm has tried to start the job and found nothing missing but room.
 
     Until then nobody knows what limit, licence or reservation stands in its way: the reasons None
@@ -122,12 +125,12 @@ def lacks_only_resources(job: ObservedJob) -> bool:
     return reason == "Resources" or _stands_in_its_own_way(job, reason)
 
 
-def _stands_in_its_own_way(job: ObservedJob, reason: str) -> bool:
+def _stands_in_its_own_way(job: JobStatus, reason: str) -> bool:
     """Whether the nodes that a job of several partitions lacks are just those it claims.
 
     Slurm tries it once for each partition. Having found no room in the first, it keeps the nodes
     of the job's list from all that come after, and that is the job itself in the next.
     """
-    if len(job.partitions) == 1 or not job.required_node_list:
+    if len(job.spec.partitions) == 1 or not job.spec.required_node_list:
         return False
-    return reason in (_KEPT_FOR_ANOTHER, _UNAVAILABLE + job.required_node_list)
+    return reason in (_KEPT_FOR_ANOTHER, _UNAVAILABLE + job.spec.required_node_list)

@@ -102,8 +102,8 @@ def _take_for_claims(book: Book, seen: Observation, written_as: str) -> tuple[st
     taken: list[str] = []
     for job in seen.jobs:
         record = book.record(job.key)
-        waits_on_a_list = job.state is JobState.PENDING and job.required_node_list
+        waits_on_a_list = job.state is JobState.PENDING and job.spec.required_node_list
         if record is not None and waits_on_a_list and bands.is_claim(job.priority, written_as):
-            book.put(replace(record, written_nodes=refolded(job.required_node_list)))
+            book.put(replace(record, written_nodes=refolded(job.spec.required_node_list)))
             taken.append(job.key)
     return tuple(taken)

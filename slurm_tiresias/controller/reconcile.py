@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.inquiry import Inquiry
-from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord
+from slurm_tiresias.controller.ledger import IncarnationRecord
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import Incarnation, Slurm
 
 log = logging.getLogger("tiresias-slurm")
@@ -125,7 +126,7 @@ class Reconciler:
         if not self._book.is_doubtful(key):
             del self._questions[key]
 
-    def _keep(self, row: Incarnation, record: JobRecord, now_s: float) -> None:
+    def _keep(self, row: Incarnation, record: JobAccount, now_s: float) -> None:
         if row.start_s is None:
             return  # it ended while it waited
         known = self._book.runs.run(row.key, row.start_s)
@@ -135,7 +136,7 @@ class Reconciler:
             IncarnationRecord(row.key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True)
         )
 
-    def _with_submission(self, record: JobRecord, rows: Sequence[Incarnation]) -> JobRecord:
+    def _with_submission(self, record: JobAccount, rows: Sequence[Incarnation]) -> JobAccount:
         """Slurm resets the submission at each requeue; the first row has the original one."""
         # Should accounting know an earlier job of the same id, its rows come first.
         own = sorted(row.submit_s for row in rows if row.submit_s is not None)
@@ -143,7 +144,7 @@ class Reconciler:
         own = own[-(record.restarts + lives) :] if record.restarts + lives else []
         return replace(record, submitted_s=min([record.submitted_s, *own]))
 
-    def _with_first_start(self, record: JobRecord) -> JobRecord:
+    def _with_first_start(self, record: JobAccount) -> JobAccount:
         """Accounting may know of an earlier start than was ever seen."""
         first_s = min((i.start_s for i in self._book.runs.of(record.key)), default=None)
         if first_s is None or (record.first_started_s or first_s + 1) <= first_s:

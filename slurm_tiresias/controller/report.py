@@ -28,12 +28,22 @@ from slurm_tiresias.controller.published import (
     PublishedTier,
 )
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import Action, Decision, Guard, Job, JobState, Node, Plan, Snapshot
+from slurm_tiresias.model import (
+    Action,
+    Decision,
+    Guard,
+    JobState,
+    JobStatus,
+    JobView,
+    Node,
+    Plan,
+    Snapshot,
+)
 from slurm_tiresias.policy.protection import protected_for_s
 from slurm_tiresias.reasons import would_do
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
-from slurm_tiresias.slurm.protocol import Cluster, Observation, ObservedJob
+from slurm_tiresias.slurm.protocol import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +119,6 @@ def report(
     cluster: Cluster,
     config: Config,
     health: Health,
-    seen: Observation,
     snapshot: Snapshot,
     plan: Plan,
     book: Book,
@@ -121,13 +130,13 @@ def report(
         nothing_yet(cluster, config, health),
         gpus=_gpus(nodes, snapshot.jobs),
         tiers=tuple(_tiers(config, snapshot, plan)),
-        jobs=tuple(_jobs(config, seen, snapshot, plan, book, acts=health.mode == ENFORCE)),
+        jobs=tuple(_jobs(config, snapshot, plan, book, acts=health.mode == ENFORCE)),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
         nodes=tuple(_nodes(nodes, snapshot.jobs, plan)),
     )
 
 
-def _gpus(nodes: Sequence[Node], jobs: Iterable[Job]) -> PublishedGpus:
+def _gpus(nodes: Sequence[Node], jobs: Iterable[JobView]) -> PublishedGpus:
     up = {node.name for node in nodes if node.available}
     held = {True: 0, False: 0}
     for job in jobs:
@@ -145,7 +154,7 @@ def _gpus(nodes: Sequence[Node], jobs: Iterable[Job]) -> PublishedGpus:
     )
 
 
-def _nodes(nodes: Iterable[Node], jobs: Iterable[Job], plan: Plan) -> Iterable[PublishedNode]:
+def _nodes(nodes: Iterable[Node], jobs: Iterable[JobView], plan: Plan) -> Iterable[PublishedNode]:
     held: dict[str, list[PublishedHold]] = {}
     for job in jobs:
         if job.state is JobState.RUNNING:
@@ -161,7 +170,7 @@ def _nodes(nodes: Iterable[Node], jobs: Iterable[Job], plan: Plan) -> Iterable[P
 
 def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[PublishedTier]:
     limits = (0.0, *config.policy.thresholds_gpu_s, math.inf)
-    by_tier: dict[int, list[Job]] = {tier: [] for tier in range(config.tier_count)}
+    by_tier: dict[int, list[JobView]] = {tier: [] for tier in range(config.tier_count)}
     for job in snapshot.jobs:
         tier = plan.decisions[job.job_id].tier
         if tier is not None:
@@ -182,11 +191,10 @@ def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[Published
 
 
 def _jobs(
-    config: Config, seen: Observation, snapshot: Snapshot, plan: Plan, book: Book, *, acts: bool
+    config: Config, snapshot: Snapshot, plan: Plan, book: Book, *, acts: bool
 ) -> Iterable[PublishedJob]:
-    shown = {job.key: job for job in seen.jobs}
-    places = _slurm_places(seen)
-    ranked = {job.job_id: job for job in snapshot.jobs}
+    places = _slurm_places(snapshot.jobs)
+    views = {job.job_id: job for job in snapshot.jobs}
     # Of thousands that wait most wait for the same ones.
     known: dict[int, tuple[Blocker, ...]] = {}
     ranks = plan.ranks
@@ -194,62 +202,59 @@ def _jobs(
         blockers = known.get(id(decision.blockers))
         if blockers is None:
             blockers = known[id(decision.blockers)] = tuple(
-                Blocker(blocker, guard.value, _protected_until_s(ranked[blocker], guard, config))
+                Blocker(blocker, guard.value, _protected_until_s(views[blocker], guard, config))
                 for blocker, guard in decision.blockers
             )
-        now_s, site = snapshot.now_s, config.preemption
-        job = _job(shown[key], ranked[key], decision, ranks.get(key), blockers, book, now_s, site)
-        job.slurm_place = places.get(key)
+        job = _job(views[key], decision, book, snapshot.now_s, config.preemption)
+        job.rank, job.blockers, job.slurm_place = ranks.get(key), blockers, places.get(key)
         if not acts:
             job.would = would_do(*_decided(job))
         yield job
 
 
-def _slurm_places(seen: Observation) -> Mapping[str, int]:
+def _slurm_places(jobs: Iterable[JobView]) -> Mapping[str, int]:
     """The place of each waiting job in Slurm's own order, in the partition where it is foremost."""
-    waiting = [job for job in seen.jobs if job.state is JobState.PENDING and not job.held]
-    waiting.sort(key=lambda job: (-job.priority, job.submit_s, job.raw_id))
+    waiting = [job.status for job in jobs if job.state is JobState.PENDING and not job.held]
+    waiting.sort(key=lambda job: (-job.priority, job.spec.submit_s, job.raw_id))
     before = Counter[str]()
     places = {}
     for job in waiting:
-        places[job.key] = min(before[partition] for partition in job.partitions)
-        before.update(job.partitions)
+        partitions = job.spec.partitions
+        places[job.key] = min(before[partition] for partition in partitions)
+        before.update(partitions)
     return places
 
 
-def _protected_until_s(job: Job, guard: Guard, config: Config) -> float | None:
+def _protected_until_s(job: JobView, guard: Guard, config: Config) -> float | None:
     if guard is not Guard.MIN_RUN or job.running_since_s is None:
         return None
     return job.running_since_s + protected_for_s(job.preemptions, config.preemption)
 
 
 def _job(
-    shown: ObservedJob,
-    job: Job,
-    decision: Decision,
-    rank: int | None,
-    blockers: tuple[Blocker, ...],
-    book: Book,
-    now_s: float,
-    site: PreemptionConfig,
+    job: JobView, decision: Decision, book: Book, now_s: float, site: PreemptionConfig
 ) -> PublishedJob:
-    comments = (shown.admin_comment, shown.comment)
-    over_budget = shown.user in book.users_over_budget
-    checkpoint = checkpoint_of(*comments, site, over_budget) if job.managed else Checkpoint("", 0.0)
-    record = book.record(job.job_id) if job.managed else None
+    """A view and its decision; what follows from all of them together is filled in later."""
+    spec, status, account = job.spec, job.status, job.account
+    checkpoint = Checkpoint("", 0.0)
+    if job.managed:
+        over_budget = spec.user in book.users_over_budget
+        checkpoint = checkpoint_of(spec.admin_comment, spec.comment, site, over_budget)
+        # As it is since the plan was carried out.
+        account = book.record(job.job_id) or account
     style = decision.style.value if decision.style and decision.action is Action.START else ""
     return PublishedJob(
         job_id=job.job_id,
-        name=shown.name,
-        user=shown.user,
-        account=shown.account,
-        partition=",".join(shown.partitions),
+        name=spec.name,
+        user=spec.user,
+        account=spec.account,
+        partition=",".join(spec.partitions),
         state=job.state.value,
-        slurm_state=shown.slurm_state,
-        slurm_reason=shown.reason,
+        slurm_state=status.slurm_state,
+        slurm_reason=status.reason,
         managed=job.managed,
         tier=decision.tier,
-        rank=rank,
+        rank=None,
         gpus=job.width,
         attained_gpu_s=job.attained_gpu_s,
         attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s,
@@ -257,12 +262,12 @@ def _job(
         running_since_s=job.running_since_s,
         submitted_s=job.submitted_s,
         first_started_s=job.first_started_s,
-        restarts=shown.restarts,
+        restarts=status.restarts,
         preemptions=job.preemptions,
-        preempted_by=record.preempted_by if record else "",
-        preempted_at_s=record.preempted_at_s if record else None,
-        promotions=record.promotions if record else 0,
-        nodes=folded(job.allocation),
+        preempted_by=account.preempted_by,
+        preempted_at_s=account.preempted_at_s,
+        promotions=account.promotions,
+        nodes=folded(status.allocation),
         style=style,
         action=decision.action.value,
         reason=decision.reason.value,
@@ -270,17 +275,17 @@ def _job(
         start_on=folded(decision.start_on),
         victims=decision.victims,
         preempted_for=decision.preempted_for,
-        blockers=blockers,
+        blockers=(),
         placement=job.style.value if job.style else "",
         placement_because=job.style_because,
         signal=checkpoint.signal,
         grace_s=checkpoint.grace_s,
         inherited_gpu_s=job.inherited_gpu_s,
-        begins_s=_begins_s(shown, now_s),
+        begins_s=_begins_s(status, now_s),
     )
 
 
-def _begins_s(shown: ObservedJob, now_s: float) -> float | None:
+def _begins_s(job: JobStatus, now_s: float) -> float | None:
     """Until when Slurm lets it wait by itself, as its user asked for, or after a requeue."""
-    waits = shown.state is JobState.PENDING and not shown.held and not is_put_off_for_us(shown)
-    return shown.eligible_s if waits and (shown.eligible_s or 0.0) > now_s else None
+    waits = job.state is JobState.PENDING and not job.held and not is_put_off_for_us(job)
+    return job.eligible_s if waits and (job.eligible_s or 0.0) > now_s else None

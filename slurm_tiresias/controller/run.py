@@ -575,7 +575,6 @@ class Controller:
                 self._cluster,
                 self._config,
                 self._health,
-                cycle.seen,
                 cycle.snapshot,
                 cycle.plan,
                 self._cycles.book,

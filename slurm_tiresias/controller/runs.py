@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
-from slurm_tiresias.model import JobState
-from slurm_tiresias.slurm.protocol import ObservedJob
+from slurm_tiresias.model import JobState, JobStatus
 
 
 class Runs:
@@ -70,7 +69,7 @@ class Runs:
 
     # What is seen
 
-    def measure(self, job: ObservedJob, requeue_sent_s: float | None, now_s: float) -> None:
+    def measure(self, job: JobStatus, requeue_sent_s: float | None, now_s: float) -> None:
         """Bring a job's runs up to date, and close the ones that are over."""
         mine = self._runs.setdefault(job.key, {})
         shown = job.start_s if job.state in (JobState.RUNNING, None) else None
@@ -87,7 +86,7 @@ class Runs:
                     start_s=shown,
                     end_s=(job.end_s or now_s) if ended else None,
                     elapsed_s=job.elapsed_s if ended else self._ran_s(job, known, now_s),
-                    gpus=gpus or (known.gpus if known else job.request.gpu_count),
+                    gpus=gpus or (known.gpus if known else job.spec.request.gpu_count),
                     confirmed=ended and (known is not None or not self._has_accounting),
                 )
             )
@@ -107,7 +106,7 @@ class Runs:
                 seen_s = run.start_s + run.elapsed_s
                 self.keep(replace(run, end_s=seen_s, confirmed=not self._has_accounting))
 
-    def running_since_s(self, job: ObservedJob) -> float | None:
+    def running_since_s(self, job: JobStatus) -> float | None:
         """When a running job has started, by the clock as it is set now; None for others."""
         if job.state is not JobState.RUNNING or job.start_s is None:
             return None
@@ -121,7 +120,7 @@ class Runs:
                     this = (key, run.start_s)
                     self._clock_set_by_s[this] = self._clock_set_by_s.get(this, 0.0) + by_s
 
-    def _ran_s(self, job: ObservedJob, known: IncarnationRecord | None, now_s: float) -> float:
+    def _ran_s(self, job: JobStatus, known: IncarnationRecord | None, now_s: float) -> float:
         """How long a running job has run, whatever its clock was set by meanwhile.
 
         Never less than at the last look: Slurm tells whole seconds, and by clocks that may differ.

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.model import JobAccount
 
 WOULD = "would"
 WOULD_START = "start on "
@@ -108,7 +109,7 @@ def shadowed(
 
 def _sooner(
     events: Sequence[EventRecord],
-    jobs: Mapping[str, JobRecord],
+    jobs: Mapping[str, JobAccount],
     runs: Mapping[str, Sequence[IncarnationRecord]],
     now_s: float,
     least_s: float,
@@ -127,7 +128,7 @@ def _sooner(
 
 
 def _against_what_happened(
-    job: JobRecord, would_start_s: float, runs: Sequence[IncarnationRecord], now_s: float
+    job: JobAccount, would_start_s: float, runs: Sequence[IncarnationRecord], now_s: float
 ) -> Sooner:
     run = next((run for run in runs if run.start_s >= would_start_s), None)
     waited_until_s = job.ended_s or now_s
@@ -142,7 +143,9 @@ def _against_what_happened(
     )
 
 
-def _disturbed(events: Sequence[EventRecord], jobs: Mapping[str, JobRecord]) -> Iterable[Disturbed]:
+def _disturbed(
+    events: Sequence[EventRecord], jobs: Mapping[str, JobAccount]
+) -> Iterable[Disturbed]:
     """In the order of how often, the most first."""
     for_whom: dict[str, set[str]] = {}
     for event in events:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import Book, Shown
-from slurm_tiresias.controller.ledger import JobRecord
+from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.lifecycle.nomination import Nomination
 from slurm_tiresias.controller.manage import (
     has_no_word,
@@ -16,10 +16,10 @@ from slurm_tiresias.controller.manage import (
     is_protected,
     why_not_eligible,
 )
-from slurm_tiresias.model import Guard, Job, JobState, Snapshot
+from slurm_tiresias.model import Guard, JobAccount, JobState, JobStatus, JobView, Snapshot
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.placing import Placing
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.slurm.text import node_names
 
 NO_NODES: frozenset[str] = frozenset()
@@ -29,19 +29,31 @@ ARRAY_LIMIT = "JobArrayTaskLimit"
 
 
 @dataclass(frozen=True, slots=True)
-class Rests:
-    """Jobs whose claims came to nothing: which get no victims, and which no claim at all yet."""
+class Backoffs:
+    """Jobs whose nominations expired: those for which no job is preempted, and those that are not
+    nominated at all yet."""
 
-    given_up: frozenset[str] = frozenset()
-    resting: frozenset[str] = frozenset()
+    backing_off: frozenset[str] = frozenset()
+    cooling_down: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """A job of the last snapshot, and what it was made of."""
+class _Facts(NamedTuple):
+    """All that the view of a job is made of: while it stays the same, so does the view."""
 
-    of: tuple[object, ...]
-    job: Job
+    learned: int
+    """How often something has been learned of its runs. First, for of a running job it changes."""
+    job: JobStatus
+    unmanaged_because: str
+    account: JobAccount | None
+    nomination: Nomination | None
+    preemptor: str
+    inherited_gpu_s: float
+    placing: Placing | None
+    not_eligible: str
+    backs_off: bool
+    cools_down: bool
+    over_budget: bool
+    reserved_nodes: frozenset[str]
 
 
 class View:
@@ -52,65 +64,66 @@ class View:
         self,
         book: Book,
         config: Config,
-        placing: Callable[[ObservedJob], Placing] | None = None,
+        placing: Callable[[JobStatus], Placing] | None = None,
     ) -> None:
         """``placing`` tells how a job had better be placed; without it that is left open."""
         self._book = book
         self._config = config
         self._placing = placing
-        self._made: dict[str, _Made] = {}
+        self._made: dict[str, tuple[_Facts, JobView]] = {}
         self._last_words: dict[str, str] = {}
         """Slurm's last reason to keep a job waiting for more than room, by job."""
 
-    def snapshot(self, seen: Observation, rests: Rests) -> Snapshot:
+    def snapshot(self, seen: Observation, backoffs: Backoffs) -> Snapshot:
         """The decision's view of an observation that ``observe`` has taken in."""
         alive = [job for job in seen.jobs if job.state is not None]
         over = self._beyond_array_limits(alive)
         waits = self._why_not_eligible(alive, seen.at_s)
         limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
         over_budget = self._book.over_budget(seen.at_s, self._managed_gpus(seen))
-        self._made = {
-            job.key: self._made_now(job, seen, rests, limits.get(job.key, ""), over_budget)
-            for job in alive
-        }
-        return Snapshot(seen.at_s, seen.nodes, tuple(made.job for made in self._made.values()))
+        made: dict[str, tuple[_Facts, JobView]] = {}
+        for job in alive:
+            key = job.key
+            facts = self._facts(key, job, seen, backoffs, limits.get(key, ""), over_budget)
+            before = self._made.get(key)
+            unchanged = before is not None and before[0] == facts
+            made[key] = before if before and unchanged else (facts, self._view_of(facts))
+        self._made = made
+        return Snapshot(seen.at_s, seen.nodes, tuple(view for _, view in made.values()))
 
     def _managed_gpus(self, seen: Observation) -> int:
         managed = self._config.manage.partitions
         return sum(n.total.gpu_count for n in seen.nodes if not n.partitions.isdisjoint(managed))
 
-    def _made_now(
+    def _facts(
         self,
-        job: ObservedJob,
+        key: str,
+        job: JobStatus,
         seen: Observation,
-        rests: Rests,
+        backoffs: Backoffs,
         not_eligible: str,
         over_budget: frozenset[str],
-    ) -> _Made:
-        """The job as the decision sees it; the one of the last cycle, where all is as it was."""
-        now_s = seen.at_s
-        shown = self._book.shown(job.key)
-        record = self._book.record(job.key)
-        under_way = self._book.preemptions.get(job.key)
-        known = (
-            record,
-            self._book.nominations.get(job.key),
+    ) -> _Facts:
+        book = self._book
+        account = book.record(key)
+        under_way = book.preemptions.get(key)
+        return _Facts(
+            book.runs.learned(key),
+            job,
+            book.why_unmanaged(key),
+            account,
+            book.nominations.get(key),
             under_way.preemptor if under_way and under_way.makes_room else "",
-            self._book.inherited_gpu_s(record, now_s) if record else 0.0,
+            book.inherited_gpu_s(account, seen.at_s) if account else 0.0,
             self._placing(job) if self._placing else None,
             not_eligible,
-            job.key in rests.given_up,
-            job.key in rests.resting,
-            job.state is JobState.PENDING and job.user in over_budget,
+            key in backoffs.backing_off,
+            key in backoffs.cooling_down,
+            job.state is JobState.PENDING and job.spec.user in over_budget,
             self._reserved_from(job, seen) if seen.reservations else NO_NODES,
         )
-        made_of = (shown, self._book.runs.learned(job.key), *known)
-        before = self._made.get(job.key)
-        if before is not None and before.of == made_of:
-            return before
-        return _Made(made_of, self._new_job(shown, *known))
 
-    def _why_not_eligible(self, alive: Iterable[ObservedJob], now_s: float) -> dict[str, str]:
+    def _why_not_eligible(self, alive: Iterable[JobStatus], now_s: float) -> dict[str, str]:
         """Which jobs are not eligible, and why.
 
         Whatever is written to a job makes Slurm forget its reason until it looks at the job again.
@@ -129,95 +142,70 @@ class View:
         self._last_words = words
         return waits
 
-    def _reserved_from(self, job: ObservedJob, seen: Observation) -> frozenset[str]:
+    def _reserved_from(self, job: JobStatus, seen: Observation) -> frozenset[str]:
         """The nodes that are reserved before a waiting job could end if it were started now."""
         if job.state is not JobState.PENDING:
             return NO_NODES
-        limit_s = math.inf if job.time_limit_s is None else job.time_limit_s
+        limit_s = math.inf if job.spec.time_limit_s is None else job.spec.time_limit_s
         until_s = seen.at_s + self._config.preemption.start_bound_s + limit_s
         return NO_NODES.union(
             *(r.nodes for r in seen.reservations if r.start_s < until_s and seen.at_s < r.end_s)
         )
 
-    def _beyond_array_limits(self, alive: Iterable[ObservedJob]) -> set[str]:
+    def _beyond_array_limits(self, alive: Iterable[JobStatus]) -> set[str]:
         """Waiting tasks of arrays that may run no more at once (``--array=0-9%2``)."""
-        arrays: dict[int, list[ObservedJob]] = {}
+        arrays: dict[int, list[JobStatus]] = {}
         for job in alive:
-            if job.array_id is not None and job.array_limit:
-                arrays.setdefault(job.array_id, []).append(job)
+            if job.spec.array_id is not None and job.spec.array_limit:
+                arrays.setdefault(job.spec.array_id, []).append(job)
         over: set[str] = set()
         for tasks in arrays.values():
-            limit = min(task.array_limit or 0 for task in tasks)
+            limit = min(task.spec.array_limit or 0 for task in tasks)
             running = sum(task.state is JobState.RUNNING for task in tasks)
             waiting = [task.key for task in tasks if task.state is JobState.PENDING]
-            waiting.sort(key=lambda key: (not self._is_claimed(key), job_id_key(key)))
+            waiting.sort(key=lambda key: (not self._is_nominated(key), job_id_key(key)))
             over.update(waiting[max(0, limit - running) :])
         return over
 
-    def _is_claimed(self, key: str) -> bool:
+    def _is_nominated(self, key: str) -> bool:
         nomination = self._book.nominations.get(key)
         return nomination is not None and nomination.is_active
 
-    def _new_job(
-        self,
-        shown: Shown,
-        record: JobRecord | None,
-        nomination: Nomination | None,
-        preemptor: str,
-        inherited_gpu_s: float,
-        placing: Placing | None,
-        not_eligible: str,
-        given_up: bool,
-        resting: bool,
-        over_budget: bool,
-        reserved_nodes: frozenset[str],
-    ) -> Job:
-        job = shown.job
-        assert job.state is not None
-        if shown.unmanaged or record is None:
-            return Job(
-                job_id=job.key,
-                state=job.state,
-                request=job.request,
-                submitted_s=job.submit_s,
+    def _view_of(self, facts: _Facts) -> JobView:
+        job, account, placing = facts.job, facts.account, facts.placing
+        request = job.spec.request
+        if facts.unmanaged_because or account is None:
+            return JobView(
+                job,
+                JobAccount.opened(job),
+                request,
                 managed=False,
-                unmanaged_because=shown.unmanaged,
-                allocation=job.allocation,
+                unmanaged_because=facts.unmanaged_because,
                 running_since_s=job.start_s,
             )
-        attained_gpu_s = self._book.runs.attained_gpu_s(job.key)
-        request = job.request
-        if record.written_nodes:
-            request = replace(request, required_nodes=frozenset(node_names(record.own_nodes)))
-        if reserved_nodes:
-            request = replace(request, reserved_nodes=reserved_nodes)
-        return Job(
-            job_id=job.key,
-            state=job.state,
-            request=request,
-            submitted_s=record.submitted_s,
-            user=record.user,
-            name=record.name,
+        if account.written_nodes:
+            request = replace(request, required_nodes=frozenset(node_names(account.own_nodes)))
+        if facts.reserved_nodes:
+            request = replace(request, reserved_nodes=facts.reserved_nodes)
+        runs = self._book.runs
+        attained_gpu_s = runs.attained_gpu_s(account.key)
+        executed_s = runs.executed_s(account.key)
+        return JobView(
+            job,
+            account,
+            request,
             attained_gpu_s=attained_gpu_s,
-            attained_since_promotion_gpu_s=attained_gpu_s - record.promoted_at_gpu_s,
-            executed_since_promotion_s=self._book.runs.executed_s(job.key)
-            - record.promoted_at_executed_s,
-            inherited_gpu_s=inherited_gpu_s,
-            first_started_s=record.first_started_s,
-            tier_entered_s=record.tier_entered_s,
-            queued_s=record.queued_s,
-            running_since_s=self._book.runs.running_since_s(job),
-            allocation=job.allocation,
+            attained_since_promotion_gpu_s=attained_gpu_s - account.promoted_at_gpu_s,
+            executed_since_promotion_s=executed_s - account.promoted_at_executed_s,
+            inherited_gpu_s=facts.inherited_gpu_s,
+            running_since_s=runs.running_since_s(job),
             protected_by=Guard.HELD if is_protected(job) else None,
-            preemptions=record.preemptions,
-            promotions=record.promotions,
-            held=job.held,
-            not_eligible=not_eligible,
-            claim=nomination.allocated() if nomination else None,
-            vacating_for=preemptor,
-            given_up=given_up,
-            resting=resting,
-            over_budget=over_budget,
+            not_eligible=facts.not_eligible,
+            nominated_to=facts.nomination.allocated() if facts.nomination else None,
+            preemptor=facts.preemptor,
+            backs_off=facts.backs_off,
+            cools_down=facts.cools_down,
+            over_budget=facts.over_budget,
             skew=placing.skew if placing else None,
             style=placing.style if placing else None,
             style_because=placing.because if placing else "",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.config import PlacementConfig
-from slurm_tiresias.model import ANY_TYPE, Allocation, Job, PlacementStyle, Request
+from slurm_tiresias.model import ANY_TYPE, Allocation, JobView, PlacementStyle, Request
 from slurm_tiresias.placement.pool import (
     NodeSet,
     Pool,
@@ -17,7 +17,7 @@ from slurm_tiresias.placement.pool import (
 )
 
 
-def style_of(job: Job, config: PlacementConfig) -> PlacementStyle:
+def style_of(job: JobView, config: PlacementConfig) -> PlacementStyle:
     """How a job is to be laid over nodes."""
     return job.style or style_of_skew(job.skew, config)
 

@@ -24,7 +24,7 @@ class Standing(NamedTuple):
 
 
 class JobFacts(Protocol):
-    """What a policy may ask of a job; the fields are those of ``model.Job``."""
+    """What a policy may ask of a job; see ``model.JobView``."""
 
     @property
     def job_id(self) -> str: ...

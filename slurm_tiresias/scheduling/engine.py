@@ -20,7 +20,7 @@ from slurm_tiresias.scheduling.cluster import ClusterState, EquivalenceClass
 
 
 class Schedulable(JobFacts, Protocol):
-    """What the engine asks of a job, besides what its policy does; the fields of ``model.Job``."""
+    """What the engine asks of a job, besides what its policy does; see ``model.JobView``."""
 
     @property
     def request(self) -> Request: ...

@@ -21,8 +21,8 @@ from slurm_tiresias.model import (
     Allocation,
     Decision,
     Guard,
-    Job,
     JobState,
+    JobView,
     Node,
     PlacementStyle,
     Plan,
@@ -57,7 +57,7 @@ class _Part(Enum):
 class _Entry:
     """A managed job as it was last seen, and what was decided for it."""
 
-    job: Job
+    job: JobView
     rank: Rank
     tier: int
     promoted: bool
@@ -79,7 +79,7 @@ class Planner:
         self._policy = policy
         self._now_s = -math.inf
         self._nodes: tuple[Node, ...] = ()
-        self._by_id: dict[int, Job] = {}
+        self._by_id: dict[int, JobView] = {}
         """The jobs of the last snapshot by their identity: what is the same object is unchanged."""
         self._begin(())
 
@@ -87,14 +87,14 @@ class Planner:
         self._nodes = nodes
         self._engine = Engine(self._policy, self._config, nodes)
         self._jobs: dict[str, _Entry] = {}
-        self._foreign: dict[str, tuple[Job, Decision]] = {}
+        self._foreign: dict[str, tuple[JobView, Decision]] = {}
         """The jobs that are not managed, with what is said of them."""
         self._foreign_order: list[str] | None = None
         """Their ids in order; None: to be sorted."""
         self._order: list[_Entry] | None = None
         """The managed jobs by rank; None: to be sorted."""
         self._moves = 0
-        self._completing: dict[str, Job] = {}
+        self._completing: dict[str, JobView] = {}
         self._due: list[tuple[float, str]] = []
         self._due_s: dict[str, float] = {}
         """When waiting jobs are promoted."""
@@ -119,7 +119,7 @@ class Planner:
             self._by_id = {}
         self._nodes, self._now_s = snapshot.nodes, snapshot.now_s
         if not self._by_id:
-            changed: Iterable[Job] = snapshot.jobs
+            changed: Iterable[JobView] = snapshot.jobs
         else:
             changed = [by_id[number] for number in by_id.keys() - self._by_id.keys()]
             there = {job.job_id for job in changed}
@@ -144,7 +144,7 @@ class Planner:
             or not _same_nodes(self._nodes, snapshot.nodes)
         )
 
-    def _take_in(self, job: Job) -> None:
+    def _take_in(self, job: JobView) -> None:
         before = self._jobs.get(job.job_id)
         if before is not None and job.managed and self._stays_in_its_part(before, job):
             return
@@ -161,7 +161,7 @@ class Planner:
             self._engine.state.book(job.allocation)
             self._runners_changed = True
 
-    def _add(self, job: Job) -> None:
+    def _add(self, job: JobView) -> None:
         rank, tier, promoted = self._judge(job)
         part, holds = self._part_of(job)
         entry = self._jobs[job.job_id] = _Entry(job, rank, tier, promoted, part, holds)
@@ -194,7 +194,7 @@ class Planner:
         elif entry.part is _Part.HOLDS:
             state.free(entry.holds)
 
-    def _stays_in_its_part(self, entry: _Entry, job: Job) -> bool:
+    def _stays_in_its_part(self, entry: _Entry, job: JobView) -> bool:
         """Take in what has changed of a job that waits on as it did, or runs on; false where the
         job must be taken out and put in again."""
         before = entry.job
@@ -220,26 +220,26 @@ class Planner:
         entry.job, entry.tier, entry.promoted = job, tier, promoted
         return True
 
-    def _part_of(self, job: Job) -> tuple[_Part, Allocation]:
+    def _part_of(self, job: JobView) -> tuple[_Part, Allocation]:
         if job.state is JobState.RUNNING:
             # A job that is being requeued no longer counts as running.
-            return (_Part.NONE, NOWHERE) if job.vacating_for else (_Part.RUNS, job.allocation)
+            return (_Part.NONE, NOWHERE) if job.preemptor else (_Part.RUNS, job.allocation)
         if job.state is not JobState.PENDING or blocked_by_slurm(job):
             return _Part.NONE, NOWHERE
-        if job.claim is not None and self._is_there(job, job.claim):
-            return _Part.HOLDS, job.claim
-        return (_Part.NONE if job.resting else _Part.WAITS), NOWHERE
+        if job.nominated_to is not None and self._is_there(job, job.nominated_to):
+            return _Part.HOLDS, job.nominated_to
+        return (_Part.NONE if job.cools_down else _Part.WAITS), NOWHERE
 
-    def _is_there(self, job: Job, claim: Allocation) -> bool:
+    def _is_there(self, job: JobView, on: Allocation) -> bool:
         """Whether all nodes of a nomination are there, and may serve the job."""
-        fleet, claimed = self._engine.state.fleet, self._engine.state.pool.nodes(claim)
-        if claimed.bit_count() != len(claim):
+        fleet, nominated = self._engine.state.fleet, self._engine.state.pool.nodes(on)
+        if nominated.bit_count() != len(on):
             return False
-        return any(not claimed & ~nodes for nodes in fleet.sets_for(job.request, fleet.usable))
+        return any(not nominated & ~nodes for nodes in fleet.sets_for(job.request, fleet.usable))
 
     # Ranks
 
-    def _judge(self, job: Job) -> tuple[Rank, int, bool]:
+    def _judge(self, job: JobView) -> tuple[Rank, int, bool]:
         """The job's rank and tier, and whether they are those of a promotion that is due."""
         promoted = False
         promotion = self._policy.promotion
@@ -307,12 +307,12 @@ class Planner:
             decisions[job_id] = self._foreign[job_id][1]
         return Plan(decisions)
 
-    def _runners(self) -> list[tuple[Rank, Job]]:
+    def _runners(self) -> list[tuple[Rank, JobView]]:
         """The managed jobs that run, as they rank."""
         assert self._order is not None
         return [(entry.rank, entry.job) for entry in self._order if entry.part is _Part.RUNS]
 
-    def _foreign_runners(self) -> list[Job]:
+    def _foreign_runners(self) -> list[JobView]:
         jobs = [job for job, _ in self._foreign.values() if job.state is JobState.RUNNING]
         return sorted(jobs, key=lambda job: job_id_key(job.job_id))
 
@@ -339,14 +339,14 @@ class Planner:
         if job.state is JobState.COMPLETING:
             return _verdict(entry, Action.WAIT, Reason.COMPLETING)
         if job.state is JobState.RUNNING:
-            if job.vacating_for:
-                return _verdict(entry, Action.WAIT, Reason.VACATING, preempted_for=job.vacating_for)
+            if job.preemptor:
+                return _verdict(entry, Action.WAIT, Reason.VACATING, preempted_for=job.preemptor)
             return _verdict(entry, Action.RUN_ON, Reason.RUNS_ON)
         if blocked := blocked_by_slurm(job):
             return _verdict(entry, Action.WAIT, blocked, job.not_eligible)
         if entry.part is _Part.HOLDS:
             return self._start(entry, entry.holds, Reason.CLAIMED)
-        if job.resting or job.given_up:
+        if job.cools_down or job.backs_off:
             return _verdict(entry, Action.WAIT, Reason.GIVEN_UP)
         if job.over_budget:
             return _verdict(entry, Action.WAIT, Reason.OVER_BUDGET)
@@ -361,14 +361,14 @@ class Planner:
         return _verdict(entry, Action.START, reason, start_on=on, style=style, victims=victims)
 
 
-def blocked_by_slurm(job: Job) -> Reason | None:
+def blocked_by_slurm(job: JobView) -> Reason | None:
     """Why Slurm itself would not start the job now."""
     if job.held:
         return Reason.HELD
     return Reason.SLURM_WAITS if job.not_eligible else None
 
 
-def _runs_on_unchanged(before: Job, job: Job) -> bool:
+def _runs_on_unchanged(before: JobView, job: JobView) -> bool:
     """Whether what a running job holds, and what protects it, is as it was."""
     return (
         (job.allocation is before.allocation or job.allocation == before.allocation)
@@ -389,7 +389,7 @@ def _is_same_node(before: Node, now: Node) -> bool:
     )
 
 
-def _reset(job: Job) -> Job:
+def _reset(job: JobView) -> JobView:
     """What a promotion makes of a job: all that counts back to zero (paper page 491)."""
     return replace(
         job,
@@ -426,5 +426,5 @@ def _verdict(
     )
 
 
-def _leave(job: Job) -> Decision:
+def _leave(job: JobView) -> Decision:
     return Decision(job.job_id, Action.LEAVE, Reason.UNMANAGED, detail=job.unmanaged_because)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.model import MAX_BLOCKERS, Guard, Job, Reason
+from slurm_tiresias.model import MAX_BLOCKERS, Guard, JobView, Reason
 from slurm_tiresias.placement.evict import Eviction
 from slurm_tiresias.placement.pool import NO_SHORTAGE, NodeSet, Shortage
 from slurm_tiresias.policy.standing import Key, Rank
@@ -25,7 +25,7 @@ class Why(NamedTuple):
     blockers: tuple[tuple[str, Guard], ...] = ()
 
 
-Runner = tuple[Rank, Job]
+Runner = tuple[Rank, JobView]
 
 
 class WhyJobsWait:
@@ -39,11 +39,11 @@ class WhyJobsWait:
         self.changed: set[EquivalenceClass] = set()
         """Classes that now wait for another reason than when ``begin`` was called."""
         self._running: Sequence[Runner] = ()
-        self._foreign: Sequence[Job] = ()
-        self._by_id: dict[str, Job] = {}
+        self._foreign: Sequence[JobView] = ()
+        self._by_id: dict[str, JobView] = {}
         self._on_node: dict[str, list[Runner]] | None = None
 
-    def follow(self, running: Sequence[Runner], foreign: Sequence[Job]) -> None:
+    def follow(self, running: Sequence[Runner], foreign: Sequence[JobView]) -> None:
         """The jobs that hold resources: managed ones as they rank, and others."""
         self._running, self._foreign, self._on_node = running, foreign, None
         self._by_id = {job.job_id: job for _, job in running}
@@ -98,7 +98,7 @@ class WhyJobsWait:
                 return Why(Reason.GUARDED, blockers=_first(blockers))
         return Why(Reason.NO_ROOM, blockers=_first(self._holders(group, level)))
 
-    def _guard(self, job: Job) -> Guard | None:
+    def _guard(self, job: JobView) -> Guard | None:
         return guard_of(job, self._now_s, self._preemption)
 
     def _holders(self, group: EquivalenceClass, level: Key) -> Iterator[tuple[str, Guard]]:
@@ -140,11 +140,11 @@ class WhyJobsWait:
                     self._on_node.setdefault(node, []).append(runner)
         return self._on_node
 
-    def _is_on(self, nodes: NodeSet, job: Job) -> bool:
+    def _is_on(self, nodes: NodeSet, job: JobView) -> bool:
         return bool(self._engine.state.pool.nodes(job.allocation) & nodes)
 
 
-def _holds_any(job: Job, lacks: Callable[[str], Shortage]) -> bool:
+def _holds_any(job: JobView, lacks: Callable[[str], Shortage]) -> bool:
     return any(lacks(node).is_eased_by(amount) for node, amount in job.allocation.items())
 
 

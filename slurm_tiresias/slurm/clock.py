@@ -10,8 +10,8 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-from slurm_tiresias.model import JobState
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from slurm_tiresias.model import JobState, JobStatus
+from slurm_tiresias.slurm.protocol import Observation
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -69,7 +69,7 @@ class SlurmClock:
         at_s = seen.at_s + self.ahead_s
         return replace(seen, at_s=at_s, jobs=tuple(self._applied(job, at_s) for job in seen.jobs))
 
-    def _applied(self, job: ObservedJob, at_s: float) -> ObservedJob:
+    def _applied(self, job: JobStatus, at_s: float) -> JobStatus:
         if job.state is not JobState.RUNNING or job.start_s is None or _stands_still(job):
             return job
         # squeue shows nothing for one that seems to start in the future.
@@ -77,6 +77,6 @@ class SlurmClock:
         return replace(job, elapsed_s=max(0.0, elapsed_s))
 
 
-def _stands_still(job: ObservedJob) -> bool:
+def _stands_still(job: JobStatus) -> bool:
     """Of a suspended job slurmctld itself tells how long it has run."""
     return job.slurm_state in ("SUSPENDED", "STOPPED")

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from weakref import WeakValueDictionary
 
-from slurm_tiresias.model import Allocation, JobState, Request
+from slurm_tiresias.model import Allocation, JobState, JobStatus, Request
 from slurm_tiresias.slurm import observed_jobs
 from slurm_tiresias.slurm.job_details import JobDetails, details
 from slurm_tiresias.slurm.job_fields import JobFields
-from slurm_tiresias.slurm.protocol import ObservedJob
 from slurm_tiresias.slurm.request import Asked, request_of
 
 _SHAPE = attrgetter(
@@ -54,7 +53,7 @@ _NOTHING: Mapping[int, JobDetails] = {}
 @dataclass(frozen=True, slots=True)
 class _Known:
     fields: JobFields
-    job: ObservedJob
+    job: JobStatus
     shape: Shape
     complete: bool
     """False where its details were missing or not to be believed."""
@@ -127,7 +126,7 @@ class JobMemory:
             now_known[fields.key] = known
         self._known = now_known
 
-    def jobs(self, jobs: Iterable[JobFields]) -> tuple[ObservedJob, ...]:
+    def jobs(self, jobs: Iterable[JobFields]) -> tuple[JobStatus, ...]:
         """The observed jobs of these fields, once they have been learnt; what is shown as before
         is the same object as before."""
         return tuple(self._known[fields.key].job for fields in jobs)
@@ -165,7 +164,8 @@ def _learned(
     unchanged = before is not None and before.complete and before.shape == shape
     if before is not None and unchanged and not (before.job.unreadable or fields.unreadable):
         was = before.job
-        job = observed_jobs.observed(fields, was.request, was.allocation, was.array_limit)
+        spec = observed_jobs.spec(fields, was.spec.request, was.spec.array_limit, was.spec)
+        job = observed_jobs.status(fields, spec, was.allocation)
         return replace(before, fields=fields, job=job)
     while_pending = before.while_pending if before else None
     times_asked = before.times_asked if before is not None and before.shape == shape else 0
@@ -177,7 +177,8 @@ def _learned(
     request = one_for_all(request_of(asked))
     allocation = _allocation(fields, found, before)
     array_limit = found.array_limit if found else None
-    job = observed_jobs.observed(fields, request, allocation, array_limit)
+    spec = observed_jobs.spec(fields, request, array_limit, before.job.spec if before else None)
+    job = observed_jobs.status(fields, spec, allocation)
     if fields.state is JobState.PENDING:
         while_pending = asked
     complete = found is not None or fields.state not in _LIVE

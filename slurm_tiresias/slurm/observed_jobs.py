@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
-from slurm_tiresias.model import Allocation, Amount, Request
+from slurm_tiresias.model import Allocation, Amount, JobSpec, JobStatus, Request
 from slurm_tiresias.slurm.job_details import JobDetails
 from slurm_tiresias.slurm.job_fields import (
     COMPLETING,
@@ -14,61 +13,74 @@ from slurm_tiresias.slurm.job_fields import (
     RUNNING,
     JobFields,
 )
-from slurm_tiresias.slurm.protocol import ObservedJob
 from slurm_tiresias.slurm.request import Asked
 
 LEAST_FORECAST_S = 30.0
 """What ends later than that has not ended: no time limit is shorter than a minute."""
 
 
-def observed(
-    fields: JobFields, request: Request, allocation: Allocation, array_limit: int | None
-) -> ObservedJob:
-    """The job of these fields; what needs more than the fields is given beside them."""
-    state = fields.state
-    return ObservedJob(
+def spec(
+    fields: JobFields, request: Request, array_limit: int | None, before: JobSpec | None = None
+) -> JobSpec:
+    """What the job of these fields asks for; what needs more than the fields is given beside them.
+
+    ``before`` is what it asked for when it was last read: the same object again where that is so.
+    """
+    now = JobSpec(
         key=fields.key,
-        raw_id=fields.raw_id,
         array_id=fields.array_id,
         array_limit=array_limit,
-        unsplit_array=state is PENDING and fields.array_id == fields.raw_id,
         name=fields.name,
         user=fields.user,
         account=fields.account,
         qos=fields.qos,
         partitions=fields.partitions,
-        state=state,
-        slurm_state=fields.slurm_state,
-        reason=fields.reason,
-        priority=fields.priority,
-        restarts=fields.restarts,
         batch=fields.batch,
         requeue=fields.requeue,
         het=fields.het,
         submit_s=fields.submit_s,
-        eligible_s=fields.eligible_s,
-        start_s=_start_s(fields),
-        end_s=_end_s(fields),
-        elapsed_s=fields.elapsed_s,
         time_limit_s=fields.time_limit_s,
         request=request,
-        allocation=allocation,
         required_node_list=fields.required_node_list,
         reservation=fields.reservation,
         comment=fields.comment,
         admin_comment=fields.admin_comment,
     )
+    return before if before is not None and before == now else now
 
 
-def unreadable(fields: JobFields, why: str) -> ObservedJob:
+def status(
+    fields: JobFields, spec: JobSpec, allocation: Allocation, unreadable: str = ""
+) -> JobStatus:
+    """What Slurm says of the job of these fields now."""
+    state = fields.state
+    return JobStatus(
+        spec=spec,
+        raw_id=fields.raw_id,
+        unsplit_array=state is PENDING and fields.array_id == fields.raw_id,
+        state=state,
+        slurm_state=fields.slurm_state,
+        reason=fields.reason,
+        priority=fields.priority,
+        restarts=fields.restarts,
+        eligible_s=fields.eligible_s,
+        start_s=_start_s(fields),
+        end_s=_end_s(fields),
+        elapsed_s=fields.elapsed_s,
+        allocation=allocation,
+        unreadable=unreadable,
+    )
+
+
+def unreadable(fields: JobFields, why: str) -> JobStatus:
     """The job of which something cannot be read: it is there, and to be left alone.
 
     Of what it holds only Slurm's own sums are believed, not what its user chose to ask for.
     """
     fields = fields._replace(options=NO_OPTIONS, time_limit_s=None)
     holds = fields.state in (RUNNING, COMPLETING)
-    job = observed(fields, Request(Amount()), even_split(fields) if holds else {}, None)
-    return replace(job, unreadable=why)
+    asked = spec(fields, Request(Amount()), None)
+    return status(fields, asked, even_split(fields) if holds else {}, why)
 
 
 def why_unreadable(fields: JobFields, details: JobDetails | None) -> str:

@@ -2,7 +2,8 @@
 
 Two drivers of a real Slurm stand behind this Protocol: its own commands (``commands.py``), and the
 pyslurm binding beside them (``pyslurm_driver.py``). A third has a Slurm in memory (``in_memory``).
-All return the same frozen observations and take the same writes.
+All return the same frozen observations and take the same writes; what they show of a job is
+``model.JobStatus``.
 """
 
 from __future__ import annotations
@@ -14,65 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from slurm_tiresias.model import Allocation, JobState, Node, Request
+from slurm_tiresias.model import JobStatus, Node
 from slurm_tiresias.slurm.release import Version
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedJob:
-    """One job, or one task of an array, as Slurm shows it now.
-
-    ``key`` is how Slurm's commands address it: ``123``, or ``123_4`` for a task of an array.
-    ``unsplit_array`` is true for a task that still sits in its array's common pending record; such
-    tasks of one array differ in nothing but their number, and can be written to at once as
-    ``123_[4-9]`` if all are named. ``state`` is None once the job has ended. ``start_s`` is None
-    while it is pending and while it completes after a requeue, ``end_s`` until it has ended: a job
-    that completes with an ``end_s`` does not come back, one without was requeued. ``eligible_s``
-    shows what ``Update.start_in_s`` has set. ``elapsed_s`` is the time that this incarnation has
-    run, without suspensions. ``name``, ``comment``, ``admin_comment`` and the request's features
-    are written by users: hostile. Until its epilog is over a completing job's ``allocation`` names
-    the nodes that are not done yet.
-    """
-
-    key: str
-    raw_id: int
-    array_id: int | None
-    array_limit: int | None
-    """How many tasks of its array may run at once; None where there is no such bound."""
-    unsplit_array: bool
-    name: str
-    user: str
-    account: str
-    qos: str
-    partitions: tuple[str, ...]
-    state: JobState | None
-    slurm_state: str
-    reason: str
-    priority: int
-    restarts: int
-    batch: bool
-    requeue: bool
-    het: bool
-    submit_s: float
-    eligible_s: float | None
-    start_s: float | None
-    end_s: float | None
-    elapsed_s: float
-    time_limit_s: float | None
-    request: Request
-    allocation: Allocation
-    required_node_list: str
-    """As Slurm wrote it, to be given back as it was; empty where none is asked for."""
-    reservation: str = ""
-    comment: str = ""
-    admin_comment: str = ""
-    unreadable: str = ""
-    """What of it could not be read, in a few words; its request is then empty. Users choose some
-    spellings, so one job that cannot be read must not keep the others from being observed."""
-
-    @property
-    def held(self) -> bool:
-        return self.state is JobState.PENDING and self.priority == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +48,7 @@ class Observation:
     """
 
     at_s: float
-    jobs: tuple[ObservedJob, ...]
+    jobs: tuple[JobStatus, ...]
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
     reservations: tuple[Reservation, ...] = ()

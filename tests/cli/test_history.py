@@ -9,7 +9,8 @@ from contextlib import closing
 import pytest
 
 from slurm_tiresias.cli import history
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import Incarnation
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
@@ -18,7 +19,7 @@ SUBMITTED_S = NOW_S - 3600
 HOSTILE = "\x1b[2J\u202e[bold]\nx"
 
 
-def record(key: str = "12", **changes: object) -> JobRecord:
+def record(key: str = "12", **changes: object) -> JobAccount:
     settings: dict[str, object] = {
         "restarts": 0,
         "submitted_s": SUBMITTED_S,
@@ -29,7 +30,7 @@ def record(key: str = "12", **changes: object) -> JobRecord:
         "name": "train",
         **changes,
     }
-    return JobRecord(key=key, **settings)  # type: ignore[arg-type]
+    return JobAccount(key=key, **settings)  # type: ignore[arg-type]
 
 
 def ran(start: float, end: float | None, *, key: str = "12", gpus: int = 4) -> IncarnationRecord:
@@ -45,7 +46,7 @@ def happened(at: float, kind: str, other: str = "", text: str = "") -> EventReco
 
 def remember(
     site: Site,
-    *records: JobRecord,
+    *records: JobAccount,
     runs: Sequence[IncarnationRecord] = (),
     events: Sequence[EventRecord] = (),
 ) -> None:

@@ -9,8 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
 from slurm_tiresias.controller.shadowed import remember_mode
+from slurm_tiresias.model import JobAccount
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
 from tests.slurm.cluster import short_folder
@@ -22,9 +23,9 @@ HOSTILE = "\x1b[2J\u202e[bold]\nx"
 
 def job(
     key: str, *, user: str = "alice", name: str = "train", ended: float | None = None
-) -> JobRecord:
+) -> JobAccount:
     """A job that was submitted when shadow mode began; times are seconds from there."""
-    return JobRecord(
+    return JobAccount(
         key=key,
         restarts=0,
         submitted_s=BEGAN_S,
@@ -51,7 +52,7 @@ def would_leave(key: str, at: float, other: str) -> EventRecord:
 
 def remember(
     site: Site,
-    jobs: Sequence[JobRecord],
+    jobs: Sequence[JobAccount],
     runs: Sequence[IncarnationRecord] = (),
     events: Sequence[EventRecord] = (),
 ) -> None:

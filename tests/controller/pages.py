@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
 from slurm_tiresias.controller.published import (
     Blocker,
     PublishedEvent,
@@ -18,6 +18,7 @@ from slurm_tiresias.controller.published import (
     PublishedState,
     PublishedTier,
 )
+from slurm_tiresias.model import JobAccount
 from tests.cli.states import running, state, unmanaged, waiting
 
 GPUS = 8
@@ -168,7 +169,7 @@ def ledger_of(folder: Path, jobs: int, tiers: int, *, at_s: float) -> Path:
             key, ended_s = str(i), at_s - 172_800 * (1 - i / jobs)
             ran_s = min(80_000.0, chance.lognormvariate(7, 1.4))
             began_s = ended_s - ran_s - chance.lognormvariate(5, 2)
-            record = JobRecord(key, 0, began_s, began_s, began_s, i)
+            record = JobAccount(key, 0, began_s, began_s, began_s, i)
             tier = chance.randrange(tiers)
             ended = replace(record, tier=tier, first_started_s=ended_s - ran_s, ended_s=ended_s)
             ledger.save_jobs([ended])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -22,20 +21,22 @@ from slurm_tiresias.controller.lifecycle.preemption import (
     PreemptorTried,
 )
 from slurm_tiresias.controller.reconcile import Reconciler
-from slurm_tiresias.controller.view import Rests, View
+from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.model import (
     Action,
     Amount,
     Decision,
     Guard,
-    Job,
     JobState,
+    JobStatus,
+    JobView,
     Node,
     Plan,
     Reason,
 )
-from slurm_tiresias.slurm.protocol import Incarnation, Observation, ObservedJob, Slurm
+from slurm_tiresias.slurm.protocol import Incarnation, Observation, Slurm
+from tests.jobs import changed, status
 from tests.pictures import gpus
 
 CONFIG = parse({"policy": {"thresholds_gpu_s": [100]}, "controller": {"interval_s": 10}})
@@ -47,37 +48,18 @@ def book(ledger: Ledger) -> Book:
     return Book(ledger, CONFIG, accounting=False)
 
 
-def pending(key: str = "7", **changes: Any) -> ObservedJob:
-    job = ObservedJob(
-        key=key,
-        raw_id=int(key),
-        array_id=None,
-        array_limit=None,
-        unsplit_array=False,
+def pending(key: str = "7", **changes: Any) -> JobStatus:
+    job = status(
+        key,
+        gpus(4),
         name="train",
         user="ann",
         account="lab",
         qos="normal",
-        partitions=("gpu",),
-        state=JobState.PENDING,
-        slurm_state="PENDING",
-        reason="Priority",
-        priority=1,
-        restarts=0,
-        batch=True,
-        requeue=True,
-        het=False,
         submit_s=1000.0,
         eligible_s=1000.0,
-        start_s=None,
-        end_s=None,
-        elapsed_s=0.0,
-        time_limit_s=None,
-        request=gpus(4),
-        allocation={},
-        required_node_list="",
     )
-    return replace(job, **changes)
+    return changed(job, **changes)
 
 
 def preempt(book: Book, sent_s: float | None) -> None:
@@ -88,8 +70,8 @@ def preempt(book: Book, sent_s: float | None) -> None:
         book.preemption_event("7", GraceOver(sent_s, allow_requeue=False))
 
 
-def running(start_s: float, elapsed_s: float, **changes: Any) -> ObservedJob:
-    return replace(
+def running(start_s: float, elapsed_s: float, **changes: Any) -> JobStatus:
+    return changed(
         pending(),
         **{
             "state": JobState.RUNNING,
@@ -102,8 +84,8 @@ def running(start_s: float, elapsed_s: float, **changes: Any) -> ObservedJob:
     )
 
 
-def ended(start_s: float, elapsed_s: float, **changes: Any) -> ObservedJob:
-    return replace(
+def ended(start_s: float, elapsed_s: float, **changes: Any) -> JobStatus:
+    return changed(
         pending(),
         state=None,
         slurm_state="COMPLETED",
@@ -121,7 +103,7 @@ def kept_preemptions(path: Path) -> list[PreemptionRecord]:
     return [PreemptionRecord(*row) for row in rows]
 
 
-def see(book: Book, at_s: float, *jobs: ObservedJob) -> None:
+def see(book: Book, at_s: float, *jobs: JobStatus) -> None:
     book.observe(Observation(at_s, jobs, (), ()))
     book.commit()
 
@@ -204,7 +186,7 @@ def test_a_job_is_demoted_when_it_crosses_the_threshold(book: Book) -> None:
 
 
 def test_first_starts_are_numbered_as_they_happened_though_seen_at_once(book: Book) -> None:
-    late = replace(running(1009, 1), key="8", raw_id=8, submit_s=999)
+    late = changed(running(1009, 1), key="8", raw_id=8, submit_s=999)
     see(book, 1010, late, running(1005, 5))
     numbers = [book.records()[key].start_number or 0 for key in ("7", "8")]
     assert numbers == sorted(numbers)
@@ -304,9 +286,9 @@ HELD_BY_OWNER = {"priority": 0, "reason": "JobHeldUser"}
 def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
     book: Book, changes: dict[str, Any]
 ) -> None:
-    jobs = (replace(running(1005, 5), **changes), replace(running(1005, 5), key="8", raw_id=8))
+    jobs = (running(1005, 5, **changes), running(1005, 5, key="8", raw_id=8))
     see(book, 1010, *jobs)
-    suspended, other = View(book, CONFIG).snapshot(Observation(1010, jobs, (), ()), Rests()).jobs
+    suspended, other = View(book, CONFIG).snapshot(Observation(1010, jobs, (), ()), Backoffs()).jobs
     assert suspended.protected_by is Guard.HELD
     assert other.protected_by is None
 
@@ -314,15 +296,15 @@ def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
 def test_a_job_that_its_owner_has_held_while_it_runs_is_not_protected(book: Book) -> None:
     held = running(1005, 5, **HELD_BY_OWNER)
     see(book, 1010, held)
-    (job,) = View(book, CONFIG).snapshot(Observation(1010, (held,), (), ()), Rests()).jobs
+    (job,) = View(book, CONFIG).snapshot(Observation(1010, (held,), (), ()), Backoffs()).jobs
     assert job.protected_by is None
 
 
 FORBIDDEN: dict[str, Any] = {"requeue": False}
 
 
-def is_managed(book: Book, job: ObservedJob) -> bool:
-    return not book.shown(job.key).unmanaged
+def is_managed(book: Book, job: JobStatus) -> bool:
+    return not book.why_unmanaged(job.key)
 
 
 def test_a_job_whose_owner_forbids_its_requeue_while_it_runs_stays_managed(
@@ -352,7 +334,7 @@ def test_a_job_that_never_waited_as_a_managed_one_is_known_by_the_priority_it_st
 def test_what_a_users_jobs_made_others_lose_counts_after_a_restart_too(
     book: Book, ledger: Ledger
 ) -> None:
-    hunter = replace(pending("8"), user="eve")
+    hunter = pending("8", user="eve")
     see(book, 1030, running(1000, 30), hunter)
     preempt(book, sent_s=1040.0)
     see(book, 1040, pending(restarts=1), hunter)
@@ -368,7 +350,7 @@ def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wai
 ) -> None:
     """The start of what runs stays as Slurm noted it; what it shows since is by the new clock."""
 
-    def look(real_s: float, set_by_s: float) -> Job:
+    def look(real_s: float, set_by_s: float) -> JobView:
         at_s = real_s + set_by_s
         # squeue has no word for the time of a job that seems to start in the future.
         elapsed_s = max(0.0, at_s - 1005)
@@ -378,7 +360,7 @@ def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wai
         waiting = book.record("8")
         assert waiting is not None
         assert at_s - waiting.queued_s == real_s - 1000
-        return View(book, CONFIG).snapshot(seen, Rests()).jobs[0]
+        return View(book, CONFIG).snapshot(seen, Backoffs()).jobs[0]
 
     look(1010, 0)
     job = look(1020, step_s)

@@ -13,17 +13,10 @@ from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.lifecycle.preemption import MAX_SIGNAL_REFUSALS
-from slurm_tiresias.model import Action, Amount, Decision, Node, Plan, Reason
-from slurm_tiresias.slurm.protocol import (
-    Observation,
-    ObservedJob,
-    Requeue,
-    Slurm,
-    Unpin,
-    Write,
-    WriteFailure,
-)
+from slurm_tiresias.model import Action, Amount, Decision, JobStatus, Node, Plan, Reason
+from slurm_tiresias.slurm.protocol import Observation, Requeue, Slurm, Unpin, Write, WriteFailure
 from tests.controller.test_account import pending, running, see
+from tests.jobs import changed
 
 CONFIG = parse({"preemption": {"signal": "USR1", "grace_s": 10, "start_bound_s": 60}})
 ON_N1 = {"n1": Amount({"": 4}, 4)}
@@ -122,7 +115,7 @@ class Preemption:
     def __init__(self, book: Book, slurm: FakeSlurm, actor: Actor) -> None:
         self.book, self.slurm, self.actor = book, slurm, actor
         self.now_s = 1010.0
-        self.gave_up: frozenset[str] = frozenset()
+        self.backing_off: frozenset[str] = frozenset()
 
     def cycle(self) -> None:
         nomination = self.book.nominations.get("8")
@@ -130,19 +123,19 @@ class Preemption:
         jobs = (running(1005, self.now_s - 1005), self._winner(claims))
         see(self.book, self.now_s, *jobs)
         seen = Observation(self.now_s, jobs, NODES, ())
-        self.gave_up = self.actor.review(seen).given_up
-        held_up = "8" in self.gave_up
+        self.backing_off = self.actor.review(seen).backing_off
+        held_up = "8" in self.backing_off
         self.actor.carry_out(STAYS if held_up else PREEMPTION, seen)
         self.now_s += 5.0
 
-    def _winner(self, claims: bool) -> ObservedJob:
-        """As Slurm shows it once it has tried it in vain with its claim's priority and nodes."""
+    def _winner(self, claims: bool) -> JobStatus:
+        """As Slurm shows it once it has tried it in vain on its nomination."""
         tried = {"reason": "Resources", "priority": 4_000_000_000, "required_node_list": "n1"}
         winner = pending("8")
         if not claims:
             return winner
         written = self.book.records()["8"].written_priority
-        return replace(winner, **{**tried, "priority": written or winner.priority})  # type: ignore[arg-type]
+        return changed(winner, **{**tried, "priority": written or winner.priority})
 
     @property
     def requeued(self) -> bool:
@@ -197,7 +190,7 @@ def test_a_preemption_whose_signal_is_refused_again_and_again_is_abandoned(
         preemption.cycle()
     assert len(slurm.signals) == MAX_SIGNAL_REFUSALS
     assert not preemption.requeued
-    assert preemption.gave_up == {"8"}, "no victim is named for it for a while"
+    assert preemption.backing_off == {"8"}, "no victim is named for it for a while"
     assert "7" not in preemption.book.preemptions
     assert not preemption.book.nominations["8"].is_active
     text = f"job 7 cannot be told to save its state ({REFUSAL})"

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from slurm_tiresias.config import CHARGES, Config, parse
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.view import Rests, View
-from slurm_tiresias.model import Job
+from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.model import JobStatus, JobView
 from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from slurm_tiresias.slurm.protocol import Observation
 from tests.controller.test_account import ended, pending, running, see
+from tests.jobs import changed
 
 
 def charged_by(charge: str) -> Config:
@@ -31,14 +32,14 @@ def book(ledger: Ledger) -> Book:
     return Book(ledger, CONFIG, accounting=False)
 
 
-def second(job: ObservedJob, user: str = "ann") -> ObservedJob:
-    return replace(job, key="8", raw_id=8, user=user, submit_s=1005.0)
+def second(job: JobStatus, user: str = "ann") -> JobStatus:
+    return changed(job, key="8", raw_id=8, user=user, submit_s=1005.0)
 
 
-def the_second(book: Book, at_s: float, *jobs: ObservedJob) -> Job:
+def the_second(book: Book, at_s: float, *jobs: JobStatus) -> JobView:
     """The second job as a decision sees it, once these were observed."""
     see(book, at_s, *jobs)
-    snapshot = View(book, CONFIG).snapshot(Observation(at_s, jobs, (), ()), Rests())
+    snapshot = View(book, CONFIG).snapshot(Observation(at_s, jobs, (), ()), Backoffs())
     return next(job for job in snapshot.jobs if job.job_id == "8")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -23,10 +22,11 @@ from slurm_tiresias.controller.lifecycle.nomination import (
     allocation_text,
 )
 from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
-from slurm_tiresias.controller.view import Rests, View
-from slurm_tiresias.model import Amount, JobState, Node
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob, Reservation, Slurm
+from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.model import Amount, JobState, JobStatus, Node
+from slurm_tiresias.slurm.protocol import Observation, Reservation, Slurm
 from tests.controller.test_account import pending
+from tests.jobs import changed
 
 CONFIG = parse({})
 TWO_NODES = tuple(Node(name, Amount({"": 4}, 16)) for name in ("n1", "n2"))
@@ -39,9 +39,9 @@ def book(tmp_path: Path) -> Iterator[Book]:
         yield Book(ledger, CONFIG, accounting=False)
 
 
-def holding(key: str, gpus: int) -> ObservedJob:
+def holding(key: str, gpus: int) -> JobStatus:
     """A job that runs on the first node."""
-    return replace(
+    return changed(
         pending(key),
         state=JobState.RUNNING,
         start_s=1000.0,
@@ -57,7 +57,7 @@ def nominate(book: Book, key: str, free_s: float | None = 2000.0) -> None:
         book.nomination_event(key, Looked(free_s, Blocker.NOTHING, 60.0, "", ""))
 
 
-def reviewed(book: Book, free_s: float | None, *others: ObservedJob) -> Nomination | None:
+def reviewed(book: Book, free_s: float | None, *others: JobStatus) -> Nomination | None:
     """What a review leaves of the nomination of job 7."""
     seen = Observation(2001.0, (pending("7"), *others), TWO_NODES, ())
     book.observe(seen)
@@ -91,14 +91,14 @@ def looked_at_by_review(book: Book, claims: int) -> int:
     """How many states of jobs a review looks at, with so many claims and 400 jobs."""
     looks = 0
 
-    class CountedJob(ObservedJob):
+    class CountedJob(JobStatus):
         def __getattribute__(self, name: str) -> object:
             nonlocal looks
             looks += name == "state"
             return super().__getattribute__(name)
 
     waiting = (pending(str(number)) for number in range(1, 401))
-    fields = {field.name for field in dataclasses.fields(ObservedJob)}
+    fields = {field.name for field in dataclasses.fields(JobStatus)}
     jobs = tuple(CountedJob(**{name: getattr(job, name) for name in fields}) for job in waiting)
     seen = Observation(2001.0, jobs, TWO_NODES, ())
     book.observe(seen)
@@ -116,7 +116,7 @@ def test_a_review_looks_at_each_job_a_few_times_however_many_claims_there_are(bo
 
 
 def test_a_claim_waits_while_a_job_on_its_nodes_completes(book: Book) -> None:
-    completing = replace(holding("8", 2), state=JobState.COMPLETING)
+    completing = changed(holding("8", 2), state=JobState.COMPLETING)
     asked, free = reviewed(book, None, completing), reviewed(book, None, holding("9", 2))
     assert asked is not None
     assert asked.free_s is None
@@ -142,17 +142,17 @@ def test_a_job_of_two_partitions_stands_in_its_own_way_with_the_nodes_it_claims(
     reason: str, tried: bool
 ) -> None:
     """Tried for one, Slurm keeps its nodes from whoever comes next: from itself, for the other."""
-    waits = replace(pending(), reason=reason, required_node_list="n[1-2]")
-    of_two = replace(waits, partitions=("gpu", "other"))
+    waits = changed(pending(), reason=reason, required_node_list="n[1-2]")
+    of_two = changed(waits, partitions=("gpu", "other"))
     assert lacks_only_resources(of_two) is tried
     assert not (tried and why_not_eligible(of_two, 2000.0))
     assert lacks_only_resources(waits) is (reason == "Resources")
 
 
 def test_a_job_that_slurm_keeps_off_a_reservation_is_not_eligible() -> None:
-    waits = replace(pending(), reason="ReqNodeNotAvail, May be reserved for other job")
+    waits = changed(pending(), reason="ReqNodeNotAvail, May be reserved for other job")
     assert why_not_eligible(waits, 2000.0) == waits.reason
-    assert why_not_eligible(replace(waits, required_node_list="n1"), 2000.0) == waits.reason
+    assert why_not_eligible(changed(waits, required_node_list="n1"), 2000.0) == waits.reason
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_a_job_is_kept_off_what_is_reserved_before_it_could_end(
         Reservation("now", frozenset({"n2"}), 1000.0, 4000.0),
         Reservation("over", frozenset({"n3"}), 1000.0, 2000.0),
     )
-    waits = replace(pending(), time_limit_s=limit_s)
+    waits = changed(pending(), time_limit_s=limit_s)
     seen = Observation(2001.0, (waits, holding("8", 1)), TWO_NODES, (), reservations)
     book.observe(seen)
-    waiting, running = View(book, CONFIG).snapshot(seen, Rests()).jobs
+    waiting, running = View(book, CONFIG).snapshot(seen, Backoffs()).jobs
     assert waiting.request.reserved_nodes == kept_off
     assert running.request.reserved_nodes == frozenset()
 
@@ -179,9 +179,9 @@ def test_what_a_job_waits_for_holds_until_slurm_has_looked_at_it_again(book: Boo
     view = View(book, CONFIG)
 
     def why_not(at_s: float, **changes: object) -> str:
-        seen = Observation(at_s, (replace(pending(), **changes),), TWO_NODES, ())  # type: ignore[arg-type]
+        seen = Observation(at_s, (changed(pending(), **changes),), TWO_NODES, ())
         book.observe(seen)
-        [job] = view.snapshot(seen, Rests()).jobs
+        [job] = view.snapshot(seen, Backoffs()).jobs
         return job.not_eligible
 
     assert why_not(1000, reason="Dependency") == "Dependency"

@@ -23,12 +23,13 @@ from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.controller.runs import Runs
-from slurm_tiresias.model import Amount, Job, JobState, Node, Snapshot
+from slurm_tiresias.model import Amount, JobState, Node, Snapshot
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.scheduling.planner import Planner
 from slurm_tiresias.slurm.protocol import Cluster, Driver, Observation, Partition, Slurm
 from tests.cli.running import Site
 from tests.controller.test_account import pending
+from tests.jobs import view
 
 CLUSTER = Cluster("alpha", (22, 5, 8), "priority/multifactor", False, 30.0, 120.0, 1000.0)
 NODES = tuple(
@@ -130,7 +131,7 @@ def test_what_the_failed_cycle_saw_is_kept_for_the_controllers_user_only(
     (path,) = reports_in(site)
     assert path.stat().st_mode & 0o777 == 0o600
     report = json.loads(gzip.decompress(path.read_bytes()))
-    assert [job["key"] for job in report["seen"]["jobs"]] == list(JOBS)
+    assert [job["spec"]["key"] for job in report["seen"]["jobs"]] == list(JOBS)
     assert [node["name"] for node in report["seen"]["nodes"]] == ["n1", "n2"]
     assert "ZeroDivisionError" in report["traceback"][-1]
 
@@ -176,10 +177,10 @@ def test_the_job_in_hand_is_left_alone_where_publishing_fails(
 ) -> None:
     real = report_module._job
 
-    def published_job(shown: Any, job: Any, *rest: Any) -> Any:
+    def published_job(job: Any, *rest: Any) -> Any:
         if job.job_id == POISONED and job.managed:
             raise ValueError("no such name")
-        return real(shown, job, *rest)
+        return real(job, *rest)
 
     monkeypatch.setattr(report_module, "_job", published_job)
     controller._cycle()
@@ -222,8 +223,8 @@ def test_an_error_while_slurm_is_read_is_waited_out(
 
 
 def snapshot_of(jobs: int) -> Snapshot:
-    asks = pending().request
-    waiting = (Job(str(number), JobState.PENDING, asks, 0.0) for number in range(jobs))
+    asks = pending().spec.request
+    waiting = (view(str(number), JobState.PENDING, asks) for number in range(jobs))
     return Snapshot(0.0, (), tuple(waiting))
 
 

@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.ledger import (
     FILE_NAME,
     SCHEMA_VERSION,
-    JobRecord,
     Ledger,
     PreemptionRecord,
     check_cluster,
@@ -27,7 +25,7 @@ from slurm_tiresias.controller.ledger import (
 from slurm_tiresias.controller.lifecycle.nomination import Nomination, NominationState
 from slurm_tiresias.controller.lifecycle.preemption import Preemption, PreemptionState
 from slurm_tiresias.errors import ConfigError, DamagedLedgerError, LedgerError
-from slurm_tiresias.model import Amount
+from slurm_tiresias.model import Amount, JobAccount
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster
 from tests.cli.running import Site, error_of
@@ -46,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 def written(path: Path) -> Path:
     """A ledger of many jobs, closed."""
     with closing(Ledger(path)) as ledger, ledger.transaction():
-        ledger.save_jobs(JobRecord(str(n), 0, 1.0, 1.0, 1.0, n) for n in range(2000))
+        ledger.save_jobs(JobAccount(str(n), 0, 1.0, 1.0, 1.0, n) for n in range(2000))
     return path
 
 
@@ -291,7 +289,7 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room_again(path: Path
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         database.execute(f"PRAGMA max_page_count = {pages}")
         book = Book(ledger, parse({}), accounting=False)
-        many = [replace(pending(str(number)), name="x" * 200) for number in range(1, 200)]
+        many = [pending(str(number), name="x" * 200) for number in range(1, 200)]
         with pytest.raises(LedgerError, match="full"):
             see(book, 1000, *many)
         with pytest.raises(LedgerError, match="full"):
@@ -321,7 +319,7 @@ def test_a_ledger_put_in_the_place_of_another_takes_nothing_of_it_and_keeps_it(
     before = written.read_bytes()
     draft = written.with_name("draft")
     with closing(Ledger(draft)) as ledger, ledger.transaction():
-        ledger.save_jobs([JobRecord("1", 0, 1.0, 1.0, 1.0, 1)])
+        ledger.save_jobs([JobAccount("1", 0, 1.0, 1.0, 1.0, 1)])
     aside = put_in_place(draft, written)
     assert aside is not None
     assert aside.read_bytes() == before
@@ -344,7 +342,7 @@ def test_the_first_tasks_of_an_array_are_those_of_the_lowest_numbers(path: Path)
     with closing(Ledger(path)) as ledger:
         keys = [f"12_{task}" for task in (100, 10, 2, 1, 11)]
         keys += ["12", "120_1", "1_2"]
-        ledger.save_jobs(JobRecord(key, 0, 1.0, 1.0, 1.0, 1) for key in keys)
+        ledger.save_jobs(JobAccount(key, 0, 1.0, 1.0, 1.0, 1) for key in keys)
         found = [task.key for task in ledger.tasks_of("12", at_most=3)]
     assert found == ["12_1", "12_2", "12_10"]
 

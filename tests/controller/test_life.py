@@ -16,13 +16,9 @@ import pytest
 
 from slurm_tiresias.controller import answers
 from slurm_tiresias.controller.answers import serving
-from slurm_tiresias.controller.ledger import (
-    EventRecord,
-    IncarnationRecord,
-    JobRecord,
-    Ledger,
-)
+from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
 from slurm_tiresias.controller.life import SOCKET_NAME, Found, find, lives, look_up
+from slurm_tiresias.model import JobAccount
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -52,8 +48,8 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-def job(key: str, user: str) -> JobRecord:
-    return JobRecord(
+def job(key: str, user: str) -> JobAccount:
+    return JobAccount(
         key=key,
         restarts=0,
         submitted_s=10.0,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.controller.http import Answer, Request
-from slurm_tiresias.controller.ledger import IncarnationRecord, JobRecord, Ledger
+from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
 from slurm_tiresias.controller.page.course import MOST_SAMPLES, Course
 from slurm_tiresias.controller.page.page import Page
 from slurm_tiresias.controller.published import (
@@ -24,7 +24,7 @@ from slurm_tiresias.controller.published import (
     PublishedNode,
     PublishedState,
 )
-from slurm_tiresias.model import Guard, Reason
+from slurm_tiresias.model import Guard, JobAccount, Reason
 from tests.cli.states import NOW_S, running, state, waiting
 from tests.controller.pages import cluster, ledger_of
 
@@ -44,7 +44,7 @@ STATE = state(
 def ledger(tmp_path: Path) -> Path:
     """Job 6 ended a minute after its submission, for half of which it ran."""
     path = tmp_path / "ledger.sqlite"
-    ran = JobRecord("6", 0, NOW_S - 60, NOW_S - 60, NOW_S - 60, 1, user="carol", name=SECRET)
+    ran = JobAccount("6", 0, NOW_S - 60, NOW_S - 60, NOW_S - 60, 1, user="carol", name=SECRET)
     with closing(Ledger(path)) as writer, writer.transaction():
         writer.save_jobs([replace(ran, first_started_s=NOW_S - 30, ended_s=NOW_S, tier=1)])
         writer.save_incarnations([IncarnationRecord("6", NOW_S - 30, NOW_S, 30.0, 4, True)])

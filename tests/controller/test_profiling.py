@@ -18,15 +18,15 @@ from slurm_tiresias.controller.known_file import text_of
 from slurm_tiresias.controller.ledger import FILE_NAME as LEDGER_NAME
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.profiling import ASIDE, Profiler
-from slurm_tiresias.controller.view import Rests, View
-from slurm_tiresias.model import JobState, PlacementStyle
+from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus, file_text
 from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.models import NAMES, tensor_sizes
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
-from slurm_tiresias.slurm.protocol import Observation, ObservedJob
+from slurm_tiresias.slurm.protocol import Observation
 from tests.controller.test_account import ended, pending, running, see
 from tests.profiler.traffic_files import rounds_of, traffic_file
 
@@ -56,7 +56,7 @@ def profiler(store: ProfileStore, config: Config) -> Profiler:
     return Profiler(store, config)
 
 
-def learn(profiler: Profiler, *jobs: ObservedJob, ran_s: float = 100.0) -> None:
+def learn(profiler: Profiler, *jobs: JobStatus, ran_s: float = 100.0) -> None:
     profiler.learn(Observation(5000.0, jobs, (), ()), lambda _key, _restarts: ran_s)
 
 
@@ -251,7 +251,7 @@ def test_the_decision_gets_the_style_and_the_reason(tmp_path: Path, profiler: Pr
         job = pending(comment="tiresias:model=vgg16")
         see(book, 1000, job)
         view = View(book, parse({}), profiler.placing)
-        [decided] = view.snapshot(Observation(1000, (job,), (), ()), Rests()).jobs
+        [decided] = view.snapshot(Observation(1000, (job,), (), ()), Backoffs()).jobs
     assert decided.style is CONSOLIDATE
     assert decided.skew == pytest.approx(0.743, abs=0.001)
     assert decided.style_because == "largest tensor 74 % of vgg16 (built in), limit 50 %"

@@ -21,7 +21,6 @@ from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.ledger import (
     EventRecord,
     IncarnationRecord,
-    JobRecord,
     Ledger,
     PreemptionRecord,
     Pruned,
@@ -40,6 +39,7 @@ from slurm_tiresias.controller.run import _state_dir_locked
 from slurm_tiresias.controller.samples import Samples
 from slurm_tiresias.controller.succession import inherited_ledger
 from slurm_tiresias.errors import LeaseLostError
+from slurm_tiresias.model import JobAccount
 from tests.cli.running import Site, error_of
 from tests.controller.old_schema import back_to_schema_5
 from tests.controller.test_account import ended, pending, see
@@ -48,9 +48,9 @@ NOW_S = 1000 * DAY_S
 CONFIG = parse({"controller": {"keep_ended_jobs_days": 30.0}})
 
 
-def job_record(key: str, ended_s: float | None, started_s: float = 100.0) -> JobRecord:
+def job_record(key: str, ended_s: float | None, started_s: float = 100.0) -> JobAccount:
     number = int(key)
-    job = JobRecord(key, 0, 50.0, 50.0, 50.0, number, first_started_s=started_s)
+    job = JobAccount(key, 0, 50.0, 50.0, 50.0, number, first_started_s=started_s)
     return replace(job, ended_s=ended_s, user=f"user{number % 3}", name="train")
 
 

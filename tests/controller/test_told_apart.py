@@ -15,12 +15,12 @@ from slurm_tiresias.controller.ledger import EventRecord, Ledger
 from slurm_tiresias.controller.page.page import Page
 from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.controller.report import Health, report
-from slurm_tiresias.controller.view import Rests, View
-from slurm_tiresias.model import Amount, Node
+from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.reasons import would_do, would_have
 from slurm_tiresias.scheduling.decide import decide
-from slurm_tiresias.slurm.protocol import Cluster, Observation, ObservedJob, Partition
+from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition
 from tests.cli.states import busy_state, not_acting
 from tests.controller.test_account import CONFIG, pending, running
 
@@ -30,15 +30,15 @@ CLUSTER = Cluster("hopper", (22, 5, 8), "priority/multifactor", False, 30.0, 120
 NOW_S = 2000.0
 
 
-def published(ledger: Ledger, mode: str, *jobs: ObservedJob) -> PublishedState:
+def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
     """What a cycle in this mode publishes of these jobs."""
     seen = Observation(NOW_S, jobs, (NODE,), (PARTITION,))
     book = Book(ledger, CONFIG, accounting=False)
     book.observe(seen)
-    snapshot = View(book, CONFIG).snapshot(seen, Rests())
+    snapshot = View(book, CONFIG).snapshot(seen, Backoffs())
     plan = decide(snapshot, make_policy(CONFIG.policy), CONFIG)
     health = Health(mode, 0.0, 1, NOW_S, 0.1)
-    return report(CLUSTER, CONFIG, health, seen, snapshot, plan, book, ())
+    return report(CLUSTER, CONFIG, health, snapshot, plan, book, ())
 
 
 def by_id(state: PublishedState, field: str) -> dict[str, object]:

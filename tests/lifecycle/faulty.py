@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.errors import LedgerError, SlurmUnreachableError
+from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm.protocol import (
     Cluster,
     Driver,
     Incarnation,
     Observation,
-    ObservedJob,
     Requeue,
     Slurm,
     Unpin,
@@ -168,7 +168,7 @@ class FaultySlurm:
             self.requeued.append(Requeued(write.key, before.start_s or 0.0, at_s))
         return failures
 
-    def _job(self, key: str) -> ObservedJob | None:
+    def _job(self, key: str) -> JobStatus | None:
         return next((job for job in self.slurm.observe().jobs if job.key == key), None)
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:

@@ -260,10 +260,10 @@ def test_a_node_list_that_slurmctld_remembers_again_is_taken_back_again(
         world.restart()
     world.restart_slurm()
     world.hold(preemption.preemptor, by_admin=False)
-    assert world.jobs()[preemption.preemptor].required_node_list
+    assert world.jobs()[preemption.preemptor].spec.required_node_list
     for _ in range(3):
         preemption.cycle()
-    assert not world.jobs()[preemption.preemptor].required_node_list
+    assert not world.jobs()[preemption.preemptor].spec.required_node_list
     world.settle()
 
 

@@ -24,13 +24,13 @@ from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
 from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.controller.succession import inherited_ledger, newest_ledger
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import Amount, JobState, Node, Request
+from slurm_tiresias.model import Amount, JobState, JobStatus, Node, Request
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.in_memory import InMemorySlurm, Submission
 from slurm_tiresias.slurm.in_memory.records import BAD_CONSTRAINTS
 from slurm_tiresias.slurm.in_memory.slurmctld import Settings
-from slurm_tiresias.slurm.protocol import ObservedJob, Requeue, Update
+from slurm_tiresias.slurm.protocol import Requeue, Update
 from tests.lifecycle import memory
 from tests.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
 from tests.user_text import IN_MEMORY
@@ -201,7 +201,7 @@ class World:
         """The jobs that have heard the controller's signal, the latest last."""
         return self.slurm.signalled
 
-    def jobs(self) -> dict[str, ObservedJob]:
+    def jobs(self) -> dict[str, JobStatus]:
         """All jobs as Slurm shows them, whatever the controller sees."""
         return {job.key: job for job in self.sim.observe().jobs}
 
@@ -511,7 +511,7 @@ class World:
         self._check_not_protected(victim, now_s)
         self.preemptions.append(Preemption(write.key, key, self.now_s, self.step))
 
-    def _check_not_protected(self, victim: ObservedJob, now_s: float) -> None:
+    def _check_not_protected(self, victim: JobStatus, now_s: float) -> None:
         own = self.own[victim.key]
         ran_s = now_s - (victim.start_s or now_s)
         times = sum(one.key == victim.key for one in self.slurm.requeued)
@@ -521,7 +521,7 @@ class World:
             and victim.reason.strip("()") != HELD_BY_OWNER,
             "in its minimum run time": not self.stepped and ran_s < MIN_RUN_S,
             "preempted often enough": 0 < self.setup.max_per_job <= times,
-            "not managed": victim.partitions != (MANAGED,) or not own.ask.batch,
+            "not managed": victim.spec.partitions != (MANAGED,) or not own.ask.batch,
             "unreadable": bool(victim.unreadable),
             "not to be requeued": not own.ask.requeue,
         }
@@ -535,7 +535,7 @@ class World:
             if self.ended_runs[one.key, one.run_start_s] > 1:
                 self.violated(f"{one.key} was requeued twice for its start at {one.run_start_s}")
 
-    def _check_left_alone(self, before: Mapping[str, ObservedJob], raced: Iterable[str]) -> None:
+    def _check_left_alone(self, before: Mapping[str, JobStatus], raced: Iterable[str]) -> None:
         """Jobs that were held are held still, suspended ones suspended, ended ones ended.
 
         Slurm itself holds a job whose constraints cannot be met, until they are changed: where
@@ -578,7 +578,7 @@ class World:
         nominated = memory.nominations(self.cycles)
         listed = frozenset(self._with_foreign_lists() - nominated.keys())
         if stays := sorted(listed & self.listed):
-            lists = {key: self.jobs()[key].required_node_list for key in stays}
+            lists = {key: self.jobs()[key].spec.required_node_list for key in stays}
             self.violated(f"node lists were left behind: {lists}")
         self.listed = listed
 
@@ -587,7 +587,7 @@ class World:
             key
             for key, job in self.jobs().items()
             if job.state is JobState.PENDING
-            and refolded(job.required_node_list) != refolded(self.own[key].node_list)
+            and refolded(job.spec.required_node_list) != refolded(self.own[key].node_list)
         }
 
     def _check_released(self) -> None:
@@ -713,5 +713,5 @@ def _submission(ask: Ask) -> Submission:
     )
 
 
-def _told(job: ObservedJob) -> str:
+def _told(job: JobStatus) -> str:
     return f"{job.slurm_state} with priority {job.priority}"

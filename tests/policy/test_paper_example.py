@@ -5,14 +5,13 @@ Two GPUs; at time 0 come J1 (2 GPUs, 2 slots), J2 (1, 8) and J3 (2, 6); one deci
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from slurm_tiresias.model import Action, Allocation, Job, JobState, Snapshot
+from slurm_tiresias.model import Action, Allocation, JobState, JobView, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.scheduling.decide import decide
+from tests.jobs import changed
 from tests.pictures import cluster, configured, gpus, job
 from tests.policy.continuous import (
     continuous_gittins,
@@ -52,9 +51,9 @@ def run(policy: Policy) -> tuple[list[str], dict[str, int]]:
     return slots, done
 
 
-def _advance(one: Job, allocation: Allocation) -> Job:
+def _advance(one: JobView, allocation: Allocation) -> JobView:
     attained = one.attained_gpu_s + EXAMPLE[one.job_id][0]
-    return replace(
+    return changed(
         one,
         state=JobState.RUNNING,
         allocation=allocation,
@@ -63,8 +62,8 @@ def _advance(one: Job, allocation: Allocation) -> Job:
     )
 
 
-def _stopped(one: Job) -> Job:
-    return replace(one, state=JobState.PENDING, allocation={})
+def _stopped(one: JobView) -> JobView:
+    return changed(one, state=JobState.PENDING, allocation={})
 
 
 @pytest.mark.parametrize(

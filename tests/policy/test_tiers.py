@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.model import Job, JobState
+from slurm_tiresias.model import JobState, JobView
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.tiers import (
     ORDERS,
@@ -18,6 +17,7 @@ from slurm_tiresias.policy.tiers import (
     make_policy,
     tier_of,
 )
+from tests.jobs import changed
 from tests.pictures import NOW_S, configured, gpus, job
 
 
@@ -28,7 +28,7 @@ def test_a_job_leaves_its_tier_exactly_at_the_threshold(attained_gpu_s: float, t
     assert tier_of(attained_gpu_s, (100.0, 200.0)) == tier
 
 
-def _ids_in(order: str, jobs: list[Job]) -> list[str]:
+def _ids_in(order: str, jobs: list[JobView]) -> list[str]:
     return [one.job_id for one in sorted(jobs, key=ORDERS[order])]
 
 
@@ -54,7 +54,7 @@ def test_entry_order_follows_when_a_job_came_into_its_tier_and_newest_is_its_rev
 
 def test_running_first_puts_a_preempted_job_behind_those_that_waited_longer() -> None:
     running = job("3", gpus(1), submitted_s=9)
-    running = replace(running, state=JobState.RUNNING)
+    running = changed(running, state=JobState.RUNNING)
     jobs = [
         job("1", gpus(1), submitted_s=1, queued_s=60),
         job("2", gpus(1), submitted_s=2),

@@ -15,8 +15,8 @@ from slurm_tiresias.model import (
     Action,
     Allocation,
     Amount,
-    Job,
     JobState,
+    JobView,
     Node,
     PlacementStyle,
     Plan,
@@ -36,6 +36,7 @@ from slurm_tiresias.policy.standing import Rank
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.engine import guard_of
+from tests.jobs import changed, view
 from tests.one_by_one import node_sets
 from tests.pictures import NOW_S, configured
 
@@ -103,8 +104,8 @@ HISTORY = ServiceHistory([20.0, 130.0, 510.0, 900.0])
 
 jobs_lists = st.lists(
     st.builds(
-        Job,
-        job_id=st.just(""),
+        view,
+        job_id=st.just("0"),
         state=st.just(JobState.PENDING),
         request=requests,
         submitted_s=st.floats(0, 100),
@@ -121,11 +122,11 @@ jobs_lists = st.lists(
         running_since_s=st.sampled_from([NOW_S - 5, NOW_S - 500]),
         preemptions=st.integers(0, 3),
         held=st.integers(0, 19).map(lambda n: n == 0),
-        given_up=st.integers(0, 19).map(lambda n: n == 0),
+        backs_off=st.integers(0, 19).map(lambda n: n == 0),
         style=st.sampled_from([None, *PlacementStyle]),
     ),
     max_size=14,
-).map(lambda jobs: [replace(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
+).map(lambda jobs: [changed(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
 
 configs = st.builds(
     lambda name, order, thresholds, knob, min_run_s, per_job, per_cycle: configured(
@@ -163,12 +164,12 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         allocation = _anywhere(one, nodes, pool) if draw(st.booleans()) else None
         if allocation is not None:
             pool.take(allocation)
-            one = replace(one, state=JobState.RUNNING, allocation=allocation, held=False)
+            one = changed(one, state=JobState.RUNNING, allocation=allocation, held=False)
         jobs.append(one)
     return Snapshot(NOW_S, tuple(nodes), tuple(jobs))
 
 
-def _anywhere(one: Job, nodes: list[Node], pool: Pool) -> Allocation | None:
+def _anywhere(one: JobView, nodes: list[Node], pool: Pool) -> Allocation | None:
     sets = [pool.nodes(names) for names in node_sets(one.request, nodes)]
     return place_on_any(one.request, sets, pool, PlacementStyle.SPREAD)
 
@@ -188,8 +189,8 @@ def _pool_after(snapshot: Snapshot, plan: Plan) -> Pool:
     return pool
 
 
-def _promoted(one: Job, now_s: float) -> Job:
-    return replace(
+def _promoted(one: JobView, now_s: float) -> JobView:
+    return changed(
         one,
         attained_since_promotion_gpu_s=0.0,
         executed_since_promotion_s=0.0,
@@ -211,7 +212,7 @@ def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0)
         if decision.promoted:
             one = _promoted(one, now_s)
         if decision.action is Action.START:
-            one = replace(
+            one = changed(
                 one,
                 state=JobState.RUNNING,
                 allocation=decision.start_on,
@@ -219,7 +220,7 @@ def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0)
                 first_started_s=one.first_started_s or now_s,
             )
         elif decision.action is Action.PREEMPT:
-            one = replace(
+            one = changed(
                 one,
                 state=JobState.PENDING,
                 allocation={},
@@ -228,7 +229,7 @@ def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0)
             )
         if one.state is JobState.RUNNING:
             served_gpu_s = served_s * one.gpus_held
-            one = replace(
+            one = changed(
                 one,
                 attained_gpu_s=one.attained_gpu_s + served_gpu_s,
                 attained_since_promotion_gpu_s=one.attained_since_promotion_gpu_s + served_gpu_s,
@@ -275,7 +276,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_winners(
     plan, policy = _decided(snapshot, config)
     # Whoever is promoted in this very plan is ranked as if it had attained nothing.
     jobs = {
-        one.job_id: replace(
+        one.job_id: changed(
             one,
             attained_since_promotion_gpu_s=0.0,
             executed_since_promotion_s=0.0,
@@ -356,7 +357,7 @@ def test_no_gpu_idles_while_a_job_that_fits_it_waits(snapshot: Snapshot, config:
     for one in snapshot.jobs:
         decision = plan.decisions[one.job_id]
         may_start = one.state is JobState.PENDING and one.managed and not one.held
-        if may_start and not one.given_up and decision.action is Action.WAIT:
+        if may_start and not one.backs_off and decision.action is Action.WAIT:
             for names, style in product(node_sets(one.request, usable), PlacementStyle):
                 assert place(one.request, pool.nodes(names), pool, style) is None
 

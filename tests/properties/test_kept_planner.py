@@ -14,8 +14,8 @@ from slurm_tiresias.model import (
     Allocation,
     Decision,
     Guard,
-    Job,
     JobState,
+    JobView,
     Node,
     Plan,
     Snapshot,
@@ -25,6 +25,7 @@ from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.planner import Planner
+from tests.jobs import changed
 from tests.properties.test_decide_invariants import (
     HISTORY,
     RUNS,
@@ -40,7 +41,7 @@ BLOCKED = ("", "", "Dependency")
 class Cluster:
     """Carries out plans bit by bit, as Slurm and its users would: some of it, late or never."""
 
-    def __init__(self, before: Snapshot, others: list[Job], nodes: list[Node]) -> None:
+    def __init__(self, before: Snapshot, others: list[JobView], nodes: list[Node]) -> None:
         self.snapshot = before
         self._others = others
         self._nodes = [replace(node, name=f"m{i}") for i, node in enumerate(nodes)]
@@ -56,7 +57,7 @@ class Cluster:
         for _ in range(chance.choice((0, 0, 1, 3))):
             if self._others:
                 self._came += 1
-                jobs.append(replace(chance.choice(self._others), job_id=str(100 + self._came)))
+                jobs.append(changed(chance.choice(self._others), job_id=str(100 + self._came)))
         if chance.random() < 0.1:
             chance.shuffle(jobs)
         passed_s = chance.choice((0.0, 1.0, 10.0, 60.0, 600.0, 6000.0, -30.0))
@@ -77,39 +78,39 @@ class Cluster:
             nodes.append(self._nodes.pop())
         return tuple(nodes)
 
-    def _that_fit(self, jobs: list[Job]) -> tuple[Job, ...]:
+    def _that_fit(self, jobs: list[JobView]) -> tuple[JobView, ...]:
         """Slurm gives what is held once only, whatever has been planned."""
         pool = Pool(self.snapshot.nodes)
         return tuple(
-            replace(job, state=JobState.PENDING, allocation={})
+            changed(job, state=JobState.PENDING, allocation={})
             if job.state is JobState.RUNNING and not _take(pool, job.allocation)
             else job
             for job in jobs
         )
 
-    def _later(self, job: Job, decision: Decision, chance: random.Random) -> Job | None:
+    def _later(self, job: JobView, decision: Decision, chance: random.Random) -> JobView | None:
         now_s = self.snapshot.now_s
         happens = chance.random()
         if job.state is JobState.COMPLETING:
             return None
         if job.state is JobState.RUNNING:
             if decision.action is Action.PREEMPT and happens < 0.5:
-                return replace(job, vacating_for=decision.preempted_for)
+                return changed(job, preemptor=decision.preempted_for)
             if happens < 0.2:
-                return replace(job, state=JobState.COMPLETING)
-            if happens < 0.4 or job.vacating_for:
+                return changed(job, state=JobState.COMPLETING)
+            if happens < 0.4 or job.preemptor:
                 return _requeued(job, now_s)
             if happens < 0.5:
-                return replace(job, protected_by=chance.choice((None, Guard.HELD)))
+                return changed(job, protected_by=chance.choice((None, Guard.HELD)))
             return _served(job, chance.choice((1.0, 30.0, 200.0)))
         if decision.action is Action.START and happens < 0.7:
-            if job.claim is None and happens < 0.4:
-                return replace(job, claim=decision.start_on)
+            if job.nominated_to is None and happens < 0.4:
+                return changed(job, nominated_to=decision.start_on)
             return _started(job, decision.start_on, now_s)
         if happens < 0.1:
             return None
         if decision.promoted and happens < 0.5:
-            return replace(
+            return changed(
                 job,
                 attained_since_promotion_gpu_s=0.0,
                 executed_since_promotion_s=0.0,
@@ -119,23 +120,23 @@ class Cluster:
             )
         return chance.choice(
             (
-                replace(job, held=not job.held),
-                replace(job, not_eligible=chance.choice(BLOCKED)),
-                replace(job, given_up=not job.given_up),
-                replace(job, resting=not job.resting),
-                replace(job, over_budget=not job.over_budget),
-                replace(job, inherited_gpu_s=chance.choice((0.0, 120.0, 700.0))),
-                replace(job, managed=not job.managed, unmanaged_because="not requeueable"),
-                replace(job, claim=None),
-                replace(job, name="debug"),
-                replace(
+                changed(job, held=not job.held),
+                changed(job, not_eligible=chance.choice(BLOCKED)),
+                changed(job, backs_off=not job.backs_off),
+                changed(job, cools_down=not job.cools_down),
+                changed(job, over_budget=not job.over_budget),
+                changed(job, inherited_gpu_s=chance.choice((0.0, 120.0, 700.0))),
+                changed(job, managed=not job.managed, unmanaged_because="not requeueable"),
+                changed(job, nominated_to=None),
+                changed(job, name="debug"),
+                changed(
                     job,
                     request=replace(
                         job.request,
                         reserved_nodes=chance.choice((frozenset(), frozenset({"n0"}))),
                     ),
                 ),
-                replace(job),
+                changed(job),
             )
         )
 
@@ -153,31 +154,31 @@ def _take(pool: Pool, allocation: Allocation) -> bool:
     return enough
 
 
-def _requeued(job: Job, now_s: float) -> Job:
-    return replace(
+def _requeued(job: JobView, now_s: float) -> JobView:
+    return changed(
         job,
         state=JobState.PENDING,
         allocation={},
-        vacating_for="",
+        preemptor="",
         preemptions=job.preemptions + 1,
         queued_s=now_s,
     )
 
 
-def _started(job: Job, on: Allocation, now_s: float) -> Job:
-    return replace(
+def _started(job: JobView, on: Allocation, now_s: float) -> JobView:
+    return changed(
         job,
         state=JobState.RUNNING,
         allocation=on,
-        claim=None,
+        nominated_to=None,
         held=False,
         running_since_s=now_s,
         first_started_s=job.first_started_s or now_s,
     )
 
 
-def _served(job: Job, ran_s: float) -> Job:
-    return replace(
+def _served(job: JobView, ran_s: float) -> JobView:
+    return changed(
         job,
         attained_gpu_s=job.attained_gpu_s + ran_s * job.gpus_held,
         attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s + ran_s * job.gpus_held,
@@ -187,7 +188,7 @@ def _served(job: Job, ran_s: float) -> Job:
 
 @given(snapshots(), configs, jobs_lists, nodes_lists, st.lists(st.integers(0, 2**32), max_size=12))
 def test_a_kept_planner_plans_what_a_new_one_would(
-    first: Snapshot, config: Config, others: list[Job], nodes: list[Node], steps: list[int]
+    first: Snapshot, config: Config, others: list[JobView], nodes: list[Node], steps: list[int]
 ) -> None:
     cluster = Cluster(first, others, nodes)
     policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS))

@@ -9,13 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from slurm_tiresias.controller.ledger import (
-    IncarnationRecord,
-    JobRecord,
-    Ledger,
-    PreemptionRecord,
-)
+from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger, PreemptionRecord
 from slurm_tiresias.controller.period import Period
+from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Drawn, Filters, Report, made
 
 STEP_S = 100.0
@@ -31,7 +27,7 @@ def job(
     account: str = "lab",
     partition: str = "gpu",
     name: str = "train",
-) -> tuple[JobRecord, list[IncarnationRecord]]:
+) -> tuple[JobAccount, list[IncarnationRecord]]:
     """A job: `` `` it is not there, ``.`` it waits, ``#`` it runs, ``|`` at the end it has ended.
 
     Without ``|`` it goes on after the drawing as it was at its end.
@@ -52,7 +48,7 @@ def job(
                     key, start * STEP_S, until_s, (at - start) * STEP_S, gpus, not open_still
                 )
             )
-    record = JobRecord(
+    record = JobAccount(
         key=key,
         restarts=len(runs) - (0 if steps.endswith(".") else 1),
         submitted_s=first * STEP_S,
@@ -80,7 +76,7 @@ def preempted(
 
 def remember(
     path: Path,
-    jobs: Sequence[tuple[JobRecord, list[IncarnationRecord]]],
+    jobs: Sequence[tuple[JobAccount, list[IncarnationRecord]]],
     preemptions: Sequence[PreemptionRecord] = (),
 ) -> None:
     """Put all of it into a ledger."""

@@ -15,17 +15,12 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.cli import report_text
 from slurm_tiresias.cli.screen import Screen
-from slurm_tiresias.controller.ledger import (
-    FIRST_LOOK,
-    IncarnationRecord,
-    JobRecord,
-    Ledger,
-    PreemptionRecord,
-)
+from slurm_tiresias.controller.ledger import FIRST_LOOK, IncarnationRecord, Ledger, PreemptionRecord
+from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
 from tests.report.pictures import STEP_S, job, period_of, preempted, remember, reported
 
-Job = tuple[JobRecord, list[IncarnationRecord]]
+Job = tuple[JobAccount, list[IncarnationRecord]]
 
 
 @pytest.fixture
@@ -229,7 +224,7 @@ def test_a_job_that_slurm_had_forgotten_ended_with_its_last_run(path: Path) -> N
     assert jct.mean_s == 5000, "it was requeued, waited, and was cancelled"
 
 
-def _ended(record: JobRecord, at_s: float, restarts: int = 0) -> JobRecord:
+def _ended(record: JobAccount, at_s: float, restarts: int = 0) -> JobAccount:
     return replace(record, ended_s=at_s, restarts=restarts)
 
 

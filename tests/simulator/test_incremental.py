@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import ORDERS, Config, parse
-from slurm_tiresias.model import Job, JobState, Node, Snapshot
+from slurm_tiresias.model import JobState, JobView, Node, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.losses import Loss, RecentLosses, lost_gpu_s
 from slurm_tiresias.policy.policy import Policy
@@ -19,6 +19,7 @@ from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timin
 from slurm_tiresias.simulator.run import Setup, asking
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.simulator.world import Costs, parse_site
+from tests.jobs import view
 
 
 class Checked:
@@ -79,11 +80,11 @@ class Checked:
             self._losses.add(Loss(now_s, user, lost))
 
 
-def _as_job(job: SimJob, over_budget: bool) -> Job:
-    return Job(
-        job_id=job.job_id,
-        state=job.state,
-        request=job.ask.request,
+def _as_job(job: SimJob, over_budget: bool) -> JobView:
+    return view(
+        job.job_id,
+        job.state,
+        job.ask.request,
         submitted_s=job.submitted_s,
         user=job.user,
         name=job.name,

@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.commands import CommandSlurm
-from slurm_tiresias.slurm.protocol import Commands, Observation, ObservedJob
+from slurm_tiresias.slurm.protocol import Commands, Observation
 from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "cluster"
@@ -171,7 +172,7 @@ def started_cluster(folder: Path, *options: str) -> Iterator[RealCluster]:
         cluster.down()
 
 
-def job(observation: Observation, key: str) -> ObservedJob:
+def job(observation: Observation, key: str) -> JobStatus:
     """The job with this key."""
     for observed in observation.jobs:
         if observed.key == key:

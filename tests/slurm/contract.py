@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
-from slurm_tiresias.model import Amount, JobState, Request
+from slurm_tiresias.model import Amount, JobState, JobStatus, Request
 from slurm_tiresias.slurm.in_memory import InMemorySlurm, Settings, Submission
-from slurm_tiresias.slurm.protocol import ObservedJob, Slurm
+from slurm_tiresias.slurm.protocol import Slurm
 from tests.slurm.cluster import PATIENCE_S, RealCluster
 
 Value = TypeVar("Value")
@@ -298,20 +298,20 @@ class InMemorySite:
         return value
 
 
-def job(site: SlurmSite, key: str) -> ObservedJob:
+def job(site: SlurmSite, key: str) -> JobStatus:
     """What the driver shows of a job."""
     jobs = {seen.key: seen for seen in site.slurm.observe().jobs}
     assert key in jobs, f"{key} was not observed"
     return jobs[key]
 
 
-def wait_for(site: SlurmSite, key: str, state: JobState | None) -> ObservedJob:
+def wait_for(site: SlurmSite, key: str, state: JobState | None) -> JobStatus:
     """Let time pass until a job is in this state; None: it has ended."""
     site.wait_until(lambda: job(site, key).state is state, f"job {key} is {state}")
     return job(site, key)
 
 
-def wait_for_reason(site: SlurmSite, key: str, reason: str) -> ObservedJob:
+def wait_for_reason(site: SlurmSite, key: str, reason: str) -> JobStatus:
     """Let time pass until Slurm says why a job waits, in words that begin so."""
     site.wait_until(lambda: job(site, key).reason.startswith(reason), f"job {key} waits: {reason}")
     return job(site, key)

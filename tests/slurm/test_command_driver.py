@@ -18,9 +18,9 @@ from slurm_tiresias.errors import (
     SlurmPermissionError,
     SlurmUnreachableError,
 )
-from slurm_tiresias.model import ANY_TYPE, Amount
+from slurm_tiresias.model import ANY_TYPE, Amount, JobStatus
 from slurm_tiresias.slurm.commands import CommandSlurm
-from slurm_tiresias.slurm.protocol import ObservedJob, Requeue, Unpin, Update
+from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update
 from tests.slurm.cluster import DRIVERS, RealCluster, job
 from tests.slurm.hostile import HOSTILE_TEXT
 
@@ -36,7 +36,7 @@ def driver(clean_cluster: RealCluster, request: pytest.FixtureRequest) -> Iterat
         yield driver
 
 
-def observed(driver: CommandSlurm, key: str) -> ObservedJob:
+def observed(driver: CommandSlurm, key: str) -> JobStatus:
     return job(driver.observe(), key)
 
 
@@ -88,12 +88,12 @@ def test_a_job_without_n_may_spread_and_its_request_outlives_its_start(
     for node in ("n1", "n2", "n3", "n4"):
         running(clean_cluster, "--gres=gpu:2", "-w", node)
     key = clean_cluster.sbatch("--hold", "--gpus=8", "-N2-4")
-    before = observed(driver, key).request
+    before = observed(driver, key).spec.request
     clean_cluster.run("scontrol", "release", key)
     clean_cluster.wait_for_state(key, "RUNNING")
     after = observed(driver, key)
     assert (before.chunks, before.min_nodes, before.max_nodes) == (8, 2, 4)
-    assert after.request == before
+    assert after.spec.request == before
     assert [held.gpu_count for held in after.allocation.values()] == [2, 2, 2, 2]
 
 
@@ -106,7 +106,7 @@ def test_a_hostile_name_moves_nothing(driver: CommandSlurm, clean_cluster: RealC
     for name, gpus in ((victim, 1), (key, 2)):
         seen = next(seen for seen in jobs if seen.key == name)
         assert [held.gpu_count for held in seen.allocation.values()] == [gpus]
-    assert job(driver.observe(), key).name == forged
+    assert job(driver.observe(), key).spec.name == forged
 
 
 def test_many_jobs_at_once_are_read_by_one_question(
@@ -115,7 +115,7 @@ def test_many_jobs_at_once_are_read_by_one_question(
     keys = [clean_cluster.sbatch("--hold", "--gpus=8", "-N2-3", "-x", "n1") for _ in range(60)]
     jobs = {seen.key: seen for seen in driver.observe().jobs}
     for key in keys:
-        request = jobs[key].request
+        request = jobs[key].spec.request
         assert (request.min_nodes, request.max_nodes) == (2, 3)
         assert request.excluded_nodes == {"n1"}
 
@@ -124,8 +124,8 @@ def test_an_interactive_job_is_no_batch_job(
     driver: CommandSlurm, clean_cluster: RealCluster
 ) -> None:
     clean_cluster.run("salloc", "--job-name=shell", "--gres=gpu:1", "--no-shell")
-    (seen,) = (seen for seen in driver.observe().jobs if seen.name == "shell" and seen.state)
-    assert not seen.batch
+    (seen,) = (seen for seen in driver.observe().jobs if seen.spec.name == "shell" and seen.state)
+    assert not seen.spec.batch
 
 
 def test_the_admins_own_settings_of_the_commands_change_nothing(
@@ -144,13 +144,13 @@ def test_the_admins_own_settings_of_the_commands_change_nothing(
     }.items():
         monkeypatch.setenv(name, value)
     after = observed(clean_cluster.driver(), key)
-    assert (after.start_s, after.submit_s, after.time_limit_s, after.allocation) == (
+    assert (after.start_s, after.spec.submit_s, after.spec.time_limit_s, after.allocation) == (
         before.start_s,
-        before.submit_s,
+        before.spec.submit_s,
         600.0,
         before.allocation,
     )
-    assert before.submit_s == pytest.approx(time.time(), abs=60)
+    assert before.spec.submit_s == pytest.approx(time.time(), abs=60)
 
 
 # --------------------------------------------------------------------------- priorities

@@ -12,16 +12,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from slurm_tiresias.model import JobState
-from slurm_tiresias.slurm.protocol import (
-    Incarnation,
-    ObservedJob,
-    Requeue,
-    Unpin,
-    Update,
-    Write,
-    WriteFailure,
-)
+from slurm_tiresias.model import JobState, JobStatus
+from slurm_tiresias.slurm.protocol import Incarnation, Requeue, Unpin, Update, Write, WriteFailure
 from tests.slurm.cluster import DRIVERS, RealCluster
 from tests.slurm.contract import (
     Asked,
@@ -228,7 +220,7 @@ def test_an_update_makes_slurm_forget_why_a_job_waits_until_it_tries_it_again(
 def test_a_job_waits_for_its_begin_time_until_it_is_told_to_start(site: SlurmSite) -> None:
     key = site.submit(Asked(begin_in_s=3600))
     seen = wait_for_reason(site, key, "BeginTime")
-    assert seen.eligible_s == pytest.approx(seen.submit_s + 3600, abs=1)
+    assert seen.eligible_s == pytest.approx(seen.spec.submit_s + 3600, abs=1)
     write(site, Update(key, start_in_s=0))
     wait_for(site, key, JobState.RUNNING)
 
@@ -275,11 +267,11 @@ def test_a_node_list_is_set_and_taken_away(site: SlurmSite) -> None:
     key = site.submit(Asked(gpus=8))
     write(site, Update(key, priority=PINNED, node_list="n[2-3]"))
     claimed = job(site, key)
-    assert claimed.required_node_list == "n[2-3]"
-    assert claimed.request.required_nodes == {"n2", "n3"}
+    assert claimed.spec.required_node_list == "n[2-3]"
+    assert claimed.spec.request.required_nodes == {"n2", "n3"}
     assert claimed.priority == PINNED
     write(site, Update(key, node_list=""))
-    assert job(site, key).required_node_list == ""
+    assert job(site, key).spec.required_node_list == ""
 
 
 def test_a_job_with_a_node_list_starts_on_its_nodes(site: SlurmSite) -> None:
@@ -358,14 +350,14 @@ class Requeues:
     held while they ran, or suspended: the reasons for which they wait.
     """
 
-    plain: Mapping[str, ObservedJob]
-    written: Mapping[str, ObservedJob]
-    cancelled: Mapping[str, ObservedJob]
-    held: Mapping[str, ObservedJob]
+    plain: Mapping[str, JobStatus]
+    written: Mapping[str, JobStatus]
+    cancelled: Mapping[str, JobStatus]
+    held: Mapping[str, JobStatus]
     waited_at_s: float
     told_at_s: float
     requeue_delay_s: float
-    ending: ObservedJob
+    ending: JobStatus
     refused_while_ending: Sequence[WriteFailure]
     rows: Sequence[Incarnation]
     """Of ``plain``."""
@@ -465,13 +457,13 @@ def test_a_pinned_priority_and_the_request_survive_a_requeue_and_the_submission_
         requeues.plain[name] for name in ("held", "running", "waiting", "again")
     )
     assert waiting.priority == again.priority == PINNED
-    assert waiting.request == before.request == held.request == again.request
-    assert waiting.submit_s > before.submit_s, "it stands last in the queue again"
+    assert waiting.spec.request == before.spec.request == held.spec.request == again.spec.request
+    assert waiting.spec.submit_s > before.spec.submit_s, "it stands last in the queue again"
 
 
 def test_what_is_written_to_a_requeued_job_while_it_completes_stands(requeues: Requeues) -> None:
     written, waiting = requeues.written["written"], requeues.written["waiting"]
-    assert (waiting.priority, waiting.required_node_list) == (PINNED, "n3")
+    assert (waiting.priority, waiting.spec.required_node_list) == (PINNED, "n3")
     assert waiting.eligible_s == written.eligible_s, "a later start time is kept"
     assert waiting.restarts == 1, "it was not requeued twice"
 
@@ -515,7 +507,7 @@ def test_every_run_of_a_requeued_job_is_accounted_for(requeues: Requeues) -> Non
     first, again = requeues.plain["running"], requeues.plain["again"]
     assert (before.start_s, before.gpus, now.gpus, now.end_s) == (first.start_s, 6, 6, None)
     assert before.end_s is not None
-    assert (before.submit_s, now.submit_s) == (first.submit_s, again.submit_s)
+    assert (before.submit_s, now.submit_s) == (first.spec.submit_s, again.spec.submit_s)
     assert [later.start_s for later in requeues.later_rows] == [now.start_s]
 
 
@@ -537,15 +529,15 @@ def test_a_job_that_may_not_be_requeued_is_refused_unless_it_is_allowed_first(
     site: SlurmSite,
 ) -> None:
     key = running(site, Asked(requeue=False))
-    assert not job(site, key).requeue
+    assert not job(site, key).spec.requeue
     assert "disabled" in refusal(site, Requeue(key))
     assert job(site, key).state is JobState.RUNNING
     changed = running(site, Asked())
     site.set_requeue(changed, False)
-    assert not job(site, changed).requeue
+    assert not job(site, changed).spec.requeue
     assert "disabled" in refusal(site, Requeue(changed))
     write(site, Requeue(changed, allow=True))
-    assert (job(site, changed).restarts, job(site, changed).requeue) == (1, True)
+    assert (job(site, changed).restarts, job(site, changed).spec.requeue) == (1, True)
 
 
 def test_a_job_whose_node_fails_is_requeued_and_accounting_says_why(site: SlurmSite) -> None:
@@ -572,7 +564,7 @@ def test_the_waiting_tasks_of_an_array_are_written_at_once_and_stay_together(
     wait_for(site, f"{array}_1", JobState.RUNNING)
     write(site, Update(f"{array}_[2-5]", priority=PINNED))
     jobs = site.slurm.observe().jobs
-    tasks = {seen.key: seen for seen in jobs if seen.array_id == int(array)}
+    tasks = {seen.key: seen for seen in jobs if seen.spec.array_id == int(array)}
     for task in range(2, 6):
         assert tasks[f"{array}_{task}"].priority == PINNED
         assert tasks[f"{array}_{task}"].unsplit_array
@@ -591,8 +583,10 @@ def test_a_node_list_reaches_every_waiting_task_of_an_array(site: SlurmSite) -> 
     for node_list in ("n[1-2]", ""):
         write(site, Update(f"{array}_[1-3]", node_list=node_list))
         jobs = site.slurm.observe().jobs
-        waiting = [seen for seen in jobs if seen.array_id == int(array) and not seen.allocation]
-        assert [seen.required_node_list for seen in waiting] == [node_list] * 3
+        waiting = [
+            seen for seen in jobs if seen.spec.array_id == int(array) and not seen.allocation
+        ]
+        assert [seen.spec.required_node_list for seen in waiting] == [node_list] * 3
 
 
 def test_tasks_of_an_array_are_split_off_when_fewer_than_all_are_written_to(
@@ -600,10 +594,10 @@ def test_tasks_of_an_array_are_split_off_when_fewer_than_all_are_written_to(
 ) -> None:
     array = site.submit(Asked(gpus=16, array="0-5"))
     wait_for(site, f"{array}_0", JobState.RUNNING)
-    before = job(site, f"{array}_3").request
+    before = job(site, f"{array}_3").spec.request
     write(site, Update(f"{array}_3", priority=PINNED))
     split, rest = job(site, f"{array}_3"), job(site, f"{array}_4")
-    assert (split.priority, split.unsplit_array, split.request) == (PINNED, False, before)
+    assert (split.priority, split.unsplit_array, split.spec.request) == (PINNED, False, before)
     assert rest.unsplit_array
     assert rest.priority != PINNED
     write(site, Update(f"{array}_[4-5]", priority=PINNED))
@@ -636,7 +630,7 @@ def test_a_requeued_task_keeps_its_own_key(site: SlurmSite) -> None:
 def test_tasks_beyond_the_limit_of_their_array_wait_for_it(site: SlurmSite) -> None:
     array = site.submit(Asked(array="0-3%2"))
     wait_for(site, f"{array}_1", JobState.RUNNING)
-    assert wait_for_reason(site, f"{array}_2", "JobArrayTaskLimit").array_limit == 2
+    assert wait_for_reason(site, f"{array}_2", "JobArrayTaskLimit").spec.array_limit == 2
     site.cancel(f"{array}_0")
     wait_for(site, f"{array}_2", JobState.RUNNING)
     wait_for_reason(site, f"{array}_3", "JobArrayTaskLimit")
@@ -678,7 +672,7 @@ def test_each_refusal_names_its_write_and_the_others_are_done(site: SlurmSite) -
     assert [failure.write for failure in failures] == [writes[at] for at in (0, 2, 3, 4, 5)]
     assert all("nvalid" in failure.message for failure in failures)
     seen = job(site, good)
-    assert (seen.priority, seen.required_node_list) == (PINNED, "n1")
+    assert (seen.priority, seen.spec.required_node_list) == (PINNED, "n1")
 
 
 @pytest.mark.parametrize("odd", [Update("1"), Update("1", priority=0), Requeue("no job")])
@@ -698,7 +692,7 @@ def test_of_one_update_what_slurm_takes_before_it_refuses_the_rest_stands(
     """Node list, priority, start time: in this order."""
     held = site.submit(Asked(held=True))
     assert "held" in refusal(site, Update(held, priority=PINNED, node_list="n1", start_in_s=60))
-    assert (job(site, held).required_node_list, job(site, held).eligible_s) == ("n1", None)
+    assert (job(site, held).spec.required_node_list, job(site, held).eligible_s) == ("n1", None)
     runs = running(site, Asked())
     assert "no longer pending" in refusal(site, Update(runs, priority=PINNED, start_in_s=60))
     assert job(site, runs).priority == PINNED
@@ -734,7 +728,7 @@ def test_the_partition_of_a_waiting_job_can_be_changed(site: SlurmSite) -> None:
     write(site, Update(key, priority=PINNED))
     site.move(key, "other")
     seen = job(site, key)
-    assert (seen.partitions, seen.request.partitions) == (("other",), ("other",))
+    assert (seen.spec.partitions, seen.spec.request.partitions) == (("other",), ("other",))
     assert seen.priority == PINNED
 
 
@@ -746,7 +740,7 @@ class Suspensions:
     """Three jobs, suspended at once: one is resumed and cancelled, the others cancelled and
     requeued while they are suspended. Each is shown twice before."""
 
-    shown: tuple[ObservedJob, ObservedJob]
+    shown: tuple[JobStatus, JobStatus]
     suspended_at_s: float
     resumed: Incarnation
     others: Sequence[Incarnation]

@@ -163,7 +163,7 @@ def test_forged_records_neither_slow_a_cycle_nor_hide_a_constraint(
     controller = running or start()
     controller.cycles(8)
     seen = {job.key: job for job in cluster.driver().observe().jobs}
-    hidden = [key for key in (choosy, *waits) if not seen[key].request.excluded_nodes]
+    hidden = [key for key in (choosy, *waits) if not seen[key].spec.request.excluded_nodes]
     assert not hidden
     is_scheduled(cluster, controller)
     # Without the writes: slurmctld 22.05 sleeps a second before it answers some of them.

@@ -191,13 +191,13 @@ def test_a_write_and_a_signal_may_be_refused(slurm: InMemorySlurm) -> None:
 
 def test_a_row_may_be_unreadable_for_a_while(slurm: InMemorySlurm) -> None:
     key = running(slurm, gpus(4))
-    request = slurm.job(key).request
+    request = slurm.job(key).spec.request
     slurm.garble(key, "odd GPUs")
     assert slurm.job(key).unreadable == "odd GPUs"
-    assert slurm.job(key).request.gpu_count == 0
+    assert slurm.job(key).spec.request.gpu_count == 0
     assert slurm.job(key).state is JobState.RUNNING
     slurm.garble(key, "")
-    assert slurm.job(key).request is request
+    assert slurm.job(key).spec.request is request
 
 
 def test_without_a_lease_nothing_is_written() -> None:
@@ -401,7 +401,7 @@ def check(slurm: InMemorySlurm, before: Observation, after: Observation, *, forg
         if job.state is JobState.RUNNING:
             assert job.start_s is not None
             assert sum(amount.gpu_count for amount in job.allocation.values()) == (
-                job.request.gpu_count
+                job.spec.request.gpu_count
             )
             for node, amount in job.allocation.items():
                 held[node] = held.get(node, 0) + amount.gpu_count

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.errors import BindingError, SlurmUnreachableError
+from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm import pyslurm_process
 from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.commands import CommandSlurm
-from slurm_tiresias.slurm.protocol import Commands, Observation, ObservedJob, Update
+from slurm_tiresias.slurm.protocol import Commands, Observation, Update
 from slurm_tiresias.slurm.pyslurm_driver import READINGS, PyslurmSlurm
 from slurm_tiresias.slurm.tally import LOAD, MODIFY, SACCT, Tally
 from tests.slurm.cluster import DRIVERS, RealCluster
@@ -38,7 +39,7 @@ CRASHES = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
 HANGS = "import time; time.sleep(60)"
 RAISES = "raise ImportError('libslurmfull.so: cannot open shared object file')"
 
-FIELDS = tuple(field.name for field in dataclasses.fields(ObservedJob))
+FIELDS = tuple(field.name for field in dataclasses.fields(JobStatus))
 FIELDS_OF_THE_PAST = tuple(sorted({*FIELDS} - {"request", "array_limit"}))
 """What a job asked for that has ended is known or not, as it happens; nobody looks at it."""
 
@@ -182,11 +183,11 @@ def _differences(one: Observation, other: Observation) -> list[str]:
         for name in FIELDS if jobs[key].state else FIELDS_OF_THE_PAST:
             mine, theirs = getattr(jobs[key], name), getattr(others[key], name)
             if mine != theirs:
-                found.append(f"job {key} ({jobs[key].name}) {name}: {mine} != {theirs}")
+                found.append(f"job {key} ({jobs[key].spec.name}) {name}: {mine} != {theirs}")
     return found
 
 
-def _by_key(seen: Observation) -> Mapping[str, ObservedJob]:
+def _by_key(seen: Observation) -> Mapping[str, JobStatus]:
     return {job.key: job for job in seen.jobs}
 
 
@@ -231,7 +232,7 @@ def test_a_name_in_no_encoding_is_read_by_squeue(
 ) -> None:
     key = clean_cluster.sbatch("--hold", "--job-name=a\udcffb", "--comment=c\udcffd")
     seen = _by_key(seen_alike(by_commands, by_pyslurm))[key]
-    assert (seen.name, seen.comment) == ("a�b", "c�d")
+    assert (seen.spec.name, seen.spec.comment) == ("a�b", "c�d")
 
 
 @needs_pyslurm
@@ -267,7 +268,7 @@ def test_a_slurmctld_that_hangs_is_given_up_in_time_and_found_again(
     clean_cluster.wait_until(lambda: _observed(driver), "slurmctld to answer again")
     again = driver.observe()
     driver.close()
-    assert _by_key(again)[key].request == _by_key(before)[key].request
+    assert _by_key(again)[key].spec.request == _by_key(before)[key].spec.request
 
 
 def _observed(driver: PyslurmSlurm) -> Observation | None:
@@ -349,7 +350,7 @@ def test_a_pyslurm_that_crashes_is_given_up_or_begun_again(
             with pytest.raises(BindingError, match="SIGSEGV"):
                 slurm.observe()
         seen = _by_key(slurm.observe())[key]
-        assert seen.request.gpu_count == 2
+        assert seen.spec.request.gpu_count == 2
         name = "commands" if driver == "auto" else "pyslurm 25.11.2"
         assert slurm.driver.name == name
         assert ("SIGSEGV" in slurm.driver.because) == (driver == "auto")

@@ -66,13 +66,13 @@ class Accounting:
 
     def _of(self, record: JobRecord) -> _Row | None:
         (key,) = record.keys
-        return self._rows.get(key, {}).get((record.submit_s, record.restarts))
+        return self._rows.get(key, {}).get((record.spec.submit_s, record.restarts))
 
     def _row(self, record: JobRecord, start_s: float | None, gpus: int) -> _Row:
         (key,) = record.keys
         known_s = self._clock.in_s(self.delay_s)
-        row = _Row(start_s, record.submit_s, gpus, known_s)
-        self._rows.setdefault(key, {})[record.submit_s, record.restarts] = row
+        row = _Row(start_s, record.spec.submit_s, gpus, known_s)
+        self._rows.setdefault(key, {})[record.spec.submit_s, record.restarts] = row
         return row
 
     def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:

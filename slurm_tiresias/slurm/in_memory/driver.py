@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_tiresias.model import Amount, Node
+from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.slurm import write_lines
 from slurm_tiresias.slurm.in_memory import updates
 from slurm_tiresias.slurm.in_memory.accounting import Accounting
@@ -20,7 +20,6 @@ from slurm_tiresias.slurm.protocol import (
     Incarnation,
     Lease,
     Observation,
-    ObservedJob,
     Partition,
     Reservation,
     Unbounded,
@@ -155,7 +154,7 @@ class InMemorySlurm:
         """All jobs, nodes and partitions; what has not changed since is the same object."""
         self.faults.before("observe")
         now_s = self._ctld.now_s
-        jobs: list[ObservedJob] = []
+        jobs: list[JobStatus] = []
         for record in self._ctld.records.values():
             jobs += record.shown(now_s)
         return Observation(
@@ -227,7 +226,7 @@ class InMemorySlurm:
         names = set(node_names(key) if key.endswith("]") else [key])
         found = [r for r in self._ctld.records.values() if not names.isdisjoint(r.names)]
         for record in found:
-            named = {task for task in record.tasks if f"{record.array_id}_{task}" in names}
+            named = {task for task in record.tasks if f"{record.spec.array_id}_{task}" in names}
             if named and len(named) < len(record.tasks):
                 self._ctld.forget_tasks(record, named)
             else:
@@ -379,7 +378,7 @@ class InMemorySlurm:
 
     # Looked up
 
-    def job(self, key: str) -> ObservedJob:
+    def job(self, key: str) -> JobStatus:
         """What ``observe`` shows of one job; ``KeyError`` where Slurm does not know it."""
         for job in self._record(key).shown(self._ctld.now_s):
             if job.key == key:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from slurm_tiresias.model import Allocation, Amount, JobState, Request
-from slurm_tiresias.slurm.protocol import ObservedJob
+from slurm_tiresias.model import Allocation, Amount, JobSpec, JobState, JobStatus, Request
 
 NO_REASON = "None"
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
@@ -93,19 +92,10 @@ class JobRecord:
     """
 
     raw_id: int
-    array_id: int | None
     tasks: tuple[int, ...]
     submission: Submission
-    asked: Request
-    """What was submitted."""
-    request: Request
-    """The same with its partitions and its node list as they are now."""
-    partitions: tuple[str, ...]
-    submit_s: float
-    node_list: str = ""
-    comment: str = ""
-    requeue: bool = True
-    time_limit_s: float | None = None
+    spec: JobSpec
+    """What is asked for now; its key is that of the whole array."""
     state: str = PENDING
     completing: bool = False
     reason: str = NO_REASON
@@ -124,7 +114,9 @@ class JobRecord:
     conditions: tuple[Condition, ...] = ()
     obstacle: str = ""
     unreadable: str = ""
-    _shown: tuple[ObservedJob, ...] = ()
+    _shown: tuple[JobStatus, ...] = ()
+    _specs: tuple[JobSpec, dict[str, JobSpec]] | None = None
+    """What is asked for, and the same task by task."""
     _is_stale: bool = True
 
     @property
@@ -143,7 +135,7 @@ class JobRecord:
     @property
     def is_unsplit(self) -> bool:
         """Whether it is the record in which an array's tasks wait together."""
-        return self.array_id is not None and self.raw_id == self.array_id and self.is_pending
+        return self.raw_id == self.spec.array_id and self.is_pending
 
     @property
     def computed_priority(self) -> int:
@@ -154,14 +146,15 @@ class JobRecord:
     @property
     def keys(self) -> tuple[str, ...]:
         """How Slurm's commands address it, or each of its tasks."""
-        if self.array_id is None:
-            return (str(self.raw_id),)
-        return tuple(f"{self.array_id}_{task}" for task in self.tasks)
+        array_id = self.spec.array_id
+        if array_id is None:
+            return (self.spec.key,)
+        return tuple(f"{array_id}_{task}" for task in self.tasks)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Its keys, and that of its array."""
-        return self.keys if self.array_id is None else (*self.keys, str(self.array_id))
+        return self.keys if self.spec.array_id is None else (*self.keys, self.spec.key)
 
     def elapsed_s(self, now_s: float) -> float:
         """How long its present run, or its last one, has lasted without suspensions."""
@@ -174,7 +167,7 @@ class JobRecord:
         """To be called after every change: what was shown of it is out of date."""
         self._is_stale = True
 
-    def shown(self, now_s: float) -> tuple[ObservedJob, ...]:
+    def shown(self, now_s: float) -> tuple[JobStatus, ...]:
         """What a driver shows: the same objects as before where nothing has changed since.
 
         Of a running job only its time goes on, second by second.
@@ -188,44 +181,39 @@ class JobRecord:
                 self._shown = (replace(self._shown[0], elapsed_s=elapsed_s),)
         return self._shown
 
-    def _made(self, now_s: float) -> tuple[ObservedJob, ...]:
-        known = self.submission
+    def _made(self, now_s: float) -> tuple[JobStatus, ...]:
         started = self.state != PENDING and self.start_s is not None
-        keys = self.keys
-        first = ObservedJob(
-            key=keys[0],
+        specs = self._specs_of_tasks()
+        first = JobStatus(
+            spec=specs[0],
             raw_id=self.raw_id,
-            array_id=self.array_id,
-            array_limit=known.array_limit,
             unsplit_array=self.is_unsplit and not self.completing,
-            name=known.name,
-            user=known.user,
-            account=known.account,
-            qos=known.qos,
-            partitions=self.partitions,
             state=self._job_state(),
             slurm_state="COMPLETING" if self.completing else self.state,
             reason=self.reason,
             priority=self.priority,
             restarts=self.restarts,
-            batch=known.batch,
-            requeue=self.requeue,
-            het=False,
-            submit_s=self.submit_s,
             eligible_s=self.begin_s,
             start_s=self.start_s if started else None,
             end_s=self.end_s if self.has_ended else None,
             elapsed_s=self.elapsed_s(now_s),
-            time_limit_s=self.time_limit_s,
-            request=NO_REQUEST if self.unreadable else self.request,
             allocation=self.allocation,
-            required_node_list=self.node_list,
-            reservation=known.reservation,
-            comment=self.comment,
-            admin_comment=known.admin_comment,
             unreadable=self.unreadable,
         )
-        return (first, *(replace(first, key=key) for key in keys[1:]))
+        return (first, *(replace(first, spec=spec) for spec in specs[1:]))
+
+    def _specs_of_tasks(self) -> list[JobSpec]:
+        """What each job of this record asks for: the same objects while that stays the same."""
+        asked = replace(self.spec, request=NO_REQUEST) if self.unreadable else self.spec
+        if asked.array_id is None:
+            return [asked]
+        if self._specs is None or self._specs[0] is not asked:
+            self._specs = asked, {}
+        known = self._specs[1]
+        for key in self.keys:
+            if key not in known:
+                known[key] = replace(asked, key=key)
+        return [known[key] for key in self.keys]
 
     def _job_state(self) -> JobState | None:
         if self.completing:

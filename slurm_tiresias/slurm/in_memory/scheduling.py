@@ -52,7 +52,7 @@ def run(ctld: Slurmctld) -> None:
         (record, partition)
         for record in list(ctld.pending())
         if _is_due(ctld, record)
-        for partition in record.partitions
+        for partition in record.spec.partitions
     ]
     queue.sort(key=lambda entry: _rank(entry[0], entry[1], ctld.partitions))
     out = frozenset(name for name, one in ctld.nodes.items() if not one.node.available)
@@ -68,7 +68,7 @@ def _rank(
     record: JobRecord, partition: str, partitions: dict[str, Partition]
 ) -> tuple[int, int, float, int]:
     tier = partitions[partition].priority_tier
-    return -tier, -record.priority, record.submit_s, record.raw_id
+    return -tier, -record.priority, record.spec.submit_s, record.raw_id
 
 
 def _give_reason(record: JobRecord, reason: str) -> None:
@@ -105,10 +105,10 @@ def _why_not_due(ctld: Slurmctld, record: JobRecord) -> str:
 
 
 def _is_at_array_limit(ctld: Slurmctld, record: JobRecord) -> bool:
-    limit = record.submission.array_limit
-    if record.array_id is None or limit is None:
+    limit = record.spec.array_limit
+    if record.spec.array_id is None or limit is None:
         return False
-    return sum(one.runs for one in ctld.of_array(record.array_id)) >= limit
+    return sum(one.runs for one in ctld.of_array(record.spec.array_id)) >= limit
 
 
 def _unmet(ctld: Slurmctld, conditions: Iterable[Condition]) -> Iterable[Condition]:
@@ -122,7 +122,7 @@ def _unmet(ctld: Slurmctld, conditions: Iterable[Condition]) -> Iterable[Conditi
 def _is_met(ctld: Slurmctld, condition: Condition) -> bool | None:
     """Whether a job, or an array, has done what another waits for; None while that is open. A job
     that is forgotten stands in nobody's way."""
-    records = [r for r in ctld.records.values() if condition.job_id in (r.raw_id, r.array_id)]
+    records = [r for r in ctld.records.values() if condition.job_id in (r.raw_id, r.spec.array_id)]
     if condition.kind == "after":
         return all(record.start_s is not None or record.has_ended for record in records) or None
     if any(not record.has_ended or record.completing for record in records):
@@ -143,15 +143,15 @@ def _try(ctld: Slurmctld, record: JobRecord, partition: str, state: _Pass) -> bo
         _give_reason(record, reason)
         return False
     ready = usable - state.completing - (state.planned if closed else set())
-    found = place(record.request, (ctld.nodes[name] for name in ready))
+    found = place(record.spec.request, (ctld.nodes[name] for name in ready))
     if found is not None:
         ctld.start(record, found)
         return True
     if closed:
         return _wait_behind(record)
     _give_reason(record, "Resources")
-    required = record.request.required_nodes
-    if required and len(required) >= record.request.min_nodes:
+    required = record.spec.request.required_nodes
+    if required and len(required) >= record.spec.request.min_nodes:
         state.kept |= required
     else:
         state.closed.add(partition)
@@ -178,7 +178,7 @@ def _why_impossible(
         return "PartitionDown"
     if record.obstacle:
         return record.obstacle
-    mine, request = ctld.partitions[partition].nodes, record.request
+    mine, request = ctld.partitions[partition].nodes, record.spec.request
     required, most_nodes = request.required_nodes, request.max_nodes
     too_long = most_nodes is not None and len(required) > most_nodes
     if too_long or not ctld.can_ever_fit(request, mine):
@@ -194,12 +194,13 @@ def _why_impossible(
 
 def _reserved_nodes(ctld: Slurmctld, record: JobRecord) -> frozenset[str]:
     """Nodes that are kept from a job by reservations that begin before it could end."""
-    until_s = ctld.now_s + (YEAR_S if record.time_limit_s is None else record.time_limit_s)
+    limit_s = record.spec.time_limit_s
+    until_s = ctld.now_s + (YEAR_S if limit_s is None else limit_s)
     return frozenset(
         name
         for reservation in ctld.reservations.values()
         if reservation.start_s < until_s and reservation.end_s > ctld.now_s
-        if reservation.name != record.submission.reservation
+        if reservation.name != record.spec.reservation
         for name in reservation.nodes
     )
 
@@ -210,12 +211,12 @@ def _planned_nodes(ctld: Slurmctld, record: JobRecord, usable: Collection[str]) 
     freed = {name: replace(one, gpus=dict(one.gpus)) for name, one in ctld.nodes.items()}
     freed = {name: one for name, one in freed.items() if name in usable}
     running = [one for one in ctld.records.values() if one.runs]
-    running.sort(key=lambda one: (one.start_s or 0.0) + (one.time_limit_s or YEAR_S))
+    running.sort(key=lambda one: (one.start_s or 0.0) + (one.spec.time_limit_s or YEAR_S))
     for leaving in running:
         for name, amount in leaving.allocation.items():
             if name in freed:
                 freed[name].add(amount, +1)
-        found = place(record.request, freed.values())
+        found = place(record.spec.request, freed.values())
         if found is not None:
             return set(found)
     return set()

@@ -10,8 +10,9 @@ import math
 from collections.abc import Collection, Hashable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from slurm_tiresias.model import Allocation, Node, Request
+from slurm_tiresias.model import Allocation, JobSpec, Node, Request
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.in_memory import scheduling
 from slurm_tiresias.slurm.in_memory.accounting import Accounting
@@ -129,7 +130,7 @@ class Slurmctld:
 
     def of_array(self, array_id: int) -> list[JobRecord]:
         """The records of an array, the common one first."""
-        return [record for record in self.records.values() if record.array_id == array_id]
+        return [record for record in self.records.values() if record.spec.array_id == array_id]
 
     def completing_nodes(self) -> set[str]:
         """The nodes that start nothing because a job on them has just ended."""
@@ -140,26 +141,27 @@ class Slurmctld:
             for name in record.allocation
         }
 
-    def request_of(self, record: JobRecord) -> Request:
-        """What a record asks for, with its partitions and its node list: one object for all records
-        that ask alike."""
-        asked = id(record.asked), record.partitions, record.node_list
+    def ask(self, record: JobRecord, **changes: Any) -> None:
+        """Change what a record asks for. Its request follows from its partitions and its node list:
+        one object for all records that ask alike."""
+        spec = replace(record.spec, **changes)
+        asked = id(record.submission.request), spec.partitions, spec.required_node_list
         if asked not in self._requests:
             self._requests[asked] = self._one_for_all(
                 replace(
-                    record.asked,
-                    partitions=record.partitions,
-                    required_nodes=frozenset(node_names(record.node_list)),
+                    record.submission.request,
+                    partitions=spec.partitions,
+                    required_nodes=frozenset(node_names(spec.required_node_list)),
                 )
             )
-        return self._requests[asked]
+        record.spec = replace(spec, request=self._requests[asked])
 
     def _one_for_all(self, request: Request) -> Request:
         """The same object for all requests that ask alike; it is kept, so its ``id`` stays its."""
         return self._alike.setdefault(request.shape, request)
 
     def can_ever_fit(self, request: Request, names: frozenset[str]) -> bool:
-        """Whether a request, one of those that ``request_of`` gives, fits on these nodes if no job
+        """Whether a request, one of those that ``ask`` gives, fits on these nodes if no job
         holds anything."""
         asked = id(request), names
         if asked not in self._fitting:
@@ -170,22 +172,35 @@ class Slurmctld:
 
     def submit(self, submission: Submission) -> JobRecord:
         """A new record; see ``Submission``."""
+        request = self._one_for_all(submission.request)
+        submission = replace(submission, request=request)
+        spec = JobSpec(
+            key=str(self.next_id),
+            array_id=self.next_id if submission.array else None,
+            array_limit=submission.array_limit,
+            name=submission.name,
+            user=submission.user,
+            account=submission.account,
+            qos=submission.qos,
+            partitions=submission.partitions,
+            batch=submission.batch,
+            requeue=submission.requeue,
+            het=False,
+            submit_s=self.now_s,
+            time_limit_s=submission.time_limit_s,
+            request=request,
+            reservation=submission.reservation,
+            comment=submission.comment,
+            admin_comment=submission.admin_comment,
+        )
         record = JobRecord(
             raw_id=self.next_id,
-            array_id=self.next_id if submission.array else None,
             tasks=submission.array or (0,),
             submission=submission,
-            asked=self._one_for_all(submission.request),
-            request=submission.request,
-            partitions=submission.partitions,
-            submit_s=self.now_s,
-            node_list=refolded(submission.node_list),
-            comment=submission.comment,
-            requeue=submission.requeue,
-            time_limit_s=submission.time_limit_s,
+            spec=spec,
             conditions=_conditions(submission.dependency),
         )
-        record.request = self.request_of(record)
+        self.ask(record, required_node_list=refolded(submission.node_list))
         self.next_id += 1
         if submission.begin_in_s is not None:
             record.begin_s = self.now_s + submission.begin_in_s
@@ -296,7 +311,7 @@ class Slurmctld:
     def _wait_again(self, record: JobRecord) -> None:
         """A requeued job is as if submitted now, and waits for Slurm's delay unless it was told to
         wait longer."""
-        record.submit_s = self.now_s
+        record.spec = replace(record.spec, submit_s=self.now_s)
         record.start_s = record.end_s = None
         if record.begin_s is None or record.begin_s <= self.now_s:
             record.begin_s = self.now_s + self.settings.requeue_delay_s + 1.0
@@ -375,7 +390,7 @@ class Slurmctld:
 
     def lose(self, record: JobRecord) -> None:
         """A run was lost with its node."""
-        if record.requeue and record.submission.batch:
+        if record.spec.requeue and record.spec.batch:
             self.requeue(record, "NODE_FAIL")
         else:
             self.end(record, "NODE_FAIL")
@@ -411,10 +426,10 @@ class Slurmctld:
         """When slurmctld does something about a job, by its own clock."""
         if (
             record.state == RUNNING
-            and record.time_limit_s is not None
+            and record.spec.time_limit_s is not None
             and record.start_s is not None
         ):
-            return record.start_s + record.suspended_s + record.time_limit_s
+            return record.start_s + record.suspended_s + record.spec.time_limit_s
         if record.has_ended and not record.completing and record.end_s is not None:
             return record.end_s + self.settings.min_job_age_s
         if record.is_pending and record.begin_s is not None and record.begin_s > self.clock.now_s:

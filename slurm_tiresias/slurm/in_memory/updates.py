@@ -65,7 +65,7 @@ def each(ctld: Slurmctld, key: str, change: Change) -> str:
     job_id, _, tasks = key.partition("_")
     number = int(job_id)
     records = [ctld.records[number]] if number in ctld.records else []
-    if not tasks and not (records and records[0].array_id is not None):
+    if not tasks and not (records and records[0].spec.array_id is not None):
         words = change(records[0]) if records else INVALID_ID
         return f"{words} for job {key}" if words else ""
     records = ctld.of_array(number)
@@ -148,8 +148,7 @@ def set_node_list(ctld: Slurmctld, record: JobRecord, node_list: str) -> str:
     names = node_names(node_list)
     if any(name not in ctld.nodes for name in names):
         return INVALID_NODE
-    record.node_list = folded(names)
-    record.request = ctld.request_of(record)
+    ctld.ask(record, required_node_list=folded(names))
     return ""
 
 
@@ -178,15 +177,15 @@ def hold(ctld: Slurmctld, record: JobRecord, *, by_admin: bool) -> str:
 def _requeue_if_it_runs(ctld: Slurmctld, record: JobRecord, allow: bool) -> str:
     """``scontrol requeue incomplete``: a job that does not run is left alone."""
     if allow and not record.has_ended:
-        record.requeue = True
+        ctld.ask(record, requeue=True)
     return requeue(ctld, record) if record.runs else ""
 
 
 def requeue(ctld: Slurmctld, record: JobRecord) -> str:
     """A plain ``scontrol requeue``, which runs an ended job again."""
-    if not record.requeue:
+    if not record.spec.requeue:
         return DISABLED
-    if not record.submission.batch:
+    if not record.spec.batch:
         return BATCH_ONLY
     if record.is_pending:
         return IS_PENDING
@@ -215,8 +214,7 @@ def change_partitions(ctld: Slurmctld, record: JobRecord, partitions: tuple[str,
         return NOT_PENDING
     if any(name not in ctld.partitions for name in partitions):
         return INVALID_PARTITION
-    record.partitions = partitions
-    record.request = ctld.request_of(record)
+    ctld.ask(record, partitions=partitions)
     updated(ctld, record)
     return ""
 
@@ -249,6 +247,6 @@ def change_requeue(ctld: Slurmctld, record: JobRecord, requeue: bool) -> str:
     """``Requeue=``."""
     if record.has_ended:
         return FINISHED
-    record.requeue = requeue
+    ctld.ask(record, requeue=requeue)
     updated(ctld, record)
     return ""
