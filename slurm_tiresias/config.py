@@ -224,14 +224,14 @@ class PreemptionConfig:
     )
     start_bound_s: float = setting(
         60.0,
-        "A job that does not start within this time of its GPUs being free gives its claim back.",
+        "A nomination whose GPUs have been free for so long expires: its job did not start.",
         unit="seconds",
         minimum=1,
     )
     retry_after_s: float = setting(
         600.0,
-        "A job that gave its claim back is tried again when the nodes change, and in any "
-        "case after this time.",
+        "No job is preempted for one whose nomination expired until the nodes change or this "
+        "time is over.",
         unit="seconds",
         minimum=1,
     )

@@ -125,7 +125,7 @@ class Reason(enum.Enum):
     RUNS_ON = "runs-on"
     STARTS = "starts"
     STARTS_PREEMPTING = "starts-preempting"
-    CLAIMED = "claimed"
+    NOMINATED = "claimed"
     PREEMPTED = "preempted"
     VACATING = "vacating"
     COMPLETING = "completing"
@@ -134,7 +134,7 @@ class Reason(enum.Enum):
     NEVER_FITS = "never-fits"
     NO_NODES = "no-nodes"
     RESERVED = "reserved"
-    GIVEN_UP = "given-up"
+    BACKS_OFF = "given-up"
     OVER_BUDGET = "over-budget"
     HELD = "held"
     SLURM_WAITS = "slurm-waits"
@@ -340,13 +340,14 @@ class JobView:
     remaining_s: float | None = None
     """Only a simulation knows it; only the clairvoyant baselines read it."""
     job_id: str = field(init=False, repr=False, compare=False)
-    """This and the next are its spec's and its status's: kept here, for both are read very often
-    in every decision."""
+    """This and the next two are those of its status, which every decision reads very often."""
     state: JobState = field(init=False, repr=False, compare=False)
+    held: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "job_id", self.status.spec.key)
         object.__setattr__(self, "state", self.status.state)
+        object.__setattr__(self, "held", self.status.held)
 
     @property
     def spec(self) -> JobSpec:
@@ -355,10 +356,6 @@ class JobView:
     @property
     def allocation(self) -> Allocation:
         return self.status.allocation
-
-    @property
-    def held(self) -> bool:
-        return self.status.held
 
     @property
     def user(self) -> str:

@@ -51,10 +51,10 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         would="It would start now, on GPUs of jobs that come later in the controller's order and "
         "sit in a lower tier.",
     ),
-    Reason.CLAIMED: ReasonText(
+    Reason.NOMINATED: ReasonText(
         "starting",
         "Its GPUs are set aside and Slurm has been asked to start it.",
-        "Slurm starts it once its GPUs are free; if it does not in time, the claim is given back.",
+        "Slurm starts it once its GPUs are free; if it does not in time, its nomination expires.",
         would="It would start now.",
     ),
     Reason.PREEMPTED: ReasonText(
@@ -107,7 +107,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "Ask for less time, if that is enough: scontrol update JobId=JOBID TimeLimit=MINUTES. "
         "When the reservation begins says: scontrol show reservation.",
     ),
-    Reason.GIVEN_UP: ReasonText(
+    Reason.BACKS_OFF: ReasonText(
         "did not start",
         "GPUs were made free for it and Slurm did not start it there in time.",
         "No job is preempted for it until nodes change or preemption.retry_after_s has passed; "
@@ -208,7 +208,7 @@ _SLURM_DOES_THE_SAME = {
 _WOULD = {
     Reason.STARTS.value: "would start now",
     Reason.STARTS_PREEMPTING.value: "would start now",
-    Reason.CLAIMED.value: "would start now",
+    Reason.NOMINATED.value: "would start now",
     Reason.PREEMPTED.value: "would be preempted",
     Reason.VACATING.value: "would be preempted",
 }

@@ -545,7 +545,7 @@ def test_a_claim_in_flight_keeps_its_gpus_while_its_victim_leaves() -> None:
     winner = job("2", gpus(4), nominated_to={"n1": Amount({"": 4}, cpus=1)})
     before = cluster("n1  1 1 1 1", [victim, winner, job("3", gpus(4), submitted_s=0)])
     plan = plan_for(before)
-    assert plan.decisions["2"].reason is Reason.CLAIMED
+    assert plan.decisions["2"].reason is Reason.NOMINATED
     assert plan.decisions["1"].reason is Reason.VACATING
     assert plan.decisions["3"].action is Action.WAIT
     assert plan.preemptions == ()
@@ -560,7 +560,7 @@ def test_a_claim_on_a_node_that_went_down_is_decided_anew() -> None:
 def test_a_job_that_was_claimed_for_in_vain_takes_nothing_from_anybody() -> None:
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), backs_off=True)])
     plan = expect(before, "n1  1 1")
-    assert plan.decisions["2"].reason is Reason.GIVEN_UP
+    assert plan.decisions["2"].reason is Reason.BACKS_OFF
 
 
 def test_a_job_whose_user_is_over_budget_starts_on_idle_gpus_and_preempts_none() -> None:

@@ -38,7 +38,7 @@ STATE_CODES: Mapping[str, str] = {
 }
 """Slurm's short job states, as squeue shows them."""
 
-_TROUBLE = {Reason.NEVER_FITS.value, Reason.NO_NODES.value, Reason.GIVEN_UP.value}
+_TROUBLE = {Reason.NEVER_FITS.value, Reason.NO_NODES.value, Reason.BACKS_OFF.value}
 _PREEMPTED = {Reason.PREEMPTED.value, Reason.VACATING.value}
 
 

@@ -337,9 +337,8 @@ class Book:
             self.put(replace(self._opened(job), born_after_s=record.ended_s or now_s))
         else:
             # Those of a waiting job may be changed.
-            self.put(
-                changed(record, account=job.spec.account, partition=",".join(job.spec.partitions))
-            )
+            spec = job.spec
+            self.put(changed(record, account=spec.account, partition=",".join(spec.partitions)))
             return
         if job.state is None and (job.end_s or 0.0) < self._first_look_s:
             self._told_ended.add(job.key)

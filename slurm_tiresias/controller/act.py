@@ -521,10 +521,9 @@ class Actor:
             self._tell_victim(key, SignalHeard() if heard else SignalRefused(now_s, *refused[key]))
 
     def _checkpoint(self, job: JobStatus) -> Checkpoint:
-        over_budget = job.spec.user in self._book.users_over_budget
-        return checkpoint_of(
-            job.spec.admin_comment, job.spec.comment, self._config.preemption, over_budget
-        )
+        spec = job.spec
+        over_budget = spec.user in self._book.users_over_budget
+        return checkpoint_of(spec.admin_comment, spec.comment, self._config.preemption, over_budget)
 
     def _keys_of(self, write: Write) -> Sequence[str]:
         """The job that a write is for, or the tasks where it is for a part of an array."""

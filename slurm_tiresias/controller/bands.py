@@ -1,9 +1,9 @@
-"""Tiers as Slurm's priorities: one wide band a tier, and above them all a band for claims.
+"""Tiers as Slurm's priorities: one wide band a tier, and above them all a band for nominations.
 
 Slurm starts the highest priority first and lets nothing pass a job that cannot start. So the jobs
-that are planned to start now stand in the claim band, and the head of Slurm's queue is always a
-job that can start. Inside a tier's band jobs are numbered in the configured order, so that Slurm
-keeps to it by itself although it resets a job's submission at every requeue.
+that are planned to start now stand in the nominations' band, and the head of Slurm's queue is
+always a job that can start. Inside a tier's band jobs are numbered in the configured order, so that
+Slurm keeps to it by itself although it resets a job's submission at every requeue.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from slurm_tiresias.config import MAX_TIERS
 from slurm_tiresias.controller.lifecycle.nomination import Nomination
 from slurm_tiresias.model import JobAccount
 
-CLAIM_ON_FREE_NODES = 4_250_000_000
+NOMINATED_ON_FREE_NODES = 4_250_000_000
 """Planned to start on named nodes that are free; before those who wait for somebody to leave, for
 where such a one needs the same node, Slurm passes it over for all that come after."""
 
-CLAIM_ON_NODES = 4_200_000_000
+NOMINATED_ON_NODES = 4_200_000_000
 """Planned to start on named nodes, from which others are about to leave."""
 
-CLAIM = 4_100_000_000
+NOMINATED = 4_100_000_000
 """Planned to start on what is idle."""
 
 TOP_TIER = 3_000_000_000
@@ -30,7 +30,7 @@ assert TOP_TIER == MAX_TIERS * BAND
 
 _NEWEST = BAND - 1
 
-SITE_FACTOR_CLAIM = 2_000_000_000
+SITE_FACTOR_NOMINATED = 2_000_000_000
 SITE_FACTOR_TOP_TIER = 1_600_000_000
 SITE_FACTOR_BAND = 200_000_000
 """Site factors are signed 32-bit; Slurm's own weighted sum stays far below one band."""
@@ -55,24 +55,23 @@ def starts_managed(priority: int, written_as: str) -> bool:
     By exact numbers where that is possible: a site's own priorities may reach into the bands.
     """
     if written_as == "pinned":
-        return priority in (TOP_TIER, CLAIM, CLAIM_ON_NODES, CLAIM_ON_FREE_NODES)
-    return any(
-        bears_site_factor(priority, factor) for factor in (SITE_FACTOR_TOP_TIER, SITE_FACTOR_CLAIM)
-    )
+        return priority in (TOP_TIER, NOMINATED, NOMINATED_ON_NODES, NOMINATED_ON_FREE_NODES)
+    factors = (SITE_FACTOR_TOP_TIER, SITE_FACTOR_NOMINATED)
+    return any(bears_site_factor(priority, factor) for factor in factors)
 
 
 def nomination_priority(nomination: Nomination | None) -> int:
     """The pinned priority of a job that is about to start."""
     if nomination is None or not nomination.allocation:
-        return CLAIM
-    return CLAIM_ON_NODES if nomination.free_s is None else CLAIM_ON_FREE_NODES
+        return NOMINATED
+    return NOMINATED_ON_NODES if nomination.free_s is None else NOMINATED_ON_FREE_NODES
 
 
-def is_claim(priority: int, written_as: str) -> bool:
+def is_nominated(priority: int, written_as: str) -> bool:
     """Whether a priority is that of a job that is about to start; by ``priority.write``."""
     if written_as == "pinned":
-        return priority >= CLAIM
-    return bears_site_factor(priority, SITE_FACTOR_CLAIM)
+        return priority >= NOMINATED
+    return bears_site_factor(priority, SITE_FACTOR_NOMINATED)
 
 
 def tier_priority(record: JobAccount, tier: int, order: str) -> int:

@@ -171,7 +171,7 @@ def _with_site_factor(
         return update
     wanted = bands.tier_site_factor(band)
     if decision.action is Action.START:
-        wanted = bands.SITE_FACTOR_CLAIM
+        wanted = bands.SITE_FACTOR_NOMINATED
     stands = record.written_site_factor == wanted
     if stands and bands.bears_site_factor(job.priority, wanted):
         return update

@@ -110,9 +110,8 @@ def has_no_word(job: JobStatus) -> bool:
 def is_put_off_for_us(job: JobStatus) -> bool:
     """Whether the job only waits for its nodes to be chosen here (``first_look_s`` in
     job_submit.lua), and not until a time that its user named."""
-    return job.eligible_s is not None and job.eligible_s == first_look_until_s(
-        job.spec.admin_comment
-    )
+    until_s = first_look_until_s(job.spec.admin_comment)
+    return job.eligible_s is not None and job.eligible_s == until_s
 
 
 def lacks_only_resources(job: JobStatus) -> bool:
@@ -126,11 +125,12 @@ def lacks_only_resources(job: JobStatus) -> bool:
 
 
 def _stands_in_its_own_way(job: JobStatus, reason: str) -> bool:
-    """Whether the nodes that a job of several partitions lacks are just those it claims.
+    """Whether the nodes that a job of several partitions lacks are just those set aside for it.
 
     Slurm tries it once for each partition. Having found no room in the first, it keeps the nodes
     of the job's list from all that come after, and that is the job itself in the next.
     """
-    if len(job.spec.partitions) == 1 or not job.spec.required_node_list:
+    nodes = job.spec.required_node_list
+    if len(job.spec.partitions) == 1 or not nodes:
         return False
-    return reason in (_KEPT_FOR_ANOTHER, _UNAVAILABLE + job.spec.required_node_list)
+    return reason in (_KEPT_FOR_ANOTHER, _UNAVAILABLE + nodes)

@@ -16,7 +16,7 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller.hints import Hints, hints_of
 from slurm_tiresias.controller.known_file import KnownFile
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
+from slurm_tiresias.model import JobSpec, JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler import placing
 from slurm_tiresias.profiler.gpu_runs import MOST_FILE_BYTES, GpuRun, NodeGpus
 from slurm_tiresias.profiler.gpu_runs import parse as parse_gpus
@@ -75,21 +75,21 @@ class Profiler:
         self._done: set[str] = set()
         self._complaint = Complaint("nothing can be learned from running jobs for now")
         self._knowledge = known(config, [], [])
-        self._placings: dict[str, tuple[JobStatus, Placing]] = {}
-        """What was found for each job as it was shown then, by what is known now."""
+        self._placings: dict[str, tuple[JobSpec, Placing]] = {}
+        """What was found for what each job asked then, by what is known now."""
         self._known_file = KnownFile(config.profiler.collect_dir)
         self._known_file.tell(self._knowledge.profiles)
 
-    def placing(self, job: JobStatus) -> Placing:
+    def placing(self, job: JobSpec) -> Placing:
         """How a job is to be placed, by its hint, by experience, by its model's skew."""
-        shown, found = self._placings.get(job.key, (None, None))
-        if found is None or shown is not job:
+        asked, found = self._placings.get(job.key, (None, None))
+        if found is None or asked is not job:
             found = self._found(job)
             self._placings[job.key] = (job, found)
         return found
 
-    def _found(self, job: JobStatus) -> Placing:
-        hints = hints_of(job.spec.admin_comment, job.spec.comment)
+    def _found(self, job: JobSpec) -> Placing:
+        hints = hints_of(job.admin_comment, job.comment)
         found = self._placing(job, hints)
         if hints.problem:
             return replace(
@@ -97,10 +97,10 @@ class Profiler:
             )
         return found
 
-    def _placing(self, job: JobStatus, hints: Hints) -> Placing:
+    def _placing(self, job: JobSpec, hints: Hints) -> Placing:
         if hints.style is not None:
             return placing.by_wish(hints.style)
-        profile = find(self._knowledge.profiles, job.spec.user, hints.model, job.spec.name)
+        profile = find(self._knowledge.profiles, job.user, hints.model, job.name)
         if profile is not None:
             return self._knowledge.placing(profile, _program_of(job, hints))
         unknown = PlacementStyle(self._config.placement.unknown_model)
@@ -183,9 +183,9 @@ class Profiler:
         now_s: float,
     ) -> None:
         if not isinstance(found, Traffic):
-            self._store.add_gpus(NodeGpus(incarnation, _key_of(job), found), now_s)
+            self._store.add_gpus(NodeGpus(incarnation, _key_of(job.spec), found), now_s)
             return
-        for run in _runs_in(found, job, ran_s(job.key, incarnation.restarts)):
+        for run in _runs_in(found, job.spec, ran_s(job.key, incarnation.restarts)):
             self._store.add(NodeRun(incarnation, run), now_s)
             self._version = -1
 
@@ -207,11 +207,11 @@ def known(config: Config, stored: Sequence[Profile], runs: Sequence[Run]) -> Kno
     return knowledge_of(stored, runs, prior, config.profiler.fit_models)
 
 
-def _program_of(job: JobStatus, hints: Hints) -> Key:
+def _program_of(job: JobSpec, hints: Hints) -> Key:
     """Under what a job's runs are kept: its user's runs of a model, or of jobs of one name."""
     if hints.model:
-        return key_of(MODEL, hints.model, job.spec.user)
-    return key_of(JOB, job.spec.name, job.spec.user)
+        return key_of(MODEL, hints.model, job.user)
+    return key_of(JOB, job.name, job.user)
 
 
 def _is_over(job: JobStatus, restarts: int) -> bool:
@@ -245,11 +245,11 @@ def _put_aside(path: Path) -> None:
         os.close(descriptor)
 
 
-def _key_of(job: JobStatus) -> Key:
-    return _program_of(job, hints_of(job.spec.admin_comment, job.spec.comment))
+def _key_of(job: JobSpec) -> Key:
+    return _program_of(job, hints_of(job.admin_comment, job.comment))
 
 
-def _runs_in(traffic: Traffic, job: JobStatus, elapsed_s: float) -> list[Run]:
+def _runs_in(traffic: Traffic, job: JobSpec, elapsed_s: float) -> list[Run]:
     """What one node saw of a run: collectives tell more than the messages that carry them."""
     sections = ((COLLECTIVES, traffic.collectives), (TRAFFIC, traffic.messages))
     found = ((source, sent_in(section)) for source, section in sections)
@@ -257,5 +257,5 @@ def _runs_in(traffic: Traffic, job: JobStatus, elapsed_s: float) -> list[Run]:
     return runs[:1]
 
 
-def _run(key: Key, source: str, sent: Sent, job: JobStatus, elapsed_s: float) -> Run:
-    return Run(key, source, sent.skew, sent.sent_bytes, job.spec.request.gpu_count, 1, elapsed_s)
+def _run(key: Key, source: str, sent: Sent, job: JobSpec, elapsed_s: float) -> Run:
+    return Run(key, source, sent.skew, sent.sent_bytes, job.request.gpu_count, 1, elapsed_s)

@@ -36,7 +36,7 @@ class Rebuilt:
     incomplete: tuple[str, ...]
     """Jobs of whose earlier incarnations accounting does not know all: it is asked again."""
     node_lists: tuple[str, ...]
-    """Waiting jobs whose node list was taken for a claim: the next controller takes it away."""
+    """Waiting jobs whose node list seems to be a nomination's: the next controller removes it."""
 
 
 def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
@@ -103,7 +103,7 @@ def _take_for_claims(book: Book, seen: Observation, written_as: str) -> tuple[st
     for job in seen.jobs:
         record = book.record(job.key)
         waits_on_a_list = job.state is JobState.PENDING and job.spec.required_node_list
-        if record is not None and waits_on_a_list and bands.is_claim(job.priority, written_as):
+        if record is not None and waits_on_a_list and bands.is_nominated(job.priority, written_as):
             book.put(replace(record, written_nodes=refolded(job.spec.required_node_list)))
             taken.append(job.key)
     return tuple(taken)

@@ -16,7 +16,7 @@ from slurm_tiresias.controller.manage import (
     is_protected,
     why_not_eligible,
 )
-from slurm_tiresias.model import Guard, JobAccount, JobState, JobStatus, JobView, Snapshot
+from slurm_tiresias.model import Guard, JobAccount, JobSpec, JobState, JobStatus, JobView, Snapshot
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.slurm.protocol import Observation
@@ -64,7 +64,7 @@ class View:
         self,
         book: Book,
         config: Config,
-        placing: Callable[[JobStatus], Placing] | None = None,
+        placing: Callable[[JobSpec], Placing] | None = None,
     ) -> None:
         """``placing`` tells how a job had better be placed; without it that is left open."""
         self._book = book
@@ -115,7 +115,7 @@ class View:
             book.nominations.get(key),
             under_way.preemptor if under_way and under_way.makes_room else "",
             book.inherited_gpu_s(account, seen.at_s) if account else 0.0,
-            self._placing(job) if self._placing else None,
+            self._placing(job.spec) if self._placing else None,
             not_eligible,
             key in backoffs.backing_off,
             key in backoffs.cooling_down,

@@ -25,21 +25,22 @@ def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
 
 def by_first_start(job: JobFacts) -> Key:
     """The paper's order: first start ever; jobs that never ran after those, as submitted."""
-    if job.first_started_s is None:
-        return (1.0, job.submitted_s)
-    return (0.0, job.first_started_s)
+    first_started_s = job.first_started_s
+    return (1.0, job.submitted_s) if first_started_s is None else (0.0, first_started_s)
 
 
 def by_entry(job: JobFacts) -> Key:
     """When the job entered its tier; for a job that never left its first tier, its submission."""
-    return (job.submitted_s if job.tier_entered_s is None else job.tier_entered_s,)
+    tier_entered_s = job.tier_entered_s
+    return (job.submitted_s if tier_entered_s is None else tier_entered_s,)
 
 
 def by_waiting(job: JobFacts) -> Key:
     """Running jobs first, then by when a job last began to wait, as the authors' simulator does."""
     if job.state is JobState.RUNNING:
         return (0.0, 0.0)
-    return (1.0, job.submitted_s if job.queued_s is None else job.queued_s)
+    queued_s = job.queued_s
+    return (1.0, job.submitted_s if queued_s is None else queued_s)
 
 
 def by_newest(job: JobFacts) -> Key:

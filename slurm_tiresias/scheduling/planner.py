@@ -345,9 +345,9 @@ class Planner:
         if blocked := blocked_by_slurm(job):
             return _verdict(entry, Action.WAIT, blocked, job.not_eligible)
         if entry.part is _Part.HOLDS:
-            return self._start(entry, entry.holds, Reason.CLAIMED)
+            return self._start(entry, entry.holds, Reason.NOMINATED)
         if job.cools_down or job.backs_off:
-            return _verdict(entry, Action.WAIT, Reason.GIVEN_UP)
+            return _verdict(entry, Action.WAIT, Reason.BACKS_OFF)
         if job.over_budget:
             return _verdict(entry, Action.WAIT, Reason.OVER_BUDGET)
         assert entry.group is not None

@@ -145,7 +145,7 @@ class Preemption:
 STAYS = Plan(
     {
         "7": Decision("7", Action.RUN_ON, Reason.RUNS_ON, tier=1),
-        "8": Decision("8", Action.WAIT, Reason.GIVEN_UP, tier=0),
+        "8": Decision("8", Action.WAIT, Reason.BACKS_OFF, tier=0),
     }
 )
 REFUSAL = "Kill job error on job id 7: Access/permission denied"

@@ -71,30 +71,30 @@ OVER = ended(1000.0, 100.0)
 
 
 def test_a_named_model_decides_and_says_on_which_number(profiler: Profiler) -> None:
-    vgg = profiler.placing(pending(admin_comment="tiresias:model=vgg16"))
+    vgg = profiler.placing(pending(admin_comment="tiresias:model=vgg16").spec)
     assert vgg.style is CONSOLIDATE
     assert vgg.because == "largest tensor 74 % of vgg16 (built in), limit 50 %"
-    resnet = profiler.placing(pending(comment="tiresias:model=ResNet-50"))
+    resnet = profiler.placing(pending(comment="tiresias:model=ResNet-50").spec)
     assert resnet.style is SPREAD
     assert resnet.because == "largest tensor 9 % of resnet50 (built in), limit 50 %"
 
 
 def test_its_users_wish_counts_before_any_number(profiler: Profiler) -> None:
-    placing = profiler.placing(pending(comment="tiresias:model=vgg16,placement=spread"))
+    placing = profiler.placing(pending(comment="tiresias:model=vgg16,placement=spread").spec)
     assert (placing.style, placing.because) == (SPREAD, "asked for by its user")
 
 
 @pytest.mark.parametrize("unknown", ["consolidate", "spread"])
 def test_a_model_that_nobody_knows_goes_by_the_setting(store: ProfileStore, unknown: str) -> None:
     profiler = Profiler(store, parse({"placement": {"unknown_model": unknown}}))
-    placing = profiler.placing(pending(comment="tiresias:model=unheard-of"))
+    placing = profiler.placing(pending(comment="tiresias:model=unheard-of").spec)
     assert placing.style is PlacementStyle(unknown)
     assert placing.because.startswith("nothing is known of unheard-of")
     assert placing.skew is None
 
 
 def test_a_hint_that_cannot_be_read_is_not_heeded_and_that_is_said(profiler: Profiler) -> None:
-    placing = profiler.placing(pending(comment="tiresias:placement=everywhere"))
+    placing = profiler.placing(pending(comment="tiresias:placement=everywhere").spec)
     assert placing.style is CONSOLIDATE
     assert "its hint is not heeded, 'placement=everywhere' is no part of one" in placing.because
 
@@ -105,19 +105,19 @@ def test_a_second_run_is_placed_by_what_the_first_one_sent(
     file = leave(collect_dir, "7.0.n1", "vgg16")
     learn(profiler, OVER)
     assert not file.exists()
-    placing = profiler.placing(pending("8"))
+    placing = profiler.placing(pending("8").spec)
     assert placing.style is CONSOLIDATE
     assert (
         placing.because == "largest message 74 % of jobs named train (traffic of ann's jobs), "
         "limit 50 %"
     )
-    assert "nothing is known" in profiler.placing(pending("9", user="bob")).because
+    assert "nothing is known" in profiler.placing(pending("9", user="bob").spec).because
 
 
 def test_a_small_model_in_one_message_is_not_skewed(profiler: Profiler, collect_dir: Path) -> None:
     (collect_dir / "7.0.n1.traffic").write_bytes(traffic_file({24 << 20: 50}))
     learn(profiler, OVER)
-    placing = profiler.placing(pending("8"))
+    placing = profiler.placing(pending("8").spec)
     assert placing.style is SPREAD
     assert placing.because.endswith("but of 24 MB only, limit 50 MB")
 
@@ -127,7 +127,7 @@ def test_what_spreading_cost_counts_before_the_skew(profiler: Profiler, collect_
         for node in range(nodes):
             leave(collect_dir, f"{number}.0.n{node}", "resnet50", rounds // nodes)
         learn(profiler, ended(1000.0, 100.0, key=str(number), raw_id=number))
-    placing = profiler.placing(pending("20"))
+    placing = profiler.placing(pending("20").spec)
     assert placing.style is CONSOLIDATE
     assert placing.because == (
         "on few nodes jobs named train sent 1.20 times as fast as on more, in 4 runs"
@@ -142,14 +142,14 @@ def test_nothing_is_read_before_the_incarnation_is_over(
     assert file.exists()
     learn(profiler, pending(restarts=2))
     assert not file.exists()
-    assert profiler.placing(pending("8")).style is CONSOLIDATE
+    assert profiler.placing(pending("8").spec).style is CONSOLIDATE
 
 
 def test_files_of_forgotten_jobs_are_cleared_away(profiler: Profiler, collect_dir: Path) -> None:
     file = leave(collect_dir, "99.0.n1", "vgg16")
     learn(profiler, OVER)
     assert not file.exists()
-    assert profiler.placing(pending("8")).skew is None
+    assert profiler.placing(pending("8").spec).skew is None
 
 
 def test_what_cannot_be_read_is_put_aside_and_the_rest_is_read(
@@ -163,7 +163,7 @@ def test_what_cannot_be_read_is_put_aside_and_the_rest_is_read(
     learn(profiler, OVER)
     aside = {path.name for path in (collect_dir / ASIDE).iterdir()}
     assert aside == {f"7.0.n{number}.traffic" for number in (1, 2, 3, 4)}
-    assert profiler.placing(pending("8")).style is CONSOLIDATE
+    assert profiler.placing(pending("8").spec).style is CONSOLIDATE
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_without_its_folder_or_its_store_jobs_are_placed_all_the_same(
     store.close()
     collect_dir.mkdir()
     learn(profiler, OVER)
-    assert profiler.placing(pending(comment="tiresias:model=vgg16")).style is CONSOLIDATE
+    assert profiler.placing(pending(comment="tiresias:model=vgg16").spec).style is CONSOLIDATE
 
 
 def test_what_an_operator_stores_counts_from_the_next_cycle_on(
@@ -240,7 +240,7 @@ def test_what_an_operator_stores_counts_from_the_next_cycle_on(
     with closing(ProfileStore(tmp_path / FILE_NAME)) as other:
         other.save([Profile(Key(MODEL, "vgg16"), Skew(10, 100, 10), "operator", 1.0)])
     learn(profiler)
-    assert profiler.placing(job).because == (
+    assert profiler.placing(job.spec).because == (
         "largest tensor 10 % of vgg16 (noted by an operator), limit 50 %"
     )
 
@@ -432,7 +432,7 @@ def test_what_cannot_be_written_is_said_once_and_done_when_it_can_be(
     learn(profiler)
     assert caplog.text.count("the nodes cannot be told") == 1 == len(caplog.records)
     assert [path.name for path in collect_dir.iterdir()] == [KNOWN]
-    assert profiler.placing(pending("8")).style is CONSOLIDATE
+    assert profiler.placing(pending("8").spec).style is CONSOLIDATE
     (collect_dir / KNOWN).rmdir()
     learn(profiler)
     assert told(collect_dir) == ["job train ann"]
