@@ -302,6 +302,27 @@ def test_jobs_that_ask_alike_share_one_request(release: Path) -> None:
         assert (one.spec.request is other.spec.request) == (one.spec.request == other.spec.request)
 
 
+def test_what_a_job_asks_for_is_the_same_object_until_it_asks_for_something_else(
+    release: Path,
+) -> None:
+    rows = rows_of(release)
+    memory = RowMemory()
+    records = job_details.records_of_all(recorded(release, "jobs"))
+    memory.learn(rows, records)
+    before = memory.jobs(rows)
+    tried = [row._replace(priority="7", reason="Resources", time_used="1:00") for row in rows]
+    memory.learn(tried, records)
+    after = memory.jobs(tried)
+    assert all(
+        one != other and one.spec is other.spec for one, other in zip(before, after, strict=True)
+    )
+    told = [row._replace(comment="tiresias:placement=spread") for row in tried]
+    memory.learn(told, records)
+    assert not any(
+        one.spec is other.spec for one, other in zip(after, memory.jobs(told), strict=True)
+    )
+
+
 @pytest.mark.parametrize("kept", [0.3, 0.7, 0.999])
 def test_a_cut_off_answer_is_refused(release: Path, kept: float) -> None:
     answer = recorded(release, "squeue")

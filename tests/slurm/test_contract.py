@@ -94,6 +94,10 @@ def test_what_has_not_changed_is_shown_by_the_same_object(site: SlurmSite) -> No
     first, second = site.slurm.observe(), site.slurm.observe()
     before = {seen.key: seen for seen in first.jobs}
     assert all(seen is before[seen.key] for seen in second.jobs)
+    write(site, Update(waits, priority=PINNED))
+    written = job(site, waits)
+    assert written.priority == PINNED
+    assert written.spec is before[waits].spec, "it asks for what it asked for"
 
 
 def test_a_drained_node_is_not_available_and_its_job_runs_on(site: SlurmSite) -> None:
