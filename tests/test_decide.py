@@ -540,7 +540,7 @@ def test_a_held_job_and_one_that_slurm_keeps_waiting_are_not_started() -> None:
     assert plan.decisions["2"].reason is Reason.SLURM_WAITS
 
 
-def test_a_claim_in_flight_keeps_its_gpus_while_its_victim_leaves() -> None:
+def test_a_nomination_keeps_its_gpus_while_its_victim_leaves() -> None:
     victim = job("1", gpus(4), tier=1, preemptor="2")
     winner = job("2", gpus(4), nominated_to={"n1": Amount({"": 4}, cpus=1)})
     before = cluster("n1  1 1 1 1", [victim, winner, job("3", gpus(4), submitted_s=0)])
@@ -551,13 +551,13 @@ def test_a_claim_in_flight_keeps_its_gpus_while_its_victim_leaves() -> None:
     assert plan.preemptions == ()
 
 
-def test_a_claim_on_a_node_that_went_down_is_decided_anew() -> None:
+def test_a_nomination_on_a_node_that_went_down_is_decided_anew() -> None:
     nodes = {"n1!": Amount({"": 2}, cpus=1)}
     before = cluster("n1!  . .\nn2  . .", [job("2", gpus(2), nominated_to=nodes)])
     expect(before, "n1!  . .\nn2  2 2")
 
 
-def test_a_job_that_was_claimed_for_in_vain_takes_nothing_from_anybody() -> None:
+def test_a_job_that_was_nominated_in_vain_takes_nothing_from_anybody() -> None:
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), backs_off=True)])
     plan = expect(before, "n1  1 1")
     assert plan.decisions["2"].reason is Reason.BACKS_OFF

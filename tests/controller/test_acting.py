@@ -119,8 +119,8 @@ class Preemption:
 
     def cycle(self) -> None:
         nomination = self.book.nominations.get("8")
-        claims = nomination is not None and nomination.is_active
-        jobs = (running(1005, self.now_s - 1005), self._winner(claims))
+        is_nominated = nomination is not None and nomination.is_active
+        jobs = (running(1005, self.now_s - 1005), self._winner(is_nominated))
         see(self.book, self.now_s, *jobs)
         seen = Observation(self.now_s, jobs, NODES, ())
         self.backing_off = self.actor.review(seen).backing_off
@@ -128,11 +128,11 @@ class Preemption:
         self.actor.carry_out(STAYS if held_up else PREEMPTION, seen)
         self.now_s += 5.0
 
-    def _winner(self, claims: bool) -> JobStatus:
+    def _winner(self, is_nominated: bool) -> JobStatus:
         """As Slurm shows it once it has tried it in vain on its nomination."""
         tried = {"reason": "Resources", "priority": 4_000_000_000, "required_node_list": "n1"}
         winner = pending("8")
-        if not claims:
+        if not is_nominated:
             return winner
         written = self.book.records()["8"].written_priority
         return changed(winner, **{**tried, "priority": written or winner.priority})

@@ -154,7 +154,9 @@ class Slurmctld:
                     required_nodes=frozenset(node_names(spec.required_node_list)),
                 )
             )
-        record.spec = replace(spec, request=self._requests[asked])
+        spec = replace(spec, request=self._requests[asked])
+        if spec != record.spec:
+            record.spec = spec
 
     def _one_for_all(self, request: Request) -> Request:
         """The same object for all requests that ask alike; it is kept, so its ``id`` stays its."""

@@ -1,4 +1,4 @@
-"""What becomes of a claim while its job waits."""
+"""What becomes of a nomination while its job waits."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def test_a_nomination_with_victims_stands_until_it_expires(
     assert nomination.allocation != ""
 
 
-def looked_at_by_review(book: Book, claims: int) -> int:
-    """How many states of jobs a review looks at, with so many claims and 400 jobs."""
+def looked_at_by_review(book: Book, nominations: int) -> int:
+    """How many states of jobs a review looks at, with so many nominations and 400 jobs."""
     looks = 0
 
     class CountedJob(JobStatus):
@@ -102,7 +102,7 @@ def looked_at_by_review(book: Book, claims: int) -> int:
     jobs = tuple(CountedJob(**{name: getattr(job, name) for name in fields}) for job in waiting)
     seen = Observation(2001.0, jobs, TWO_NODES, ())
     book.observe(seen)
-    for number in range(1, claims + 1):
+    for number in range(1, nominations + 1):
         nominate(book, str(number))
     looks = 0
     Actor(cast(Slurm, None), book, CONFIG, 0.0).review(seen)
@@ -110,12 +110,14 @@ def looked_at_by_review(book: Book, claims: int) -> int:
     return looks
 
 
-def test_a_review_looks_at_each_job_a_few_times_however_many_claims_there_are(book: Book) -> None:
-    with_one = looked_at_by_review(book, claims=1)
-    assert looked_at_by_review(book, claims=200) <= with_one + 5 * 200
+def test_a_review_looks_at_each_job_a_few_times_however_many_nominations_there_are(
+    book: Book,
+) -> None:
+    with_one = looked_at_by_review(book, nominations=1)
+    assert looked_at_by_review(book, nominations=200) <= with_one + 5 * 200
 
 
-def test_a_claim_waits_while_a_job_on_its_nodes_completes(book: Book) -> None:
+def test_a_nomination_waits_while_a_job_on_its_nodes_completes(book: Book) -> None:
     completing = changed(holding("8", 2), state=JobState.COMPLETING)
     asked, free = reviewed(book, None, completing), reviewed(book, None, holding("9", 2))
     assert asked is not None
@@ -138,7 +140,7 @@ def test_a_claim_waits_while_a_job_on_its_nodes_completes(book: Book) -> None:
         ("ReqNodeNotAvail, Reserved for maintenance", False),
     ],
 )
-def test_a_job_of_two_partitions_stands_in_its_own_way_with_the_nodes_it_claims(
+def test_a_job_of_two_partitions_stands_in_its_own_way_with_the_nodes_of_its_nomination(
     reason: str, tried: bool
 ) -> None:
     """Tried for one, Slurm keeps its nodes from whoever comes next: from itself, for the other."""
