@@ -298,7 +298,7 @@ def test_a_node_list_for_a_job_that_has_started_is_refused_and_shrinks_nothing(
 
 
 def test_a_job_that_names_its_nodes_keeps_them_and_lets_others_pass(site: SlurmSite) -> None:
-    """So a nomination holds its nodes: nobody who comes after it in the queue starts there."""
+    """A nomination holds its nodes: no job behind it in the queue starts there."""
     # With a time limit, or Slurm's backfilling takes what has none to end as soon.
     running(site, Asked(gpus=3, per_node=True, node_list="n1", minutes=10))
     nominated = site.submit(Asked(gpus=4, nodes=1))

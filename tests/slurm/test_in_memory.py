@@ -1,5 +1,5 @@
-"""The in-memory Slurm where no real cluster can be asked at will: faults, restarts, the clock, and
-what holds whatever is done to it."""
+"""The in-memory Slurm where a real cluster cannot be controlled: faults, restarts, the clock, and
+its invariants under random operations."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def test_state_is_saved_by_itself_as_time_goes_on(slurm: InMemorySlurm) -> None:
     assert slurm.job(key).state is JobState.PENDING
 
 
-# --------------------------------------------------------------------------- whatever is done
+# --------------------------------------------------------------------- random operations
 
 
 KEYS = st.integers(1, 8)

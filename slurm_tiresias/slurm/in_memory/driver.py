@@ -270,7 +270,7 @@ class InMemorySlurm:
         return "; ".join(words for change in done if (words := updates.each(ctld, key, change)))
 
     def requeue(self, key: str) -> str:
-        """``scontrol requeue`` by somebody else than the controller; reruns an ended job."""
+        """``scontrol requeue`` by a user or an administrator; reruns a job that has ended."""
         return updates.each(self._ctld, key, lambda record: updates.requeue(self._ctld, record))
 
     def finish(self, key: str, exit_code: int = 0) -> str:
@@ -360,7 +360,7 @@ class InMemorySlurm:
         self._ctld.save_state()
 
     def restart(self, *, killed: bool = True) -> None:
-        """slurmctld ends and comes back. One that was killed has forgotten all that has happened
+        """slurmctld ends and comes back. After a kill it has forgotten all that has happened
         since it last saved its state (``Settings.save_every_s``, or ``save_state``), and the nodes
         tell it what runs."""
         if not killed:
@@ -386,7 +386,7 @@ class InMemorySlurm:
         raise KeyError(key)
 
     def is_pinned(self, key: str) -> bool:
-        """Whether the priority of a job is one that was written."""
+        """Whether the priority of a job was written, and is not computed."""
         return self._record(key).pinned
 
     def _record(self, key: str) -> JobRecord:

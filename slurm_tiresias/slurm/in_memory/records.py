@@ -88,7 +88,8 @@ class JobRecord:
 
     ``state`` is Slurm's base state; ``completing`` is true from the end of a run, or its requeue,
     until the epilog is over (``epilog_over_s``, steady clock). ``pinned``: the priority was set,
-    and is not computed. ``obstacle`` is a reason that keeps it from starting whatever is free.
+    and is not computed. ``obstacle`` is a reason that keeps it from starting
+    though GPUs are idle.
     """
 
     raw_id: int

@@ -121,7 +121,7 @@ def _unmet(ctld: Slurmctld, conditions: Iterable[Condition]) -> Iterable[Conditi
 
 def _is_met(ctld: Slurmctld, condition: Condition) -> bool | None:
     """Whether a job, or an array, has done what another waits for; None while that is open. A job
-    that is forgotten stands in nobody's way."""
+    that slurmctld has forgotten counts as done."""
     records = [r for r in ctld.records.values() if condition.job_id in (r.raw_id, r.spec.array_id)]
     if condition.kind == "after":
         return all(record.start_s is not None or record.has_ended for record in records) or None

@@ -325,7 +325,7 @@ class Slurmctld:
     # What users and administrators do
 
     def cancel(self, record: JobRecord, by: int = ROOT_ID) -> None:
-        """``scancel`` of a job in whatever state."""
+        """``scancel`` of a job in any state."""
         if record.runs:
             self.end(record, "CANCELLED", cancelled_by=by)
         elif record.is_pending:
@@ -367,7 +367,7 @@ class Slurmctld:
         self.touch(record)
 
     def resume(self, record: JobRecord) -> None:
-        """It runs again. Slurm computes its priority anew, whatever was written before."""
+        """It runs again. Slurm computes its priority anew and forgets what was written."""
         run = self.runs[record.raw_id]
         if run.left_s is not None:
             run.ends_s, run.left_s = self.clock.in_s(run.left_s), None
@@ -400,7 +400,7 @@ class Slurmctld:
     # Time
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; whatever falls due happens at its moment."""
+        """Let time pass: all that falls due happens at its moment."""
         if self.clock.steady_s - self.saved.at_s >= self.settings.save_every_s:
             self.save_state()
         until_s = self.clock.in_s(seconds)
@@ -439,7 +439,7 @@ class Slurmctld:
         return None
 
     def _happen(self) -> None:
-        """Whatever is due now."""
+        """All that is due now."""
         steady_s, now_s = self.clock.steady_s, self.now_s
         for raw_id, run in list(self.runs.items()):
             if run.ends_s is not None and run.ends_s <= steady_s:
