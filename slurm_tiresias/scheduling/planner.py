@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_left, insort
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from operator import attrgetter
+from itertools import zip_longest
+from operator import itemgetter
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import (
@@ -55,7 +56,7 @@ class _Part(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A managed job as it was last seen, and what was decided for it."""
+    """A managed job as it was last seen."""
 
     job: JobView
     rank: Rank
@@ -64,11 +65,6 @@ class _Entry:
     part: _Part
     holds: Allocation
     group: EquivalenceClass | None = None
-    decision: Decision | None = None
-    """None: to be made."""
-
-
-_rank_of = attrgetter("rank")
 
 
 class Planner:
@@ -79,66 +75,91 @@ class Planner:
         self._policy = policy
         self._now_s = -math.inf
         self._nodes: tuple[Node, ...] = ()
-        self._by_id: dict[int, JobView] = {}
-        """The jobs of the last snapshot by their identity: what is the same object is unchanged."""
         self._begin(())
 
     def _begin(self, nodes: tuple[Node, ...]) -> None:
         self._nodes = nodes
         self._engine = Engine(self._policy, self._config, nodes)
+        self._seen: tuple[JobView, ...] = ()
+        """The jobs of the last snapshot: the same object again is a job that is unchanged."""
+        self._seen_ids: set[int] = set()
+        """Their identities."""
         self._jobs: dict[str, _Entry] = {}
-        self._foreign: dict[str, tuple[JobView, Decision]] = {}
-        """The jobs that are not managed, with what is said of them."""
+        self._foreign: dict[str, JobView] = {}
+        """The jobs that are not managed."""
         self._foreign_order: list[str] | None = None
         """Their ids in order; None: to be sorted."""
-        self._order: list[_Entry] | None = None
-        """The managed jobs by rank; None: to be sorted."""
+        self._order: list[Rank] | None = None
+        """The ranks of the managed jobs; None: to be sorted."""
+        self._ids: list[str] = []
+        """Their ids in the same order: to ask each rank for its own takes longer."""
         self._moves = 0
+        self._decided: dict[str, Decision] = {}
+        """What was decided for each job, unless it is in ``_undecided``."""
+        self._in_order = True
+        """Whether ``_decided`` is in a plan's order: by rank, unmanaged jobs last."""
+        self._undecided: set[str] = set()
         self._completing: dict[str, JobView] = {}
         self._due: list[tuple[float, str]] = []
         self._due_s: dict[str, float] = {}
         """When waiting jobs are promoted."""
         self._why = WhyJobsWait(self._engine, self._config)
         self._runners_changed = True
-        self._passing: list[_Entry] = []
-        """Jobs that the last plan started or preempted: that decision holds once."""
 
     def plan(self, snapshot: Snapshot, policy: Policy | None = None) -> Plan:
         """Decide for every job of a snapshot. ``policy`` replaces the one there was."""
         if policy is not None and policy != self._policy:
-            self._policy, self._by_id = policy, {}
+            self._policy, self._seen = policy, ()
         self._update(snapshot)
         return self._plan()
 
     # What differs from the snapshot before
 
     def _update(self, snapshot: Snapshot) -> None:
-        by_id = {id(job): job for job in snapshot.jobs}
         if self._must_begin_anew(snapshot):
             self._begin(snapshot.nodes)
-            self._by_id = {}
         self._nodes, self._now_s = snapshot.nodes, snapshot.now_s
-        if not self._by_id:
-            changed: Iterable[JobView] = snapshot.jobs
-        else:
-            changed = [by_id[number] for number in by_id.keys() - self._by_id.keys()]
-            there = {job.job_id for job in changed}
-            for number in self._by_id.keys() - by_id.keys():
-                job_id = self._by_id[number].job_id
-                if job_id not in there:
-                    self._remove(job_id)
-        for job in changed:
+        gone, come = self._differences(snapshot.jobs)
+        there = {job.job_id for job in come}
+        for job in gone:
+            if job.job_id not in there:
+                self._remove(job.job_id)
+        for job in come:
             self._take_in(job)
-        self._by_id = by_id
+        self._seen = snapshot.jobs
         self._promote_starved()
         completing = (node for job in self._completing.values() for node in job.allocation)
         self._engine.state.last_resort = self._engine.state.pool.nodes(completing)
+
+    def _differences(self, jobs: tuple[JobView, ...]) -> tuple[list[JobView], list[JobView]]:
+        """The jobs of the last snapshot that are not among these, and those of these that are new.
+
+        Jobs are compared by identity, in one walk through both: most are the same objects in the
+        same order. A job that has only moved may be in both lists.
+        """
+        gone: list[JobView] = []
+        come: list[JobView] = []
+        befores, afters = iter(self._seen), iter(jobs)
+        for before, after in zip_longest(befores, afters):
+            if before is after:
+                continue
+            while after is not None and id(after) not in self._seen_ids:
+                come.append(after)
+                after = next(afters, None)
+            while before is not None and before is not after:
+                gone.append(before)
+                before = next(befores, None)
+            if after is not None and before is None:
+                come.append(after)
+        self._seen_ids.difference_update(map(id, gone))
+        self._seen_ids.update(map(id, come))
+        return gone, come
 
     def _must_begin_anew(self, snapshot: Snapshot) -> bool:
         """Whether what is kept is of no use: nodes differ, or time has gone back."""
         left_over = self._engine.known_requests - len(snapshot.jobs)
         return (
-            not self._by_id
+            not self._seen
             or snapshot.now_s < self._now_s
             or left_over > MOST_LEFT_OVER
             or not _same_nodes(self._nodes, snapshot.nodes)
@@ -155,8 +176,10 @@ class Planner:
         if job.managed:
             self._add(job)
             return
-        self._foreign[job.job_id] = job, _leave(job)
+        self._foreign[job.job_id] = job
         self._foreign_order = None
+        self._in_order = False
+        self._decided[job.job_id] = _leave(job)
         if job.state is JobState.RUNNING:
             self._engine.state.book(job.allocation)
             self._runners_changed = True
@@ -165,7 +188,8 @@ class Planner:
         rank, tier, promoted = self._judge(job)
         part, holds = self._part_of(job)
         entry = self._jobs[job.job_id] = _Entry(job, rank, tier, promoted, part, holds)
-        self._list(entry)
+        self._undecided.add(job.job_id)
+        self._list(rank)
         if part is _Part.WAITS:
             entry.group = self._engine.put_in_queue(job, rank)
         elif part is not _Part.NONE:
@@ -176,16 +200,18 @@ class Planner:
 
     def _remove(self, job_id: str) -> None:
         self._completing.pop(job_id, None)
+        self._undecided.discard(job_id)
+        self._in_order = False
         state = self._engine.state
         if job_id in self._foreign:
-            job, _ = self._foreign.pop(job_id)
+            job = self._foreign.pop(job_id)
             self._foreign_order = None
             if job.state is JobState.RUNNING:
                 state.free(job.allocation)
                 self._runners_changed = True
             return
         entry = self._jobs.pop(job_id)
-        self._unlist(entry)
+        self._unlist(entry.rank)
         if entry.part is _Part.WAITS:
             state.withdraw(job_id)
         elif entry.part is _Part.RUNS:
@@ -206,17 +232,17 @@ class Planner:
             if not _runs_on_unchanged(before, job):
                 return False
             if rank != entry.rank:
-                self._unlist(entry)
+                self._unlist(entry.rank)
                 entry.rank = rank
-                self._list(entry)
+                self._list(rank)
                 self._engine.state.rerank(rank)
                 self._runners_changed = True
             if tier != entry.tier:
-                entry.decision = None
+                self._undecided.add(job.job_id)
         else:
             if rank != entry.rank or self._engine.class_of(job, rank.level) is not entry.group:
                 return False
-            entry.decision = None
+            self._undecided.add(job.job_id)
         entry.job, entry.tier, entry.promoted = job, tier, promoted
         return True
 
@@ -264,18 +290,22 @@ class Planner:
                 self._remove(job_id)
                 self._take_in(job)
 
-    def _list(self, entry: _Entry) -> None:
+    def _list(self, rank: Rank) -> None:
         """Put a job where it belongs in the order."""
         self._count_move()
         if self._order is not None:
-            insort(self._order, entry, key=_rank_of)
+            place = bisect_left(self._order, rank)
+            self._order.insert(place, rank)
+            self._ids.insert(place, rank.job_id)
 
-    def _unlist(self, entry: _Entry) -> None:
+    def _unlist(self, rank: Rank) -> None:
         self._count_move()
         if self._order is not None:
-            del self._order[bisect_left(self._order, entry.rank, key=_rank_of)]
+            place = bisect_left(self._order, rank)
+            del self._order[place], self._ids[place]
 
     def _count_move(self) -> None:
+        self._in_order = False
         self._moves += 1
         if self._order is not None and self._moves * MANY_CHANGED > len(self._order):
             self._order = None
@@ -284,55 +314,56 @@ class Planner:
 
     def _plan(self) -> Plan:
         if self._order is None:
-            self._order = sorted(self._jobs.values(), key=_rank_of)
+            self._order = sorted(entry.rank for entry in self._jobs.values())
+            self._ids = [rank.job_id for rank in self._order]
         self._moves = 0
-        for entry in self._passing:
-            entry.decision = None
         if self._runners_changed:
             self._why.follow(self._runners(), self._foreign_runners())
             self._runners_changed = False
         self._why.begin(self._now_s)
         starts = self._engine.state.try_out(self._now_s, self._why.note)
         if self._why.changed:
-            for entry in self._order:
+            for entry in self._jobs.values():
                 if entry.group in self._why.changed:
-                    entry.decision = None
-        self._passing = list(self._pass_on(starts))
-        decisions = {
-            entry.job.job_id: entry.decision or self._decide(entry) for entry in self._order
-        }
+                    self._undecided.add(entry.job.job_id)
+        passing = dict(self._pass_on(starts))
+        for job_id in self._undecided - passing.keys():
+            self._decided[job_id] = self._decision(self._jobs[job_id])
+        self._decided.update(passing)
+        # That a job starts, or is preempted, is decided for this plan only.
+        self._undecided = set(passing)
+        if not self._in_order:
+            self._put_in_order()
+        return Plan(self._decided.copy())
+
+    def _put_in_order(self) -> None:
         if self._foreign_order is None:
             self._foreign_order = sorted(self._foreign, key=job_id_key)
-        for job_id in self._foreign_order:
-            decisions[job_id] = self._foreign[job_id][1]
-        return Plan(decisions)
+        ids = self._ids + self._foreign_order
+        self._decided = dict(zip(ids, map(self._decided.__getitem__, ids), strict=True))
+        self._in_order = True
 
     def _runners(self) -> list[tuple[Rank, JobView]]:
         """The managed jobs that run, as they rank."""
-        assert self._order is not None
-        return [(entry.rank, entry.job) for entry in self._order if entry.part is _Part.RUNS]
+        runs = (entry for entry in self._jobs.values() if entry.part is _Part.RUNS)
+        return sorted(((entry.rank, entry.job) for entry in runs), key=itemgetter(0))
 
     def _foreign_runners(self) -> list[JobView]:
-        jobs = [job for job, _ in self._foreign.values() if job.state is JobState.RUNNING]
+        jobs = [job for job in self._foreign.values() if job.state is JobState.RUNNING]
         return sorted(jobs, key=lambda job: job_id_key(job.job_id))
 
-    def _pass_on(self, starts: Iterable[Start]) -> Iterable[_Entry]:
-        """Note which jobs start, and which are preempted for them."""
+    def _pass_on(self, starts: Iterable[Start]) -> Iterator[tuple[str, Decision]]:
+        """Which jobs start, and which are preempted for them."""
         for start in starts:
             entry = self._jobs[start.job_id]
             reason = Reason.STARTS_PREEMPTING if start.victims else Reason.STARTS
-            entry.decision = self._start(entry, start.allocation, reason, start.victims)
-            yield entry
+            yield start.job_id, self._start(entry, start.allocation, reason, start.victims)
             for job_id in start.victims:
                 victim = self._jobs[job_id]
-                victim.decision = _verdict(
-                    victim, Action.PREEMPT, Reason.PREEMPTED, preempted_for=start.job_id
+                yield (
+                    job_id,
+                    _verdict(victim, Action.PREEMPT, Reason.PREEMPTED, preempted_for=start.job_id),
                 )
-                yield victim
-
-    def _decide(self, entry: _Entry) -> Decision:
-        decision = entry.decision = self._decision(entry)
-        return decision
 
     def _decision(self, entry: _Entry) -> Decision:
         job = entry.job

@@ -193,10 +193,13 @@ def test_a_kept_planner_plans_what_a_new_one_would(
     cluster = Cluster(first, others, nodes)
     policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS))
     planner = Planner(policy, config)
+    plan_before = expected_before = Plan({})
     for step in [0, *steps]:
         plan = planner.plan(cluster.snapshot)
         expected = decide(cluster.snapshot, policy, config)
         assert plan == expected
+        assert plan_before == expected_before, "a later plan has changed an earlier one"
+        plan_before, expected_before = plan, expected
         assert list(plan.decisions) == list(expected.decisions)
         assert planner.plan(cluster.snapshot) == expected
         if step % 7 == 0:
