@@ -18,16 +18,19 @@ class ServiceHistory:
     plotted in the paper's Fig. 20 come from another one (see docs/algorithm.md).
     """
 
-    __slots__ = ("_samples", "_served", "_sorted")
+    __slots__ = ("_counts", "_samples", "_served", "_totals")
 
     def __init__(self, gpu_seconds: Iterable[float]) -> None:
         ordered: Final[npt.NDArray[np.float64]] = np.sort(
             np.fromiter(gpu_seconds, dtype=np.float64)
         )
-        self._sorted = ordered
+        served = np.cumsum(ordered)
         # One number at a time, Python finds faster in lists.
         self._samples: Final[list[float]] = ordered.tolist()
-        self._served: Final[list[float]] = [0.0, *np.cumsum(ordered).tolist()]
+        self._served: Final[list[float]] = [0.0, *served.tolist()]
+        self._counts = np.arange(1.0, len(ordered) + 1.0)
+        self._totals = served + ordered * (len(ordered) - self._counts)
+        """Of each sample: the service of all jobs if none is given more than this."""
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -45,17 +48,23 @@ class ServiceHistory:
 
     def best_index(self, attained_gpu_s: float) -> float:
         """The same without a quantum: the supremum over all of them, reached at some sample."""
-        above = int(np.searchsorted(self._sorted, attained_gpu_s, side="right"))
-        left_gpu_s = self._sorted[above:] - attained_gpu_s
-        if left_gpu_s.size == 0:
-            return 0.0
-        done = np.arange(1, left_gpu_s.size + 1)
-        expected_gpu_s = np.cumsum(left_gpu_s) + left_gpu_s * (left_gpu_s.size - done)
-        return float(np.max(done / expected_gpu_s))
+        distance = self.distance(attained_gpu_s)
+        return 1.0 / distance if distance > 0.0 else math.inf
+
+    def distance(self, attained_gpu_s: float) -> float:
+        """The service to give for each job seen to its end, at the least: ``1 / best_index``;
+        infinite beyond all history."""
+        above = bisect_right(self._samples, attained_gpu_s)
+        left = len(self._samples) - above
+        if left == 0:
+            return math.inf
+        so_far = self._served[above] + attained_gpu_s * left
+        # Differences of large sums lose digits.
+        return max(0.0, float(((self._totals[above:] - so_far) / self._counts[:left]).min()))
 
     def steady_for(self, attained: float, least: float) -> float:
-        """How much more a job may attain before the distance ``1 / best_index`` jumps, because a
-        job of this history ended there, or falls below ``least``; infinite beyond all history."""
+        """How much more a job may attain before its ``distance`` jumps, because a job of this
+        history ended there, or falls below ``least``; infinite beyond all history."""
         above = bisect_right(self._samples, attained)
         if above == len(self):
             return math.inf
@@ -63,11 +72,9 @@ class ServiceHistory:
         if math.isinf(least):
             return to_sample
         # While no sample is passed, the distance by each sample falls in a straight line.
-        ends = self._sorted[above:]
-        done = np.arange(1, ends.size + 1)
-        all_at = np.cumsum(ends) + ends * (ends.size - done)
-        to_least = float(np.min(all_at - done * least)) / ends.size - attained
+        left = len(self._samples) - above
+        needed = self._totals[above:] - self._counts[:left] * least
+        to_least = (float(needed.min()) - self._served[above]) / left - attained
         if to_least <= 0.0:
-            index = self.best_index(attained)
-            to_least = 0.0 if index * least <= 1.0 else math.inf
+            to_least = 0.0 if self.distance(attained) >= least else math.inf
         return min(to_sample, to_least)

@@ -48,8 +48,8 @@ class RunHistory:
         goes by; just that where no jobs like it are known, or none has run so long.
         """
         alike = self._alike(user, name)
-        index = alike.best_index(executed_s) if alike else 0.0
-        return max(executed_s, 1.0 / index) if index > 0.0 else executed_s
+        distance_s = alike.distance(executed_s) if alike else math.inf
+        return max(executed_s, distance_s) if distance_s < math.inf else executed_s
 
     def steady_for_s(
         self, user: str, name: str, executed_s: float, least_s: float, most_s: float
