@@ -24,6 +24,7 @@ class Tenancy:
         self._on: list[dict[str, Tenant]] = [{} for _ in pool.names]
         self._levels: dict[Key, dict[int, list[tuple[Rank, Tenant]]]] = {}
         self._gpus: dict[Key, int] = {}
+        self._guarded_gpus: dict[Key, int] = {}
 
     def enter(self, tenant: Tenant) -> None:
         self._new[tenant.rank.job_id] = tenant
@@ -36,14 +37,14 @@ class Tenancy:
         self._file_new()
         return self._on[number].values()
 
-    def gpus_below(self, level: Key) -> int:
-        """GPUs held by jobs of lower levels, guarded or not."""
+    def gpus_below(self, level: Key, *, even_guarded: bool) -> int:
+        """GPUs held by jobs of lower levels that may be preempted; with ``even_guarded`` by all."""
         if self._new:
             self._file_new()
         below = 0
         for other, gpus in self._gpus.items():
             if other > level:
-                below += gpus
+                below += gpus if even_guarded else gpus - self._guarded_gpus[other]
         return below
 
     def anybody_below(self, level: Key) -> bool:
@@ -61,7 +62,10 @@ class Tenancy:
     def unguard(self, tenant: Tenant) -> None:
         """What protected the tenant has come to its end."""
         tenant.guarded = False
-        if self._seats is not None and tenant.job_id not in self._new:
+        if tenant.job_id in self._new:
+            return
+        self._guarded_gpus[tenant.level] -= tenant.gpus
+        if self._seats is not None:
             self._seats.unguard(tenant)
 
     def seats(self) -> Seats:
@@ -82,6 +86,8 @@ class Tenancy:
             alike = self._levels.setdefault(level, {}).setdefault(tenant.gpus, [])
             insort(alike, (tenant.rank, tenant))
             self._gpus[level] = self._gpus.get(level, 0) + tenant.gpus
+            guarded_gpus = tenant.gpus if tenant.guarded else 0
+            self._guarded_gpus[level] = self._guarded_gpus.get(level, 0) + guarded_gpus
         self._new.clear()
 
     def _take_off_file(self, tenant: Tenant) -> None:
@@ -94,7 +100,9 @@ class Tenancy:
         alike = widths[tenant.gpus]
         del alike[bisect_left(alike, (tenant.rank,))]
         self._gpus[level] -= tenant.gpus
+        if tenant.guarded:
+            self._guarded_gpus[level] -= tenant.gpus
         if not alike:
             del widths[tenant.gpus]
             if not widths:
-                del self._levels[level], self._gpus[level]
+                del self._levels[level], self._gpus[level], self._guarded_gpus[level]

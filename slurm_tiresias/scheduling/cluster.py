@@ -324,10 +324,16 @@ class ClusterState:
             heapq.heappop(group.waiting)
         return None
 
-    def may_have_room(self, group: EquivalenceClass, level: Key) -> bool:
+    def may_have_room(
+        self, group: EquivalenceClass, level: Key, *, even_guarded: bool = False
+    ) -> bool:
         """Whether there are GPUs enough, idle or to be had; that they fit is another matter."""
         missing = group.gpus - self.pool.most_free_gpus
-        return missing <= 0 or (not group.only_idle and self._tenancy.gpus_below(level) >= missing)
+        if missing <= 0:
+            return True
+        if group.only_idle:
+            return False
+        return self._tenancy.gpus_below(level, even_guarded=even_guarded) >= missing
 
     def on_idle(self, group: EquivalenceClass) -> Allocation | None:
         """Where a job of this class fits now, with nobody gone."""

@@ -88,7 +88,7 @@ class WhyJobsWait:
 
     def _what_is_in_the_way(self, group: EquivalenceClass, level: Key) -> Why:
         state = self._engine.state
-        if state.may_have_room(group, level):
+        if state.may_have_room(group, level, even_guarded=True):
             eviction = state.by_eviction(group, level, even_guarded=True)
             if eviction is not None:
                 # Only what protects some of these keeps them from being preempted.
