@@ -68,6 +68,17 @@ class Tenancy:
         if self._seats is not None:
             self._seats.unguard(tenant)
 
+    def reorder(self, moved: Iterable[tuple[Tenant, Rank]]) -> None:
+        """Tenants have other ranks than before, of the same levels."""
+        self._file_new()
+        self._seats = None
+        for tenant, rank in moved:
+            tenant.rank = rank
+        for widths in self._levels.values():
+            for alike in widths.values():
+                alike[:] = [(tenant.rank, tenant) for _, tenant in alike]
+                alike.sort()
+
     def seats(self) -> Seats:
         """All tenants as arrays; good until another one comes."""
         self._file_new()

@@ -66,13 +66,13 @@ class ServiceHistory:
         """How much more a job may attain before its ``distance`` jumps, because a job of this
         history ended there, or falls below ``least``; infinite beyond all history."""
         above = bisect_right(self._samples, attained)
-        if above == len(self):
+        left = len(self._samples) - above
+        if left == 0:
             return math.inf
         to_sample = self._samples[above] - attained
         if math.isinf(least):
             return to_sample
         # While no sample is passed, the distance by each sample falls in a straight line.
-        left = len(self._samples) - above
         needed = self._totals[above:] - self._counts[:left] * least
         to_least = (float(needed.min()) - self._served[above]) / left - attained
         if to_least <= 0.0:

@@ -51,3 +51,7 @@ class Policy(ABC):
     def learn(self, ended: EndedJob) -> None:
         """Take in a job that has ended."""
         return
+
+    def is_judged_by(self, job: JobFacts, name: str) -> bool:
+        """Whether the end of a job of the same user and this name may change the standing."""
+        return self.learns

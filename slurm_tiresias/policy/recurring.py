@@ -48,7 +48,7 @@ class RunHistory:
         goes by; just that where no jobs like it are known, or none has run so long.
         """
         alike = self._alike(user, name)
-        distance_s = alike.distance(executed_s) if alike else math.inf
+        distance_s = math.inf if alike is None else alike.distance(executed_s)
         return max(executed_s, distance_s) if distance_s < math.inf else executed_s
 
     def steady_for_s(
@@ -57,17 +57,25 @@ class RunHistory:
         """For how many seconds of running ``expected_run_s`` does not leave the range from
         ``least_s`` up to ``most_s``, in which it is; it may be more."""
         alike = self._alike(user, name)
-        steady_s = alike.steady_for(executed_s, least_s) if alike else math.inf
+        steady_s = math.inf if alike is None else alike.steady_for(executed_s, least_s)
         return min(steady_s, most_s - executed_s)
+
+    def is_judged_by(self, user: str, name: str, ended_name: str) -> bool:
+        """Whether what is said of a job may change with an ``add`` for this user and another
+        name."""
+        return bool(user) and (name == ended_name or not self._knows((user, name)))
 
     def _alike(self, user: str, name: str) -> ServiceHistory | None:
         for origin in _origins(user, name):
-            run_s = self._run_s.get(origin, ())
-            if len(run_s) >= self._least:
-                if origin not in self._known:
-                    self._known[origin] = ServiceHistory(run_s)
-                return self._known[origin]
+            known = self._known.get(origin)
+            if known is None and self._knows(origin):
+                known = self._known[origin] = ServiceHistory(self._run_s[origin])
+            if known is not None:
+                return known
         return None
+
+    def _knows(self, origin: Origin) -> bool:
+        return len(self._run_s.get(origin, ())) >= self._least
 
 
 def _origins(user: str, name: str) -> tuple[Origin, ...]:

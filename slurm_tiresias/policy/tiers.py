@@ -154,10 +154,13 @@ class TieredHistory(Policy):
         return min(by_attained_s, by_runs_s)
 
     def drifts_in(self, tier: int) -> bool:
-        return True
+        return tier > 0  # no job of the first tier is preempted
 
     def learn(self, ended: EndedJob) -> None:
         self.runs.add(ended.user, ended.name, ended.run_s)
+
+    def is_judged_by(self, job: JobFacts, name: str) -> bool:
+        return self.runs.is_judged_by(job.user, job.name, name)
 
 
 def make_policy(

@@ -183,6 +183,19 @@ class ClusterState:
         tenant.rank = rank
         self._tenancy.enter(tenant)
 
+    def rerank_all(self, ranks: Iterable[Rank]) -> None:
+        """Many running jobs have come to stand elsewhere, most of them inside their level."""
+        moved: list[tuple[Tenant, Rank]] = []
+        for rank in ranks:
+            tenant = self._tenants[rank.job_id]
+            if rank.level != tenant.rank.level:
+                self.rerank(rank)
+            elif rank != tenant.rank:
+                moved.append((tenant, rank))
+        if moved:
+            self._version += 1
+            self._tenancy.reorder(moved)
+
     def leave(self, job_id: str) -> None:
         """A running job has ended, or holds other resources than before."""
         tenant = self._tenants.pop(job_id)

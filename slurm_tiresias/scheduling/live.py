@@ -51,8 +51,8 @@ class LiveEngine(Engine, Generic[J]):
         """Running jobs whose ranks do not just change when ``next_change_s`` says."""
         self._of_user: dict[str, dict[str, J]] = {}
         """The jobs that wait or run, where the policy learns."""
-        self._learned_of: set[str] = set()
-        """Users of whose jobs the policy has learned since the last choice."""
+        self._learned_of: set[tuple[str, str]] = set()
+        """The users and names of the jobs of which the policy has learned since the last choice."""
         self._due: list[tuple[float, str]] = []
         self._due_s: dict[str, float] = {}
         """When ranks of running jobs may change next, where the policy learns: what it learns
@@ -82,7 +82,7 @@ class LiveEngine(Engine, Generic[J]):
         self._forget(job.job_id)
         if self.policy.learns:
             self.policy.learn(job)
-            self._learned_of.add(job.user)
+            self._learned_of.add((job.user, job.name))
 
     # What follows
 
@@ -143,7 +143,10 @@ class LiveEngine(Engine, Generic[J]):
 
     def _follow_what_was_learned(self, now_s: float) -> None:
         affected = {
-            job_id: job for user in self._learned_of for job_id, job in self._of_user[user].items()
+            job_id: job
+            for user, name in self._learned_of
+            for job_id, job in self._of_user[user].items()
+            if self.policy.is_judged_by(job, name)
         }
         self._learned_of.clear()
         while self._due and self._due[0][0] <= now_s:
@@ -158,6 +161,9 @@ class LiveEngine(Engine, Generic[J]):
                 self.waits(job, now_s)
 
     def _follow_drift(self, now_s: float) -> None:
+        ranks = []
         for job in self._watched.values():
-            job.settle(now_s)
-            self.state.rerank(self._rank(job, now_s))
+            if self.policy.drifts_in(job.tier):
+                job.settle(now_s)
+                ranks.append(self._rank(job, now_s))
+        self.state.rerank_all(ranks)
