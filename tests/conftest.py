@@ -21,6 +21,7 @@ from tests.slurm.cluster import RealCluster, short_folder, started_cluster
 # On a build server the same examples every time: what chance finds is found at the desk.
 settings.register_profile("desk", deadline=None)
 settings.register_profile("server", deadline=None, derandomize=True)
+settings.register_profile("long", deadline=None, derandomize=False, max_examples=20_000)
 settings.load_profile("server" if os.environ.get("CI") else "desk")
 
 # A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import ORDERS, Config, parse
@@ -188,7 +188,6 @@ def _setup(config: Config, cluster: str, placement: str, timing: Timing) -> Setu
     st.sampled_from(["skew", "consolidate", "spread", "random", "pooled"]),
     st.sampled_from([Timing(), Timing(requeue_delay_s=20), Timing(interval_s=15)]),
 )
-@settings(max_examples=100, deadline=None)
 def test_under_tiresias(
     workload: Workload, config: Config, cluster: str, placement: str, timing: Timing
 ) -> None:
