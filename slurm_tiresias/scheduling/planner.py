@@ -32,7 +32,7 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.placement.choose import style_of
 from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.standing import Rank, job_id_key
+from slurm_tiresias.policy.standing import Rank, Standing, job_id_key
 from slurm_tiresias.scheduling.cluster import EquivalenceClass, Start
 from slurm_tiresias.scheduling.engine import Engine
 from slurm_tiresias.scheduling.waiting import WhyJobsWait
@@ -185,9 +185,10 @@ class Planner:
             self._runners_changed = True
 
     def _add(self, job: JobView) -> None:
-        rank, tier, promoted = self._judge(job)
+        standing, promoted = self._judge(job)
+        rank = Rank.of(job.job_id, standing)
         part, holds = self._part_of(job)
-        entry = self._jobs[job.job_id] = _Entry(job, rank, tier, promoted, part, holds)
+        entry = self._jobs[job.job_id] = _Entry(job, rank, standing.tier, promoted, part, holds)
         self._undecided.add(job.job_id)
         self._list(rank)
         if part is _Part.WAITS:
@@ -227,23 +228,24 @@ class Planner:
         part, _ = self._part_of(job)
         if part is not entry.part or part not in (_Part.RUNS, _Part.WAITS):
             return False
-        rank, tier, promoted = self._judge(job)
+        standing, promoted = self._judge(job)
+        moves = (standing.level, standing.order) != (entry.rank.level, entry.rank.order)
         if part is _Part.RUNS:
             if not _runs_on_unchanged(before, job):
                 return False
-            if rank != entry.rank:
+            if moves:
                 self._unlist(entry.rank)
-                entry.rank = rank
-                self._list(rank)
-                self._engine.state.rerank(rank)
+                entry.rank = Rank.of(job.job_id, standing)
+                self._list(entry.rank)
+                self._engine.state.rerank(entry.rank)
                 self._runners_changed = True
-            if tier != entry.tier:
+            if standing.tier != entry.tier:
                 self._undecided.add(job.job_id)
         else:
-            if rank != entry.rank or self._engine.class_of(job, rank.level) is not entry.group:
+            if moves or self._engine.class_of(job, standing.level) is not entry.group:
                 return False
             self._undecided.add(job.job_id)
-        entry.job, entry.tier, entry.promoted = job, tier, promoted
+        entry.job, entry.tier, entry.promoted = job, standing.tier, promoted
         return True
 
     def _part_of(self, job: JobView) -> tuple[_Part, Allocation]:
@@ -265,8 +267,8 @@ class Planner:
 
     # Ranks
 
-    def _judge(self, job: JobView) -> tuple[Rank, int, bool]:
-        """The job's rank and tier, and whether they are those of a promotion that is due."""
+    def _judge(self, job: JobView) -> tuple[Standing, bool]:
+        """The job's standing, and whether it is that of a promotion that is due."""
         promoted = False
         promotion = self._policy.promotion
         if promotion.knob > 0 and job.state is JobState.PENDING and not blocked_by_slurm(job):
@@ -275,8 +277,7 @@ class Planner:
             if not promoted and due_s < math.inf and self._due_s.get(job.job_id) != due_s:
                 self._due_s[job.job_id] = due_s
                 heapq.heappush(self._due, (due_s, job.job_id))
-        standing = self._policy.standing(_reset(job) if promoted else job)
-        return Rank.of(job.job_id, standing), standing.tier, promoted
+        return self._policy.standing(_reset(job) if promoted else job), promoted
 
     def _promote_starved(self) -> None:
         while self._due and self._due[0][0] <= self._now_s:
@@ -285,7 +286,7 @@ class Planner:
                 continue
             del self._due_s[job_id]
             entry = self._jobs.get(job_id)
-            if entry is not None and not entry.promoted and self._judge(entry.job)[2]:
+            if entry is not None and not entry.promoted and self._judge(entry.job)[1]:
                 job = entry.job
                 self._remove(job_id)
                 self._take_in(job)
