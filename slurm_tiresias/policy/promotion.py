@@ -34,8 +34,11 @@ class Promotion:
         return Promotion(config.promote_knob, config.promote_floor_s, config.thresholds_gpu_s)
 
     def due_s(self, job: JobFacts) -> float:
-        """When a job that waits until then is promoted; infinite if it never is."""
-        if self.knob <= 0 or bisect_right(self.thresholds_gpu_s, charged_gpu_s(job)) == 0:
+        """When a job that waits until then is promoted; infinite if it never is, or does not
+        wait."""
+        if self.knob <= 0 or job.state is not JobState.PENDING:
+            return math.inf
+        if bisect_right(self.thresholds_gpu_s, charged_gpu_s(job)) == 0:
             return math.inf
         since_s = job.submitted_s if job.queued_s is None else job.queued_s
         first_s = max(self.floor_s, self.knob * job.executed_since_promotion_s)
@@ -43,8 +46,7 @@ class Promotion:
 
     def is_due(self, job: JobFacts, now_s: float) -> bool:
         """Whether a job has waited long enough to return to the top tier."""
-        waits = self.knob > 0 and job.state is JobState.PENDING
-        return waits and self.due_s(job) <= now_s
+        return self.due_s(job) <= now_s
 
 
 NEVER = Promotion()

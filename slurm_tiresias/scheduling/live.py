@@ -38,6 +38,10 @@ class LiveJob(Schedulable, EndedJob, Protocol):
         """Note that it enters a tier; its rank may follow from when it does."""
         ...
 
+    def promote(self) -> None:
+        """Count its service from zero again."""
+        ...
+
 
 J = TypeVar("J", bound=LiveJob)
 
@@ -62,6 +66,8 @@ class LiveEngine(Engine, Generic[J]):
 
     def waits(self, job: J, now_s: float) -> None:
         """A job waits, or its rank or what is asked for it has changed."""
+        if self.policy.promotion.is_due(job, now_s):
+            job.promote()
         self.put_in_queue(job, self._rank(job, now_s))
         if self.policy.learns:
             self._of_user.setdefault(job.user, {})[job.job_id] = job

@@ -269,14 +269,11 @@ class Planner:
 
     def _judge(self, job: JobView) -> tuple[Standing, bool]:
         """The job's standing, and whether it is that of a promotion that is due."""
-        promoted = False
-        promotion = self._policy.promotion
-        if promotion.knob > 0 and job.state is JobState.PENDING and not blocked_by_slurm(job):
-            due_s = promotion.due_s(job)
-            promoted = due_s <= self._now_s
-            if not promoted and due_s < math.inf and self._due_s.get(job.job_id) != due_s:
-                self._due_s[job.job_id] = due_s
-                heapq.heappush(self._due, (due_s, job.job_id))
+        due_s = math.inf if blocked_by_slurm(job) else self._policy.promotion.due_s(job)
+        promoted = due_s <= self._now_s
+        if not promoted and due_s < math.inf and self._due_s.get(job.job_id) != due_s:
+            self._due_s[job.job_id] = due_s
+            heapq.heappush(self._due, (due_s, job.job_id))
         return self._policy.standing(_reset(job) if promoted else job), promoted
 
     def _promote_starved(self) -> None:

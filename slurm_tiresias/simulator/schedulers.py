@@ -19,7 +19,7 @@ from slurm_tiresias.simulator.engine import SimJob
 
 class Decided:
     """Feeds the engine, and keeps account of jobs as the controller does: what they are charged,
-    when they are promoted, and which users are over their budget."""
+    and which users are over their budget."""
 
     def __init__(self, policy: Policy, config: Config, nodes: Sequence[Node]) -> None:
         self.policy = policy
@@ -34,17 +34,9 @@ class Decided:
                 self._charges.over(job, job.runs[-1])
             else:
                 self._charges.comes(job, now_s)
-        if job.preemptions or job.inherited_gpu_s:
-            self._promote_if_due(job, now_s)
         if self._budgets:
             self._budgets.waits(job)
         self._engine.waits(job, now_s)
-
-    def _promote_if_due(self, job: SimJob, now_s: float) -> bool:
-        due = self.policy.promotion.due_s(job) <= now_s
-        if due:
-            job.promote()
-        return due
 
     def runs(self, job: SimJob, now_s: float) -> None:
         self._engine.runs(job, now_s)
@@ -79,7 +71,7 @@ class Decided:
     def _recharge(self, charges: Charges, now_s: float) -> None:
         changed = {job.job_id: job for job in charges.charged_anew(now_s)}
         for job in charges.new_jobs:
-            if self._promote_if_due(job, now_s):
+            if self.policy.promotion.is_due(job, now_s):
                 changed[job.job_id] = job
         for job in changed.values():
             self._engine.waits(job, now_s)
