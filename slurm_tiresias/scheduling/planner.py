@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import zip_longest
@@ -131,12 +131,15 @@ class Planner:
         completing = (node for job in self._completing.values() for node in job.allocation)
         self._engine.state.last_resort = self._engine.state.pool.nodes(completing)
 
-    def _differences(self, jobs: tuple[JobView, ...]) -> tuple[list[JobView], list[JobView]]:
+    def _differences(self, jobs: tuple[JobView, ...]) -> tuple[Sequence[JobView], Sequence[JobView]]:
         """The jobs of the last snapshot that are not among these, and those of these that are new.
 
         Jobs are compared by identity, in one walk through both: most are the same objects in the
         same order. A job that has only moved may be in both lists.
         """
+        if not self._seen:
+            self._seen_ids.update(map(id, jobs))
+            return [], jobs
         gone: list[JobView] = []
         come: list[JobView] = []
         befores, afters = iter(self._seen), iter(jobs)
@@ -325,7 +328,11 @@ class Planner:
                 if entry.group in self._why.changed:
                     self._undecided.add(entry.job.job_id)
         passing = dict(self._pass_on(starts))
-        for job_id in self._undecided - passing.keys():
+        undecided: Collection[str] = self._undecided - passing.keys()
+        if len(undecided) * MANY_CHANGED > len(self._ids):
+            # To decide in the order of the ranks spares putting the decisions in order afterwards.
+            undecided = [job_id for job_id in self._ids if job_id in undecided]
+        for job_id in undecided:
             self._decided[job_id] = self._decision(self._jobs[job_id])
         self._decided.update(passing)
         # That a job starts, or is preempted, is decided for this plan only.
