@@ -125,6 +125,22 @@ def other_waiting(before: Snapshot, crowd: Crowd, number: int) -> Snapshot:
     return Snapshot(before.now_s + 1, before.nodes, (*stay, *come))
 
 
+def all_run_on(before: Snapshot) -> Snapshot:
+    """The running jobs have the service of one second more."""
+    return replace(before, jobs=tuple(map(_runs_on, before.jobs)))
+
+
+def _runs_on(job: JobView) -> JobView:
+    if job.state is not JobState.RUNNING:
+        return job
+    return replace(
+        job,
+        attained_gpu_s=job.attained_gpu_s + job.gpus_held,
+        attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s + job.gpus_held,
+        executed_since_promotion_s=job.executed_since_promotion_s + 1.0,
+    )
+
+
 def _node(number: int, chance: random.Random) -> Node:
     return Node(
         f"gpu{number:05}",

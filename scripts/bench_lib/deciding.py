@@ -6,7 +6,7 @@ import math
 import multiprocessing
 import time
 import tracemalloc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from statistics import median
@@ -18,6 +18,7 @@ from scripts.bench_lib.crowd import (
     THRESHOLDS_GPU_S,
     Crowd,
     a_little_later,
+    all_run_on,
     other_waiting,
     settle,
     snapshot,
@@ -30,7 +31,7 @@ from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.planner import Planner
 
-STEPS = 15
+STEPS = 30
 """Decisions of a kept planner, and as many of new ones on the same snapshots, in alternation."""
 
 JOBS = (1_000, 10_000, 100_000)
@@ -84,34 +85,64 @@ def measure() -> None:
         "next ms",
         "peak MB",
     )
-    kept_s, anew_s = _kept_and_anew()
-    kept = (
-        f"Where {CHANGED} of the waiting jobs of a settled snapshot of {JOBS[1]:,} jobs on "
-        f"{NODES[1]:,} nodes differ, the controller's planner, which keeps the rest, takes "
-        f"{kept_s * 1000:,.1f} ms and a new one {anew_s * 1000:,.0f} ms, "
-        f"{anew_s / kept_s:,.0f} times as long (medians of {STEPS} each, in alternation in one "
-        "process)."
-    )
-    print(kept, flush=True)
-    write_section(
-        "One decision",
-        "scripts/bench decide",
-        f"{markdown(header, rows)}\n\n{_text(found)}\n\n{kept}",
-    )
+    body = f"{markdown(header, rows)}\n\n{_text(found)}"
+    write_section("One decision", "scripts/bench decide", body)
 
 
-def _kept_and_anew() -> tuple[float, float]:
-    """CPU seconds of a decision of a planner that is kept, and of a new one."""
+def measure_kept() -> None:
+    """A planner that is kept, as the controller's is, beside a new one for each decision."""
     collect_seldom()
+    first = snapshot(SETTLED, JOBS[1], NODES[1], SCRIPTS, SEED)
+    rows = []
+    for differs, next_of in (
+        (f"{CHANGED} waiting jobs", _others_wait),
+        (f"{CHANGED} waiting jobs, and the service of all that run", _others_wait_and_all_run_on),
+    ):
+        kept_s, anew_s = _kept_and_anew(first, next_of)
+        rows.append(
+            (
+                differs,
+                f"{median(kept_s) * 1000:,.1f}",
+                f"{min(kept_s) * 1000:,.1f}",
+                f"{max(kept_s) * 1000:,.1f}",
+                f"{median(anew_s) * 1000:,.0f}",
+                f"{median(anew_s) / median(kept_s):,.0f}",
+            )
+        )
+        print(" | ".join(rows[-1]), flush=True)
+    header = ("what differs", "kept ms", "least", "most", "anew ms", "times as long")
+    text = (
+        "CPU time of a decision of the controller's planner, which keeps what it knows from one "
+        "cycle to the next, and of a new one for the same snapshot, in alternation in one process "
+        f"(medians of {STEPS} each; for the kept one the least and the most too). A settled "
+        f"snapshot of {JOBS[1]:,} jobs on {NODES[1]:,} nodes, of {SCRIPTS} scripts. Each plan of "
+        "the kept planner is checked to be that of the new one."
+    )
+    write_section(
+        "The next decision", "scripts/bench decide-next", f"{markdown(header, rows)}\n\n{text}"
+    )
+
+
+def _others_wait(before: Snapshot, number: int) -> Snapshot:
+    return other_waiting(before, SETTLED, number)
+
+
+def _others_wait_and_all_run_on(before: Snapshot, number: int) -> Snapshot:
+    return all_run_on(_others_wait(before, number))
+
+
+def _kept_and_anew(
+    given: Snapshot, next_of: Callable[[Snapshot, int], Snapshot]
+) -> tuple[list[float], list[float]]:
+    """CPU seconds of decisions of a planner that is kept, and of new ones."""
     config = parse({"policy": {"thresholds_gpu_s": list(THRESHOLDS_GPU_S)}})
     planner = Planner(make_policy(config.policy), config)
-    given = snapshot(SETTLED, JOBS[1], NODES[1], SCRIPTS, SEED)
     while (plan := planner.plan(given)).starts:
         given = settle(given, plan)
     kept_s: list[float] = []
     anew_s: list[float] = []
     for number in range(STEPS):
-        given = other_waiting(given, SETTLED, number)
+        given = next_of(given, number)
         began_s = time.process_time()
         plan = planner.plan(given)
         planned_s = time.process_time()
@@ -120,7 +151,7 @@ def _kept_and_anew() -> tuple[float, float]:
         kept_s.append(planned_s - began_s)
         if plan != expected:
             raise AssertionError("the kept planner has planned otherwise than a new one")
-    return median(kept_s), median(anew_s)
+    return kept_s, anew_s
 
 
 def _text(found: Mapping[Case, Measured]) -> str:

@@ -53,6 +53,12 @@ def one_decision() -> None:
     deciding.measure()
 
 
+@bench.command(name="decide-next")
+def next_decision() -> None:
+    """What a decision takes where few jobs have changed since the last."""
+    deciding.measure_kept()
+
+
 @bench.command()
 @click.option("--seeds", default=10, show_default=True, type=click.IntRange(1, 1000))
 def paper480(seeds: int) -> None:

@@ -131,7 +131,9 @@ class Planner:
         completing = (node for job in self._completing.values() for node in job.allocation)
         self._engine.state.last_resort = self._engine.state.pool.nodes(completing)
 
-    def _differences(self, jobs: tuple[JobView, ...]) -> tuple[Sequence[JobView], Sequence[JobView]]:
+    def _differences(
+        self, jobs: tuple[JobView, ...]
+    ) -> tuple[Sequence[JobView], Sequence[JobView]]:
         """The jobs of the last snapshot that are not among these, and those of these that are new.
 
         Jobs are compared by identity, in one walk through both: most are the same objects in the
