@@ -75,3 +75,21 @@ def test_a_refusal_ends_when_a_preemption_frees_more_than_is_needed() -> None:
     board.run(rank("first", 0, 1), start.allocation, 2)
     board.wait(rank("second", 1, 2), kind(board, 1))
     assert [start.job_id for start in board.choose(2.0)] == ["second"]
+
+
+def test_two_protections_of_one_job_may_end_at_the_same_moment() -> None:
+    """It was preempted and started again in its protection, with the same end: both lie in the
+    heap of ends, where the first is found only when it comes up."""
+    board = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
+    held = {"n1": Amount({"": 4}, cpus=4)}
+    for _ in range(2):
+        board.book(held)
+        board.run(rank("guarded", 1, 0), held, 4, guarded_until_s=20.0)
+        board.leave("guarded")
+    board.book(held)
+    board.run(rank("guarded", 1, 0), held, 4, guarded_until_s=20.0)
+    board.wait(rank("first", 0, 1), kind(board, 4))
+    assert board.choose(19.0) == []
+    assert board.next_try_s == 20.0
+    (start,) = board.choose(20.0)
+    assert start.victims == ("guarded",)
