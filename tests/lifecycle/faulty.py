@@ -55,8 +55,12 @@ class Requeued:
     at_s: float
 
 
-NOT_ANSWERING = SlurmUnreachableError("slurmctld does not answer", "Wait")
 REFUSAL = "Requested operation is presently disabled"
+
+
+def not_answering() -> SlurmUnreachableError:
+    """A new one each time: an exception keeps all frames that it was ever raised through."""
+    return SlurmUnreachableError("slurmctld does not answer", "Wait")
 
 
 @dataclass
@@ -131,7 +135,7 @@ class FaultySlurm:
         return self.slurm.dependency(key)
 
     def observe(self) -> Observation:
-        with self.effect(NOT_ANSWERING, Fault.FAILS):
+        with self.effect(not_answering(), Fault.FAILS):
             self.seen = self.slurm.observe()
         self.after_observation()
         return self.seen
@@ -139,14 +143,14 @@ class FaultySlurm:
     def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
         # In a thread of its own: no effect, for which of them comes first would be chance.
         if self.accounting_fails:
-            raise NOT_ANSWERING
+            raise not_answering()
         return self.slurm.incarnations(keys, since_s) if self.accounting else ()
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         failures: list[WriteFailure] = []
         faults = (Fault.FAILS, Fault.ANSWER_LOST, Fault.REFUSED)
         for write in writes:
-            with self.effect(NOT_ANSWERING, *faults) as refused:
+            with self.effect(not_answering(), *faults) as refused:
                 if refused:
                     failures.append(WriteFailure(write, f"{REFUSAL} for job {write.key}"))
                 else:
@@ -172,7 +176,7 @@ class FaultySlurm:
         return next((job for job in self.slurm.observe().jobs if job.key == key), None)
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
-        with self.effect(NOT_ANSWERING, Fault.FAILS, Fault.ANSWER_LOST, Fault.REFUSED) as refused:
+        with self.effect(not_answering(), Fault.FAILS, Fault.ANSWER_LOST, Fault.REFUSED) as refused:
             if refused or self.signals_refused:
                 return {key: f"Kill job error on job id {key}: Access denied" for key in keys}
             refusals = self.slurm.signal(keys, signal)
