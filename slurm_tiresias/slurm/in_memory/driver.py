@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.model import Amount, JobStatus, Node
@@ -119,6 +120,12 @@ class InMemorySlurm:
         self._shown_nodes: tuple[Node, ...] = ()
         self._nodes_shown_of: tuple[object, ...] = ()
         self._ctld.save_state()
+
+    def reached_by(self, lease: Lease) -> InMemorySlurm:
+        """The same Slurm, as a controller with this lease reaches it."""
+        other = copy(self)
+        other._lease = lease
+        return other
 
     # The driver
 
