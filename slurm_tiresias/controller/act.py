@@ -200,10 +200,11 @@ class Actor:
         # Only now: no job is preempted for one that Slurm would not let stand in front, or has not
         # tried to start since then and found to lack nothing but room.
         told = {key for update in updates for key in self._keys_of(update)}
-        signalled = self._signalled(plan, jobs, told, seen.at_s)
+        # Signals before the commit: a job that hears one twice has lost nothing, but one that the
+        # ledger wrongly has as signalled would be requeued without having saved its state.
+        self._signal(self._signalled(plan, jobs, told, seen.at_s), jobs, seen.at_s)
         due = self._due_requeues(plan, jobs, seen.at_s)
         self._book.commit()
-        self._signal(signalled, jobs, seen.at_s)
         failures += self._send(due, seen.at_s)
         self._book.commit()
         return Outcome(len(updates) + len(due), failures, not self._book.is_settled)

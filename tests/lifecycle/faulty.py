@@ -43,6 +43,19 @@ class Fault(enum.Enum):
     ANSWER_LOST = "answer lost"
     """Carried out, with all before it in the same batch; the controller does not hear of it."""
     REFUSED = "refused"
+    STOPPED = "stopped before"
+    """Another controller takes over meanwhile; this one then goes on where it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """A signal that a job has heard, in the run that began at ``run_start_s``."""
+
+    key: str
+    signal: str
+    run_start_s: float
+    steady_s: float
+    """When, by the clock that is never set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,7 @@ class Requeued:
     at_s: float
 
 
+ANYWHERE = (Fault.KILLED_BEFORE, Fault.KILLED_AFTER, Fault.STOPPED)
 REFUSAL = "Requested operation is presently disabled"
 
 
@@ -78,13 +92,15 @@ class FaultySlurm:
     """Called with every requeue before Slurm hears of it."""
     after_observation: Callable[[], None] = lambda: None
     """Something may happen between what the controller sees and what it does."""
+    stopped: Callable[[], None] = lambda: None
+    """What happens while the controller is stopped."""
     effects: int = 0
     passed: int = 0
     """How many effects the last cycle had."""
     seen: Observation | None = None
     """What the controller has seen last."""
     requeued: list[Requeued] = field(default_factory=list)
-    signalled: list[str] = field(default_factory=list)
+    signalled: list[Signalled] = field(default_factory=list)
     lists: dict[str, set[str]] = field(default_factory=dict)
     """Every node list that the controller has written, by job."""
     sent: list[Write] = field(default_factory=list)
@@ -104,10 +120,12 @@ class FaultySlurm:
         """Around one effect; gives whether it is to be refused."""
         number, self.effects = self.effects, self.effects + 1
         fault = self.fault if number == self.fault_at else None
-        if fault in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER) or fault in applies:
+        if fault in ANYWHERE or fault in applies:
             self.hit = fault
-        if self.hit is Fault.KILLED_BEFORE and fault:
+        if fault is Fault.KILLED_BEFORE:
             raise Killed
+        if fault is Fault.STOPPED:
+            self.stopped()
         if fault is Fault.FAILS and fault in applies:
             raise failure
         yield fault is Fault.REFUSED and fault in applies
@@ -158,14 +176,16 @@ class FaultySlurm:
         return failures
 
     def _carried_out(self, write: Write) -> Sequence[WriteFailure]:
-        self.sent.append(write)
-        if isinstance(write, Update) and write.node_list:
-            for key in node_names(write.key):
-                self.lists.setdefault(key, set()).add(write.node_list)
         if not isinstance(write, Requeue):
-            return self.slurm.write([write])
+            failures = self.slurm.write([write])
+            self.sent.append(write)
+            if isinstance(write, Update) and write.node_list:
+                for key in node_names(write.key):
+                    self.lists.setdefault(key, set()).add(write.node_list)
+            return failures
         self.before_requeue(write)
         before, failures = self._job(write.key), self.slurm.write([write])
+        self.sent.append(write)
         after = self._job(write.key)
         if before and after and after.restarts > before.restarts:
             at_s = self.slurm.observe().at_s
@@ -180,7 +200,11 @@ class FaultySlurm:
             if refused or self.signals_refused:
                 return {key: f"Kill job error on job id {key}: Access denied" for key in keys}
             refusals = self.slurm.signal(keys, signal)
-            self.signalled += (key for key in keys if key not in refusals)
+            heard = (job for job in map(self._job, keys) if job and job.key not in refusals)
+            steady_s = self.slurm.observe().steady_s
+            self.signalled += (
+                Signalled(job.key, signal, job.start_s or 0.0, steady_s) for job in heard
+            )
             return refusals
 
 

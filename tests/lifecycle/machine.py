@@ -13,7 +13,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
 from slurm_tiresias.model import JobState
 from tests.lifecycle.faulty import Fault
-from tests.lifecycle.world import GPUS, MANAGED, NODES, OTHER, Ask, Setup, World
+from tests.lifecycle.world import (
+    GPUS,
+    MANAGED,
+    MOST_TERMS,
+    NODES,
+    OTHER,
+    SMALL,
+    Ask,
+    Setup,
+    World,
+)
 
 DONE: Counter[str] = Counter()
 """What all interleavings of this process have come to."""
@@ -21,16 +31,17 @@ DONE: Counter[str] = Counter()
 USERS = ("ann", "ben")
 MOST_JOBS = 14
 FIRST_CYCLES = 3
-MOST_TERMS = 3
-"""It takes longest of all."""
 
+partitions = st.sampled_from(
+    [(MANAGED,), (MANAGED,), (SMALL,), (MANAGED, SMALL), (SMALL, MANAGED), (OTHER,), (SMALL, OTHER)]
+)
 setups = st.builds(
     Setup,
     write=st.sampled_from(["pinned", "pinned", "site-factor"]),
     signal=st.sampled_from(["USR1", "USR1", ""]),
     max_per_job=st.sampled_from([0, 0, 1, 2]),
     accounting=st.sampled_from([True, True, False]),
-    policy=st.sampled_from(["2d-las", "2d-las", "2d-history"]),
+    policy=st.sampled_from(["2d-las", "2d-las", "2d-history", "2d-gittins"]),
     budget_share=st.sampled_from([0.0, 0.0, 0.1]),
 )
 
@@ -48,7 +59,8 @@ odd_asks = st.builds(
     features=st.sampled_from(["", "", "fast"]),
     requeue=st.sampled_from([True, True, False]),
     begin_in_s=st.sampled_from([0.0, 0.0, 40.0]),
-    partition=st.sampled_from([MANAGED, MANAGED, OTHER]),
+    partitions=partitions,
+    checkpoint=st.sampled_from(["", "", "USR2@5", "TERM@30", "HUP@3600"]),
     batch=st.sampled_from([True, True, True, False]),
 )
 arrays = st.builds(
@@ -243,9 +255,9 @@ class Lifecycle(RuleBasedStateMachine):
     def names_nodes(self, pick: int, node_list: str) -> None:
         self._to_one(pick, lambda key: self.at_work.name_nodes(key, node_list), JobState.PENDING)
 
-    @paced(pick=picks, partition=st.sampled_from([MANAGED, OTHER]))
-    def moves(self, pick: int, partition: str) -> None:
-        self._to_one(pick, lambda key: self.at_work.move(key, partition), JobState.PENDING)
+    @paced(pick=picks, partitions=partitions)
+    def moves(self, pick: int, partitions: tuple[str, ...]) -> None:
+        self._to_one(pick, lambda key: self.at_work.move(key, *partitions), JobState.PENDING)
 
     @paced(pick=picks)
     def is_obstructed(self, pick: int) -> None:
@@ -298,8 +310,12 @@ class Lifecycle(RuleBasedStateMachine):
 
     @paced()
     def fails_over(self) -> None:
-        if self.at_work.term < MOST_TERMS:
+        if self.at_work.lease.term < MOST_TERMS:
             self.at_work.failover()
+
+    @paced()
+    def one_before_wakes(self) -> None:
+        self.at_work.wake()
 
     @paced(mode=st.sampled_from([ENFORCE, ENFORCE, PAUSED, SHADOW]))
     def is_told(self, mode: str) -> None:

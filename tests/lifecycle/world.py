@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -20,9 +20,10 @@ from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.act import Outcome
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycles
+from slurm_tiresias.controller.lease import FileLease
 from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
 from slurm_tiresias.controller.profiling import Profiler
-from slurm_tiresias.controller.succession import inherited_ledger, newest_ledger
+from slurm_tiresias.controller.succession import inherited_ledger, newest_ledger, stamps
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node, Request
 from slurm_tiresias.profiler.store import ProfileStore
@@ -30,7 +31,7 @@ from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.in_memory import InMemorySlurm, Submission
 from slurm_tiresias.slurm.in_memory.records import BAD_CONSTRAINTS
 from slurm_tiresias.slurm.in_memory.slurmctld import Settings
-from slurm_tiresias.slurm.protocol import Requeue, Update
+from slurm_tiresias.slurm.protocol import Partition, Requeue, Update
 from tests.lifecycle import memory
 from tests.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
 from tests.user_text import IN_MEMORY
@@ -39,6 +40,8 @@ INTERVAL_S = 10.0
 START_BOUND_S = 30.0
 RETRY_AFTER_S = 60.0
 MIN_RUN_S = 20.0
+MAX_GRACE_S = 40.0
+GITTINS_SAMPLES = 2
 """Everything is short, so that all of it comes to pass in few steps."""
 
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
@@ -53,11 +56,20 @@ QUIET_CYCLES, QUIET_S = 7, 20.0
 BEHIND_S = 1.0
 """By so much the ledger may differ from accounting for each run: both have whole seconds."""
 
+MOST_TERMS = 4
+"""To take over takes longest of all that may happen."""
+
 MOST_OUTAGE_S = 600.0
 """Accounting that answers nothing for a quarter of an hour is asked no more about a run."""
 
 NODES, GPUS = ("n1", "n2", "n3"), 4
-MANAGED, OTHER = "gpu", "other"
+MANAGED, SMALL, OTHER = "gpu", "small", "other"
+PARTITIONS = (
+    MANAGED,
+    Partition(SMALL, frozenset(NODES[1:]), True),
+    OTHER,
+)
+MANAGED_ONES = frozenset({MANAGED, SMALL})
 CLUSTER = ""
 """Stands for all jobs where something is done to one."""
 
@@ -97,10 +109,17 @@ class Setup:
             "start_bound_s": START_BOUND_S,
             "retry_after_s": RETRY_AFTER_S,
             "budget_share": self.budget_share,
+            "max_grace_s": MAX_GRACE_S,
+        }
+        policy = {
+            "name": self.policy,
+            "thresholds_gpu_s": [100, 400],
+            "gittins_samples": GITTINS_SAMPLES,
         }
         return parse(
             {
-                "policy": {"name": self.policy, "thresholds_gpu_s": [100, 400]},
+                "policy": policy,
+                "manage": {"partitions": sorted(MANAGED_ONES)},
                 "preemption": preemption,
                 "priority": {"write": self.write},
                 "controller": {"interval_s": INTERVAL_S},
@@ -126,8 +145,14 @@ class Ask:
     after: str = ""
     """The job on whose end it depends."""
     begin_in_s: float = 0.0
-    partition: str = MANAGED
+    partitions: tuple[str, ...] = (MANAGED,)
     batch: bool = True
+    checkpoint: str = ""
+    """The signal and the grace that its user has asked for: ``USR2@30``."""
+
+    @property
+    def is_managed(self) -> bool:
+        return MANAGED_ONES.issuperset(self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +177,18 @@ class Own:
     """Whether an administrator has set its priority."""
     managed: bool = True
     """False once it may have run without being managed: its service is then not counted."""
+    clouded: bool = False
+    """Accounting has the times of a run wrong: Slurm's clock was set while it lasted, or slurmctld
+    has forgotten of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A controller that was stopped when another one took over, and what it had open."""
+
+    cycles: Cycles
+    ledger: FaultyLedger
+    slurm: FaultySlurm
 
 
 class World:
@@ -162,7 +199,7 @@ class World:
         self.folder = Path(tempfile.mkdtemp(prefix="lifecycle-", dir=IN_MEMORY))
         self._patience = mock.patch(ANSWER_IN_TIME_S, 60.0)
         self._patience.start()
-        self.sim = InMemorySlurm(map(_node, NODES), (MANAGED, OTHER), SLURM)
+        self.sim = InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)
         self.course: list[str] = [f"World({setup})"]
         """Everything that was done, in words."""
         self.counts: Counter[str] = Counter()
@@ -178,14 +215,27 @@ class World:
         self.listed: frozenset[str] = frozenset()
         """Jobs that had a list not their user's after the last good cycle, and no nomination."""
         self.mode = ENFORCE
-        self.term = 0
+        self.lease_clock_s = 0.0
+        """It stands, but while a controller is stopped for as long as its lease: then another one
+        takes over."""
+        self.lease = self._lease()
+        self.superseded: Superseded | None = None
         self.obstructed: set[str] = set()
         self.garbled: set[str] = set()
         self.saved_lists: dict[str, str] = {}
         """The node lists of jobs' users when slurmctld last saved its state."""
         self.broken = False
         """Something has failed that must not: nothing more is to be learned here."""
-        self.slurm = FaultySlurm(self.sim, setup.accounting, before_requeue=self._check_requeue)
+        self.noted_requeues = 0
+        self.when_it_woke: object = None
+        """What there was to change when a controller that had been stopped went on."""
+        assert self.lease.take()
+        self.slurm = FaultySlurm(
+            self.sim.reached_by(self.lease),
+            setup.accounting,
+            before_requeue=self._check_requeue,
+            stopped=self._taken_over,
+        )
         self.open()
 
     @property
@@ -199,7 +249,7 @@ class World:
     @property
     def signalled(self) -> Sequence[str]:
         """The jobs that have heard the controller's signal, the latest last."""
-        return self.slurm.signalled
+        return [one.key for one in self.slurm.signalled]
 
     def jobs(self) -> dict[str, JobStatus]:
         """All jobs as Slurm shows them, whatever the controller sees."""
@@ -235,6 +285,7 @@ class World:
         self.counts["starts"] += sum(row.start_s is not None for row in rows)
         self._patience.stop()
         self.shut()
+        self._bury()
         shutil.rmtree(self.folder)
 
     def restart(self) -> None:
@@ -242,24 +293,67 @@ class World:
         self.shut()
         self.open()
 
+    def _lease(self) -> FileLease:
+        return FileLease(self.folder, "head", INTERVAL_S, lambda: self.lease_clock_s)
+
     def failover(self) -> None:
-        """Another controller acts from here on; the one before wakes up once more, too late."""
+        """Another controller acts from here on; the one before was only stopped."""
         self.note("failover to another controller")
-        before = self.slurm
-        self.shut()
-        self.term += 1
-        inherited_ledger(self.folder, self.term)
-        self.slurm = FaultySlurm(
-            self.sim,
-            self.setup.accounting,
-            before_requeue=self._check_requeue,
-            signals_refused=before.signals_refused,
-            accounting_fails=before.accounting_fails,
-            requeued=before.requeued,
-            signalled=before.signalled,
-            lists=before.lists,
+        before, lease = self.slurm, self._lease()
+        if lease.take():
+            self.violated("a lease was taken while another controller held it")
+        self.lease_clock_s += lease.lease_s
+        if not lease.take():
+            self.violated("the lease of a controller that was stopped was not to be had")
+        self._bury()
+        self.superseded = Superseded(self.cycles, self.ledger, before)
+        self.lease = lease
+        inherited_ledger(self.folder, lease.term)
+        self.slurm = replace(
+            before,
+            slurm=self.sim.reached_by(lease),
+            fault=None,
+            hit=None,
+            effects=0,
+            sent=[],
+            after_observation=lambda: None,
         )
+        before.before_requeue = lambda _write: None
         self.open()
+
+    def _bury(self) -> None:
+        """A controller that was stopped never goes on."""
+        if self.superseded:
+            self.superseded.ledger.close()
+        self.superseded = None
+
+    def _taken_over(self) -> None:
+        """Another controller takes over and acts, while this one is stopped."""
+        if self.lease.term < MOST_TERMS:
+            self.failover()
+            self.cycle()
+            self.when_it_woke = self._all_there_is()
+
+    def wake(self) -> None:
+        """The controller before, which was stopped, wakes and runs a cycle as if nothing were."""
+        if self.superseded is None:
+            return
+        self.note("the controller before wakes")
+        self.when_it_woke = self._all_there_is()
+        self.superseded.slurm.begin_cycle()
+        try:
+            self.superseded.cycles.run(ENFORCE)
+        except TiresiasError as error:
+            self.course[-1] += f" (failed: {error.what})"
+        self._check_nothing_changed()
+
+    def _all_there_is(self) -> object:
+        """What a controller may change, and one that is superseded may not."""
+        return self.jobs(), len(self.sim.signals), stamps(self.ledger.path)
+
+    def _check_nothing_changed(self) -> None:
+        if self._all_there_is() != self.when_it_woke:
+            self.violated("a controller has acted though another one had taken over")
 
     def cycle(
         self,
@@ -289,12 +383,12 @@ class World:
     ) -> Outcome | None:
         """Let the controller act, and check what it has done; None where it failed or was killed.
         One that was killed is started again."""
-        before = self.jobs()
+        before, slurm = self.jobs(), self.slurm
         raced: list[str] = []
-        self.slurm.begin_cycle(fault, at)
+        slurm.begin_cycle(fault, at)
         if race:
-            self.slurm.after_observation = lambda: raced.extend(race())
-        outcome, requeued = None, len(self.slurm.requeued)
+            slurm.after_observation = lambda: raced.extend(race())
+        outcome = None
         self.counts["cycles"] += 1
         try:
             outcome = act()
@@ -309,14 +403,19 @@ class World:
             self.broken = True
             raise
         finally:
-            self.slurm.after_observation = lambda: None
-        self._note_requeues(requeued)
-        if sent := [told(write) for write in self.slurm.sent]:
+            slurm.after_observation = lambda: None
+        if slurm is not self.slurm:
+            self.note("the controller before has gone on")
+            self._check_nothing_changed()
+            self.slurm.passed = slurm.effects
+            return None
+        self._note_requeues()
+        if sent := [told(write) for write in slurm.sent]:
             self.course[-1] += f": {'; '.join(sent)}"
         self._check_left_alone(before, raced)
-        self._check_lists(good=outcome is not None and self.slurm.hit is None and not raced)
-        self.slurm.passed = self.slurm.effects
-        self.slurm.begin_cycle()
+        self._check_lists(good=outcome is not None and slurm.hit is None and not raced)
+        slurm.passed = slurm.effects
+        slurm.begin_cycle()
         return outcome
 
     # What is done to jobs
@@ -383,9 +482,11 @@ class World:
             self.own[key].node_list = node_list
         self._done(f"name-nodes '{node_list}'", key, words)
 
-    def move(self, key: str, partition: str) -> None:
-        self.own[key].managed &= partition == MANAGED
-        self._done(f"move to {partition}", key, self.sim.edit(key, partitions=(partition,)))
+    def move(self, key: str, *partitions: str) -> None:
+        self.own[key].managed &= MANAGED_ONES.issuperset(partitions)
+        self._done(
+            f"move to {','.join(partitions)}", key, self.sim.edit(key, partitions=partitions)
+        )
 
     def obstruct(self, key: str, reason: str = OBSTACLE) -> None:
         """Slurm finds a reason of its own to let it wait; "" takes that away."""
@@ -435,10 +536,12 @@ class World:
     def restart_slurm(self) -> None:
         """slurmctld is killed and comes back with what it had saved; jobs submitted since are gone,
         and so is what their users changed."""
+        before = self.jobs()
         self.sim.restart()
         jobs = self.jobs()
         for key in list(self.own):
             own, job = self.own[key], jobs.get(key)
+            own.clouded |= _run_of(job) != _run_of(before.get(key))
             own.ended = job is None or (own.ended and job.state is None)
             own.node_list = self.saved_lists.get(key, own.ask.node_list)
             own.may_end.add("NODE_FAIL")
@@ -448,6 +551,8 @@ class World:
         self.note("slurmctld restarts", CLUSTER)
 
     def step_clock(self, seconds: float) -> None:
+        for key in self.alive(JobState.RUNNING):
+            self.own[key].clouded = True
         self.sim.step_clock(seconds)
         self.stepped = True
         self.note(f"clock set by {seconds:+g} s", CLUSTER)
@@ -509,6 +614,7 @@ class World:
         ):
             self.violated(f"{write.key} is requeued for {key}, which backed off just now")
         self._check_not_protected(victim, now_s)
+        self._check_grace(victim)
         self.preemptions.append(Preemption(write.key, key, self.now_s, self.step))
 
     def _check_not_protected(self, victim: JobStatus, now_s: float) -> None:
@@ -521,14 +627,36 @@ class World:
             and victim.reason.strip("()") != HELD_BY_OWNER,
             "in its minimum run time": not self.stepped and ran_s < MIN_RUN_S,
             "preempted often enough": 0 < self.setup.max_per_job <= times,
-            "not managed": victim.spec.partitions != (MANAGED,) or not own.ask.batch,
+            "not managed": not MANAGED_ONES.issuperset(victim.spec.partitions) or not own.ask.batch,
             "unreadable": bool(victim.unreadable),
             "not to be requeued": not own.ask.requeue,
         }
         if protected := [word for word, applies in why.items() if applies]:
             self.violated(f"{victim.key} is requeued although it is {protected[0]}")
 
-    def _note_requeues(self, known: int) -> None:
+    def _check_grace(self, victim: JobStatus) -> None:
+        """It has heard its signal, its own or the site's, and had its grace since."""
+        preemption = self.setup.config.preemption
+        wished, _, seconds = self.own[victim.key].ask.checkpoint.partition("@")
+        signal, grace_s = wished or preemption.signal, preemption.grace_s
+        if wished:
+            most_s = preemption.grace_s if preemption.budget_share else preemption.max_grace_s
+            grace_s = min(float(seconds), most_s)
+        if not signal:
+            return
+        heard = [
+            one
+            for one in self.slurm.signalled
+            if (one.key, one.run_start_s) == (victim.key, victim.start_s)
+        ]
+        if not heard or heard[-1].signal != signal:
+            self.violated(f"{victim.key} is requeued, and has not heard {signal}")
+        had_s = self.sim.clock.steady_s - heard[-1].steady_s
+        if had_s < grace_s and not self.stepped:
+            self.violated(f"{victim.key} is requeued after {had_s:g} of its {grace_s:g} s")
+
+    def _note_requeues(self) -> None:
+        known, self.noted_requeues = self.noted_requeues, len(self.slurm.requeued)
         for one in self.slurm.requeued[known:]:
             self.counts["preemptions"] += 1
             self.ended_runs[one.key, one.run_start_s] += 1
@@ -657,13 +785,13 @@ class World:
     def _check_service(self) -> None:
         """The ledger says of each job what accounting says.
 
-        Not where there is no accounting, or it was out for so long that it is asked no more; nor
-        where Slurm's clock was set while a run lasted, for accounting takes one from the other.
+        Not where there is no accounting, or it was out for so long that it is asked no more; nor of
+        jobs of which accounting itself has it wrong.
         """
-        if not self.setup.accounting or self.outage_s > MOST_OUTAGE_S or self.stepped:
+        if not self.setup.accounting or self.outage_s > MOST_OUTAGE_S:
             return
         for key, own in self.own.items():
-            if not own.managed or not memory.is_known(self.cycles, key):
+            if own.clouded or not own.managed or not memory.is_known(self.cycles, key):
                 continue
             rows = [row for row in self.sim.incarnations([key], 0.0) if row.start_s is not None]
             told_gpu_s = sum(row.elapsed_s * row.gpus for row in rows)
@@ -700,7 +828,8 @@ def _submission(ask: Ask) -> Submission:
         request,
         user=ask.user,
         name="train",
-        partitions=(ask.partition,),
+        partitions=ask.partitions,
+        comment=f"tiresias:checkpoint={ask.checkpoint}" if ask.checkpoint else "",
         dies_in_s=DIES_IN_S,
         array=tuple(range(ask.tasks)),
         array_limit=ask.array_limit,
@@ -711,6 +840,11 @@ def _submission(ask: Ask) -> Submission:
         requeue=ask.requeue,
         batch=ask.batch,
     )
+
+
+def _run_of(job: JobStatus | None) -> object:
+    """Which run of a job Slurm shows."""
+    return job and (job.slurm_state, job.start_s, job.restarts)
 
 
 def _told(job: JobStatus) -> str:
