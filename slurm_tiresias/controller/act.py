@@ -116,6 +116,7 @@ class Actor:
         jobs = {job.key: job for job in seen.jobs}
         self._topology_hash = topology_hash(seen.nodes)
         self._withdraw_where_others_run(seen)
+        self._expire_where_victims_stay(jobs, seen.at_s)
         self._look_at_nominations(jobs, seen)
         self._abandon_without_preemptor(jobs)
         config = self._config.preemption
@@ -137,6 +138,23 @@ class Actor:
         for victim in list(self._book.preemptions.values()):
             if not self._is_awaited(victim.preemptor, jobs):
                 self._tell_victim(victim.key, PreemptorGone(_runs(jobs.get(victim.key))))
+
+    def _expire_where_victims_stay(self, jobs: Mapping[str, ObservedJob], now_s: float) -> None:
+        """A victim that was suspended, or held by an administrator, or cannot be read any more,
+        stays where it is: its preemptor cannot start there, whatever the other victims do."""
+        staying: dict[str, str] = {}
+        for one in self._book.preemptions.values():
+            job = jobs.get(one.key)
+            awaited = one.makes_room and self._is_awaited(one.preemptor, jobs)
+            if job is None or not _runs(job) or not awaited:
+                continue
+            if is_protected(job) or self._book.shown(one.key).unmanaged:
+                staying[one.preemptor] = one.key
+        for preemptor, key in staying.items():
+            self._tell_victim(key, PreemptorGone(victim_runs=True))
+            why = f"job {key}, which was to make room, may not be preempted any more"
+            expired = Expired(now_s, self._topology_hash, why)
+            self._book.nomination_event(preemptor, expired)
 
     def _withdraw_where_others_run(self, seen: Observation) -> None:
         """Slurm may have started other jobs on the idle GPUs of a nomination.

@@ -14,6 +14,7 @@ from tests.lifecycle.faulty import Fault
 from tests.lifecycle.world import (
     DEFAULT,
     GPUS,
+    MAX_GRACE_S,
     NODES,
     RETRY_AFTER_S,
     Ask,
@@ -216,6 +217,37 @@ def test_a_victim_is_spared_where_its_preemptor_is_to_start_elsewhere() -> None:
         for _ in range(12):
             one.cycle()
         assert first not in {each.key for each in world.slurm.requeued}
+        world.settle()
+
+
+@pytest.mark.parametrize("how", ["held by an administrator", "suspended", "unreadable"])
+@pytest.mark.parametrize("left", [False, True], ids=["in their grace", "the other one has left"])
+def test_a_preemptor_backs_off_where_one_of_its_victims_is_to_stay(how: str, left: bool) -> None:
+    """n1: first, n2: second, n3: idle; the preemptor needs GPUs on all three nodes."""
+    with closing(World()) as world:
+        patient = Ask(GPUS - 1, user="ann", checkpoint=f"USR2@{MAX_GRACE_S:.0f}")
+        victims = [*world.submit(patient), *world.submit(Ask(GPUS - 1, user="ann"))]
+        one = Course.__new__(Course)
+        one.world = world
+        one.until(lambda: all(map(one.runs, victims)))
+        for _ in range(8):
+            one.cycle()
+        (preemptor,) = world.submit(Ask(2, nodes=len(NODES), user="ben"))
+        one.until(lambda: set(world.signalled) == set(victims))
+        if left:
+            one.until(lambda: bool(world.slurm.requeued))
+        first, since_s = victims[0], world.now_s
+        if how == "held by an administrator":
+            world.hold(first, by_admin=True)
+        elif how == "suspended":
+            world.suspend(first)
+        else:
+            world.garble(first)
+        one.until(lambda: memory.backed_off_since(world.cycles, preemptor, since_s))
+        for _ in range(10):
+            one.cycle()
+        assert [each.key for each in world.slurm.requeued] == ([victims[1]] if left else [])
+        one.until(lambda: one.runs(victims[1]))
         world.settle()
 
 
