@@ -50,6 +50,8 @@ asks = st.builds(
     gpus=st.integers(1, GPUS),
     nodes=st.sampled_from([1, 1, 1, 2, 3]),
     user=st.sampled_from(USERS),
+    partitions=st.sampled_from([(MANAGED,)] * 4 + [(MANAGED, SMALL), (SMALL, MANAGED)]),
+    checkpoint=st.sampled_from(["", "", "USR2@5", "TERM@30", "HUP@3600"]),
 )
 odd_asks = st.builds(
     Ask,
@@ -60,7 +62,6 @@ odd_asks = st.builds(
     requeue=st.sampled_from([True, True, False]),
     begin_in_s=st.sampled_from([0.0, 0.0, 40.0]),
     partitions=partitions,
-    checkpoint=st.sampled_from(["", "", "USR2@5", "TERM@30", "HUP@3600"]),
     batch=st.sampled_from([True, True, True, False]),
 )
 arrays = st.builds(
@@ -120,12 +121,21 @@ class Lifecycle(RuleBasedStateMachine):
 
     @initialize(
         setup=setups,
+        ended=st.lists(asks, max_size=3),
         first=st.lists(asks, min_size=1, max_size=5),
         more=st.lists(asks, max_size=3),
     )
-    def begin(self, setup: Setup, first: Sequence[Ask], more: Sequence[Ask]) -> None:
-        """A cluster with some jobs that have run for a while, when more come."""
+    def begin(
+        self, setup: Setup, ended: Sequence[Ask], first: Sequence[Ask], more: Sequence[Ask]
+    ) -> None:
+        """A cluster with some jobs that have run for a while, when more come. Where others have
+        ended before, the policies by history have something to go by."""
         self.world = World(setup)
+        for ask in ended:
+            (key,) = self.world.submit(ask)
+            self.world.advance(20.0)
+            self.world.cycle()
+            self.world.finish(key)
         for ask in first:
             self.world.submit(ask)
         for _ in range(FIRST_CYCLES):

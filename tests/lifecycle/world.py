@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,8 @@ GITTINS_SAMPLES = 2
 
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
 """On a busy machine the thread that asks accounting may be late by chance."""
+
+HISTORY_EVERY_S = "slurm_tiresias.controller.cycle.HISTORY_EVERY_S"
 
 MOST_CYCLES = 150
 """After so many cycles without an event a cluster must have come to rest."""
@@ -197,8 +200,9 @@ class World:
     def __init__(self, setup: Setup = DEFAULT) -> None:
         self.setup = setup
         self.folder = Path(tempfile.mkdtemp(prefix="lifecycle-", dir=IN_MEMORY))
-        self._patience = mock.patch(ANSWER_IN_TIME_S, 60.0)
-        self._patience.start()
+        self._patched = ExitStack()
+        self._patched.enter_context(mock.patch(ANSWER_IN_TIME_S, 60.0))
+        self._patched.enter_context(mock.patch(HISTORY_EVERY_S, 30.0))
         self.sim = InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)
         self.course: list[str] = [f"World({setup})"]
         """Everything that was done, in words."""
@@ -283,7 +287,7 @@ class World:
     def close(self) -> None:
         rows = self.sim.incarnations(list(self.own), 0.0)
         self.counts["starts"] += sum(row.start_s is not None for row in rows)
-        self._patience.stop()
+        self._patched.close()
         self.shut()
         self._bury()
         shutil.rmtree(self.folder)
