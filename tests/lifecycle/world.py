@@ -342,7 +342,7 @@ class World:
         """The controller before, which was stopped, wakes and runs a cycle as if nothing were."""
         if self.superseded is None:
             return
-        self.note("the controller before wakes")
+        self.note("superseded controller wakes")
         self.when_it_woke = self._all_there_is()
         self.superseded.slurm.begin_cycle()
         try:
@@ -409,7 +409,7 @@ class World:
         finally:
             slurm.after_observation = lambda: None
         if slurm is not self.slurm:
-            self.note("the controller before has gone on")
+            self.note("superseded controller has gone on")
             self._check_nothing_changed()
             self.slurm.passed = slurm.effects
             return None
