@@ -533,7 +533,6 @@ class Actor:
         except TiresiasError:
             for key in victims:
                 self._tell_victim(key, SignalUnanswered())
-            self._book.commit()
             raise
         for key in victims:
             heard = key not in refused

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.busy import SETTINGS, Busy, drain, faulty, not_remembered, run_until_it_dies
-from tests.faults.places import CLEARED, REFUSED, SIGNAL, UNHEARD, Place, everywhere
+from tests.faults.places import CLEARED, REFUSED, Place, everywhere
 from tests.slurm.cluster import RealCluster
 from tests.slurm.controller import RealController
 
@@ -41,7 +41,6 @@ ELSEWHERE: Mapping[str, Setting] = {
 FAILS_FIRST: Mapping[str, Place] = {
     "commit-carry_out-3": Place("requeue", REFUSED),
     "commit-stand_down-2": Place(CLEARED, REFUSED),
-    "commit-signal_or_ask_again-1": Place(SIGNAL, UNHEARD),
 }
 """Commits of nothing but what has failed, and what therefore has to fail first."""
 
