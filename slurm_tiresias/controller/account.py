@@ -671,8 +671,11 @@ def _is_another_job(job: JobStatus, record: JobAccount) -> bool:
 
     A job that ended and is requeued by hand is still the same job: it counts one restart more. One
     that counts fewer than before is the same if it was submitted before the last requeue seen: a
-    slurmctld that was killed does not remember that requeue.
+    slurmctld that was killed does not remember that requeue. And one that ended before it was
+    submitted did so after Slurm's clock was set back: its times do not compare.
     """
+    if job.state is None and job.end_s is not None and job.end_s < job.submit_s:
+        return False
     if job.restarts < record.restarts:
         return job.spec.submit_s > record.queued_s
     if job.restarts > record.restarts:

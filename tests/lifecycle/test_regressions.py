@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from slurm_tiresias.controller.cycle import PAUSED
+from slurm_tiresias.controller.cycle import ENFORCE, PAUSED
 from slurm_tiresias.model import JobState
 from tests.lifecycle import memory
 from tests.lifecycle.faulty import Fault
@@ -319,3 +319,27 @@ def test_a_preemption_counts_though_the_victim_cannot_be_read_for_a_while(
     preemption.cycle()
     events = world.ledger.events_of(preemption.victim, 0.0)
     assert "preempted" in {event.kind for event in events}
+
+
+def test_the_service_of_a_job_that_seems_to_have_ended_before_its_submission_is_kept() -> None:
+    """Its node fails, and it is cancelled in the queue; Slurm's clock was set back between."""
+    with closing(World()) as world:
+        (job,) = world.submit(Ask(1))
+        one = Course.__new__(Course)
+        one.world = world
+        one.until(lambda: one.runs(job))
+        for _ in range(6):
+            one.cycle()
+        ran_gpu_s = memory.attained_gpu_s(world.cycles, job)
+        assert ran_gpu_s > 0.0
+        world.fail(NODES[0])
+        one.cycle()
+        world.step_clock(-3600.0)
+        one.cycle()
+        world.cancel(job)
+        world.release()
+        world.switch(ENFORCE)
+        for _ in range(4):
+            one.cycle()
+        assert memory.attained_gpu_s(world.cycles, job) >= ran_gpu_s
+        world.settle()
