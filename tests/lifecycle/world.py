@@ -67,11 +67,7 @@ MOST_OUTAGE_S = 600.0
 
 NODES, GPUS = ("n1", "n2", "n3"), 4
 MANAGED, SMALL, OTHER = "gpu", "small", "other"
-PARTITIONS = (
-    MANAGED,
-    Partition(SMALL, frozenset(NODES[1:]), True),
-    OTHER,
-)
+PARTITIONS = (MANAGED, Partition(SMALL, frozenset(NODES[1:]), True), OTHER)
 MANAGED_ONES = frozenset({MANAGED, SMALL})
 CLUSTER = ""
 """Stands for all jobs where something is done to one."""
@@ -152,10 +148,6 @@ class Ask:
     batch: bool = True
     checkpoint: str = ""
     """The signal and the grace that its user has asked for: ``USR2@30``."""
-
-    @property
-    def is_managed(self) -> bool:
-        return MANAGED_ONES.issuperset(self.partitions)
 
 
 @dataclass(frozen=True, slots=True)

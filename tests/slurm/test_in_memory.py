@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from slurm_tiresias.errors import LeaseLostError, SlurmUnreachableError
 from slurm_tiresias.model import Amount, JobState, Request
 from slurm_tiresias.slurm.in_memory import InMemorySlurm, Settings, Submission
-from slurm_tiresias.slurm.protocol import Observation, Requeue, Slurm, Unpin, Update, WriteFailure
+from slurm_tiresias.slurm.protocol import (
+    Observation,
+    Requeue,
+    Slurm,
+    Unbounded,
+    Unpin,
+    Update,
+    WriteFailure,
+)
 
 GPUS = 16
 PINNED = 3_000_000_000
@@ -200,14 +208,14 @@ def test_a_row_may_be_unreadable_for_a_while(slurm: InMemorySlurm) -> None:
     assert slurm.job(key).spec.request is request
 
 
+class Lost(Unbounded):
+    """The lease of a controller that another one has followed."""
+
+    def check(self) -> float:
+        raise LeaseLostError("another controller acts", "see which")
+
+
 def test_without_a_lease_nothing_is_written() -> None:
-    class Lost:
-        def check(self) -> float:
-            raise LeaseLostError("another controller acts", "see which")
-
-        def renew(self) -> None:
-            """Never."""
-
     slurm = InMemorySlurm(lease=Lost())
     key = slurm.submit(gpus(4, begin_in_s=3600))
     with pytest.raises(LeaseLostError):
@@ -215,6 +223,15 @@ def test_without_a_lease_nothing_is_written() -> None:
     with pytest.raises(LeaseLostError):
         slurm.signal([key], "USR1")
     assert slurm.job(key).priority == 1
+
+
+def test_of_two_controllers_only_the_one_with_the_lease_writes(slurm: InMemorySlurm) -> None:
+    key = running(slurm, gpus(1))
+    first, second = slurm.reached_by(Lost()), slurm.reached_by(Unbounded())
+    with pytest.raises(LeaseLostError):
+        first.write([Requeue(key)])
+    second.write([Requeue(key)])
+    assert [one.job(key).restarts for one in (slurm, first, second)] == [1, 1, 1]
 
 
 # --------------------------------------------------------------------------- time and memory
