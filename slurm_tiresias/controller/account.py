@@ -674,7 +674,7 @@ def _is_another_job(job: JobStatus, record: JobAccount) -> bool:
     slurmctld that was killed does not remember that requeue. And one that ended before it was
     submitted did so after Slurm's clock was set back: its times do not compare.
     """
-    if job.state is None and job.end_s is not None and job.end_s < job.submit_s:
+    if job.state is None and job.end_s is not None and job.end_s < job.spec.submit_s:
         return False
     if job.restarts < record.restarts:
         return job.spec.submit_s > record.queued_s

@@ -139,7 +139,7 @@ class Actor:
             if not self._is_awaited(victim.preemptor, jobs):
                 self._tell_victim(victim.key, PreemptorGone(_runs(jobs.get(victim.key))))
 
-    def _expire_where_victims_stay(self, jobs: Mapping[str, ObservedJob], now_s: float) -> None:
+    def _expire_where_victims_stay(self, jobs: Mapping[str, JobStatus], now_s: float) -> None:
         """A victim that was suspended, or held by an administrator, or cannot be read any more,
         stays where it is: its preemptor cannot start there, whatever the other victims do."""
         staying: dict[str, str] = {}
@@ -148,7 +148,7 @@ class Actor:
             awaited = one.makes_room and self._is_awaited(one.preemptor, jobs)
             if job is None or not _runs(job) or not awaited:
                 continue
-            if is_protected(job) or self._book.shown(one.key).unmanaged:
+            if is_protected(job) or self._book.why_unmanaged(one.key):
                 staying[one.preemptor] = one.key
         for preemptor, key in staying.items():
             self._tell_victim(key, PreemptorGone(victim_runs=True))
