@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -149,7 +150,7 @@ def load(running: int, pending: int, cycles: int, storm: int, tasks: int) -> Non
 
 def measured(what: Load) -> tuple[str, list[str]]:
     """What there is to tell, and what is wrong."""
-    place = Place(Path(f"/tmp/st-load-{time.time_ns() % 10**9}"))
+    place = Place(Path(tempfile.gettempdir()) / f"st-load-{time.time_ns() % 10**9}")
     try:
         prepare(place, CONFIG.format(interval=INTERVAL_S))
         _start_cluster(place, what)
@@ -260,8 +261,8 @@ def _memory_mb(pid: int) -> float:
 def _run_on(watch: Watch, cycles: int) -> None:
     """As many cycles as make an hour of real ones."""
     while len(watch.published_s) < cycles:
-        before = len(watch.published_s)
-        _until(watch, lambda: len(watch.published_s) >= before + 30, "its cycles go on")  # noqa: B023
+        enough = min(cycles, len(watch.published_s) + 30)
+        _until(watch, lambda: len(watch.published_s) >= enough, "its cycles go on")  # noqa: B023
         say(f"{len(watch.published_s)} of {cycles} cycles, {watch.memory_mb[-1]:.0f} MB")
 
 

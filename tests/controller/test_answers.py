@@ -78,7 +78,7 @@ with serving(periods(folder, folder / "ledger.sqlite", private=False)):
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A state directory that others may look into, with a ledger that they may not."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+    with tempfile.TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)
         remember(path / "ledger.sqlite", [job("1", "####|", user="nobody")])
@@ -260,7 +260,7 @@ def test_a_socket_that_another_controller_has_taken_over_is_left_to_it(folder: P
 @pytest.fixture(scope="module")
 def large() -> Iterator[Path]:
     """300,000 jobs with 450,000 runs."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+    with tempfile.TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)
         record, runs = job("0", "####|", name="train" * 30)

@@ -38,7 +38,7 @@ except NotRunningError as error:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A state directory that others may look into, with a ledger that they may not."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+    with tempfile.TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)
         with closing(Ledger(path / "ledger.sqlite")) as ledger, ledger.transaction():

@@ -58,7 +58,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A state directory that others may look into."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+    with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
 

@@ -154,8 +154,8 @@ class RealCluster:
 @contextmanager
 def short_folder() -> Iterator[Path]:
     """A folder that others may look into. Paths of Unix sockets may not be long: it stands right
-    below /tmp."""
-    with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as name:
+    below $TMPDIR, which scripts/test puts into memory, or /tmp."""
+    with tempfile.TemporaryDirectory(prefix="st-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         yield folder

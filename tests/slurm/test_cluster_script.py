@@ -98,7 +98,7 @@ def is_alive(pid: int) -> bool:
 @contextlib.contextmanager
 def short_folder() -> Iterator[Path]:
     """pytest's own folders have names too long for Unix sockets."""
-    parent = Path(tempfile.mkdtemp(prefix="sct-", dir="/tmp"))
+    parent = Path(tempfile.mkdtemp(prefix="sct-"))
     parent.chmod(0o755)
     folder = parent / "c"
     try:

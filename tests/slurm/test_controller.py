@@ -687,7 +687,7 @@ sys.exit(main())
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_user_without_rights_is_told_so(clean_cluster: RealCluster, tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         controller = RealController(clean_cluster, Path(folder))
         controller.write_config()
