@@ -9,7 +9,7 @@ import pytest
 from slurm_tiresias.slurm.hostlist import refolded
 from tests.faults.busy import faulty
 from tests.faults.places import AFTER, BEFORE, CLEARED, REFUSED, UNHEARD, Place
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.controller import RealController
 
 pytestmark = pytest.mark.slurm
@@ -58,7 +58,7 @@ def test_a_node_list_that_was_not_given_back_is_given_back_later(
     controller.wait_until(lambda: shown() not in ("", own), "it is claimed for, on named nodes")
     controller.cli("pause")
     if moment in (BEFORE, AFTER):
-        controller.process.communicate(timeout=10)
+        controller.process.communicate(timeout=PATIENCE_S)
         controller.process = None
         controller.start()
     controller.cycles(2)

@@ -118,10 +118,12 @@ class RealCluster:
     ) -> Value:
         """Wait until the condition holds, and return what it returned."""
         give_up = time.monotonic() + timeout_s
+        pause_s = 0.03
         while not (value := condition()):
             if time.monotonic() > give_up:
                 raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.run('squeue')}")
-            time.sleep(0.05)
+            time.sleep(pause_s)
+            pause_s = min(0.15, 1.2 * pause_s)
         return value
 
     def wait_for_state(self, job: str, state: str) -> None:

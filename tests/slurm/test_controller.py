@@ -19,7 +19,7 @@ import pytest
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.life import PAUSES
 from slurm_tiresias.controller.succession import newest_ledger
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.controller import COMMAND, RealController
 
 pytestmark = pytest.mark.slurm
@@ -80,16 +80,17 @@ def all_fields(cluster: RealCluster) -> str:
     return re.sub(passing, "", re.sub(r"Reason=\S+", "", shown))
 
 
-def test_a_short_job_behind_a_wall_of_long_ones_runs_within_three_seconds(
+def test_a_short_job_behind_a_wall_of_long_ones_runs_within_six_cycles(
     clean_cluster: RealCluster, start: Start
 ) -> None:
+    """That is three seconds, or more where the machine has much else to do."""
     controller = start()
     wall = fill(clean_cluster, controller)
     short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
     controller.wait_until(lambda: controller.job(short), "the short job is seen")
-    clean_cluster.wait_until(
-        lambda: clean_cluster.squeue_field(short, "State") == "RUNNING", "it runs", timeout_s=3
-    )
+    seen_in = controller.state().cycle
+    clean_cluster.wait_for_state(short, "RUNNING")
+    assert controller.state().cycle - seen_in <= 6
     victims = [job for job in wall if restarts(clean_cluster, job) == 1]
     assert len(victims) == 1
     controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
@@ -639,7 +640,7 @@ def test_a_job_wider_than_its_partition_has_become_is_explained(
 def test_a_second_controller_refuses_to_start(clean_cluster: RealCluster, start: Start) -> None:
     controller = start()
     second = controller.spawn()
-    _, complaint = second.communicate(timeout=10)
+    _, complaint = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 9
     assert "Another controller" in complaint and "Traceback" not in complaint
 
@@ -650,7 +651,7 @@ def test_a_partition_that_does_not_exist_is_refused(
     controller = RealController(clean_cluster, tmp_path, {"manage": {"partitions": ["gpuu"]}})
     controller.write_config()
     process = controller.spawn()
-    _, complaint = process.communicate(timeout=10)
+    _, complaint = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 4
     assert "gpuu" in complaint and len(complaint.strip().splitlines()) == 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
+from tests.slurm.cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
 from tests.slurm.controller import BY_COMMANDS
 from tests.slurm.pair import (
     ONE_GPU,
@@ -119,6 +119,6 @@ def test_without_standby_a_second_controller_is_refused_also_beside_a_pair(
     alone.settings = {"controller": {"interval_s": 2}}
     alone.write_config()
     second = alone.spawn()
-    _, complaint = second.communicate(timeout=10)
+    _, complaint = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 9
     assert "Another controller" in complaint and "Traceback" not in complaint
