@@ -126,20 +126,6 @@ def test_a_preempted_job_resumes_from_its_checkpoint_and_does_every_step_once(
     assert sorted(proof["restarts"] for proof in proofs) == [0, 0, 1, 1]
 
 
-def test_a_demoted_job_runs_on_until_somebody_above_can_use_its_gpus(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start()
-    wall = fill(clean_cluster, controller)
-    never = clean_cluster.sbatch("-N5", "--gres=gpu:4", "--mem=100", "-t1", "--hold")
-    same_tier_as_all = clean_cluster.sbatch(*WHOLE_NODE, "--dependency=afterany:" + wall[0])
-    controller.wait_for_reason(never, "held")
-    controller.wait_for_reason(same_tier_as_all, "slurm-waits")
-    controller.cycles(3)
-    assert [restarts(clean_cluster, job) for job in wall] == [0, 0, 0, 0]
-    assert all(clean_cluster.squeue_field(job, "State") == "RUNNING" for job in wall)
-
-
 def test_a_wide_job_that_cannot_fit_does_not_stop_a_narrow_one_behind_it(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -283,23 +269,6 @@ def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
         lambda: priority(clean_cluster, waiting) == 3_000_000_000, "the priority is repaired"
     )
     controller.wait_until(lambda: (waiting, "") in controller.events("repaired"), "and reported")
-
-
-def test_nobody_is_preempted_again_before_the_minimum_run_time(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start(preemption={"min_run_s": 15})
-    wall = [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]
-    for job in wall:
-        controller.wait_for_tier(job, 1)
-    short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
-    controller.wait_for_reason(short, "guarded")
-    waiting = controller.job(short)
-    assert waiting is not None
-    assert {blocker.guard for blocker in waiting.blockers} == {"minimum-run-time"}
-    clean_cluster.wait_for_state(short, "RUNNING")
-    ran_s = [i.elapsed_s for job in wall for i in controller.incarnations(job)]
-    assert min(ran_s) >= 14
 
 
 def test_a_winner_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_again(
@@ -478,25 +447,6 @@ def test_attained_service_equals_what_accounting_says(
         )
 
     controller.wait_until(agree, "the ledger agrees with sacct -D", timeout_s=40)
-
-
-def test_a_job_that_starved_long_enough_returns_to_the_top_tier(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start(
-        policy={"thresholds_gpu_s": [8], "promote_knob": 0.5, "promote_floor_s": 4},
-        preemption={"min_run_s": 1, "max_per_job": 1},
-    )
-    wall = fill(clean_cluster, controller)
-    urgent = clean_cluster.sbatch(*WHOLE_NODE)
-    controller.wait_until(lambda: controller.events("preempted"), "a preemption")
-    victim = controller.events("preempted")[0][0]
-    controller.wait_until(lambda: (victim, "") in controller.events("promoted"), "it is promoted")
-    clean_cluster.wait_for_state(victim, "RUNNING")
-    controller.wait_until(lambda: len(controller.events("preempted")) > 1, "it pushed one out")
-    pushed, by = controller.events("preempted")[1]
-    assert pushed in {*wall, urgent} - {victim}
-    assert by == victim
 
 
 def test_pause_stops_acting_and_release_gives_everything_back(

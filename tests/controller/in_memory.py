@@ -1,0 +1,93 @@
+"""A controller's cycles on the Slurm in memory, where hours pass at once.
+
+For what a controller does of itself. What depends on Slurm is tested on a real cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.cycle import ENFORCE, Cycles
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.profiling import Profiler
+from slurm_tiresias.model import Decision, JobState, Reason
+from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.slurm.protocol import ObservedJob
+from tests.slurm.contract import Asked, InMemorySite, job
+
+INTERVAL_S = 0.5
+PATIENCE_S = 120.0
+WHOLE_NODE = Asked(gpus=4, per_node=True)
+ONE_GPU = Asked(per_node=True)
+
+
+class Managed:
+    """Four nodes with four GPUs each, and a controller that looks at them twice a second."""
+
+    def __init__(self, ledger: Ledger, settings: Mapping[str, Mapping[str, object]]) -> None:
+        config = parse({name: dict(table) for name, table in settings.items()})
+        self._site = InMemorySite()
+        slurm = self._site.slurm
+        self.ledger = ledger
+        self._cycles = Cycles(
+            slurm, slurm.cluster(), ledger, config, Profiler(ProfileStore(None), config)
+        )
+        self.cycle()
+
+    def cycle(self) -> None:
+        self._site.slurm.advance(INTERVAL_S)
+        self._last = self._cycles.run(ENFORCE)
+
+    def submit(self, asked: Asked) -> str:
+        return self._site.submit(asked)
+
+    def fill(self) -> list[str]:
+        """Four jobs that hold all the GPUs, all in the lower tier."""
+        wall = [self.submit(WHOLE_NODE) for _ in range(4)]
+        for key in wall:
+            self.wait_for_tier(key, 1)
+        return wall
+
+    def seen(self, key: str) -> ObservedJob:
+        """The job as Slurm shows it now."""
+        return job(self._site, key)
+
+    def decision(self, key: str) -> Decision | None:
+        """What the last cycle has decided for a job."""
+        return self._last.plan.decisions.get(key)
+
+    def tier(self, key: str) -> int | None:
+        decision = self.decision(key)
+        return decision.tier if decision else None
+
+    def events(self, kind: str) -> list[tuple[str, str]]:
+        """The jobs, with whom else, to which this kind of thing happened."""
+        found = self.ledger.last_events(100)
+        return [(event.job_id, event.other) for event in found if event.kind == kind]
+
+    def wait_until(self, holds: Callable[[], object], what: str) -> None:
+        """Run cycles until the condition holds after one."""
+        for _ in range(round(PATIENCE_S / INTERVAL_S)):
+            if holds():
+                return
+            self.cycle()
+        raise AssertionError(f"not within {PATIENCE_S:g} s: {what}")
+
+    def wait_for_tier(self, key: str, tier: int) -> None:
+        self.wait_until(lambda: self.tier(key) == tier, f"{key} in tier {tier}")
+
+    def wait_for_reason(self, key: str, reason: Reason) -> Decision:
+        """Until this is why the job is left as it is; the decision."""
+
+        def decision() -> Decision | None:
+            found = self.decision(key)
+            return found if found and found.reason is reason else None
+
+        self.wait_until(decision, f"{key} because {reason.value}")
+        found = decision()
+        assert found is not None
+        return found
+
+    def wait_for_state(self, key: str, state: JobState | None) -> None:
+        self.wait_until(lambda: self.seen(key).state is state, f"{key} is {state}")

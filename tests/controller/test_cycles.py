@@ -1,0 +1,69 @@
+"""What a controller makes of what it sees, cycle after cycle, on the Slurm in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.model import Guard, JobState, Reason
+from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
+
+QUICK: Mapping[str, Mapping[str, object]] = {
+    "policy": {"thresholds_gpu_s": [8]},
+    "preemption": {"min_run_s": 1, "start_bound_s": 8},
+}
+"""Two tiers, the second after two seconds on four GPUs."""
+
+Manage = Callable[..., Managed]
+
+
+@pytest.fixture
+def managed(ledger: Ledger) -> Manage:
+    """A managed cluster; settings go on top of ``QUICK``, table by table."""
+    return lambda **settings: Managed(
+        ledger, {name: {**table, **settings.get(name, {})} for name, table in QUICK.items()}
+    )
+
+
+def test_a_demoted_job_runs_on_until_somebody_above_can_use_its_gpus(managed: Manage) -> None:
+    cluster = managed()
+    wall = cluster.fill()
+    never = cluster.submit(replace(WHOLE_NODE, nodes=5, held=True))
+    same_tier_as_all = cluster.submit(replace(WHOLE_NODE, dependency=f"afterany:{wall[0]}"))
+    cluster.wait_for_reason(never, Reason.HELD)
+    cluster.wait_for_reason(same_tier_as_all, Reason.SLURM_WAITS)
+    for _ in range(3):
+        cluster.cycle()
+    assert [cluster.seen(key).restarts for key in wall] == [0, 0, 0, 0]
+    assert all(cluster.seen(key).state is JobState.RUNNING for key in wall)
+
+
+def test_no_job_is_preempted_before_its_minimum_run_time(managed: Manage) -> None:
+    cluster = managed(preemption={"min_run_s": 15})
+    wall = cluster.fill()
+    short = cluster.submit(replace(ONE_GPU, script="ends"))
+    decision = cluster.wait_for_reason(short, Reason.GUARDED)
+    assert {guard for _, guard in decision.blockers} == {Guard.MIN_RUN}
+    cluster.wait_for_state(short, None)
+    assert [cluster.seen(key).restarts for key in wall].count(1) == 1
+    ran_s = [run.elapsed_s for key in wall for run in cluster.ledger.incarnations_of(key)]
+    assert min(ran_s) >= 14
+
+
+def test_a_job_that_starved_long_enough_returns_to_the_top_tier(managed: Manage) -> None:
+    cluster = managed(
+        policy={"promote_knob": 0.5, "promote_floor_s": 4}, preemption={"max_per_job": 1}
+    )
+    wall = cluster.fill()
+    urgent = cluster.submit(WHOLE_NODE)
+    cluster.wait_until(lambda: cluster.events("preempted"), "a preemption")
+    victim = cluster.events("preempted")[0][0]
+    cluster.wait_until(lambda: (victim, "") in cluster.events("promoted"), "it is promoted")
+    cluster.wait_for_state(victim, JobState.RUNNING)
+    cluster.wait_until(lambda: len(cluster.events("preempted")) > 1, "it pushed one out")
+    pushed, by = cluster.events("preempted")[1]
+    assert pushed in {*wall, urgent} - {victim}
+    assert by == victim
