@@ -11,9 +11,8 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.profiling import Profiler
-from slurm_tiresias.model import Decision, JobState, Reason
+from slurm_tiresias.model import Decision, JobState, JobStatus, Reason
 from slurm_tiresias.profiler.store import ProfileStore
-from slurm_tiresias.slurm.protocol import ObservedJob
 from tests.slurm.contract import Asked, InMemorySite, job
 
 INTERVAL_S = 0.5
@@ -49,7 +48,7 @@ class Managed:
             self.wait_for_tier(key, 1)
         return wall
 
-    def seen(self, key: str) -> ObservedJob:
+    def seen(self, key: str) -> JobStatus:
         """The job as Slurm shows it now."""
         return job(self._site, key)
 
