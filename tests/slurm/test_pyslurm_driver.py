@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.errors import BindingError, SlurmUnreachableError
-from slurm_tiresias.model import JobStatus
+from slurm_tiresias.model import JobSpec, JobStatus
 from slurm_tiresias.slurm import pyslurm_process
 from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.commands import CommandSlurm
@@ -39,8 +39,9 @@ CRASHES = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
 HANGS = "import time; time.sleep(60)"
 RAISES = "raise ImportError('libslurmfull.so: cannot open shared object file')"
 
-FIELDS = tuple(field.name for field in dataclasses.fields(JobStatus))
-FIELDS_OF_THE_PAST = tuple(sorted({*FIELDS} - {"request", "array_limit"}))
+FIELDS = {field.name for shape in (JobSpec, JobStatus) for field in dataclasses.fields(shape)}
+FIELDS -= {"spec"}
+FIELDS_OF_THE_PAST = FIELDS - {"request", "array_limit"}
 """What a job asked for that has ended is known or not, as it happens; nobody looks at it."""
 
 NotThere = Callable[[str], Commands]
@@ -180,8 +181,11 @@ def _differences(one: Observation, other: Observation) -> list[str]:
         if getattr(one, name) != getattr(other, name):
             found.append(f"{name}: {getattr(one, name)} != {getattr(other, name)}")
     for key in jobs.keys() & others.keys():
-        for name in FIELDS if jobs[key].state else FIELDS_OF_THE_PAST:
-            mine, theirs = getattr(jobs[key], name), getattr(others[key], name)
+        for name in sorted(FIELDS if jobs[key].state else FIELDS_OF_THE_PAST):
+            mine, theirs = (
+                getattr(job if hasattr(job, name) else job.spec, name)
+                for job in (jobs[key], others[key])
+            )
             if mine != theirs:
                 found.append(f"job {key} ({jobs[key].spec.name}) {name}: {mine} != {theirs}")
     return found
