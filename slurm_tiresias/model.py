@@ -224,10 +224,11 @@ class JobStatus:
     unreadable: str = ""
     """What of it could not be read, in a few words; its request is then empty. Users choose some
     spellings, so one job that cannot be read must not keep the others from being observed."""
+    key: str = field(init=False, repr=False, compare=False)
+    """That of its spec, which a cycle asks of each job many times."""
 
-    @property
-    def key(self) -> str:
-        return self.spec.key
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.spec.key)
 
     @property
     def held(self) -> bool:

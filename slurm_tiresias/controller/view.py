@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -82,9 +82,8 @@ class View:
         limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
         over_budget = self._book.over_budget(seen.at_s, self._managed_gpus(seen))
         made: dict[str, tuple[_Facts, JobView]] = {}
-        for job in alive:
-            key = job.key
-            facts = self._facts(key, job, seen, backoffs, limits.get(key, ""), over_budget)
+        for facts in self._facts(alive, seen, backoffs, limits, over_budget):
+            key = facts.job.key
             before = self._made.get(key)
             unchanged = before is not None and before[0] == facts
             made[key] = before if before and unchanged else (facts, self._view_of(facts))
@@ -97,31 +96,34 @@ class View:
 
     def _facts(
         self,
-        key: str,
-        job: JobStatus,
+        alive: Iterable[JobStatus],
         seen: Observation,
         backoffs: Backoffs,
-        not_eligible: str,
+        limits: Mapping[str, str],
         over_budget: frozenset[str],
-    ) -> _Facts:
-        book = self._book
-        account = book.record(key)
-        under_way = book.preemptions.get(key)
-        return _Facts(
-            book.runs.learned(key),
-            job,
-            book.why_unmanaged(key),
-            account,
-            book.nominations.get(key),
-            under_way.preemptor if under_way and under_way.makes_room else "",
-            book.inherited_gpu_s(account, seen.at_s) if account else 0.0,
-            self._placing(job.spec) if self._placing else None,
-            not_eligible,
-            key in backoffs.backing_off,
-            key in backoffs.cooling_down,
-            job.state is JobState.PENDING and job.spec.user in over_budget,
-            self._reserved_from(job, seen) if seen.reservations else NO_NODES,
-        )
+    ) -> Iterator[_Facts]:
+        book, placing = self._book, self._placing
+        accounts, runs = book.records(), book.runs
+        nominations, preemptions = book.nominations, book.preemptions
+        for job in alive:
+            key = job.key
+            account = accounts.get(key)
+            under_way = preemptions.get(key)
+            yield _Facts(
+                runs.learned(key),
+                job,
+                book.why_unmanaged(key),
+                account,
+                nominations.get(key),
+                under_way.preemptor if under_way and under_way.makes_room else "",
+                book.inherited_gpu_s(account, seen.at_s) if account else 0.0,
+                placing(job.spec) if placing else None,
+                limits.get(key, ""),
+                key in backoffs.backing_off,
+                key in backoffs.cooling_down,
+                job.state is JobState.PENDING and job.spec.user in over_budget,
+                self._reserved_from(job, seen) if seen.reservations else NO_NODES,
+            )
 
     def _why_not_eligible(self, alive: Iterable[JobStatus], now_s: float) -> dict[str, str]:
         """Which jobs are not eligible, and why.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields as fields_of
+from operator import attrgetter
 
 from slurm_tiresias.model import Allocation, Amount, JobSpec, JobStatus, Request
 from slurm_tiresias.slurm.job_details import JobDetails
@@ -15,6 +17,11 @@ from slurm_tiresias.slurm.job_fields import (
 )
 from slurm_tiresias.slurm.request import Asked
 
+_AS_READ = attrgetter(
+    *(field.name for field in fields_of(JobSpec) if field.name in JobFields._fields)
+)
+"""What of a spec is as the fields have it."""
+
 LEAST_FORECAST_S = 30.0
 """What ends later than that has not ended: no time limit is shorter than a minute."""
 
@@ -26,7 +33,11 @@ def spec(
 
     ``before`` is what it asked for when it was last read: the same object again where that is so.
     """
-    now = JobSpec(
+    # Of requests that are alike the memory keeps one.
+    alike = before and before.request is request and before.array_limit == array_limit
+    if before and alike and _AS_READ(before) == _AS_READ(fields):
+        return before
+    return JobSpec(
         key=fields.key,
         array_id=fields.array_id,
         array_limit=array_limit,
@@ -46,7 +57,6 @@ def spec(
         comment=fields.comment,
         admin_comment=fields.admin_comment,
     )
-    return before if before is not None and before == now else now
 
 
 def status(

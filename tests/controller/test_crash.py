@@ -131,7 +131,7 @@ def test_what_the_failed_cycle_saw_is_kept_for_the_controllers_user_only(
     (path,) = reports_in(site)
     assert path.stat().st_mode & 0o777 == 0o600
     report = json.loads(gzip.decompress(path.read_bytes()))
-    assert [job["spec"]["key"] for job in report["seen"]["jobs"]] == list(JOBS)
+    assert [job["key"] for job in report["seen"]["jobs"]] == list(JOBS)
     assert [node["name"] for node in report["seen"]["nodes"]] == ["n1", "n2"]
     assert "ZeroDivisionError" in report["traceback"][-1]
 

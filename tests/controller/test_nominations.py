@@ -98,7 +98,7 @@ def looked_at_by_review(book: Book, nominations: int) -> int:
             return super().__getattribute__(name)
 
     waiting = (pending(str(number)) for number in range(1, 401))
-    fields = {field.name for field in dataclasses.fields(JobStatus)}
+    fields = {field.name for field in dataclasses.fields(JobStatus) if field.init}
     jobs = tuple(CountedJob(**{name: getattr(job, name) for name in fields}) for job in waiting)
     seen = Observation(2001.0, jobs, TWO_NODES, ())
     book.observe(seen)
