@@ -17,7 +17,7 @@ from scripts.matrix_lib import chamber
 from scripts.matrix_lib.chamber import Chamber
 from scripts.matrix_lib.root import RESULTS, SOURCE, VENVS, Root, clear_tmp, environment
 
-IN_PARALLEL = ("-n", "8", "-p", "tests.distribution")
+IN_PARALLEL = ("-n", "6", "-p", "tests.distribution")
 
 WHOLE = ("-m", "not long")
 """With the first driver everything that scripts/test runs: Python is another one, too."""

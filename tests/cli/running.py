@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,6 +95,25 @@ class Site:
                 check=False,
             )
         return ended.returncode, shown()
+
+
+def watched_until_interrupted(environment: Mapping[str, str]) -> tuple[int, str]:
+    """``status -w`` on a terminal, interrupted once it has shown the cluster; how it ended."""
+    with on_new_terminal(80) as (terminal, shown):
+        process = subprocess.Popen(
+            [*COMMAND, "status", "-w", "0.1"],
+            cwd=ROOT,
+            env=environment,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+        )
+        give_up_s = time.monotonic() + 60
+        while "hopper" not in shown() and time.monotonic() < give_up_s:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=60)
+    return code, shown()
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -36,7 +37,7 @@ from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME as PROFILES
 from slurm_tiresias.profiler.store import ProfileStore
-from tests.cli.running import ROOT, Site, error_of, on_new_terminal
+from tests.cli.running import ROOT, Site, error_of, watched_until_interrupted
 from tests.cli.states import busy_state, running, state, waiting
 from tests.cli.warm import Ended, Warm, warm
 from tests.controller.test_life import job as remembered
@@ -124,6 +125,11 @@ def documented_codes() -> set[int]:
 DOCUMENTED = documented_codes()
 
 
+def lasting_state(**changes: Any) -> PublishedState:
+    """A state that is not old before all commands have been called, however slow the machine."""
+    return busy_state(at_s=time.time(), interval_s=600.0, **changes)
+
+
 class Place(Site):
     """A site where everything is there that commands look for, but for Slurm itself."""
 
@@ -139,7 +145,7 @@ class Place(Site):
         (folder / "bert.safetensors").write_bytes(
             struct.pack("<Q", len(header)) + header + bytes(8)
         )
-        self.publish(busy_state(at_s=time.time()))
+        self.publish(lasting_state())
         self.keep(busy_state())
         with closing(ProfileStore(self.state_dir / PROFILES)) as store:
             store.save([Profile(key_of(MODEL, "bert"), Skew(10, 100, 3), "file", 1.0)])
@@ -363,7 +369,9 @@ def test_whoever_listens_instead_of_the_controller_gets_nobody_into_trouble(
 def test_every_command_ends_well_for_a_user_who_may_see_nothing_of_others(
     place: Place, program_for_others: Warm
 ) -> None:
-    seen = state(waiting("1", user="nobody"), running(JOB, user="alice"), at_s=time.time())
+    seen = state(
+        waiting("1", user="nobody"), running(JOB, user="alice"), at_s=time.time(), interval_s=600.0
+    )
     place.publish(seen, private=True)
     for file in (place.ledger, place.state_dir / PROFILES):
         file.chmod(0o600)
@@ -457,7 +465,7 @@ def test_every_command_says_ascii_where_nothing_else_is_understood(
     place: Place, locale: Mapping[str, str]
 ) -> None:
     odd = running("40712", name="größe-测试", user="müller")
-    place.publish(busy_state(at_s=time.time(), jobs=(*busy_state().jobs, odd)))
+    place.publish(lasting_state(jobs=(*busy_state().jobs, odd)))
     with ready(**locale) as program:
         ends = all_end_well(at(place, program, **locale), {**NO_SLURM, **WELL})
     for name, ended in ends.items():
@@ -544,22 +552,9 @@ def test_a_filter_that_names_nothing_does_not_show_everything(place: Place, opti
 
 
 def test_watch_ends_quietly_at_an_interrupt_in_the_middle_of_it(place: Place) -> None:
-    with on_new_terminal(80) as (terminal, shown):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "slurm_tiresias.cli", "status", "-w", "0.1"],
-            cwd=ROOT,
-            env=place.environment(),
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-        )
-        deadline_s = time.monotonic() + 60
-        while "hopper" not in shown() and time.monotonic() < deadline_s:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        code = process.wait(timeout=60)
+    code, shown = watched_until_interrupted(place.environment())
     assert code == INTERRUPTED
-    assert "\x1b[?1049l" in shown() and "Traceback" not in shown()
+    assert "\x1b[?1049l" in shown and "Traceback" not in shown
 
 
 def test_an_interrupt_while_the_program_loads_is_quiet(place: Place) -> None:

@@ -20,7 +20,7 @@ from slurm_tiresias.errors import (
     SlurmUnreachableError,
     TiresiasError,
 )
-from tests.cli.running import COMMAND, ROOT, Site, error_of
+from tests.cli.running import COMMAND, ROOT, Site, error_of, watched_until_interrupted
 from tests.cli.states import busy_state
 
 COMMANDS = (
@@ -181,12 +181,7 @@ def test_an_interrupt_is_quiet(site: Site, fake_run: FakeRun) -> None:
 
 def test_watch_goes_on_until_interrupted_and_leaves_the_terminal_clean(live_site: Site) -> None:
     live_site.publish(busy_state(at_s=time.time()))
-    script = (
-        "import os, signal, sys, threading; from slurm_tiresias.cli.main import main; "
-        "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start(); "
-        "sys.argv[1:] = ['status', '-w', '0.1']; main()"
-    )
-    code, output = live_site.on_terminal(80, command=(sys.executable, "-c", script))
+    code, output = watched_until_interrupted(live_site.environment())
     assert code == 128 + signal.SIGINT
     assert "hopper" in output and "\x1b[?1049l" in output and "Traceback" not in output
 

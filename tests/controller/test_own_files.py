@@ -107,6 +107,7 @@ def test_a_copy_of_the_profiles_is_published_once_something_has_changed(folder: 
     with closing(ProfileStore(folder / "profiles.sqlite")) as store:
         store.save([PROFILE])
         kept_up(copy)
+        not_before_s = copy._next_s
         assert modes(folder)[published_copy.name] == 0o644
         with closing(ProfileStore(published_copy, writable=False)) as copied:
             assert copied.profiles() == [PROFILE]
@@ -114,7 +115,9 @@ def test_a_copy_of_the_profiles_is_published_once_something_has_changed(folder: 
         kept_up(copy)
         assert published_copy.stat().st_mtime_ns == first, "nothing has changed"
         store.forget([PROFILE.key])
+        copy._next_s = not_before_s
         copy.keep_up()
+        assert copy._thread is None or not copy._thread.is_alive()
         assert published_copy.stat().st_mtime_ns == first, "it is too soon"
         kept_up(copy)
         with closing(ProfileStore(published_copy, writable=False)) as copied:

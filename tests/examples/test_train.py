@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 KILLS_ITSELF = """
 import os, runpy, signal, sys

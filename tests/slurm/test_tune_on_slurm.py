@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import COMMAND, ROOT
-from tests.slurm.cluster import RealCluster
+from tests.slurm.cluster import PATIENCE_S, RealCluster
 
 pytestmark = pytest.mark.slurm
 
@@ -116,7 +116,7 @@ def test_ctrl_c_cancels_the_jobs(
     sweep = start("--on-slurm", "--jobs-dir", str(jobs_dir))
     waiting.wait_until(lambda: len(queued(waiting)) == ALL, "the sweep is queued")
     sweep.send_signal(signal.SIGINT)
-    output, complaints = sweep.communicate(timeout=30)
+    output, complaints = sweep.communicate(timeout=PATIENCE_S)
     assert (sweep.returncode, output, complaints.strip()) == (130, "", "")
     waiting.wait_until(lambda: not queued(waiting), "no job of the sweep is left")
     assert list(jobs_dir.iterdir()) == []
