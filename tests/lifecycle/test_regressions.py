@@ -16,6 +16,7 @@ from tests.lifecycle.world import (
     GPUS,
     MAX_GRACE_S,
     NODES,
+    OTHER,
     RETRY_AFTER_S,
     Ask,
     Setup,
@@ -342,4 +343,19 @@ def test_the_service_of_a_job_that_seems_to_have_ended_before_its_submission_is_
         for _ in range(4):
             one.cycle()
         assert memory.attained_gpu_s(world.cycles, job) >= ran_gpu_s
+        world.settle()
+
+
+def test_the_service_of_a_job_is_not_compared_with_that_of_an_earlier_one_of_its_id() -> None:
+    """slurmctld is killed before it has saved a managed job that the controller has seen, and
+    gives its id to one that is not managed."""
+    with closing(World()) as world:
+        world.advance(STEP_S)
+        (first,) = world.submit(Ask(1))
+        world.cycle()
+        world.restart_slurm()
+        (second,) = world.submit(Ask(1, partitions=(OTHER,)))
+        assert second == first
+        world.advance(STEP_S)
+        assert world.jobs()[second].state is JobState.RUNNING
         world.settle()

@@ -420,8 +420,11 @@ class World:
         """The keys of the new job, or of its tasks."""
         number = self.sim.submit(_submission(ask))
         keys = [f"{number}_{task}" for task in range(ask.tasks)] or [number]
+        unmanaged = not (ask.batch and ask.requeue and MANAGED_ONES.issuperset(ask.partitions))
         for key in keys:
-            self.own[key] = Own(ask, ask.node_list)
+            # What is known of an id that slurmctld has given away twice is of the earlier job.
+            managed = not (unmanaged and key in self.own)
+            self.own[key] = Own(ask, ask.node_list, managed=managed)
         self.note(f"submit {', '.join(keys)}: {ask}", *keys)
         return keys
 
