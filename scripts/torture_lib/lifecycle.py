@@ -26,8 +26,8 @@ TITLE = "The controller in random interleavings"
 EXAMPLES = 100
 """In one batch; between batches the time is looked at."""
 
-BATCHES = 20
-"""In one process: Hypothesis itself keeps some 4 MB of each."""
+BATCHES = 5
+"""In one process, which still grows with each: Hypothesis keeps something of every run."""
 
 STEPS = 25
 TOLD = (
