@@ -92,8 +92,12 @@ class SlurmSite(Protocol):
         """``scontrol update Requeue=``."""
         ...
 
-    def move(self, key: str, partition: str) -> None:
-        """``scontrol update Partition=``."""
+    def move(self, key: str, partitions: str) -> None:
+        """``scontrol update Partition=``, to several with commas between."""
+        ...
+
+    def set_partition(self, name: str, nodes: str) -> None:
+        """``scontrol update PartitionName= Nodes=``."""
         ...
 
     def drain(self, node: str) -> None: ...
@@ -166,8 +170,11 @@ class RealSite:
     def set_requeue(self, key: str, allowed: bool) -> None:
         self._update(f"JobId={key}", f"Requeue={allowed:d}")
 
-    def move(self, key: str, partition: str) -> None:
-        self._update(f"JobId={key}", f"Partition={partition}")
+    def move(self, key: str, partitions: str) -> None:
+        self._update(f"JobId={key}", f"Partition={partitions}")
+
+    def set_partition(self, name: str, nodes: str) -> None:
+        self._update(f"PartitionName={name}", f"Nodes={nodes}")
 
     def drain(self, node: str) -> None:
         self._update(f"NodeName={node}", "State=DRAIN", "Reason=test")
@@ -269,8 +276,11 @@ class InMemorySite:
     def set_requeue(self, key: str, allowed: bool) -> None:
         _done(self.slurm.edit(key, requeue=allowed))
 
-    def move(self, key: str, partition: str) -> None:
-        _done(self.slurm.edit(key, partitions=(partition,)))
+    def move(self, key: str, partitions: str) -> None:
+        _done(self.slurm.edit(key, partitions=tuple(partitions.split(","))))
+
+    def set_partition(self, name: str, nodes: str) -> None:
+        self.slurm.set_partition(name, nodes)
 
     def drain(self, node: str) -> None:
         self.slurm.drain(node)

@@ -745,6 +745,23 @@ def test_the_partition_of_a_waiting_job_can_be_changed(site: SlurmSite) -> None:
     assert seen.priority == PINNED
 
 
+def test_a_node_list_beyond_one_partition_holds_only_a_job_of_no_other(site: SlurmSite) -> None:
+    """A job of several partitions starts in the one that has all of its nodes."""
+    site.set_partition("other", "n[2-3]")
+    try:
+        in_one, in_both = (
+            site.submit(Asked(gpus=1, per_node=True, nodes=2, begin_in_s=3600)) for _ in range(2)
+        )
+        site.move(in_one, "other")
+        site.move(in_both, "other,gpu")
+        for key in (in_one, in_both):
+            write(site, Update(key, priority=PINNED, node_list="n[1,3]", start_in_s=0))
+        assert set(wait_for(site, in_both, JobState.RUNNING).allocation) == {"n1", "n3"}
+        assert wait_for_reason(site, in_one, "BadConstraints").held
+    finally:
+        site.set_partition("other", "n[1-4]")
+
+
 # --------------------------------------------------------------------------- suspensions
 
 

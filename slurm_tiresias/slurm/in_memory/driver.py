@@ -338,9 +338,10 @@ class InMemorySlurm:
         record.obstacle = reason
         self._ctld.schedule_soon()
 
-    def set_partition(self, name: str, *, up: bool) -> None:
-        """Whether a partition starts jobs."""
-        self._ctld.partitions[name] = replace(self._ctld.partitions[name], up=up)
+    def set_partition(self, name: str, nodes: str) -> None:
+        """A partition has these nodes from now on."""
+        names = frozenset(node_names(nodes))
+        self._ctld.partitions[name] = replace(self._ctld.partitions[name], nodes=names)
         self._ctld.schedule_soon()
 
     def garble(self, key: str, why: str) -> None:

@@ -25,6 +25,11 @@ from slurm_tiresias.slurm.protocol import Partition
 if TYPE_CHECKING:
     from slurm_tiresias.slurm.in_memory.slurmctld import Slurmctld
 
+NODES_ELSEWHERE = (
+    "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+)
+"""A job of several partitions, one of which lacks a node of its list, is not held for that."""
+
 WAITS_FOR_CONDITIONS = frozenset({"Dependency", "BeginTime", "JobArrayTaskLimit"})
 """Reasons that go when what they name is over; any other stays until the job is tried again."""
 
@@ -180,6 +185,8 @@ def _why_impossible(
         return record.obstacle
     mine, request = ctld.partitions[partition].nodes, record.spec.request
     required, most_nodes = request.required_nodes, request.max_nodes
+    if not required <= mine and len(record.spec.partitions) > 1:
+        return NODES_ELSEWHERE
     too_long = most_nodes is not None and len(required) > most_nodes
     if too_long or not ctld.can_ever_fit(request, mine):
         record.priority, record.pinned = 0, False
