@@ -159,8 +159,8 @@ class Actor:
     def _withdraw_where_others_run(self, seen: Observation) -> None:
         """Slurm may have started other jobs on the idle GPUs of a nomination.
 
-        Only where nobody had to leave: such a job is placed anew. One that others left for stands
-        by its nomination until that expires, or it would make more and more of them leave.
+        Such a job is placed anew if its nomination needed no victims. With victims it keeps the
+        nomination until that expires: a new place each time would cost ever more victims.
         """
         free = {node.name: node.total.gpu_count for node in seen.nodes}
         for job in seen.jobs:

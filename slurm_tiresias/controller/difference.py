@@ -28,7 +28,7 @@ class Difference:
     own_list_shown: bool = False
     """Slurm shows the user's own node list in place of one that was written here."""
     repaired: str = ""
-    """What somebody else had written, in words; empty where nobody had."""
+    """What another hand had written in place of ours, in words; "" if nothing."""
 
 
 def is_pending(job: JobStatus | None) -> bool:

@@ -14,16 +14,15 @@ BY_JOB, BY_USER, BY_ACCOUNT = CHARGES
 
 
 def payer_of(charge: str, user: str, account: str) -> str:
-    """Whom a job's service is charged to besides the job itself, by ``policy.charge``; empty:
-    nobody. A job without an account is its user's, and an account is no user of the same name."""
+    """Billing key under ``policy.charge``: ``user X`` or ``account Y``; "" if charging is per job.
+    A job without an account is charged to its user."""
     if charge == BY_ACCOUNT and account:
         return f"account {account}"
     return f"user {user}" if charge != BY_JOB and user else ""
 
 
 class EndedRun(NamedTuple):
-    """One stretch of running that is over, with its GPU-seconds: the job ended, or it was made to
-    leave."""
+    """A run that is over, with its GPU-seconds: the job ended or was preempted."""
 
     job_id: str
     start_s: float
@@ -46,7 +45,8 @@ class RecentService:
             self.put(run)
 
     def put(self, run: EndedRun) -> None:
-        """A run is over, or is known better than before. One without a payer is nobody's."""
+        """Take in a run that is over, or a better measurement of it. Runs without a payer do not
+        count."""
         key = run.job_id, run.start_s
         if run.payer and self._runs.get(key) != run:
             self._forget(key)
@@ -55,7 +55,7 @@ class RecentService:
             self._sums.pop(run.payer, None)
 
     def forget_before(self, at_s: float) -> None:
-        """Drop what counts for nobody who asks for this time or a later one."""
+        """Drop the runs that are outside the window of this time and of all later ones."""
         for key in [key for key, run in self._runs.items() if run.end_s <= at_s - self._window_s]:
             self._forget(key)
 

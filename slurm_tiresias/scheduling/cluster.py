@@ -68,8 +68,8 @@ Refused = Callable[[EquivalenceClass, Rank, Eviction | None], None]
 class ClusterState:
     """The state of a cluster between decisions.
 
-    ``last_resort`` are nodes used only where no others will do. Whoever calls ``choose`` carries
-    out what it says: every start has its GPUs taken and every victim has given them back.
+    ``last_resort`` are nodes used only where no others will do. ``choose`` books what it decides
+    (each start has taken its GPUs, each victim has given them back): its caller carries it out.
     """
 
     def __init__(
@@ -219,13 +219,13 @@ class ClusterState:
 
     @property
     def next_try_s(self) -> float:
-        """When to choose again though nobody comes or goes: at once, or when a guard ends."""
+        """When to choose again though no job comes or goes: at once, or when a guard ends."""
         if self._room_grew:
             return -math.inf
         return self._next_lapse_s() if self._lapses else math.inf
 
     def _next_lapse_s(self) -> float:
-        """When the next guard ends that somebody may be waiting for."""
+        """When the next guard ends that a waiting job may be waiting for."""
         while self._lapses:
             tenant = self._lapses[0][2]
             if self._tenants.get(tenant.job_id) is tenant:
@@ -245,11 +245,11 @@ class ClusterState:
         refused: Refused | None = None,
         before_evictions: Callable[[], None] = lambda: None,
     ) -> list[Start]:
-        """The jobs that start now, in the order of their ranks, and who leaves for each.
+        """The jobs that start now, in the order of their ranks, and the victims of each.
 
-        ``refused`` is told the first job of every group that has no room, as things stand at its
-        turn, and who would leave for it but for the limit of victims. ``before_evictions`` is
-        called, once, before anybody is looked at who might leave: the last moment to ``rerank``.
+        ``refused`` is called for the first job of every class that has no room at its turn, with
+        the victims that it would have but for the limit of victims. ``before_evictions`` is called
+        once, before the first look at running jobs as victims: the last moment to ``rerank``.
         """
         if not self._waiting:
             self._room_grew = False
@@ -308,7 +308,7 @@ class ClusterState:
         return one
 
     def _start_at_once(self) -> Start | None:
-        """The start of the only job that waits, if it needs nobody to leave."""
+        """The start of the only job that waits, if it needs no victims."""
         ((rank, group),) = self._waiting.values()
         allocation = self.on_idle(group) if self.pool.most_free_gpus >= group.gpus else None
         if allocation is None:
@@ -349,7 +349,7 @@ class ClusterState:
         return self._tenancy.gpus_below(level, even_guarded=even_guarded) >= missing
 
     def on_idle(self, group: EquivalenceClass) -> Allocation | None:
-        """Where a job of this class fits now, with nobody gone."""
+        """Where a job of this class fits on idle GPUs."""
         if group.whole:
             number = self.pool.tightest(group.nodes, group.gpus)
             if number is not None and not self.pool.lacks_cpus_or_memory(number):
@@ -427,11 +427,11 @@ class SchedulingPass:
         self._heads: list[tuple[Rank, int, EquivalenceClass]] = []
         self._seen: set[EquivalenceClass] = set()
         self.short_of_victims: list[EquivalenceClass] = []
-        """Kinds for which more would have to leave than may in one cycle."""
+        """Classes that would need more victims than one cycle may have."""
         self._patient: list[EquivalenceClass] = []
 
     def offer_to(self, classes: Iterable[EquivalenceClass]) -> None:
-        """Let the first of each class try, the best of all next, until nobody more fits."""
+        """Let the first job of each class try, by rank, until no more jobs fit."""
         self._join(classes)
         while self._heads:
             rank, _, group = heapq.heappop(self._heads)
@@ -440,11 +440,11 @@ class SchedulingPass:
                 continue
             self._note(start, group)
             if start.victims:
-                # They may have freed more than was needed, also for those who were refused before.
+                # Victims may have freed more than was needed, also for classes refused before.
                 self._join(group for group in self._state.classes if group not in self._seen)
 
     def offer_what_is_left(self) -> None:
-        """Once all have had their turn: for those who could not ask anybody to leave."""
+        """Once all classes have had their turn: for those that may not preempt, or not any more."""
         self._join([*self.short_of_victims, *self._patient])
         while self._heads:
             rank, _, group = heapq.heappop(self._heads)
@@ -458,7 +458,7 @@ class SchedulingPass:
                 continue
             without_reasons = self._refused is None and not group.only_idle
             if without_reasons and not self._state.may_have_room(group, rank.level):
-                # Unless somebody leaves there will be no more room when its turn comes.
+                # Without a victim there will be no more room when its turn comes.
                 self._state.refuse(group, rank)
                 self._seen.discard(group)
                 continue
