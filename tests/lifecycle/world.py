@@ -489,15 +489,16 @@ class World:
 
     def obstruct(self, key: str, reason: str = OBSTACLE) -> None:
         """Slurm finds a reason of its own to let it wait; "" takes that away."""
-        self.sim.obstruct(key, reason)
-        (self.obstructed.add if reason else self.obstructed.discard)(key)
+        keys = self.sim.obstruct(key, reason)
+        (self.obstructed.update if reason else self.obstructed.difference_update)(keys)
         self._done(f"obstruct '{reason}'", key, "")
 
     def garble(self, key: str, why: str = "its row cannot be read") -> None:
         """Its row cannot be read, until ``why`` is ""."""
-        self.sim.garble(key, why)
-        self.own[key].managed = False
-        (self.garbled.add if why else self.garbled.discard)(key)
+        keys = self.sim.garble(key, why)
+        for one in keys:
+            self.own[one].managed = False
+        (self.garbled.update if why else self.garbled.difference_update)(keys)
         self._done(f"garble '{why}'", key, "")
 
     # What is done to the cluster

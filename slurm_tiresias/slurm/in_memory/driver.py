@@ -332,11 +332,13 @@ class InMemorySlurm:
         del self._ctld.reservations[name]
         self._ctld.schedule_soon()
 
-    def obstruct(self, key: str, reason: str) -> None:
-        """Keep a job from starting for a reason of Slurm's, such as ``Licenses``; "" frees it."""
+    def obstruct(self, key: str, reason: str) -> Sequence[str]:
+        """Keep a job, and the tasks that wait together with it, from starting for a reason of
+        Slurm's, such as ``Licenses``; "" frees them. Returns which jobs these are."""
         record = self._record(key)
         record.obstacle = reason
         self._ctld.schedule_soon()
+        return record.keys
 
     def set_partition(self, name: str, nodes: str) -> None:
         """A partition has these nodes from now on."""
@@ -344,11 +346,13 @@ class InMemorySlurm:
         self._ctld.partitions[name] = replace(self._ctld.partitions[name], nodes=names)
         self._ctld.schedule_soon()
 
-    def garble(self, key: str, why: str) -> None:
-        """The row of a job cannot be read, until ``why`` is ""."""
+    def garble(self, key: str, why: str) -> Sequence[str]:
+        """The row of a job cannot be read, until ``why`` is "". Returns whose row it is: tasks that
+        wait together have one."""
         record = self._record(key)
         record.unreadable = why
         record.changed()
+        return record.keys
 
     def advance(self, seconds: float) -> None:
         """Let time pass: runs end, nodes are cleaned up, delays run out, Slurm starts jobs."""
