@@ -239,7 +239,10 @@ class Book:
         set_by_s = (at_s - looked[0]) - (steady_s - looked[1])
         if abs(set_by_s) <= CLOCK_WANDERS_S:
             return False
-        log.warning("Slurm's clock has been set by %+.0f s; nobody ran or waited so", set_by_s)
+        log.warning(
+            "Slurm's clock was set by %+.0f s; run, wait and back-off times leave the step out",
+            set_by_s,
+        )
         self._set_clock_by(set_by_s)
         return True
 
