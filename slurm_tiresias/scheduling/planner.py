@@ -274,9 +274,11 @@ class Planner:
 
     def _judge(self, job: JobView) -> tuple[Standing, bool]:
         """The job's standing, and whether it is that of a promotion that is due."""
-        due_s = math.inf if blocked_by_slurm(job) else self._policy.promotion.due_s(job)
+        due_s = self._policy.promotion.due_s(job)
+        if due_s == math.inf or blocked_by_slurm(job):
+            return self._policy.standing(job), False
         promoted = due_s <= self._now_s
-        if not promoted and due_s < math.inf and self._due_s.get(job.job_id) != due_s:
+        if not promoted and self._due_s.get(job.job_id) != due_s:
             self._due_s[job.job_id] = due_s
             heapq.heappush(self._due, (due_s, job.job_id))
         return self._policy.standing(_reset(job) if promoted else job), promoted
@@ -295,22 +297,25 @@ class Planner:
 
     def _list(self, rank: Rank) -> None:
         """Put a job where it belongs in the order."""
-        self._count_move()
+        self._in_order = False
+        if self._order is not None:
+            self._count_move()
         if self._order is not None:
             place = bisect_left(self._order, rank)
             self._order.insert(place, rank)
             self._ids.insert(place, rank.job_id)
 
     def _unlist(self, rank: Rank) -> None:
-        self._count_move()
+        self._in_order = False
+        if self._order is not None:
+            self._count_move()
         if self._order is not None:
             place = bisect_left(self._order, rank)
             del self._order[place], self._ids[place]
 
     def _count_move(self) -> None:
-        self._in_order = False
         self._moves += 1
-        if self._order is not None and self._moves * MANY_CHANGED > len(self._order):
+        if self._moves * MANY_CHANGED > len(self._ids):
             self._order = None
 
     # What is decided
@@ -374,6 +379,14 @@ class Planner:
 
     def _decision(self, entry: _Entry) -> Decision:
         job = entry.job
+        if entry.part is _Part.WAITS:
+            if job.backs_off:
+                return _verdict(entry, Action.WAIT, Reason.BACKS_OFF)
+            if job.over_budget:
+                return _verdict(entry, Action.WAIT, Reason.OVER_BUDGET)
+            assert entry.group is not None
+            why = self._why.of(entry.group)
+            return _verdict(entry, Action.WAIT, why.reason, why.detail, blockers=why.blockers)
         if job.state is JobState.COMPLETING:
             return _verdict(entry, Action.WAIT, Reason.COMPLETING)
         if job.state is JobState.RUNNING:
@@ -384,13 +397,7 @@ class Planner:
             return _verdict(entry, Action.WAIT, blocked, job.not_eligible)
         if entry.part is _Part.HOLDS:
             return self._start(entry, entry.holds, Reason.NOMINATED)
-        if job.cools_down or job.backs_off:
-            return _verdict(entry, Action.WAIT, Reason.BACKS_OFF)
-        if job.over_budget:
-            return _verdict(entry, Action.WAIT, Reason.OVER_BUDGET)
-        assert entry.group is not None
-        why = self._why.of(entry.group)
-        return _verdict(entry, Action.WAIT, why.reason, why.detail, blockers=why.blockers)
+        return _verdict(entry, Action.WAIT, Reason.BACKS_OFF)
 
     def _start(
         self, entry: _Entry, on: Allocation, reason: Reason, victims: tuple[str, ...] = ()
