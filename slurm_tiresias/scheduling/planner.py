@@ -297,26 +297,24 @@ class Planner:
 
     def _list(self, rank: Rank) -> None:
         """Put a job where it belongs in the order."""
-        self._in_order = False
-        if self._order is not None:
-            self._count_move()
-        if self._order is not None:
-            place = bisect_left(self._order, rank)
-            self._order.insert(place, rank)
+        if (order := self._order_to_change()) is not None:
+            place = bisect_left(order, rank)
+            order.insert(place, rank)
             self._ids.insert(place, rank.job_id)
 
     def _unlist(self, rank: Rank) -> None:
+        if (order := self._order_to_change()) is not None:
+            place = bisect_left(order, rank)
+            del order[place], self._ids[place]
+
+    def _order_to_change(self) -> list[Rank] | None:
+        """The order, for one more change; None where it will be sorted anew."""
         self._in_order = False
         if self._order is not None:
-            self._count_move()
-        if self._order is not None:
-            place = bisect_left(self._order, rank)
-            del self._order[place], self._ids[place]
-
-    def _count_move(self) -> None:
-        self._moves += 1
-        if self._moves * MANY_CHANGED > len(self._ids):
-            self._order = None
+            self._moves += 1
+            if self._moves * MANY_CHANGED > len(self._ids):
+                self._order = None
+        return self._order
 
     # What is decided
 
