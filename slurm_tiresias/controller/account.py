@@ -401,7 +401,7 @@ class Book:
         failed = min(self._held_before(job.key) & down.keys(), default="")
         under_way = self.preemptions.get(job.key)
         sent_s = under_way.requeue_sent_s if under_way else None
-        # Of one that is pending again Slurm shows when it was requeued as its submission.
+        # Slurm shows the time of its requeue as the submission of a job that is pending again.
         left_before = job.state is JobState.PENDING and job.spec.submit_s < (sent_s or 0.0) - 1.0
         by_others = sent_s is None or bool(failed and left_before)
         by = "" if by_others or under_way is None else under_way.preemptor

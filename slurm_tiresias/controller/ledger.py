@@ -86,7 +86,7 @@ class PreemptionRecord:
 
     Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was seen,
     ``run_start_s`` says which run it ended, ``asked_s`` when the job was asked to leave and its
-    grace began; the tiers are those of both jobs then. None: nobody noted it, as before schema 4.
+    grace began; the tiers are those of both jobs then. None: not recorded, as before schema 4.
     """
 
     key: str

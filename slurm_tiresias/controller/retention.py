@@ -25,7 +25,7 @@ JOBS_AT_A_COMMAND = 5_000
 FIRST_AFTER_S = 600.0
 AGAIN_AFTER_S = 3600.0
 CLOCK_TRUSTED_AFTER_S = DAY_S
-"""A clock that was set wrong by years must not empty the ledger before anybody has seen it."""
+"""A clock that was set wrong by years must not empty the ledger before an admin notices."""
 
 
 def latest_cutoff_s(config: Config, ledger: Ledger, now_s: float) -> float:

@@ -20,8 +20,8 @@ class Promotion:
 
     ``knob`` times the running time since the last promotion is what a job must wait, and at least
     ``floor_s`` seconds. The floor keeps wide jobs, which cross a threshold within seconds, from
-    cycling. It does not do that for long ones, of which the paper forgets how long they have run:
-    so each promotion doubles what the next one takes.
+    cycling. It does not keep long jobs from it, because a promotion in the paper forgets how long a
+    job has run: so each promotion doubles what the next one takes.
     """
 
     knob: float = 0.0

@@ -340,7 +340,7 @@ class ClusterState:
     def may_have_room(
         self, group: EquivalenceClass, level: Key, *, even_guarded: bool = False
     ) -> bool:
-        """Whether there are GPUs enough, idle or to be had; that they fit is another matter."""
+        """Whether there are enough GPUs, idle or to be freed by victims; not whether they fit."""
         missing = group.gpus - self.pool.most_free_gpus
         if missing <= 0:
             return True

@@ -83,7 +83,7 @@ def status(
 
 
 def unreadable(fields: JobFields, why: str) -> JobStatus:
-    """The job of which something cannot be read: it is there, and to be left alone.
+    """A job with something that cannot be read: it is there, and to be left alone.
 
     Of what it holds only Slurm's own sums are believed, not what its user chose to ask for.
     """

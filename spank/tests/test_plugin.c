@@ -1186,7 +1186,7 @@ static void epilog_of_squashed_root(void)
 	CHECK(entries_in(run) == 0);
 }
 
-/* As with root_squash: 0777 is a folder in which root may make files, and give them to nobody. */
+/* As with root_squash: in a folder with mode 0777 root may make files, but not give them away. */
 static void where_root_may_not_write_the_owner_of_the_folder_does(void)
 {
 	static const mode_t modes[] = {0700, 0750, 0755, 0777, 01777};

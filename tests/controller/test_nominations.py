@@ -143,7 +143,7 @@ def test_a_nomination_waits_while_a_job_on_its_nodes_completes(book: Book) -> No
 def test_a_job_of_two_partitions_stands_in_its_own_way_with_the_nodes_of_its_nomination(
     reason: str, tried: bool
 ) -> None:
-    """Tried for one, Slurm keeps its nodes from whoever comes next: from itself, for the other."""
+    """Slurm tries it for one partition, and keeps its nodes from it when it tries the other."""
     waits = changed(pending(), reason=reason, required_node_list="n[1-2]")
     of_two = changed(waits, partitions=("gpu", "other"))
     assert lacks_only_resources(of_two) is tried
