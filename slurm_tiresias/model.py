@@ -64,6 +64,9 @@ class Request:
     reserved_nodes: frozenset[str] = frozenset()
     """Kept from the job for now: a reservation of them begins before it could end."""
     partitions: tuple[str, ...] = ()
+    opaque: str = ""
+    """sbatch's names for what is asked for beyond all this, between commas. Where such a job fits
+    only Slurm can tell: no nodes are named for it, and what seems to fit is tried once."""
 
     @property
     def gpu_count(self) -> int:
@@ -90,6 +93,7 @@ class Request:
             self.excluded_nodes,
             self.reserved_nodes,
             self.partitions,
+            self.opaque,
         )
 
 
@@ -169,7 +173,7 @@ class JobSpec:
     It stays the same object while nothing of it changes. Slurm sets ``submit_s`` anew at each
     requeue. ``required_node_list`` is as Slurm wrote it, to be given back as it was; empty where
     none is asked for. ``name``, ``comment``, ``admin_comment`` and the request's features are
-    written by users: hostile.
+    written by users: hostile. So are ``licenses``.
     """
 
     key: str
@@ -190,6 +194,9 @@ class JobSpec:
     request: Request
     required_node_list: str = ""
     reservation: str = ""
+    licenses: str = ""
+    deadline_s: float | None = None
+    """When Slurm ends the job whatever its state, and before which it must be able to end."""
     comment: str = ""
     admin_comment: str = ""
 
@@ -270,6 +277,8 @@ class JobAccount:
     written_nodes: str = ""
     """All node lists written here since its own stood there, the last one last."""
     own_nodes: str = ""
+    list_refused: bool = False
+    """Slurm held the job for a node list that was written here: none is written any more."""
     ended_s: float | None = None
     user: str = ""
     name: str = ""

@@ -187,3 +187,44 @@ def test_what_makes_observed_jobs_reads_no_text(module: str) -> None:
         for alias in node.names
     }
     assert not imported & {"text", "parse_jobs", "job_rows", "JobRow", "re"}
+
+
+@pytest.mark.parametrize(
+    ("field", "printed", "option"),
+    [
+        ("tres_per_node", "gres:gpu:1,gres:nvme:1", "--gres of another kind than gpu"),
+        ("tres_per_node", "gres/gpu:1,gres/shard:2", "--gres of another kind than gpu"),
+        ("tres_per_job", "gres:gpu:a100:1,gres:gpu:v100:1", "--gpus of several types"),
+        ("over_subscribe", "USER", "--exclusive=user"),
+        ("contiguous", "1", "--contiguous"),
+        ("burst_buffer", "capacity=1", "--bb"),
+    ],
+)
+def test_what_placement_knows_nothing_of_is_named(field: str, printed: str, option: str) -> None:
+    assert parse_jobs.not_modelled(
+        row_named("two GPUs on a node")._replace(**{field: printed})
+    ) == (option,)
+
+
+@pytest.mark.parametrize(
+    ("field", "printed"),
+    [
+        ("tres_per_node", "gres:gpu:a100:2,gres:gpu:v100:1"),
+        ("tres_per_task", "cpu:4,gres/gpu:1"),
+        ("tres_per_job", "gres:gpu:a100:4"),
+        ("over_subscribe", "NO"),
+        ("disk", "0"),
+        ("threads_per_core", "*"),
+        ("network", "(null)"),
+    ],
+)
+def test_what_placement_knows_is_not_named(field: str, printed: str) -> None:
+    assert (
+        parse_jobs.not_modelled(row_named("two GPUs on a node")._replace(**{field: printed})) == ()
+    )
+
+
+def test_whom_nodes_are_shared_with_reads_alike_on_every_release() -> None:
+    old, new = releases.of((22, 5, 0)), releases.of((26, 5, 0))
+    assert [old.sharing(word) for word in ("NO", "OK", "YES", "USER")] == ["NO", "OK", "OK", "USER"]
+    assert [new.sharing(word) for word in ("NODE", "NO", "USER")] == ["NO", "OK", "USER"]

@@ -30,10 +30,10 @@ from slurm_tiresias.slurm.protocol import Observation, Slurm
 RECORDED = Path(__file__).parent / "slurm" / "recorded" / "22.05"
 SEPARATOR = "\x1erecorded\x1e"
 
-KEYS = ("31", "48", "9", "7", "27", "28", "29", "39_0", "39_1", "39_2", "46", "34")
+KEYS = ("46", "63", "9", "7", "27", "28", "29", "54_0", "54_1", "54_2", "61", "49")
 """Ended, completing, waiting and running jobs; with bounds, named nodes and features."""
 
-WRITERS = ("9", "34")
+WRITERS = ("9", "49")
 """One that waits and one that runs: either may be the hostile one."""
 
 FIELDS: Mapping[str, str] = {
@@ -53,6 +53,12 @@ FIELDS: Mapping[str, str] = {
     "memory_per_tres": "MemPerTres",
     "dependency": "Dependency",
     "licenses": "Licenses",
+    "network": "Network",
+    "burst_buffer": "",
+    "deadline": "Deadline",
+    "disk": "MinTmpDiskNode",
+    "switches": "",
+    "threads_per_core": "",
     "command": "Command",
     "work_dir": "WorkDir",
     "std_out": "StdOut",
@@ -78,7 +84,7 @@ MOST_CPU_S = 2.0
 
 SEEDS = (
     b"tres_per_node=gres:gpu:2\0features=fast&ib\0required_nodes=n[1-2]\0name=train",
-    b"job=34\0comment=tiresias:model=vgg16\0time_limit=1-00:00:00\0tres_per_job=gres:gpu:a100:2",
+    b"job=49\0comment=tiresias:model=vgg16\0time_limit=1-00:00:00\0tres_per_job=gres:gpu:a100:2",
     b"tres_per_task=gres:gpu:1\0cpus_per_tres=gres:gpu:2\0memory_per_tres=gres:gpu:200M",
     b"memory=500M\0tres=cpu=2,mem=500M,node=1,billing=1,gres/gpu=2\0tasks=2\0cpus=2\0nodes=1",
 )

@@ -23,6 +23,7 @@ from slurm_tiresias.controller.lifecycle.nomination import (
     NominationEvent,
     NoteExpired,
     Started,
+    VictimLeft,
 )
 from slurm_tiresias.controller.lifecycle.preemption import (
     BackOff,
@@ -165,6 +166,7 @@ class Book:
                     self.note(at_s, "signal-refused", key, text, preemptor)
                 case CountPreemption(at_s, of):
                     self._count_preemption(of, at_s)
+                    self.nomination_event(of.preemptor, VictimLeft())
                 case _:
                     others.append(effect)
         return others

@@ -9,7 +9,6 @@ out here, and what Slurm answers is the next event.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +20,8 @@ from slurm_tiresias.controller.difference import (
     given_back,
     has_unwritten_band,
     is_pending,
+    let_go,
+    names_nodes,
     node_list,
     unpinned,
     without_band,
@@ -32,6 +33,7 @@ from slurm_tiresias.controller.lifecycle.nomination import (
     Expired,
     Looked,
     Nominated,
+    Nomination,
     Withdrawn,
     allocation_text,
 )
@@ -56,9 +58,10 @@ from slurm_tiresias.controller.lifecycle.preemption import (
     StoodDown,
 )
 from slurm_tiresias.controller.manage import is_protected, lacks_only_resources
+from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.controller.view import Backoffs
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import Action, Decision, JobState, JobStatus, Node, Plan, Reason
+from slurm_tiresias.model import Action, Decision, JobState, JobStatus, Plan, Reason
 from slurm_tiresias.slurm.hostlist import array_tasks
 from slurm_tiresias.slurm.protocol import (
     Observation,
@@ -104,8 +107,8 @@ class Actor:
         """The tasks behind each key that stands for the pending part of an array."""
         self._unpinned: frozenset[str] = frozenset()
         """Jobs whose priority was taken back and is in a band all the same: Slurm's own."""
-        self._topology_hash = ""
-        """Of the nodes as they were seen last."""
+        self._situations = Situations()
+        """Those of the last review."""
         self._own_list_since_s: dict[str, float] = {}
         """Since when Slurm shows a user's own node list again, by job and the steady clock."""
 
@@ -114,7 +117,7 @@ class Actor:
     def review(self, seen: Observation) -> Backoffs:
         """Check what earlier cycles set going; returns which jobs back off."""
         jobs = {job.key: job for job in seen.jobs}
-        self._topology_hash = topology_hash(seen.nodes)
+        self._situations = Situations(seen.nodes, jobs, self._book.records())
         self._withdraw_where_others_run(seen)
         self._expire_where_victims_stay(jobs, seen.at_s)
         self._look_at_nominations(jobs, seen)
@@ -123,15 +126,20 @@ class Actor:
         nominations = self._book.nominations.values()
         return Backoffs(
             backing_off=frozenset(
-                one.key
-                for one in nominations
-                if one.topology_hash == self._topology_hash
-                and one.backs_off(seen.at_s, config.retry_after_s)
+                one.key for one in nominations if self._backs_off(one, seen.at_s)
             ),
             cooling_down=frozenset(
                 one.key for one in nominations if one.backs_off(seen.at_s, config.start_bound_s)
             ),
         )
+
+    def _backs_off(self, one: Nomination, now_s: float) -> bool:
+        """Whether no job is to be preempted for this one, as things stand."""
+        situation = self._situations.of(one.key) if one.expirations else ""
+        if one.in_vain and one.in_vain == situation:
+            return True
+        waits = one.backs_off(now_s, self._config.preemption.retry_after_s)
+        return waits and one.situation == situation
 
     def _abandon_without_preemptor(self, jobs: Mapping[str, JobStatus]) -> None:
         """A job that no longer waits on its nomination no longer needs its victims."""
@@ -153,7 +161,7 @@ class Actor:
         for preemptor, key in staying.items():
             self._tell_victim(key, PreemptorGone(victim_runs=True))
             why = f"job {key}, which was to make room, may not be preempted any more"
-            expired = Expired(now_s, self._topology_hash, why)
+            expired = Expired(now_s, self._situations.of(preemptor), why)
             self._book.nomination_event(preemptor, expired)
 
     def _withdraw_where_others_run(self, seen: Observation) -> None:
@@ -197,7 +205,8 @@ class Actor:
             if one.key in leaving or not cleaning_up.isdisjoint(one.allocated() or {}):
                 blocker = Blocker.NODES_IN_USE
             bound_s = self._config.preemption.start_bound_s
-            looked = Looked(seen.at_s, blocker, bound_s, self._topology_hash, _did_not_start(job))
+            situation = self._situations.of(one.key)
+            looked = Looked(seen.at_s, blocker, bound_s, situation, _did_not_start(job))
             self._book.nomination_event(one.key, looked)
 
     # After the decision
@@ -316,8 +325,11 @@ class Actor:
         several pieces it lays over nodes in the order of their names. And one that did not start
         where it was told to is left to Slurm.
         """
-        nomination = self._book.nominations.get(job.key)
-        return job.spec.request.chunks > 1 and (nomination is None or not nomination.expirations)
+        nomination, record = self._book.nominations.get(job.key), self._book.record(job.key)
+        left_to_slurm = record is None or not names_nodes(job, record)
+        if left_to_slurm or job.spec.request.chunks == 1:
+            return False
+        return nomination is None or not nomination.expirations
 
     def _nodes_being_vacated(self, plan: Plan, jobs: Mapping[str, JobStatus]) -> set[str]:
         """Nodes that jobs are about to leave for a preemptor.
@@ -333,9 +345,10 @@ class Actor:
         """The plan has changed, or Slurm has named a reason of its own to let the job wait."""
         if decision.reason is Reason.SLURM_WAITS:
             of_nodes = job.reason.strip("()").startswith("ReqNodeNotAvail")
-            # Any other reason may go while the nodes stay as they are.
-            topology = self._topology_hash if of_nodes else ""
-            self._book.nomination_event(key, Expired(now_s, topology, _did_not_start(job)))
+            expired = Expired(
+                now_s, self._situations.of(key), _did_not_start(job), may_pass=not of_nodes
+            )
+            self._book.nomination_event(key, expired)
         else:
             self._book.nomination_event(key, Withdrawn())
 
@@ -344,7 +357,8 @@ class Actor:
         effects = self._book.preemption_event(key, event)
         for effect in effects:
             if isinstance(effect, BackOff):
-                expired = Expired(effect.at_s, self._topology_hash, effect.why)
+                situation = self._situations.of(effect.preemptor)
+                expired = Expired(effect.at_s, situation, effect.why)
                 self._book.nomination_event(effect.preemptor, expired)
         return effects
 
@@ -372,7 +386,7 @@ class Actor:
             nomination = self._book.nominations.get(key)
             if job.priority == 0:
                 # Held or suspended: not ours to wake, but its user's own node list goes back.
-                difference = node_list(job, record, nomination)
+                difference = let_go(job, record)
             elif decision.action is Action.LEAVE:
                 if is_pending(job):
                     self._book.nomination_event(key, Withdrawn())
@@ -396,6 +410,9 @@ class Actor:
             self._book.put(record)
         if difference.user_changed_nodes:
             self._book.nomination_event(key, Withdrawn())
+        if difference.list_refused:
+            text = "Slurm held it for the nodes named here; they are left to Slurm from now on"
+            self._book.note(seen.at_s, "list-refused", key, text)
         if difference.repaired:
             self._book.note(seen.at_s, "repaired", key, difference.repaired)
         return difference.writes
@@ -584,13 +601,3 @@ def _runs(job: JobStatus | None) -> bool:
 
 def _did_not_start(job: JobStatus) -> str:
     return f"did not start on its nomination (Slurm's reason: {job.reason or 'none'})"
-
-
-def topology_hash(nodes: Iterable[Node]) -> str:
-    """A short text that changes when any node comes, goes or changes what it has."""
-    lines = sorted(
-        f"{node.name} {node.available} {sorted(node.total.gpus.items())} "
-        f"{node.total.cpus} {node.total.memory_mb}"
-        for node in nodes
-    )
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -15,6 +15,9 @@ from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStat
 from slurm_tiresias.slurm.hostlist import folded, refolded
 from slurm_tiresias.slurm.protocol import Unpin, Update, Write
 
+BAD_CONSTRAINTS = "BadConstraints"
+"""Slurm's reason to hold a job that no set of nodes can satisfy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -27,6 +30,8 @@ class Difference:
     """The job's user has changed its node list: a nomination on named nodes is to be withdrawn."""
     own_list_shown: bool = False
     """Slurm shows the user's own node list in place of one that was written here."""
+    list_refused: bool = False
+    """Slurm holds the job for the node list that was written here."""
     repaired: str = ""
     """What another hand had written in place of ours, in words; "" if nothing."""
 
@@ -64,7 +69,8 @@ def node_list(job: JobStatus, record: JobAccount, nomination: Nomination | None)
     What was written is remembered for a while after Slurm has shown the user's own list again
     (``own_list_shown``): a slurmctld that is killed may come back with what stood there before.
     """
-    allocation = nomination.allocated() if nomination else None
+    named = nomination is not None and names_nodes(job, record)
+    allocation = nomination.allocated() if nomination and named else None
     if not is_pending(job) or not (allocation or record.written_nodes):
         return Difference(job, record)
     shown, own = refolded(job.spec.required_node_list), refolded(record.own_nodes)
@@ -85,6 +91,30 @@ def node_list(job: JobStatus, record: JobAccount, nomination: Nomination | None)
         written_nodes=" ".join([*(name for name in written if name != wanted), wanted]),
     )
     return Difference(job, remembered, (Update(job.key, node_list=wanted),))
+
+
+def names_nodes(job: JobStatus, record: JobAccount) -> bool:
+    """Whether Slurm may be told on which nodes the job is to start.
+
+    It holds a job for good whose list is not as the job needs it (BadConstraints), and whether it
+    is cannot be judged of a request that is not understood whole.
+    """
+    return not (job.spec.request.opaque or record.list_refused)
+
+
+def let_go(job: JobStatus, record: JobAccount) -> Difference:
+    """What a held job must become: its user's own node list goes back, and it is released if it is
+    held for the list that was written here."""
+    nodes = node_list(job, record, None)
+    if job.reason.strip("()") != BAD_CONSTRAINTS or not nodes.writes:
+        return nodes
+    # The first write lifts the hold on the releases that are known, and the second on any other.
+    return replace(
+        nodes,
+        record=replace(nodes.record, list_refused=True),
+        writes=(*nodes.writes, Unpin(job.key)),
+        list_refused=True,
+    )
 
 
 def without_lists(record: JobAccount) -> JobAccount:

@@ -38,10 +38,11 @@ from slurm_tiresias.policy.losses import Loss, losses_of
 
 log = logging.getLogger("tiresias-slurm")
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """2 has the user and the name of jobs, 3 their account, 4 their partition and a table of
 preemptions; what was there before has none. 5 has indexes, and samples of pruned jobs. 6 has tables
-of nominations and of preemptions under way, which were columns of jobs before."""
+of nominations and of preemptions under way, which were columns of jobs before. 7 has starts that
+were in vain, and node lists that Slurm did not take."""
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
 """It has the names of everybody's jobs."""
@@ -874,9 +875,10 @@ def _add_lifecycles(database: sqlite3.Connection) -> None:
     _create_lifecycles(database)
     database.execute(
         "INSERT INTO nominations (key, state, nominated_s, free_s, allocation, expired_s, "
-        "topology_hash, expirations) SELECT key, CASE WHEN claimed_s IS NULL THEN 'expired' "
+        "situation, expirations, victims_left, in_vain) "
+        "SELECT key, CASE WHEN claimed_s IS NULL THEN 'expired' "
         "WHEN claim_free_s IS NULL THEN 'pending' ELSE 'free' END, claimed_s, claim_free_s, "
-        "claim, gave_up_s, gave_up_on, times_given_up FROM jobs "
+        "claim, gave_up_s, gave_up_on, times_given_up, 0, '' FROM jobs "
         "WHERE ended_s IS NULL AND (claimed_s IS NOT NULL OR gave_up_s IS NOT NULL)"
     )
     database.execute(
@@ -917,12 +919,23 @@ def _create_lifecycles(database: sqlite3.Connection) -> None:
         database.execute(f"CREATE TABLE {table} ({columns})")
 
 
+def _add_starts_in_vain(database: sqlite3.Connection) -> None:
+    """Nominations say after which of them victims had left, jobs which node lists were refused."""
+    query = "SELECT 1 FROM pragma_table_info('nominations') WHERE name = 'topology_hash'"
+    if database.execute(query).fetchone():
+        database.execute("ALTER TABLE nominations RENAME COLUMN topology_hash TO situation")
+        database.execute("ALTER TABLE nominations ADD COLUMN victims_left INTEGER DEFAULT 0")
+        database.execute("ALTER TABLE nominations ADD COLUMN in_vain TEXT DEFAULT ''")
+    database.execute("ALTER TABLE jobs ADD COLUMN list_refused INTEGER DEFAULT 0")
+
+
 _MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
     3: _add_partitions_and_preemptions,
     4: _add_indexes_and_samples,
     5: _add_lifecycles,
+    6: _add_starts_in_vain,
 }
 """What brings a ledger from each older schema to the next."""
 

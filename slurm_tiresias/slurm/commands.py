@@ -229,6 +229,7 @@ class CommandSlurm:
             self._show([*_CLUSTER_QUESTIONS, *questions])
         )
         shown_s = parse_config.clock_s(config_text)
+        self._memory.counts_memory = parse_config.counts_memory(config_text)
         records = job_records(questions, job_texts)
         suspects = self._memory.live_but_missing(listed)
         if questions == [_SHOW_ALL_JOBS]:

@@ -70,6 +70,11 @@ class Options(NamedTuple):
     gpus_per_task: GpuCounts = NO_GPUS
     cpus_per_gpu: int = 0
     memory_per_gpu_mb: int = 0
+    not_modelled: tuple[str, ...] = ()
+    """sbatch's names for what was asked for and that placement knows nothing of."""
+    licenses: str = ""
+    """As their user wrote them."""
+    deadline_s: float | None = None
     unreadable: str = ""
     """Which of them could not be read, in a few words; it then counts as not asked for."""
 

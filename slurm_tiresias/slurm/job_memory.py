@@ -6,7 +6,7 @@ job asked for is kept from before it started, because Slurm then shows what it g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from weakref import WeakValueDictionary
@@ -68,6 +68,8 @@ class JobMemory:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
         self._requests: WeakValueDictionary[Hashable, Request] = WeakValueDictionary()
+        self.counts_memory = True
+        """Whether Slurm hands memory out to jobs: SelectTypeParameters names it."""
 
     @property
     def is_empty(self) -> bool:
@@ -120,7 +122,7 @@ class JobMemory:
             known = self._known.get(fields.key)
             if known is None or not _is_as_before(known, fields):
                 found = seen.get(fields.raw_id) or _details(records.get(fields.raw_id), fields)
-                known = _learned(fields, found, known, self._one_for_all)
+                known = self._learned(fields, found, known)
                 if not known.complete and fields.raw_id in asked:
                     known = replace(known, times_asked=known.times_asked + 1)
             now_known[fields.key] = known
@@ -130,6 +132,33 @@ class JobMemory:
         """The observed jobs of these fields, once they have been learnt; what is shown as before
         is the same object as before."""
         return tuple(self._known[fields.key].job for fields in jobs)
+
+    def _learned(
+        self, fields: JobFields, found: JobDetails | None, before: _Known | None
+    ) -> _Known:
+        shape = _shape(fields)
+        unchanged = before is not None and before.complete and before.shape == shape
+        if before is not None and unchanged and not (before.job.unreadable or fields.unreadable):
+            was = before.job
+            spec = observed_jobs.spec(fields, was.spec.request, was.spec.array_limit, was.spec)
+            job = observed_jobs.status(fields, spec, was.allocation)
+            return replace(before, fields=fields, job=job)
+        while_pending = before.while_pending if before else None
+        times_asked = before.times_asked if before is not None and before.shape == shape else 0
+        if why := observed_jobs.why_unreadable(fields, found):
+            job = observed_jobs.unreadable(fields, why)
+            # No question would make more of it known.
+            return _Known(fields, job, shape, True, times_asked, while_pending)
+        asked = observed_jobs.asked(fields, found, while_pending, counts_memory=self.counts_memory)
+        request = self._one_for_all(request_of(asked))
+        allocation = _allocation(fields, found, before)
+        array_limit = found.array_limit if found else None
+        spec = observed_jobs.spec(fields, request, array_limit, before.job.spec if before else None)
+        job = observed_jobs.status(fields, spec, allocation)
+        if fields.state is JobState.PENDING:
+            while_pending = asked
+        complete = found is not None or fields.state not in _LIVE
+        return _Known(fields, job, shape, complete, times_asked, while_pending)
 
     def _one_for_all(self, request: Request) -> Request:
         """The same object for all jobs that ask alike: who decides then sees that they do."""
@@ -152,37 +181,6 @@ def _shape(fields: JobFields) -> Shape:
     pending = fields.state is JobState.PENDING
     untried = pending and (fields.priority == 0 or fields.reason == "None")
     return fields.state, untried, None if pending else fields.start_s, _SHAPE(fields)
-
-
-def _learned(
-    fields: JobFields,
-    found: JobDetails | None,
-    before: _Known | None,
-    one_for_all: Callable[[Request], Request],
-) -> _Known:
-    shape = _shape(fields)
-    unchanged = before is not None and before.complete and before.shape == shape
-    if before is not None and unchanged and not (before.job.unreadable or fields.unreadable):
-        was = before.job
-        spec = observed_jobs.spec(fields, was.spec.request, was.spec.array_limit, was.spec)
-        job = observed_jobs.status(fields, spec, was.allocation)
-        return replace(before, fields=fields, job=job)
-    while_pending = before.while_pending if before else None
-    times_asked = before.times_asked if before is not None and before.shape == shape else 0
-    if why := observed_jobs.why_unreadable(fields, found):
-        job = observed_jobs.unreadable(fields, why)
-        # No question would make more of it known.
-        return _Known(fields, job, shape, True, times_asked, while_pending)
-    asked = observed_jobs.asked(fields, found, while_pending)
-    request = one_for_all(request_of(asked))
-    allocation = _allocation(fields, found, before)
-    array_limit = found.array_limit if found else None
-    spec = observed_jobs.spec(fields, request, array_limit, before.job.spec if before else None)
-    job = observed_jobs.status(fields, spec, allocation)
-    if fields.state is JobState.PENDING:
-        while_pending = asked
-    complete = found is not None or fields.state not in _LIVE
-    return _Known(fields, job, shape, complete, times_asked, while_pending)
 
 
 def _details(record: str | None, fields: JobFields) -> JobDetails | None:

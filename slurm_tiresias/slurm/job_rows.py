@@ -50,6 +50,16 @@ FIELDS = {
     "cpus_per_tres": "cpus-per-tres",
     "memory_per_tres": "mem-per-tres",
     "tres": "tres-alloc",
+    "tasks_per_core": "NTPerCore",
+    "tasks_per_socket": "NTPerSocket",
+    "cores_per_socket": "Cores",
+    "threads_per_core": "Threads",
+    "specialised_cores": "CoreSpec",
+    "disk": "MinTmpDisk",
+    "contiguous": "Contiguous",
+    "switches": "ReqSwitch",
+    "mcs_label": "MCSLabel",
+    "deadline": "Deadline",
     "user": "UserName",
     "account": "Account",
     "qos": "QOS",
@@ -60,6 +70,9 @@ FIELDS = {
     "wckey": "WCKey",
     "admin_comment": "admin_comment",
     "comment": "Comment",
+    "licenses": "Licenses",
+    "network": "Network",
+    "burst_buffer": "BurstBuffer",
     "name": "Name",
 }
 """Our name of each field, and Slurm's; those that users write stand last.
@@ -105,6 +118,16 @@ class JobRow(NamedTuple):
     cpus_per_tres: str
     memory_per_tres: str
     tres: str
+    tasks_per_core: str
+    tasks_per_socket: str
+    cores_per_socket: str
+    threads_per_core: str
+    specialised_cores: str
+    disk: str
+    contiguous: str
+    switches: str
+    mcs_label: str
+    deadline: str
     user: str
     account: str
     qos: str
@@ -115,6 +138,9 @@ class JobRow(NamedTuple):
     wckey: str
     admin_comment: str
     comment: str
+    licenses: str
+    network: str
+    burst_buffer: str
     name: str
 
 
@@ -139,7 +165,9 @@ def arguments(separator: str, release: Release) -> list[str]:
 def rows(answer: str, separator: str, release: Release) -> Iterator[JobRow]:
     """The rows of squeue's answer; ``SlurmAnswerError`` where it is cut off or anything is odd.
 
-    ``over_subscribe`` is NO of a job that has its nodes for itself, on every release.
+    ``over_subscribe`` is NO for a job that has its nodes for itself, on every release; OK for a
+    job that shares them with any other; and Slurm's own word (USER, MCS, TOPO) where it shares
+    them with some jobs only.
     """
     pieces = answer.split(separator)
     if pieces.pop().strip("\n"):
@@ -152,5 +180,5 @@ def rows(answer: str, separator: str, release: Release) -> Iterator[JobRow]:
         if at and not row[0].startswith("\n"):
             raise text.unreadable("a row without its own line", row[0])
         row[0] = row[0].removeprefix("\n")
-        row[_SHARING] = "NO" if row[_SHARING] == release.exclusive_word else "OK"
+        row[_SHARING] = release.sharing(row[_SHARING])
         yield JobRow._make(row)

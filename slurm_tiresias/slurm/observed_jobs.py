@@ -34,7 +34,14 @@ def spec(
     ``before`` is what it asked for when it was last read: the same object again where that is so.
     """
     # Of requests that are alike the memory keeps one.
-    alike = before and before.request is request and before.array_limit == array_limit
+    options = fields.options
+    alike = (
+        before
+        and before.request is request
+        and before.array_limit == array_limit
+        and before.licenses == options.licenses
+        and before.deadline_s == options.deadline_s
+    )
     if before and alike and _AS_READ(before) == _AS_READ(fields):
         return before
     return JobSpec(
@@ -54,6 +61,8 @@ def spec(
         request=request,
         required_node_list=fields.required_node_list,
         reservation=fields.reservation,
+        licenses=options.licenses,
+        deadline_s=options.deadline_s,
         comment=fields.comment,
         admin_comment=fields.admin_comment,
     )
@@ -100,8 +109,14 @@ def why_unreadable(fields: JobFields, details: JobDetails | None) -> str:
     return fields.unreadable or (fields.unreadable_sum if needs_the_sum else "")
 
 
-def asked(fields: JobFields, details: JobDetails | None, while_pending: Asked | None) -> Asked:
-    """What the job asked for.
+def asked(
+    fields: JobFields,
+    details: JobDetails | None,
+    while_pending: Asked | None,
+    *,
+    counts_memory: bool = True,
+) -> Asked:
+    """What the job asked for. ``counts_memory``: whether Slurm hands memory out to jobs.
 
     Once a job runs, and again after a requeue, Slurm shows how many nodes and tasks it got in the
     place of how many it asked for: those are taken from ``while_pending``, where the job was seen
@@ -124,6 +139,11 @@ def asked(fields: JobFields, details: JobDetails | None, while_pending: Asked | 
     options = fields.options
     memory_per_cpu = _memory_is_per_cpu(fields, details)
     per_gpu = options.memory_per_gpu_mb != 0
+    memory_mb, not_modelled = fields.memory_mb, options.not_modelled
+    if counts_memory and not memory_mb and not per_gpu and fields.tres_memory_mb:
+        # --mem=0: the whole memory of each node. The sum has that of one of the nodes.
+        memory_mb = fields.tres_memory_mb // max(fields.tres_nodes or 1, 1)
+        memory_per_cpu, not_modelled = False, (*not_modelled, "--mem=0")
     return Asked(
         nodes=least_nodes,
         most_nodes=most_nodes,
@@ -132,8 +152,8 @@ def asked(fields: JobFields, details: JobDetails | None, while_pending: Asked | 
         tasks_per_node=fields.tasks_per_node,
         cpus_per_node=fields.cpus_per_node,
         sockets_per_node=fields.sockets_per_node,
-        memory_per_node_mb=0 if memory_per_cpu or per_gpu else fields.memory_mb,
-        memory_per_cpu_mb=fields.memory_mb if memory_per_cpu and not per_gpu else 0,
+        memory_per_node_mb=0 if memory_per_cpu or per_gpu else memory_mb,
+        memory_per_cpu_mb=memory_mb if memory_per_cpu and not per_gpu else 0,
         memory_per_gpu_mb=options.memory_per_gpu_mb,
         gpus_per_job=options.gpus_per_job,
         gpus_per_node=options.gpus_per_node,
@@ -146,6 +166,7 @@ def asked(fields: JobFields, details: JobDetails | None, while_pending: Asked | 
         required_nodes=frozenset(fields.required_nodes),
         excluded_nodes=details.excluded_nodes if details else frozenset(),
         partitions=fields.partitions,
+        not_modelled=not_modelled,
     )
 
 

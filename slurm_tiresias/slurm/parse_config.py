@@ -61,6 +61,11 @@ def counts_gpus(answer: str) -> bool:
     return "gres/gpu" in tracked
 
 
+def counts_memory(answer: str) -> bool:
+    """Whether Slurm hands memory out to jobs (CR_Core_Memory and its like)."""
+    return "MEMORY" in settings(answer).get("SelectTypeParameters", "").upper()
+
+
 def slurm_user_id(answer: str) -> int:
     """The uid of SlurmUser, from ``SlurmUser = slurm(64030)``."""
     printed = _needed(settings(answer), "SlurmUser")

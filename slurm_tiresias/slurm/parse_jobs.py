@@ -23,6 +23,24 @@ from slurm_tiresias.slurm.job_rows import JobRow
 
 _NO_NUMBER = text.NOTHING | {"*", str(NO_NUMBER)}
 
+_NOT_ASKED_FOR = _NO_NUMBER | {"0"}
+
+_NOT_MODELLED = {
+    "contiguous": "--contiguous",
+    "disk": "--tmp",
+    "specialised_cores": "--core-spec",
+    "switches": "--switches",
+    "cores_per_socket": "--cores-per-socket",
+    "threads_per_core": "--threads-per-core or --hint",
+    "tasks_per_core": "--ntasks-per-core",
+    "tasks_per_socket": "--ntasks-per-socket",
+    "mcs_label": "--mcs-label",
+    "network": "--network",
+    "burst_buffer": "--bb",
+}
+"""Fields of a row that are empty of most jobs, and the options that fill them. ``--core-spec=0``
+and ``--thread-spec`` show as a number and a word."""
+
 _SHOWN_JOB = re.compile(r"(?:show job \S+)?\s*JobId=(\d{1,18}) ", re.ASCII)
 """At the start of an answer; scontrol may echo the question."""
 
@@ -122,7 +140,26 @@ def options(row: JobRow) -> Options:
     return _options(
         *(row.cpus_per_task, row.tres_per_job, row.tres_per_node, row.tres_per_socket),
         *(row.tres_per_task, row.cpus_per_tres, row.memory_per_tres),
+        not_modelled(row),
+        *(text.present(row.licenses), row.deadline),
     )
+
+
+def not_modelled(row: JobRow) -> tuple[str, ...]:
+    """sbatch's names for what the row asks for and that placement knows nothing of."""
+    per_any = (row.tres_per_job, row.tres_per_node, row.tres_per_socket, row.tres_per_task)
+    shares_with_some = row.over_subscribe not in ("NO", "OK")
+    others = {
+        f"--exclusive={row.over_subscribe.lower()}": shares_with_some,
+        "--gres of another kind than gpu": any(map(text.has_other_gres, per_any)),
+        "--gpus of several types": text.has_several_types(row.tres_per_job),
+    }
+    asked = (
+        option
+        for field, option in _NOT_MODELLED.items()
+        if getattr(row, field) not in _NOT_ASKED_FOR
+    )
+    return (*asked, *(option for option, applies in others.items() if applies))
 
 
 @lru_cache(maxsize=4096)
@@ -139,6 +176,9 @@ def _options(
     per_task: str,
     cpus_per_tres: str,
     memory_per_tres: str,
+    not_modelled: tuple[str, ...],
+    licenses: str,
+    deadline: str,
 ) -> Options:
     read = _Attempts()
     return Options(
@@ -149,6 +189,9 @@ def _options(
         gpus_per_task=read(text.gpus, per_task, NO_GPUS),
         cpus_per_gpu=sum(read(text.gpus, cpus_per_tres, NO_GPUS).values()),
         memory_per_gpu_mb=read(_memory_per_gpu_mb, memory_per_tres, 0),
+        not_modelled=not_modelled,
+        licenses=licenses,
+        deadline_s=read(text.epoch, deadline, None),
         unreadable=read.why,
     )
 

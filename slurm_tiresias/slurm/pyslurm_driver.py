@@ -140,6 +140,7 @@ class PyslurmSlurm(CommandSlurm):
         questions = job_questions(unknown, len(listed))
         config, topology, *answers = self._show(["show config", "show topology", *questions])
         self._counts_gpus = parse_config.counts_gpus(config)
+        self._memory.counts_memory = parse_config.counts_memory(config)
         records = job_records(questions, answers)
         listed = self._whole(listed, self._memory.live_but_missing(listed))
         self._learn(listed, unknown, questions, records, self._details)

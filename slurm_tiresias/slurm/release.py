@@ -20,6 +20,8 @@ knows no WITHIN, and squeue lacks fields."""
 UNKNOWN: Version = (0, 0, 0)
 """A release of which nothing is taken for granted."""
 
+_SHARES_WITH_ALL = frozenset({"OK", "YES", "NO", "(null)", "N/A", ""})
+
 _VERSION = re.compile(r"\b(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 
 
@@ -45,6 +47,12 @@ class Release:
     that of slurm.conf twice (src/api/extra_get_functions.c)."""
     priority_type: str
     """PriorityType where slurm.conf has none."""
+
+    def sharing(self, word: str) -> str:
+        """What the exclusive column says, in the words of 22.05: NO, OK, or with whom."""
+        if word == self.exclusive_word:
+            return "NO"
+        return "OK" if word in _SHARES_WITH_ALL else word
 
     @property
     def series(self) -> tuple[int, int]:

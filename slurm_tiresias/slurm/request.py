@@ -6,9 +6,10 @@ Slurm's display does not tell two requests apart, the comment says which one is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from slurm_tiresias.model import Amount, GpuCounts, Request
+from slurm_tiresias.model import ANY_TYPE, Amount, GpuCounts, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Asked:
     required_nodes: frozenset[str] = frozenset()
     excluded_nodes: frozenset[str] = frozenset()
     partitions: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = ()
 
 
 def request_of(asked: Asked) -> Request:
@@ -109,7 +111,7 @@ def _one_chunk_a_gpu(asked: Asked) -> Request:
     """
     by_type = gpus_of_the_job(asked)
     count = sum(by_type.values())
-    kind = next(iter(by_type))
+    kind = next(iter(by_type)) if len(by_type) == 1 else ANY_TYPE
     if asked.tasks is None:
         cpus, cpus_on_a_node = asked.cpus_per_gpu, 0 if asked.cpus_per_gpu else asked.cpus_per_task
     elif asked.cpus_per_gpu:
@@ -183,7 +185,16 @@ def _request(
         required_nodes=asked.required_nodes,
         excluded_nodes=asked.excluded_nodes,
         partitions=asked.partitions,
+        opaque=", ".join(_not_modelled(asked)),
     )
+
+
+def _not_modelled(asked: Asked) -> Sequence[str]:
+    """What of the request decides where it fits, and cannot be judged node by node: ``a*2`` counts
+    nodes, ``[a|b]`` wants them alike."""
+    if "[" in asked.features or "*" in asked.features:
+        return (*asked.not_modelled, "--constraint with counts or brackets")
+    return asked.not_modelled
 
 
 def _divide_up(amount: int, parts: int) -> int:

@@ -155,6 +155,22 @@ def gpus(text: str) -> Mapping[str, int]:
     return gpus_by_type(counts, totals_stand_beside="=" in text)
 
 
+@lru_cache(maxsize=4096)
+def has_other_gres(text: str) -> bool:
+    """Whether resources of another kind than GPUs and CPUs are asked for: ``gres:nvme:1``, or
+    ``gres:gpu:1,gres:shard:2``. Since 26.05 the CPUs of a task stand here too (``cpu:4``)."""
+    bare = (part.removeprefix("gres/").removeprefix("gres:") for part in present(text).split(","))
+    return any(re.split("[:=(]", part)[0] not in ("", "gpu", "cpu") for part in bare)
+
+
+def has_several_types(text: str) -> bool:
+    """Whether GPUs of more than one type are asked for; not so where that cannot be read."""
+    try:
+        return len(gpus(text)) > 1
+    except SlurmAnswerError:
+        return False
+
+
 def gpus_by_type(counts: Mapping[str, int], *, totals_stand_beside: bool) -> Mapping[str, int]:
     """GPUs by type without zeros; where the count of ``ANY_TYPE`` is the total of all types, only
     what it has beyond theirs."""

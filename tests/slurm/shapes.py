@@ -42,6 +42,21 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "excluded nodes": ("--gres=gpu:1", "-x", "n1,n3"),
     "features": ("--gres=gpu:1", "-C", "fast&ib"),
     "two partitions": ("--gres=gpu:1", "-p", "gpu,other"),
+    "adjacent nodes": ("--gres=gpu:1", "-N2", "--contiguous"),
+    "local disk": ("--gres=gpu:1", "--tmp=10"),
+    "one switch": ("--gres=gpu:1", "-N2", "--switches=1"),
+    "one thread a core": ("--gres=gpu:1", "--hint=nomultithread"),
+    "one task a core": ("--gres=gpu:1", "--ntasks-per-core=1"),
+    "one task a socket": ("--gres=gpu:1", "--ntasks-per-socket=1"),
+    "one core a socket": ("--gres=gpu:1", "--cores-per-socket=1"),
+    "all memory of the node": ("--gres=gpu:1", "--mem=0"),
+    "nodes shared with one user only": ("--gres=gpu:1", "--exclusive=user"),
+    "a network": ("--gres=gpu:1", "--network=fast"),
+    "a burst buffer": ("--gres=gpu:1", "--bb=capacity=1"),
+    "a license": ("--gres=gpu:1", "--licenses=solver:1"),
+    "a deadline": ("--gres=gpu:1", "--deadline=2035-01-01T00:00:00", "--time=10"),
+    "nodes alike": ("--gres=gpu:1", "-N2", "-C", "[fast|ib]"),
+    "nodes counted by feature": ("--gres=gpu:1", "-N2", "-C", "[fast*1&ib*1]"),
 }
 """sbatch's options, by the job's name."""
 
@@ -54,6 +69,9 @@ ONE_NODE = Request(
     Amount(_gpus(1), 1, 500), max_chunks_per_node=1, max_nodes=1, partitions=("gpu",)
 )
 """``--gres=gpu:1``"""
+
+TWO_NODES = replace(ONE_NODE, chunks=2, min_nodes=2, max_nodes=2)
+"""``--gres=gpu:1 -N2``"""
 
 BOUNDED = Request(Amount(_gpus(1)), 8, per_node=Amount(cpus=1, memory_mb=500), partitions=("gpu",))
 """``--gpus=8`` with a number of tasks or nodes"""
@@ -115,6 +133,25 @@ REQUESTS: Mapping[str, Request] = {
     "excluded nodes": replace(ONE_NODE, excluded_nodes=frozenset({"n1", "n3"})),
     "features": replace(ONE_NODE, features="fast&ib"),
     "two partitions": replace(ONE_NODE, partitions=("gpu", "other")),
+    "adjacent nodes": replace(TWO_NODES, opaque="--contiguous"),
+    "local disk": replace(ONE_NODE, opaque="--tmp"),
+    "one switch": replace(TWO_NODES, opaque="--switches"),
+    "one thread a core": replace(ONE_NODE, opaque="--threads-per-core or --hint"),
+    "one task a core": replace(ONE_NODE, opaque="--ntasks-per-core"),
+    "one task a socket": replace(ONE_NODE, opaque="--ntasks-per-socket"),
+    "one core a socket": replace(ONE_NODE, opaque="--cores-per-socket"),
+    "all memory of the node": replace(ONE_NODE, chunk=Amount(_gpus(1), 1, 8000), opaque="--mem=0"),
+    "nodes shared with one user only": replace(ONE_NODE, opaque="--exclusive=user"),
+    "a network": replace(ONE_NODE, opaque="--network"),
+    "a burst buffer": replace(ONE_NODE, opaque="--bb"),
+    "a license": ONE_NODE,
+    "a deadline": ONE_NODE,
+    "nodes alike": replace(
+        TWO_NODES, features="[fast|ib]", opaque="--constraint with counts or brackets"
+    ),
+    "nodes counted by feature": replace(
+        TWO_NODES, features="[fast*1&ib*1]", opaque="--constraint with counts or brackets"
+    ),
 }
 """What each of them is reduced to, on 22.05."""
 

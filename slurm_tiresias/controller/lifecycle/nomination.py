@@ -8,7 +8,9 @@ PENDING and FREE become EXPIRED where Slurm has not tried the job, or not starte
 ``preemption.start_bound_s``, and any of them when Slurm names a reason of its own to let the job
 wait. An expired nomination backs off, twice as long after each time. Once its back-off is over the
 job may be nominated again; it forgets its expirations when it starts. ``Withdrawn`` ends a
-nomination, and leaves what is left of an earlier back-off. Pure: no I/O and no clock.
+nomination, and leaves what is left of an earlier back-off. Where a victim had been requeued for it
+(``VictimLeft``), an expired nomination was in vain: no job is preempted for that job again in the
+same situation, however long ago that was. Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -41,8 +43,10 @@ class Nomination:
     """The nomination of one job, or what is remembered of its last one.
 
     ``allocation`` is JSON (``allocation_text``), empty where Slurm is to choose the nodes.
-    ``free_s`` is the time from which nothing stood in the way. ``expired_s`` and ``topology_hash``
-    are of the last expiration: when it was and what the nodes were like then.
+    ``free_s`` is the time from which nothing stood in the way. ``expired_s`` and ``situation`` are
+    of the last expiration: when it was, and what the job asked for and its nodes were like then
+    (``controller/situation.py``). ``victims_left``: a victim was requeued since the nomination
+    began. ``in_vain`` is the situation of the last expiration after that.
     """
 
     key: str
@@ -51,8 +55,10 @@ class Nomination:
     free_s: float | None = None
     allocation: str = ""
     expired_s: float | None = None
-    topology_hash: str = ""
+    situation: str = ""
     expirations: int = 0
+    victims_left: bool = False
+    in_vain: str = ""
 
     @property
     def is_active(self) -> bool:
@@ -120,18 +126,24 @@ class Looked:
     at_s: float
     blocker: Blocker
     start_bound_s: float
-    topology_hash: str
+    situation: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The job is not to be waited for any longer. An empty ``topology_hash`` says that the reason
-    may go while the nodes stay as they are."""
+    """The job is not to be waited for any longer. ``may_pass``: the reason may go while the
+    situation stays as it is."""
 
     at_s: float
-    topology_hash: str
+    situation: str
     why: str
+    may_pass: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VictimLeft:
+    """A victim was requeued for the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +156,7 @@ class Started:
     """The job runs, or is over."""
 
 
-NominationEvent = Nominated | Looked | Expired | Withdrawn | Started
+NominationEvent = Nominated | Looked | Expired | VictimLeft | Withdrawn | Started
 
 
 # Effects
@@ -170,13 +182,15 @@ def transition(
             return None, ()
         case Nominated():
             return _nominated(key, current, event), ()
-        case Expired(at_s, topology_hash, why):
+        case Expired(at_s, _, why):
             current = current or Nomination(key, NominationState.EXPIRED)
-            return _expired(current, at_s, topology_hash), (NoteExpired(at_s, why),)
+            return _expired(current, event), (NoteExpired(at_s, why),)
         case _ if current is None:
             return None, ()
         case Withdrawn():
             return _without_gpus(current) if current.expirations else None, ()
+        case VictimLeft():
+            return replace(current, victims_left=current.is_active), ()
         case Looked():
             return _looked(current, event)
 
@@ -211,18 +225,18 @@ def _looked(current: Nomination, event: Looked) -> tuple[Nomination, NominationE
     assert since_s is not None
     if event.at_s - since_s <= event.start_bound_s:
         return current, ()
-    return (
-        _expired(current, event.at_s, event.topology_hash),
-        (NoteExpired(event.at_s, event.why),),
-    )
+    expired = _expired(current, Expired(event.at_s, event.situation, event.why))
+    return expired, (NoteExpired(event.at_s, event.why),)
 
 
-def _expired(current: Nomination, at_s: float, topology_hash: str) -> Nomination:
+def _expired(current: Nomination, event: Expired) -> Nomination:
     return replace(
         _without_gpus(current),
-        expired_s=at_s,
-        topology_hash=topology_hash,
+        expired_s=event.at_s,
+        situation="" if event.may_pass else event.situation,
         expirations=current.expirations + 1,
+        victims_left=False,
+        in_vain=event.situation if current.victims_left else current.in_vain,
     )
 
 

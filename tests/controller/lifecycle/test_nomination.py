@@ -14,6 +14,7 @@ from slurm_tiresias.controller.lifecycle.nomination import (
     NominationState,
     NoteExpired,
     Started,
+    VictimLeft,
     Withdrawn,
     shifted,
     transition,
@@ -46,6 +47,7 @@ EVENTS: dict[str, NominationEvent] = {
     "nothing in the way": looked(EARLY_S, Blocker.NOTHING),
     "nothing in the way for long": looked(LATE_S, Blocker.NOTHING),
     "Slurm has a reason of its own": Expired(EARLY_S, "", "Licenses"),
+    "a victim left": VictimLeft(),
     "withdrawn": Withdrawn(),
     "started": Started(),
 }
@@ -61,6 +63,7 @@ victims leave                 | none     | asked    | asked    | free     | expi
 nothing in the way            | none     | free     | free     | free     | expired
 nothing in the way for long   | none     | free     | free     | expired! | expired
 Slurm has a reason of its own | expired! | expired! | expired! | expired! | expired!
+a victim left                 | none     | pending  | asked    | free     | expired
 withdrawn                     | none     | none     | none     | none     | expired
 started                       | none     | none     | none     | none     | none
 """
@@ -99,6 +102,25 @@ def test_the_back_off_doubles_with_each_expiration_up_to_eight_times(
     nomination = Nomination("7", NominationState.EXPIRED, expired_s=1000.0, expirations=expirations)
     assert nomination.backs_off(1000.0 + backs_off_s - 1, 60.0)
     assert not nomination.backs_off(1000.0 + backs_off_s, 60.0)
+
+
+def test_a_start_that_fails_after_a_victim_left_was_in_vain_in_that_situation() -> None:
+    nomination, _ = transition("7", None, Nominated(1000.0, "{}", needs_victims=True))
+    nomination, _ = transition("7", nomination, VictimLeft())
+    licenses = Expired(EARLY_S, "abc", "Licenses", may_pass=True)
+    nomination, _ = transition("7", nomination, licenses)
+    assert nomination is not None
+    assert (nomination.in_vain, nomination.situation, nomination.victims_left) == ("abc", "", False)
+    # Idle GPUs may be tried again, and cost no victims: the situation stays known.
+    nomination, _ = transition("7", nomination, Nominated(2000.0, "{}", needs_victims=False))
+    nomination, _ = transition("7", nomination, Expired(LATE_S, "abd", "None"))
+    assert nomination is not None
+    assert (nomination.in_vain, nomination.situation) == ("abc", "abd")
+
+
+def test_a_start_that_fails_before_any_victim_left_was_not_in_vain() -> None:
+    nomination, _ = transition("7", STATES["pending"], Expired(EARLY_S, "abc", "Licenses"))
+    assert nomination is not None and nomination.in_vain == ""
 
 
 def test_naming_the_nodes_later_gives_a_job_no_more_time() -> None:

@@ -1,0 +1,61 @@
+"""What a job asks for and what its nodes are like, as a short text that changes with either.
+
+A start that failed is tried again only in another situation, so that no job is preempted twice for
+a start that Slurm does not make.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from slurm_tiresias.model import JobAccount, JobStatus, Node
+
+
+class Situations:
+    """The situations of the jobs of one observation."""
+
+    def __init__(
+        self,
+        nodes: Iterable[Node] = (),
+        jobs: Mapping[str, JobStatus] | None = None,
+        accounts: Mapping[str, JobAccount] | None = None,
+    ) -> None:
+        self._nodes = tuple(nodes)
+        self._jobs = jobs or {}
+        self._accounts = accounts or {}
+        self._topologies: dict[tuple[str, ...], str] = {}
+
+    def of(self, key: str) -> str:
+        """That of a job; "" where it is not among the jobs."""
+        job = self._jobs.get(key)
+        if job is None:
+            return ""
+        spec, request = job.spec, job.spec.request
+        account = self._accounts.get(key)
+        own_list = spec.required_node_list
+        if account is not None and account.written_nodes:
+            own_list = account.own_nodes
+        asked = (
+            # What a requeue or an update of Slurm's own may change is left out.
+            *(request.gpu_count, request.features, sorted(request.excluded_nodes), request.opaque),
+            *(own_list, spec.partitions, spec.qos, spec.account, spec.licenses),
+            *(spec.reservation, spec.time_limit_s, spec.deadline_s),
+        )
+        return _short(f"{self._topology(spec.partitions)} {asked}")
+
+    def _topology(self, partitions: tuple[str, ...]) -> str:
+        """What the nodes are like that the partitions start jobs on."""
+        if partitions not in self._topologies:
+            lines = sorted(
+                f"{node.name} {node.available} {sorted(node.total.gpus.items())} "
+                f"{node.total.cpus} {node.total.memory_mb}"
+                for node in self._nodes
+                if not node.partitions.isdisjoint(partitions)
+            )
+            self._topologies[partitions] = "\n".join(lines)
+        return self._topologies[partitions]
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
