@@ -459,6 +459,9 @@ def _place_in_slurm(case: Case) -> Iterator[str]:
 
 def _placement(job: PublishedJob) -> Iterator[str]:
     """By which rule and number; a job of one GPU has nothing to be spread."""
+    if job.left_to_slurm:
+        yield f"Its nodes are left to Slurm: {printable(job.left_to_slurm)}."
+        return
     if job.gpus > 1 and job.placement_because:
         style = PLACED.get(job.placement, job.placement)
         yield f"Placement: {printable(style)}: {printable(job.placement_because)}."

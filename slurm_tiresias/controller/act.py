@@ -21,9 +21,9 @@ from slurm_tiresias.controller.difference import (
     has_unwritten_band,
     is_pending,
     let_go,
-    names_nodes,
     node_list,
     unpinned,
+    why_left_to_slurm,
     without_band,
     without_lists,
 )
@@ -326,7 +326,7 @@ class Actor:
         where it was told to is left to Slurm.
         """
         nomination, record = self._book.nominations.get(job.key), self._book.record(job.key)
-        left_to_slurm = record is None or not names_nodes(job, record)
+        left_to_slurm = record is None or why_left_to_slurm(job, record)
         if left_to_slurm or job.spec.request.chunks == 1:
             return False
         return nomination is None or not nomination.expirations

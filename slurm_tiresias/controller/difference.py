@@ -69,7 +69,7 @@ def node_list(job: JobStatus, record: JobAccount, nomination: Nomination | None)
     What was written is remembered for a while after Slurm has shown the user's own list again
     (``own_list_shown``): a slurmctld that is killed may come back with what stood there before.
     """
-    named = nomination is not None and names_nodes(job, record)
+    named = nomination is not None and not why_left_to_slurm(job, record)
     allocation = nomination.allocated() if nomination and named else None
     if not is_pending(job) or not (allocation or record.written_nodes):
         return Difference(job, record)
@@ -93,13 +93,17 @@ def node_list(job: JobStatus, record: JobAccount, nomination: Nomination | None)
     return Difference(job, remembered, (Update(job.key, node_list=wanted),))
 
 
-def names_nodes(job: JobStatus, record: JobAccount) -> bool:
-    """Whether Slurm may be told on which nodes the job is to start.
+def why_left_to_slurm(job: JobStatus, record: JobAccount) -> str:
+    """Why Slurm is not told on which nodes the job is to start, in words; "" where it may be.
 
     It holds a job for good whose list is not as the job needs it (BadConstraints), and whether it
     is cannot be judged of a request that is not understood whole.
     """
-    return not (job.spec.request.opaque or record.list_refused)
+    if job.spec.request.opaque:
+        return f"it asks for {job.spec.request.opaque}, which only Slurm can place"
+    if record.list_refused:
+        return "Slurm has held it once for the nodes that were named for it (BadConstraints)"
+    return ""
 
 
 def let_go(job: JobStatus, record: JobAccount) -> Difference:

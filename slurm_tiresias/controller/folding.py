@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from slurm_tiresias.controller.ledger import EventRecord
 
-AT_WILL = frozenset({"repaired", "unpinned", "failed", "gave-up", "requeued", "signal-refused"})
+AT_WILL = frozenset(
+    {"repaired", "unpinned", "failed", "gave-up", "requeued", "list-refused", "signal-refused"}
+)
 """A user lowers the priority of own jobs, moves them out of a band, requeues them, or has Slurm
 refuse what is written."""
 

@@ -27,6 +27,7 @@ EVENTS = (
     "repaired",
     "unpinned",
     "gave-up",
+    "list-refused",
     "signal-refused",
     "failed",
     "would",
@@ -148,7 +149,8 @@ PROMOTIONS = _counter("tiresias_promotions_total", "Jobs that were let start afr
 JOB_EVENTS = _counter(
     "tiresias_job_events_total",
     "Other things that happened. gave-up: a nomination expired; repaired: somebody else had "
-    "changed what was written; failed: Slurm refused a write; signal-refused: Slurm refused a "
+    "changed what was written; failed: Slurm refused a write; list-refused: Slurm held the job for "
+    "the nodes named for it; signal-refused: Slurm refused a "
     "checkpoint signal; requeued: not by the controller; node-failed: so, because its node failed; "
     "would: what shadow mode would do.",
     {"event": ", ".join(EVENTS)},

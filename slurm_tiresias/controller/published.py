@@ -124,6 +124,8 @@ class PublishedJob:
     slurm_place: int | None = None
     """Its place, from 0, by Slurm's own priority among the jobs that wait in its partition; None
     where it does not wait, or is held."""
+    left_to_slurm: str = ""
+    """Why no nodes are named for it when it starts, in words; "" where they may be."""
     begins_s: float | None = None
     """Before this time Slurm does not start it (``--begin``)."""
 
@@ -131,7 +133,7 @@ class PublishedJob:
 @dataclass(frozen=True, slots=True)
 class PublishedEvent:
     """Something that happened to a job: demoted, promoted, preempted, requeued, node-failed,
-    repaired, gave-up, signal-refused, failed (Slurm refused a write) and so on.
+    repaired, gave-up, list-refused, signal-refused, failed (Slurm refused a write) and so on.
 
     Or, with an empty ``job_id``, to the controller: paused, resumed, released.
     """

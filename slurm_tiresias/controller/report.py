@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from slurm_tiresias import __version__
 from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.hints import Checkpoint, checkpoint_of
 from slurm_tiresias.controller.ledger import EventRecord
 from slurm_tiresias.controller.manage import is_put_off_for_us
@@ -281,6 +282,7 @@ def _job(
         signal=checkpoint.signal,
         grace_s=checkpoint.grace_s,
         inherited_gpu_s=job.inherited_gpu_s,
+        left_to_slurm=why_left_to_slurm(status, account) if job.managed else "",
         begins_s=_begins_s(status, now_s),
     )
 

@@ -13,8 +13,16 @@ from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.lifecycle.preemption import MAX_SIGNAL_REFUSALS
-from slurm_tiresias.model import Action, Amount, Decision, JobStatus, Node, Plan, Reason
-from slurm_tiresias.slurm.protocol import Observation, Requeue, Slurm, Unpin, Write, WriteFailure
+from slurm_tiresias.model import Action, Amount, Decision, JobStatus, Node, Plan, Reason, Request
+from slurm_tiresias.slurm.protocol import (
+    Observation,
+    Requeue,
+    Slurm,
+    Unpin,
+    Update,
+    Write,
+    WriteFailure,
+)
 from tests.controller.test_account import pending, running, see
 from tests.jobs import changed
 
@@ -209,3 +217,46 @@ def test_a_victim_that_is_preempted_later_is_signalled_as_often_as_the_first_tim
     for _ in range(12):
         preemption.cycle()
     assert len(slurm.signals) == MAX_SIGNAL_REFUSALS
+
+
+# A job that Slurm holds while the node list that was written here stands on it
+
+HELD = Plan({"8": Decision("8", Action.WAIT, Reason.HELD, tier=0)})
+
+
+def held(reason: str, node_list: str) -> JobStatus:
+    return changed(pending("8"), reason=reason, priority=0, required_node_list=node_list)
+
+
+@pytest.mark.parametrize(
+    ("reason", "let_go"),
+    [("BadConstraints", True), ("JobHeldUser", False), ("JobHeldAdmin", False)],
+)
+def test_a_held_job_gets_its_own_list_back_and_is_let_go_only_if_ours_is_why(
+    book: Book, slurm: FakeSlurm, actor: Actor, ledger: Ledger, reason: str, let_go: bool
+) -> None:
+    see(book, 1000, pending("8"))
+    book.put(replace(book.records()["8"], written_nodes="n1", own_nodes="n[1-4]"))
+    job = held(reason, "n1")
+    see(book, 1010, job)
+    actor.carry_out(HELD, Observation(1010, (job,), NODES, ()))
+    back = Update("8", node_list="n[1-4]")
+    assert slurm.written == ([back, Unpin("8")] if let_go else [back])
+    assert [job_id for job_id, _ in events(ledger, "list-refused")] == (["8"] if let_go else [])
+    assert book.records()["8"].list_refused == let_go
+    # What its user has asked for is the user's: it is let go once, and not again.
+    job = held(reason, "n[1-4]")
+    see(book, 1020, job)
+    actor.carry_out(HELD, Observation(1020, (job,), NODES, ()))
+    assert len(slurm.written) == (2 if let_go else 1)
+
+
+def test_no_nodes_are_named_for_a_job_whose_list_was_refused(
+    book: Book, slurm: FakeSlurm, actor: Actor
+) -> None:
+    job = changed(pending("8"), request=Request(Amount({"": 1}), chunks=4))
+    see(book, 1000, job)
+    book.put(replace(book.records()["8"], list_refused=True))
+    start = Decision("8", Action.START, Reason.STARTS, tier=0, start_on=ON_N1)
+    actor.carry_out(Plan({"8": start}), Observation(1000, (job,), NODES, ()))
+    assert [write.node_list for write in slurm.written if isinstance(write, Update)] == [None]

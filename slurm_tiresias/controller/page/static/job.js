@@ -73,7 +73,9 @@ export class JobView {
     if (job.victims.length) parts.push(sentence(preempts, job.victims.slice(0, 20), others));
     if (acts && job.preempted_for) parts.push(sentence("It makes room for ", [job.preempted_for], others));
     if (job.blockers.length) parts.push(this.#blockers(job.blockers, others, more, now));
-    if (acts && job.gpus > 1 && job.placement) {
+    if (acts && job.left_to_slurm) {
+      parts.push(element("p", {}, `Its nodes are left to Slurm: ${job.left_to_slurm}.`));
+    } else if (acts && job.gpus > 1 && job.placement) {
       parts.push(element("p", {}, `Placed ${PLACED[job.placement] ?? job.placement}: ${job.placement_because}`));
     }
     const ahead = waits && job.managed ? before(found.before) : [];

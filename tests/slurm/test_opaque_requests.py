@@ -1,0 +1,144 @@
+"""Requests that placement knows nothing of, on a real cluster.
+
+Two nodes under each switch: n1 and n2 with a100 GPUs, n3 and n4 with v100 GPUs. n1 and n3 stand in
+rack1 and have a local disk drive (nvme), n2 and n4 stand in rack2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import RealCluster, short_folder, started_cluster
+from tests.slurm.controller import RealController
+
+pytestmark = pytest.mark.slurm
+
+LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
+"""It puts a new job of several pieces off until the controller has looked at it."""
+
+TOPOLOGY = """\
+SwitchName=left Nodes=n[1-2]
+SwitchName=right Nodes=n[3-4]
+SwitchName=root Switches=left,right
+"""
+NODES = (
+    "NodeName=n1 Gres=gpu:a100:4,nvme:1 Feature=rack1",
+    "NodeName=n2 Gres=gpu:a100:4 Feature=rack2",
+    "NodeName=n3 Gres=gpu:v100:4,nvme:1 Feature=rack1",
+    "NodeName=n4 Gres=gpu:v100:4 Feature=rack2",
+)
+SETTINGS: Mapping[str, Mapping[str, object]] = {
+    "policy": {"thresholds_gpu_s": [8]},
+    "preemption": {"min_run_s": 1, "start_bound_s": 2, "retry_after_s": 1, "grace_s": 0},
+    "controller": {"interval_s": 0.5},
+}
+
+
+@pytest.fixture(scope="module")
+def racks() -> Iterator[RealCluster]:
+    with short_folder() as folder:
+        topology = folder / "topology.conf"
+        topology.write_text(TOPOLOGY)
+        lua = folder / "job_submit.lua"
+        lua.write_text(LUA.read_text().replace("first_look_s = 15", "first_look_s = 5"))
+        lines = (
+            "GresTypes=gpu,nvme",
+            "NodeName=DEFAULT TmpDisk=20",
+            "TopologyPlugin=topology/tree",
+            "JobSubmitPlugins=lua",
+            *NODES,
+        )
+        options = [word for line in lines for word in ("--slurm-conf-line", line)]
+        types = "n1=a100,n2=a100,n3=v100,n4=v100"
+        conf = ("--conf-file", str(topology), "--conf-file", str(lua))
+        with started_cluster(folder, "--gpu-type", types, *conf, *options) as cluster:
+            yield cluster
+
+
+@pytest.fixture
+def controller(racks: RealCluster, tmp_path: Path) -> Iterator[RealController]:
+    made = RealController(racks, tmp_path, SETTINGS).start()
+    yield made
+    if made.process is not None:
+        made.stop()
+    racks.run("scancel", "--me")
+    racks.wait_until(lambda: not racks.run("squeue", "-h").strip(), "an empty queue")
+
+
+def shown(cluster: RealCluster, job: str, column: str) -> str:
+    return cluster.run("squeue", "-h", "-t", "all", "-j", job, "-O", f"{column}:200").strip()
+
+
+def nodes_of(cluster: RealCluster, job: str) -> str:
+    return shown(cluster, job, "NodeList")
+
+
+ANY_TWO = ["n[1-2]", "n[1,3]", "n[1,4]", "n[2-3]", "n[2,4]", "n[3-4]"]
+ON_TWO_NODES: Mapping[str, tuple[str, list[str]]] = {
+    "a second kind of GRES": ("--gres=gpu:1,nvme:1", ["n[1,3]"]),
+    "local disk": ("--gres=gpu:1 --tmp=5", ANY_TWO),
+    "one node of each rack": ("--gres=gpu:1 -C [rack1*1&rack2*1]", ["n[1-2]", "n[1,4]", "n[3-4]"]),
+    "nodes of one rack": ("--gres=gpu:1 -C [rack1|rack2]", ["n[1,3]", "n[2,4]"]),
+    "one switch": ("--gres=gpu:1 --switches=1", ["n[1-2]", "n[3-4]"]),
+}
+"""What is asked for, and the nodes that are right for it."""
+
+
+@pytest.mark.parametrize("name", ON_TWO_NODES)
+def test_slurm_chooses_the_nodes_of_such_a_job(
+    racks: RealCluster, controller: RealController, name: str
+) -> None:
+    options, right = ON_TWO_NODES[name]
+    job = racks.sbatch("-N2", "--mem=100", *options.split())
+    racks.wait_for_state(job, "RUNNING")
+    assert nodes_of(racks, job) in right
+    assert shown(racks, job, "ReqNodes") == ""
+
+
+def test_adjacent_nodes_are_not_torn_apart(racks: RealCluster, controller: RealController) -> None:
+    taken = racks.sbatch("--gres=gpu:4", "-w", "n2")
+    racks.wait_for_state(taken, "RUNNING")
+    job = racks.sbatch("-N3", "--gres=gpu:4", "--contiguous")
+    controller.wait_until(lambda: controller.job(job), "it is seen")
+    controller.cycles(4)
+    assert shown(racks, job, "State") == "PENDING", "n1, n3 and n4 are not adjacent"
+    racks.run("scancel", taken)
+    racks.wait_for_state(job, "RUNNING")
+    assert nodes_of(racks, job) in ("n[1-3]", "n[2-4]")
+
+
+def test_no_job_is_preempted_twice_for_a_start_that_slurm_does_not_make(
+    racks: RealCluster, controller: RealController
+) -> None:
+    """Long jobs fill the nodes. To free GPUs for the short ones is not all that they need: two
+    drives, of which one is taken, or two nodes under one switch."""
+    keeper = racks.sbatch("--gres=nvme:1", "-w", "n3", "--mem=100")
+    racks.wait_for_state(keeper, "RUNNING")
+    long = [racks.sbatch("--gres=gpu:2", "--mem=100") for _ in range(8)]
+    for job in long:
+        racks.wait_for_state(job, "RUNNING")
+        controller.wait_for_tier(job, 1)
+    short = [
+        racks.sbatch("--mem=100", *options.split())
+        for options in (
+            "-N2 --gres=gpu:2,nvme:1",
+            "-N2 --gres=gpu:2 --switches=1",
+        )
+    ]
+    controller.wait_until(
+        lambda: {job for job, _ in controller.events("gave-up")} >= {short[0]},
+        "the start was tried in vain",
+    )
+    # Several times as long as it would back off.
+    controller.cycles(20)
+    pairs = Counter(controller.events("preempted"))
+    assert pairs and max(pairs.values()) == 1, pairs
+    racks.run("scancel", keeper)
+    for job in long:
+        racks.run("scancel", job)
+    for job in short:
+        racks.wait_for_state(job, "RUNNING")
