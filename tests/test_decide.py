@@ -598,6 +598,13 @@ def test_a_job_wider_than_the_cluster_is_told_so() -> None:
     assert plan.decisions["1"].reason is Reason.NEVER_FITS
 
 
+def test_what_is_not_understood_is_never_said_not_to_fit() -> None:
+    """Its user is told to cancel a job that never fits."""
+    plan = plan_for(cluster("n1  . .", [job("1", gpus(3, opaque="--gpus of several types"))]))
+    assert plan.decisions["1"].reason is Reason.NO_ROOM
+    assert "--gpus of several types, which only Slurm" in plan.decisions["1"].detail
+
+
 def test_a_cluster_with_every_node_down_starts_nothing_and_says_why() -> None:
     plan = expect(cluster("n1!  . .", [job("1", gpus(1))]), "n1!  . .")
     assert plan.decisions["1"].reason is Reason.NO_NODES

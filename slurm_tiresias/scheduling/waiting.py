@@ -80,6 +80,9 @@ class WhyJobsWait:
             return Why(Reason.RESERVED)
         if fleet.could_hold(unreserved):
             return Why(Reason.NO_NODES, "the nodes it needs are unavailable")
+        if request.opaque:
+            # What is not understood may be why it does not seem to fit.
+            return Why(Reason.NO_ROOM, f"it asks for {request.opaque}, which only Slurm can place")
         where = ", ".join(request.partitions) or "any partition"
         detail = f"asks for more than the nodes of {where} have"
         if not fleet.sets_for(unreserved):
