@@ -101,7 +101,7 @@ class Request:
 class Node:
     """One compute node. ``available`` is false while Slurm would start nothing new on it.
 
-    ``switch`` is the leaf switch it hangs on, empty where that is not known.
+    One that is ``powered_down`` Slurm boots for a job, which takes minutes. ``switch`` is the leaf switch it hangs on, empty where that is not known.
     """
 
     name: str
@@ -111,6 +111,7 @@ class Node:
     available: bool = True
     state: str = "IDLE"
     switch: str = ""
+    powered_down: bool = False
 
 
 class JobState(enum.Enum):

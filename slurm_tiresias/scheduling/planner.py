@@ -128,8 +128,9 @@ class Planner:
             self._take_in(job)
         self._seen = snapshot.jobs
         self._promote_starved()
-        completing = (node for job in self._completing.values() for node in job.allocation)
-        self._engine.state.last_resort = self._engine.state.pool.nodes(completing)
+        later = {node for job in self._completing.values() for node in job.allocation}
+        later.update(node.name for node in snapshot.nodes if node.powered_down)
+        self._engine.state.last_resort = self._engine.state.pool.nodes(later)
 
     def _differences(
         self, jobs: tuple[JobView, ...]

@@ -14,12 +14,18 @@ from slurm_tiresias.slurm.protocol import Partition, Reservation
 Switches = Mapping[str, str]
 """The leaf switch of each node that hangs on one."""
 
-STARTS_JOBS = frozenset(
-    {"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "CLOUD", "PLANNED", "DYNAMIC_NORM"}
-)
+POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP"})
+"""The words of a node's state which say that no slurmd runs there, and that Slurm boots the node
+for the first job that it starts on it."""
+
+STARTS_JOBS = POWERED_DOWN | {
+    *("IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED", "POWER_UP"),
+    *("CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"),
+}
 """The words of a node's state with which Slurm starts jobs on it.
 
-Any other word (DOWN, DRAIN, RESERVED, POWERED_DOWN, one that a later release invents) stops it.
+Any other word (DOWN, DRAIN, RESERVED, POWERING_DOWN, FUTURE, one that a later release invents)
+stops it.
 """
 
 
@@ -126,12 +132,17 @@ def node(
     switches: Switches,
 ) -> Node:
     """One node with its switch and the partitions that would start a job on it now."""
+    words = set(state.split("+"))
+    powered_down = not words.isdisjoint(POWERED_DOWN)
+    if powered_down:
+        words.discard("NOT_RESPONDING")
     return Node(
         name=name,
         total=total,
         partitions=frozenset(partition.name for partition in up if name in partition.nodes),
         features=frozenset(features) - {""},
-        available=set(state.split("+")) <= STARTS_JOBS,
+        available=words <= STARTS_JOBS,
+        powered_down=powered_down,
         state=state,
         switch=switches.get(name, ""),
     )
