@@ -229,7 +229,7 @@ class Actor:
         told = {key for update in updates for key in self._keys_of(update)}
         # Signals before the commit: a job that hears one twice has lost nothing, but one that the
         # ledger wrongly has as signalled would be requeued without having saved its state.
-        self._signal(self._signalled(plan, jobs, told, seen.at_s), jobs, seen.at_s)
+        self._signal(self._signalled(plan, jobs, told, seen), jobs, seen.at_s)
         due = self._due_requeues(plan, jobs, seen.at_s)
         self._book.commit()
         failures += self._send(due, seen.at_s)
@@ -484,7 +484,7 @@ class Actor:
         plan: Plan,
         jobs: Mapping[str, JobStatus],
         told: Collection[str],
-        now_s: float,
+        seen: Observation,
     ) -> list[str]:
         """Victims to be signalled: Slurm has tried their preemptor, and it lacks nothing but room.
 
@@ -493,11 +493,13 @@ class Actor:
         forget the reason, and try the job anew at once.
         """
         signalled: list[str] = []
+        magnetic = any(one.magnetic for one in seen.reservations)
         for one in self._in_state(PreemptionState.PLANNED):
             if not self._has_to_leave(one, plan, jobs):
                 continue
-            if one.preemptor not in told and lacks_only_resources(jobs[one.preemptor]):
-                effects = self._tell_victim(one.key, PreemptorTried(now_s))
+            preemptor = jobs[one.preemptor]
+            if one.preemptor not in told and lacks_only_resources(preemptor, magnetic=magnetic):
+                effects = self._tell_victim(one.key, PreemptorTried(seen.at_s))
                 signalled += [one.key for effect in effects if isinstance(effect, SendSignal)]
         return signalled
 

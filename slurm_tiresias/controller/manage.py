@@ -77,8 +77,11 @@ def is_protected(job: JobStatus) -> bool:
     return held or job.slurm_state == "SUSPENDED"
 
 
-def why_not_eligible(job: JobStatus, now_s: float) -> str:
-    """Slurm's own reason to keep a pending job from starting; empty where it only lacks room."""
+def why_not_eligible(job: JobStatus, now_s: float, *, magnetic: bool = False) -> str:
+    """Slurm's own reason to keep a pending job from starting; empty where it only lacks room.
+
+    ``magnetic``: there is a magnetic reservation, in which the job may be tried first.
+    """
     if job.state is not JobState.PENDING:
         return ""
     if job.held:
@@ -86,7 +89,7 @@ def why_not_eligible(job: JobStatus, now_s: float) -> str:
     if job.eligible_s is not None and job.eligible_s > now_s and not is_put_off_for_us(job):
         return "BeginTime"
     reason = job.reason.strip("()")
-    if _stands_in_its_own_way(job, reason):
+    if _stands_in_its_own_way(job, reason, magnetic):
         return ""
     if reason.startswith("ReqNodeNotAvail") and "eserved" in reason:
         return reason  # of nodes that are up, but reserved before it could end
@@ -114,23 +117,25 @@ def is_put_off_for_us(job: JobStatus) -> bool:
     return job.eligible_s is not None and job.eligible_s == until_s
 
 
-def lacks_only_resources(job: JobStatus) -> bool:
+def lacks_only_resources(job: JobStatus, *, magnetic: bool = False) -> bool:
     """Whether Slurm has tried to start the job and found nothing missing but room.
 
     Until then nobody knows what limit, licence or reservation stands in its way: the reasons None
     and Priority mean that it has not been tried.
     """
     reason = job.reason.strip("()")
-    return reason == "Resources" or _stands_in_its_own_way(job, reason)
+    return reason == "Resources" or _stands_in_its_own_way(job, reason, magnetic)
 
 
-def _stands_in_its_own_way(job: JobStatus, reason: str) -> bool:
-    """Whether the nodes that a job of several partitions lacks are just those set aside for it.
+def _stands_in_its_own_way(job: JobStatus, reason: str, magnetic: bool) -> bool:
+    """Whether the nodes that a job lacks are just those set aside for it.
 
-    Slurm tries it once for each partition. Having found no room in the first, it keeps the nodes
-    of the job's list from all that come after, and that is the job itself in the next.
+    Slurm tries it once for each of its partitions, and for each magnetic reservation before. Having
+    found no room at the first try, it keeps the nodes of the job's list from all that come after,
+    and that is the job itself at the next.
     """
     nodes = job.spec.required_node_list
-    if len(job.spec.partitions) == 1 or not nodes:
+    tried_once = len(job.spec.partitions) == 1 and (not magnetic or bool(job.spec.reservation))
+    if tried_once or not nodes:
         return False
     return reason in (_KEPT_FOR_ANOTHER, _UNAVAILABLE + nodes)

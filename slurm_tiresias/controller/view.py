@@ -78,7 +78,7 @@ class View:
         """The decision's view of an observation that ``observe`` has taken in."""
         alive = [job for job in seen.jobs if job.state is not None]
         over = self._beyond_array_limits(alive)
-        waits = self._why_not_eligible(alive, seen.at_s)
+        waits = self._why_not_eligible(alive, seen)
         limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
         over_budget = self._book.over_budget(seen.at_s, self._managed_gpus(seen))
         made: dict[str, tuple[_Facts, JobView]] = {}
@@ -125,7 +125,7 @@ class View:
                 self._reserved_from(job, seen) if seen.reservations else NO_NODES,
             )
 
-    def _why_not_eligible(self, alive: Iterable[JobStatus], now_s: float) -> dict[str, str]:
+    def _why_not_eligible(self, alive: Iterable[JobStatus], seen: Observation) -> dict[str, str]:
         """Which jobs are not eligible, and why.
 
         Whatever is written to a job makes Slurm forget its reason until it looks at the job again.
@@ -133,8 +133,9 @@ class View:
         """
         waits: dict[str, str] = {}
         words: dict[str, str] = {}
+        magnetic = any(one.magnetic for one in seen.reservations)
         for job in alive:
-            why = why_not_eligible(job, now_s)
+            why = why_not_eligible(job, seen.at_s, magnetic=magnetic)
             if is_a_word_of_slurm(job, why):
                 words[job.key] = why
             elif not why and has_no_word(job) and job.key in self._last_words:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -28,6 +29,9 @@ Any other word (DOWN, DRAIN, RESERVED, POWERING_DOWN, FUTURE, one that a later r
 stops it.
 """
 
+
+STARTS_QUEUED_JOBS = frozenset({"UP", "DRAIN"})
+"""The states of a partition in which it starts jobs; one in DRAIN takes no new ones."""
 
 Complain = Callable[[SlurmAnswerError], None]
 """Told why a record cannot be read; the others are read all the same."""
@@ -104,7 +108,7 @@ def unreadable_partition(name: str) -> Partition:
 def reservations(
     answer: str, nodes: Iterable[Node], complain: Complain = ignore
 ) -> tuple[Reservation, ...]:
-    """The reservations of whole nodes; not those of some cores or of licences."""
+    """The reservations of whole nodes, and magnetic ones; no others of some cores or licences."""
     lines = _records(answer, "ReservationName=")
     read = readable(lines, lambda line: (_reservation(line), _cpus(line)), complain)
     return of_whole_nodes(list(read), nodes)
@@ -113,13 +117,16 @@ def reservations(
 def of_whole_nodes(
     found: Iterable[tuple[Reservation, int]], nodes: Iterable[Node]
 ) -> tuple[Reservation, ...]:
-    """Those that keep all CPUs of their nodes; beside each stands how many it keeps."""
+    """Those that keep all CPUs of their nodes, or are magnetic; beside each stands how many CPUs it
+    keeps."""
     cpus = {node.name: node.total.cpus for node in nodes}
-    return tuple(
-        reservation
-        for reservation, kept in found
-        if reservation.nodes and kept >= sum(cpus.get(n, 0) for n in reservation.nodes)
-    )
+    kept_whole: list[Reservation] = []
+    for reservation, kept in found:
+        if reservation.nodes and kept >= sum(cpus.get(n, 0) for n in reservation.nodes):
+            kept_whole.append(reservation)
+        elif reservation.magnetic:
+            kept_whole.append(replace(reservation, nodes=frozenset()))
+    return tuple(kept_whole)
 
 
 def node(
@@ -155,6 +162,7 @@ def _reservation(line: str) -> Reservation:
         nodes=frozenset(text.node_names(has.get("Nodes", ""))),
         start_s=text.known_epoch(_needed(has, "StartTime")),
         end_s=text.known_epoch(_needed(has, "EndTime")),
+        magnetic="MAGNETIC" in has.get("Flags", "").split(","),
     )
 
 
@@ -194,9 +202,31 @@ def _partition(line: str) -> Partition:
     return Partition(
         name=_needed(has, "PartitionName"),
         nodes=frozenset(text.node_names(_needed(has, "Nodes"))),
-        up=_needed(has, "State") == "UP",
+        up=_needed(has, "State") in STARTS_QUEUED_JOBS,
         priority_tier=text.whole(has.get("PriorityTier", "1")),
+        most_nodes=_count(has, "MaxNodes"),
+        longest_s=text.span(has.get("MaxTime", "UNLIMITED")),
+        most_cpus_per_node=_count(has, "MaxCPUsPerNode"),
+        accounts=allowed(_listed(has, "AllowAccounts")),
+        denied_accounts=frozenset(_listed(has, "DenyAccounts")),
+        qos=allowed(_listed(has, "AllowQos")),
+        denied_qos=frozenset(_listed(has, "DenyQos")),
     )
+
+
+def _count(has: Mapping[str, str], key: str) -> int | None:
+    printed = has.get(key, "UNLIMITED")
+    return None if printed == "UNLIMITED" else text.whole(printed)
+
+
+def _listed(has: Mapping[str, str], key: str) -> Sequence[str]:
+    return list(filter(None, text.present(has.get(key, "")).split(",")))
+
+
+def allowed(names: Iterable[str]) -> frozenset[str] | None:
+    """The accounts or QOS that may use a partition; None for all of them."""
+    found = frozenset(names)
+    return found if found and found != {"ALL"} else None
 
 
 def _needed(has: dict[str, str], key: str) -> str:

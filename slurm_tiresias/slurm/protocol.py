@@ -15,28 +15,66 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from slurm_tiresias.model import JobStatus, Node
+from slurm_tiresias.model import JobSpec, JobStatus, Node
 from slurm_tiresias.slurm.release import Version
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition. ``up`` is false where it starts nothing."""
+    """One partition. ``up`` is false where it starts nothing.
+
+    None: no bound, and every account or QOS may use it but those that it denies.
+    ``most_cpus_per_node`` is what all its jobs together may have of a node (MaxCPUsPerNode).
+    """
 
     name: str
     nodes: frozenset[str]
     up: bool
     priority_tier: int = 1
+    most_nodes: int | None = None
+    longest_s: float | None = None
+    most_cpus_per_node: int | None = None
+    accounts: frozenset[str] | None = None
+    denied_accounts: frozenset[str] = frozenset()
+    qos: frozenset[str] | None = None
+    denied_qos: frozenset[str] = frozenset()
+
+    def why_refused(self, spec: JobSpec) -> str:
+        """Why no job that asks for this would be started here, in a few words; "" if it would."""
+        account, qos = spec.account, spec.qos
+        least_nodes = max(spec.request.min_nodes, len(spec.request.required_nodes))
+        checks = (
+            (not self.up, "starts no jobs now"),
+            (_exceeds(least_nodes, self.most_nodes), f"takes {self.most_nodes} nodes at most"),
+            (_exceeds(spec.time_limit_s, self.longest_s), "has a shorter MaxTime"),
+            (not _lets_in(account, self.accounts, self.denied_accounts), "refuses its account"),
+            (not _lets_in(qos, self.qos, self.denied_qos), "refuses its QOS"),
+        )
+        return next((f"partition {self.name} {why}" for applies, why in checks if applies), "")
+
+
+def _exceeds(asked: float | None, bound: float | None) -> bool:
+    return asked is not None and bound is not None and asked > bound
+
+
+def _lets_in(name: str, allowed: frozenset[str] | None, denied: frozenset[str]) -> bool:
+    """Without accounting a job has neither account nor QOS, and Slurm looks at neither."""
+    return not name or (name not in denied and (allowed is None or name in allowed))
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes that are kept whole for others, from a time on or already."""
+    """Nodes that are kept whole for others, from a time on or already.
+
+    A ``magnetic`` one takes in jobs that may use it and name no reservation. It is listed even if
+    it keeps no node whole.
+    """
 
     name: str
     nodes: frozenset[str]
     start_s: float
     end_s: float
+    magnetic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,15 @@ class SeenPartition(NamedTuple):
     nodes: str | None
     state: str
     priority_tier: int | None
+    max_nodes: int | str | None
+    """A word where there is no bound, as of the next two."""
+    max_time: int | str | None
+    max_cpus_per_node: int | str | None
+    allowed_accounts: Sequence[str]
+    denied_accounts: Sequence[str]
+    """ALL where it denies none."""
+    allowed_qos: Sequence[str]
+    denied_qos: Sequence[str]
 
 
 class SeenReservation(NamedTuple):
@@ -103,6 +112,8 @@ class SeenReservation(NamedTuple):
     start_time: int | None
     end_time: int | None
     tres: dict[str, int | str]
+    magnetic: bool
+    """Not pyslurm's own: one of its flags."""
 
 
 NOT_SHOWN = (
@@ -246,11 +257,19 @@ def partitions(
     """All partitions. One that cannot be read starts nothing."""
 
     def read(one: SeenPartition) -> Partition:
+        minutes = _bound(one.max_time)
         return Partition(
             name=one.name,
             nodes=frozenset(text.node_names(one.nodes or "")),
-            up=one.state == "UP",
+            up=one.state in parse_nodes.STARTS_QUEUED_JOBS,
             priority_tier=one.priority_tier or 0,
+            most_nodes=_bound(one.max_nodes),
+            longest_s=None if minutes is None else 60.0 * minutes,
+            most_cpus_per_node=_bound(one.max_cpus_per_node),
+            accounts=parse_nodes.allowed(one.allowed_accounts),
+            denied_accounts=frozenset(one.denied_accounts) - {"ALL"},
+            qos=parse_nodes.allowed(one.allowed_qos),
+            denied_qos=frozenset(one.denied_qos) - {"ALL"},
         )
 
     def instead(one: SeenPartition) -> Partition:
@@ -298,7 +317,7 @@ def reservations(
     nodes: Iterable[Node],
     complain: parse_nodes.Complain = parse_nodes.ignore,
 ) -> tuple[Reservation, ...]:
-    """The reservations of whole nodes; not those of some cores or of licences."""
+    """The reservations of whole nodes, and magnetic ones; no others of some cores or licences."""
 
     def read(one: SeenReservation) -> tuple[Reservation, int]:
         kept = Reservation(
@@ -306,6 +325,7 @@ def reservations(
             nodes=frozenset(text.node_names(one.nodes or "")),
             start_s=float(one.start_time or 0),
             end_s=float(one.end_time or 0),
+            magnetic=one.magnetic,
         )
         cpus = one.tres.get("cpu", 0)
         if not isinstance(cpus, int):
@@ -368,6 +388,10 @@ def _kinds(gres: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
             if kind.startswith("-") or not is_count:
                 raise text.unreadable("a GPU count", f"{name}:{count}")
             yield kind, count
+
+
+def _bound(value: int | str | None) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _number(value: int | None, without: int, where_no_number: int) -> int:

@@ -36,7 +36,7 @@ this host's clock was set back."""
 
 _NODE = attrgetter(*SeenNode._fields)
 _PARTITION = attrgetter(*SeenPartition._fields)
-_RESERVATION = attrgetter(*SeenReservation._fields)
+_RESERVATION = attrgetter(*(name for name in SeenReservation._fields if name != "magnetic"))
 
 
 def main() -> None:
@@ -99,7 +99,10 @@ class _Worker:
         return {
             "nodes": [_NODE(node) for node in pyslurm.Nodes.load().values()],
             "partitions": [_PARTITION(one) for one in pyslurm.Partitions.load().values()],
-            "reservations": [_RESERVATION(one) for one in pyslurm.Reservations.load().values()],
+            "reservations": [
+                (*_RESERVATION(one), pyslurm.ReservationFlags.MAGNETIC in one.flags)
+                for one in pyslurm.Reservations.load().values()
+            ],
         }
 
     def _write(self, request: Mapping[str, Any]) -> Answer:

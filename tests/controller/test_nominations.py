@@ -151,6 +151,15 @@ def test_a_job_of_two_partitions_stands_in_its_own_way_with_the_nodes_of_its_nom
     assert lacks_only_resources(waits) is (reason == "Resources")
 
 
+def test_a_job_that_a_magnetic_reservation_attracts_stands_in_its_own_way_too() -> None:
+    reason = "ReqNodeNotAvail, UnavailableNodes:n[1-2]"
+    waits = changed(pending(), reason=reason, required_node_list="n[1-2]")
+    assert lacks_only_resources(waits, magnetic=True)
+    assert not why_not_eligible(waits, 2000.0, magnetic=True)
+    assert not lacks_only_resources(changed(waits, reservation="own"), magnetic=True)
+    assert not lacks_only_resources(changed(waits, required_node_list=""), magnetic=True)
+
+
 def test_a_job_that_slurm_keeps_off_a_reservation_is_not_eligible() -> None:
     waits = changed(pending(), reason="ReqNodeNotAvail, May be reserved for other job")
     assert why_not_eligible(waits, 2000.0) == waits.reason
