@@ -101,7 +101,8 @@ class Request:
 class Node:
     """One compute node. ``available`` is false while Slurm would start nothing new on it.
 
-    One that is ``powered_down`` Slurm boots for a job, which takes minutes. ``switch`` is the leaf switch it hangs on, empty where that is not known.
+    One that is ``powered_down`` Slurm boots for a job, which takes minutes. ``switch`` is the leaf
+    switch it hangs on, empty where that is not known.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Guard(enum.Enum):
     MAX_PREEMPTIONS = "preempted-often-enough"
     MAX_VICTIMS = "victims-of-this-cycle"
     HELD = "held-or-suspended"
+    PARTITION = "could-not-come-back"
     UNMANAGED = "unmanaged"
     SAME_TIER = "same-or-higher-tier"
 

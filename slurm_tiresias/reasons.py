@@ -152,6 +152,10 @@ GUARD_TEXTS: Mapping[Guard, GuardText] = {
         "victims of this cycle", "as many jobs as one cycle may preempt are preempted already"
     ),
     Guard.HELD: GuardText("held or suspended", "it is suspended, or an administrator has held it"),
+    Guard.PARTITION: GuardText(
+        "could not come back",
+        "its partition would not start it again: it is down, or its limits or access were changed",
+    ),
     Guard.UNMANAGED: GuardText("not managed", "it is not managed by this controller"),
     Guard.SAME_TIER: GuardText(
         "same or higher tier", "it sits in the same tier as the job that waits, or in a higher one"

@@ -593,6 +593,17 @@ def test_nodes_that_still_clean_up_are_used_last() -> None:
     assert list(plan_for(before).decisions["2"].start_on) == ["n2"]
 
 
+def test_nodes_that_slurm_would_have_to_boot_are_used_last_and_before_any_job_is_preempted() -> (
+    None
+):
+    before = cluster(
+        "n1  . .\nn2  . .\nn3  1 1",
+        [job("1", gpus(2), tier=1), job("2", gpus(2)), job("3", gpus(2))],
+        n1={"powered_down": True},
+    )
+    expect(before, "n1  3 3\nn2  2 2\nn3  1 1")
+
+
 def test_a_job_wider_than_the_cluster_is_told_so() -> None:
     plan = expect(cluster("n1  . .", [wide("1", 3)]), "n1  . .")
     assert plan.decisions["1"].reason is Reason.NEVER_FITS

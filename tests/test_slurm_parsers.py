@@ -34,7 +34,7 @@ from slurm_tiresias.slurm import (
     release as releases,
 )
 from slurm_tiresias.slurm.job_rows import JobRow
-from slurm_tiresias.slurm.protocol import Requeue, Reservation, Unpin, Update, Write
+from slurm_tiresias.slurm.protocol import Partition, Requeue, Reservation, Unpin, Update, Write
 from slurm_tiresias.slurm.release import Release
 from tests.row_memory import RowMemory
 from tests.slurm.hostile import HOSTILE_TEXT
@@ -588,6 +588,30 @@ def test_the_nodes_of_a_partition_that_is_down_do_not_count_for_it(release: Path
     assert all(node.partitions == {"gpu"} for node in nodes)
 
 
+def test_what_a_partition_takes_is_read(release: Path) -> None:
+    limited = recorded(release, "partitions").replace("MaxNodes=UNLIMITED", "MaxNodes=2")
+    for was, now in (
+        ("MaxTime=UNLIMITED", "MaxTime=1-00:00:00"),
+        ("MaxCPUsPerNode=UNLIMITED", "MaxCPUsPerNode=8"),
+        ("AllowAccounts=ALL", "DenyAccounts=physics,biology"),
+        ("AllowQos=ALL", "AllowQos=normal,long"),
+        ("State=UP", "State=DRAIN"),
+    ):
+        assert was in limited
+        limited = limited.replace(was, now)
+    (plain, *_), (gpu, *_) = map(parse_nodes.partitions, (recorded(release, "partitions"), limited))
+    assert plain == Partition("gpu", frozenset({"n1", "n2", "n3", "n4"}), True)
+    assert (gpu.up, gpu.most_nodes, gpu.longest_s, gpu.most_cpus_per_node) == (True, 2, 86400, 8)
+    assert gpu.accounts is None and gpu.denied_accounts == {"physics", "biology"}
+    assert gpu.qos == frozenset({"normal", "long"}) and not gpu.denied_qos
+
+
+@pytest.mark.parametrize(("state", "up"), [("DOWN", False), ("INACTIVE", False), ("DRAIN", True)])
+def test_a_partition_that_drains_starts_what_waits_in_it(state: str, up: bool) -> None:
+    (one,) = parse_nodes.partitions(f"PartitionName=gpu Nodes=n1 State={state}\n")
+    assert one.up is up
+
+
 @pytest.mark.parametrize(
     ("state", "available"),
     [
@@ -640,6 +664,13 @@ def test_of_reservations_only_those_of_whole_nodes_keep_jobs_away() -> None:
         Reservation("soon", frozenset({"n1", "n2"}), 1795312897.0, 1795313497.0),
     )
     assert parse_nodes.reservations("No reservations in the system\n", nodes) == ()
+
+
+def test_a_magnetic_reservation_is_told_even_if_it_keeps_no_node_whole() -> None:
+    nodes = [Node(f"n{number}", Amount({"": 4}, 16)) for number in (1, 2, 3)]
+    magnetic = RESERVATIONS.replace("Flags= ", "Flags=SPEC_NODES,MAGNETIC ")
+    _, core = parse_nodes.reservations(magnetic, nodes)
+    assert (core.name, core.nodes, core.magnetic) == ("core", frozenset(), True)
 
 
 def test_specialised_cores_and_memory_are_not_for_jobs() -> None:

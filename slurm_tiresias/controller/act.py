@@ -57,7 +57,11 @@ from slurm_tiresias.controller.lifecycle.preemption import (
     StartDelayed,
     StoodDown,
 )
-from slurm_tiresias.controller.manage import is_protected, lacks_only_resources
+from slurm_tiresias.controller.manage import (
+    is_protected,
+    lacks_only_resources,
+    partitions_that_take,
+)
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.controller.view import Backoffs
 from slurm_tiresias.errors import TiresiasError
@@ -119,7 +123,7 @@ class Actor:
         jobs = {job.key: job for job in seen.jobs}
         self._situations = Situations(seen.nodes, jobs, self._book.records())
         self._withdraw_where_others_run(seen)
-        self._expire_where_victims_stay(jobs, seen.at_s)
+        self._expire_where_victims_stay(jobs, seen)
         self._look_at_nominations(jobs, seen)
         self._abandon_without_preemptor(jobs)
         config = self._config.preemption
@@ -147,21 +151,24 @@ class Actor:
             if not self._is_awaited(victim.preemptor, jobs):
                 self._tell_victim(victim.key, PreemptorGone(_runs(jobs.get(victim.key))))
 
-    def _expire_where_victims_stay(self, jobs: Mapping[str, JobStatus], now_s: float) -> None:
-        """A victim that was suspended, or held by an administrator, or cannot be read any more,
-        stays where it is: its preemptor cannot start there, whatever the other victims do."""
+    def _expire_where_victims_stay(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
+        """A victim that was suspended, or held by an administrator, or cannot be read any more, or
+        that its partition would not start again, stays where it is: its preemptor cannot start
+        there, whatever the other victims do."""
         staying: dict[str, str] = {}
+        partitions = {one.name: one for one in seen.partitions}
         for one in self._book.preemptions.values():
             job = jobs.get(one.key)
             awaited = one.makes_room and self._is_awaited(one.preemptor, jobs)
             if job is None or not _runs(job) or not awaited:
                 continue
-            if is_protected(job) or self._book.why_unmanaged(one.key):
+            could_come_back = not partitions or partitions_that_take(job.spec, partitions)
+            if is_protected(job) or self._book.why_unmanaged(one.key) or not could_come_back:
                 staying[one.preemptor] = one.key
         for preemptor, key in staying.items():
             self._tell_victim(key, PreemptorGone(victim_runs=True))
             why = f"job {key}, which was to make room, may not be preempted any more"
-            expired = Expired(now_s, self._situations.of(preemptor), why)
+            expired = Expired(seen.at_s, self._situations.of(preemptor), why)
             self._book.nomination_event(preemptor, expired)
 
     def _withdraw_where_others_run(self, seen: Observation) -> None:

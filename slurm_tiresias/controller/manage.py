@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from slurm_tiresias.config import ManageConfig
 from slurm_tiresias.controller.hints import first_look_until_s
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import JobState, JobStatus
-from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.model import JobSpec, JobState, JobStatus
+from slurm_tiresias.slurm.protocol import Observation, Partition
 
 _MERELY_WAITING = (
     "None",
@@ -65,6 +67,14 @@ def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = 
         (spec.qos in config.exclude_qos, "its QOS is excluded"),
     )
     return next((reason for applies, reason in checks if applies), "")
+
+
+def partitions_that_take(
+    spec: JobSpec, partitions: Mapping[str, Partition]
+) -> tuple[Partition, ...]:
+    """Those of a job's partitions that would start it, as far as can be told from what they are."""
+    mine = (partitions[name] for name in spec.partitions if name in partitions)
+    return tuple(one for one in mine if not one.why_refused(spec))
 
 
 def is_protected(job: JobStatus) -> bool:

@@ -14,12 +14,22 @@ from slurm_tiresias.controller.manage import (
     has_no_word,
     is_a_word_of_slurm,
     is_protected,
+    partitions_that_take,
     why_not_eligible,
 )
-from slurm_tiresias.model import Guard, JobAccount, JobSpec, JobState, JobStatus, JobView, Snapshot
+from slurm_tiresias.model import (
+    Guard,
+    JobAccount,
+    JobSpec,
+    JobState,
+    JobStatus,
+    JobView,
+    Request,
+    Snapshot,
+)
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.placing import Placing
-from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.slurm.protocol import Observation, Partition
 from slurm_tiresias.slurm.text import node_names
 
 NO_NODES: frozenset[str] = frozenset()
@@ -54,6 +64,8 @@ class _Facts(NamedTuple):
     cools_down: bool
     over_budget: bool
     reserved_nodes: frozenset[str]
+    taken_by: tuple[Partition, ...] | None
+    """The partitions that would start it; None where that is all of its own, without bounds."""
 
 
 class View:
@@ -73,6 +85,10 @@ class View:
         self._made: dict[str, tuple[_Facts, JobView]] = {}
         self._last_words: dict[str, str] = {}
         """Slurm's last reason to keep a job waiting for more than room, by job."""
+        self._partitions: tuple[Partition, ...] = ()
+        """Those of the last snapshot."""
+        self._taken_by: dict[str, tuple[JobSpec, tuple[Partition, ...]]] = {}
+        """For which job, with what it asked for, which of these partitions would start it."""
 
     def snapshot(self, seen: Observation, backoffs: Backoffs) -> Snapshot:
         """The decision's view of an observation that ``observe`` has taken in."""
@@ -88,6 +104,7 @@ class View:
             unchanged = before is not None and before[0] == facts
             made[key] = before if before and unchanged else (facts, self._view_of(facts))
         self._made = made
+        self._taken_by = {key: kept for key, kept in self._taken_by.items() if key in made}
         return Snapshot(seen.at_s, seen.nodes, tuple(view for _, view in made.values()))
 
     def _managed_gpus(self, seen: Observation) -> int:
@@ -105,6 +122,10 @@ class View:
         book, placing = self._book, self._placing
         accounts, runs = book.records(), book.runs
         nominations, preemptions = book.nominations, book.preemptions
+        if seen.partitions != self._partitions:
+            self._partitions, self._taken_by = seen.partitions, {}
+        choosy = {one.name: one for one in seen.partitions if one.is_choosy}
+        by_name = {one.name: one for one in seen.partitions}
         for job in alive:
             key = job.key
             account = accounts.get(key)
@@ -123,7 +144,19 @@ class View:
                 key in backoffs.cooling_down,
                 job.state is JobState.PENDING and job.spec.user in over_budget,
                 self._reserved_from(job, seen) if seen.reservations else NO_NODES,
+                None
+                if choosy.keys().isdisjoint(job.spec.partitions)
+                else self._partitions_for(job, by_name),
             )
+
+    def _partitions_for(
+        self, job: JobStatus, partitions: Mapping[str, Partition]
+    ) -> tuple[Partition, ...]:
+        known = self._taken_by.get(job.key)
+        if known is None or known[0] is not job.spec:
+            found = partitions_that_take(job.spec, partitions)
+            known = self._taken_by[job.key] = (job.spec, found)
+        return known[1]
 
     def _why_not_eligible(self, alive: Iterable[JobStatus], seen: Observation) -> dict[str, str]:
         """Which jobs are not eligible, and why.
@@ -190,6 +223,11 @@ class View:
             request = replace(request, required_nodes=frozenset(node_names(account.own_nodes)))
         if facts.reserved_nodes:
             request = replace(request, reserved_nodes=facts.reserved_nodes)
+        if facts.taken_by and job.state is JobState.PENDING:
+            request = _within(request, facts.taken_by)
+        protected_by = Guard.HELD if is_protected(job) else None
+        if facts.taken_by == ():
+            protected_by = protected_by or Guard.PARTITION
         runs = self._book.runs
         attained_gpu_s = runs.attained_gpu_s(account.key)
         executed_s = runs.executed_s(account.key)
@@ -202,7 +240,7 @@ class View:
             executed_since_promotion_s=executed_s - account.promoted_at_executed_s,
             inherited_gpu_s=facts.inherited_gpu_s,
             running_since_s=runs.running_since_s(job),
-            protected_by=Guard.HELD if is_protected(job) else None,
+            protected_by=protected_by,
             not_eligible=facts.not_eligible,
             nominated_to=facts.nomination.allocated() if facts.nomination else None,
             preemptor=facts.preemptor,
@@ -213,3 +251,15 @@ class View:
             style=placing.style if placing else None,
             style_because=placing.because if placing else "",
         )
+
+
+def _within(request: Request, partitions: tuple[Partition, ...]) -> Request:
+    """A request kept to partitions that would start it, and to the most nodes of the widest."""
+    names = tuple(one.name for one in partitions)
+    bounds = [one.most_nodes for one in partitions if one.most_nodes is not None]
+    most_nodes = request.max_nodes
+    if len(bounds) == len(names):
+        most_nodes = max(bounds) if most_nodes is None else min(most_nodes, max(bounds))
+    if (names, most_nodes) == (request.partitions, request.max_nodes):
+        return request
+    return replace(request, partitions=names, max_nodes=most_nodes)

@@ -39,13 +39,22 @@ class Partition:
     qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
 
+    @property
+    def is_choosy(self) -> bool:
+        """Whether it would not start every job that names it."""
+        bounds = (self.most_nodes, self.longest_s, self.accounts, self.qos)
+        denies = self.denied_accounts or self.denied_qos
+        return not self.up or bool(denies) or any(bound is not None for bound in bounds)
+
     def why_refused(self, spec: JobSpec) -> str:
         """Why no job that asks for this would be started here, in a few words; "" if it would."""
         account, qos = spec.account, spec.qos
-        least_nodes = max(spec.request.min_nodes, len(spec.request.required_nodes))
         checks = (
             (not self.up, "starts no jobs now"),
-            (_exceeds(least_nodes, self.most_nodes), f"takes {self.most_nodes} nodes at most"),
+            (
+                _exceeds(spec.request.min_nodes, self.most_nodes),
+                f"takes {self.most_nodes} nodes at most",
+            ),
             (_exceeds(spec.time_limit_s, self.longest_s), "has a shorter MaxTime"),
             (not _lets_in(account, self.accounts, self.denied_accounts), "refuses its account"),
             (not _lets_in(qos, self.qos, self.denied_qos), "refuses its QOS"),

@@ -183,6 +183,8 @@ def _why_impossible(
         return "PartitionDown"
     if record.obstacle:
         return record.obstacle
+    if ctld.partitions[partition].why_refused(record.spec):
+        return "PartitionTimeLimit"
     mine, request = ctld.partitions[partition].nodes, record.spec.request
     required, most_nodes = request.required_nodes, request.max_nodes
     if not required <= mine and len(record.spec.partitions) > 1:

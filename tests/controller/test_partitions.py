@@ -1,0 +1,109 @@
+"""What a job's partitions would start, and what a requeue would therefore cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.model import Amount, Guard, JobState, JobStatus, JobView
+from slurm_tiresias.slurm.protocol import Observation, Partition
+from tests.controller.test_account import pending
+from tests.jobs import changed
+
+CONFIG = parse({"manage": {"partitions": ["gpu", "other"]}})
+N1 = frozenset({"n1"})
+OTHER = Partition("other", N1, up=True)
+
+REFUSING = [
+    {"up": False},
+    {"most_nodes": 1},
+    {"longest_s": 600.0},
+    {"accounts": frozenset({"physics"})},
+    {"denied_accounts": frozenset({"biology"})},
+    {"qos": frozenset({"long"})},
+    {"denied_qos": frozenset({"normal"})},
+]
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Book]:
+    with closing(Ledger(tmp_path / FILE_NAME)) as ledger:
+        yield Book(ledger, CONFIG, accounting=False)
+
+
+def asking(**facts: Any) -> JobStatus:
+    """A job of two nodes at least and twenty minutes."""
+    asked = {"account": "biology", "qos": "normal", "time_limit_s": 1200.0}
+    job = changed(pending(), **{**asked, **facts})
+    request = replace(job.spec.request, min_nodes=2, partitions=job.spec.partitions)
+    return changed(job, request=request)
+
+
+def viewed(book: Book, job: JobStatus, *partitions: Partition) -> JobView:
+    seen = Observation(2000.0, (job,), (), partitions)
+    book.observe(seen)
+    (view,) = View(book, CONFIG).snapshot(seen, Backoffs()).jobs
+    return view
+
+
+@pytest.mark.parametrize("limits", REFUSING)
+def test_a_running_job_that_its_partition_would_not_start_again_is_guarded(
+    book: Book, limits: dict[str, Any]
+) -> None:
+    runs = asking(
+        state=JobState.RUNNING, start_s=1000.0, allocation={"n1": Amount({"": 1}, cpus=1)}
+    )
+    assert viewed(book, runs, Partition("gpu", N1, True), OTHER).protected_by is None
+    limited = Partition("gpu", N1, **{"up": True, **limits})
+    assert viewed(book, runs, limited, OTHER).protected_by is Guard.PARTITION
+
+
+@pytest.mark.parametrize("limits", REFUSING)
+def test_a_waiting_job_is_placed_only_where_a_partition_would_start_it(
+    book: Book, limits: dict[str, Any]
+) -> None:
+    waits = asking(partitions=("gpu", "other"))
+    limited = Partition("gpu", N1, **{"up": True, **limits})
+    assert viewed(book, waits, limited, OTHER).request.partitions == ("other",)
+    # Where none would, Slurm says why.
+    only = asking(partitions=("gpu",))
+    assert viewed(book, only, limited, OTHER).request.partitions == ("gpu",)
+
+
+def test_a_job_without_an_account_or_qos_or_time_limit_is_not_refused_for_it(book: Book) -> None:
+    limited = Partition(
+        "gpu", N1, True, longest_s=60.0, accounts=frozenset({"a"}), qos=frozenset({"b"})
+    )
+    waits = asking(partitions=("gpu", "other"), account="", qos="", time_limit_s=None)
+    assert viewed(book, waits, limited, OTHER).request.partitions == ("gpu", "other")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "asked", "most"),
+    [
+        ((2, 2), None, 2),
+        ((2, 4), None, 4),
+        ((2, None), None, None),
+        ((4, 4), 3, 3),
+        ((3, 3), 8, 3),
+    ],
+)
+def test_a_job_is_laid_over_no_more_nodes_than_its_widest_partition_gives_it(
+    book: Book, bounds: tuple[int | None, int | None], asked: int | None, most: int | None
+) -> None:
+    gpu, other = (
+        Partition(name, N1, True, most_nodes=bound)
+        for name, bound in zip(("gpu", "other"), bounds, strict=True)
+    )
+    waits = asking(partitions=("gpu", "other"))
+    waits = changed(waits, request=replace(waits.spec.request, max_nodes=asked))
+    assert viewed(book, waits, gpu, other).request.max_nodes == most
