@@ -102,8 +102,10 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
     ),
     Reason.RESERVED: ReasonText(
         "reserved",
-        "The nodes it needs are reserved for others before it could end.",
-        "It starts when the reservation is over, or when other nodes are enough for it.",
+        "The nodes it needs are reserved for others before it could end, or Slurm keeps them for a "
+        "job that waits in a partition of a higher PriorityTier.",
+        "It starts when the reservation is over, or that job has started, or when other nodes are "
+        "enough for it.",
         "Ask for less time, if that is enough: scontrol update JobId=JOBID TimeLimit=MINUTES. "
         "When the reservation begins says: scontrol show reservation.",
     ),

@@ -61,6 +61,7 @@ from slurm_tiresias.controller.manage import (
     is_protected,
     lacks_only_resources,
     partitions_that_take,
+    partitions_tried_later,
 )
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.controller.view import Backoffs
@@ -500,12 +501,13 @@ class Actor:
         forget the reason, and try the job anew at once.
         """
         signalled: list[str] = []
-        magnetic = any(one.magnetic for one in seen.reservations)
+        tried_later = partitions_tried_later(seen)
         for one in self._in_state(PreemptionState.PLANNED):
             if not self._has_to_leave(one, plan, jobs):
                 continue
             preemptor = jobs[one.preemptor]
-            if one.preemptor not in told and lacks_only_resources(preemptor, magnetic=magnetic):
+            later = not tried_later.isdisjoint(preemptor.spec.partitions)
+            if one.preemptor not in told and lacks_only_resources(preemptor, tried_later=later):
                 effects = self._tell_victim(one.key, PreemptorTried(seen.at_s))
                 signalled += [one.key for effect in effects if isinstance(effect, SendSignal)]
         return signalled

@@ -31,6 +31,9 @@ _KEPT_FOR_ANOTHER = "ReqNodeNotAvail, May be reserved for other job"
 list of a job before this one in the queue."""
 
 
+_ALL_NODES_KEPT = "Nodes required for job are DOWN, DRAINED or reserved"
+
+
 def missing_partitions(seen: Observation, config: ManageConfig) -> list[str]:
     """Managed partitions that the cluster does not have."""
     known = {partition.name for partition in seen.partitions}
@@ -87,10 +90,10 @@ def is_protected(job: JobStatus) -> bool:
     return held or job.slurm_state == "SUSPENDED"
 
 
-def why_not_eligible(job: JobStatus, now_s: float, *, magnetic: bool = False) -> str:
+def why_not_eligible(job: JobStatus, now_s: float, *, tried_later: bool = False) -> str:
     """Slurm's own reason to keep a pending job from starting; empty where it only lacks room.
 
-    ``magnetic``: there is a magnetic reservation, in which the job may be tried first.
+    ``tried_later``: see ``partitions_tried_later``.
     """
     if job.state is not JobState.PENDING:
         return ""
@@ -99,7 +102,7 @@ def why_not_eligible(job: JobStatus, now_s: float, *, magnetic: bool = False) ->
     if job.eligible_s is not None and job.eligible_s > now_s and not is_put_off_for_us(job):
         return "BeginTime"
     reason = job.reason.strip("()")
-    if _stands_in_its_own_way(job, reason, magnetic):
+    if _finds_its_nodes_kept(job, reason, tried_later):
         return ""
     if reason.startswith("ReqNodeNotAvail") and "eserved" in reason:
         return reason  # of nodes that are up, but reserved before it could end
@@ -127,25 +130,51 @@ def is_put_off_for_us(job: JobStatus) -> bool:
     return job.eligible_s is not None and job.eligible_s == until_s
 
 
-def lacks_only_resources(job: JobStatus, *, magnetic: bool = False) -> bool:
+def lacks_only_resources(job: JobStatus, *, tried_later: bool = False) -> bool:
     """Whether Slurm has tried to start the job and found nothing missing but room.
 
     Until then nobody knows what limit, licence or reservation stands in its way: the reasons None
     and Priority mean that it has not been tried.
     """
     reason = job.reason.strip("()")
-    return reason == "Resources" or _stands_in_its_own_way(job, reason, magnetic)
+    if tried_later and reason.startswith(_ALL_NODES_KEPT):
+        # Limits were looked at before, licences would have been afterwards.
+        return not job.spec.licenses
+    return reason == "Resources" or _finds_its_nodes_kept(job, reason, tried_later)
 
 
-def _stands_in_its_own_way(job: JobStatus, reason: str, magnetic: bool) -> bool:
+def _finds_its_nodes_kept(job: JobStatus, reason: str, tried_later: bool) -> bool:
     """Whether the nodes that a job lacks are just those set aside for it.
 
-    Slurm tries it once for each of its partitions, and for each magnetic reservation before. Having
-    found no room at the first try, it keeps the nodes of the job's list from all that come after,
-    and that is the job itself at the next.
+    Slurm tries a job once for each of its partitions. Having found no room in the first, it keeps
+    the nodes of the job's list from all that come after, and that is the job itself in the next.
     """
     nodes = job.spec.required_node_list
-    tried_once = len(job.spec.partitions) == 1 and (not magnetic or bool(job.spec.reservation))
-    if tried_once or not nodes:
+    if not nodes or not (tried_later or len(job.spec.partitions) > 1):
         return False
     return reason in (_KEPT_FOR_ANOTHER, _UNAVAILABLE + nodes)
+
+
+def partitions_tried_later(seen: Observation) -> frozenset[str]:
+    """Partitions whose jobs Slurm tries when it has tried some for the same nodes already.
+
+    It tries a job first in each magnetic reservation, and jobs of a higher PriorityTier before
+    others. Where these find no room, it keeps their nodes from all that come after, whatever else
+    could be started there: only backfilling starts those.
+    """
+    if any(one.magnetic for one in seen.reservations):
+        return frozenset(one.name for one in seen.partitions)
+    waiting = {name for job in seen.jobs if is_in_line(job) for name in job.spec.partitions}
+    first = [one for one in seen.partitions if one.name in waiting]
+    return frozenset(
+        one.name
+        for one in seen.partitions
+        if any(o.priority_tier > one.priority_tier and o.nodes & one.nodes for o in first)
+    )
+
+
+def is_in_line(job: JobStatus) -> bool:
+    """Whether a waiting job would be started as soon as there is room for it."""
+    reason = job.reason.strip("()")
+    in_line = reason in ("Resources", "Priority") or reason.startswith(_ALL_NODES_KEPT)
+    return job.state is JobState.PENDING and not job.held and in_line

@@ -13,8 +13,10 @@ from slurm_tiresias.controller.lifecycle.nomination import Nomination
 from slurm_tiresias.controller.manage import (
     has_no_word,
     is_a_word_of_slurm,
+    is_in_line,
     is_protected,
     partitions_that_take,
+    partitions_tried_later,
     why_not_eligible,
 )
 from slurm_tiresias.model import (
@@ -29,10 +31,14 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.placing import Placing
+from slurm_tiresias.scheduling.tried_first import Contender, Holder, TriedFirst
 from slurm_tiresias.slurm.protocol import Observation, Partition
 from slurm_tiresias.slurm.text import node_names
 
 NO_NODES: frozenset[str] = frozenset()
+
+KeptFrom = Callable[[JobStatus, float], frozenset[str]]
+"""The nodes on which a waiting job would not be started that ends by then."""
 
 ARRAY_LIMIT = "JobArrayTaskLimit"
 """Slurm's word for a task that waits because enough of its array run."""
@@ -126,6 +132,7 @@ class View:
             self._partitions, self._taken_by = seen.partitions, {}
         choosy = {one.name: one for one in seen.partitions if one.is_choosy}
         by_name = {one.name: one for one in seen.partitions}
+        kept_from = self._kept_from(alive, seen, by_name)
         for job in alive:
             key = job.key
             account = accounts.get(key)
@@ -143,7 +150,7 @@ class View:
                 key in backoffs.backing_off,
                 key in backoffs.cooling_down,
                 job.state is JobState.PENDING and job.spec.user in over_budget,
-                self._reserved_from(job, seen) if seen.reservations else NO_NODES,
+                self._reserved_from(job, seen, kept_from),
                 None
                 if choosy.keys().isdisjoint(job.spec.partitions)
                 else self._partitions_for(job, by_name),
@@ -166,9 +173,10 @@ class View:
         """
         waits: dict[str, str] = {}
         words: dict[str, str] = {}
-        magnetic = any(one.magnetic for one in seen.reservations)
+        tried_later = partitions_tried_later(seen)
         for job in alive:
-            why = why_not_eligible(job, seen.at_s, magnetic=magnetic)
+            later = bool(tried_later) and not tried_later.isdisjoint(job.spec.partitions)
+            why = why_not_eligible(job, seen.at_s, tried_later=later)
             if is_a_word_of_slurm(job, why):
                 words[job.key] = why
             elif not why and has_no_word(job) and job.key in self._last_words:
@@ -178,15 +186,59 @@ class View:
         self._last_words = words
         return waits
 
-    def _reserved_from(self, job: JobStatus, seen: Observation) -> frozenset[str]:
-        """The nodes that are reserved before a waiting job could end if it were started now."""
-        if job.state is not JobState.PENDING:
+    def _reserved_from(
+        self, job: JobStatus, seen: Observation, kept_from: KeptFrom | None
+    ) -> frozenset[str]:
+        """The nodes that a waiting job would not be started on: they are reserved before it could
+        end if it were started now, or kept for a job that Slurm tries first."""
+        if job.state is not JobState.PENDING or not (seen.reservations or kept_from):
             return NO_NODES
         limit_s = math.inf if job.spec.time_limit_s is None else job.spec.time_limit_s
         until_s = seen.at_s + self._config.preemption.start_bound_s + limit_s
-        return NO_NODES.union(
+        kept = kept_from(job, until_s) if kept_from else NO_NODES
+        return kept.union(
             *(r.nodes for r in seen.reservations if r.start_s < until_s and seen.at_s < r.end_s)
         )
+
+    def _kept_from(
+        self,
+        alive: Iterable[JobStatus],
+        seen: Observation,
+        partitions: Mapping[str, Partition],
+    ) -> KeptFrom | None:
+        """What keeps waiting jobs off the nodes of others in partitions of a higher PriorityTier;
+        None where there is no such job."""
+        tiers = {name: one.priority_tier for name, one in partitions.items()}
+        if len(set(tiers.values())) < 2:
+            return None
+
+        def tier_of(job: JobStatus) -> int:
+            return max((tiers.get(name, 0) for name in job.spec.partitions), default=0)
+
+        in_line = [
+            job
+            for job in alive
+            if is_in_line(job) and job.spec.request.gpu_count and not self._has_nodes(job.key)
+        ]
+        in_line.sort(key=lambda job: (-tier_of(job), -job.priority))
+        least = min((tier_of(job) for job in alive if job.state is JobState.PENDING), default=0)
+        contenders = [
+            Contender(job.spec.request, tier_of(job)) for job in in_line if tier_of(job) > least
+        ]
+        if not contenders:
+            return None
+        holders = [
+            Holder(job.allocation, (job.start_s or seen.at_s) + (job.spec.time_limit_s or math.inf))
+            for job in alive
+            if job.state is JobState.RUNNING
+        ]
+        first = TriedFirst(seen.nodes, holders, contenders)
+        return lambda job, until_s: first.kept_from(job.spec.request, tier_of(job), until_s)
+
+    def _has_nodes(self, key: str) -> bool:
+        """Whether nodes are named for a job that is about to start."""
+        nomination = self._book.nominations.get(key)
+        return nomination is not None and bool(nomination.allocated())
 
     def _beyond_array_limits(self, alive: Iterable[JobStatus]) -> set[str]:
         """Waiting tasks of arrays that may run no more at once (``--array=0-9%2``)."""

@@ -154,10 +154,9 @@ def test_a_job_of_two_partitions_stands_in_its_own_way_with_the_nodes_of_its_nom
 def test_a_job_that_a_magnetic_reservation_attracts_stands_in_its_own_way_too() -> None:
     reason = "ReqNodeNotAvail, UnavailableNodes:n[1-2]"
     waits = changed(pending(), reason=reason, required_node_list="n[1-2]")
-    assert lacks_only_resources(waits, magnetic=True)
-    assert not why_not_eligible(waits, 2000.0, magnetic=True)
-    assert not lacks_only_resources(changed(waits, reservation="own"), magnetic=True)
-    assert not lacks_only_resources(changed(waits, required_node_list=""), magnetic=True)
+    assert lacks_only_resources(waits, tried_later=True)
+    assert not why_not_eligible(waits, 2000.0, tried_later=True)
+    assert not lacks_only_resources(changed(waits, required_node_list=""), tried_later=True)
 
 
 def test_a_job_that_slurm_keeps_off_a_reservation_is_not_eligible() -> None:
