@@ -155,6 +155,7 @@ class Guard(enum.Enum):
     MAX_VICTIMS = "victims-of-this-cycle"
     HELD = "held-or-suspended"
     PARTITION = "could-not-come-back"
+    DEADLINE = "deadline"
     UNMANAGED = "unmanaged"
     SAME_TIER = "same-or-higher-tier"
 

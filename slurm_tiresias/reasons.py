@@ -158,6 +158,10 @@ GUARD_TEXTS: Mapping[Guard, GuardText] = {
         "could not come back",
         "its partition would not start it again: it is down, or its limits or access were changed",
     ),
+    Guard.DEADLINE: GuardText(
+        "deadline",
+        "started anew it could not end before its deadline, and Slurm ends such a job for good",
+    ),
     Guard.UNMANAGED: GuardText("not managed", "it is not managed by this controller"),
     Guard.SAME_TIER: GuardText(
         "same or higher tier", "it sits in the same tier as the job that waits, or in a higher one"

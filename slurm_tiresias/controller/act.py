@@ -58,6 +58,7 @@ from slurm_tiresias.controller.lifecycle.preemption import (
     StoodDown,
 )
 from slurm_tiresias.controller.manage import (
+    is_past_deadline,
     is_protected,
     lacks_only_resources,
     partitions_that_take,
@@ -81,6 +82,9 @@ from slurm_tiresias.slurm.protocol import (
 RESTART_IN_S = 2
 """StartTime=now races with the revocation of the old credential and can kill the job; two seconds
 later does not (30 requeues on each of Slurm 22.05 and 24.11)."""
+
+LOST_WITHIN_S = 10.0
+"""A job that is requeued now waits so long at least before it can start."""
 
 STATE_SAVED_WITHIN_S = 60.0
 """slurmctld saves its state every few seconds. One that is killed comes back without what was
@@ -154,8 +158,8 @@ class Actor:
 
     def _expire_where_victims_stay(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
         """A victim that was suspended, or held by an administrator, or cannot be read any more, or
-        that its partition would not start again, stays where it is: its preemptor cannot start
-        there, whatever the other victims do."""
+        that Slurm would not start again, stays where it is: its preemptor cannot start there,
+        whatever the other victims do."""
         staying: dict[str, str] = {}
         partitions = {one.name: one for one in seen.partitions}
         for one in self._book.preemptions.values():
@@ -164,7 +168,8 @@ class Actor:
             if job is None or not _runs(job) or not awaited:
                 continue
             could_come_back = not partitions or partitions_that_take(job.spec, partitions)
-            if is_protected(job) or self._book.why_unmanaged(one.key) or not could_come_back:
+            lost = not could_come_back or is_past_deadline(job.spec, seen.at_s + LOST_WITHIN_S)
+            if is_protected(job) or self._book.why_unmanaged(one.key) or lost:
                 staying[one.preemptor] = one.key
         for preemptor, key in staying.items():
             self._tell_victim(key, PreemptorGone(victim_runs=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from slurm_tiresias.config import ManageConfig
@@ -78,6 +79,13 @@ def partitions_that_take(
     """Those of a job's partitions that would start it, as far as can be told from what they are."""
     mine = (partitions[name] for name in spec.partitions if name in partitions)
     return tuple(one for one in mine if not one.why_refused(spec))
+
+
+def is_past_deadline(spec: JobSpec, at_s: float) -> bool:
+    """Whether Slurm would end the job for good (DEADLINE) if it waited at that time: it does with a
+    waiting job that could not use its whole time limit before its deadline."""
+    limit_s = math.inf if spec.time_limit_s is None else spec.time_limit_s
+    return spec.deadline_s is not None and at_s + limit_s > spec.deadline_s
 
 
 def is_protected(job: JobStatus) -> bool:

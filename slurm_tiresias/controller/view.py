@@ -14,6 +14,7 @@ from slurm_tiresias.controller.manage import (
     has_no_word,
     is_a_word_of_slurm,
     is_in_line,
+    is_past_deadline,
     is_protected,
     partitions_that_take,
     partitions_tried_later,
@@ -70,6 +71,8 @@ class _Facts(NamedTuple):
     cools_down: bool
     over_budget: bool
     reserved_nodes: frozenset[str]
+    is_past_deadline: bool
+    """Whether Slurm would end it for good if it were requeued in a while."""
     taken_by: tuple[Partition, ...] | None
     """The partitions that would start it; None where that is all of its own, without bounds."""
 
@@ -133,6 +136,8 @@ class View:
         choosy = {one.name: one for one in seen.partitions if one.is_choosy}
         by_name = {one.name: one for one in seen.partitions}
         kept_from = self._kept_from(alive, seen, by_name)
+        preemption = self._config.preemption
+        requeued_s = seen.at_s + preemption.max_grace_s + preemption.start_bound_s
         for job in alive:
             key = job.key
             account = accounts.get(key)
@@ -151,6 +156,7 @@ class View:
                 key in backoffs.cooling_down,
                 job.state is JobState.PENDING and job.spec.user in over_budget,
                 self._reserved_from(job, seen, kept_from),
+                is_past_deadline(job.spec, requeued_s),
                 None
                 if choosy.keys().isdisjoint(job.spec.partitions)
                 else self._partitions_for(job, by_name),
@@ -277,9 +283,12 @@ class View:
             request = replace(request, reserved_nodes=facts.reserved_nodes)
         if facts.taken_by and job.state is JobState.PENDING:
             request = _within(request, facts.taken_by)
-        protected_by = Guard.HELD if is_protected(job) else None
-        if facts.taken_by == ():
-            protected_by = protected_by or Guard.PARTITION
+        guards = (
+            (is_protected(job), Guard.HELD),
+            (facts.taken_by == (), Guard.PARTITION),
+            (facts.is_past_deadline, Guard.DEADLINE),
+        )
+        protected_by = next((guard for applies, guard in guards if applies), None)
         runs = self._book.runs
         attained_gpu_s = runs.attained_gpu_s(account.key)
         executed_s = runs.executed_s(account.key)

@@ -142,3 +142,22 @@ def test_no_job_is_preempted_twice_for_a_start_that_slurm_does_not_make(
         racks.run("scancel", job)
     for job in short:
         racks.wait_for_state(job, "RUNNING")
+
+
+def test_a_job_that_would_miss_its_deadline_is_not_preempted(
+    racks: RealCluster, controller: RealController
+) -> None:
+    """Slurm ends a waiting job for good that can no longer use its whole time before that."""
+    in_time = ("--time=1", "--deadline=now+70seconds", "--gres=gpu:4")
+    long = [racks.sbatch(*in_time, "-w", f"n{n}", script="sleep 10") for n in range(1, 5)]
+    for job in long:
+        racks.wait_for_state(job, "RUNNING")
+        controller.wait_for_tier(job, 1)
+    short = racks.sbatch("--gres=gpu:1", "--mem=100")
+    controller.wait_for_reason(short, "guarded")
+    seen = controller.job(short)
+    assert seen is not None and {one.guard for one in seen.blockers} == {"deadline"}
+    racks.wait_for_state(short, "RUNNING")
+    for job in long:
+        racks.wait_for_state(job, "COMPLETED")
+    assert controller.events("preempted") == []
