@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.bands import ShownFactors
 from slurm_tiresias.controller.difference import (
     Difference,
     from_decision,
@@ -118,6 +119,7 @@ class Actor:
         """Jobs whose priority was taken back and is in a band all the same: Slurm's own."""
         self._situations = Situations()
         """Those of the last review."""
+        self._shown_factors = ShownFactors()
         self._own_list_since_s: dict[str, float] = {}
         """Since when Slurm shows a user's own node list again, by job and the steady clock."""
 
@@ -405,9 +407,14 @@ class Actor:
                     self._book.nomination_event(key, Withdrawn())
                 difference = given_back(job, record)
             else:
-                difference = from_decision(job, record, nomination, decision, now_s, self._config)
+                written = record.written_site_factor
+                shows = self._shown_factors.shows(key, job.priority, written)
+                difference = from_decision(
+                    *(job, record, nomination, decision, now_s, self._config), factor_shows=shows
+                )
             updates += [(job, write) for write in self._remembered(difference, seen)]
         self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}
+        self._shown_factors.keep(jobs)
         # Nominations on named nodes first: until they stand, Slurm might give those nodes away.
         updates.sort(key=lambda pair: not (isinstance(pair[1], Update) and pair[1].node_list))
         return self._with_arrays_whole(updates)

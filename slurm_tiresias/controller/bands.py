@@ -8,6 +8,8 @@ Slurm keeps to it by itself although it resets a job's submission at every reque
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from slurm_tiresias.config import MAX_TIERS
 from slurm_tiresias.controller.lifecycle.nomination import Nomination
 from slurm_tiresias.model import JobAccount
@@ -92,6 +94,35 @@ def tier_priority(record: JobAccount, tier: int, order: str) -> int:
 def tier_site_factor(tier: int) -> int:
     """The site factor of a tier; Slurm's own factors order the jobs in it."""
     return SITE_FACTOR_TOP_TIER - tier * SITE_FACTOR_BAND
+
+
+class ShownFactors:
+    """Whether the priorities that Slurm shows bear the site factors that were written.
+
+    Slurm's own sum may lie outside of the band (``--nice``, heavy weights). So what it shows once a
+    factor was written again is taken for right, until it changes by as much as another factor
+    would change it.
+    """
+
+    def __init__(self) -> None:
+        self._odd: dict[str, tuple[int, int | None]] = {}
+        """By job: the factor, and the priority shown since that was written again."""
+
+    def shows(self, key: str, priority: int, site_factor: int | None) -> bool:
+        """Whether a job's priority bears the factor that was written; told of it once a cycle."""
+        if site_factor is None or bears_site_factor(priority, site_factor):
+            self._odd.pop(key, None)
+            return True
+        factor, shown = self._odd.get(key, (None, None))
+        if factor != site_factor or (shown and abs(priority - shown) >= SITE_FACTOR_BAND // 2):
+            self._odd[key] = (site_factor, None)
+            return False
+        self._odd[key] = (site_factor, shown or priority)
+        return True
+
+    def keep(self, keys: Container[str]) -> None:
+        """Forget all other jobs."""
+        self._odd = {key: odd for key, odd in self._odd.items() if key in keys}
 
 
 def bears_site_factor(priority: int, site_factor: int) -> bool:

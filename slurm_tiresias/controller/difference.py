@@ -47,8 +47,11 @@ def from_decision(
     decision: Decision,
     now_s: float,
     config: Config,
+    *,
+    factor_shows: bool = True,
 ) -> Difference:
-    """What a managed job's node list, start time and priority must become."""
+    """What a managed job's node list, start time and priority must become. ``factor_shows``: its
+    priority can be Slurm's own with the site factor that was written for it."""
     nodes = node_list(job, record, nomination)
     if nodes.user_changed_nodes:
         nomination = None
@@ -58,9 +61,14 @@ def from_decision(
     if config.priority.write == "pinned":
         wanted = _wanted_priority(nodes.record, nomination, decision, config)
         return _with_priority(nodes, update, wanted)
-    return _with(
-        nodes, _with_site_factor(update, job, record, _band_of(decision, config), decision)
-    )
+    wanted = bands.tier_site_factor(_band_of(decision, config))
+    if decision.action is Action.START:
+        wanted = bands.SITE_FACTOR_NOMINATED
+    # Slurm does not show the site factor, and takes it for pending jobs only.
+    stands = record.written_site_factor == wanted and factor_shows
+    if is_pending(job) and not stands:
+        update = replace(update, site_factor=wanted)
+    return _with(nodes, update)
 
 
 def node_list(job: JobStatus, record: JobAccount, nomination: Nomination | None) -> Difference:
@@ -195,21 +203,6 @@ def _band_of(decision: Decision, config: Config) -> int:
     if decision.reason is Reason.OVER_BUDGET:
         return config.tier_count - 1
     return decision.tier or 0
-
-
-def _with_site_factor(
-    update: Update, job: JobStatus, record: JobAccount, band: int, decision: Decision
-) -> Update:
-    """Slurm does not show the site factor, and takes it for pending jobs only."""
-    if job.state is not JobState.PENDING:
-        return update
-    wanted = bands.tier_site_factor(band)
-    if decision.action is Action.START:
-        wanted = bands.SITE_FACTOR_NOMINATED
-    stands = record.written_site_factor == wanted
-    if stands and bands.bears_site_factor(job.priority, wanted):
-        return update
-    return replace(update, site_factor=wanted)
 
 
 def _is_put_off(job: JobStatus, now_s: float) -> bool:

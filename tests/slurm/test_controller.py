@@ -487,7 +487,8 @@ def test_site_factors_order_the_tiers_and_leave_the_rest_to_slurm(
 ) -> None:
     controller = start(priority={"write": "site-factor"})
     wall = fill(clean_cluster, controller)
-    short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
+    # Slurm shows less than the factor then.
+    short = clean_cluster.sbatch(*ONE_GPU, "--nice=1000", script=SHORT)
     clean_cluster.wait_for_state(short, "RUNNING")
     controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
     waiting = controller.events("preempted")[0][0]
