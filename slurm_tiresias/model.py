@@ -342,6 +342,9 @@ class JobView:
     """The job for which it is being requeued right now; empty where it is not."""
     backs_off: bool = False
     """Its nomination expired: no job is preempted for it until the cluster changes."""
+    in_vain: bool = False
+    """Jobs were preempted for it then, and Slurm did not start it: it backs off until it asks for
+    something else or one of its nodes changes."""
     cools_down: bool = False
     """Its nomination expired only just now: it is not nominated at all."""
     over_budget: bool = False

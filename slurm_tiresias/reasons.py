@@ -111,9 +111,9 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
     ),
     Reason.BACKS_OFF: ReasonText(
         "did not start",
-        "GPUs were made free for it and Slurm did not start it there in time.",
-        "No job is preempted for it until nodes change or preemption.retry_after_s has passed; "
-        "it starts earlier if GPUs happen to be free.",
+        "GPUs were set aside for it, and Slurm did not start it on them.",
+        "No job is preempted for it until one of its nodes or its request changes, or "
+        "preemption.retry_after_s has passed; it starts earlier if GPUs happen to be idle.",
         "See Slurm's own reason with: squeue -j JOBID. It often names a limit or a constraint.",
     ),
     Reason.OVER_BUDGET: ReasonText(
@@ -177,6 +177,9 @@ MODE_TEXTS: Mapping[str, str] = {
 """What it means that a controller does not act."""
 
 
+HELD_BY_ADMIN = "JobHeldAdmin"
+BAD_CONSTRAINTS = "BadConstraints"
+
 SLURM_WORDS: Mapping[str, str] = {
     "None": "Slurm has not tried to start it yet",
     "Priority": "Slurm tries others before it",
@@ -187,6 +190,7 @@ SLURM_WORDS: Mapping[str, str] = {
     "JobArrayTaskLimit": "as many tasks of its array run as its % allows",
     "JobHeldUser": "its user has held it",
     "JobHeldAdmin": "an administrator has held it",
+    BAD_CONSTRAINTS: "no nodes can ever be what it asks for, so Slurm holds it",
     "Licenses": "too few licences are free",
     "Reservation": "its reservation has not begun",
     "PartitionDown": "its partition starts no jobs now",
@@ -202,9 +206,6 @@ SLURM_PREFIXES: Mapping[str, str] = {
     "ReqNodeNotAvail": "nodes that it needs are not available",
 }
 """The same of reasons that only begin so."""
-
-HELD_BY_ADMIN = "JobHeldAdmin"
-
 
 MOST_VICTIMS_NAMED = 8
 
@@ -284,6 +285,11 @@ def what_to_do(reason: str, slurm_reason: str) -> str:
     """What a job's user can do; empty where there is nothing."""
     if reason == Reason.HELD.value and slurm_reason == HELD_BY_ADMIN:
         return "Ask the administrators, who alone can release it."
+    if reason == Reason.HELD.value and slurm_reason == BAD_CONSTRAINTS:
+        return (
+            "Change what it asks for (scontrol update JobId=JOBID ...), and release it with: "
+            "scontrol release JOBID."
+        )
     return reason_text(reason).do
 
 

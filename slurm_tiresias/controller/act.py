@@ -133,24 +133,24 @@ class Actor:
         self._expire_where_victims_stay(jobs, seen)
         self._look_at_nominations(jobs, seen)
         self._abandon_without_preemptor(jobs)
-        config = self._config.preemption
         nominations = self._book.nominations.values()
+        in_vain = frozenset(one.key for one in nominations if self._was_in_vain(one))
+        retry_s = self._config.preemption.retry_after_s
+        waiting = (one for one in nominations if one.backs_off(seen.at_s, retry_s))
+        bound_s = self._config.preemption.start_bound_s
         return Backoffs(
-            backing_off=frozenset(
-                one.key for one in nominations if self._backs_off(one, seen.at_s)
+            backing_off=in_vain.union(
+                one.key for one in waiting if one.situation == self._situations.of(one.key)
             ),
+            in_vain=in_vain,
             cooling_down=frozenset(
-                one.key for one in nominations if one.backs_off(seen.at_s, config.start_bound_s)
+                one.key for one in nominations if one.backs_off(seen.at_s, bound_s)
             ),
         )
 
-    def _backs_off(self, one: Nomination, now_s: float) -> bool:
-        """Whether no job is to be preempted for this one, as things stand."""
-        situation = self._situations.of(one.key) if one.expirations else ""
-        if one.in_vain and one.in_vain == situation:
-            return True
-        waits = one.backs_off(now_s, self._config.preemption.retry_after_s)
-        return waits and one.situation == situation
+    def _was_in_vain(self, one: Nomination) -> bool:
+        """Whether jobs were preempted for this one, as things stand, and it did not start."""
+        return bool(one.in_vain) and one.in_vain == self._situations.of(one.key)
 
     def _abandon_without_preemptor(self, jobs: Mapping[str, JobStatus]) -> None:
         """A job that no longer waits on its nomination no longer needs its victims."""

@@ -51,6 +51,8 @@ class Backoffs:
     nominated at all yet."""
 
     backing_off: frozenset[str] = frozenset()
+    in_vain: frozenset[str] = frozenset()
+    """Those of them for which jobs were preempted in vain."""
     cooling_down: frozenset[str] = frozenset()
 
 
@@ -68,6 +70,7 @@ class _Facts(NamedTuple):
     placing: Placing | None
     not_eligible: str
     backs_off: bool
+    in_vain: bool
     cools_down: bool
     over_budget: bool
     reserved_nodes: frozenset[str]
@@ -153,6 +156,7 @@ class View:
                 placing(job.spec) if placing else None,
                 limits.get(key, ""),
                 key in backoffs.backing_off,
+                key in backoffs.in_vain,
                 key in backoffs.cooling_down,
                 job.state is JobState.PENDING and job.spec.user in over_budget,
                 self._reserved_from(job, seen, kept_from),
@@ -306,6 +310,7 @@ class View:
             nominated_to=facts.nomination.allocated() if facts.nomination else None,
             preemptor=facts.preemptor,
             backs_off=facts.backs_off,
+            in_vain=facts.in_vain,
             cools_down=facts.cools_down,
             over_budget=facts.over_budget,
             skew=placing.skew if placing else None,

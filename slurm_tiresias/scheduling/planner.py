@@ -37,6 +37,9 @@ from slurm_tiresias.scheduling.cluster import EquivalenceClass, Start
 from slurm_tiresias.scheduling.engine import Engine
 from slurm_tiresias.scheduling.waiting import WhyJobsWait
 
+IN_VAIN = (
+    "jobs were preempted for it, and none is again until one of its nodes or its request changes"
+)
 MANY_CHANGED = 8
 """Where one in so many jobs has another rank, to sort all is faster than to move each."""
 MOST_LEFT_OVER = 1000
@@ -380,7 +383,7 @@ class Planner:
         job = entry.job
         if entry.part is _Part.WAITS:
             if job.backs_off:
-                return _verdict(entry, Action.WAIT, Reason.BACKS_OFF)
+                return _verdict(entry, Action.WAIT, Reason.BACKS_OFF, IN_VAIN * job.in_vain)
             if job.over_budget:
                 return _verdict(entry, Action.WAIT, Reason.OVER_BUDGET)
             assert entry.group is not None

@@ -274,17 +274,15 @@ def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
 def test_a_winner_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_again(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    controller = start(preemption={"start_bound_s": 3})
-    half = ("--gres=gpu:2", "--mem=100")
-    for node in ("n1", "n2", "n3", "n4"):
-        clean_cluster.wait_for_state(
-            clean_cluster.sbatch(*half, "-w", node, "--no-requeue"), "RUNNING"
-        )
-    wall = [clean_cluster.sbatch(*half) for _ in range(4)]
+    controller = start(preemption={"start_bound_s": 3, "retry_after_s": 1})
+    for node in ("n2", "n4"):
+        kept = clean_cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue")
+        clean_cluster.wait_for_state(kept, "RUNNING")
+    wall = [clean_cluster.sbatch(*WHOLE_NODE, "-w", node) for node in ("n1", "n3")]
     for job in wall:
         controller.wait_for_tier(job, 1)
-    # It wants all of a node's memory, which Slurm shows as 0: no decision can know.
-    winner = clean_cluster.sbatch("--gres=gpu:2", "--mem=0")
+    # It wants nodes that are adjacent, which placement knows nothing of.
+    winner = clean_cluster.sbatch("-N2", "--gres=gpu:4", "--mem=100", "--contiguous")
     controller.wait_until(lambda: controller.events("gave-up"), "the winner gives up")
     controller.wait_until(
         lambda: clean_cluster.squeue_field(winner, "ReqNodes") == "", "its nodes are given back"
@@ -295,8 +293,11 @@ def test_a_winner_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_a
     victim = controller.events("preempted")[0][0]
     clean_cluster.wait_for_state(victim, "RUNNING")
     controller.cycles(8)
-    assert sum(restarts(clean_cluster, job) for job in wall) == 1
+    assert [restarts(clean_cluster, job) for job in wall] == [1, 1]
     controller.wait_for_reason(winner, "given-up")
+    said = controller.cli("explain", winner).stdout
+    assert "jobs were preempted for it, and none is again until" in " ".join(said.split())
+    assert "it asks for --contiguous, which only Slurm can place" in " ".join(said.split())
 
 
 @pytest.mark.parametrize("why", ["reservation", "array"])

@@ -1,0 +1,79 @@
+"""When a start that failed may be tried again, with victims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.controller.lifecycle.nomination import Expired, Nominated, VictimLeft
+from slurm_tiresias.controller.situation import Situations
+from slurm_tiresias.model import Amount, JobStatus, Node
+from slurm_tiresias.slurm.protocol import Observation, Slurm
+from tests.controller.test_account import pending, see
+from tests.jobs import changed
+
+GPU = frozenset({"gpu"})
+NODES = (Node("n1", Amount({"": 4}, 16), GPU), Node("n2", Amount({"": 4}, 16), frozenset({"cpu"})))
+JOB = pending("8")
+
+
+def of(job: JobStatus = JOB, nodes: Sequence[Node] = NODES) -> str:
+    return Situations(nodes, {job.key: job}).of(job.key)
+
+
+@pytest.mark.parametrize(
+    "asks", [{"qos": "other"}, {"time_limit_s": 60.0}, {"licenses": "solver:1"}]
+)
+def test_another_request_is_another_situation(asks: dict[str, object]) -> None:
+    assert of(changed(JOB, **asks)) != of()
+
+
+@pytest.mark.parametrize(
+    "is_now", [{"reason": "Resources"}, {"priority": 7}, {"restarts": 1}, {"submit_s": 5000.0}]
+)
+def test_what_slurm_changes_of_itself_does_not_make_another_situation(
+    is_now: dict[str, object],
+) -> None:
+    assert of(changed(JOB, **is_now)) == of()
+
+
+def test_only_the_nodes_of_its_partitions_count() -> None:
+    n1, n2 = NODES
+    assert of(nodes=(replace(n1, available=False), n2)) != of()
+    assert of(nodes=(n1, replace(n2, available=False))) == of()
+
+
+def test_a_node_list_that_was_written_here_does_not_make_another_situation(ledger: Ledger) -> None:
+    book = Book(ledger, parse({}), accounting=False)
+    see(book, 1000, JOB)
+    account = replace(book.records()["8"], written_nodes="n1")
+    ours = changed(JOB, required_node_list="n1")
+    assert Situations(NODES, {"8": ours}, {"8": account}).of("8") == of()
+    assert of(ours) != of()
+
+
+def test_however_long_ago_victims_left_in_vain_none_leaves_again_before_something_changes(
+    ledger: Ledger,
+) -> None:
+    book = Book(ledger, parse({}), accounting=False)
+    actor = Actor(cast(Slurm, None), book, parse({}), requeue_delay_s=120.0)
+    see(book, 1000, JOB)
+    book.nomination_event("8", Nominated(1000.0, "{}", needs_victims=True))
+    book.nomination_event("8", VictimLeft())
+    book.nomination_event("8", Expired(1060.0, of(), "Resources"))
+    book.commit()
+    after = Actor(
+        cast(Slurm, None), Book(ledger, parse({}), accounting=False), parse({}), requeue_delay_s=0
+    )
+    later_s = 1060.0 + 30 * 86400.0
+    for one in (actor, after):
+        assert one.review(Observation(later_s, (JOB,), NODES, ())).in_vain == {"8"}
+        asks = changed(JOB, qos="other")
+        assert one.review(Observation(later_s, (asks,), NODES, ())).backing_off == set()
