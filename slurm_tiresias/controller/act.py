@@ -258,15 +258,28 @@ class Actor:
             self._tell_victim(victim, StoodDown())
         for nominated in list(self._book.nominations):
             self._book.nomination_event(nominated, Withdrawn())
-        known = ((job, self._book.record(key)) for key, job in jobs.items())
-        differences = [node_list(job, record, None) for job, record in known if record is not None]
-        restored = [write for one in differences for write in self._remembered(one, seen)]
-        self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}
-        writes = [*restored, *self._restarts(jobs, seen.at_s)]
+        writes = [*self._own_lists(jobs, seen), *self._restarts(jobs, seen.at_s)]
         self._book.commit()
         failures = self._send(writes, seen.at_s)
         self._book.commit()
         return Outcome(len(writes), failures, unsettled=False)
+
+    def take_lists_back(self, seen: Observation) -> Outcome:
+        """Leave no node list behind for as long as no controller runs. What is under way stays in
+        the ledger, and the next controller goes on with it."""
+        writes = self._own_lists({job.key: job for job in seen.jobs}, seen)
+        self._book.commit()
+        failures = self._send(writes, seen.at_s)
+        self._book.commit()
+        return Outcome(len(writes), failures, unsettled=False)
+
+    def _own_lists(self, jobs: Mapping[str, JobStatus], seen: Observation) -> list[Write]:
+        """What gives waiting jobs the node lists of their users back."""
+        known = ((job, self._book.record(key)) for key, job in jobs.items())
+        differences = [node_list(job, record, None) for job, record in known if record is not None]
+        restored = [write for one in differences for write in self._remembered(one, seen)]
+        self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}
+        return restored
 
     def release(self, seen: Observation) -> Outcome:
         """Give every job back to Slurm as it would have been."""

@@ -149,6 +149,14 @@ class Cycles:
         )
         return Cycle(seen, snapshot, plan, outcome, took, self.book.take_news())
 
+    def take_lists_back(self) -> None:
+        """Before the controller ends: a node list that stands on a waiting job while nodes change
+        could keep it from starting."""
+        if any(record.written_nodes for record in self.book.records().values()):
+            seen = self._observe()
+            self._account(seen)
+            self._actor.take_lists_back(seen)
+
     def release(self) -> Outcome:
         """Give every managed job back to Slurm."""
         seen = self._observe()

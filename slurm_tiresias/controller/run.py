@@ -393,8 +393,17 @@ class Controller:
                     else:
                         wakeups.recv(4096)
         if not self._standbys():
+            self._take_lists_back()
             self._put(replace(self._health, mode=STOPPED).shown_on(self._state))
         log.info("stopped; Slurm goes on by the priorities that stand there")
+
+    def _take_lists_back(self) -> None:
+        if self._mode() != ENFORCE:
+            return
+        try:
+            self._cycles.take_lists_back()
+        except TiresiasError as error:
+            log.warning("node lists were left on waiting jobs: %s", error)
 
     def _wait(self, selector: selectors.BaseSelector) -> list[object]:
         """Until the next cycle is due, or somebody speaks to this process: who it is."""

@@ -300,6 +300,29 @@ def test_a_winner_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_a
     assert "it asks for --contiguous, which only Slurm can place" in " ".join(said.split())
 
 
+def test_a_controller_that_is_stopped_leaves_no_node_list_and_goes_on_later(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    controller = start(preemption={"min_run_s": 1, "signal": "USR1", "grace_s": 600})
+    trapped = "trap '' USR1; while :; do sleep 0.1; done"
+    wall = [clean_cluster.sbatch(*WHOLE_NODE, script=trapped) for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    short = clean_cluster.sbatch("-N2", "--gres=gpu:4", "--mem=100", script=SHORT)
+
+    def node_list() -> str:
+        return clean_cluster.squeue_field(short, "ReqNodes")
+
+    controller.wait_until(node_list, "its nodes are named")
+    named = node_list()
+    controller.stop()
+    assert node_list() == ""
+    controller.start()
+    controller.wait_until(lambda: node_list() == named, "they are named again")
+    controller.command("pause")
+    controller.wait_until(lambda: node_list() == "", "they are taken back")
+
+
 @pytest.mark.parametrize("why", ["reservation", "array"])
 def test_nobody_leaves_for_a_job_that_slurm_would_not_start_anyway(
     clean_cluster: RealCluster, start: Start, why: str
