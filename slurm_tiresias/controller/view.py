@@ -27,6 +27,7 @@ from slurm_tiresias.model import (
     JobState,
     JobStatus,
     JobView,
+    Node,
     Request,
     Snapshot,
 )
@@ -97,6 +98,8 @@ class View:
         self._made: dict[str, tuple[_Facts, JobView]] = {}
         self._last_words: dict[str, str] = {}
         """Slurm's last reason to keep a job waiting for more than room, by job."""
+        self._nodes: dict[str, tuple[Node, Node]] = {}
+        """The nodes of the last snapshot, as they were seen and as they were shown."""
         self._partitions: tuple[Partition, ...] = ()
         """Those of the last snapshot."""
         self._taken_by: dict[str, tuple[JobSpec, tuple[Partition, ...]]] = {}
@@ -117,7 +120,46 @@ class View:
             made[key] = before if before and unchanged else (facts, self._view_of(facts))
         self._made = made
         self._taken_by = {key: kept for key, kept in self._taken_by.items() if key in made}
-        return Snapshot(seen.at_s, seen.nodes, tuple(view for _, view in made.values()))
+        nodes = self._nodes_with_cpus_for_us(seen, alive)
+        return Snapshot(seen.at_s, nodes, tuple(view for _, view in made.values()))
+
+    def _nodes_with_cpus_for_us(
+        self, seen: Observation, alive: Iterable[JobStatus]
+    ) -> tuple[Node, ...]:
+        """The nodes, each with no more CPUs than its managed partition may have of it
+        (MaxCPUsPerNode) and jobs of others hold there.
+
+        Where several managed partitions share a node, such a bound is left to Slurm.
+        """
+        managed = self._config.manage.partitions
+        bounds = {
+            one.name: one.most_cpus_per_node
+            for one in seen.partitions
+            if one.name in managed and one.most_cpus_per_node is not None
+        }
+        if not bounds:
+            return seen.nodes
+        others_cpus: dict[tuple[str, str], int] = {}
+        for job in alive:
+            if job.state is JobState.RUNNING:
+                for name, amount in job.allocation.items():
+                    for partition in bounds.keys() - set(job.spec.partitions):
+                        key = (name, partition)
+                        others_cpus[key] = others_cpus.get(key, 0) + amount.cpus
+        made: dict[str, tuple[Node, Node]] = {}
+        for node in seen.nodes:
+            mine = node.partitions.intersection(managed)
+            partition = next(iter(mine)) if len(mine) == 1 else ""
+            if partition not in bounds:
+                made[node.name] = (node, node)
+                continue
+            cpus = bounds[partition] + others_cpus.get((node.name, partition), 0)
+            total = replace(node.total, cpus=min(node.total.cpus, cpus))
+            before = self._nodes.get(node.name)
+            kept = before is not None and before[0] == node and before[1].total == total
+            made[node.name] = before if before and kept else (node, replace(node, total=total))
+        self._nodes = made
+        return tuple(node for _, node in made.values())
 
     def _managed_gpus(self, seen: Observation) -> int:
         managed = self._config.manage.partitions

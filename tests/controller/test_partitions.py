@@ -14,7 +14,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
 from slurm_tiresias.controller.view import Backoffs, View
-from slurm_tiresias.model import Amount, Guard, JobState, JobStatus, JobView
+from slurm_tiresias.model import Amount, Guard, JobState, JobStatus, JobView, Node
 from slurm_tiresias.slurm.protocol import Observation, Partition
 from tests.controller.test_account import pending
 from tests.jobs import changed
@@ -107,3 +107,33 @@ def test_a_job_is_laid_over_no_more_nodes_than_its_widest_partition_gives_it(
     waits = asking(partitions=("gpu", "other"))
     waits = changed(waits, request=replace(waits.spec.request, max_nodes=asked))
     assert viewed(book, waits, gpu, other).request.max_nodes == most
+
+
+def test_jobs_of_a_partition_have_no_more_cpus_of_a_node_than_it_may_have(book: Book) -> None:
+    """Eight of sixteen for all of its jobs; what others hold is theirs."""
+    ours = asking(state=JobState.RUNNING, start_s=1.0, allocation={"n1": Amount({"": 1}, cpus=3)})
+    theirs = changed(
+        pending("8"),
+        partitions=("cpu",),
+        state=JobState.RUNNING,
+        start_s=1.0,
+        allocation={"n1": Amount({}, cpus=6)},
+    )
+    total = Amount({"": 4}, cpus=16, memory_mb=8000)
+    nodes = tuple(Node(name, total, frozenset({"gpu", "cpu"})) for name in ("n1", "n2"))
+    gpu = Partition("gpu", frozenset({"n1", "n2"}), True, most_cpus_per_node=8)
+    seen = Observation(2000.0, (ours, theirs), nodes, (gpu,))
+    book.observe(seen)
+    view = View(book, CONFIG)
+    shown = view.snapshot(seen, Backoffs()).nodes
+    assert [node.total.cpus for node in shown] == [14, 8]
+    again = view.snapshot(replace(seen, nodes=tuple(map(replace, nodes))), Backoffs()).nodes
+    assert all(one is other for one, other in zip(shown, again, strict=True))
+
+
+def test_a_bound_on_cpus_that_managed_partitions_share_is_left_to_slurm(book: Book) -> None:
+    nodes = (Node("n1", Amount({"": 4}, cpus=16), frozenset({"gpu", "other"})),)
+    gpu = Partition("gpu", N1, True, most_cpus_per_node=8)
+    seen = Observation(2000.0, (asking(),), nodes, (gpu, OTHER))
+    book.observe(seen)
+    assert View(book, CONFIG).snapshot(seen, Backoffs()).nodes == nodes

@@ -151,6 +151,21 @@ def test_a_job_of_two_partitions_is_nominated_in_the_one_that_takes_it(
     assert victims_for(controller, either) == [wall[2]]
 
 
+def test_gpus_whose_cpus_its_partition_may_not_use_are_not_idle_for_a_job(
+    cluster: RealCluster, controller: RealController
+) -> None:
+    change(cluster, "gpu", "Nodes=n1", "MaxCPUsPerNode=8")
+    change(cluster, "other", "Nodes=n[2-3]")
+    foreign = cluster.sbatch("-p", "urgent", "-w", "n1", "-c8", "--mem=100")
+    cluster.wait_for_state(foreign, "RUNNING")
+    controller.start()
+    long = cluster.sbatch("-c6", "--gres=gpu:1", "--mem=100")
+    controller.wait_for_tier(long, 1)
+    waits = cluster.sbatch("-c4", "--gres=gpu:1", "--mem=100")
+    cluster.wait_for_state(waits, "RUNNING")
+    assert victims_for(controller, waits) == [long]
+
+
 def test_preemption_goes_on_below_a_partition_of_a_higher_priority_tier(
     cluster: RealCluster, controller: RealController
 ) -> None:
