@@ -323,10 +323,14 @@ class Book:
         """Whether a job that would not be managed now was when its present run started.
 
         Its run is in the ledger, or it was managed when it was last seen waiting, or it started
-        with a priority that only managed jobs are given.
+        with a priority that only managed jobs are given. Slurm takes Requeue=1 from a waiting job
+        when it ends it because its node is gone.
         """
         if any(run.end_s is None for run in self._runs.of(job.key)):
             return True
+        if job.state is None:
+            record = self._records.get(job.key)
+            return record is not None and record.ended_s is None
         if job.state is not JobState.RUNNING:
             return False
         waited_managed = before is not None and not before.unmanaged

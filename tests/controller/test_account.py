@@ -108,6 +108,17 @@ def see(book: Book, at_s: float, *jobs: JobStatus) -> None:
     book.commit()
 
 
+def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(book: Book, ledger: Ledger) -> None:
+    """Slurm takes from it that it may be requeued: it would not be managed any more."""
+    see(book, 1000, pending())
+    gone = changed(pending(), state=None, slurm_state="NODE_FAIL", end_s=1005.0, requeue=False)
+    see(book, 1010, gone)
+    record = ledger.job("7")
+    assert record is not None and record.ended_s == 1005.0
+    see(book, 1020, changed(gone, elapsed_s=0.0))
+    assert ledger.job("7") == record
+
+
 def test_service_is_gpus_times_running_seconds_over_all_incarnations(book: Book) -> None:
     see(book, 1000, pending())
     see(book, 1010, running(1005, 5))

@@ -156,7 +156,7 @@ def test_gpus_whose_cpus_its_partition_may_not_use_are_not_idle_for_a_job(
 ) -> None:
     change(cluster, "gpu", "Nodes=n1", "MaxCPUsPerNode=8")
     change(cluster, "other", "Nodes=n[2-3]")
-    foreign = cluster.sbatch("-p", "urgent", "-w", "n1", "-c8", "--mem=100")
+    foreign = cluster.sbatch("-p", "urgent", "-w", "n1", "-c4", "--mem=100")
     cluster.wait_for_state(foreign, "RUNNING")
     controller.start()
     long = cluster.sbatch("-c6", "--gres=gpu:1", "--mem=100")
@@ -200,6 +200,51 @@ def test_jobs_of_other_nodes_of_a_higher_priority_tier_are_in_the_way_of_none(
     (victim,) = victims_for(controller, waits)
     assert cluster.squeue_field(waits, "NodeList") == "n3"
     assert cluster.squeue_field(victim, "State") == "PENDING"
+
+
+@pytest.mark.long
+def test_a_job_that_ends_with_the_node_of_its_list_has_its_end_in_history(
+    cluster: RealCluster, controller: RealController
+) -> None:
+    """Slurm ends it (NODE_FAIL) when the node is gone from slurm.conf. While the node is drained,
+    no job has it in its list."""
+    slow = {"preemption": {"grace_s": 600, "signal": "USR1"}}
+    controller.settings = {**controller.settings, **slow}
+    controller.start()
+    ignore = "trap '' USR1; sleep 600"
+    wall = [cluster.sbatch(*WHOLE_NODE, script=ignore) for _ in range(3)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    waits = cluster.sbatch(*WHOLE_NODE)
+    node = cluster.wait_until(
+        lambda: cluster.squeue_field(waits, "ReqNodes"), "nodes are named for it"
+    )
+    cluster.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    other = cluster.wait_until(
+        lambda: (name := cluster.squeue_field(waits, "ReqNodes")) != node and name,
+        "another node is named",
+    )
+    cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    conf = cluster.folder / "etc" / "slurm.conf"
+    whole = conf.read_text()
+    left = ",".join(name for name in ("n1", "n2", "n3") if name != other)
+    lines = [line for line in whole.splitlines() if not line.startswith(f"NodeName={other} ")]
+    try:
+        conf.write_text("\n".join(lines).replace("Nodes=n[1-3]", f"Nodes={left}") + "\n")
+        cluster.kill("slurmctld", signal="TERM")
+        cluster.start("slurmctld")
+        cluster.wait_for_state(waits, "NODE_FAIL")
+        controller.wait_until(
+            lambda: (
+                "never ran" in (told := controller.cli("history", waits).stdout)
+                and "waiting" not in told
+            ),
+            "history has its end",
+        )
+    finally:
+        conf.write_text(whole)
+        cluster.kill("slurmctld", signal="TERM")
+        cluster.start("slurmctld")
 
 
 def test_a_full_magnetic_reservation_does_not_keep_its_users_jobs_from_other_nodes(
