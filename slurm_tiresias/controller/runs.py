@@ -12,6 +12,9 @@ from dataclasses import replace
 from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
 from slurm_tiresias.model import JobState, JobStatus
 
+CONFIGURING = "CONFIGURING"
+"""Slurm's state of a job whose nodes boot. It sets the job's start anew when they are up."""
+
 
 class Runs:
     """The runs of all jobs that the book knows, and which of them the ledger lacks."""
@@ -72,7 +75,8 @@ class Runs:
     def measure(self, job: JobStatus, requeue_sent_s: float | None, now_s: float) -> None:
         """Bring a job's runs up to date, and close the ones that are over."""
         mine = self._runs.setdefault(job.key, {})
-        shown = job.start_s if job.state in (JobState.RUNNING, None) else None
+        runs = job.state in (JobState.RUNNING, None) and job.slurm_state != CONFIGURING
+        shown = job.start_s if runs else None
         for start_s, run in list(mine.items()):
             if run.end_s is None and start_s != shown:
                 self._close_unseen(run, now_s if requeue_sent_s is None else requeue_sent_s)

@@ -108,6 +108,15 @@ def see(book: Book, at_s: float, *jobs: JobStatus) -> None:
     book.commit()
 
 
+def test_a_job_runs_from_when_its_nodes_have_booted(book: Book, ledger: Ledger) -> None:
+    see(book, 1000, pending())
+    see(book, 1100, running(1010, 90, slurm_state="CONFIGURING"))
+    assert book.runs.attained_gpu_s("7") == 0
+    see(book, 1130, running(1120, 10))
+    assert book.runs.attained_gpu_s("7") == 40
+    assert [run.start_s for run in ledger.incarnations_of("7")] == [1120]
+
+
 def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(book: Book, ledger: Ledger) -> None:
     """Slurm takes from it that it may be requeued: it would not be managed any more."""
     see(book, 1000, pending())
