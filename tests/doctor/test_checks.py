@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.doctor.checks import CHECKS
 from slurm_tiresias.doctor.diagnosis import Diagnosis, diagnose
@@ -107,6 +108,15 @@ CASES = (
     Case(
         "higher-partitions",
         seen_as(partitions=(partition(), partition("urgent", priority_tier=9))),
+        NOTE,
+    ),
+    Case(
+        "higher-partitions",
+        lambda seen: replace(
+            seen,
+            partitions=(partition(), partition("urgent", priority_tier=9)),
+            config=parse({"manage": {"partitions": ["gpu", "urgent"]}}),
+        ),
         NOTE,
     ),
     Case(

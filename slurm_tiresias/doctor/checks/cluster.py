@@ -110,17 +110,14 @@ def _gpus(seen: Seen) -> Verdict | None:
 def _higher_partitions(seen: Seen) -> Verdict | None:
     if not seen.managed:
         return None
-    ours = {node for partition in seen.managed for node in partition.nodes}
-    tier = max(partition.priority_tier for partition in seen.managed)
-    names = seen.config.manage.partitions
     above = [
         f"{p.name} (PriorityTier={p.priority_tier})"
         for p in seen.partitions or ()
-        if p.name not in names and p.priority_tier > tier and p.nodes & ours
+        if any(p.priority_tier > m.priority_tier and p.nodes & m.nodes for m in seen.managed)
     ]
     if not above:
         return ok("no other partition takes the nodes first")
-    return note(f"on the same nodes, and before all managed jobs: {_some(above)}")
+    return note(f"on the same nodes, and before other managed jobs: {_some(above)}")
 
 
 def _clock(seen: Seen) -> Verdict:
@@ -158,7 +155,8 @@ CHECKS = (
     Check("gpus", "Only jobs with GPUs are managed.", _gpus, ("partitions", "nodes")),
     Check(
         "higher-partitions",
-        "Slurm serves a partition of a higher PriorityTier first, whatever the tiers here say.",
+        "Slurm serves a partition of a higher PriorityTier first, whatever the tiers here say, and "
+        "no job is preempted for others on nodes that a job there waits for.",
         _higher_partitions,
         ("partitions",),
     ),
