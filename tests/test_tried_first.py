@@ -30,7 +30,11 @@ def holding(node: str, gpus: int, ends_s: float) -> Holder:
     return Holder({node: Amount({"": gpus}, cpus=1)}, ends_s)
 
 
-FULL = (holding("n1", 4, 100.0), holding("n2", 4, 200.0), holding("n3", 4, 300.0))
+def singles(node: str, ends_s: float) -> tuple[Holder, ...]:
+    return tuple(holding(node, 1, ends_s) for _ in range(4))
+
+
+FULL = (*singles("n1", 100.0), *singles("n2", 200.0), *singles("n3", 300.0))
 ALL = {"n1", "n2", "n3"}
 
 
@@ -60,10 +64,18 @@ def test_a_job_is_kept_off_nodes_that_slurm_keeps_for_one_before_it(
 
 
 def test_idle_gpus_beside_those_that_are_freed_count_too() -> None:
-    holders = (holding("n1", 2, 100.0), *FULL[1:])
+    holders = FULL[2:]
     first = TriedFirst(NODES, holders, [Contender(asking(4), URGENT)])
     assert first.kept_from(asking(1), GPU, 50.0) == set()
     assert first.kept_from(asking(2), GPU, 50.0) == ALL
+
+
+def test_a_victim_may_free_more_than_it_is_preempted_for() -> None:
+    holders = (holding("n1", 4, 100.0), *FULL[4:])
+    first = TriedFirst(NODES, holders, [Contender(asking(4), URGENT)])
+    assert first.kept_from(asking(1), GPU, 50.0) == ALL
+    wide = TriedFirst(NODES, holders, [Contender(asking(4, nodes=2), URGENT)])
+    assert wide.kept_from(asking(4), GPU, 50.0) == set()
 
 
 def test_a_plan_is_never_later_than_slurms_however_many_jobs_run() -> None:
@@ -73,7 +85,7 @@ def test_a_plan_is_never_later_than_slurms_however_many_jobs_run() -> None:
         for number in range(100)
     )
     holders = tuple(holding(node.name, 4, 10.0 * at) for at, node in enumerate(nodes, start=1))
-    for width in range(1, 101):
+    for width in range(2, 101):
         first = TriedFirst(nodes, holders, [Contender(asking(4, nodes=width), URGENT)])
         starts_s = 10.0 * width
         assert first.kept_from(asking(2), GPU, starts_s + 1)

@@ -172,6 +172,8 @@ def partitions_tried_later(seen: Observation) -> frozenset[str]:
     """
     if any(one.magnetic for one in seen.reservations):
         return frozenset(one.name for one in seen.partitions)
+    if len({one.priority_tier for one in seen.partitions}) < 2:
+        return frozenset()
     waiting = {name for job in seen.jobs if is_in_line(job) for name in job.spec.partitions}
     first = [one for one in seen.partitions if one.name in waiting]
     return frozenset(

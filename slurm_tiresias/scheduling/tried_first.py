@@ -47,6 +47,8 @@ class _Planned:
     gpus: int
     idle_gpus: int
     """GPUs that it could take now if they were enough."""
+    most_more: int
+    """GPUs that a victim may free there beyond those for which it is preempted."""
     nodes: frozenset[str]
     """Those that may serve it."""
     planned: frozenset[str]
@@ -80,7 +82,7 @@ class TriedFirst:
         for one in self._planned:
             if one.priority_tier <= priority_tier:
                 continue
-            if one.gpus <= one.idle_gpus + request.gpu_count:
+            if one.gpus <= one.idle_gpus + request.gpu_count + one.most_more:
                 kept |= one.nodes
             elif ends_s > one.starts_s or ends_s == math.inf:
                 kept |= one.planned
@@ -95,8 +97,10 @@ def _plan(one: Contender, fleet: Fleet, pool: Pool, by_end: Sequence[Holder]) ->
     for some in sets:
         nodes |= some
     spans = request.chunks > 1 and request.max_nodes != 1
-    free = (max(pool.free_gpus(number), 0) for number in numbers(nodes))
-    idle_gpus = sum(free) if spans else max(free, default=0)
+    there = {pool.names[number] for number in numbers(nodes)}
+    idle_gpus = _counted((max(pool.free_gpus(number), 0) for number in numbers(nodes)), spans)
+    held = ((a.gpu_count for node, a in h.allocation.items() if node in there) for h in by_end)
+    widest = max((_counted(gpus, spans) for gpus in held), default=0)
     allocation, starts_s = None, math.inf
     looked_at = 0
     for step, holder in enumerate(by_end, start=1):
@@ -113,7 +117,13 @@ def _plan(one: Contender, fleet: Fleet, pool: Pool, by_end: Sequence[Holder]) ->
         one.priority_tier,
         request.gpu_count,
         idle_gpus,
-        frozenset(pool.names[number] for number in numbers(nodes)),
+        max(widest - 1, 0),
+        frozenset(there),
         frozenset(allocation or ()),
         starts_s if allocation else math.inf,
     )
+
+
+def _counted(gpus: Iterable[int], spans: bool) -> int:
+    """GPUs of several nodes, for a job that may span nodes or must fit on one."""
+    return sum(gpus) if spans else max(gpus, default=0)
