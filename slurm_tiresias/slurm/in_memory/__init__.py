@@ -10,6 +10,7 @@ does was compared with Slurm 22.05.8 and is held against real clusters by
 | ``clock.py`` | a clock that is moved by hand, and slurmctld's offset from it |
 | ``records.py`` | what slurmctld keeps of a job, and how a driver shows it |
 | ``placing.py`` | where on the nodes a request fits |
+| ``extras.py`` | what a job asks for that the controller cannot see |
 | ``scheduling.py`` | one pass of Slurm's own scheduler |
 | ``slurmctld.py`` | jobs' lives: submit, start, end, requeue, restart of slurmctld |
 | ``updates.py`` | what ``scontrol`` may change, and Slurm's words where it may not |

@@ -70,6 +70,8 @@ class InMemorySlurm:
         Whether there is slurmdbd.
     lease
         Leave to write; without it, for ever.
+    drives
+        How many of a second kind of GRES nodes have, which the controller does not see.
 
     Attributes
     ----------
@@ -94,6 +96,7 @@ class InMemorySlurm:
         *,
         accounting: bool = True,
         lease: Lease | None = None,
+        drives: Mapping[str, int] | None = None,
     ) -> None:
         known = tuple(nodes) or four_nodes()
         names = frozenset(node.name for node in known)
@@ -108,6 +111,8 @@ class InMemorySlurm:
         self._has_accounting = accounting
         self._accounting = Accounting(self.clock)
         records = {node.name: NodeRecord(node) for node in known}
+        for name, count in (drives or {}).items():
+            records[name].drives = count
         for record in records.values():
             record.empty()
         self._ctld = Slurmctld(

@@ -18,12 +18,16 @@ _WORDS = re.compile(r"[&|,]|[^&|,()\[\]]+")
 
 @dataclass(slots=True)
 class NodeRecord:
-    """One node and what is free on it; ``state`` is what slurmctld says of it without what runs."""
+    """One node and what is free on it.
+
+    ``drives``: how many it has of a second kind of GRES, which the controller does not see.
+    """
 
     node: Node
     gpus: dict[str, int] = field(default_factory=dict)
     cpus: int = 0
     memory_mb: int = 0
+    drives: int = 0
 
     def empty(self) -> None:
         """Nothing is held on it."""

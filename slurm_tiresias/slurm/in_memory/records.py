@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.model import Allocation, Amount, JobSpec, JobState, JobStatus, Request
+from slurm_tiresias.slurm.in_memory.extras import NONE, Extras
 
 NO_REASON = "None"
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
@@ -42,6 +43,8 @@ class Submission:
         Pinned at birth, as etc/job_submit.lua does; None: Slurm's own.
     own_priority
         What Slurm's priority plugin computes for it, before SiteFactor.
+    extras
+        What it asks for beyond ``request``. The controller sees of it what ``request.opaque`` says.
     """
 
     request: Request
@@ -67,6 +70,7 @@ class Submission:
     reservation: str = ""
     priority: int | None = None
     own_priority: int = 1
+    extras: Extras = NONE
 
 
 @dataclass(frozen=True, slots=True)

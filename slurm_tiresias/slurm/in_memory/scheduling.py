@@ -148,7 +148,7 @@ def _try(ctld: Slurmctld, record: JobRecord, partition: str, state: _Pass) -> bo
         _give_reason(record, reason)
         return False
     ready = usable - state.completing - (state.planned if closed else set())
-    found = place(record.spec.request, (ctld.nodes[name] for name in ready))
+    found = ctld.place(record, frozenset(ready))
     if found is not None:
         ctld.start(record, found)
         return True
@@ -190,13 +190,13 @@ def _why_impossible(
     if not required <= mine and len(record.spec.partitions) > 1:
         return NODES_ELSEWHERE
     too_long = most_nodes is not None and len(required) > most_nodes
-    if too_long or not ctld.can_ever_fit(request, mine):
+    if too_long or not ctld.could_ever_serve(record, mine):
         record.priority, record.pinned = 0, False
         return BAD_CONSTRAINTS
     if required & _reserved_nodes(ctld, record):
         return "ReqNodeNotAvail, May be reserved for other job"
     gone = mine - usable
-    if required & gone or not ctld.can_ever_fit(request, usable):
+    if required & gone or not ctld.could_ever_serve(record, usable):
         return f"ReqNodeNotAvail, UnavailableNodes:{folded(required & gone or gone)}"
     return ""
 

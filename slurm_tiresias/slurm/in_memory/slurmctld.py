@@ -7,7 +7,7 @@ a slurmctld that is killed.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +17,8 @@ from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.in_memory import scheduling
 from slurm_tiresias.slurm.in_memory.accounting import Accounting
 from slurm_tiresias.slurm.in_memory.clock import Clock
-from slurm_tiresias.slurm.in_memory.placing import NodeRecord, fits_when_empty
+from slurm_tiresias.slurm.in_memory.extras import NONE
+from slurm_tiresias.slurm.in_memory.placing import NodeRecord, fits_when_empty, place
 from slurm_tiresias.slurm.in_memory.records import (
     HELD_BY_ADMIN,
     HELD_BY_USER,
@@ -169,6 +170,47 @@ class Slurmctld:
         if asked not in self._fitting:
             self._fitting[asked] = fits_when_empty(request, (self.nodes[name] for name in names))
         return self._fitting[asked]
+
+    def place(self, record: JobRecord, names: frozenset[str]) -> Allocation | None:
+        """Where a job fits now on these nodes; None: nowhere."""
+        extras, spec = record.submission.extras, record.spec
+        on_node = self._running_with_extras()
+        if extras is NONE and not on_node:
+            return place(spec.request, (self.nodes[name] for name in names))
+        able = frozenset(n for n in names if self._serves_now(record, n, on_node.get(n, ())))
+        for nodes in extras.among(able):
+            found = place(spec.request, (self.nodes[name] for name in nodes))
+            if found is not None:
+                return found
+        return None
+
+    def _running_with_extras(self) -> Mapping[str, Sequence[JobRecord]]:
+        """The jobs on each node that keep more of it from others than GPUs, CPUs and memory."""
+        if not any(r.submission.extras is not NONE for r in self.records.values()):
+            return {}
+        found: dict[str, list[JobRecord]] = {}
+        for record in self.records.values():
+            if record.runs:
+                for name in record.allocation:
+                    found.setdefault(name, []).append(record)
+        return found
+
+    def _serves_now(self, record: JobRecord, name: str, running: Sequence[JobRecord]) -> bool:
+        extras = record.submission.extras
+        taken = sum(one.submission.extras.drives for one in running)
+        if extras.drives > self.nodes[name].drives - taken:
+            return False
+        return all(
+            one.spec.user == record.spec.user
+            for one in running
+            if extras.user_alone or one.submission.extras.user_alone
+        )
+
+    def could_ever_serve(self, record: JobRecord, names: frozenset[str]) -> bool:
+        """Whether a job would fit on these nodes if no job held anything."""
+        extras, request = record.submission.extras, record.spec.request
+        able = frozenset(n for n in names if self.nodes[n].drives >= extras.drives)
+        return any(self.can_ever_fit(request, nodes) for nodes in extras.among(able))
 
     # Lives of jobs
 
