@@ -44,6 +44,10 @@ Shape = tuple[JobState | None, bool, float | None, tuple[object, ...]]
 """All that a request or an allocation is made from: while it stays the same, so do they."""
 
 
+MOST_ARRAYS_AGAIN = 20
+"""Of how many arrays scontrol is asked in one reading whether their limit of running tasks has been
+changed (ArrayTaskThrottle), which nothing else shows."""
+
 _LIVE = (JobState.PENDING, JobState.RUNNING)
 """Scontrol knows more of such jobs than squeue."""
 
@@ -68,6 +72,8 @@ class JobMemory:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
         self._requests: WeakValueDictionary[Hashable, Request] = WeakValueDictionary()
+        self._last_array = 0
+        """The array that was last asked about again."""
         self.counts_memory = True
         """Whether Slurm hands memory out to jobs: SelectTypeParameters names it."""
 
@@ -83,13 +89,25 @@ class JobMemory:
         about his jobs is never believed, and they must not keep the others from their turn.
         """
         asked_for: dict[int, JobFields] = {}
+        waiting_arrays: dict[int, JobFields] = {}
         for fields in jobs:
             known = self._known.get(fields.key)
+            if fields.state is JobState.PENDING and fields.array_id == fields.raw_id:
+                waiting_arrays.setdefault(fields.raw_id, fields)
             if _is_as_before(known, fields) or fields.state not in _LIVE:
                 continue
             if known is None or not known.complete or known.shape != _shape(fields):
                 asked_for.setdefault(fields.raw_id, fields)
-        return tuple(sorted(asked_for.values(), key=self._times_asked))
+        unknown = sorted(asked_for.values(), key=self._times_asked)
+        arrays = {raw_id: waiting_arrays[raw_id] for raw_id in waiting_arrays.keys() - asked_for}
+        return (*unknown, *self._arrays_in_turn(arrays))
+
+    def _arrays_in_turn(self, arrays: Mapping[int, JobFields]) -> Sequence[JobFields]:
+        """Of the arrays that are known some, one after the other."""
+        in_turn = sorted(arrays, key=lambda raw_id: (raw_id <= self._last_array, raw_id))
+        chosen = in_turn[:MOST_ARRAYS_AGAIN]
+        self._last_array = chosen[-1] if chosen else 0
+        return [arrays[raw_id] for raw_id in chosen]
 
     def _times_asked(self, fields: JobFields) -> int:
         known = self._known.get(fields.key)
@@ -120,7 +138,11 @@ class JobMemory:
         now_known: dict[str, _Known] = {}
         for fields in jobs:
             known = self._known.get(fields.key)
-            if known is None or not _is_as_before(known, fields):
+            if (
+                known is None
+                or not _is_as_before(known, fields)
+                or (fields.array_id is not None and _may_have_another_limit(known, records, seen))
+            ):
                 found = seen.get(fields.raw_id) or _details(records.get(fields.raw_id), fields)
                 known = self._learned(fields, found, known)
                 if not known.complete and fields.raw_id in asked:
@@ -140,7 +162,10 @@ class JobMemory:
         unchanged = before is not None and before.complete and before.shape == shape
         if before is not None and unchanged and not (before.job.unreadable or fields.unreadable):
             was = before.job
-            spec = observed_jobs.spec(fields, was.spec.request, was.spec.array_limit, was.spec)
+            array_limit = found.array_limit if found else was.spec.array_limit
+            spec = observed_jobs.spec(fields, was.spec.request, array_limit, was.spec)
+            if spec is was.spec and before.fields == fields:
+                return before
             job = observed_jobs.status(fields, spec, was.allocation)
             return replace(before, fields=fields, job=job)
         while_pending = before.while_pending if before else None
@@ -169,6 +194,17 @@ def _is_as_before(known: _Known | None, fields: JobFields) -> bool:
     """Whether there is nothing to learn of the job. Of most the driver has kept the same object."""
     return (
         known is not None and known.complete and (known.fields is fields or known.fields == fields)
+    )
+
+
+def _may_have_another_limit(
+    task: _Known, records: Mapping[int, str], seen: Mapping[int, JobDetails]
+) -> bool:
+    """Whether the limit of a task's array has been looked at again, and may have changed."""
+    raw_id = task.fields.raw_id
+    shown = seen.get(raw_id)
+    return raw_id in records or (
+        shown is not None and shown.array_limit != task.job.spec.array_limit
     )
 
 

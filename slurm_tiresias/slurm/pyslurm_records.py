@@ -247,7 +247,7 @@ def details(seen: SeenJob) -> JobDetails:
         most_nodes=seen.max_nodes,
         excluded_nodes=frozenset(text.node_names(seen.excluded_nodes or "")),
         memory_per_cpu=seen.memory_per_cpu is not None,
-        array_limit=seen.array_tasks_parallel,
+        array_limit=seen.array_tasks_parallel or None,
     )
 
 

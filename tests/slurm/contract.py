@@ -92,6 +92,10 @@ class SlurmSite(Protocol):
         """``scontrol update Requeue=``."""
         ...
 
+    def limit_array(self, array: str, limit: int) -> None:
+        """``scontrol update ArrayTaskThrottle=``."""
+        ...
+
     def move(self, key: str, partitions: str) -> None:
         """``scontrol update Partition=``, to several with commas between."""
         ...
@@ -169,6 +173,9 @@ class RealSite:
 
     def set_requeue(self, key: str, allowed: bool) -> None:
         self._update(f"JobId={key}", f"Requeue={allowed:d}")
+
+    def limit_array(self, array: str, limit: int) -> None:
+        self._update(f"JobId={array}", f"ArrayTaskThrottle={limit}")
 
     def move(self, key: str, partitions: str) -> None:
         self._update(f"JobId={key}", f"Partition={partitions}")
@@ -275,6 +282,9 @@ class InMemorySite:
 
     def set_requeue(self, key: str, allowed: bool) -> None:
         _done(self.slurm.edit(key, requeue=allowed))
+
+    def limit_array(self, array: str, limit: int) -> None:
+        _done(self.slurm.edit(array, array_limit=limit))
 
     def move(self, key: str, partitions: str) -> None:
         _done(self.slurm.edit(key, partitions=tuple(partitions.split(","))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -647,6 +648,18 @@ def test_tasks_beyond_the_limit_of_their_array_wait_for_it(site: SlurmSite) -> N
     site.cancel(f"{array}_0")
     wait_for(site, f"{array}_2", JobState.RUNNING)
     wait_for_reason(site, f"{array}_3", "JobArrayTaskLimit")
+
+
+def test_the_limit_of_an_array_may_be_changed_while_tasks_wait(site: SlurmSite) -> None:
+    array = site.submit(Asked(array="0-3", begin_in_s=3600))
+
+    def is_seen(limit: int | None) -> bool:
+        return {job(site, f"{array}_{n}").spec.array_limit for n in range(4)} == {limit}
+
+    assert is_seen(None)
+    for limit in (1, 3, 0):
+        site.limit_array(array, limit)
+        site.wait_until(partial(is_seen, limit or None), f"a limit of {limit}")
 
 
 def test_tasks_cancelled_out_of_a_waiting_array_are_forgotten_at_once(site: SlurmSite) -> None:
