@@ -144,6 +144,7 @@ class Reason(enum.Enum):
     OVER_BUDGET = "over-budget"
     HELD = "held"
     SLURM_WAITS = "slurm-waits"
+    SHARES_LIMIT = "shares-limit"
     UNMANAGED = "unmanaged"
 
 
@@ -156,6 +157,7 @@ class Guard(enum.Enum):
     HELD = "held-or-suspended"
     PARTITION = "could-not-come-back"
     DEADLINE = "deadline"
+    TRIED_FIRST = "higher-priority-tier"
     UNMANAGED = "unmanaged"
     SAME_TIER = "same-or-higher-tier"
 
@@ -347,6 +349,8 @@ class JobView:
     something else or one of its nodes changes."""
     cools_down: bool = False
     """Its nomination expired only just now: it is not nominated at all."""
+    awaited_limit: str = ""
+    """A limit that it shares with jobs that are about to start: its turn comes after that."""
     over_budget: bool = False
     """Its user's jobs have made others lose so much lately that no victim is named for it."""
     skew: float | None = None

@@ -130,6 +130,14 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "It takes part once it is released.",
         "Release it with: scontrol release JOBID.",
     ),
+    Reason.SHARES_LIMIT: ReasonText(
+        "shares a limit",
+        "Jobs before it are about to start that share a limit with it, which may leave no room for "
+        "it: a licence, say, or a bound of its QOS or account.",
+        "Its turn comes as soon as these have started, if the limit is not reached then.",
+        "Nothing is needed. What is left of its limits shows: scontrol show assoc_mgr, scontrol "
+        "show licenses.",
+    ),
     Reason.SLURM_WAITS: ReasonText(
         "Slurm waits",
         "Slurm itself keeps it waiting: a dependency, a begin time or a limit.",
@@ -161,6 +169,11 @@ GUARD_TEXTS: Mapping[Guard, GuardText] = {
     Guard.DEADLINE: GuardText(
         "deadline",
         "started anew it could not end before its deadline, and Slurm ends such a job for good",
+    ),
+    Guard.TRIED_FIRST: GuardText(
+        "higher PriorityTier",
+        "its partition has a higher PriorityTier: Slurm would start it again before the job that "
+        "waits",
     ),
     Guard.UNMANAGED: GuardText("not managed", "it is not managed by this controller"),
     Guard.SAME_TIER: GuardText(

@@ -51,8 +51,9 @@ def cluster() -> Iterator[RealCluster]:
     """The cluster, as the tests before have left it."""
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")
-    options = ("--nodes", "4", "--gpus", "4", "--partition", "gpu", "other")
-    with short_folder() as folder, started_cluster(folder, *options) as real:
+    size = ("--nodes", "4", "--gpus", "4", "--partition", "gpu", "other")
+    licence = ("--slurm-conf-line", "Licenses=solver:1")
+    with short_folder() as folder, started_cluster(folder, *size, *licence) as real:
         yield real
 
 

@@ -24,6 +24,7 @@ TOLD = (
     ("submit", "submissions"),
     ("starts", "runs"),
     ("preemptions", "preemptions"),
+    ("in vain", "of these for a job of which all is understood, and which did not start soon"),
     ("cycles", "cycles of the controller"),
     ("drain", "nodes drained"),
     ("fail", "nodes failed"),

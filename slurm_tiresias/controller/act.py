@@ -9,6 +9,7 @@ out here, and what Slurm answers is the next event.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,7 @@ from slurm_tiresias.controller.lifecycle.nomination import (
     Looked,
     Nominated,
     Nomination,
+    NominationState,
     Withdrawn,
     allocation_text,
 )
@@ -66,9 +68,10 @@ from slurm_tiresias.controller.manage import (
     partitions_tried_later,
 )
 from slurm_tiresias.controller.situation import Situations
+from slurm_tiresias.controller.turns import Awaited, Turns, is_reached, turns
 from slurm_tiresias.controller.view import Backoffs
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import Action, Decision, JobState, JobStatus, Plan, Reason
+from slurm_tiresias.model import Action, Allocation, Decision, JobState, JobStatus, Plan, Reason
 from slurm_tiresias.slurm.hostlist import array_tasks
 from slurm_tiresias.slurm.protocol import (
     Observation,
@@ -120,6 +123,8 @@ class Actor:
         self._situations = Situations()
         """Those of the last review."""
         self._shown_factors = ShownFactors()
+        self._awaited: dict[str, Awaited] = {}
+        """Jobs whose turn comes when others have started, which share a limit with them."""
         self._own_list_since_s: dict[str, float] = {}
         """Since when Slurm shows a user's own node list again, by job and the steady clock."""
 
@@ -133,16 +138,25 @@ class Actor:
         self._expire_where_victims_stay(jobs, seen)
         self._look_at_nominations(jobs, seen)
         self._abandon_without_preemptor(jobs)
+        self._awaited = {
+            key: awaited
+            for key, awaited in self._awaited.items()
+            if any(self._is_about_to_start(other, jobs) for other in awaited.others)
+        }
         nominations = self._book.nominations.values()
         in_vain = frozenset(one.key for one in nominations if self._was_in_vain(one))
         retry_s = self._config.preemption.retry_after_s
+        # Whose victims have left starts there or not at all: no others leave for it elsewhere.
+        half_done = (one.key for one in nominations if one.is_active and one.victims_left)
         waiting = (one for one in nominations if one.backs_off(seen.at_s, retry_s))
         bound_s = self._config.preemption.start_bound_s
         return Backoffs(
             backing_off=in_vain.union(
-                one.key for one in waiting if one.situation == self._situations.of(one.key)
+                half_done,
+                (one.key for one in waiting if one.situation == self._situations.of(one.key)),
             ),
             in_vain=in_vain,
+            awaited_limits={key: awaited.limit for key, awaited in self._awaited.items()},
             cooling_down=frozenset(
                 one.key for one in nominations if one.backs_off(seen.at_s, bound_s)
             ),
@@ -180,19 +194,33 @@ class Actor:
             self._book.nomination_event(preemptor, expired)
 
     def _withdraw_where_others_run(self, seen: Observation) -> None:
-        """Slurm may have started other jobs on the idle GPUs of a nomination.
+        """Slurm may have started other jobs on GPUs of a nomination.
 
-        Such a job is placed anew if its nomination needed no victims. With victims it keeps the
-        nomination until that expires: a new place each time would cost ever more victims.
+        Such a job is placed anew as long as that has cost no job its run. Once a victim has left it
+        keeps the nomination until that expires, and where more would have to leave it expires now:
+        a new place each time would cost ever more victims.
         """
+        running = {job.key: job.allocation for job in seen.jobs if job.state is JobState.RUNNING}
         free = {node.name: node.total.gpu_count for node in seen.nodes}
-        for job in seen.jobs:
-            if job.state is JobState.RUNNING:
-                for node, amount in job.allocation.items():
-                    free[node] = free.get(node, 0) - amount.gpu_count
+        for held in running.values():
+            for node, amount in held.items():
+                free[node] = free.get(node, 0) - amount.gpu_count
+        victims: dict[str, list[str]] = {}
+        for preemption in self._book.preemptions.values():
+            if preemption.makes_room and preemption.key in running:
+                victims.setdefault(preemption.preemptor, []).append(preemption.key)
         for one in list(self._book.nominations.values()):
-            allocation = (one.allocated() if one.needs_no_victims else None) or {}
-            if any(free.get(node, 0) < amount.gpu_count for node, amount in allocation.items()):
+            leave = victims.get(one.key, [])
+            allocation = one.allocated() if leave or one.needs_no_victims else None
+            if allocation is None or _has_room(allocation, free, map(running.__getitem__, leave)):
+                continue
+            for key in leave:
+                self._tell_victim(key, PreemptorGone(victim_runs=True))
+            if one.victims_left:
+                why = "Slurm gave GPUs that were set aside for it to other jobs"
+                expired = Expired(seen.at_s, self._situations.of(one.key), why)
+                self._book.nomination_event(one.key, expired)
+            else:
                 self._book.nomination_event(one.key, Withdrawn())
 
     def _is_awaited(self, preemptor: str, jobs: Mapping[str, JobStatus]) -> bool:
@@ -200,6 +228,13 @@ class Actor:
         nomination = self._book.nominations.get(preemptor)
         on_nodes = nomination is not None and bool(nomination.allocation)
         return on_nodes and is_pending(jobs.get(preemptor))
+
+    def _is_about_to_start(self, key: str, jobs: Mapping[str, JobStatus]) -> bool:
+        """Whether a job waits for nothing but those that are leaving, or not even for them."""
+        nomination = self._book.nominations.get(key)
+        if nomination is None or not is_pending(jobs.get(key)):
+            return False
+        return nomination.state in (NominationState.ASKED, NominationState.FREE)
 
     def _look_at_nominations(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
         """Tell each nomination what stands between it and its start; some expire."""
@@ -360,23 +395,27 @@ class Actor:
         return nomination is None or not nomination.expirations
 
     def _nodes_being_vacated(self, plan: Plan, jobs: Mapping[str, JobStatus]) -> set[str]:
-        """Nodes that jobs are about to leave for a preemptor.
+        """Nodes that jobs leave for a preemptor, until it has started there.
 
         Jobs that only get what is left over there are not given these nodes by name: Slurm may try
         such a job before the preemptor, find the node taken, and pass it over for all that follow.
         """
         leaving = {decision.job_id for decision in plan.preemptions}
-        leaving |= {one.key for one in self._book.preemptions.values() if one.makes_room}
+        leaving |= {
+            one.key
+            for one in self._book.preemptions.values()
+            if one.makes_room or self._is_awaited(one.preemptor, jobs)
+        }
         return {node for key in leaving if key in jobs for node in jobs[key].allocation}
 
     def _withdraw(self, key: str, decision: Decision, job: JobStatus, now_s: float) -> None:
         """The plan has changed, or Slurm has named a reason of its own to let the job wait."""
-        if decision.reason is Reason.SLURM_WAITS:
+        slurm_waits = decision.reason is Reason.SLURM_WAITS
+        if slurm_waits or self._book.nominations[key].victims_left:
             of_nodes = job.reason.strip("()").startswith("ReqNodeNotAvail")
-            expired = Expired(
-                now_s, self._situations.of(key), _did_not_start(job), may_pass=not of_nodes
-            )
-            self._book.nomination_event(key, expired)
+            may_pass = slurm_waits and not of_nodes
+            why, situation = _did_not_start(job), self._situations.of(key)
+            self._book.nomination_event(key, Expired(now_s, situation, why, may_pass))
         else:
             self._book.nomination_event(key, Withdrawn())
 
@@ -525,7 +564,7 @@ class Actor:
         nomination: a licence that was free then may have been taken since. An update makes Slurm
         forget the reason, and try the job anew at once.
         """
-        signalled: list[str] = []
+        victims: dict[str, list[str]] = {}
         tried_later = partitions_tried_later(seen)
         for one in self._in_state(PreemptionState.PLANNED):
             if not self._has_to_leave(one, plan, jobs):
@@ -533,9 +572,35 @@ class Actor:
             preemptor = jobs[one.preemptor]
             later = not tried_later.isdisjoint(preemptor.spec.partitions)
             if one.preemptor not in told and lacks_only_resources(preemptor, tried_later=later):
-                effects = self._tell_victim(one.key, PreemptorTried(seen.at_s))
-                signalled += [one.key for effect in effects if isinstance(effect, SendSignal)]
+                victims.setdefault(one.preemptor, []).append(one.key)
+        found = self._turns(victims.keys(), jobs)
+        for key, awaited in found.later.items():
+            self._awaited[key] = awaited
+            # Its node list would keep jobs off these nodes that it waits for.
+            self._book.nomination_event(key, Withdrawn())
+            for victim in victims[key]:
+                self._tell_victim(victim, PreemptorGone(victim_runs=True))
+        signalled: list[str] = []
+        for preemptor_key in found.now:
+            for key in victims[preemptor_key]:
+                effects = self._tell_victim(key, PreemptorTried(seen.at_s))
+                signalled += [key for effect in effects if isinstance(effect, SendSignal)]
         return signalled
+
+    def _turns(self, ready: Collection[str], jobs: Mapping[str, JobStatus]) -> Turns:
+        """Whose turn it is of the jobs whose victims could leave now."""
+        if not ready:
+            return Turns()
+        starting = {key for key in self._book.nominations if self._is_about_to_start(key, jobs)}
+        leaving = {one.preemptor for one in self._book.preemptions.values() if one.is_leaving}
+
+        def place(job: JobStatus) -> tuple[bool, int, int]:
+            """Where Slurm tries it; those for which jobs are leaving already come first."""
+            return job.key not in leaving, -job.priority, job.raw_id
+
+        in_order = sorted((jobs[key] for key in starting.union(ready)), key=place)
+        specs = [job.spec for job in in_order]
+        return turns(specs, ready, self._slurm.limits(specs))
 
     def _in_state(self, *states: PreemptionState) -> list[Preemption]:
         return [one for one in self._book.preemptions.values() if one.state in states]
@@ -548,15 +613,24 @@ class Actor:
         return runs and managed and self._is_awaited(one.preemptor, jobs)
 
     def _due_requeues(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
-        """Victims whose grace is over. One that still runs has not been requeued yet."""
-        due: list[Write] = []
+        """Victims whose grace is over. One that still runs has not been requeued yet.
+
+        While it had its grace, what its preemptor shares with others may have been taken.
+        """
+        over: list[Preemption] = []
         for one in self._in_state(PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT):
             if one.signalled_s is None or not self._has_to_leave(one, plan, jobs):
                 continue
-            victim = jobs[one.key]
-            if now_s - one.signalled_s < self._checkpoint(victim).grace_s:
+            if now_s - one.signalled_s >= self._checkpoint(jobs[one.key]).grace_s:
+                over.append(one)
+        preemptors = {one.preemptor for one in over}
+        limits = self._slurm.limits([jobs[key].spec for key in preemptors]) if over else {}
+        due: list[Write] = []
+        for one in over:
+            if is_reached(limits.get(one.preemptor, ())):
                 continue
-            for effect in self._tell_victim(one.key, GraceOver(now_s, not victim.spec.requeue)):
+            forbidden = not jobs[one.key].spec.requeue
+            for effect in self._tell_victim(one.key, GraceOver(now_s, forbidden)):
                 if isinstance(effect, SendRequeue):
                     due.append(Requeue(one.key, allow=effect.allow))
         return due
@@ -629,6 +703,14 @@ class Actor:
                 self._book.note(now_s, "failed", key, failure.message)
         if isinstance(write, Requeue):
             self._tell_victim(write.key, RequeueRefused())
+
+
+def _has_room(wanted: Allocation, free: Mapping[str, int], leaving: Iterable[Allocation]) -> bool:
+    """Whether there are enough GPUs on each node once those that are leaving have left."""
+    room = Counter(free)
+    for allocation in leaving:
+        room.update({node: amount.gpu_count for node, amount in allocation.items()})
+    return all(room[node] >= amount.gpu_count for node, amount in wanted.items())
 
 
 def _runs(job: JobStatus | None) -> bool:

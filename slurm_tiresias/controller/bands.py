@@ -32,7 +32,8 @@ assert TOP_TIER == MAX_TIERS * BAND
 
 _NEWEST = BAND - 1
 
-SITE_FACTOR_NOMINATED = 2_000_000_000
+SITE_FACTOR_NOMINATED_ON_NODES = 2_000_000_000
+SITE_FACTOR_NOMINATED = 1_800_000_000
 SITE_FACTOR_TOP_TIER = 1_600_000_000
 SITE_FACTOR_BAND = 200_000_000
 """Site factors are signed 32-bit; Slurm's own weighted sum stays far below one band."""
@@ -58,7 +59,7 @@ def starts_managed(priority: int, written_as: str) -> bool:
     """
     if written_as == "pinned":
         return priority in (TOP_TIER, NOMINATED, NOMINATED_ON_NODES, NOMINATED_ON_FREE_NODES)
-    factors = (SITE_FACTOR_TOP_TIER, SITE_FACTOR_NOMINATED)
+    factors = (SITE_FACTOR_TOP_TIER, SITE_FACTOR_NOMINATED, SITE_FACTOR_NOMINATED_ON_NODES)
     return any(bears_site_factor(priority, factor) for factor in factors)
 
 
@@ -69,11 +70,18 @@ def nomination_priority(nomination: Nomination | None) -> int:
     return NOMINATED_ON_NODES if nomination.free_s is None else NOMINATED_ON_FREE_NODES
 
 
+def nomination_site_factor(nomination: Nomination | None) -> int:
+    """The site factor of a job that is about to start."""
+    on_nodes = nomination is not None and nomination.allocation
+    return SITE_FACTOR_NOMINATED_ON_NODES if on_nodes else SITE_FACTOR_NOMINATED
+
+
 def is_nominated(priority: int, written_as: str) -> bool:
     """Whether a priority is that of a job that is about to start; by ``priority.write``."""
     if written_as == "pinned":
         return priority >= NOMINATED
-    return bears_site_factor(priority, SITE_FACTOR_NOMINATED)
+    factors = (SITE_FACTOR_NOMINATED, SITE_FACTOR_NOMINATED_ON_NODES)
+    return any(bears_site_factor(priority, factor) for factor in factors)
 
 
 def tier_priority(record: JobAccount, tier: int, order: str) -> int:

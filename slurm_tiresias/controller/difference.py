@@ -53,7 +53,8 @@ def from_decision(
     """What a managed job's node list, start time and priority must become. ``factor_shows``: its
     priority can be Slurm's own with the site factor that was written for it."""
     nodes = node_list(job, record, nomination)
-    if nodes.user_changed_nodes:
+    if nodes.user_changed_nodes or why_left_to_slurm(job, record):
+        # It must not be given the nodes that others leave for jobs with a list of their own.
         nomination = None
     update = _merged(job, nodes)
     if decision.action is Action.START and _is_put_off(job, now_s):
@@ -63,7 +64,7 @@ def from_decision(
         return _with_priority(nodes, update, wanted)
     wanted = bands.tier_site_factor(_band_of(decision, config))
     if decision.action is Action.START:
-        wanted = bands.SITE_FACTOR_NOMINATED
+        wanted = bands.nomination_site_factor(nomination)
     # Slurm does not show the site factor, and takes it for pending jobs only.
     stands = record.written_site_factor == wanted and factor_shows
     if is_pending(job) and not stands:

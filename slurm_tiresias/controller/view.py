@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from slurm_tiresias.config import Config
@@ -55,6 +55,8 @@ class Backoffs:
     in_vain: frozenset[str] = frozenset()
     """Those of them for which jobs were preempted in vain."""
     cooling_down: frozenset[str] = frozenset()
+    awaited_limits: Mapping[str, str] = field(default_factory=dict)
+    """Jobs that preempt when those have started that share this limit with them."""
 
 
 class _Facts(NamedTuple):
@@ -73,10 +75,13 @@ class _Facts(NamedTuple):
     backs_off: bool
     in_vain: bool
     cools_down: bool
+    awaited_limit: str
     over_budget: bool
     reserved_nodes: frozenset[str]
     is_past_deadline: bool
     """Whether Slurm would end it for good if it were requeued in a while."""
+    is_tried_first: bool
+    """Whether Slurm would start it anew before any job that waits now."""
     taken_by: tuple[Partition, ...] | None
     """The partitions that would start it; None where that is all of its own, without bounds."""
 
@@ -181,6 +186,7 @@ class View:
         choosy = {one.name: one for one in seen.partitions if one.is_choosy}
         by_name = {one.name: one for one in seen.partitions}
         kept_from = self._kept_from(alive, seen, by_name)
+        highest_waiting = self._highest_tier_waiting(alive, by_name, limits)
         preemption = self._config.preemption
         requeued_s = seen.at_s + preemption.max_grace_s + preemption.start_bound_s
         for job in alive:
@@ -200,9 +206,12 @@ class View:
                 key in backoffs.backing_off,
                 key in backoffs.in_vain,
                 key in backoffs.cooling_down,
+                backoffs.awaited_limits.get(key, ""),
                 job.state is JobState.PENDING and job.spec.user in over_budget,
                 self._reserved_from(job, seen, kept_from),
                 is_past_deadline(job.spec, requeued_s),
+                job.state is JobState.RUNNING
+                and self._priority_tier(job, by_name) > highest_waiting,
                 None
                 if choosy.keys().isdisjoint(job.spec.partitions)
                 else self._partitions_for(job, by_name),
@@ -252,6 +261,32 @@ class View:
             *(r.nodes for r in seen.reservations if r.start_s < until_s and seen.at_s < r.end_s)
         )
 
+    def _priority_tier(self, job: JobStatus, partitions: Mapping[str, Partition]) -> int:
+        """The highest PriorityTier in which Slurm tries the job."""
+        taken_by = self._partitions_for(job, partitions)
+        return max((one.priority_tier for one in taken_by), default=0)
+
+    def _highest_tier_waiting(
+        self,
+        alive: Iterable[JobStatus],
+        partitions: Mapping[str, Partition],
+        limits: Mapping[str, str],
+    ) -> float:
+        """The highest PriorityTier of a managed job that could start; infinity where all are of
+        one."""
+        if len({one.priority_tier for one in partitions.values()}) < 2:
+            return math.inf
+        return max(
+            (
+                self._priority_tier(job, partitions)
+                for job in alive
+                if job.state is JobState.PENDING
+                and job.key not in limits
+                and not self._book.why_unmanaged(job.key)
+            ),
+            default=0,
+        )
+
     def _kept_from(
         self,
         alive: Iterable[JobStatus],
@@ -260,12 +295,11 @@ class View:
     ) -> KeptFrom | None:
         """What keeps waiting jobs off the nodes of others in partitions of a higher PriorityTier;
         None where there is no such job."""
-        tiers = {name: one.priority_tier for name, one in partitions.items()}
-        if len(set(tiers.values())) < 2:
+        if len({one.priority_tier for one in partitions.values()}) < 2:
             return None
 
         def tier_of(job: JobStatus) -> int:
-            return max((tiers.get(name, 0) for name in job.spec.partitions), default=0)
+            return self._priority_tier(job, partitions)
 
         in_line = [
             job
@@ -333,6 +367,7 @@ class View:
             (is_protected(job), Guard.HELD),
             (facts.taken_by == (), Guard.PARTITION),
             (facts.is_past_deadline, Guard.DEADLINE),
+            (facts.is_tried_first, Guard.TRIED_FIRST),
         )
         protected_by = next((guard for applies, guard in guards if applies), None)
         runs = self._book.runs
@@ -354,6 +389,7 @@ class View:
             backs_off=facts.backs_off,
             in_vain=facts.in_vain,
             cools_down=facts.cools_down,
+            awaited_limit=facts.awaited_limit,
             over_budget=facts.over_budget,
             skew=placing.skew if placing else None,
             style=placing.style if placing else None,

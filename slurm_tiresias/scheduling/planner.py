@@ -396,7 +396,7 @@ class Planner:
                 return _verdict(entry, Action.WAIT, Reason.VACATING, preempted_for=job.preemptor)
             return _verdict(entry, Action.RUN_ON, Reason.RUNS_ON)
         if blocked := blocked_by_slurm(job):
-            return _verdict(entry, Action.WAIT, blocked, job.not_eligible)
+            return _verdict(entry, Action.WAIT, blocked, job.not_eligible or job.awaited_limit)
         if entry.part is _Part.HOLDS:
             return self._start(entry, entry.holds, Reason.NOMINATED)
         return _verdict(entry, Action.WAIT, Reason.BACKS_OFF)
@@ -409,10 +409,12 @@ class Planner:
 
 
 def blocked_by_slurm(job: JobView) -> Reason | None:
-    """Why Slurm itself would not start the job now."""
+    """Why Slurm itself would not start the job now, or not before others."""
     if job.held:
         return Reason.HELD
-    return Reason.SLURM_WAITS if job.not_eligible else None
+    if job.not_eligible:
+        return Reason.SLURM_WAITS
+    return Reason.SHARES_LIMIT if job.awaited_limit else None
 
 
 def _runs_on_unchanged(before: JobView, job: JobView) -> bool:

@@ -23,12 +23,14 @@ from types import MappingProxyType
 
 from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.errors import SlurmAnswerError, SlurmUnreachableError, TiresiasError
+from slurm_tiresias.model import JobSpec
 from slurm_tiresias.slurm import (
     job_details,
     job_rows,
     parse_accounting,
     parse_config,
     parse_jobs,
+    parse_limits,
     parse_nodes,
     process,
     release,
@@ -48,6 +50,7 @@ from slurm_tiresias.slurm.protocol import (
     Driver,
     Incarnation,
     Lease,
+    Limit,
     Observation,
     Unbounded,
     Write,
@@ -98,6 +101,13 @@ _CLUSTER_QUESTIONS = (
     "show topology",
     "show reservation",
 )
+_LIMIT_QUESTIONS = (
+    "show config",
+    "show licenses",
+    "show assoc_mgr flags=qos,assoc",
+    "show partition",
+)
+_UNKNOWN_LIMIT = Limit("limits that cannot be read", 0.0, 0.0, math.inf)
 _SHOW_ALL_JOBS = "show job"
 _NOT_THERE = re.compile(
     r"(?:slurm_load_jobs? error: )?Invalid job id specified(?: for job .*)?|Job \S+ not found"
@@ -140,6 +150,7 @@ class CommandSlurm:
         """Of nodes, partitions and the like, in the reading that is under way."""
         self._odd_records = Complaint("what cannot be read of Slurm's answer is left out")
         self._unread_accounting = Complaint("a row of accounting is passed over")
+        self._unread_limits = Complaint("jobs preempt one at a time, for limits cannot be read")
         self._answered_s = _NEVER
         self._clock = SlurmClock()
         self._squeue_file: tuple[int, int, int] | None = None
@@ -320,6 +331,16 @@ class CommandSlurm:
         answer = self._checked(squeue, self._run(tally.SQUEUE, squeue))
         said, end, _ = answer.partition(self._separator)
         return text.present(said.strip()) if end else ""
+
+    def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
+        """By the key of each of these jobs, the limits that it shares with others."""
+        try:
+            found = parse_limits.limits(*self._show(_LIMIT_QUESTIONS))
+        except SlurmAnswerError as error:
+            self._unread_limits.make(error)
+            return dict.fromkeys((job.key for job in jobs), (_UNKNOWN_LIMIT,))
+        self._unread_limits.is_over()
+        return {job.key: tuple(found.of(job)) for job in jobs}
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         """Send all writes, in order, by one scontrol; return those that Slurm refused.

@@ -87,6 +87,20 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """Something of which all jobs that share it may have only so much together, and one job's part.
+
+    ``left`` is what is still to be had of it. What a job takes of it is not always known: then
+    ``takes_at_most`` is infinity. Limits of one name are the same.
+    """
+
+    name: str
+    left: float
+    takes_at_least: float
+    takes_at_most: float
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One consistent reading of the cluster.
 
@@ -282,6 +296,11 @@ class Slurm(Protocol):
 
     def dependency(self, key: str) -> str:
         """What a pending job depends on, in Slurm's own words; "" where that is nothing."""
+        ...
+
+    def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
+        """By the key of each of these jobs, the limits that it shares with others: licences, and
+        those of its QOS, its account and its user, as far as Slurm enforces them."""
         ...
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -13,8 +13,19 @@ from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.lifecycle.preemption import MAX_SIGNAL_REFUSALS
-from slurm_tiresias.model import Action, Amount, Decision, JobStatus, Node, Plan, Reason, Request
+from slurm_tiresias.model import (
+    Action,
+    Amount,
+    Decision,
+    JobSpec,
+    JobStatus,
+    Node,
+    Plan,
+    Reason,
+    Request,
+)
 from slurm_tiresias.slurm.protocol import (
+    Limit,
     Observation,
     Requeue,
     Slurm,
@@ -43,6 +54,9 @@ class FakeSlurm:
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         self.written += writes
         return [WriteFailure(write, self.refusal) for write in writes if self.refusal]
+
+    def limits(self, _jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
+        return {}
 
     def signal(self, keys: Sequence[str], _signal: str) -> Mapping[str, str]:
         self.signals.append(tuple(keys))

@@ -53,6 +53,21 @@ def test_no_job_is_preempted_before_its_minimum_run_time(managed: Manage) -> Non
     assert min(ran_s) >= 14
 
 
+def test_of_jobs_that_share_a_licence_one_preempts_at_a_time(managed: Manage) -> None:
+    cluster = managed(preemption={"signal": "USR1", "grace_s": 3})
+    cluster.fill()
+    short = [cluster.submit(replace(WHOLE_NODE, licenses="solver")) for _ in range(3)]
+
+    def are(*reasons: Reason) -> bool:
+        found = (cluster.decision(key) for key in short)
+        return sorted(one.reason.value for one in found if one) == sorted(r.value for r in reasons)
+
+    shares, waits = Reason.SHARES_LIMIT, Reason.SLURM_WAITS
+    cluster.wait_until(lambda: are(Reason.NOMINATED, shares, shares), "one is in front")
+    cluster.wait_until(lambda: are(Reason.RUNS_ON, waits, waits), "it runs, and has the licence")
+    assert len(cluster.events("preempted")) == 1
+
+
 def test_a_job_that_starved_long_enough_returns_to_the_top_tier(managed: Manage) -> None:
     cluster = managed(
         policy={"promote_knob": 0.5, "promote_floor_s": 4}, preemption={"max_per_job": 1}

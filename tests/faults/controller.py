@@ -22,11 +22,13 @@ from slurm_tiresias.controller import run
 from slurm_tiresias.controller.driver import driver as chosen_driver
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.errors import SlurmUnreachableError
+from slurm_tiresias.model import JobSpec
 from slurm_tiresias.slurm.protocol import (
     Cluster,
     Driver,
     Incarnation,
     Lease,
+    Limit,
     Observation,
     Slurm,
     Write,
@@ -79,6 +81,9 @@ class FaultySlurm:
 
     def dependency(self, key: str) -> str:
         return self._slurm.dependency(key)
+
+    def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
+        return self._slurm.limits(jobs)
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         for at, write in enumerate(writes):

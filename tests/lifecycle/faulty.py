@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.errors import LedgerError, SlurmUnreachableError
-from slurm_tiresias.model import JobStatus
+from slurm_tiresias.model import JobSpec, JobStatus
 from slurm_tiresias.slurm.protocol import (
     Cluster,
     Driver,
     Incarnation,
+    Limit,
     Observation,
     Requeue,
     Slurm,
@@ -151,6 +152,9 @@ class FaultySlurm:
 
     def dependency(self, key: str) -> str:
         return self.slurm.dependency(key)
+
+    def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
+        return self.slurm.limits(jobs)
 
     def observe(self) -> Observation:
         with self.effect(not_answering(), Fault.FAILS):

@@ -48,6 +48,10 @@ class Site:
     backfill: bool = False
     epilog_s: float = 1.0
     signal: str = ""
+    licenses: int = 0
+    """How many there are of the licence ``solver``."""
+    most_jobs_of_user: int | None = None
+    """How many jobs of a user may run at once (MaxJobsPU). Not on real clusters."""
 
     @property
     def gpus(self) -> int:
@@ -81,7 +85,13 @@ class Site:
     @property
     def settings(self) -> Settings:
         """Of the in-memory Slurm."""
-        return Settings(epilog_s=self.epilog_s, backfill=self.backfill, requeue_delay_s=5.0)
+        return Settings(
+            epilog_s=self.epilog_s,
+            backfill=self.backfill,
+            requeue_delay_s=5.0,
+            licenses={"solver": self.licenses},
+            most_jobs_of_user=self.most_jobs_of_user,
+        )
 
     @property
     def shown_nodes(self) -> tuple[Node, ...]:
@@ -140,6 +150,8 @@ def site(seed: int) -> Site:
         backfill=random.random() < 0.5,
         epilog_s=random.choice((0.2, 1.0, 5.0)),
         signal=random.choice(("", "USR1")),
+        licenses=random.choice((0, 0, 1, 2)),
+        most_jobs_of_user=random.choice((None, None, None, 2, 3)),
     )
 
 
@@ -198,6 +210,9 @@ def _asked(draft: _Draft, beyond: str) -> Ask:
         options["--time"] = f"{time_limit_s / 60:.0f}"
     if not requeue:
         options["--no-requeue"] = ""
+    licensed = site.licenses and random.random() < 0.4
+    if licensed:
+        options["--licenses"] = "solver"
     submission = Submission(
         replace(draft.request, opaque=opaque),
         user=random.choice(USERS),
@@ -210,6 +225,7 @@ def _asked(draft: _Draft, beyond: str) -> Ask:
         begin_in_s=begin_in_s,
         time_limit_s=time_limit_s,
         own_priority=random.choice((1, 1, 100)),
+        licenses="solver" if licensed else "",
     )
     written = (f"{name}={value}" if value else name for name, value in options.items())
     return Ask(tuple(written), submission)
@@ -339,4 +355,8 @@ def told(site: Site) -> str:
         for p in site.partitions
     )
     how = f"{site.write}, {site.policy}, {'backfill, ' if site.backfill else ''}"
-    return f"{nodes}\n{partitions}\n{how}epilog {site.epilog_s:g} s, signal {site.signal or 'none'}"
+    limits = f"{site.licenses} licences, most jobs of a user {site.most_jobs_of_user}"
+    return (
+        f"{nodes}\n{partitions}\n{how}epilog {site.epilog_s:g} s, signal {site.signal or 'none'}, "
+        f"{limits}"
+    )

@@ -31,6 +31,9 @@ EVENTS = (3, 14)
 QUIET_S = 12 * START_BOUND_S
 """A job that did not start is tried again within eight times the bound."""
 
+LATEST_S = 5.0
+"""A preemption is recorded when it is seen: its preemptor may have started by then."""
+
 MOST_CYCLES = 600
 BAD_CONSTRAINTS = "BadConstraints"
 HELD_UNSEEN = 1
@@ -103,7 +106,15 @@ class Round:
                 self.find(f"job {key} is held for {job.spec.required_node_list}")
 
     def submit(self) -> None:
+        self._submit(ask(self.site, self.random))
+
+    def submit_several(self) -> None:
+        """Jobs that ask for the same."""
         wanted = ask(self.site, self.random)
+        for _ in range(self.random.randint(2, 5)):
+            self._submit(wanted)
+
+    def _submit(self, wanted: Ask) -> None:
         key = self.sim.submit(wanted.submission)
         self.asks[key] = wanted
         self.note(f"submit {key} {wanted}")
@@ -206,6 +217,25 @@ class Round:
                     "which had not started"
                 )
 
+    def look_at_starts(self) -> None:
+        """Count the jobs that were requeued for one whose request is understood, and that has not
+        started soon though nothing has changed.
+
+        There may be some: Slurm may start a third job while an epilog runs, and that job may share
+        a limit with the one that waits for the epilog.
+        """
+        for _, preemptor, at_s in self._preemptions():
+            asked = self.asks[preemptor.partition("_")[0]].submission
+            until_s = at_s + 3 * START_BOUND_S
+            changed = any(at_s - LATEST_S < c < until_s for c in self.changed_s)
+            if changed or asked.extras is not NONE:
+                continue
+            runs = self.sim.incarnations([preemptor], 0.0)
+            starts_s = (run.start_s for run in runs)
+            began = any(s is not None and at_s - LATEST_S <= s <= until_s for s in starts_s)
+            if not began and all(run.start_s is not None for run in runs):
+                self.counts["in vain"] += 1
+
     def _preemptions(self) -> Iterable[tuple[str, str, float]]:
         query = "SELECT key, for_job, at_s FROM preemptions ORDER BY at_s"
         return self.ledger._database.execute(query).fetchall()
@@ -216,7 +246,8 @@ class Round:
 
 
 HAPPENINGS = (
-    *(Round.submit,) * 12,
+    *(Round.submit,) * 10,
+    *(Round.submit_several,) * 2,
     *(Round.drain, Round.resume, Round.resume, Round.fail, Round.hold, Round.cancel),
 )
 
@@ -251,6 +282,7 @@ def play(seed: int) -> Round:
             one.settle()
             one.look_at_the_end()
             one.look_at_preemptions()
+            one.look_at_starts()
             one.counts["starts"] += len(sim.incarnations(list(one._keys()), 0.0))
             return one
     finally:

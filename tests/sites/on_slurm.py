@@ -212,6 +212,8 @@ def options_of(site: Site, folder: Path) -> list[str]:
     lines = [f"SwitchName={leaf} Nodes={folded(names)}" for leaf, names in leaves.items()]
     topology.write_text("\n".join([*lines, f"SwitchName=root Switches={','.join(leaves)}", ""]))
     conf = ["GresTypes=gpu,nvme", "TopologyPlugin=topology/tree"]
+    if site.licenses:
+        conf.append(f"Licenses=solver:{site.licenses}")
     if not site.backfill:
         conf.append("SchedulerType=sched/builtin")
     for one in site.nodes:

@@ -49,10 +49,12 @@ class Asked:
     minutes: int | None = None
     requeue: bool = True
     reservation: str = ""
+    licenses: str = ""
 
 
 class SlurmSite(Protocol):
-    """A Slurm of four nodes with four GPUs each, with nothing on it, and a driver for it.
+    """A Slurm of four nodes with four GPUs each and one licence of a ``solver``, with nothing on
+    it, and a driver for it.
 
     What Slurm refuses is an ``AssertionError``.
     """
@@ -144,6 +146,7 @@ class RealSite:
             "array": asked.array,
             "dependency": asked.dependency,
             "reservation": asked.reservation,
+            "licenses": asked.licenses,
         }
         given = [f"{name}{value}" for name, value in options.items() if value]
         given += [f"--{name}={value}" for name, value in long_options.items() if value]
@@ -221,7 +224,7 @@ class InMemorySite:
     """The Slurm in memory, set up as the tests' real cluster is."""
 
     def __init__(self) -> None:
-        self.slurm = InMemorySlurm(settings=Settings(backfill=True))
+        self.slurm = InMemorySlurm(settings=Settings(backfill=True, licenses={"solver": 1}))
 
     def submit(self, asked: Asked) -> str:
         nodes = asked.nodes
@@ -253,6 +256,7 @@ class InMemorySite:
                 time_limit_s=None if asked.minutes is None else 60.0 * asked.minutes,
                 requeue=asked.requeue,
                 reservation=asked.reservation,
+                licenses=asked.licenses,
                 duration_s=0.0 if asked.script in ("ends", "fails") else None,
                 exit_code=3 if asked.script == "fails" else 0,
                 dies_in_s=60.0 if asked.script == "ignores SIGTERM" else 0.0,

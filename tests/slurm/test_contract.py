@@ -14,7 +14,15 @@ from functools import partial
 import pytest
 
 from slurm_tiresias.model import JobState, JobStatus
-from slurm_tiresias.slurm.protocol import Incarnation, Requeue, Unpin, Update, Write, WriteFailure
+from slurm_tiresias.slurm.protocol import (
+    Incarnation,
+    Limit,
+    Requeue,
+    Unpin,
+    Update,
+    Write,
+    WriteFailure,
+)
 from tests.slurm.cluster import DRIVERS, RealCluster
 from tests.slurm.contract import (
     Asked,
@@ -648,6 +656,17 @@ def test_tasks_beyond_the_limit_of_their_array_wait_for_it(site: SlurmSite) -> N
     site.cancel(f"{array}_0")
     wait_for(site, f"{array}_2", JobState.RUNNING)
     wait_for_reason(site, f"{array}_3", "JobArrayTaskLimit")
+
+
+def test_jobs_that_ask_for_a_licence_share_what_is_left_of_it(site: SlurmSite) -> None:
+    runs, waits = (site.submit(Asked(licenses="solver")) for _ in range(2))
+    other = job(site, running(site, Asked())).spec
+    wait_for_reason(site, waits, "Licenses")
+    asks = [job(site, key).spec for key in (runs, waits)]
+    shared = (Limit("licence solver", 0, 1, 1),)
+    assert site.slurm.limits([*asks, other]) == {runs: shared, waits: shared, other.key: ()}
+    site.cancel(runs)
+    wait_for(site, waits, JobState.RUNNING)
 
 
 def test_the_limit_of_an_array_may_be_changed_while_tasks_wait(site: SlurmSite) -> None:

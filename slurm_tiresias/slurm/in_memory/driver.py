@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
-from slurm_tiresias.model import Amount, JobStatus, Node
+from slurm_tiresias.model import Amount, JobSpec, JobStatus, Node
 from slurm_tiresias.slurm import write_lines
 from slurm_tiresias.slurm.in_memory import updates
 from slurm_tiresias.slurm.in_memory.accounting import Accounting
@@ -20,6 +20,7 @@ from slurm_tiresias.slurm.protocol import (
     Driver,
     Incarnation,
     Lease,
+    Limit,
     Observation,
     Partition,
     Reservation,
@@ -188,6 +189,11 @@ class InMemorySlurm:
         self.faults.before("dependency")
         return ",".join(map(str, self._record(key).conditions))
 
+    def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
+        """By the key of each of these jobs, the limits that it shares with others."""
+        self.faults.before("limits")
+        return {job.key: tuple(self._ctld.limits_of(job)) for job in jobs}
+
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         """Carry out all writes, in order; return those that were refused.
 
@@ -265,6 +271,7 @@ class InMemorySlurm:
         requeue: bool | None = None,
         node_list: str | None = None,
         partitions: tuple[str, ...] | None = None,
+        array_limit: int | None = None,
     ) -> str:
         """``scontrol update`` by the job's owner, of each given field in turn."""
         ctld = self._ctld
@@ -279,6 +286,8 @@ class InMemorySlurm:
             done.append(lambda record: updates.change_node_list(ctld, record, node_list))
         if partitions is not None:
             done.append(lambda record: updates.change_partitions(ctld, record, partitions))
+        if array_limit is not None:
+            done.append(lambda record: updates.change_array_limit(ctld, record, array_limit))
         return "; ".join(words for change in done if (words := updates.each(ctld, key, change)))
 
     def requeue(self, key: str) -> str:

@@ -68,6 +68,7 @@ class Submission:
     comment: str = ""
     admin_comment: str = ""
     reservation: str = ""
+    licenses: str = ""
     priority: int | None = None
     own_priority: int = 1
     extras: Extras = NONE

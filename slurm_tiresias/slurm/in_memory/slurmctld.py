@@ -31,7 +31,8 @@ from slurm_tiresias.slurm.in_memory.records import (
     JobRecord,
     Submission,
 )
-from slurm_tiresias.slurm.protocol import Partition, Reservation
+from slurm_tiresias.slurm.parse_limits import licenses_of
+from slurm_tiresias.slurm.protocol import Limit, Partition, Reservation
 from slurm_tiresias.slurm.text import node_names
 
 ROOT_ID = 0
@@ -58,6 +59,10 @@ class Settings:
         How old the state on disk is at most when time goes on.
     backfill
         Whether jobs behind one that waits for room may start where that does not delay it.
+    licenses
+        How many there are of each licence.
+    most_jobs_of_user
+        How many jobs of a user may run at once in each QOS (MaxJobsPU).
     """
 
     requeue_delay_s: float = 120.0
@@ -67,6 +72,8 @@ class Settings:
     schedule_delay_s: float = 1.0
     save_every_s: float = 5.0
     backfill: bool = False
+    licenses: Mapping[str, int] = field(default_factory=dict)
+    most_jobs_of_user: int | None = None
 
 
 @dataclass(slots=True)
@@ -212,6 +219,18 @@ class Slurmctld:
         able = frozenset(n for n in names if self.nodes[n].drives >= extras.drives)
         return any(self.can_ever_fit(request, nodes) for nodes in extras.among(able))
 
+    def limits_of(self, spec: JobSpec) -> Iterator[Limit]:
+        """The limits that a job shares with others, with what those that run leave of them."""
+        running = [one.spec for one in self.records.values() if one.runs]
+        for name, count in licenses_of(spec).items():
+            used = sum(licenses_of(one).get(name, 0) for one in running)
+            left = self.settings.licenses.get(name, 0) - used
+            yield Limit(f"licence {name}", left, count, count)
+        most = self.settings.most_jobs_of_user
+        if most is not None:
+            used = sum((one.user, one.qos) == (spec.user, spec.qos) for one in running)
+            yield Limit(f"MaxJobsPU of user {spec.user} in QOS {spec.qos}", most - used, 1, 1)
+
     # Lives of jobs
 
     def submit(self, submission: Submission) -> JobRecord:
@@ -234,6 +253,7 @@ class Slurmctld:
             time_limit_s=submission.time_limit_s,
             request=request,
             reservation=submission.reservation,
+            licenses=submission.licenses,
             comment=submission.comment,
             admin_comment=submission.admin_comment,
         )

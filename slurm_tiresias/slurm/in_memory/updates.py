@@ -7,6 +7,7 @@ start time, the site factor. The first that is refused ends it, and what came be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from slurm_tiresias.slurm.hostlist import array_tasks, folded
 from slurm_tiresias.slurm.in_memory.records import (
@@ -239,6 +240,13 @@ def change_nice(ctld: Slurmctld, record: JobRecord, nice: int) -> str:
     if record.priority and not record.pinned:
         record.nice = nice
         record.priority = record.computed_priority
+    updated(ctld, record)
+    return ""
+
+
+def change_array_limit(ctld: Slurmctld, record: JobRecord, limit: int) -> str:
+    """``ArrayTaskThrottle=``; 0 takes the limit away."""
+    record.spec = replace(record.spec, array_limit=limit or None)
     updated(ctld, record)
     return ""
 
