@@ -29,6 +29,13 @@ SETTLES_WITHIN_S = 240.0
 BY_ITSELF_S = 15.0
 """Within which Slurm starts what it can."""
 
+BESIDE = (
+    "--signal=B:USR1@30",
+    "--job-name=one-of-us --dependency=singleton",
+    "--nice=100",
+    "--comment=tiresias:grace=1",
+)
+
 SCRIPT = """trap '' USR1
 end=$((SECONDS + {seconds:.0f}))
 while [ $SECONDS -lt $end ]; do sleep 0.2; done"""
@@ -65,20 +72,39 @@ class Round:
     # What happens
 
     def submit(self) -> None:
+        self._submit(ask(self.site, self.random))
+
+    def submit_several(self) -> None:
+        """Jobs that ask for the same."""
         wanted = ask(self.site, self.random)
+        for _ in range(self.random.randint(2, 5)):
+            self._submit(wanted)
+
+    def _submit(self, wanted: Ask) -> None:
         try:
-            key = self._sbatch(wanted)
+            key = self._sbatch(wanted, *self.beside())
         except AssertionError as error:
             self.note(f"refused {wanted}: {str(error).splitlines()[-1]}")
             return
         self.asks[key] = wanted
         self.note(f"submit {key} {wanted}")
 
-    def _sbatch(self, wanted: Ask) -> str:
+    def _sbatch(self, wanted: Ask, *beside: str) -> str:
         seconds = min(wanted.submission.duration_s or LONGEST_S, LONGEST_S)
         script = SCRIPT.format(seconds=seconds)
         as_user = (f"--uid={REAL_USERS[wanted.submission.user]}", "--chdir=/")
-        return self.cluster.sbatch(*as_user, *wanted.options, script=script)
+        return self.cluster.sbatch(*as_user, *wanted.options, *beside, script=script)
+
+    def beside(self) -> list[str]:
+        """Options that say nothing of what a job needs."""
+        chosen = self.random.choice(BESIDE) if self.random.random() < 0.3 else ""
+        return chosen.split()
+
+    def submit_together(self) -> None:
+        """A heterogeneous job, which is not managed."""
+        part = ("--gres=gpu:1", "--mem=100")
+        key = self.cluster.sbatch(*part, ":", *part, script=SCRIPT.format(seconds=3))
+        self.note(f"het {key}")
 
     def drain(self) -> None:
         self._set_node("drain", "DRAIN")
@@ -97,6 +123,41 @@ class Round:
             key = self.random.choice(waiting)
             self.note(f"hold {key}")
             self._scontrol("hold", key)
+            self.holds.add(key)
+
+    def throttle(self) -> None:
+        if arrays := [key for key in self.queue() if "_" in key]:
+            array = self.random.choice(arrays).partition("_")[0]
+            self.note(f"throttle {array}")
+            self._update(f"JobId={array}", f"ArrayTaskThrottle={self.random.randint(1, 3)}")
+
+    def exclude(self) -> None:
+        waiting = [key for key, job in self.queue().items() if job[0] == "PENDING"]
+        if waiting:
+            key, node = self.random.choice(waiting), self.random.choice(self.site.nodes).name
+            self.note(f"exclude {node} from {key}")
+            self._update(f"JobId={key}", f"ExcNodeList={node}")
+
+    def top(self) -> None:
+        waiting = [key for key, job in self.queue().items() if job[0] == "PENDING"]
+        if waiting:
+            key = self.random.choice(waiting)
+            self.note(f"top {key}")
+            self._scontrol("top", key)
+
+    def suspend(self) -> None:
+        running = [key for key, job in self.queue().items() if job[0] == "RUNNING"]
+        if running:
+            key = self.random.choice(running)
+            self.note(f"suspend {key}")
+            self._scontrol("suspend", key)
+
+    def requeue_and_hold(self) -> None:
+        running = [key for key, job in self.queue().items() if job[0] == "RUNNING"]
+        if running:
+            key = self.random.choice(running)
+            self.note(f"requeuehold {key}")
+            self._scontrol("requeuehold", key)
             self.holds.add(key)
 
     def cancel(self) -> None:
@@ -118,8 +179,12 @@ class Round:
     def let_all_run(self) -> None:
         for node in self.site.nodes:
             self._update(f"NodeName={node.name}", "State=RESUME")
-        for key in self.holds & self.queue().keys():
+        queue = self.queue()
+        for key in self.holds & queue.keys():
             self._scontrol("release", key)
+        for key, job in queue.items():
+            if job[0] == "SUSPENDED":
+                self._scontrol("resume", key)
 
     # What must hold
 
@@ -152,7 +217,7 @@ class Round:
             queue = self.queue()
             for key, (_, reason, priority, _) in waited.items():
                 if key not in queue or queue[key][0] != "PENDING":
-                    words = f"{self.asks[key.partition('_')[0]]}; {reason}, {priority}"
+                    words = f"{self.asks.get(key.partition('_')[0])}; {reason}, {priority}"
                     self.find(f"job {key} waited for no controller to run ({words})")
                     return
         for key, (_, reason, priority, _) in waited.items():
@@ -161,12 +226,13 @@ class Round:
 
     def _compare_hold(self, key: str) -> None:
         """A held job is none of ours if Slurm alone holds the same request."""
+        wanted = self.asks.get(key.partition("_")[0])
         try:
-            again = self._sbatch(self.asks[key.partition("_")[0]])
+            again = self._sbatch(wanted) if wanted else ""
         except AssertionError:
             return
         until_s = time.monotonic() + BY_ITSELF_S
-        while time.monotonic() < until_s:
+        while again and time.monotonic() < until_s:
             job = next((j for k, j in self.queue().items() if k.startswith(again)), None)
             if job is None or job[0] != "PENDING":
                 self.find(f"job {key} is held, and {again}, which asks for the same, starts")
@@ -198,8 +264,11 @@ class Round:
 
 
 HAPPENINGS = (
-    *(Round.submit,) * 12,
+    *(Round.submit,) * 10,
+    *(Round.submit_several,) * 2,
     *(Round.drain, Round.resume, Round.resume, Round.hold, Round.cancel),
+    *(Round.throttle, Round.exclude, Round.top, Round.suspend, Round.requeue_and_hold),
+    Round.submit_together,
 )
 
 
@@ -214,6 +283,11 @@ def options_of(site: Site, folder: Path) -> list[str]:
     conf = ["GresTypes=gpu,nvme", "TopologyPlugin=topology/tree"]
     if site.licenses:
         conf.append(f"Licenses=solver:{site.licenses}")
+    random = Random(f"slurm.conf {site.seed}")
+    conf.append(f"MinJobAge={random.choice((2, 300))}")
+    conf.append(f"MaxJobCount={random.choice((100, 10000))}")
+    basic = site.write == "pinned" and random.random() < 0.3
+    conf.append(f"PriorityType=priority/{'basic' if basic else 'multifactor'}")
     if not site.backfill:
         conf.append("SchedulerType=sched/builtin")
     for one in site.nodes:
