@@ -210,8 +210,8 @@ class Round:
             last[key, preemptor] = at_s
             if before_s is None or any(before_s < c <= at_s for c in self.changed_s):
                 continue
-            runs = self.sim.incarnations([preemptor], 0.0)
-            if not any(r.start_s is not None and before_s <= r.start_s <= at_s for r in runs):
+            starts_s = (run.start_s for run in self.sim.incarnations([preemptor], 0.0))
+            if not any(s is not None and before_s - LATEST_S <= s <= at_s for s in starts_s):
                 self.find(
                     f"job {key} was requeued at {before_s:.0f} and {at_s:.0f} for {preemptor}, "
                     "which had not started"

@@ -101,7 +101,9 @@ class Round:
         return chosen.split()
 
     def submit_together(self) -> None:
-        """A heterogeneous job, which is not managed."""
+        """A heterogeneous job, which is not managed; sched/builtin takes none."""
+        if not self.site.backfill:
+            return
         part = ("--gres=gpu:1", "--mem=100")
         key = self.cluster.sbatch(*part, ":", *part, script=SCRIPT.format(seconds=3))
         self.note(f"het {key}")
