@@ -29,7 +29,7 @@ NODES = (
     "NodeName=n1 Gres=gpu:a100:4,nvme:1 Feature=rack1",
     "NodeName=n2 Gres=gpu:a100:4 Feature=rack2",
     "NodeName=n3 Gres=gpu:v100:4,nvme:1 Feature=rack1",
-    "NodeName=n4 Gres=gpu:v100:4 Feature=rack2",
+    "NodeName=n4 Gres=gpu:v100:4,shard:8 Feature=rack2",
 )
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
@@ -46,7 +46,7 @@ def racks() -> Iterator[RealCluster]:
         lua = folder / "job_submit.lua"
         lua.write_text(LUA.read_text().replace("first_look_s = 15", "first_look_s = 5"))
         lines = (
-            "GresTypes=gpu,nvme",
+            "GresTypes=gpu,nvme,shard",
             "NodeName=DEFAULT TmpDisk=20",
             "TopologyPlugin=topology/tree",
             "JobSubmitPlugins=lua",
@@ -54,7 +54,8 @@ def racks() -> Iterator[RealCluster]:
         )
         options = [word for line in lines for word in ("--slurm-conf-line", line)]
         types = "n1=a100,n2=a100,n3=v100,n4=v100"
-        conf = ("--conf-file", str(topology), "--conf-file", str(lua))
+        shards = ("--gres-conf-line", "NodeName=n4 Name=shard Count=8")
+        conf = ("--conf-file", str(topology), "--conf-file", str(lua), *shards)
         with started_cluster(folder, "--gpu-type", types, *conf, *options) as cluster:
             yield cluster
 
@@ -161,3 +162,19 @@ def test_a_job_that_would_miss_its_deadline_is_not_preempted(
     for job in long:
         racks.wait_for_state(job, "COMPLETED")
     assert controller.events("preempted") == []
+
+
+def test_a_job_of_shards_is_left_to_slurm(racks: RealCluster, controller: RealController) -> None:
+    """Two shards are one GPU of n4. No GPU of its own is asked for, so nobody is preempted."""
+    long = [racks.sbatch("--gres=gpu:4", "-w", f"n{n}", "--mem=100") for n in range(1, 5)]
+    for job in long:
+        racks.wait_for_state(job, "RUNNING")
+        controller.wait_for_tier(job, 1)
+    shards = racks.sbatch("--gres=shard:2", "--mem=100")
+    controller.wait_for_reason(shards, "unmanaged")
+    controller.cycles(8)
+    assert shown(racks, shards, "State") == "PENDING"
+    assert controller.events("preempted") == []
+    racks.run("scancel", long[3])
+    racks.wait_for_state(shards, "RUNNING")
+    assert nodes_of(racks, shards) == "n4"
