@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slurm
 LINES = (
     "Licenses=solver:1,cad:4",
     "AccountingStorageTRES=gres/gpu",
-    "AccountingStorageEnforce=associations,limits,qos",
+    "AccountingStorageEnforce=associations,limits,qos,safe",
 )
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [2]},
@@ -30,6 +30,7 @@ LIMITED_QOS = {
     "two-jobs": "MaxJobsPU=2",
     "four-gpus": "MaxTRESPU=gres/gpu=4",
     "cpus": "GrpTRES=cpu=2",
+    "gpu-minutes": "GrpTRESMins=gres/gpu=25",
 }
 
 
@@ -67,6 +68,7 @@ def controller(limited: RealCluster, tmp_path: Path) -> Iterator[RealController]
         pytest.param("--qos=two-jobs", 1, 2, id="jobs of a user in a QOS"),
         pytest.param("--qos=four-gpus", 2, 2, id="GPUs of a user in a QOS"),
         pytest.param("--qos=cpus", 1, 2, id="CPUs of a QOS"),
+        pytest.param("--qos=gpu-minutes --time=10", 1, 2, id="minutes of GPUs in a QOS"),
         pytest.param("--account=lab", 2, 2, id="GPUs of an account"),
     ],
 )
@@ -76,7 +78,7 @@ def test_as_many_jobs_leave_as_can_start(
     long = [limited.sbatch("--gres=gpu:1", "--mem=100") for _ in range(16)]
     for job in long:
         controller.wait_for_tier(job, 1)
-    short = [limited.sbatch(f"--gres=gpu:{gpus}", "--mem=100", options) for _ in range(6)]
+    short = [limited.sbatch(f"--gres=gpu:{gpus}", "--mem=100", *options.split()) for _ in range(6)]
 
     def running() -> int:
         listed = limited.run("squeue", "-h", "-t", "R", "-j", ",".join(short), "-o", "%i")
