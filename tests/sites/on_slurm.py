@@ -140,6 +140,14 @@ class Round:
             self.note(f"exclude {node} from {key}")
             self._update(f"JobId={key}", f"ExcNodeList={node}")
 
+    def widen(self) -> None:
+        """``-N`` becomes a range."""
+        waiting = [key for key, job in self.queue().items() if job[0] == "PENDING"]
+        if waiting:
+            key = self.random.choice(waiting)
+            self.note(f"widen {key}")
+            self._update(f"JobId={key}", f"NumNodes=1-{self.random.randint(2, 4)}")
+
     def top(self) -> None:
         waiting = [key for key, job in self.queue().items() if job[0] == "PENDING"]
         if waiting:
@@ -269,7 +277,7 @@ HAPPENINGS = (
     *(Round.submit,) * 10,
     *(Round.submit_several,) * 2,
     *(Round.drain, Round.resume, Round.resume, Round.hold, Round.cancel),
-    *(Round.throttle, Round.exclude, Round.top, Round.suspend, Round.requeue_and_hold),
+    *(Round.throttle, Round.exclude, Round.widen, Round.top, Round.suspend, Round.requeue_and_hold),
     Round.submit_together,
 )
 
@@ -290,6 +298,12 @@ def options_of(site: Site, folder: Path) -> list[str]:
     conf.append(f"MaxJobCount={random.choice((100, 10000))}")
     basic = site.write == "pinned" and random.random() < 0.3
     conf.append(f"PriorityType=priority/{'basic' if basic else 'multifactor'}")
+    if site.write == "site-factor":
+        # As much as fits between two tiers (docs/operation.md, "Priorities").
+        conf += [
+            f"PriorityWeight{of}={random.choice((0, 90_000_000))}" for of in ("Age", "JobSize")
+        ]
+        conf.append("PriorityMaxAge=1")
     if not site.backfill:
         conf.append("SchedulerType=sched/builtin")
     for one in site.nodes:
