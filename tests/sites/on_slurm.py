@@ -54,6 +54,8 @@ class Round:
     counts: Counter[str] = field(default_factory=Counter)
     asks: dict[str, Ask] = field(default_factory=dict)
     holds: set[str] = field(default_factory=set)
+    edited: set[str] = field(default_factory=set)
+    """Waiting jobs that no longer ask for what they were submitted with."""
     changed_s: list[float] = field(default_factory=list)
 
     def note(self, what: str) -> None:
@@ -139,6 +141,7 @@ class Round:
             key, node = self.random.choice(waiting), self.random.choice(self.site.nodes).name
             self.note(f"exclude {node} from {key}")
             self._update(f"JobId={key}", f"ExcNodeList={node}")
+            self.edited.add(key)
 
     def widen(self) -> None:
         """``-N`` becomes a range."""
@@ -147,6 +150,7 @@ class Round:
             key = self.random.choice(waiting)
             self.note(f"widen {key}")
             self._update(f"JobId={key}", f"NumNodes=1-{self.random.randint(2, 4)}")
+            self.edited.add(key)
 
     def top(self) -> None:
         waiting = [key for key, job in self.queue().items() if job[0] == "PENDING"]
@@ -231,7 +235,7 @@ class Round:
                     self.find(f"job {key} waited for no controller to run ({words})")
                     return
         for key, (_, reason, priority, _) in waited.items():
-            if priority.strip() == "0" and "BadConstraints" in reason:
+            if priority.strip() == "0" and "BadConstraints" in reason and key not in self.edited:
                 self._compare_hold(key)
 
     def _compare_hold(self, key: str) -> None:
