@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slurm_tiresias.own_file import make_if_missing
+from slurm_tiresias.owned_file import make_if_missing
 
 
 def create(path: Path, mode: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slurm_tiresias import json_text
+from slurm_tiresias import json_codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +40,21 @@ BYTES = st.binary() | TEXT.map(str.encode) | WHOLES.map(orjson.dumps)
 
 @given(WHOLES)
 def test_what_is_written_without_orjson_reads_the_same(whole: Whole) -> None:
-    plainly = json_text._dumps_plainly(whole)
+    plainly = json_codec._dumps_plainly(whole)
     assert orjson.loads(plainly) == orjson.loads(orjson.dumps(whole))
 
 
 @given(WHOLES)
 def test_what_orjson_wrote_is_read_without_it(whole: Whole) -> None:
     text = orjson.dumps(whole)
-    assert json_text._loads_plainly(text) == orjson.loads(text)
+    assert json_codec._loads_plainly(text) == orjson.loads(text)
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"\xff", b"[NaN]", b"[-Infinity]", b"\xef\xbb\xbf{}", b"[" * 200_000]
 )
 def test_what_is_not_json_is_refused_alike(text: bytes) -> None:
-    for loads in (json_text._loads_plainly, orjson.loads):
+    for loads in (json_codec._loads_plainly, orjson.loads):
         with pytest.raises(ValueError):
             loads(text)
 
@@ -69,7 +69,7 @@ def test_whatever_is_read_either_is_refused_as_no_json_or_is_a_tree(text: bytes)
         expected = orjson.loads(text)
     except ValueError:
         return
-    assert json_text._loads_plainly(text) == expected
+    assert json_codec._loads_plainly(text) == expected
 
 
 def test_the_controller_can_be_imported_without_orjson() -> None:

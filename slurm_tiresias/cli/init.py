@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.cli import init_files
 from slurm_tiresias.cli.init_files import Choice, NodeKind, Step, compose, node_kinds, step_lines
 from slurm_tiresias.cli.options import PROGRAM, config_path, words
@@ -26,7 +27,6 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.doctor.look import look
 from slurm_tiresias.doctor.seen import Seen
 from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError, UsageError
-from slurm_tiresias.one_step import write_in_one_step
 from slurm_tiresias.simulator import run, sweep
 from slurm_tiresias.simulator import tune as tuning
 from slurm_tiresias.simulator.cluster_file import NodeGroup
@@ -222,7 +222,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = 0o755 if name in init_files.EXECUTABLE else 0o644
-        write_in_one_step(path, text.encode(), mode)
+        write_atomically(path, text.encode(), mode)
 
 
 def _as_object(

@@ -26,8 +26,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_tiresias import json_text
-from slurm_tiresias.complaint import Complaint
+from slurm_tiresias import json_codec
 from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.published import answer_of, checked_answer
 from slurm_tiresias.controller.succession import newest_ledger
@@ -37,6 +36,7 @@ from slurm_tiresias.errors import (
     RefusedError,
     TiresiasError,
 )
+from slurm_tiresias.warn_once import WarnOnce
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -205,7 +205,7 @@ class _Computer:
         """From when on the next question of a user may be computed, by uid."""
         self._told = told
         self._given: queue.SimpleQueue[_Client | None] = queue.SimpleQueue()
-        self._complaint = Complaint("a user could not be answered")
+        self._warning = WarnOnce("a user could not be answered")
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def begin(self, client: _Client) -> None:
@@ -239,7 +239,7 @@ class _Computer:
             return refusal(error.what, client.service.remedy)
         except Exception as error:  # the next question is answered all the same
             if not client.is_over():
-                self._complaint.make(error)
+                self._warning.warn(error)
             return refusal("The controller cannot answer this now", "See the controller's log")
 
 
@@ -259,7 +259,7 @@ class _Loop:
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._quick = _Computer("answers", self._tell)
         self._long = _Computer("long answers", self._tell)
-        self._complaint = Complaint("users are not answered for a moment")
+        self._warning = WarnOnce("users are not answered for a moment")
 
     def close(self) -> None:
         self._closing = True
@@ -278,7 +278,7 @@ class _Loop:
             try:
                 self._turn()
             except Exception as error:  # out of descriptors, say: users are answered again later
-                self._complaint.make(error)
+                self._warning.warn(error)
                 time.sleep(PATIENCE_S)
         for computer in (self._quick, self._long):
             computer.close()
@@ -460,7 +460,7 @@ def peer_of(connection: socket.socket) -> Peer:
 
 def refusal(what: str, remedy: str) -> bytes:
     """The answer to a question that is not answered, at any socket."""
-    return json_text.dumps({"schema": 0, "refused": [what, remedy]})
+    return json_codec.dumps({"schema": 0, "refused": [what, remedy]})
 
 
 def asked_or_read(

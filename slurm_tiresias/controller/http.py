@@ -21,8 +21,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.config import host_and_port
+from slurm_tiresias.warn_once import WarnOnce
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -87,7 +87,7 @@ class Listener:
         self._pages = pages
         self._any_page = any_page
         self._closing = threading.Event()
-        self._complaint = Complaint("nothing is shown over HTTP for now")
+        self._warning = WarnOnce("nothing is shown over HTTP for now")
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -119,7 +119,7 @@ class Listener:
             )
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
-            self._complaint.make(
+            self._warning.warn(
                 f"{self._listen} cannot be listened at ({why}). "
                 "Stop what does, or name another address in http.listen"
             )

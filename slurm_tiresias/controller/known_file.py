@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from slurm_tiresias.complaint import Complaint
-from slurm_tiresias.one_step import write_in_one_step
+from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.profiler.models import NAMES
 from slurm_tiresias.profiler.profile import BUILT_IN, MODEL, Key, Profile
+from slurm_tiresias.warn_once import WarnOnce
 
 FILE_NAME = "known"
 FIRST_LINE = "tiresias-known 1\n"
@@ -59,7 +59,7 @@ class KnownFile:
         self._path = Path(folder) / FILE_NAME if folder else None
         self._text = ""
         self._written = False
-        self._complaint = Complaint("the nodes cannot be told which programs have a profile")
+        self._warning = WarnOnce("the nodes cannot be told which programs have a profile")
 
     def tell(self, profiles: Mapping[Key, Profile]) -> None:
         """What ``write`` is to write."""
@@ -72,9 +72,9 @@ class KnownFile:
         """Write it if it is not there as it should be."""
         try:
             if self._path and not (self._written and self._path.exists()):
-                write_in_one_step(self._path, self._text.encode(), 0o644)
+                write_atomically(self._path, self._text.encode(), 0o644)
                 self._written = True
         except OSError as error:
-            self._complaint.make(error)
+            self._warning.warn(error)
         else:
-            self._complaint.is_over()
+            self._warning.clear()

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import LeaseLostError
-from slurm_tiresias.one_step import write_in_one_step
 
 LEAST_LEASE_S = 2.0
 """A lease is one interval, or this: two intervals hold it, the looks that see its end, the change
@@ -147,7 +147,7 @@ class FileLease:
         """Give a sign of life, and say whether slurmctld acts here."""
         self._beats += 1
         said = {"host": self.host, "pid": os.getpid(), "wanted": wanted, "beat": self._beats}
-        write_in_one_step(self._standby_file, json.dumps(said).encode(), 0o644)
+        write_atomically(self._standby_file, json.dumps(said).encode(), 0o644)
 
     def leave(self) -> None:
         """Stand by no longer."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slurm_tiresias import json_text
+from slurm_tiresias import json_codec
 from slurm_tiresias.controller.answers import Peer, Question, Service, asked_or_read
 from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
 from slurm_tiresias.controller.published import PublishedEvent, all_known
@@ -148,7 +148,7 @@ def lives(state_dir: Path, ledger: Path, *, private: bool) -> Service:
 
 
 def _text(found: Found) -> bytes:
-    return json_text.dumps({"schema": SCHEMA, "life": found.life, "parts": found.parts})
+    return json_codec.dumps({"schema": SCHEMA, "life": found.life, "parts": found.parts})
 
 
 def look_up(state_dir: Path, job_id: str) -> Found:

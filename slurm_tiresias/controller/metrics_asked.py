@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_tiresias import json_text
+from slurm_tiresias import json_codec
 from slurm_tiresias.controller.answers import Question, Service
 from slurm_tiresias.controller.published import answer_of, checked_answer
 from slurm_tiresias.errors import NotRunningError, TiresiasError
@@ -42,10 +42,10 @@ def metrics_service(state_dir: Path, metrics: Metrics | None) -> Service:
 
     def answer(question: Question) -> bytes:
         if metrics is None:
-            return json_text.dumps({"schema": SCHEMA, "lacks": NEEDED})
+            return json_codec.dumps({"schema": SCHEMA, "lacks": NEEDED})
         if question.text == SAMPLES:
-            return json_text.dumps({"schema": SCHEMA, SAMPLES: metrics.samples()})
-        return json_text.dumps({"schema": SCHEMA, TEXT: metrics.page().body.decode()})
+            return json_codec.dumps({"schema": SCHEMA, SAMPLES: metrics.samples()})
+        return json_codec.dumps({"schema": SCHEMA, TEXT: metrics.page().body.decode()})
 
     return Service(state_dir / SOCKET_NAME, answer)
 

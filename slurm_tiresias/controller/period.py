@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_tiresias import json_text
+from slurm_tiresias import json_codec
 from slurm_tiresias.controller.answers import Peer, Question, Service, asked_or_read
 from slurm_tiresias.controller.ledger import Ledger
 
@@ -72,14 +72,14 @@ def periods(state_dir: Path, ledger: Path, *, private: bool) -> Service:
         try:
             since_s, until_s, own = _understood(question.text)
         except ValueError:
-            return json_text.dumps({"schema": 0})
+            return json_codec.dumps({"schema": 0})
         peer = question.peer
         limits = OF_ADMINS if peer.sees_everything else OF_USERS
         user = peer.name if own or (private and not peer.sees_everything) else None
         only_of = "" if user is None else user or NOBODY
         with closing(Ledger.to_read(ledger, question.stop_after(limits.most_s))) as reader:
             rows = reader.period(since_s, until_s, user, limits.most_bytes)
-        head = json_text.dumps({"schema": SCHEMA, "only_of": only_of})
+        head = json_codec.dumps({"schema": SCHEMA, "only_of": only_of})
         rows[:0] = head[:-1] + b',"rows":'
         rows += b"}"
         return rows
@@ -108,7 +108,7 @@ def look_back(state_dir: Path, since_s: float, until_s: float, *, own: bool = Fa
     def read(ledger: Ledger, live: bool) -> Period:
         user = Peer(os.geteuid()).name if own else None
         only_of = "" if user is None else user or NOBODY
-        rows = json_text.loads(ledger.period(since_s, until_s, user))
+        rows = json_codec.loads(ledger.period(since_s, until_s, user))
         return Period(since_s, until_s, only_of, live, **rows)
 
     question = f"{since_s!r} {until_s!r}{f' {OWN}' * own}"

@@ -12,9 +12,9 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.controller.succession import stamps
-from slurm_tiresias.own_file import make_if_missing
+from slurm_tiresias.owned_file import make_if_missing
+from slurm_tiresias.warn_once import WarnOnce
 
 FILE_NAME = "profiles-published.sqlite"
 LEAST_GAP_S = 60.0
@@ -34,7 +34,7 @@ class ProfilesCopy:
         self._copied: tuple[Stamps, int | None] | None = None
         """What the store looked like, and which file the copy is."""
         self._thread: threading.Thread | None = None
-        self._complaint = Complaint("users do not see the stored profiles")
+        self._warning = WarnOnce("users do not see the stored profiles")
 
     def keep_up(self) -> None:
         """Begin to copy the store in another thread, where it has changed since the last time."""
@@ -64,9 +64,9 @@ class ProfilesCopy:
             draft.chmod(0o644)
             draft.rename(self._path)
         except (OSError, sqlite3.Error) as error:
-            self._complaint.make(error)
+            self._warning.warn(error)
         else:
-            self._complaint.is_over()
+            self._warning.clear()
             self._copied = before, _inode(self._path)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.hints import Hints, hints_of
 from slurm_tiresias.controller.known_file import KnownFile
@@ -38,6 +37,7 @@ from slurm_tiresias.profiler.speeds import Run
 from slurm_tiresias.profiler.store import NodeRun, ProfileStore
 from slurm_tiresias.profiler.traffic import FILE_BYTES, Sent, Traffic, parse, sent_in
 from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.warn_once import WarnOnce
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -73,7 +73,7 @@ class Profiler:
         self._config = config
         self._version = -1
         self._done: set[str] = set()
-        self._complaint = Complaint("nothing can be learned from running jobs for now")
+        self._warning = WarnOnce("nothing can be learned from running jobs for now")
         self._knowledge = known(config, [], [])
         self._placings: dict[str, tuple[JobSpec, Placing]] = {}
         """What was found for what each job asked then, by what is known now."""
@@ -114,9 +114,9 @@ class Profiler:
             self._collect(seen, ran_s)
             self._refresh()
         except (TiresiasError, OSError) as error:
-            self._complaint.make(error)
+            self._warning.warn(error)
         else:
-            self._complaint.is_over()
+            self._warning.clear()
         self._known_file.write()
 
     def _forget_placings_but(self, keys: Iterable[str]) -> None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_tiresias import json_text
+from slurm_tiresias import json_codec
+from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import NotRunningError, RefusedError
-from slurm_tiresias.one_step import write_in_one_step
 
 SCHEMA = 1
 FILE_NAME = "state.json"
@@ -234,12 +234,12 @@ class PublishedState:
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:
     """Put the state in place of the one before, readable by everybody or by nobody else."""
-    write_in_one_step(state_dir / FILE_NAME, text_of(state), 0o600 if private else 0o644)
+    write_atomically(state_dir / FILE_NAME, text_of(state), 0o600 if private else 0o644)
 
 
 def text_of(state: PublishedState) -> bytes:
     """The state as it is published."""
-    return json_text.dumps(state)
+    return json_codec.dumps(state)
 
 
 def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
@@ -289,7 +289,7 @@ def checked_answer(text: bytes, schema: int) -> Mapping[str, Any]:
 
     ``RefusedError`` where it refuses; ``ValueError`` and the like where it is no such answer.
     """
-    raw: Mapping[str, Any] = json_text.loads(text)
+    raw: Mapping[str, Any] = json_codec.loads(text)
     if refused := raw.get("refused"):
         what, remedy = refused
         raise RefusedError(str(what), str(remedy))

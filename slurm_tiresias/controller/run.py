@@ -76,7 +76,7 @@ from slurm_tiresias.errors import (
     TiresiasError,
 )
 from slurm_tiresias.extras import how_to_install
-from slurm_tiresias.own_file import make_if_missing
+from slurm_tiresias.owned_file import make_if_missing
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm

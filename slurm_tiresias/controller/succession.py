@@ -19,7 +19,7 @@ from pathlib import Path
 
 from slurm_tiresias.controller.ledger import MODE, damaged
 from slurm_tiresias.errors import LedgerError
-from slurm_tiresias.own_file import make_if_missing
+from slurm_tiresias.owned_file import make_if_missing
 
 KEPT = 3
 """The present one, the one before, for a process that may still have it open, and one more."""

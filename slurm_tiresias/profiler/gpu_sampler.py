@@ -18,9 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slurm_tiresias.complaint import Complaint
+from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import AlreadyRunningError, TiresiasError
-from slurm_tiresias.one_step import write_in_one_step
 from slurm_tiresias.profiler.gpu_runs import MOST_GPUS, GpuSums, file_text
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, gpus_at_work
 from slurm_tiresias.profiler.incarnation import (
@@ -30,6 +29,7 @@ from slurm_tiresias.profiler.incarnation import (
     parsed_file_name,
 )
 from slurm_tiresias.profiler.processes import Claim, claim_of
+from slurm_tiresias.warn_once import WarnOnce
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -83,7 +83,7 @@ class Sampler:
         self._run_dir = run_dir
         self._collect_dir = collect_dir
         self._sums: dict[Incarnation, dict[str, GpuSums]] = {}
-        self._complaint = Complaint("what jobs do with their GPUs cannot be kept for now")
+        self._warning = WarnOnce("what jobs do with their GPUs cannot be kept for now")
         self._has_driver = True
 
     def tick(self, now_s: float) -> None:
@@ -94,9 +94,9 @@ class Sampler:
                 self._sample(owners, now_s)
             self._write_all_but(owners)
         except OSError as error:
-            self._complaint.make(error)
+            self._warning.warn(error)
         else:
-            self._complaint.is_over()
+            self._warning.clear()
 
     def _sample(self, owners: Mapping[Incarnation, int], now_s: float) -> None:
         gpus = gpus_at_work()
@@ -260,10 +260,10 @@ def _may_write_into(folder: Path) -> bool:
 def _write_as_root_or_owner(path: Path, content: bytes) -> None:
     """Root may have no rights in the folder, or not to give its files to the folder's group."""
     try:
-        write_in_one_step(path, content, 0o640, group_of_folder=True)
+        write_atomically(path, content, 0o640, group_of_folder=True)
     except PermissionError:
         with _as_owner_of(path.parent):
-            write_in_one_step(path, content, 0o640, group_of_folder=True)
+            write_atomically(path, content, 0o640, group_of_folder=True)
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.errors import SlurmAnswerError, SlurmUnreachableError, TiresiasError
 from slurm_tiresias.model import JobSpec
 from slurm_tiresias.slurm import (
@@ -59,6 +58,7 @@ from slurm_tiresias.slurm.protocol import (
 )
 from slurm_tiresias.slurm.release import Release
 from slurm_tiresias.slurm.tally import Tally
+from slurm_tiresias.warn_once import WarnOnce
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -148,9 +148,9 @@ class CommandSlurm:
         self._memory = JobMemory()
         self._unread_records: list[SlurmAnswerError] = []
         """Of nodes, partitions and the like, in the reading that is under way."""
-        self._odd_records = Complaint("what cannot be read of Slurm's answer is left out")
-        self._unread_accounting = Complaint("a row of accounting is passed over")
-        self._unread_limits = Complaint("jobs preempt one at a time, for limits cannot be read")
+        self._odd_records = WarnOnce("what cannot be read of Slurm's answer is left out")
+        self._unread_accounting = WarnOnce("a row of accounting is passed over")
+        self._unread_limits = WarnOnce("jobs preempt one at a time, for limits cannot be read")
         self._answered_s = _NEVER
         self._clock = SlurmClock()
         self._squeue_file: tuple[int, int, int] | None = None
@@ -225,9 +225,9 @@ class CommandSlurm:
 
     def _complain_of_records(self) -> None:
         if self._unread_records:
-            self._odd_records.make("; ".join(error.what for error in self._unread_records[:5]))
+            self._odd_records.warn("; ".join(error.what for error in self._unread_records[:5]))
         else:
-            self._odd_records.is_over()
+            self._odd_records.clear()
 
     def _read(self, at_s: float) -> tuple[Observation, float]:
         """What Slurm shows, and what its clock showed meanwhile."""
@@ -312,7 +312,7 @@ class CommandSlurm:
             for incarnation in parse_accounting.incarnations(
                 self._ask_accounting(parse_accounting.arguments(some, since_s)),
                 frozenset(some),
-                self._unread_accounting.make,
+                self._unread_accounting.warn,
             )
         ]
         return sorted(
@@ -337,9 +337,9 @@ class CommandSlurm:
         try:
             found = parse_limits.limits(*self._show(_LIMIT_QUESTIONS))
         except SlurmAnswerError as error:
-            self._unread_limits.make(error)
+            self._unread_limits.warn(error)
             return dict.fromkeys((job.key for job in jobs), (_UNKNOWN_LIMIT,))
-        self._unread_limits.is_over()
+        self._unread_limits.clear()
         return {job.key: tuple(found.of(job)) for job in jobs}
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from slurm_tiresias.complaint import Complaint
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import GpuCounts, JobState
 from slurm_tiresias.slurm import text
@@ -20,6 +19,7 @@ from slurm_tiresias.slurm.job_fields import (
     Options,
 )
 from slurm_tiresias.slurm.job_rows import JobRow
+from slurm_tiresias.warn_once import WarnOnce
 
 _NO_NUMBER = text.NOTHING | {"*", str(NO_NUMBER)}
 
@@ -55,7 +55,7 @@ class RowReader:
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[JobRow, JobFields]] = {}
-        self._complaint = Complaint("a job of squeue's list is passed over")
+        self._warning = WarnOnce("a job of squeue's list is passed over")
 
     def read(self, rows: Iterable[JobRow]) -> tuple[JobFields, ...]:
         """The fields of each row. Where not even a row's job id can be read, they are those that
@@ -69,7 +69,7 @@ class RowReader:
                     known = row, fields(row)
                 except SlurmAnswerError as error:
                     # No command could name the job.
-                    self._complaint.make(error)
+                    self._warning.warn(error)
             if known is not None:
                 now_read[row.key] = known
                 found.append(known[1])

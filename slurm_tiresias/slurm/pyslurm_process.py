@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from slurm_tiresias import json_text
+from slurm_tiresias import json_codec
 from slurm_tiresias.errors import (
     BindingError,
     LeaseLostError,
@@ -95,7 +95,7 @@ class PyslurmProcess:
         bound = None if until_s == math.inf else until_s
         assert self._child.stdin is not None
         try:
-            self._child.stdin.write(json_text.dumps({**request, "until_s": bound}) + b"\n")
+            self._child.stdin.write(json_codec.dumps({**request, "until_s": bound}) + b"\n")
             self._child.stdin.flush()
         except OSError:
             raise self._ended() from None
@@ -139,7 +139,7 @@ class PyslurmProcess:
                 if not piece:
                     raise self._ended()
                 pieces.append(piece)
-        answer: dict[str, Any] = json_text.loads(b"".join(pieces))
+        answer: dict[str, Any] = json_codec.loads(b"".join(pieces))
         return answer
 
     def _ended(self) -> TiresiasError:

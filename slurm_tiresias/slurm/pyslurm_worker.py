@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, BinaryIO
 
-from slurm_tiresias import json_text
+from slurm_tiresias import json_codec
 from slurm_tiresias.slurm.pyslurm_records import SeenJob, SeenNode, SeenPartition, SeenReservation
 
 BUILT_FOR = "slurm-release"
@@ -47,7 +47,7 @@ def main() -> None:
     worker = _Worker(pyslurm)
     _send(answers, _releases(pyslurm))
     for line in sys.stdin.buffer:
-        _send(answers, worker.answer(json_text.loads(line)))
+        _send(answers, worker.answer(json_codec.loads(line)))
 
 
 def _with_stdout_to_itself() -> BinaryIO:
@@ -58,7 +58,7 @@ def _with_stdout_to_itself() -> BinaryIO:
 
 
 def _send(answers: BinaryIO, answer: Answer) -> None:
-    answers.write(json_text.dumps(answer) + b"\n")
+    answers.write(json_codec.dumps(answer) + b"\n")
     answers.flush()
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias import json_text
+from slurm_tiresias import json_codec
 from slurm_tiresias.controller import answers, life, period
 from slurm_tiresias.controller.answers import Peer, Question, Service, serving
 from slurm_tiresias.controller.ledger import Ledger
@@ -387,4 +387,4 @@ def test_a_refusal_is_one_at_every_socket() -> None:
         checked_answer(answers.refusal("Too much", "Ask for less"), 1)
     assert str(caught.value) == "Too much. Ask for less."
     with pytest.raises(ValueError, match="another schema"):
-        checked_answer(json_text.dumps({"schema": 2}), 1)
+        checked_answer(json_codec.dumps({"schema": 2}), 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import profiles_copy, published
 from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
@@ -16,7 +17,6 @@ from slurm_tiresias.controller.profiles_copy import ProfilesCopy
 from slurm_tiresias.controller.run import set_paused
 from slurm_tiresias.controller.succession import inherited_ledger, take_from_others
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.one_step import write_in_one_step
 from slurm_tiresias.profiler.profile import MODEL, TRAFFIC, Profile, key_of
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import ProfileStore
@@ -164,6 +164,6 @@ def test_a_link_in_the_place_of_a_file_leads_nowhere(folder: Path, name: str) ->
         with pytest.raises(ConfigError, match="cannot be used"):
             set_paused(config_of(folder), True)
     else:
-        write_in_one_step(folder / published.FILE_NAME, b"state", 0o644)
+        write_atomically(folder / published.FILE_NAME, b"state", 0o644)
         assert not (folder / published.FILE_NAME).is_symlink()
     assert target.read_text() == "precious"

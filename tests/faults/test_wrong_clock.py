@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.one_step import write_in_one_step
+from slurm_tiresias.atomic_write import write_atomically
 from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.controller import RealController
 
@@ -30,7 +30,7 @@ class Clock:
 
     def set_by(self, seconds: int) -> None:
         """So much ahead of the real one; behind it if negative."""
-        write_in_one_step(self.file, b"%d\n" % seconds, 0o644)
+        write_atomically(self.file, b"%d\n" % seconds, 0o644)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import Any
 
-from slurm_tiresias import json_text
+from slurm_tiresias import json_codec
 from slurm_tiresias.controller.expected import room_expected, waits_before, waits_for_room
 from slurm_tiresias.controller.ledger import CompletedJob
 from slurm_tiresias.controller.life import Life
@@ -65,7 +65,7 @@ def of_cluster(
     told["events"] = [_past(event) for event in state.events[-MOST_EVENTS:]]
     told["ended"] = _columns(OF_ENDED, ended)
     told["course"] = _columns(OF_SAMPLE, samples)
-    return json_text.dumps(told)
+    return json_codec.dumps(told)
 
 
 def _past(event: PublishedEvent) -> PublishedEvent:
@@ -125,7 +125,7 @@ def of_job(state: PublishedState, job_id: str, life: Life | None) -> bytes | Non
         "acts": state.acts,
         "mode": state.mode,
     }
-    return json_text.dumps(told)
+    return json_codec.dumps(told)
 
 
 def _ends(job: PublishedJob, state: PublishedState) -> str:
@@ -150,4 +150,4 @@ def words() -> bytes:
     }
     guards = {guard.value: asdict(GUARD_TEXTS[guard]) for guard in Guard}
     told = {"reasons": reasons, "guards": guards, "modes": MODE_TEXTS, "slurm": SLURM_WORDS}
-    return json_text.dumps(told)
+    return json_codec.dumps(told)

@@ -1,4 +1,4 @@
-"""A warning that comes once, until what it complains of is over."""
+"""Log a warning once, and again only when its cause changes or returns."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import logging
 log = logging.getLogger("tiresias-slurm")
 
 
-class Complaint:
-    """Says in the log what cannot be done for now, not in every cycle again."""
+class WarnOnce:
+    """A warning about something that fails in every cycle; it is logged when its cause changes."""
 
     def __init__(self, what_fails: str) -> None:
         self._what_fails = what_fails
         self._why = ""
 
-    def make(self, why: object) -> None:
+    def warn(self, why: object) -> None:
         if str(why) != self._why:
             log.warning("%s: %s", self._what_fails, why)
         self._why = str(why)
 
-    def is_over(self) -> None:
+    def clear(self) -> None:
         self._why = ""

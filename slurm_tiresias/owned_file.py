@@ -1,4 +1,4 @@
-"""Files that belong to the controller's user, also where root is the first to need them."""
+"""Create files that belong to the controller's user, also when root creates them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def make_if_missing(path: Path, mode: int) -> None:
-    """Make an empty file for the owner of its folder, unless it is there; raises ``OSError``."""
+    """Create an empty file, owned as its folder is, if there is none; raises ``OSError``."""
     with suppress(FileExistsError):
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor):

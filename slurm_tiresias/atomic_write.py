@@ -1,4 +1,4 @@
-"""Files that are written in one step: nobody ever meets half of one, and none is left behind."""
+"""Write files atomically: a reader sees the old content or the new, and no draft is left behind."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_in_one_step(
+def write_atomically(
     path: Path, content: bytes, mode: int, *, group_of_folder: bool = False
 ) -> None:
-    """Put this in the place of what was there before; raises ``OSError``.
+    """Replace the content of a file; raises ``OSError``.
 
-    The draft lies in the same folder under a name of its own, which one writer at a time may use.
+    The draft lies in the same folder under a fixed name, so only one process may write a file.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
@@ -31,6 +31,6 @@ def _write_new(path: Path, content: bytes, mode: int, group_of_folder: bool) -> 
     with os.fdopen(descriptor, "wb") as stream:
         if group_of_folder:
             os.fchown(descriptor, -1, path.parent.stat().st_gid)
-        # Now, and not when it is made: that would go through the umask.
+        # os.open would apply the umask to the mode.
         os.fchmod(descriptor, mode)
         stream.write(content)
