@@ -1,6 +1,6 @@
 /*
  * Which programs have a profile already: what the controller tells the nodes, in one file beside
- * those that it collects (slurm_tiresias/controller/known_file.py).
+ * those that it collects (slurm_tiresias/profiler/profile_index.py).
  *
  * Its lines are compared, never taken apart, so that no name in it can pass for something else.
  */

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_tiresias.config import load
-from slurm_tiresias.controller import published
-from slurm_tiresias.controller.control import command_of
-from slurm_tiresias.controller.hints import first_look_until_s, hints_of
+from slurm_tiresias.daemon.control import command_of
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.job_hints import first_look_until_s, hints_of
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.profiler import exchange, gpu_runs, traffic
 from slurm_tiresias.profiler.files import pickles
@@ -36,6 +35,7 @@ from slurm_tiresias.slurm import (
     write_lines,
 )
 from slurm_tiresias.slurm.protocol import Requeue
+from slurm_tiresias.status import published
 from tests import user_text
 from tests.profiler.traffic_files import traffic_file
 from tests.row_memory import RowMemory

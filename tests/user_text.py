@@ -18,14 +18,14 @@ from unittest.mock import patch
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import SHADOW, Cycles
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.profiling import Profiler
+from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm import job_details, job_rows, parse_config, process, release
 from slurm_tiresias.slurm.commands import MOST_JOBS_ONE_BY_ONE, CommandSlurm
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.process import Answer
 from slurm_tiresias.slurm.protocol import Observation, Slurm
+from slurm_tiresias.store.ledger import Ledger
 
 RECORDED = Path(__file__).parent / "slurm" / "recorded" / "22.05"
 SEPARATOR = "\x1erecorded\x1e"

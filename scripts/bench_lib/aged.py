@@ -18,12 +18,12 @@ from scripts.bench_lib.document import markdown, write_section
 from scripts.bench_lib.slurmctld import submit_many
 from scripts.demo_lib.jobs import slurm
 from scripts.demo_lib.place import MARK, PROGRAMS, Place, bring_up, end, prepare, say, stop
-from slurm_tiresias.controller import published
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.published import PublishedState
-from slurm_tiresias.controller.retention import JOBS_AT_A_TIME
-from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status import published
+from slurm_tiresias.status.published import PublishedState
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.retention import JOBS_AT_A_TIME
+from slurm_tiresias.store.terms import newest_ledger
 
 TITLE = "A million ended jobs"
 NODES, GPUS, WAITING = 4, 4, 300

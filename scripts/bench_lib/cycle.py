@@ -16,14 +16,14 @@ from scripts.bench_lib.slurmctld import cpu_s, pid_of, submit_many
 from scripts.demo_lib.jobs import slurm
 from scripts.demo_lib.place import DemoError, Place, bring_up, prepare, stop, wait_until
 from slurm_tiresias.config import Config, load
-from slurm_tiresias.controller import published
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.profiling import Profiler
-from slurm_tiresias.controller.report import Health, report
+from slurm_tiresias.controller.publish import Health, report
+from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Update
+from slurm_tiresias.status import published
+from slurm_tiresias.store.ledger import Ledger
 
 NODES, GPUS = 15, 4
 QUIET_CYCLES = 10

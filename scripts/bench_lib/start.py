@@ -13,8 +13,8 @@ from contextlib import closing
 from pathlib import Path
 
 from scripts.bench_lib.document import markdown, write_section
-from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
 from slurm_tiresias.model import JobAccount
+from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
 
 PYTHON = "Python alone"
 PROGRAM = Path(sys.prefix) / "bin" / "tiresias-slurm"

@@ -21,8 +21,8 @@ from scripts.demo_lib import jobs, place, screen
 from scripts.demo_lib.measure import Result, measured
 from scripts.demo_lib.mix import LIMITS, USERS, Job, make_jobs
 from scripts.demo_lib.place import DemoError, Place, UsageError
-from slurm_tiresias.controller import published
 from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status import published
 
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FEWEST_JOBS, MOST_JOBS = 8, 200

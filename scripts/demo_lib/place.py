@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_tiresias.controller import published
 from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status import published
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER_SCRIPT = ROOT / "scripts" / "cluster"

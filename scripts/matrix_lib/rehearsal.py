@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.faults.busy import SETTINGS, Busy, Job, drain
 from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.controller import RealController

@@ -32,7 +32,7 @@ from scripts.demo_lib.place import (
 from scripts.fidelity_lib.main import failed_cycles
 from scripts.torture_lib.document import record
 from scripts.torture_lib.outcome import fail
-from slurm_tiresias.controller.published import FILE_NAME
+from slurm_tiresias.status.published import FILE_NAME
 
 NODES = 16
 INTERVAL_S = 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.controller.published import PublishedJob
 from slurm_tiresias.model import JobState, Reason
+from slurm_tiresias.status.published import PublishedJob
 
 MOST_DIGITS = 10
 """Of the number of a task: it has 32 bits."""

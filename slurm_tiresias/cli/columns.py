@@ -8,11 +8,11 @@ from typing import Any
 
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import duration, moment, printable
-from slurm_tiresias.controller.published import PublishedJob
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.model import JobState, Reason
 from slurm_tiresias.reasons import guard_text, reason_text, slurm_does
+from slurm_tiresias.status.published import PublishedJob
 
 NOTHING = "-"
 LEAST_REASON = 24

@@ -18,9 +18,9 @@ from slurm_tiresias.cli.columns import COLUMNS, STATE_CODES, state_code
 from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, last_config
 from slurm_tiresias.cli.text import printable
 from slurm_tiresias.config import load
-from slurm_tiresias.controller import published
-from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.status import published
+from slurm_tiresias.status.published import PublishedState
 
 PATIENCE_S = 1.0
 """No longer for a controller that must be asked: somebody holds down a key."""

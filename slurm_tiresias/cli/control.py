@@ -15,7 +15,7 @@ import click
 from slurm_tiresias.cli.options import takes_config
 from slurm_tiresias.cli.text import count, printable
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller import control
+from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 
 NO_CONTROLLER = "No controller runs; "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.controller.published import PublishedEvent
 from slurm_tiresias.reasons import IN_SHADOW, would_have
+from slurm_tiresias.status.published import PublishedEvent
 
 
 def told_of(job_id: str, event: PublishedEvent) -> str:

@@ -22,16 +22,6 @@ from slurm_tiresias.cli.options import (
 from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable
 from slurm_tiresias.config import Config, tiers_follow_service
-from slurm_tiresias.controller import published
-from slurm_tiresias.controller.expected import room_expected, waits_before, waits_for_room
-from slurm_tiresias.controller.life import Life, look_up
-from slurm_tiresias.controller.published import (
-    Blocker,
-    PublishedEvent,
-    PublishedJob,
-    PublishedState,
-    PublishedTier,
-)
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
 from slurm_tiresias.model import Action, JobState, Reason
@@ -43,6 +33,16 @@ from slurm_tiresias.reasons import (
     slurm_reason_text,
     what_to_do,
     would_text,
+)
+from slurm_tiresias.status import published
+from slurm_tiresias.status.eta import room_expected, waits_before, waits_for_room
+from slurm_tiresias.status.job_history import Life, look_up
+from slurm_tiresias.status.published import (
+    Blocker,
+    PublishedEvent,
+    PublishedJob,
+    PublishedState,
+    PublishedTier,
 )
 
 EXPLANATION_SCHEMA = 1

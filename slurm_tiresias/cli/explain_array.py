@@ -10,7 +10,6 @@ from slurm_tiresias.cli.columns import in_order
 from slurm_tiresias.cli.explain import Section, section_lines
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.text import count, printable
-from slurm_tiresias.controller.published import PublishedJob, PublishedState
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.model import JobState
 from slurm_tiresias.reasons import (
@@ -20,6 +19,7 @@ from slurm_tiresias.reasons import (
     slurm_reason_text,
     what_to_do,
 )
+from slurm_tiresias.status.published import PublishedJob, PublishedState
 
 SCHEMA = 1
 MOST_REASONS = 8

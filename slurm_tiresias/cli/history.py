@@ -19,11 +19,11 @@ from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.driver import driver
-from slurm_tiresias.controller.ledger import IncarnationRecord
-from slurm_tiresias.controller.life import Accounted, Life, accounted_of, look_up
-from slurm_tiresias.controller.published import PublishedEvent
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import gpu_hours
+from slurm_tiresias.status.job_history import Accounted, Life, accounted_of, look_up
+from slurm_tiresias.status.published import PublishedEvent
+from slurm_tiresias.store.ledger import IncarnationRecord
 
 HISTORY_SCHEMA = 1
 SAME_START_S = 1.5

@@ -10,8 +10,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from slurm_tiresias.cli.explain import Section
 from slurm_tiresias.cli.explain_array import ToldReason, ToldTier
 from slurm_tiresias.cli.history import ToldEnd, ToldRun
-from slurm_tiresias.controller.life import Life
-from slurm_tiresias.controller.published import (
+from slurm_tiresias.status.job_history import Life
+from slurm_tiresias.status.published import (
     PublishedEvent,
     PublishedJob,
     PublishedState,

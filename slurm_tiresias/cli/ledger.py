@@ -17,7 +17,7 @@ from slurm_tiresias.gpu_hours import gpu_hours
 
 if TYPE_CHECKING:
     from slurm_tiresias.controller.rebuild import Rebuilt
-    from slurm_tiresias.controller.retention import Pruning
+    from slurm_tiresias.store.retention import Pruning
 
 
 @click.group(no_args_is_help=False)

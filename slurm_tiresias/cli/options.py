@@ -13,8 +13,8 @@ from click.core import ParameterSource
 
 from slurm_tiresias.cli.text import duration, printable, shorten
 from slurm_tiresias.config import Config, load
-from slurm_tiresias.controller.published import STALE_AFTER_INTERVALS, PublishedState
 from slurm_tiresias.errors import NotRunningError, UsageError
+from slurm_tiresias.status.published import STALE_AFTER_INTERVALS, PublishedState
 
 PROGRAM = "tiresias-slurm"
 DEFAULT_CONFIG = "/etc/slurm-tiresias/tiresias.toml"

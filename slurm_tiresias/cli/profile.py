@@ -22,10 +22,9 @@ from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, moment, printable
 from slurm_tiresias.config import Config, load
-from slurm_tiresias.controller import profiles_copy
-from slurm_tiresias.controller.profiling import known
-from slurm_tiresias.controller.succession import newest_profiles
 from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.job_hints import is_model_name
+from slurm_tiresias.profiler import public_copy
 from slurm_tiresias.profiler.exchange import MOST_BYTES, SCHEMA, as_data, parsed
 from slurm_tiresias.profiler.files.read import read
 from slurm_tiresias.profiler.files.tensor import StoredTensor
@@ -39,11 +38,12 @@ from slurm_tiresias.profiler.profile import (
     MODEL,
     Key,
     Profile,
-    is_model_name,
     key_of,
 )
+from slurm_tiresias.profiler.service import known
 from slurm_tiresias.profiler.skew import BUCKET_BYTES, MB, Skew, in_buckets, skew_of
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.store.terms import newest_profiles
 
 LARGEST_SHOWN = 5
 EVERYBODY = "-"
@@ -396,7 +396,7 @@ def _store_path(config: Config) -> Path:
 
 def _path_to_read(config: Config) -> Path:
     """The store, or for users who may not read that the copy that a controller publishes."""
-    store, copy = _store_path(config), Path(config.controller.state_dir) / profiles_copy.FILE_NAME
+    store, copy = _store_path(config), Path(config.controller.state_dir) / public_copy.FILE_NAME
     return copy if copy.exists() and not os.access(store, os.R_OK) else store
 
 

@@ -20,11 +20,11 @@ from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, duration, moment, printable
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.shadowed import SHADOW, Disturbed, Shadowed, Sooner, shadowed
-from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 from slurm_tiresias.report.sizes import WIDTHS, width_title
+from slurm_tiresias.status.shadow_comparison import SHADOW, Disturbed, Shadowed, Sooner, shadowed
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.terms import newest_ledger
 
 SHADOW_SCHEMA = 1
 LEAST_INTERVALS = 2

@@ -39,11 +39,11 @@ from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.table import WIDE_GAP, Column, shares
 from slurm_tiresias.cli.text import cells, count, duration, listed, moment, pad, printable, shorten
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller import published
-from slurm_tiresias.controller.published import PublishedJob, PublishedState, PublishedTier
 from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import exact_gpu_hours
 from slurm_tiresias.reasons import MODE_TEXTS
+from slurm_tiresias.status import published
+from slurm_tiresias.status.published import PublishedJob, PublishedState, PublishedTier
 
 Columns = Sequence[Column[PublishedJob]]
 

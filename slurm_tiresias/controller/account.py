@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.config import Config, tiers_follow_service
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.folding import EventFolder
-from slurm_tiresias.controller.ledger import EventRecord, Ledger, PreemptionRecord, changed
-from slurm_tiresias.controller.lifecycle.nomination import (
+from slurm_tiresias.controller.manage import why_unmanaged
+from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.lifecycle.nomination import (
     Nomination,
     NominationEvent,
     NoteExpired,
     Started,
     VictimLeft,
 )
-from slurm_tiresias.controller.lifecycle.preemption import (
+from slurm_tiresias.lifecycle.preemption import (
     BackOff,
     CountPreemption,
     Ended,
@@ -39,14 +39,14 @@ from slurm_tiresias.controller.lifecycle.preemption import (
     SendSignal,
     SetStartTime,
 )
-from slurm_tiresias.controller.lifecycle.tracker import LifecycleTracker
-from slurm_tiresias.controller.manage import why_unmanaged
-from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Plan
 from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_of
 from slurm_tiresias.policy.losses import RecentLosses, losses_of
 from slurm_tiresias.policy.tiers import tier_by_service
 from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.store.event_folding import EventFolder
+from slurm_tiresias.store.ledger import EventRecord, Ledger, PreemptionRecord, changed
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -131,6 +131,10 @@ class Book:
 
     def records(self) -> Mapping[str, JobAccount]:
         return self._records
+
+    def ended(self) -> Sequence[str]:
+        """The keys of the jobs that have ended and are not forgotten yet."""
+        return [key for key, record in self._records.items() if record.ended_s is not None]
 
     @property
     def nominations(self) -> Mapping[str, Nomination]:

@@ -29,8 +29,19 @@ from slurm_tiresias.controller.difference import (
     without_band,
     without_lists,
 )
-from slurm_tiresias.controller.hints import Checkpoint, checkpoint_of
-from slurm_tiresias.controller.lifecycle.nomination import (
+from slurm_tiresias.controller.manage import (
+    is_past_deadline,
+    is_protected,
+    lacks_only_resources,
+    partitions_that_take,
+    partitions_tried_later,
+)
+from slurm_tiresias.controller.situation import Situations
+from slurm_tiresias.controller.turns import Awaited, Turns, is_reached, turns
+from slurm_tiresias.controller.view import Backoffs
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
+from slurm_tiresias.lifecycle.nomination import (
     Blocker,
     Expired,
     Looked,
@@ -40,7 +51,7 @@ from slurm_tiresias.controller.lifecycle.nomination import (
     Withdrawn,
     allocation_text,
 )
-from slurm_tiresias.controller.lifecycle.preemption import (
+from slurm_tiresias.lifecycle.preemption import (
     BackOff,
     GraceOver,
     Planned,
@@ -60,17 +71,6 @@ from slurm_tiresias.controller.lifecycle.preemption import (
     StartDelayed,
     StoodDown,
 )
-from slurm_tiresias.controller.manage import (
-    is_past_deadline,
-    is_protected,
-    lacks_only_resources,
-    partitions_that_take,
-    partitions_tried_later,
-)
-from slurm_tiresias.controller.situation import Situations
-from slurm_tiresias.controller.turns import Awaited, Turns, is_reached, turns
-from slurm_tiresias.controller.view import Backoffs
-from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Action, Allocation, Decision, JobState, JobStatus, Plan, Reason
 from slurm_tiresias.slurm.hostlist import array_tasks
 from slurm_tiresias.slurm.protocol import (

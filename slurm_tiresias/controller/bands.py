@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from slurm_tiresias.config import MAX_TIERS
-from slurm_tiresias.controller.lifecycle.nomination import Nomination
+from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import JobAccount
 
 NOMINATED_ON_FREE_NODES = 4_250_000_000

@@ -12,23 +12,23 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller.account import Book, News
 from slurm_tiresias.controller.act import Actor, Outcome
 from slurm_tiresias.controller.crash import culprits
-from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
-from slurm_tiresias.controller.profiling import Profiler
-from slurm_tiresias.controller.published import ENFORCE as ENFORCE
 from slurm_tiresias.controller.reconcile import Reconciler
-from slurm_tiresias.controller.retention import Retention
-from slurm_tiresias.controller.samples import Samples
-from slurm_tiresias.controller.shadowed import SHADOW as SHADOW
-from slurm_tiresias.controller.shadowed import remember_mode
 from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.tiers import learned_policy
+from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.planner import Planner
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
+from slurm_tiresias.status.published import ENFORCE as ENFORCE
+from slurm_tiresias.status.shadow_comparison import SHADOW as SHADOW
+from slurm_tiresias.status.shadow_comparison import remember_mode
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.retention import Retention
+from slurm_tiresias.store.samples import Samples
 
 PAUSED = "paused"
 
@@ -112,7 +112,7 @@ class Cycles:
         self._policy: Policy | None = None
         self._planner: Planner | None = None
         self._samples = Samples(ledger, meanwhile)
-        self.retention = Retention(ledger, self.book, config)
+        self.retention = Retention(ledger, config, self.book.ended)
         self._history_s = -HISTORY_EVERY_S
         self._planned: dict[str, tuple[str, str]] = {}
         self._mode = ""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.lifecycle.nomination import Nomination
 from slurm_tiresias.controller.manage import is_put_off_for_us
+from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Reason
 from slurm_tiresias.slurm.hostlist import folded, refolded
 from slurm_tiresias.slurm.protocol import Unpin, Update, Write

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from slurm_tiresias.config import ManageConfig
-from slurm_tiresias.controller.hints import first_look_until_s
 from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.job_hints import first_look_until_s
 from slurm_tiresias.model import JobSpec, JobState, JobStatus
 from slurm_tiresias.slurm.protocol import Observation, Partition
 

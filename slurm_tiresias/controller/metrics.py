@@ -31,11 +31,11 @@ from slurm_tiresias import __version__
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import measured
 from slurm_tiresias.controller.cycle import Cycle
-from slurm_tiresias.controller.http import Answer
-from slurm_tiresias.controller.published import PublishedJob, PublishedState
 from slurm_tiresias.errors import TiresiasError, kinds
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import COMMANDS, Tally
+from slurm_tiresias.status.published import PublishedJob, PublishedState
+from slurm_tiresias.web.http import Answer
 
 Values = Iterable[tuple[tuple[str, ...], float]]
 """Values of labels, and of the metric that bears them."""

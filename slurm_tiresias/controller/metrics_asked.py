@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.controller.answers import Question, Service
-from slurm_tiresias.controller.published import answer_of, checked_answer
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 from slurm_tiresias.extras import how_to_install
+from slurm_tiresias.status.answers import Question, Service
+from slurm_tiresias.status.published import answer_of, checked_answer
 
 if TYPE_CHECKING:
     from slurm_tiresias.controller.metrics import Metrics

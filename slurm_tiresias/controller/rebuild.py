@@ -14,12 +14,12 @@ from pathlib import Path
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import FIRST_LOOK, Ledger, check_cluster, put_in_place
 from slurm_tiresias.controller.reconcile import Reconciler
-from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import Observation, Slurm
+from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, check_cluster, put_in_place
+from slurm_tiresias.store.terms import newest_ledger
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.inquiry import Inquiry
-from slurm_tiresias.controller.ledger import IncarnationRecord
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import Incarnation, Slurm
+from slurm_tiresias.store.ledger import IncarnationRecord
 
 log = logging.getLogger("tiresias-slurm")
 

@@ -18,10 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller import published
 from slurm_tiresias.controller.act import Outcome
-from slurm_tiresias.controller.answers import Peer, peer_of, removed_afterwards, serving
-from slurm_tiresias.controller.control import SOCKET_NAME, command_of, take_nudge
 from slurm_tiresias.controller.crash import (
     MOST_LEFT_ALONE,
     job_in_hand,
@@ -37,36 +34,18 @@ from slurm_tiresias.controller.cycle import (
     collect_seldom,
 )
 from slurm_tiresias.controller.driver import driver
-from slurm_tiresias.controller.http import Listener
-from slurm_tiresias.controller.lease import FileLease
-from slurm_tiresias.controller.ledger import EventRecord, Ledger, check_cluster
-from slurm_tiresias.controller.life import lives
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.metrics_asked import NEEDED, metrics_service
-from slurm_tiresias.controller.own_folder import is_anybodys
-from slurm_tiresias.controller.page.page import Page
-from slurm_tiresias.controller.period import periods
-from slurm_tiresias.controller.profiles_copy import ProfilesCopy
-from slurm_tiresias.controller.profiling import Profiler
-from slurm_tiresias.controller.published import PublishedStandby, PublishedState
+from slurm_tiresias.controller.publish import Health, nothing_yet, report
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
-from slurm_tiresias.controller.report import Health, nothing_yet, report
-from slurm_tiresias.controller.retention import Pruning, prune_all
-from slurm_tiresias.controller.signals import (
+from slurm_tiresias.daemon.control import SOCKET_NAME, command_of, take_nudge
+from slurm_tiresias.daemon.signals import (
     Stop,
     signalled_when_made,
     wakeups_by_signal,
 )
-from slurm_tiresias.controller.standby import StandsBy, acting_host
-from slurm_tiresias.controller.succession import (
-    inherited_ledger,
-    inherited_profiles,
-    newest_ledger,
-    newest_profiles,
-    take_from_others,
-)
-from slurm_tiresias.controller.systemd import Systemd
-from slurm_tiresias.controller.views import Views
+from slurm_tiresias.daemon.state_dir import is_anybodys
+from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import (
     AlreadyRunningError,
     ConfigError,
@@ -76,12 +55,33 @@ from slurm_tiresias.errors import (
     TiresiasError,
 )
 from slurm_tiresias.extras import how_to_install
+from slurm_tiresias.ha.lease import FileLease
+from slurm_tiresias.ha.standby import StandsBy, acting_host
 from slurm_tiresias.owned_file import make_if_missing
 from slurm_tiresias.policy.standing import job_id_key
+from slurm_tiresias.profiler.public_copy import ProfilesCopy
+from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally
+from slurm_tiresias.status import published
+from slurm_tiresias.status.answers import Peer, peer_of, removed_afterwards, serving
+from slurm_tiresias.status.job_history import lives
+from slurm_tiresias.status.privacy import Views
+from slurm_tiresias.status.published import PublishedStandby, PublishedState
+from slurm_tiresias.status.report_query import periods
+from slurm_tiresias.store.ledger import EventRecord, Ledger, check_cluster
+from slurm_tiresias.store.retention import Pruning, prune_all
+from slurm_tiresias.store.terms import (
+    inherited_ledger,
+    inherited_profiles,
+    newest_ledger,
+    newest_profiles,
+    take_from_others,
+)
+from slurm_tiresias.web.http import Listener
+from slurm_tiresias.web.page.page import Page
 
 if TYPE_CHECKING:
     from slurm_tiresias.controller.metrics import Metrics

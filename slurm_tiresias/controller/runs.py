@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
 from slurm_tiresias.model import JobState, JobStatus
+from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
 
 CONFIGURING = "CONFIGURING"
 """Slurm's state of a job whose nodes boot. It sets the job's start anew when they are up."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.lifecycle.nomination import Nomination
 from slurm_tiresias.controller.manage import (
     has_no_word,
     is_a_word_of_slurm,
@@ -20,6 +19,7 @@ from slurm_tiresias.controller.manage import (
     partitions_tried_later,
     why_not_eligible,
 )
+from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import (
     Guard,
     JobAccount,

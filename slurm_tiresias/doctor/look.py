@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slurm_tiresias.config import Config, load
-from slurm_tiresias.controller import published
 from slurm_tiresias.doctor.run_folder import run_folder
 from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
 from slurm_tiresias.errors import ConfigError, NotRunningError, RefusedError
@@ -16,6 +15,7 @@ from slurm_tiresias.slurm import spank_build
 from slurm_tiresias.slurm.conf_file import PlugstackLine, Written
 from slurm_tiresias.slurm.protocol import Commands
 from slurm_tiresias.slurm.survey import Survey, survey, user_name
+from slurm_tiresias.status import published
 
 PLUGIN_NAME = "spank_tiresias.so"
 QUIET_INTERVALS = 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,13 +25,6 @@ KINDS = (MODEL, JOB)
 
 MOST_NAME_CHARACTERS = 256
 MOST_BYTES = 1 << 62
-
-_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
-
-
-def is_model_name(name: str) -> bool:
-    """Whether a model can be called so in a hint and on a command line."""
-    return _MODEL_NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_tiresias.cli.arrays import folded
-from slurm_tiresias.controller.http import Listener
-from slurm_tiresias.controller.page.page import Page
-from slurm_tiresias.controller.page.told import OF_JOB
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
+from slurm_tiresias.web.http import Listener
+from slurm_tiresias.web.page.page import Page
+from slurm_tiresias.web.page.payload import OF_JOB
 from tests.browser.viewer import looking
 from tests.cli.states import NOW_S, running, state, waiting
 from tests.ports import free_port

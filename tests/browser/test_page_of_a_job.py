@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_tiresias.controller.http import Listener
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
-from slurm_tiresias.controller.page.page import Page
-from slurm_tiresias.controller.published import Blocker
 from slurm_tiresias.model import Guard
+from slurm_tiresias.status.published import Blocker
+from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.web.http import Listener
+from slurm_tiresias.web.page.page import Page
 from tests.browser.viewer import looking, picture
 from tests.cli.states import running, state, waiting
 from tests.controller.test_life import job as remembered

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_tiresias.controller.http import Listener
-from slurm_tiresias.controller.page.page import Page
+from slurm_tiresias.web.http import Listener
+from slurm_tiresias.web.page.page import Page
 from tests.browser.viewer import looking, picture
 from tests.cli.states import NOW_S
 from tests.controller.pages import NAMES, USERS, cluster, ledger_of

@@ -19,8 +19,8 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from slurm_tiresias.cli.main import cli
-from slurm_tiresias.controller import published
-from slurm_tiresias.controller.published import PublishedState
+from slurm_tiresias.status import published
+from slurm_tiresias.status.published import PublishedState
 
 ROOT = Path(__file__).parents[2]
 _NOT_PASSED_ON = ("PYTHONUNBUFFERED", "NO_COLOR", "JOURNAL_STREAM", "COLUMNS", "LINES")

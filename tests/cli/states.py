@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from slurm_tiresias.controller.published import (
+from slurm_tiresias.model import Guard
+from slurm_tiresias.reasons import would_do
+from slurm_tiresias.status.published import (
     Blocker,
     PublishedEvent,
     PublishedGpus,
@@ -13,8 +15,6 @@ from slurm_tiresias.controller.published import (
     PublishedState,
     PublishedTier,
 )
-from slurm_tiresias.model import Guard
-from slurm_tiresias.reasons import would_do
 
 NOW_S = 1_700_000_000.0
 

@@ -27,15 +27,16 @@ import pytest
 
 from slurm_tiresias.cli.begin import INTERRUPTED
 from slurm_tiresias.cli.main import NOBODY_READS, cli
-from slurm_tiresias.controller import control, life, published
-from slurm_tiresias.controller.answers import serving
-from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
-from slurm_tiresias.controller.published import PublishedState
-from slurm_tiresias.controller.views import Views
+from slurm_tiresias.daemon import control
 from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME as PROFILES
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.status import job_history, published
+from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status.privacy import Views
+from slurm_tiresias.status.published import PublishedState
+from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
 from tests.cli.running import ROOT, Site, error_of, watched_until_interrupted
 from tests.cli.states import busy_state, running, state, waiting
 from tests.cli.warm import Ended, Warm, warm
@@ -344,7 +345,7 @@ def test_whoever_listens_instead_of_the_controller_gets_nobody_into_trouble(
 ) -> None:
     """As for a user who has to ask for the state: root may read every file."""
     monkeypatch.setattr(published, "ANSWER_S", 0.2)
-    monkeypatch.setattr(life, "ANSWER_S", 0.2)
+    monkeypatch.setattr(job_history, "ANSWER_S", 0.2)
     monkeypatch.setattr(control, "send", partial(control.send, timeout_s=0.2))
     monkeypatch.setattr(
         published,
@@ -356,7 +357,7 @@ def test_whoever_listens_instead_of_the_controller_gets_nobody_into_trouble(
     with (
         listening(folder / published.VIEW_NAME, answer),
         listening(folder / control.SOCKET_NAME, answer),
-        listening(folder / life.SOCKET_NAME, answer),
+        listening(folder / job_history.SOCKET_NAME, answer),
     ):
         for arguments in (("status",), ("explain", JOB), ("history", JOB), ("nudge",)):
             result = place.run(*arguments)
@@ -376,7 +377,7 @@ def test_every_command_ends_well_for_a_user_who_may_see_nothing_of_others(
         file.chmod(0o600)
     with serving(
         Views(place.state_dir, seen).service,
-        life.lives(place.state_dir, place.ledger, private=True),
+        job_history.lives(place.state_dir, place.ledger, private=True),
     ):
         call = partial(
             program_for_others.call, environment=place.environment(), folder=place.folder

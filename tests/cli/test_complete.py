@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from slurm_tiresias.cli.main import cli
-from slurm_tiresias.controller import published
+from slurm_tiresias.status import published
 from tests.cli.running import Site
 from tests.cli.states import busy_state, running, state
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.controller.control import SOCKET_NAME, command_of
+from slurm_tiresias.daemon.control import SOCKET_NAME, command_of
 from slurm_tiresias.errors import AlreadyRunningError
 from tests.cli.running import Site, error_of
 from tests.cli.test_main import FakeRun, fake_run

@@ -11,15 +11,15 @@ from dataclasses import replace
 import pytest
 
 from slurm_tiresias.controller import driver
-from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
-from slurm_tiresias.controller.published import (
+from slurm_tiresias.errors import SlurmUnreachableError
+from slurm_tiresias.model import Guard, Reason
+from slurm_tiresias.status.published import (
     Blocker,
     PublishedEvent,
     PublishedJob,
     PublishedState,
 )
-from slurm_tiresias.errors import SlurmUnreachableError
-from slurm_tiresias.model import Guard, Reason
+from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, busy_state, not_acting, running, state, unmanaged, waiting
 from tests.controller.test_life import job as remembered

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.cli.columns import COLUMNS
 from slurm_tiresias.cli.log import OneLine
-from slurm_tiresias.controller.published import PublishedEvent, PublishedJob, PublishedState
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
+from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
 from tests.cli.running import Site
 from tests.cli.states import NOW_S, state, waiting
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lines
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
-from slurm_tiresias.controller.published import PublishedHold, PublishedNode, PublishedStandby
+from slurm_tiresias.status.published import PublishedHold, PublishedNode, PublishedStandby
+from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
 from tests.cli.running import ROOT, Site
 from tests.cli.states import NOW_S, busy_state, waiting
 from tests.controller.test_life import job

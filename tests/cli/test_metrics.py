@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.answers import Service, serving
 from slurm_tiresias.controller.measured import GPUS, METRICS, Kind
 from slurm_tiresias.controller.metrics import Metrics
 from slurm_tiresias.controller.metrics_asked import SOCKET_NAME, metrics_service
 from slurm_tiresias.slurm.tally import Tally
+from slurm_tiresias.status.answers import Service, serving
 from tests.cli.running import ROOT, Site, error_of
 from tests.cli.states import busy_state
 from tests.controller.test_metrics import CLUSTER

@@ -16,10 +16,10 @@ import pytest
 
 from slurm_tiresias.cli.report import NEEDED_FOR_A_PAGE
 from slurm_tiresias.cli.text import cells
-from slurm_tiresias.controller import answers, period
-from slurm_tiresias.controller.answers import serving
-from slurm_tiresias.controller.ledger import PreemptionRecord
-from slurm_tiresias.controller.period import periods
+from slurm_tiresias.status import answers, report_query
+from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status.report_query import periods
+from slurm_tiresias.store.ledger import PreemptionRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, state
 from tests.report.pictures import STEP_S, job, preempted, remember
@@ -293,7 +293,7 @@ def test_a_report_that_the_controller_refuses_is_one_line(
 ) -> None:
     fill(site)
     ledger = site.folder / "ledger.sqlite"
-    monkeypatch.setattr(period, "OF_ADMINS", replace(period.OF_ADMINS, most_bytes=10))
+    monkeypatch.setattr(report_query, "OF_ADMINS", replace(report_query.OF_ADMINS, most_bytes=10))
     with serving(periods(site.folder, ledger, private=False)):
         assert "3 managed jobs" in told(site), "who may read the ledger reads that"
         monkeypatch.setattr(answers, "newest_ledger", lambda folder: folder / "is-not-yours")

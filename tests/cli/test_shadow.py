@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
-from slurm_tiresias.controller.shadowed import remember_mode
 from slurm_tiresias.model import JobAccount
+from slurm_tiresias.status.shadow_comparison import remember_mode
+from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
 from tests.slurm.cluster import short_folder

@@ -17,8 +17,9 @@ from slurm_tiresias.cli.columns import COLUMNS, chosen
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.status import Selection, View, cut, header_lines, tier_lines
 from slurm_tiresias.cli.text import as_ascii, cells
-from slurm_tiresias.controller import published, run
-from slurm_tiresias.controller.published import (
+from slurm_tiresias.controller import run
+from slurm_tiresias.status import published
+from slurm_tiresias.status.published import (
     PublishedEvent,
     PublishedGpus,
     PublishedStandby,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 
 
 @pytest.fixture

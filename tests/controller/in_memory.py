@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.model import Decision, JobState, JobStatus, Reason
+from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.store.ledger import Ledger
 from tests.slurm.contract import Asked, InMemorySite, job
 
 INTERVAL_S = 0.5

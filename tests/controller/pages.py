@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
-from slurm_tiresias.controller.published import (
+from slurm_tiresias.model import JobAccount
+from slurm_tiresias.status.published import (
     Blocker,
     PublishedEvent,
     PublishedGpus,
@@ -18,7 +18,7 @@ from slurm_tiresias.controller.published import (
     PublishedState,
     PublishedTier,
 )
-from slurm_tiresias.model import JobAccount
+from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
 from tests.cli.states import running, state, unmanaged, waiting
 
 GPUS = 8

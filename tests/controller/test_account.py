@@ -13,16 +13,15 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.bands import TOP_TIER
-from slurm_tiresias.controller.ledger import FIRST_LOOK, Ledger, PreemptionRecord
-from slurm_tiresias.controller.lifecycle.preemption import (
+from slurm_tiresias.controller.reconcile import Reconciler
+from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.errors import LedgerError
+from slurm_tiresias.lifecycle.preemption import (
     GraceOver,
     Planned,
     PreemptionState,
     PreemptorTried,
 )
-from slurm_tiresias.controller.reconcile import Reconciler
-from slurm_tiresias.controller.view import Backoffs, View
-from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.model import (
     Action,
     Amount,
@@ -36,6 +35,7 @@ from slurm_tiresias.model import (
     Reason,
 )
 from slurm_tiresias.slurm.protocol import Incarnation, Observation, Slurm
+from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, PreemptionRecord
 from tests.jobs import changed, status
 from tests.pictures import gpus
 

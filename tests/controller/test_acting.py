@@ -11,8 +11,7 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.act import Actor
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.lifecycle.preemption import MAX_SIGNAL_REFUSALS
+from slurm_tiresias.lifecycle.preemption import MAX_SIGNAL_REFUSALS
 from slurm_tiresias.model import (
     Action,
     Amount,
@@ -34,6 +33,7 @@ from slurm_tiresias.slurm.protocol import (
     Write,
     WriteFailure,
 )
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import pending, running, see
 from tests.jobs import changed
 

@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.controller import answers, life, period
-from slurm_tiresias.controller.answers import Peer, Question, Service, serving
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.life import lives, look_up
-from slurm_tiresias.controller.period import look_back, periods
-from slurm_tiresias.controller.published import answer_of, checked_answer
 from slurm_tiresias.errors import RefusedError
+from slurm_tiresias.status import answers, job_history, report_query
+from slurm_tiresias.status.answers import Peer, Question, Service, serving
+from slurm_tiresias.status.job_history import lives, look_up
+from slurm_tiresias.status.published import answer_of, checked_answer
+from slurm_tiresias.status.report_query import look_back, periods
+from slurm_tiresias.store.ledger import Ledger
 from tests.report.pictures import job, remember
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -55,7 +55,7 @@ sys.stdin.read()
 ASKS_FOR_A_REPORT = f"""
 import sys
 from pathlib import Path
-from slurm_tiresias.controller.period import look_back
+from slurm_tiresias.status.report_query import look_back
 from slurm_tiresias.errors import TiresiasError
 {AS_NOBODY}
 try:
@@ -67,8 +67,8 @@ except TiresiasError as error:
 SERVES = """
 import sys
 from pathlib import Path
-from slurm_tiresias.controller.answers import serving
-from slurm_tiresias.controller.period import periods
+from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status.report_query import periods
 folder = Path(sys.argv[1])
 with serving(periods(folder, folder / "ledger.sqlite", private=False)):
     print("serves", flush=True)
@@ -107,7 +107,7 @@ def asks_for_a_report(folder: Path, *options: str) -> str:
 
 @as_root
 @pytest.mark.parametrize("connections", [100, 300])
-@pytest.mark.parametrize("name", [life.SOCKET_NAME, period.SOCKET_NAME])
+@pytest.mark.parametrize("name", [job_history.SOCKET_NAME, report_query.SOCKET_NAME])
 def test_silent_connections_of_one_user_keep_no_other_from_being_answered(
     folder: Path, connections: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,11 +322,13 @@ def most_memory_bytes(pid: int) -> int:
 def test_where_an_answer_is_too_large_a_reader_of_the_ledger_reads_that(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(period, "OF_ADMINS", period.OF_ADMINS.__class__(1.0, 10))
+    monkeypatch.setattr(report_query, "OF_ADMINS", report_query.OF_ADMINS.__class__(1.0, 10))
     path = folder / "ledger.sqlite"
     with serving(periods(folder, path, private=False)):
         with pytest.raises(RefusedError, match="has more than"):
-            checked_answer(answer_of(folder / period.SOCKET_NAME, b"0.0 2000.0\n"), period.SCHEMA)
+            checked_answer(
+                answer_of(folder / report_query.SOCKET_NAME, b"0.0 2000.0\n"), report_query.SCHEMA
+            )
         found = look_back(folder, 0.0, 2000.0)
     assert len(found.jobs) == 1 and found.live, "a controller runs"
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.config import CHARGES, Config, parse
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import JobStatus, JobView
 from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
 from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import ended, pending, running, see
 from tests.jobs import changed
 

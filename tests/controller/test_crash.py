@@ -14,19 +14,20 @@ from typing import Any, cast
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller import crash, published
-from slurm_tiresias.controller import report as report_module
+from slurm_tiresias.controller import crash
+from slurm_tiresias.controller import publish as report_module
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.crash import MOST_REPORTS, culprits, write_report
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.profiling import Profiler
-from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.model import Amount, JobState, Node, Snapshot
+from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.scheduling.planner import Planner
 from slurm_tiresias.slurm.protocol import Cluster, Driver, Observation, Partition, Slurm
+from slurm_tiresias.status import published
+from slurm_tiresias.status.published import PublishedState
+from slurm_tiresias.store.ledger import Ledger
 from tests.cli.running import Site
 from tests.controller.test_account import pending
 from tests.jobs import view

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.model import Guard, JobState, Reason
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
 
 QUICK: Mapping[str, Mapping[str, object]] = {

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.folding import AT_WILL, MOST_AT_ONCE, ONE_MORE_AFTER_S
-from slurm_tiresias.controller.ledger import FILE_NAME, EventRecord, Ledger
+from slurm_tiresias.store.event_folding import AT_WILL, MOST_AT_ONCE, ONE_MORE_AFTER_S
+from slurm_tiresias.store.ledger import FILE_NAME, EventRecord, Ledger
 from tests.controller.test_account import CONFIG, pending, see
 from tests.report.pictures import job, remember
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import PreemptionConfig
-from slurm_tiresias.controller.hints import (
+from slurm_tiresias.job_hints import (
     Checkpoint,
     Hints,
     checkpoint_of,

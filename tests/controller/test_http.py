@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from slurm_tiresias.controller import http as shown
-from slurm_tiresias.controller.http import MOST_AT_ONCE, Answer, Listener, Request
+from slurm_tiresias.web import http as shown
+from slurm_tiresias.web.http import MOST_AT_ONCE, Answer, Listener, Request
 from tests.ports import free_port
 
 PATIENCE_S = 20.0

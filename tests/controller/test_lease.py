@@ -14,21 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.lease import FileLease, now_s
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
-from slurm_tiresias.controller.succession import (
-    inherited_ledger,
-    inherited_profiles,
-    newest_ledger,
-    newest_profiles,
-)
 from slurm_tiresias.errors import DamagedLedgerError, LeaseLostError
+from slurm_tiresias.ha.lease import FileLease, now_s
 from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm import process
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Requeue
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.terms import (
+    inherited_ledger,
+    inherited_profiles,
+    newest_ledger,
+    newest_profiles,
+)
 
 INTERVAL_S = 10.0
 """And as long a lease."""
@@ -172,7 +172,7 @@ def test_a_command_is_ended_with_the_lease_though_its_starter_is_gone(tmp_path: 
     pid, mark = tmp_path / "pid", tmp_path / "ran"
     program = (
         "import os\n"
-        "from slurm_tiresias.controller.lease import now_s\n"
+        "from slurm_tiresias.ha.lease import now_s\n"
         "from slurm_tiresias.slurm.process import run\n"
         f"command = ['sh', '-c', 'echo $$ > {pid}; sleep 60; touch {mark}']\n"
         "run(command, stdin='', timeout_s=90, environment=os.environ, until_s=now_s() + 1.5)\n"

@@ -14,7 +14,13 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import run
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import (
+from slurm_tiresias.errors import ConfigError, DamagedLedgerError, LedgerError
+from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
+from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
+from slurm_tiresias.model import Amount, JobAccount
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Cluster
+from slurm_tiresias.store.ledger import (
     FILE_NAME,
     SCHEMA_VERSION,
     Ledger,
@@ -22,12 +28,6 @@ from slurm_tiresias.controller.ledger import (
     check_cluster,
     put_in_place,
 )
-from slurm_tiresias.controller.lifecycle.nomination import Nomination, NominationState
-from slurm_tiresias.controller.lifecycle.preemption import Preemption, PreemptionState
-from slurm_tiresias.errors import ConfigError, DamagedLedgerError, LedgerError
-from slurm_tiresias.model import Amount, JobAccount
-from slurm_tiresias.slurm.commands import CommandSlurm
-from slurm_tiresias.slurm.protocol import Cluster
 from tests.cli.running import Site, error_of
 from tests.controller.test_account import kept_preemptions, pending, running, see
 

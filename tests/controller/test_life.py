@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller import answers
-from slurm_tiresias.controller.answers import serving
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
-from slurm_tiresias.controller.life import SOCKET_NAME, Found, find, lives, look_up
 from slurm_tiresias.model import JobAccount
+from slurm_tiresias.status import answers
+from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status.job_history import SOCKET_NAME, Found, find, lives, look_up
+from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 ASKS = """
 import os, sys
 from pathlib import Path
-from slurm_tiresias.controller.life import look_up
+from slurm_tiresias.status.job_history import look_up
 from slurm_tiresias.errors import NotRunningError
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:

@@ -11,7 +11,7 @@ from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import metrics as told
 from slurm_tiresias.controller.measured import MODES
 from slurm_tiresias.controller.metrics import Metrics
-from slurm_tiresias.controller.report import Health, nothing_yet
+from slurm_tiresias.controller.publish import Health, nothing_yet
 from slurm_tiresias.controller.run import _told_over_http
 from slurm_tiresias.errors import DamagedLedgerError
 from slurm_tiresias.slurm.protocol import Cluster

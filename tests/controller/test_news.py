@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from slurm_tiresias.controller.account import Book, EndedJob
-from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.slurm.protocol import Incarnation, Slurm
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import CONFIG, ended, pending, running, see
 
 

@@ -13,18 +13,18 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.act import Actor
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
-from slurm_tiresias.controller.lifecycle.nomination import (
+from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
+from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.lifecycle.nomination import (
     Blocker,
     Looked,
     Nominated,
     Nomination,
     allocation_text,
 )
-from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
-from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Observation, Reservation, Slurm
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.test_account import pending
 from tests.jobs import changed
 

@@ -18,12 +18,12 @@ import pytest
 
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import run
-from slurm_tiresias.controller.control import take_nudge
 from slurm_tiresias.controller.cycle import Cycles
-from slurm_tiresias.controller.report import Health
+from slurm_tiresias.controller.publish import Health
 from slurm_tiresias.controller.run import Controller
-from slurm_tiresias.controller.signals import signalled_when_made, wakeups_by_signal
-from slurm_tiresias.controller.systemd import Systemd
+from slurm_tiresias.daemon.control import take_nudge
+from slurm_tiresias.daemon.signals import signalled_when_made, wakeups_by_signal
+from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import ConfigError
 
 ETC = Path(__file__).parents[2] / "etc"

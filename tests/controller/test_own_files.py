@@ -11,15 +11,16 @@ import pytest
 
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller import profiles_copy, published
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
-from slurm_tiresias.controller.profiles_copy import ProfilesCopy
 from slurm_tiresias.controller.run import set_paused
-from slurm_tiresias.controller.succession import inherited_ledger, take_from_others
 from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.profiler import public_copy
 from slurm_tiresias.profiler.profile import MODEL, TRAFFIC, Profile, key_of
+from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.status import published
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.terms import inherited_ledger, take_from_others
 from tests.cli.states import state
 
 PROFILE = Profile(key_of(MODEL, "net"), Skew(1, 2, 2), TRAFFIC, 1.0)
@@ -100,7 +101,7 @@ def test_a_store_that_others_could_open_becomes_a_file_that_none_of_them_has_ope
 
 
 def test_a_copy_of_the_profiles_is_published_once_something_has_changed(folder: Path) -> None:
-    published_copy = folder / profiles_copy.FILE_NAME
+    published_copy = folder / public_copy.FILE_NAME
     copy = ProfilesCopy(folder / "profiles.sqlite", folder, private=False)
     copy.keep_up()
     assert not published_copy.exists(), "there is nothing to copy"
@@ -133,10 +134,10 @@ def kept_up(copy: ProfilesCopy) -> None:
 
 
 def test_where_jobs_are_private_no_copy_of_the_profiles_is_published(folder: Path) -> None:
-    (folder / profiles_copy.FILE_NAME).write_text("from before")
+    (folder / public_copy.FILE_NAME).write_text("from before")
     with closing(ProfileStore(folder / "profiles.sqlite")):
         kept_up(ProfilesCopy(folder / "profiles.sqlite", folder, private=True))
-    assert profiles_copy.FILE_NAME not in modes(folder)
+    assert public_copy.FILE_NAME not in modes(folder)
 
 
 @pytest.mark.parametrize(("private", "mode"), [(False, 0o644), (True, 0o600)])

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.controller.http import Answer, Request
-from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
-from slurm_tiresias.controller.page.course import MOST_SAMPLES, Course
-from slurm_tiresias.controller.page.page import Page
-from slurm_tiresias.controller.published import (
+from slurm_tiresias.model import Guard, JobAccount, Reason
+from slurm_tiresias.status.published import (
     Blocker,
     PublishedEvent,
     PublishedHold,
     PublishedNode,
     PublishedState,
 )
-from slurm_tiresias.model import Guard, JobAccount, Reason
+from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.web.http import Answer, Request
+from slurm_tiresias.web.page.page import Page
+from slurm_tiresias.web.page.recent import MOST_SAMPLES, Course
 from tests.cli.states import NOW_S, running, state, waiting
 from tests.controller.pages import cluster, ledger_of
 

@@ -12,10 +12,10 @@ import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import FILE_NAME, Ledger
 from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import Amount, Guard, JobState, JobStatus, JobView, Node
 from slurm_tiresias.slurm.protocol import Observation, Partition
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.test_account import pending
 from tests.jobs import changed
 

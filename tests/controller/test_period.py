@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.answers import serving
-from slurm_tiresias.controller.ledger import PERIOD, EventRecord, Ledger
-from slurm_tiresias.controller.period import SOCKET_NAME, Period, look_back, periods
-from slurm_tiresias.controller.published import answer_of
 from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status.published import answer_of
+from slurm_tiresias.status.report_query import SOCKET_NAME, Period, look_back, periods
+from slurm_tiresias.store.ledger import PERIOD, EventRecord, Ledger
 from tests.report.pictures import job, period_of, preempted, remember
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -24,7 +24,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 ASKS = """
 import os, sys
 from pathlib import Path
-from slurm_tiresias.controller.period import look_back
+from slurm_tiresias.status.report_query import look_back
 from slurm_tiresias.errors import NotRunningError
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:

@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller import known_file, profiling
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.known_file import FILE_NAME as KNOWN
-from slurm_tiresias.controller.known_file import text_of
-from slurm_tiresias.controller.ledger import FILE_NAME as LEDGER_NAME
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.profiling import ASIDE, Profiler
 from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
+from slurm_tiresias.profiler import profile_index, service
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus, file_text
 from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.models import NAMES, tensor_sizes
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
+from slurm_tiresias.profiler.profile_index import FILE_NAME as KNOWN
+from slurm_tiresias.profiler.profile_index import text_of
+from slurm_tiresias.profiler.service import ASIDE, Profiler
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
 from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.store.ledger import FILE_NAME as LEDGER_NAME
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import ended, pending, running, see
 from tests.profiler.traffic_files import rounds_of, traffic_file
 
@@ -181,7 +181,7 @@ def test_other_files_in_the_folder_are_left_alone(
 def test_a_flood_of_files_is_read_in_several_cycles(
     profiler: Profiler, collect_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiling, "FILES_OF_A_CYCLE", 2)
+    monkeypatch.setattr(service, "FILES_OF_A_CYCLE", 2)
     for number in range(5):
         leave(collect_dir, f"7.0.n{number}", "vgg16")
     left = []
@@ -455,7 +455,7 @@ def test_a_list_too_long_for_the_nodes_leaves_out_what_was_noted_first(
     operators = Key(MODEL, "bert")
     noted[operators] = profile_of(operators, noted_s=0.0)
     whole = text_of(noted)
-    monkeypatch.setattr(known_file, "MOST_BYTES", len(whole))
+    monkeypatch.setattr(profile_index, "MOST_BYTES", len(whole))
     assert text_of(noted) == whole
-    monkeypatch.setattr(known_file, "MOST_BYTES", len(whole) - 1)
+    monkeypatch.setattr(profile_index, "MOST_BYTES", len(whole) - 1)
     assert text_of(noted) == whole.replace("job train0 ann\n", "")

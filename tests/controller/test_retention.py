@@ -14,19 +14,22 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller import ledger as ledger_module
-from slurm_tiresias.controller import retention as retention_module
-from slurm_tiresias.controller import succession
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import (
+from slurm_tiresias.controller.run import _state_dir_locked
+from slurm_tiresias.errors import LeaseLostError
+from slurm_tiresias.model import JobAccount
+from slurm_tiresias.status.job_history import find
+from slurm_tiresias.store import ledger as ledger_module
+from slurm_tiresias.store import retention as retention_module
+from slurm_tiresias.store import terms
+from slurm_tiresias.store.ledger import (
     EventRecord,
     IncarnationRecord,
     Ledger,
     PreemptionRecord,
     Pruned,
 )
-from slurm_tiresias.controller.life import find
-from slurm_tiresias.controller.retention import (
+from slurm_tiresias.store.retention import (
     AGAIN_AFTER_S,
     CLOCK_TRUSTED_AFTER_S,
     DAY_S,
@@ -35,11 +38,8 @@ from slurm_tiresias.controller.retention import (
     Retention,
     latest_cutoff_s,
 )
-from slurm_tiresias.controller.run import _state_dir_locked
-from slurm_tiresias.controller.samples import Samples
-from slurm_tiresias.controller.succession import inherited_ledger
-from slurm_tiresias.errors import LeaseLostError
-from slurm_tiresias.model import JobAccount
+from slurm_tiresias.store.samples import Samples
+from slurm_tiresias.store.terms import inherited_ledger
 from tests.cli.running import Site, error_of
 from tests.controller.old_schema import back_to_schema_5
 from tests.controller.test_account import ended, pending, see
@@ -172,7 +172,7 @@ def test_the_controller_prunes_bit_by_bit_some_time_after_its_start(
         for key in range(1, old + 1):
             keep_job(ledger, str(key), NOW_S - 31 * DAY_S + key)
         keep_job(ledger, "5000", NOW_S - 29 * DAY_S)
-    retention = Retention(ledger, Book(ledger, CONFIG, accounting=True), CONFIG)
+    retention = Retention(ledger, CONFIG, Book(ledger, CONFIG, accounting=True).ended)
 
     def left() -> int:
         retention.prune_some(NOW_S)
@@ -194,7 +194,7 @@ def test_a_job_that_slurm_still_shows_stays(ledger: Ledger, clock: Clock) -> Non
     book = Book(ledger, config, accounting=False)
     see(book, 1000, pending("7"))
     see(book, 1100, ended(1010, 50, key="7"))
-    retention = Retention(ledger, book, config)
+    retention = Retention(ledger, config, book.ended)
     clock.now_s = FIRST_AFTER_S
     retention.prune_some(1200.0)
     assert keys(ledger, "jobs") == {"7"}
@@ -206,7 +206,7 @@ def test_a_job_that_slurm_still_shows_stays(ledger: Ledger, clock: Clock) -> Non
 
 
 def test_nothing_is_pruned_for_a_day_after_the_clock_was_set(aged: Ledger, clock: Clock) -> None:
-    retention = Retention(aged, Book(aged, CONFIG, accounting=True), CONFIG)
+    retention = Retention(aged, CONFIG, Book(aged, CONFIG, accounting=True).ended)
     clock.now_s = FIRST_AFTER_S
     retention.put_off()
     clock.now_s += CLOCK_TRUSTED_AFTER_S - 1
@@ -220,7 +220,7 @@ def test_nothing_is_pruned_for_a_day_after_the_clock_was_set(aged: Ledger, clock
 def test_a_ledger_that_cannot_be_pruned_is_told_of_once_in_a_while(
     aged: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    retention = Retention(aged, Book(aged, CONFIG, accounting=True), CONFIG)
+    retention = Retention(aged, CONFIG, Book(aged, CONFIG, accounting=True).ended)
     clock.now_s = FIRST_AFTER_S
     aged._database.execute("PRAGMA query_only = 1")
     for _ in range(3):
@@ -239,7 +239,7 @@ def test_what_may_count_for_budgets_and_for_later_jobs_stays(aged: Ledger, charg
 def test_with_0_days_all_jobs_are_kept_for_good(aged: Ledger, clock: Clock) -> None:
     config = parse({"controller": {"keep_ended_jobs_days": 0}})
     clock.now_s = FIRST_AFTER_S
-    Retention(aged, Book(aged, config, accounting=True), config).prune_some(NOW_S)
+    Retention(aged, config, Book(aged, config, accounting=True).ended).prune_some(NOW_S)
     assert len(keys(aged, "jobs")) == 7
 
 
@@ -342,20 +342,20 @@ def test_a_lease_is_kept_while_its_term_inherits_a_large_ledger(
     """SQLite checks a table in one step, which nothing interrupts."""
     filled(tmp_path / "ledger.sqlite", 200).close()
     renewed = threading.Event()
-    real = succession._copy
+    real = terms._copy
 
     def slow(before: Path, mine: Path) -> None:
         real(before, mine)
         assert renewed.wait(30.0)
 
-    monkeypatch.setattr(succession, "_copy", slow)
+    monkeypatch.setattr(terms, "_copy", slow)
     inherited_ledger(tmp_path, 1, renewed.set)
     assert renewed.is_set()
 
     def lost() -> None:
         raise LeaseLostError("The lease is over", "nothing")
 
-    monkeypatch.setattr(succession, "_copy", lambda before, mine: time.sleep(0.2))
+    monkeypatch.setattr(terms, "_copy", lambda before, mine: time.sleep(0.2))
     with pytest.raises(LeaseLostError):
         inherited_ledger(tmp_path, 2, lost)
 

@@ -11,11 +11,11 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.act import Actor
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.lifecycle.nomination import Expired, Nominated, VictimLeft
 from slurm_tiresias.controller.situation import Situations
+from slurm_tiresias.lifecycle.nomination import Expired, Nominated, VictimLeft
 from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Observation, Slurm
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import pending, see
 from tests.jobs import changed
 

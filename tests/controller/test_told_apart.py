@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.http import Request
-from slurm_tiresias.controller.ledger import EventRecord, Ledger
-from slurm_tiresias.controller.page.page import Page
-from slurm_tiresias.controller.published import PublishedState
-from slurm_tiresias.controller.report import Health, report
+from slurm_tiresias.controller.publish import Health, report
 from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.reasons import would_do, would_have
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition
+from slurm_tiresias.status.published import PublishedState
+from slurm_tiresias.store.ledger import EventRecord, Ledger
+from slurm_tiresias.web.http import Request
+from slurm_tiresias.web.page.page import Page
 from tests.cli.states import busy_state, not_acting
 from tests.controller.test_account import CONFIG, pending, running
 

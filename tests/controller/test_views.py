@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller import answers, published
-from slurm_tiresias.controller.answers import serving
-from slurm_tiresias.controller.published import (
+from slurm_tiresias.status import answers, published
+from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status.privacy import Views, seen_by
+from slurm_tiresias.status.published import (
     FILE_NAME,
     VIEW_NAME,
     Blocker,
@@ -25,7 +26,6 @@ from slurm_tiresias.controller.published import (
     PublishedNode,
     PublishedState,
 )
-from slurm_tiresias.controller.views import Views, seen_by
 from tests.cli.states import running, state, waiting
 
 STATE = state(

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 
-from slurm_tiresias.controller.ledger import FILE_NAME, EventRecord, IncarnationRecord, Ledger
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import Incarnation
+from slurm_tiresias.store.ledger import FILE_NAME, EventRecord, IncarnationRecord, Ledger
 from tests.faults.places import Place
 from tests.slurm.cluster import RealCluster
 from tests.slurm.controller import COMMAND, RealController

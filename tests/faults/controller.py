@@ -20,7 +20,6 @@ from slurm_tiresias.cli.main import main
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import run
 from slurm_tiresias.controller.driver import driver as chosen_driver
-from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import JobSpec
 from slurm_tiresias.slurm.protocol import (
@@ -35,6 +34,7 @@ from slurm_tiresias.slurm.protocol import (
     WriteFailure,
 )
 from slurm_tiresias.slurm.tally import Tally
+from slurm_tiresias.store.ledger import Ledger
 from tests.faults import places
 from tests.faults.places import Place
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from slurm_tiresias.controller.ledger import FILE_NAME
+from slurm_tiresias.store.ledger import FILE_NAME
 from tests.slurm.cluster import RealCluster
 from tests.slurm.controller import RealController
 

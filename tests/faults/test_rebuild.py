@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.ledger import FILE_NAME
+from slurm_tiresias.store.ledger import FILE_NAME
 from tests.faults.busy import faulty
 from tests.faults.places import AFTER, Place
 from tests.slurm.cluster import RealCluster

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from slurm_tiresias.controller.ledger import Ledger
 from slurm_tiresias.errors import LedgerError, SlurmUnreachableError
 from slurm_tiresias.model import JobSpec, JobStatus
 from slurm_tiresias.slurm.protocol import (
@@ -28,6 +27,7 @@ from slurm_tiresias.slurm.protocol import (
     WriteFailure,
 )
 from slurm_tiresias.slurm.text import node_names
+from slurm_tiresias.store.ledger import Ledger
 
 
 class Killed(BaseException):

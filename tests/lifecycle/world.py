@@ -21,18 +21,18 @@ from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.act import Outcome
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycles
-from slurm_tiresias.controller.lease import FileLease
 from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
-from slurm_tiresias.controller.profiling import Profiler
-from slurm_tiresias.controller.succession import inherited_ledger, newest_ledger, stamps
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node, Request
+from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.in_memory import InMemorySlurm, Submission
 from slurm_tiresias.slurm.in_memory.records import BAD_CONSTRAINTS
 from slurm_tiresias.slurm.in_memory.slurmctld import Settings
 from slurm_tiresias.slurm.protocol import Partition, Requeue, Update
+from slurm_tiresias.store.terms import inherited_ledger, newest_ledger, stamps
 from tests.lifecycle import memory
 from tests.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
 from tests.user_text import IN_MEMORY

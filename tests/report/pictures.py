@@ -9,10 +9,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger, PreemptionRecord
-from slurm_tiresias.controller.period import Period
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Drawn, Filters, Report, made
+from slurm_tiresias.status.report_query import Period
+from slurm_tiresias.store.ledger import IncarnationRecord, Ledger, PreemptionRecord
 
 STEP_S = 100.0
 """One letter."""

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.cli import report_text
 from slurm_tiresias.cli.screen import Screen
-from slurm_tiresias.controller.ledger import FIRST_LOOK, IncarnationRecord, Ledger, PreemptionRecord
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
+from slurm_tiresias.store.ledger import FIRST_LOOK, IncarnationRecord, Ledger, PreemptionRecord
 from tests.report.pictures import STEP_S, job, period_of, preempted, remember, reported
 
 Job = tuple[JobAccount, list[IncarnationRecord]]

@@ -14,12 +14,12 @@ from random import Random
 from unittest import mock
 
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.profiling import Profiler
 from slurm_tiresias.model import JobState, JobStatus
+from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm.in_memory import InMemorySlurm
 from slurm_tiresias.slurm.in_memory.extras import NONE
+from slurm_tiresias.store.ledger import Ledger
 from tests.sites.drawn import START_BOUND_S, Ask, Site, ask, site, told
 from tests.user_text import IN_MEMORY
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.slurm.hostlist import folded
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.terms import newest_ledger
 from tests.sites.drawn import USERS, Ask, Site, ask, site, told
 from tests.slurm.cluster import RealCluster, short_folder, started_cluster
 from tests.slurm.controller import RealController

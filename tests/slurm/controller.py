@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.controller import control, published
-from slurm_tiresias.controller.ledger import IncarnationRecord, Ledger
-from slurm_tiresias.controller.published import PublishedJob, PublishedState
-from slurm_tiresias.controller.succession import newest_ledger
+from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status import published
+from slurm_tiresias.status.published import PublishedJob, PublishedState
+from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.store.terms import newest_ledger
 from tests.slurm.cluster import PATIENCE_S, RealCluster
 
 ROOT = Path(__file__).parents[2]

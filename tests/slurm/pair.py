@@ -10,8 +10,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status.published import PublishedState
 from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.commands import Commands
 from tests.slurm.controller import RealController

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.life import PAUSES
-from slurm_tiresias.controller.succession import newest_ledger
+from slurm_tiresias.status.job_history import PAUSES
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.terms import newest_ledger
 from tests.slurm.cluster import PATIENCE_S, RealCluster
 from tests.slurm.controller import COMMAND, RealController
 

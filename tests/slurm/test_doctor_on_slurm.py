@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.controller import published
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.errors import NotRunningError, SlurmUnreachableError
 from slurm_tiresias.slurm import release
+from slurm_tiresias.status import published
 from tests.slurm.cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
 from tests.slurm.controller import COMMAND, ROOT
 

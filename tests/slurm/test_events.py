@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.folding import MOST_AT_ONCE
+from slurm_tiresias.store.event_folding import MOST_AT_ONCE
 from tests.slurm.cluster import RealCluster, short_folder
 from tests.slurm.controller import RealController
 

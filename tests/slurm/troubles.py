@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurm_tiresias.controller.published import PublishedState
 from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status.published import PublishedState
 from tests.slurm.cluster import RealCluster
 from tests.slurm.commands import WRITE, Commands
 from tests.slurm.controller import RealController

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from slurm_tiresias.config import ControllerConfig
-from slurm_tiresias.controller import profiles_copy
-from slurm_tiresias.controller.own_folder import OTHERS_WRITE, is_anybodys
+from slurm_tiresias.daemon.state_dir import OTHERS_WRITE, is_anybodys
 from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, UNIT, installing, known
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
 from slurm_tiresias.doctor.seen import Place, Seen
+from slurm_tiresias.profiler import public_copy
 from slurm_tiresias.slurm.commands import ADMIN_LEVELS
 
 PRIVATE = ("lock", "control.sock")
@@ -93,7 +93,7 @@ def _too_open(place: Place, seen: Seen) -> bool:
     name = place.path.rpartition("/")[2]
     if name in EVERYBODYS:
         return False
-    databases = name.startswith(("ledger", "profiles")) and name != profiles_copy.FILE_NAME
+    databases = name.startswith(("ledger", "profiles")) and name != public_copy.FILE_NAME
     private = name in PRIVATE or databases
     return bool(place.mode & (0o077 if private else OTHERS_WRITE))
 

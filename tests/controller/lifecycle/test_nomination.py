@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_tiresias.controller.lifecycle.nomination import (
+from slurm_tiresias.lifecycle.nomination import (
     Blocker,
     Expired,
     Looked,

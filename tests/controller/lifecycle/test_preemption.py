@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_tiresias.controller.lifecycle.preemption import (
+from slurm_tiresias.lifecycle.preemption import (
     MAX_SIGNAL_REFUSALS,
     BackOff,
     CountPreemption,

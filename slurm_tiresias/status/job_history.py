@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.controller.answers import Peer, Question, Service, asked_or_read
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
-from slurm_tiresias.controller.published import PublishedEvent, all_known
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import Incarnation
+from slurm_tiresias.status.answers import Peer, Question, Service, asked_or_read
+from slurm_tiresias.status.published import PublishedEvent, all_known
+from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
 
 SCHEMA = 1
 SOCKET_NAME = "history.sock"

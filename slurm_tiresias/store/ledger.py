@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_tiresias import __version__
-from slurm_tiresias.controller.lifecycle.nomination import Nomination, NominationState
-from slurm_tiresias.controller.lifecycle.preemption import Preemption, PreemptionState
 from slurm_tiresias.database import create, set_mode, transaction
 from slurm_tiresias.errors import (
     ConfigError,
@@ -32,6 +30,8 @@ from slurm_tiresias.errors import (
     RefusedError,
     TiresiasError,
 )
+from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
+from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.policy.charge import EndedRun, payer_of
 from slurm_tiresias.policy.losses import Loss, losses_of

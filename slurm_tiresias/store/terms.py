@@ -1,4 +1,4 @@
-"""Whose ledger is the ledger, where several controllers take turns on a shared directory.
+"""Which ledger is current where several controllers take turns on a shared state directory.
 
 Each term has a ledger of its own, ``ledger-N.sqlite``, copied from the one before, and so it has a
 store of profiles. So nobody ever waits for a database that a stopped process has locked, none is
@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from pathlib import Path
 
-from slurm_tiresias.controller.ledger import MODE, damaged
 from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.owned_file import make_if_missing
+from slurm_tiresias.store.ledger import MODE, damaged
 
 KEPT = 3
 """The present one, the one before, for a process that may still have it open, and one more."""

@@ -12,8 +12,8 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from slurm_tiresias.controller.succession import stamps
 from slurm_tiresias.owned_file import make_if_missing
+from slurm_tiresias.store.terms import stamps
 from slurm_tiresias.warn_once import WarnOnce
 
 FILE_NAME = "profiles-published.sqlite"

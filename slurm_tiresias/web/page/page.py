@@ -18,15 +18,15 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from slurm_tiresias.controller.http import Answer, Request
-from slurm_tiresias.controller.ledger import CompletedJob, Ledger
-from slurm_tiresias.controller.life import LONGEST_S, Life, find
-from slurm_tiresias.controller.page import told
-from slurm_tiresias.controller.page.content import Content, as_asked, content
-from slurm_tiresias.controller.page.course import Course, Sample
-from slurm_tiresias.controller.published import PublishedState
-from slurm_tiresias.controller.views import seen_by
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.status.job_history import LONGEST_S, Life, find
+from slurm_tiresias.status.privacy import seen_by
+from slurm_tiresias.status.published import PublishedState
+from slurm_tiresias.store.ledger import CompletedJob, Ledger
+from slurm_tiresias.web.http import Answer, Request
+from slurm_tiresias.web.page import payload
+from slurm_tiresias.web.page.content import Content, as_asked, content
+from slurm_tiresias.web.page.recent import Course, Sample
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -118,7 +118,7 @@ class Page:
         with self._making:
             if self._made is None or self._made[0] != shown.etag:
                 seen = self._visible(shown.state)
-                text = told.of_cluster(seen, self._completed_jobs(shown.ledger), shown.samples)
+                text = payload.of_cluster(seen, self._completed_jobs(shown.ledger), shown.samples)
                 self._made = shown.etag, content(JSON, text, shown.etag)
             return self._made[1]
 
@@ -137,7 +137,7 @@ class Page:
     def _job(self, shown: _Shown, job_id: str) -> Content | None:
         if self._private or not 0 < len(job_id) <= LONGEST_JOB_ID:
             return None
-        text = told.of_job(shown.state, job_id, _life_in(shown.ledger, job_id))
+        text = payload.of_job(shown.state, job_id, _life_in(shown.ledger, job_id))
         return None if text is None else content(JSON, text)
 
 
@@ -167,10 +167,10 @@ def refusal(status: int, why: str) -> Answer:
 
 def _files() -> Mapping[str, Content]:
     """The files of the page, by the path they are asked for."""
-    folder = resources.files("slurm_tiresias.controller.page").joinpath("static")
+    folder = resources.files("slurm_tiresias.web.page").joinpath("static")
     found = {
         f"/{file.name}": content(kind, file.read_bytes())
         for file in folder.iterdir()
         if (kind := KINDS.get(PurePosixPath(file.name).suffix))
     }
-    return {**found, "/": found["/index.html"], "/words": content(JSON, told.words())}
+    return {**found, "/": found["/index.html"], "/words": content(JSON, payload.words())}

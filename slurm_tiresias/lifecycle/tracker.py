@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from slurm_tiresias.controller.lifecycle import nomination, preemption
-from slurm_tiresias.controller.lifecycle.nomination import (
+from slurm_tiresias.lifecycle import nomination, preemption
+from slurm_tiresias.lifecycle.nomination import (
     Nomination,
     NominationEffects,
     NominationEvent,
 )
-from slurm_tiresias.controller.lifecycle.preemption import (
+from slurm_tiresias.lifecycle.preemption import (
     Preemption,
     PreemptionEffects,
     PreemptionEvent,

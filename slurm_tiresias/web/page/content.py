@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from slurm_tiresias.controller.http import Answer, Request
+from slurm_tiresias.web.http import Answer, Request
 
 LEAST_WORTH_COMPRESSING = 1024
 GZIP_LEVEL = 4

@@ -13,7 +13,6 @@ from functools import lru_cache
 
 from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.model import PlacementStyle
-from slurm_tiresias.profiler.profile import is_model_name
 
 MARK = "tiresias:"
 MOST_CHARACTERS = 512
@@ -34,6 +33,7 @@ epoch, so that the controller can choose the job's nodes before Slurm starts it.
 
 _FIRST_LOOK = re.compile(rf"(?:^|\s){FIRST_LOOK_MARK}([0-9]{{1,10}})(?=\s|$)", re.ASCII)
 _WORD = re.compile(rf"(?:^|(?<=\s)){MARK}(\S*)", re.ASCII)
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
 _CHECKPOINT = re.compile(r"(?:SIG)?([A-Z][A-Z0-9]{1,5})@([0-9]{1,4})", re.ASCII)
 
 
@@ -55,6 +55,11 @@ class Hints:
     style: PlacementStyle | None = None
     checkpoint: Checkpoint | None = None
     problem: str = ""
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a model can be called so in a hint and on a command line."""
+    return _MODEL_NAME.fullmatch(name) is not None
 
 
 def hints_of(admin_comment: str, comment: str) -> Hints:

@@ -11,8 +11,8 @@ from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_tiresias.controller.answers import Question, Service
-from slurm_tiresias.controller.published import (
+from slurm_tiresias.status.answers import Question, Service
+from slurm_tiresias.status.published import (
     VIEW_NAME,
     PublishedHold,
     PublishedJob,

@@ -7,10 +7,10 @@ import selectors
 import time
 from contextlib import suppress
 
-from slurm_tiresias.controller.lease import FileLease
-from slurm_tiresias.controller.signals import Stop, wakeups_by_signal
-from slurm_tiresias.controller.systemd import Systemd
+from slurm_tiresias.daemon.signals import Stop, wakeups_by_signal
+from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.slurm.protocol import Slurm
 
 log = logging.getLogger("tiresias-slurm")

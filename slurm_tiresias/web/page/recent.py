@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from slurm_tiresias.controller.published import PublishedState
+from slurm_tiresias.status.published import PublishedState
 
 MOST_SAMPLES = 512
 FIRST_GAP_S = 1.0

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.controller.ledger import EventRecord, IncarnationRecord, Ledger
 from slurm_tiresias.model import JobAccount
+from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
 
 WOULD = "would"
 WOULD_START = "start on "

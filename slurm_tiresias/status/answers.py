@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.controller.ledger import Ledger
-from slurm_tiresias.controller.published import answer_of, checked_answer
-from slurm_tiresias.controller.succession import newest_ledger
 from slurm_tiresias.errors import (
     DamagedLedgerError,
     NotRunningError,
     RefusedError,
     TiresiasError,
 )
+from slurm_tiresias.status.published import answer_of, checked_answer
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.terms import newest_ledger
 from slurm_tiresias.warn_once import WarnOnce
 
 log = logging.getLogger("tiresias-slurm")

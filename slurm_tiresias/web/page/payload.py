@@ -12,12 +12,6 @@ from operator import attrgetter
 from typing import Any
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.controller.expected import room_expected, waits_before, waits_for_room
-from slurm_tiresias.controller.ledger import CompletedJob
-from slurm_tiresias.controller.life import Life
-from slurm_tiresias.controller.page.course import Sample
-from slurm_tiresias.controller.published import PublishedEvent, PublishedJob, PublishedState
-from slurm_tiresias.controller.shadowed import WOULD
 from slurm_tiresias.model import Guard, Reason
 from slurm_tiresias.reasons import (
     GUARD_TEXTS,
@@ -31,6 +25,12 @@ from slurm_tiresias.reasons import (
     would_do,
     would_text,
 )
+from slurm_tiresias.status.eta import room_expected, waits_before, waits_for_room
+from slurm_tiresias.status.job_history import Life
+from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
+from slurm_tiresias.status.shadow_comparison import WOULD
+from slurm_tiresias.store.ledger import CompletedJob
+from slurm_tiresias.web.page.recent import Sample
 
 MOST_EVENTS = 200
 MOST_BLOCKERS = 50

@@ -12,23 +12,9 @@ from slurm_tiresias import __version__
 from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.controller.account import Book
 from slurm_tiresias.controller.difference import why_left_to_slurm
-from slurm_tiresias.controller.hints import Checkpoint, checkpoint_of
-from slurm_tiresias.controller.ledger import EventRecord
 from slurm_tiresias.controller.manage import is_put_off_for_us
-from slurm_tiresias.controller.published import (
-    ENFORCE,
-    SCHEMA,
-    Blocker,
-    PublishedEvent,
-    PublishedGpus,
-    PublishedHold,
-    PublishedJob,
-    PublishedNode,
-    PublishedStandby,
-    PublishedState,
-    PublishedTier,
-)
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
     Action,
     Decision,
@@ -45,6 +31,20 @@ from slurm_tiresias.reasons import would_do
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster
+from slurm_tiresias.status.published import (
+    ENFORCE,
+    SCHEMA,
+    Blocker,
+    PublishedEvent,
+    PublishedGpus,
+    PublishedHold,
+    PublishedJob,
+    PublishedNode,
+    PublishedStandby,
+    PublishedState,
+    PublishedTier,
+)
+from slurm_tiresias.store.ledger import EventRecord
 
 
 @dataclass(frozen=True, slots=True)

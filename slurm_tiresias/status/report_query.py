@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.controller.answers import Peer, Question, Service, asked_or_read
-from slurm_tiresias.controller.ledger import Ledger
+from slurm_tiresias.status.answers import Peer, Question, Service, asked_or_read
+from slurm_tiresias.store.ledger import Ledger
 
 SCHEMA = 1
 SOCKET_NAME = "report.sock"

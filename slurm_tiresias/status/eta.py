@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slurm_tiresias.config import tiers_follow_service
-from slurm_tiresias.controller.published import Blocker, PublishedJob, PublishedState
 from slurm_tiresias.model import MAX_BLOCKERS, Action, Guard, JobState, Reason
+from slurm_tiresias.status.published import Blocker, PublishedJob, PublishedState
 
 _FOR_SOMETHING_ELSE = {
     reason.value for reason in (Reason.HELD, Reason.SLURM_WAITS, Reason.NEVER_FITS, Reason.NO_NODES)

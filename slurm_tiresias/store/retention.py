@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.ledger import Ledger, Pruned
 from slurm_tiresias.errors import LedgerError, TiresiasError, UsageError
 from slurm_tiresias.policy.charge import BY_JOB
+from slurm_tiresias.store.ledger import Ledger, Pruned
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -47,10 +47,11 @@ def configured_cutoff_s(config: Config, now_s: float) -> float | None:
 class Retention:
     """Prunes the ledger, a little whenever the controller has nothing else to do."""
 
-    def __init__(self, ledger: Ledger, book: Book, config: Config) -> None:
+    def __init__(self, ledger: Ledger, config: Config, in_use: Callable[[], Sequence[str]]) -> None:
+        """``in_use`` names ended jobs that the controller still works with."""
         self._ledger = ledger
-        self._book = book
         self._config = config
+        self._in_use = in_use
         self._next_s = time.monotonic() + FIRST_AFTER_S
         self._pruned = 0
 
@@ -66,9 +67,7 @@ class Retention:
             return
         try:
             before_s = min(cutoff_s, latest_cutoff_s(self._config, self._ledger, now_s))
-            records = self._book.records().items()
-            in_use = [key for key, record in records if record.ended_s is not None]
-            pruned = self._ledger.prune(before_s, JOBS_AT_A_TIME, in_use)
+            pruned = self._ledger.prune(before_s, JOBS_AT_A_TIME, self._in_use())
         except TiresiasError as error:
             log.warning("the ledger is not pruned for now: %s", error)
             self._next_s = time.monotonic() + AGAIN_AFTER_S

@@ -12,9 +12,8 @@ from itertools import islice
 from pathlib import Path
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.hints import Hints, hints_of
-from slurm_tiresias.controller.known_file import KnownFile
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.job_hints import Hints, hints_of
 from slurm_tiresias.model import JobSpec, JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler import placing
 from slurm_tiresias.profiler.gpu_runs import MOST_FILE_BYTES, GpuRun, NodeGpus
@@ -32,6 +31,7 @@ from slurm_tiresias.profiler.profile import (
     find,
     key_of,
 )
+from slurm_tiresias.profiler.profile_index import KnownFile
 from slurm_tiresias.profiler.skew import MB, Limits
 from slurm_tiresias.profiler.speeds import Run
 from slurm_tiresias.profiler.store import NodeRun, ProfileStore

@@ -1,0 +1,1 @@
+"""What the controller publishes, and its answers to users: status, history, reports, estimates."""

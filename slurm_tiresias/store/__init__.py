@@ -1,0 +1,1 @@
+"""The state database: what must survive the controller, and how long it is kept."""

@@ -1,0 +1,1 @@
+"""The live page, and the listener that serves it and the metrics over HTTP."""
