@@ -13,7 +13,7 @@ import pytest
 Colour = npt.NDArray[np.float64]
 
 ROOT = Path(__file__).parents[2]
-SHEET = ROOT / "slurm_tiresias" / "controller" / "page" / "static" / "page.css"
+SHEET = ROOT / "slurm_tiresias" / "web" / "page" / "static" / "page.css"
 LIGHT, DARK = SHEET.read_text().split("@media (prefers-color-scheme: dark)")[:2]
 SIGNS = ("#0d1117", "#ffffff")
 """In which the number of a tier is written on its colour, whichever is the clearer."""

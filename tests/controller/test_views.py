@@ -42,7 +42,7 @@ NOBODY = 65534
 READS = """
 import os, sys
 from pathlib import Path
-from slurm_tiresias.controller import published
+from slurm_tiresias.status import published
 from slurm_tiresias.errors import NotRunningError
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
