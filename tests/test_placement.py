@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
+from slurm_tiresias.placement.candidate_index import CandidateIndex
+from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.placement.choose import goes_by_count, place, place_on_any
-from slurm_tiresias.placement.fleet import Fleet
+from slurm_tiresias.placement.node_index import NodeIndex
 from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, numbers
-from slurm_tiresias.placement.seats import Appeal, Tenant
-from slurm_tiresias.placement.tenancy import Tenancy
 from slurm_tiresias.policy.standing import Rank
 from slurm_tiresias.scheduling.cluster import ClusterState
 from tests.one_by_one import node_sets
@@ -395,35 +395,37 @@ def _check_books(
 def test_a_fleet_knows_which_nodes_may_serve_a_request_and_whether_they_could(
     nodes: list[Node], request: Request
 ) -> None:
-    fleet, pool = Fleet(nodes), Pool(nodes)
+    node_index, pool = NodeIndex(nodes), Pool(nodes)
     usable = [one for one in nodes if one.available]
-    for some, among in ((nodes, pool.all_nodes), (usable, fleet.usable)):
+    for some, among in ((nodes, pool.all_nodes), (usable, node_index.usable)):
         sets = tuple(pool.nodes(names) for names in node_sets(request, some))
-        assert fleet.sets_for(request, among) == sets
+        assert node_index.sets_for(request, among) == sets
         found = place_on_any(request, sets, pool, PlacementStyle.CONSOLIDATE)
-        assert fleet.could_hold(request, among) == (found is not None)
+        assert node_index.could_hold(request, among) == (found is not None)
 
 
 @given(nodes_lists, requests)
 def test_what_may_be_one_task_is_kept_on_one_node_where_one_is_large_enough(
     nodes: list[Node], request: Request
 ) -> None:
-    fleet, pool = Fleet(nodes), Pool(nodes)
+    node_index, pool = NodeIndex(nodes), Pool(nodes)
     shared = replace(request, exclusive=False)
     enough = any(
         pool.chunks_that_fit(number, shared) >= shared.chunks
-        for allowed in fleet.sets_for(shared)
+        for allowed in node_index.sets_for(shared)
         for number in numbers(allowed)
     )
-    assert fleet.on_one_node_if_any_can(shared).max_nodes == (1 if enough else shared.max_nodes)
+    assert node_index.on_one_node_if_any_can(shared).max_nodes == (
+        1 if enough else shared.max_nodes
+    )
 
 
 @st.composite
-def tenants_of(draw: st.DrawFn, pool: Pool) -> list[Tenant]:
+def candidates_of(draw: st.DrawFn, pool: Pool) -> list[Candidate]:
     """Jobs of three levels that run wherever they happen to, some of them guarded."""
     held = draw(st.lists(_allocations(pool.names), max_size=6))
     return [
-        Tenant(
+        Candidate(
             Rank(
                 (float(draw(st.integers(0, 2))),), (draw(st.sampled_from([1.0, 2.0])),), (), str(n)
             ),
@@ -441,22 +443,22 @@ def test_a_node_could_give_what_fits_on_it_once_its_tenants_have_left(
     nodes: list[Node], request: Request, even_guarded: bool, level: float, data: st.DataObject
 ) -> None:
     pool = Pool(nodes)
-    tenants = data.draw(tenants_of(pool))
-    for tenant in tenants:
-        pool.take(tenant.allocation)
-    tenancy = Tenancy(pool, tenants)
-    gone = data.draw(st.sets(st.sampled_from(tenants))) if tenants else set()
-    tenancy.seats()
-    for tenant in gone:
-        tenancy.leave(tenant)
-        pool.give(tenant.allocation)
-    appeal = Appeal(
+    candidates = data.draw(candidates_of(pool))
+    for candidate in candidates:
+        pool.take(candidate.allocation)
+    index = CandidateIndex(pool, candidates)
+    gone = data.draw(st.sets(st.sampled_from(candidates))) if candidates else set()
+    index.matrix()
+    for candidate in gone:
+        index.leave(candidate)
+        pool.give(candidate.allocation)
+    preemptor = Preemptor(
         request, PlacementStyle.SPREAD, pool.all_nodes, (level,), even_guarded=even_guarded
     )
-    offered = dict(tenancy.seats().offers(appeal).cheapest_first())
-    for tenant in tenants:
-        if tenant not in gone and appeal.may_leave(tenant):
-            pool.give(tenant.allocation)
+    offered = dict(index.matrix().reclaimable(preemptor).cheapest_first())
+    for candidate in candidates:
+        if candidate not in gone and preemptor.may_preempt(candidate):
+            pool.give(candidate.allocation)
     fits = {n: _chunks_by_pool(n, request, pool) for n in range(len(nodes))}
     assert offered == {number: chunks for number, chunks in fits.items() if chunks}
 
@@ -472,20 +474,22 @@ def _chunks_by_pool(number: int, request: Request, pool: Pool) -> int:
 
 def test_the_node_is_cheapest_whose_tenants_are_lowest_then_fewest_then_last() -> None:
     pool = _pool(4, 4, 4, 4, 4)
-    tenants = [
-        _tenant(pool, "0", tier=1, place=9, on="n000", count=4),
-        _tenant(pool, "1", tier=2, place=1, on="n001", count=2),
-        _tenant(pool, "2", tier=2, place=2, on="n001", count=2),
-        _tenant(pool, "3", tier=2, place=3, on="n002", count=4),
-        _tenant(pool, "4", tier=2, place=4, on="n003", count=4),
+    candidates = [
+        _candidate(pool, "0", tier=1, place=9, on="n000", count=4),
+        _candidate(pool, "1", tier=2, place=1, on="n001", count=2),
+        _candidate(pool, "2", tier=2, place=2, on="n001", count=2),
+        _candidate(pool, "3", tier=2, place=3, on="n002", count=4),
+        _candidate(pool, "4", tier=2, place=4, on="n003", count=4),
     ]
-    appeal = Appeal(Request(Amount({"": 4})), PlacementStyle.CONSOLIDATE, pool.all_nodes, (0.0,))
-    offers = Tenancy(pool, tenants).seats().offers(appeal)
-    assert list(offers.cheapest_first()) == [(4, 1), (3, 1), (2, 1), (1, 1), (0, 1)]
+    preemptor = Preemptor(
+        Request(Amount({"": 4})), PlacementStyle.CONSOLIDATE, pool.all_nodes, (0.0,)
+    )
+    reclaimable = CandidateIndex(pool, candidates).matrix().reclaimable(preemptor)
+    assert list(reclaimable.cheapest_first()) == [(4, 1), (3, 1), (2, 1), (1, 1), (0, 1)]
 
 
-def _tenant(pool: Pool, job_id: str, *, tier: int, place: int, on: str, count: int) -> Tenant:
+def _candidate(pool: Pool, job_id: str, *, tier: int, place: int, on: str, count: int) -> Candidate:
     allocation = {on: Amount({"": count})}
     pool.take(allocation)
     rank = Rank((float(tier),), (float(place),), (), job_id)
-    return Tenant(rank, allocation, pool.nodes(allocation), count)
+    return Candidate(rank, allocation, pool.nodes(allocation), count)

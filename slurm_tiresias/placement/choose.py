@@ -61,7 +61,7 @@ def place_on_any(
     style: PlacementStyle,
     last_resort: NodeSet = 0,
 ) -> Allocation | None:
-    """Lay a job over the first of these sets of nodes (``Fleet.sets_for``) that has room for it."""
+    """Place a job on the first set of nodes (``NodeIndex.sets_for``) that has room for it."""
     for nodes in sets:
         allocation = place(request, nodes, pool, style, last_resort)
         if allocation is not None:

@@ -15,12 +15,12 @@ from itertools import count
 from typing import NamedTuple
 
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, PlacementStyle, Request
+from slurm_tiresias.placement.candidate_index import CandidateIndex
+from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.placement.choose import goes_by_count, place_on_any
-from slurm_tiresias.placement.evict import Eviction, disturbance, find_eviction
-from slurm_tiresias.placement.fleet import Fleet
+from slurm_tiresias.placement.node_index import NodeIndex
 from slurm_tiresias.placement.pool import NodeSet, Pool
-from slurm_tiresias.placement.seats import Appeal, Tenant
-from slurm_tiresias.placement.tenancy import Tenancy
+from slurm_tiresias.placement.victims import PreemptionPlan, find_victims, preemption_cost
 from slurm_tiresias.policy.standing import Key, Rank
 
 
@@ -62,7 +62,7 @@ class Start(NamedTuple):
     victims: tuple[str, ...] = ()
 
 
-Refused = Callable[[EquivalenceClass, Rank, Eviction | None], None]
+Refused = Callable[[EquivalenceClass, Rank, PreemptionPlan | None], None]
 
 
 class ClusterState:
@@ -80,13 +80,13 @@ class ClusterState:
         most_victims: float = math.inf,
     ) -> None:
         everywhere = sorted(nodes, key=lambda node: node.name)
-        self.fleet = Fleet(everywhere)
+        self.node_index = NodeIndex(everywhere)
         self.pool = Pool(everywhere)
         self._last_resort = self.pool.nodes(last_resort)
         self.most_victims = most_victims
-        self._tenancy = Tenancy(self.pool)
-        self._tenants: dict[str, Tenant] = {}
-        self._lapses: list[tuple[float, int, Tenant]] = []
+        self._candidates = CandidateIndex(self.pool)
+        self._tenants: dict[str, Candidate] = {}
+        self._lapses: list[tuple[float, int, Candidate]] = []
         """When guards end. Numbered, for a job that is protected twice until one moment."""
         self._lapse_numbers = count()
         self._classes: dict[Hashable, EquivalenceClass] = {}
@@ -106,7 +106,7 @@ class ClusterState:
         """The equivalence class that goes by this key, which tells all that its jobs ask for."""
         group = self._classes.get(key)
         if group is None:
-            sets = self.fleet.sets_for(request, self.fleet.usable)
+            sets = self.node_index.sets_for(request, self.node_index.usable)
             group = self._classes[key] = EquivalenceClass(
                 len(self._classes), request, style, sets, only_idle
             )
@@ -165,42 +165,42 @@ class ClusterState:
         """The job that has booked these resources may be preempted, once it is not guarded."""
         self._version += 1
         guarded = guarded_until_s > -math.inf
-        tenant = Tenant(rank, allocation, self.pool.nodes(allocation), gpus, guarded)
-        self._tenants[rank.job_id] = tenant
-        self._tenancy.enter(tenant)
+        candidate = Candidate(rank, allocation, self.pool.nodes(allocation), gpus, guarded)
+        self._tenants[rank.job_id] = candidate
+        self._candidates.enter(candidate)
         if guarded and guarded_until_s < math.inf:
-            heapq.heappush(self._lapses, (guarded_until_s, next(self._lapse_numbers), tenant))
+            heapq.heappush(self._lapses, (guarded_until_s, next(self._lapse_numbers), candidate))
 
     def rerank(self, rank: Rank) -> None:
         """A running job has come to stand elsewhere."""
-        tenant = self._tenants[rank.job_id]
-        if tenant.rank == rank:
+        candidate = self._tenants[rank.job_id]
+        if candidate.rank == rank:
             return
         self._version += 1
-        if rank.level > tenant.rank.level:
+        if rank.level > candidate.rank.level:
             self._note_growth()
-        self._tenancy.leave(tenant)
-        tenant.rank = rank
-        self._tenancy.enter(tenant)
+        self._candidates.leave(candidate)
+        candidate.rank = rank
+        self._candidates.enter(candidate)
 
     def rerank_all(self, ranks: Iterable[Rank]) -> None:
         """Many running jobs have come to stand elsewhere, most of them inside their level."""
-        moved: list[tuple[Tenant, Rank]] = []
+        moved: list[tuple[Candidate, Rank]] = []
         for rank in ranks:
-            tenant = self._tenants[rank.job_id]
-            if rank.level != tenant.rank.level:
+            candidate = self._tenants[rank.job_id]
+            if rank.level != candidate.rank.level:
                 self.rerank(rank)
-            elif rank != tenant.rank:
-                moved.append((tenant, rank))
+            elif rank != candidate.rank:
+                moved.append((candidate, rank))
         if moved:
             self._version += 1
-            self._tenancy.reorder(moved)
+            self._candidates.reorder(moved)
 
     def leave(self, job_id: str) -> None:
         """A running job has ended, or holds other resources than before."""
-        tenant = self._tenants.pop(job_id)
-        self._tenancy.leave(tenant)
-        self.pool.give(tenant.allocation)
+        candidate = self._tenants.pop(job_id)
+        self._candidates.leave(candidate)
+        self.pool.give(candidate.allocation)
         self._note_growth()
 
     def _note_growth(self) -> None:
@@ -227,8 +227,8 @@ class ClusterState:
     def _next_lapse_s(self) -> float:
         """When the next guard ends that a waiting job may be waiting for."""
         while self._lapses:
-            tenant = self._lapses[0][2]
-            if self._tenants.get(tenant.job_id) is tenant:
+            candidate = self._lapses[0][2]
+            if self._tenants.get(candidate.job_id) is candidate:
                 break
             heapq.heappop(self._lapses)
         return self._lapses[0][0] if self._lapses and self._waiting else math.inf
@@ -243,12 +243,12 @@ class ClusterState:
         self,
         now_s: float,
         refused: Refused | None = None,
-        before_evictions: Callable[[], None] = lambda: None,
+        before_preempting: Callable[[], None] = lambda: None,
     ) -> list[Start]:
         """The jobs that start now, in the order of their ranks, and the victims of each.
 
         ``refused`` is called for the first job of every class that has no room at its turn, with
-        the victims that it would have but for the limit of victims. ``before_evictions`` is called
+        the victims that it would have but for the limit of victims. ``before_preempting`` is called
         once, before the first look at running jobs as victims: the last moment to ``rerank``.
         """
         if not self._waiting:
@@ -263,7 +263,7 @@ class ClusterState:
             start = self._start_at_once()
             if start:
                 return [start]
-        # Jobs that may use idle GPUs only have their turn in every pass: what an eviction leaves
+        # Jobs that may use idle GPUs only have their turn in every pass: what a preemption leaves
         # over goes to those of later rank at their turn, and to those of earlier rank at the end.
         to_try = [
             group
@@ -272,7 +272,7 @@ class ClusterState:
         ]
         self._room_grew = False
         self._to_try = set()
-        one = SchedulingPass(self, refused, before_evictions)
+        one = SchedulingPass(self, refused, before_preempting)
         one.offer_to(to_try)
         if one.victims:
             one.offer_what_is_left()
@@ -323,8 +323,8 @@ class ClusterState:
 
     def _end_guards(self, now_s: float) -> None:
         while self._lapses and self._next_lapse_s() <= now_s:
-            _, _, tenant = heapq.heappop(self._lapses)
-            self._tenancy.unguard(tenant)
+            _, _, candidate = heapq.heappop(self._lapses)
+            self._candidates.unprotect(candidate)
             self._note_growth()
 
     def first(self, group: EquivalenceClass) -> Rank | None:
@@ -346,7 +346,7 @@ class ClusterState:
             return True
         if group.only_idle:
             return False
-        return self._tenancy.gpus_below(level, even_guarded=even_guarded) >= missing
+        return self._candidates.gpus_below(level, even_guarded=even_guarded) >= missing
 
     def on_idle(self, group: EquivalenceClass) -> Allocation | None:
         """Where a job of this class fits on idle GPUs."""
@@ -356,17 +356,17 @@ class ClusterState:
                 return {self.pool.names[number]: group.whole}
         return place_on_any(group.request, group.sets, self.pool, group.style, self._last_resort)
 
-    def by_eviction(
+    def by_preempting(
         self, group: EquivalenceClass, level: Key, *, even_guarded: bool = False
-    ) -> Eviction | None:
+    ) -> PreemptionPlan | None:
         """Room made by jobs of lower levels; the pool stays as it is."""
-        if not self._tenancy.anybody_below(level):
+        if not self._candidates.any_below(level):
             return None
         best = None
         for nodes in group.sets:
-            appeal = Appeal(group.request, group.style, nodes, level, even_guarded)
-            found = find_eviction(appeal, self.pool, self._tenancy, self._last_resort)
-            if found and (best is None or disturbance(found) < disturbance(best)):
+            preemptor = Preemptor(group.request, group.style, nodes, level, even_guarded)
+            found = find_victims(preemptor, self.pool, self._candidates, self._last_resort)
+            if found and (best is None or preemption_cost(found) < preemption_cost(best)):
                 best = found
         return best
 
@@ -377,21 +377,21 @@ class ClusterState:
         del self._waiting[rank.job_id]
 
     def take_back(
-        self, group: EquivalenceClass, rank: Rank, start: Start, victims: Iterable[Tenant]
+        self, group: EquivalenceClass, rank: Rank, start: Start, victims: Iterable[Candidate]
     ) -> None:
         """Undo a start, and the preemptions for it."""
         self.pool.give(start.allocation)
         self._waiting[rank.job_id] = (rank, group)
         heapq.heappush(group.waiting, rank)
-        for tenant in victims:
-            self.pool.take(tenant.allocation)
-            self._tenants[tenant.job_id] = tenant
-            self._tenancy.enter(tenant)
+        for candidate in victims:
+            self.pool.take(candidate.allocation)
+            self._tenants[candidate.job_id] = candidate
+            self._candidates.enter(candidate)
 
-    def evict(self, tenant: Tenant) -> None:
-        self._tenancy.leave(tenant)
-        self.pool.give(tenant.allocation)
-        del self._tenants[tenant.job_id]
+    def preempt(self, candidate: Candidate) -> None:
+        self._candidates.leave(candidate)
+        self.pool.give(candidate.allocation)
+        del self._tenants[candidate.job_id]
         # All that wait are offered what it leaves over in this very pass: no need for another.
         self._growth += 1
 
@@ -400,7 +400,7 @@ class SchedulingPass:
     """One walk over the waiting jobs, in the order of their ranks."""
 
     __slots__ = (
-        "_before_evictions",
+        "_before_preempting",
         "_done",
         "_heads",
         "_patient",
@@ -416,14 +416,14 @@ class SchedulingPass:
         self,
         state: ClusterState,
         refused: Refused | None,
-        before_evictions: Callable[[], None],
+        before_preempting: Callable[[], None],
     ) -> None:
         self._state = state
-        self._before_evictions: Callable[[], None] | None = before_evictions
+        self._before_preempting: Callable[[], None] | None = before_preempting
         self._refused = refused
         self.starts: list[Start] = []
         self.victims = 0
-        self._done: list[tuple[EquivalenceClass, Rank, Start, tuple[Tenant, ...]]] = []
+        self._done: list[tuple[EquivalenceClass, Rank, Start, tuple[Candidate, ...]]] = []
         self._heads: list[tuple[Rank, int, EquivalenceClass]] = []
         self._seen: set[EquivalenceClass] = set()
         self.short_of_victims: list[EquivalenceClass] = []
@@ -472,21 +472,21 @@ class SchedulingPass:
 
     def _try(self, group: EquivalenceClass, rank: Rank) -> Start | None:
         group.refused = None
-        eviction = None
+        preemption = None
         if self._state.may_have_room(group, rank.level):
             start = self._try_idle(group, rank)
             if start:
                 return start
-            eviction = self._eviction(group, rank)
-            if eviction and self.victims + len(eviction.tenants) <= self._state.most_victims:
-                return self._start_evicting(group, rank, eviction)
+            preemption = self._preemption_plan(group, rank)
+            if preemption and self.victims + len(preemption.victims) <= self._state.most_victims:
+                return self._start_preempting(group, rank, preemption)
         self._state.refuse(group, rank)
         if group.only_idle:
             self._patient.append(group)
-        elif eviction:
+        elif preemption:
             self.short_of_victims.append(group)
         if self._refused:
-            self._refused(group, rank, eviction)
+            self._refused(group, rank, preemption)
         return None
 
     def _try_idle(self, group: EquivalenceClass, rank: Rank) -> Start | None:
@@ -498,23 +498,25 @@ class SchedulingPass:
         self._done.append((group, rank, start, ()))
         return start
 
-    def _eviction(self, group: EquivalenceClass, rank: Rank) -> Eviction | None:
+    def _preemption_plan(self, group: EquivalenceClass, rank: Rank) -> PreemptionPlan | None:
         """Whose leaving would make room."""
         if group.only_idle:
             return None
-        if self._before_evictions:
-            self._before_evictions()
-            self._before_evictions = None
-        return self._state.by_eviction(group, rank.level)
+        if self._before_preempting:
+            self._before_preempting()
+            self._before_preempting = None
+        return self._state.by_preempting(group, rank.level)
 
-    def _start_evicting(self, group: EquivalenceClass, rank: Rank, eviction: Eviction) -> Start:
-        for tenant in eviction.tenants:
-            self._state.evict(tenant)
-        self.victims += len(eviction.tenants)
-        self._state.start(group, rank, eviction.allocation)
-        victims = tuple(tenant.job_id for tenant in eviction.tenants)
-        start = Start(rank.job_id, eviction.allocation, victims)
-        self._done.append((group, rank, start, eviction.tenants))
+    def _start_preempting(
+        self, group: EquivalenceClass, rank: Rank, preemption: PreemptionPlan
+    ) -> Start:
+        for candidate in preemption.victims:
+            self._state.preempt(candidate)
+        self.victims += len(preemption.victims)
+        self._state.start(group, rank, preemption.allocation)
+        victims = tuple(candidate.job_id for candidate in preemption.victims)
+        start = Start(rank.job_id, preemption.allocation, victims)
+        self._done.append((group, rank, start, preemption.victims))
         return start
 
     def undo(self) -> None:

@@ -120,7 +120,7 @@ class Engine:
             return request, shape
         known = self._settled.get(shape)
         if known is None:
-            settled = self.state.fleet.on_one_node_if_any_can(request)
+            settled = self.state.node_index.on_one_node_if_any_can(request)
             known = self._settled[shape] = settled, settled.shape
         return known
 

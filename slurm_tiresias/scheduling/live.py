@@ -98,7 +98,7 @@ class LiveEngine(Engine, Generic[J]):
             self._follow_what_was_learned(now_s)
         if not self._watched:
             return self.state.choose(now_s)
-        starts = self.state.choose(now_s, before_evictions=lambda: self._follow_drift(now_s))
+        starts = self.state.choose(now_s, before_preempting=lambda: self._follow_drift(now_s))
         for start in starts:
             for victim in start.victims:
                 self._forget(victim)

@@ -269,10 +269,12 @@ class Planner:
 
     def _is_there(self, job: JobView, on: Allocation) -> bool:
         """Whether all nodes of a nomination are there, and may serve the job."""
-        fleet, nominated = self._engine.state.fleet, self._engine.state.pool.nodes(on)
+        node_index, nominated = self._engine.state.node_index, self._engine.state.pool.nodes(on)
         if nominated.bit_count() != len(on):
             return False
-        return any(not nominated & ~nodes for nodes in fleet.sets_for(job.request, fleet.usable))
+        return any(
+            not nominated & ~nodes for nodes in node_index.sets_for(job.request, node_index.usable)
+        )
 
     # Ranks
 

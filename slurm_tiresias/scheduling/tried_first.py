@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from slurm_tiresias.model import Allocation, Node, PlacementStyle, Request
 from slurm_tiresias.placement.choose import place_on_any
-from slurm_tiresias.placement.fleet import Fleet
+from slurm_tiresias.placement.node_index import NodeIndex
 from slurm_tiresias.placement.pool import NodeSet, Pool, numbers
 
 MOST_PLANNED = 8
@@ -68,13 +68,13 @@ class TriedFirst:
         alike: dict[Hashable, Contender] = {}
         for one in first:
             alike.setdefault((one.request.shape, one.priority_tier), one)
-        fleet = Fleet(everywhere)
+        node_index = NodeIndex(everywhere)
         by_end = sorted(holders, key=lambda holder: holder.ends_s)
         for one in islice(alike.values(), MOST_PLANNED):
             pool = Pool(everywhere)
             for holder in by_end:
                 pool.take(holder.allocation)
-            self._planned.append(_plan(one, fleet, pool, by_end))
+            self._planned.append(_plan(one, node_index, pool, by_end))
 
     def kept_from(self, request: Request, priority_tier: int, ends_s: float) -> frozenset[str]:
         """The nodes on which a job that ends by then would not be started."""
@@ -89,10 +89,10 @@ class TriedFirst:
         return kept
 
 
-def _plan(one: Contender, fleet: Fleet, pool: Pool, by_end: Sequence[Holder]) -> _Planned:
+def _plan(one: Contender, node_index: NodeIndex, pool: Pool, by_end: Sequence[Holder]) -> _Planned:
     """Where and when a job can start, if every running job lasts as long as it may."""
     request = one.request
-    sets = fleet.sets_for(request, fleet.usable)
+    sets = node_index.sets_for(request, node_index.usable)
     nodes: NodeSet = 0
     for some in sets:
         nodes |= some

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import MAX_BLOCKERS, Guard, JobView, Reason
-from slurm_tiresias.placement.evict import Eviction
 from slurm_tiresias.placement.pool import NO_SHORTAGE, NodeSet, Shortage
+from slurm_tiresias.placement.victims import PreemptionPlan
 from slurm_tiresias.policy.standing import Key, Rank
 from slurm_tiresias.scheduling.cluster import EquivalenceClass
 from slurm_tiresias.scheduling.engine import Engine, guard_of
@@ -57,7 +57,7 @@ class WhyJobsWait:
         """Why the jobs of a class wait that was refused."""
         return self._known[group]
 
-    def note(self, group: EquivalenceClass, rank: Rank, too_many: Eviction | None) -> None:
+    def note(self, group: EquivalenceClass, rank: Rank, too_many: PreemptionPlan | None) -> None:
         """A class is refused, as things stand; ``too_many`` would have to leave for it."""
         if group.only_idle:
             return
@@ -68,34 +68,34 @@ class WhyJobsWait:
             if before is not None:
                 self.changed.add(group)
 
-    def _why(self, group: EquivalenceClass, level: Key, too_many: Eviction | None) -> Why:
-        request, fleet = group.request, self._engine.state.fleet
+    def _why(self, group: EquivalenceClass, level: Key, too_many: PreemptionPlan | None) -> Why:
+        request, node_index = group.request, self._engine.state.node_index
         if too_many:
-            blockers = [(tenant.job_id, Guard.MAX_VICTIMS) for tenant in too_many.tenants]
+            blockers = [(candidate.job_id, Guard.MAX_VICTIMS) for candidate in too_many.victims]
             return Why(Reason.GUARDED, blockers=_first(blockers))
-        if fleet.could_hold(request, fleet.usable):
+        if node_index.could_hold(request, node_index.usable):
             return self._what_is_in_the_way(group, level)
         unreserved = replace(request, reserved_nodes=frozenset())
-        if request.reserved_nodes and fleet.could_hold(unreserved, fleet.usable):
+        if request.reserved_nodes and node_index.could_hold(unreserved, node_index.usable):
             return Why(Reason.RESERVED)
-        if fleet.could_hold(unreserved):
+        if node_index.could_hold(unreserved):
             return Why(Reason.NO_NODES, "the nodes it needs are unavailable")
         if request.opaque:
             # What is not understood may be why it does not seem to fit.
             return Why(Reason.NO_ROOM, f"it asks for {request.opaque}, which only Slurm can place")
         where = ", ".join(request.partitions) or "any partition"
         detail = f"asks for more than the nodes of {where} have"
-        if not fleet.sets_for(unreserved):
+        if not node_index.sets_for(unreserved):
             detail = f"no node of {where} may serve it"
         return Why(Reason.NEVER_FITS, detail)
 
     def _what_is_in_the_way(self, group: EquivalenceClass, level: Key) -> Why:
         state = self._engine.state
         if state.may_have_room(group, level, even_guarded=True):
-            eviction = state.by_eviction(group, level, even_guarded=True)
-            if eviction is not None:
+            preemption = state.by_preempting(group, level, even_guarded=True)
+            if preemption is not None:
                 # Only what protects some of these keeps them from being preempted.
-                ids = [tenant.job_id for tenant in eviction.tenants]
+                ids = [candidate.job_id for candidate in preemption.victims]
                 guards = [(job_id, self._guard(self._by_id[job_id])) for job_id in ids]
                 blockers = [(job_id, guard) for job_id, guard in guards if guard]
                 return Why(Reason.GUARDED, blockers=_first(blockers))

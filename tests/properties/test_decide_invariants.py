@@ -24,11 +24,11 @@ from slurm_tiresias.model import (
     Request,
     Snapshot,
 )
+from slurm_tiresias.placement.candidate_index import CandidateIndex
+from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.placement.choose import fits, place, place_on_any
-from slurm_tiresias.placement.evict import find_eviction
 from slurm_tiresias.placement.pool import Pool
-from slurm_tiresias.placement.seats import Appeal, Tenant
-from slurm_tiresias.placement.tenancy import Tenancy
+from slurm_tiresias.placement.victims import find_victims
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.recurring import RunHistory
@@ -307,8 +307,8 @@ def test_no_victim_could_have_stayed(
     running = [one for one in snapshot.jobs if one.state is JobState.RUNNING]
     for one in running:
         pool.take(one.allocation)
-    tenants = [
-        Tenant(
+    candidates = [
+        Candidate(
             Rank((i % 3,), (i,), (), one.job_id),
             one.allocation,
             pool.nodes(one.allocation),
@@ -318,21 +318,21 @@ def test_no_victim_could_have_stayed(
     ]
     nodes = pool.nodes(next(iter(node_sets(request, snapshot.nodes)), []))
     before = [pool.free(node.name) for node in snapshot.nodes]
-    appeal = Appeal(request, style, nodes, level=(-1,))
-    eviction = find_eviction(appeal, pool, Tenancy(pool, tenants))
+    preemptor = Preemptor(request, style, nodes, level=(-1,))
+    preemption = find_victims(preemptor, pool, CandidateIndex(pool, candidates))
     assert [pool.free(node.name) for node in snapshot.nodes] == before
-    if eviction is None:
-        for tenant in tenants:
-            pool.give(tenant.allocation)
+    if preemption is None:
+        for candidate in candidates:
+            pool.give(candidate.allocation)
         assert place(request, nodes, pool, style) is None
         return
-    for tenant in eviction.tenants:
-        pool.give(tenant.allocation)
-    assert place(request, nodes, pool, style) == eviction.allocation
-    for tenant in eviction.tenants:
-        pool.take(tenant.allocation)
+    for candidate in preemption.victims:
+        pool.give(candidate.allocation)
+    assert place(request, nodes, pool, style) == preemption.allocation
+    for candidate in preemption.victims:
+        pool.take(candidate.allocation)
         assert place(request, nodes, pool, style) is None
-        pool.give(tenant.allocation)
+        pool.give(candidate.allocation)
 
 
 @given(snapshots(), requests, st.sampled_from(PlacementStyle))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_tiresias.model import Node
-from slurm_tiresias.placement.fleet import Fleet
+from slurm_tiresias.placement.node_index import NodeIndex
 from slurm_tiresias.placement.pool import NodeSet
 from slurm_tiresias.simulator.engine import Ask
 
@@ -17,7 +17,7 @@ class Where:
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._fleet = Fleet(nodes)
+        self._fleet = NodeIndex(nodes)
         self._known: dict[Ask, NodeSet] = {}
 
     def __getitem__(self, ask: Ask) -> NodeSet:

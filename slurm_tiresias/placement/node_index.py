@@ -13,7 +13,7 @@ from slurm_tiresias.placement.features import matches
 from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, node_set, numbers
 
 
-class Fleet:
+class NodeIndex:
     """Nodes by what they have in common, so that no request is held against each of them.
 
     The numbers of the nodes are those of a ``Pool`` of the same nodes.

@@ -1,7 +1,7 @@
-"""What each node could give if its tenants left, and what that would do to them.
+"""What preempting its candidates would free on each node, and at what cost.
 
-A decision asks this of every node for hundreds of kinds of jobs. So tenants are kept in arrays
-with a column for each node, and all nodes are asked at once.
+A decision asks this of every node for hundreds of classes of jobs. So candidates are kept in arrays
+with a column for each node, and one operation serves all nodes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
 
 _GONE = -1
-"""The level of who is not there: above all."""
+"""The level of an empty cell; it sorts above all real levels."""
 
 
 @dataclass(slots=True, eq=False)
-class Tenant:
-    """A running job that may be asked to leave, unless it is guarded."""
+class Candidate:
+    """A running job that may be preempted, unless it is guarded."""
 
     rank: Rank
     allocation: Allocation
@@ -45,14 +45,14 @@ class Tenant:
     gpus: int
     guarded: bool = False
 
-    _seats: list[tuple[int, list[int]]] | None = field(default=None, repr=False)
+    _cells: list[tuple[int, list[int]]] | None = field(default=None, repr=False)
 
-    def seats_in(self, pool: Pool) -> list[tuple[int, list[int]]]:
-        """The nodes, and what it holds on each as a column of ``Pool.table``."""
-        if self._seats is None:
+    def cells_in(self, pool: Pool) -> list[tuple[int, list[int]]]:
+        """Its nodes, and what it holds on each as a column of ``Pool.table``."""
+        if self._cells is None:
             held = self.allocation
-            self._seats = [(n, pool.held(held[pool.names[n]])) for n in numbers(self.nodes)]
-        return self._seats
+            self._cells = [(n, pool.held(held[pool.names[n]])) for n in numbers(self.nodes)]
+        return self._cells
 
     @property
     def job_id(self) -> str:
@@ -64,8 +64,11 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Appeal:
-    """A job of some level asks for room on some nodes; with ``even_guarded`` of the guarded too."""
+class Preemptor:
+    """A waiting job that may preempt candidates of lower levels on some nodes.
+
+    ``even_guarded`` asks what could be freed if no candidate were guarded.
+    """
 
     request: Request
     style: PlacementStyle
@@ -73,73 +76,73 @@ class Appeal:
     level: Key
     even_guarded: bool = False
 
-    def may_leave(self, tenant: Tenant) -> bool:
-        return tenant.rank.level > self.level and (self.even_guarded or not tenant.guarded)
+    def may_preempt(self, candidate: Candidate) -> bool:
+        return candidate.rank.level > self.level and (self.even_guarded or not candidate.guarded)
 
 
-class Seats:
-    """The tenants of every node, those first who had rather stay."""
+class CandidateMatrix:
+    """The candidates on every node, those to keep first."""
 
-    def __init__(self, tenants: Iterable[Tenant], pool: Pool) -> None:
+    def __init__(self, candidates: Iterable[Candidate], pool: Pool) -> None:
         self._pool = pool
-        ranked = sorted(tenants, key=rank_of)
-        self._place = {tenant.job_id: place for place, tenant in enumerate(ranked)}
-        self._levels = sorted({tenant.level for tenant in ranked})
+        ranked = sorted(candidates, key=rank_of)
+        self._place = {candidate.job_id: place for place, candidate in enumerate(ranked)}
+        self._levels = sorted({candidate.level for candidate in ranked})
         number_of = {level: number for number, level in enumerate(self._levels)}
-        self._level = np.array([*(number_of[tenant.level] for tenant in ranked), _GONE])
-        self._guarded = np.array([*(tenant.guarded for tenant in ranked), False])
-        self._gpus = np.array([*(tenant.gpus for tenant in ranked), 0])
-        self._seat(sorted(ranked, key=widest_stay))
+        self._level = np.array([*(number_of[candidate.level] for candidate in ranked), _GONE])
+        self._guarded = np.array([*(candidate.guarded for candidate in ranked), False])
+        self._gpus = np.array([*(candidate.gpus for candidate in ranked), 0])
+        self._fill(sorted(ranked, key=widest_stay))
 
-    def _seat(self, tenants: Iterable[Tenant]) -> None:
+    def _fill(self, candidates: Iterable[Candidate]) -> None:
         taken = [0] * len(self._pool.names)
         at: list[int] = []
         who: list[int] = []
         held: list[Sequence[int]] = []
-        for tenant in tenants:
-            place = self._place[tenant.job_id]
-            for number, holds in tenant.seats_in(self._pool):
+        for candidate in candidates:
+            place = self._place[candidate.job_id]
+            for number, holds in candidate.cells_in(self._pool):
                 at.append(taken[number] * len(taken) + number)
                 taken[number] += 1
                 who.append(place)
                 held.append(holds)
-        seats = max(taken, default=0) * len(taken)
+        cells = max(taken, default=0) * len(taken)
         rows = len(self._pool.table())
-        who_sits = np.full(seats, len(self._place), np.intp)
-        who_sits[at] = who
-        self._who: Indices = who_sits.reshape(-1, len(taken))
-        what_is_held = np.zeros((rows, seats), np.int64)
+        places = np.full(cells, len(self._place), np.intp)
+        places[at] = who
+        self._who: Indices = places.reshape(-1, len(taken))
+        amounts = np.zeros((rows, cells), np.int64)
         if held:
-            what_is_held[:, at] = np.array(held).T
-        self._held: Counts = what_is_held.reshape(rows, -1, len(taken))
+            amounts[:, at] = np.array(held).T
+        self._held: Counts = amounts.reshape(rows, -1, len(taken))
 
-    def leave(self, tenant: Tenant) -> None:
-        self._level[self._place[tenant.job_id]] = _GONE
+    def leave(self, candidate: Candidate) -> None:
+        self._level[self._place[candidate.job_id]] = _GONE
 
-    def unguard(self, tenant: Tenant) -> None:
-        self._guarded[self._place[tenant.job_id]] = False
+    def unprotect(self, candidate: Candidate) -> None:
+        self._guarded[self._place[candidate.job_id]] = False
 
-    def offers(self, appeal: Appeal) -> Offers:
-        """What those nodes could give that a job asks."""
-        may_leave = self._level >= bisect_right(self._levels, appeal.level)
-        if not appeal.even_guarded:
+    def reclaimable(self, preemptor: Preemptor) -> Reclaimable:
+        """What could be freed for a preemptor on the nodes that it may use."""
+        may_leave = self._level >= bisect_right(self._levels, preemptor.level)
+        if not preemptor.even_guarded:
             may_leave &= ~self._guarded
-        demand = _Demand.of(appeal.request, self._pool)
-        nodes = columns(appeal.nodes, len(self._pool.names))
+        demand = _Demand.of(preemptor.request, self._pool)
+        nodes = columns(preemptor.nodes, len(self._pool.names))
         who = self._who[:, nodes]
         leaving = may_leave[who]
         held = self._held[demand.rows][:, :, nodes] * leaving
         free = self._pool.table()[demand.rows][:, nodes] + held.sum(axis=1)
-        return Offers(self, demand, nodes, who, leaving, held, free)
+        return Reclaimable(self, demand, nodes, who, leaving, held, free)
 
     def costs(self, who: Indices, leaving: Flags, chunks: Counts) -> list[npt.NDArray[Any]]:
-        """What leaving does to these tenants, node by node; what counts most comes first.
+        """The cost of preempting these candidates on each node; the first key counts most.
 
-        Idle room first; then the lowest levels; then the fewest GPUs disturbed per chunk, and
-        the fewest tenants; then the last.
+        Nodes with enough idle room come first; then those whose candidates have the lowest
+        levels; then the fewest GPUs preempted per chunk, the fewest candidates, the latest ranks.
         """
-        nobody = len(self._place)
-        first = np.where(leaving, who, nobody).min(axis=0, initial=nobody)
+        none = len(self._place)
+        first = np.where(leaving, who, none).min(axis=0, initial=none)
         return [
             np.any(leaving, axis=0),
             -self._level[first],
@@ -149,16 +152,16 @@ class Seats:
         ]
 
 
-class Offers:
-    """What nodes could give at the most, and what that would do to their tenants.
+class Reclaimable:
+    """The most that preemption could free on each node, and what it would cost.
 
-    A column for each node: who sits there, who of them may leave, what these hold, and what is
-    free once they have left.
+    Each array has a column for each node: the candidates there, which of them may be preempted,
+    what these hold, and what is free once they are gone.
     """
 
     def __init__(
         self,
-        seats: Seats,
+        matrix: CandidateMatrix,
         demand: _Demand,
         nodes: Indices,
         who: Indices,
@@ -166,7 +169,7 @@ class Offers:
         held: Counts,
         free: Counts,
     ) -> None:
-        self._seats = seats
+        self._matrix = matrix
         self._demand = demand
         self._nodes = nodes
         self._who, self._leaving, self._held, self._free = who, leaving, held, free
@@ -174,38 +177,38 @@ class Offers:
 
     @property
     def chunks(self) -> int:
-        """What all nodes could give together."""
+        """The chunks that all nodes together could hold."""
         return int(self._chunks.sum())
 
     def cheapest_first(self, least: int = 1) -> Iterator[tuple[int, int]]:
-        """The nodes that could give so many chunks, by what it would cost, and how many."""
+        """Nodes that could hold ``least`` chunks, cheapest first, with their chunks."""
         some = np.flatnonzero(self._chunks >= least)
         if not some.size:
             return
         who, chunks = self._who[:, some], self._chunks[some]
-        costs = self._seats.costs(who, self._needed(some), chunks)
+        costs = self._matrix.costs(who, self._needed(some), chunks)
         for here in _in_order(costs):
             yield int(self._nodes[some[here]]), int(chunks[here])
 
     def _needed(self, some: Indices) -> Flags:
-        """Who must leave of some nodes: each stays that can, in the order of the seats."""
+        """Which candidates must leave these nodes; those of the first rows stay if they can."""
         leaving, held = self._leaving[:, some], self._held[:, :, some]
         spare = self._free[:, some] - self._demand.of_chunks(self._chunks[some])
-        for seat in range(len(leaving)):
-            stays = leaving[seat] & (held[:, seat] <= spare).all(axis=0)
-            leaving[seat] ^= stays
-            spare -= held[:, seat] * stays
+        for row in range(len(leaving)):
+            stays = leaving[row] & (held[:, row] <= spare).all(axis=0)
+            leaving[row] ^= stays
+            spare -= held[:, row] * stays
         return leaving
 
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """What a request takes of each resource that matters, as rows of ``Pool.table``."""
+    """What a request needs of each resource that matters, as rows of ``Pool.table``."""
 
     rows: list[int]
     chunk: list[int]
     once: list[int]
-    """What comes on top of the chunks on every node."""
+    """Needed once on every node, beside the chunks."""
     most: int
     """Chunks that may be on one node."""
 
@@ -225,7 +228,7 @@ class _Demand:
         return _Demand(rows, chunks, once, most)
 
     def chunks_in(self, free: Counts) -> Counts:
-        """How many chunks go into what is free."""
+        """How many chunks fit into what is free on each node."""
         chunks = np.full(free.shape[1], self.most)
         for row, chunk, once in zip(free, self.chunk, self.once, strict=True):
             left = row - once
@@ -236,7 +239,7 @@ class _Demand:
         return chunks
 
     def of_chunks(self, chunks: Counts) -> Counts:
-        """What so many chunks take, node by node."""
+        """What so many chunks need on each node."""
         taken: Counts = np.outer(self.chunk, chunks)
         taken += np.array(self.once)[:, np.newaxis]
         return taken
@@ -245,7 +248,7 @@ class _Demand:
 def _in_order(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
     """Positions, one at least, by several keys, of which the first counts most.
 
-    Most often nobody asks for the second position: the first is found without sorting.
+    Most callers need only the first position, so that one is found without sorting.
     """
     best = np.arange(len(keys[0]))
     for key in keys:
@@ -254,12 +257,12 @@ def _in_order(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
     yield from np.lexsort(keys[::-1])[1:]
 
 
-def rank_of(tenant: Tenant) -> Rank:
-    return tenant.rank
+def rank_of(candidate: Candidate) -> Rank:
+    return candidate.rank
 
 
-def widest_stay(tenant: Tenant) -> tuple[Key, int, Rank]:
-    return (tenant.rank.level, -tenant.gpus, tenant.rank)
+def widest_stay(candidate: Candidate) -> tuple[Key, int, Rank]:
+    return (candidate.rank.level, -candidate.gpus, candidate.rank)
 
 
 def backwards(key: Key) -> Key:

@@ -1,0 +1,249 @@
+"""Which jobs to preempt so that a waiting job can start: few, and of the lowest ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+from slurm_tiresias.model import Allocation, PlacementStyle, Request
+from slurm_tiresias.placement.candidate_index import CandidateIndex
+from slurm_tiresias.placement.candidate_matrix import (
+    Candidate,
+    Preemptor,
+    Reclaimable,
+    backwards,
+    rank_of,
+    widest_stay,
+)
+from slurm_tiresias.placement.choose import fits, goes_by_count, place
+from slurm_tiresias.placement.pool import NodeSet, Pool, lowest, node_set, numbers
+from slurm_tiresias.policy.standing import Key
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPlan:
+    """A start by preemption: where the job goes, and its victims, each of which is needed."""
+
+    allocation: Allocation
+    victims: tuple[Candidate, ...]
+
+
+def find_victims(
+    preemptor: Preemptor, pool: Pool, index: CandidateIndex, last_resort: NodeSet = 0
+) -> PreemptionPlan | None:
+    """The cheapest set of victims found that lets a job start; None where preempting all would not.
+
+    The pool is left as it was.
+    """
+    room = _Room(preemptor, pool, last_resort)
+    if not room.has_required_nodes():
+        return None
+    if room.fits():
+        return room.start_without([])
+    if is_divisible(preemptor):
+        return _from_anywhere(preemptor, pool, index, room)
+    return _node_by_node(preemptor, pool, index, room)
+
+
+def is_divisible(preemptor: Preemptor) -> bool:
+    """Whether any GPUs will do, so that it does not matter on which nodes they become free."""
+    request = preemptor.request
+    if request.chunk.gpu_count != 1 or request.exclusive:
+        return False
+    on_one_node = preemptor.nodes.bit_count() == 1
+    at_will = on_one_node or (
+        preemptor.style is not PlacementStyle.CONSOLIDATE and request.max_nodes is None
+    )
+    bound = request.required_nodes or request.min_nodes > 1 or request.max_chunks_per_node
+    return request.chunks == 1 or (at_will and not bound)
+
+
+class _Room:
+    """Whether a job fits into the pool as it is now."""
+
+    def __init__(self, preemptor: Preemptor, pool: Pool, last_resort: NodeSet) -> None:
+        self._request, self._style, self._nodes = (
+            preemptor.request,
+            preemptor.style,
+            preemptor.nodes,
+        )
+        self._pool = pool
+        self._last_resort = last_resort
+        self._counting = is_divisible(preemptor) and goes_by_count(preemptor.request)
+        self._needs_no_other = self._request.min_nodes == 1 and not self._request.required_nodes
+
+    def has_required_nodes(self) -> bool:
+        required = self._request.required_nodes
+        nodes = self._pool.nodes(required)
+        return not nodes & ~self._nodes and nodes.bit_count() == len(required)
+
+    def fits(self, nodes: NodeSet | None = None) -> bool:
+        if self._counting and self.missing_gpus() > 0:
+            return False
+        if nodes is not None and nodes.bit_count() == 1 and self._needs_no_other:
+            return self._pool.chunks_that_fit(lowest(nodes), self._request) >= self._request.chunks
+        return fits(self._request, self._nodes if nodes is None else nodes, self._pool)
+
+    def start_without(self, candidates: Iterable[Candidate]) -> PreemptionPlan:
+        """The start of a job that fits, now that these candidates are gone."""
+        allocation = place(self._request, self._nodes, self._pool, self._style, self._last_resort)
+        assert allocation is not None
+        return PreemptionPlan(allocation, tuple(sorted(candidates, key=rank_of)))
+
+    def missing_gpus(self) -> int:
+        """GPUs that must become free before the job can fit."""
+        wanted = self._request.chunks * self._request.chunk.gpu_count
+        return wanted - self._pool.gpus_free(self._nodes)
+
+
+# Where any GPUs will do
+
+
+def _from_anywhere(
+    preemptor: Preemptor, pool: Pool, index: CandidateIndex, room: _Room
+) -> PreemptionPlan | None:
+    """Preempt the lowest levels first; within a level the fewest GPUs, then the latest ranks."""
+    leaving: list[Candidate] = []
+    try:
+        for candidate in _least_disturbing(preemptor, index, room):
+            pool.give(candidate.allocation)
+            leaving.append(candidate)
+            if room.fits():
+                return _sweep(pool, leaving, room)
+        return None
+    finally:
+        for candidate in leaving:
+            pool.take(candidate.allocation)
+
+
+def _least_disturbing(
+    preemptor: Preemptor, index: CandidateIndex, room: _Room
+) -> Iterator[Candidate]:
+    """Candidates one by one, chosen anew each time by how many GPUs are still missing."""
+    for widths in index.below(preemptor.level):
+        while widths:
+            missing = room.missing_gpus()
+            narrow = [gpus for gpus in widths if gpus <= missing]
+            gpus = narrow[-1] if narrow else next(iter(widths))
+            candidate = next(
+                (t for t in widths[gpus] if t.nodes & preemptor.nodes and preemptor.may_preempt(t)),
+                None,
+            )
+            if candidate is None:
+                del widths[gpus]
+            else:
+                yield candidate
+
+
+def _sweep(pool: Pool, leaving: list[Candidate], room: _Room) -> PreemptionPlan:
+    """Spare each candidate that is not needed, the best rank first.
+
+    ``leaving`` together make enough room; spared candidates are removed from it, and hold their
+    GPUs in the pool again.
+    """
+    for candidate in sorted(leaving, key=rank_of):
+        if len(leaving) == 1:
+            break  # without any victim the job does not fit
+        pool.take(candidate.allocation)
+        if room.fits():
+            leaving.remove(candidate)
+        else:
+            pool.give(candidate.allocation)
+    return room.start_without(leaving)
+
+
+# Where it matters which nodes become free
+
+
+def _node_by_node(
+    preemptor: Preemptor, pool: Pool, index: CandidateIndex, room: _Room
+) -> PreemptionPlan | None:
+    """Collect nodes, cheapest first, until the job fits; then spare the victims not needed."""
+
+    def leaving(number: int) -> list[Candidate]:
+        return [candidate for candidate in index.on(number) if preemptor.may_preempt(candidate)]
+
+    reclaimable = index.matrix().reclaimable(preemptor)
+    for enough in _ever_more_nodes(preemptor.request, pool, reclaimable):
+        involved = {t.job_id: t for number in numbers(enough) for t in leaving(number)}.values()
+        with _without(pool, involved):
+            if not room.fits(enough):
+                continue
+            sweeps = [
+                _stripped(pool, sorted(involved, key=stay), lambda: room.fits(enough))  # noqa: B023
+                for stay in (widest_stay, rank_of)
+            ]
+        needed = min(sweeps, key=_preemption_cost)
+        if len(needed) > 1:
+            # A victim that spans nodes frees room elsewhere too, so others may not be needed.
+            with _without(pool, needed):
+                needed = _stripped(pool, sorted(needed, key=rank_of), room.fits)
+        with _without(pool, needed):
+            return room.start_without(needed)
+    return None
+
+
+def _ever_more_nodes(request: Request, pool: Pool, reclaimable: Reclaimable) -> Iterator[NodeSet]:
+    """Sets of nodes to try: single nodes that suffice, then ever more of the cheapest."""
+    if request.min_nodes == 1 and len(request.required_nodes) <= 1:
+        yield from (1 << number for number, _ in reclaimable.cheapest_first(request.chunks))
+    if reclaimable.chunks < request.chunks:
+        return
+    cheapest = reclaimable.cheapest_first()
+    nodes, chunks = [], 0
+    for number, here in cheapest:
+        nodes.append(number)
+        chunks += here
+        if chunks >= request.chunks and len(nodes) >= request.min_nodes:
+            break
+    more = nodes
+    while more:
+        yield pool.nodes(request.required_nodes) | node_set(nodes)
+        more = [number for number, _ in islice(cheapest, len(nodes))]
+        nodes += more
+
+
+def _stripped(
+    pool: Pool, candidates: Sequence[Candidate], fits: Callable[[], bool]
+) -> tuple[Candidate, ...]:
+    """The preempted candidates that are needed, sparing each that can be, in this order.
+
+    The pool, in which all of them are gone, is left as it was.
+    """
+    leaving: list[Candidate] = []
+    staying: list[Candidate] = []
+    for candidate in candidates:
+        pool.take(candidate.allocation)
+        if fits():
+            staying.append(candidate)
+        else:
+            pool.give(candidate.allocation)
+            leaving.append(candidate)
+    for candidate in staying:
+        pool.give(candidate.allocation)
+    return tuple(leaving)
+
+
+def _preemption_cost(candidates: Collection[Candidate]) -> tuple[Key, int, int]:
+    """The cost of preempting these candidates; candidates of the lowest levels cost least."""
+    best = min((candidate.rank.level for candidate in candidates), default=())
+    return (backwards(best), sum(candidate.gpus for candidate in candidates), len(candidates))
+
+
+def preemption_cost(preemption: PreemptionPlan) -> tuple[Key, int, int]:
+    """The cost of a plan, to compare it with another."""
+    return _preemption_cost(preemption.victims)
+
+
+@contextmanager
+def _without(pool: Pool, candidates: Collection[Candidate]) -> Iterator[None]:
+    """The pool without these candidates, for as long as the context lasts."""
+    for candidate in candidates:
+        pool.give(candidate.allocation)
+    try:
+        yield
+    finally:
+        for candidate in candidates:
+            pool.take(candidate.allocation)
