@@ -21,7 +21,7 @@ from slurm_tiresias.profiler import exchange, gpu_runs, traffic
 from slurm_tiresias.profiler.files import pickles
 from slurm_tiresias.profiler.files.read import read as read_model
 from slurm_tiresias.profiler.files.tensor import Unreadable
-from slurm_tiresias.profiler.incarnation import parsed_file_name
+from slurm_tiresias.profiler.run_id import parsed_file_name
 from slurm_tiresias.simulator.cluster_file import read_cluster
 from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.slurm import (
@@ -143,7 +143,7 @@ READERS: Mapping[str, Reader] = {
         recorded("config.txt"),
     ),
     "sacct": Reader(
-        lambda content: tuple(parse_accounting.incarnations(_text(content), {"1", "2", "3"})),
+        lambda content: tuple(parse_accounting.runs(_text(content), {"1", "2", "3"})),
         recorded("sacct.txt"),
     ),
     "complaints": Reader(

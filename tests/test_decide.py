@@ -542,8 +542,8 @@ def test_a_held_job_and_one_that_slurm_keeps_waiting_are_not_started() -> None:
 
 def test_a_nomination_keeps_its_gpus_while_its_victim_leaves() -> None:
     victim = job("1", gpus(4), tier=1, preemptor="2")
-    winner = job("2", gpus(4), nominated_to={"n1": Amount({"": 4}, cpus=1)})
-    before = cluster("n1  1 1 1 1", [victim, winner, job("3", gpus(4), submitted_s=0)])
+    preemptor = job("2", gpus(4), nominated_to={"n1": Amount({"": 4}, cpus=1)})
+    before = cluster("n1  1 1 1 1", [victim, preemptor, job("3", gpus(4), submitted_s=0)])
     plan = plan_for(before)
     assert plan.decisions["2"].reason is Reason.NOMINATED
     assert plan.decisions["1"].reason is Reason.VACATING

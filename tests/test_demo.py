@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from scripts.demo_lib import place as demo
-from scripts.demo_lib.jobs import COMPLETED, REQUEUED, Incarnation, Submitted, incarnation
+from scripts.demo_lib.jobs import COMPLETED, REQUEUED, AccountedRun, Submitted, accounted_run
 from scripts.demo_lib.measure import measured, quantile
 from scripts.demo_lib.mix import (
     ARRIVALS_S,
@@ -67,12 +67,12 @@ def submitted(job_id: str, gpus: int, kind: str) -> Submitted:
     return Submitted(Job(f"demo{job_id}", kind, gpus, 4, 0.0), job_id, Path(job_id))
 
 
-def test_completion_times_count_from_the_first_submission_over_all_incarnations() -> None:
+def test_completion_times_count_from_the_first_submission_over_all_runs() -> None:
     jobs = [submitted("1", 16, KINDS[3].name), submitted("2", 4, KINDS[0].name)]
     rows = [
-        Incarnation("1", REQUEUED, submitted_s=100, elapsed_s=10, ended_s=110),
-        Incarnation("1", COMPLETED, submitted_s=110, elapsed_s=20, ended_s=140),
-        Incarnation("2", COMPLETED, submitted_s=108, elapsed_s=10, ended_s=120),
+        AccountedRun("1", REQUEUED, submitted_s=100, elapsed_s=10, ended_s=110),
+        AccountedRun("1", COMPLETED, submitted_s=110, elapsed_s=20, ended_s=140),
+        AccountedRun("2", COMPLETED, submitted_s=108, elapsed_s=10, ended_s=120),
     ]
     result = measured(jobs, rows, [PROVEN, PROVEN])
     assert result.average_jct_s == (40 + 12) / 2
@@ -85,7 +85,7 @@ def test_completion_times_count_from_the_first_submission_over_all_incarnations(
 
 def test_a_job_that_failed_and_a_proof_that_fails_are_faults() -> None:
     jobs = [submitted("1", 1, KINDS[0].name)]
-    rows = [Incarnation("1", "FAILED", submitted_s=0, elapsed_s=1, ended_s=1)]
+    rows = [AccountedRun("1", "FAILED", submitted_s=0, elapsed_s=1, ended_s=1)]
     broken = {"each_step_once": False, "steps_redone": 0, "problems": ["step 7 was done twice"]}
     first, second = measured(jobs, rows, [broken]).faults
     assert "FAILED" in first
@@ -99,9 +99,9 @@ def test_a_quantile_lies_between_its_neighbours() -> None:
 
 
 def test_a_row_of_the_accounting_is_read_also_before_its_end() -> None:
-    row = incarnation(["7", "RUNNING", "100", "3", "Unknown"])
-    assert row == Incarnation("7", "RUNNING", submitted_s=100, elapsed_s=3, ended_s=0)
-    assert incarnation(["7", "CANCELLED by 0", "100", "3", "103"]).state == "CANCELLED"
+    row = accounted_run(["7", "RUNNING", "100", "3", "Unknown"])
+    assert row == AccountedRun("7", "RUNNING", submitted_s=100, elapsed_s=3, ended_s=0)
+    assert accounted_run(["7", "CANCELLED by 0", "100", "3", "103"]).state == "CANCELLED"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.demo_lib.jobs import COMPLETED, REQUEUED, Incarnation
+from scripts.demo_lib.jobs import COMPLETED, REQUEUED, AccountedRun
 from scripts.demo_lib.main import STOPPING_SIGNALS
 from scripts.demo_lib.place import DemoError, Place, UsageError
 from scripts.fidelity_lib import calibrate, compare, main, report
@@ -95,9 +95,9 @@ def submitted(journal: Path, work_s: float) -> Submitted:
     return Submitted(TraceJob("a", 0.0, 1, work_s), "7", 0.0, journal)
 
 
-def rows(end_s: float, *states: str) -> list[Incarnation]:
+def rows(end_s: float, *states: str) -> list[AccountedRun]:
     return [
-        Incarnation("7", state, submitted_s=number, elapsed_s=1, ended_s=int(end_s))
+        AccountedRun("7", state, submitted_s=number, elapsed_s=1, ended_s=int(end_s))
         for number, state in enumerate(states)
     ]
 
@@ -174,7 +174,7 @@ def test_the_calibration_measures_starts_and_restarts() -> None:
     seen = [told("idle0", 0.0, (0.2, 0.7)), told("idle1", 2.0, (2.4, 2.9))]
     for number in range(4):
         at_s = 100.0 + 10.0 * number
-        seen.append(told(f"winner{number}", at_s, (at_s + 1.0, at_s + 1.5)))
+        seen.append(told(f"preemptor{number}", at_s, (at_s + 1.0, at_s + 1.5)))
         back = (at_s + 3.9, 200.0)
         seen.append(told(f"filling{number}", 50.0, (51.0, at_s + 0.9), back))
     found = asdict(calibrate.measured(seen))

@@ -807,11 +807,11 @@ def test_names_with_several_ranges_in_each_are_listed_at_once() -> None:
 # --------------------------------------------------------------------------- accounting, config
 
 
-def test_accounting_has_every_incarnation_with_its_gpus(release: Path) -> None:
+def test_accounting_has_every_run_with_its_gpus(release: Path) -> None:
     requeued = jobs_of(release)["requeued"].key
     completed = jobs_of(release)["completed"].key
     answer = recorded(release, "sacct")
-    rows = tuple(parse_accounting.incarnations(answer, {requeued, completed}))
+    rows = tuple(parse_accounting.runs(answer, {requeued, completed}))
     assert {(row.key, row.state, row.gpus) for row in rows} == {
         (requeued, "REQUEUED", 1),
         (completed, "COMPLETED", 0),
@@ -821,7 +821,7 @@ def test_accounting_has_every_incarnation_with_its_gpus(release: Path) -> None:
         assert row.elapsed_s == row.end_s - row.start_s
 
 
-def test_each_way_to_lose_a_node_is_an_incarnation_of_its_own(refusing: Path) -> None:
+def test_each_way_to_lose_a_node_is_an_run_of_its_own(refusing: Path) -> None:
     rows = job_rows.rows(recorded(refusing, "odd-squeue"), SEPARATOR, of_folder(refusing))
     ways = {
         "lost its node": "NODE_FAIL",
@@ -829,15 +829,15 @@ def test_each_way_to_lose_a_node_is_an_incarnation_of_its_own(refusing: Path) ->
         "cancelled while it ran": "CANCELLED",
     }
     keys = {row.key: ways[row.name] for row in rows if row.name in ways}
-    found = list(parse_accounting.incarnations(recorded(refusing, "odd-sacct"), keys.keys()))
+    found = list(parse_accounting.runs(recorded(refusing, "odd-sacct"), keys.keys()))
     assert {(each.key, each.state) for each in found} == set(keys.items())
     assert len(found) == len(ways)
     assert all(each.end_s is not None for each in found)
 
 
-def test_a_job_that_never_started_has_no_incarnation(release: Path) -> None:
+def test_a_job_that_never_started_has_no_run(release: Path) -> None:
     pending = jobs_of(release)["later"].key
-    assert not tuple(parse_accounting.incarnations(recorded(release, "sacct"), {pending}))
+    assert not tuple(parse_accounting.runs(recorded(release, "sacct"), {pending}))
 
 
 ROW = "9|100|130|30|cpu=1,gres/gpu=2|{}|90|{}\n"
@@ -853,7 +853,7 @@ ROW = "9|100|130|30|cpu=1,gres/gpu=2|{}|90|{}\n"
 def test_accounting_says_how_a_run_ended_and_who_cancelled_it(
     state: str, exit_code: str, found: tuple[str, str, int | None]
 ) -> None:
-    (row,) = parse_accounting.incarnations(ROW.format(state, exit_code), {"9"})
+    (row,) = parse_accounting.runs(ROW.format(state, exit_code), {"9"})
     assert (row.state, row.exit_code, row.cancelled_by) == found
     assert (row.start_s, row.submit_s) == (100, 90)
 
@@ -863,7 +863,7 @@ def test_a_job_that_was_cancelled_while_it_waited_is_in_accounting_without_a_sta
     start: str,
 ) -> None:
     answer = f"9|{start}|130|0||CANCELLED by 0|90|0:0\n"
-    (row,) = parse_accounting.incarnations(answer, {"9"})
+    (row,) = parse_accounting.runs(answer, {"9"})
     assert (row.start_s, row.end_s) == (None, 130)
 
 
@@ -880,14 +880,14 @@ def test_a_job_that_was_cancelled_while_it_waited_is_in_accounting_without_a_sta
 def test_a_row_of_accounting_that_cannot_be_read_is_passed_over_and_told(odd: str) -> None:
     complaints: list[SlurmAnswerError] = []
     answer = f"{odd}\n{ROW.format('COMPLETED', '0:0')}"
-    (row,) = parse_accounting.incarnations(answer, {"9"}, complaints.append)
+    (row,) = parse_accounting.runs(answer, {"9"}, complaints.append)
     assert row.state == "COMPLETED"
     assert len(complaints) == 1
 
 
-def test_a_task_of_an_array_has_its_own_incarnations() -> None:
+def test_a_task_of_an_array_has_its_own_runs() -> None:
     answer = "9_1|100|Unknown|30|cpu=1,gres/gpu=2,gres/gpu:a100=2|RUNNING|90|0:0\n"
-    (row,) = parse_accounting.incarnations(answer, {"9_1"})
+    (row,) = parse_accounting.runs(answer, {"9_1"})
     assert (row.gpus, row.end_s, row.elapsed_s) == (2, None, 30.0)
 
 
@@ -1081,7 +1081,7 @@ def test_garbage_for_whole_answers_is_refused_and_nothing_worse(garbage: str) ->
         lambda: parse_nodes.reservations(
             f"ReservationName=a StartTime=1 EndTime=2 Nodes={garbage} TRES=cpu={garbage}", []
         ),
-        lambda: tuple(parse_accounting.incarnations(garbage, {"1"})),
+        lambda: tuple(parse_accounting.runs(garbage, {"1"})),
         lambda: parse_config.cluster(garbage, 0.0),
     ):
         try:

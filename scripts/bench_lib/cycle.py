@@ -74,7 +74,7 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
 
         def publish(done: Cycle) -> None:
             health = Health(ENFORCE, 0.0, 1, done.seen.at_s, done.took.all_s)
-            shown = (done.snapshot, done.plan, cycles.book, ledger.last_events(300))
+            shown = (done.snapshot, done.plan, cycles.job_store, ledger.last_events(300))
             published.write(report(cluster, config, health, *shown), place.state)
 
         def run() -> Cost:

@@ -71,7 +71,7 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Winner:
+class Preemptor:
     """One job for which another had to leave. Seconds since the epoch."""
 
     called_s: float
@@ -157,11 +157,11 @@ def _run(preemptions: int, nudges: bool) -> list[Parts]:
         _start_cluster(place, nudges)
         start_controller(place, "--verbose")
         _fill(place)
-        winners = [_win(place, number, preemptions) for number in range(preemptions)]
+        preemptors = [_win(place, number, preemptions) for number in range(preemptions)]
         cycles = list(_cycles(place.controller_log.read_text()))
     finally:
         stop(place)
-    return [parts for winner in winners if (parts := _parts(winner, cycles))]
+    return [parts for preemptor in preemptors if (parts := _parts(preemptor, cycles))]
 
 
 def _start_cluster(place: Place, nudges: bool) -> None:
@@ -201,8 +201,8 @@ def _moments(place: Place, name: str) -> list[float]:
     return [float(line.split()[1]) for line in lines if line.startswith("started ")]
 
 
-def _win(place: Place, number: int, of: int) -> Winner:
-    name = f"winner{number}"
+def _win(place: Place, number: int, of: int) -> Preemptor:
+    name = f"preemptor{number}"
     called_s = time.time()
     _submit(place, name)
     submitted_s = time.time()
@@ -211,7 +211,7 @@ def _win(place: Place, number: int, of: int) -> Winner:
     time.sleep(THRESHOLD_GPU_S / 4)
     if number % 10 == 9:
         say(f"{number + 1} of {of} preemptions")
-    return Winner(called_s, submitted_s, _moments(place, name)[0])
+    return Preemptor(called_s, submitted_s, _moments(place, name)[0])
 
 
 def _cycles(log: str) -> Iterator[Cycle]:
@@ -220,23 +220,25 @@ def _cycles(log: str) -> Iterator[Cycle]:
         yield Cycle(ended_s, float(read_s), float(decide_s), int(writes), float(act_s))
 
 
-def _parts(winner: Winner, cycles: Sequence[Cycle]) -> Parts | None:
+def _parts(preemptor: Preemptor, cycles: Sequence[Cycle]) -> Parts | None:
     """None for a job that found idle GPUs."""
     writing = [
         cycle
         for cycle in cycles
-        if cycle.writes and winner.submitted_s < cycle.ended_s and cycle.began_s < winner.started_s
+        if cycle.writes
+        and preemptor.submitted_s < cycle.ended_s
+        and cycle.began_s < preemptor.started_s
     ]
     if len(writing) < 2:
         return None
     claim, *_, requeue = writing
     return Parts(
-        sbatch_s=winner.submitted_s - winner.called_s,
-        notice_s=claim.began_s - winner.submitted_s,
+        sbatch_s=preemptor.submitted_s - preemptor.called_s,
+        notice_s=claim.began_s - preemptor.submitted_s,
         read_s=claim.read_s,
         decide_s=claim.decide_s,
         claim_s=claim.act_s,
         tried_s=requeue.began_s - claim.ended_s,
         requeue_s=requeue.ended_s - requeue.began_s,
-        slurm_s=winner.started_s - requeue.ended_s,
+        slurm_s=preemptor.started_s - requeue.ended_s,
     )

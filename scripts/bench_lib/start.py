@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scripts.bench_lib.document import markdown, write_section
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import Ledger, RunRecord
 
 PYTHON = "Python alone"
 PROGRAM = Path(sys.prefix) / "bin" / "tiresias-slurm"
@@ -66,10 +66,10 @@ def _prepared(folder: Path) -> Mapping[str, str]:
         ended_s=end_s,
         user="alice",
     )
-    run = IncarnationRecord("1", start_s, end_s, elapsed_s=3600.0, gpus=1, confirmed=True)
+    run = RunRecord("1", start_s, end_s, elapsed_s=3600.0, gpus=1, confirmed=True)
     with closing(Ledger(folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.save_jobs([job])
-        ledger.save_incarnations([run])
+        ledger.save_runs([run])
     return {**os.environ, "TIRESIAS_CONFIG": str(config)}
 
 

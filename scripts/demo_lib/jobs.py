@@ -44,7 +44,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Incarnation:
+class AccountedRun:
     """One line of ``sacct --duplicates``: one job from one start to its end or its requeue."""
 
     job_id: str
@@ -125,18 +125,18 @@ def look(place: Place, submitted: Sequence[Submitted], preemptions: dict[str, in
     )
 
 
-def accounted(place: Place, wanted: set[str]) -> list[Incarnation]:
-    """Every incarnation of these jobs, once the accounting knows the end of them all."""
+def accounted(place: Place, wanted: set[str]) -> list[AccountedRun]:
+    """Every run of these jobs, once the accounting knows the end of them all."""
     deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
     while time.monotonic() < deadline_s:
-        rows = incarnations(place, wanted)
+        rows = accounted_runs(place, wanted)
         if {row.job_id for row in rows if row.state != REQUEUED and row.ended_s} == wanted:
             return rows
         time.sleep(POLL_S)
     raise DemoError("the accounting does not know the end of every job")
 
 
-def incarnations(place: Place, job_ids: set[str]) -> list[Incarnation]:
+def accounted_runs(place: Place, job_ids: set[str]) -> list[AccountedRun]:
     fields = "JobID,State,Submit,ElapsedRaw,End"
     wanted = ",".join(sorted(job_ids, key=int))
     text = slurm(
@@ -144,14 +144,14 @@ def incarnations(place: Place, job_ids: set[str]) -> list[Incarnation]:
         *("env", "SLURM_TIME_FORMAT=%s", "sacct", "--duplicates", "-X", "-n", "-P"),
         *("-o", fields, "-j", wanted),
     )
-    return [incarnation(line.split("|")) for line in text.splitlines()]
+    return [accounted_run(line.split("|")) for line in text.splitlines()]
 
 
-def incarnation(cells: Sequence[str]) -> Incarnation:
+def accounted_run(cells: Sequence[str]) -> AccountedRun:
     job_id, state, submitted, elapsed, ended = cells
     # "CANCELLED by 0" is CANCELLED; a time that is not known yet is "Unknown".
     end_s = int(ended) if ended.isdecimal() else 0
-    return Incarnation(job_id, state.split()[0], int(submitted), int(elapsed), end_s)
+    return AccountedRun(job_id, state.split()[0], int(submitted), int(elapsed), end_s)
 
 
 def proof(place: Place, one: Submitted) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scripts.demo_lib.jobs import COMPLETED, REQUEUED, Incarnation, Submitted
+from scripts.demo_lib.jobs import COMPLETED, REQUEUED, AccountedRun, Submitted
 from scripts.demo_lib.mix import KINDS, MOST_GPUS
 
 
@@ -26,7 +26,7 @@ class Result:
 
 def measured(
     submitted: Sequence[Submitted],
-    rows: Sequence[Incarnation],
+    rows: Sequence[AccountedRun],
     proofs: Sequence[Mapping[str, object]],
 ) -> Result:
     """``rows`` and ``proofs`` belong to ``submitted``; a requeue starts a new row."""
@@ -53,7 +53,7 @@ def measured(
     )
 
 
-def ill_ended(submitted: Sequence[Submitted], rows: Sequence[Incarnation]) -> list[str]:
+def ill_ended(submitted: Sequence[Submitted], rows: Sequence[AccountedRun]) -> list[str]:
     names = {one.job_id: one.job.name for one in submitted}
     return [
         f"{names[row.job_id]} (job {row.job_id}) ended as {row.state}"

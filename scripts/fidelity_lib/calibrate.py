@@ -43,7 +43,7 @@ class Calibration:
     preempting_start_s: float
     """The same for a job that another had to leave for."""
     vacating_s: float
-    """From the victim's last line to the winner's first: nobody works on the GPUs."""
+    """From the victim's last line to the preemptor's first: nobody works on the GPUs."""
     restart_s: float
     """From the victim's last line to its next first line, there being room for it."""
     preemptions: int
@@ -55,11 +55,11 @@ def workload(nodes: int, gpus: int, threshold_gpu_s: float, seed: int) -> list[T
     idle = list(_spaced("idle", 0.0, GAP_S, gpus, draw))
     full_s = idle[-1].submitted_s + 2.0
     demoted_s = full_s + threshold_gpu_s / gpus + FULL_S
-    winners = list(_spaced("winner", demoted_s, LONG_GAP_S, gpus, draw))
+    preemptors = list(_spaced("preemptor", demoted_s, LONG_GAP_S, gpus, draw))
     # Each is preempted at most once: those that come back do not outlast the others by much.
-    lasts_s = winners[-1].submitted_s - full_s + FULL_S
+    lasts_s = preemptors[-1].submitted_s - full_s + FULL_S
     filling = [TraceJob(f"filling{n}", full_s, gpus, lasts_s) for n in range(nodes)]
-    return [*idle, *filling, *winners]
+    return [*idle, *filling, *preemptors]
 
 
 def _spaced(
@@ -85,7 +85,7 @@ def calibrated(
 def measured(told: Sequence[Ran]) -> Calibration:
     """The means over what the jobs of ``workload`` did."""
     idle_s = [_waited_s(ran) for ran in told if ran.job.job_id.startswith("idle")]
-    winners = [ran for ran in told if ran.job.job_id.startswith("winner")]
+    preemptors = [ran for ran in told if ran.job.job_id.startswith("preemptor")]
     absences = [
         (before[1], after[0])
         for ran in told
@@ -93,18 +93,18 @@ def measured(told: Sequence[Ran]) -> Calibration:
         for before, after in zip(ran.runs, ran.runs[1:], strict=False)
     ]
     pairs = [
-        (winner, left_s, back_s)
-        for winner in winners
+        (preemptor, left_s, back_s)
+        for preemptor in preemptors
         for left_s, back_s in absences
-        if winner.submitted_s < left_s <= winner.runs[0][0] and back_s - left_s < LATEST_S
+        if preemptor.submitted_s < left_s <= preemptor.runs[0][0] and back_s - left_s < LATEST_S
     ]
     if len(pairs) < SAMPLES // 2:
         raise DemoError(f"the calibration saw {len(pairs)} preemptions: too few to measure")
     return Calibration(
         idle_start_s=fmean(idle_s),
         idle_starts=len(idle_s),
-        preempting_start_s=fmean(_waited_s(winner) for winner, _, _ in pairs),
-        vacating_s=fmean(winner.runs[0][0] - left_s for winner, left_s, _ in pairs),
+        preempting_start_s=fmean(_waited_s(preemptor) for preemptor, _, _ in pairs),
+        vacating_s=fmean(preemptor.runs[0][0] - left_s for preemptor, left_s, _ in pairs),
         restart_s=fmean(back_s - left_s for _, left_s, back_s in pairs),
         preemptions=len(pairs),
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.demo_lib.jobs import COMPLETED, REQUEUED, Incarnation, slurm
+from scripts.demo_lib.jobs import COMPLETED, REQUEUED, AccountedRun, slurm
 from scripts.demo_lib.place import ROOT, DemoError, Place
 from scripts.fidelity_lib.limits import in_minutes
 from slurm_tiresias.simulator.workload import TraceJob
@@ -155,7 +155,7 @@ def ran(one: Submitted) -> Ran:
     return Ran(one.job, one.at_s, tuple(runs))
 
 
-def faults_of(one: Submitted, rows: Sequence[Incarnation]) -> list[str]:
+def faults_of(one: Submitted, rows: Sequence[AccountedRun]) -> list[str]:
     """What is wrong with a job: in its journal, or between that and the accounting."""
     own = sorted((row for row in rows if row.job_id == one.job_id), key=lambda row: row.submitted_s)
     entries = read_journal(one.journal)
@@ -181,7 +181,7 @@ def _broken(entries: Sequence[Entry], work_s: float) -> list[str]:
     return found
 
 
-def _unlike(told: Ran, rows: Sequence[Incarnation]) -> list[str]:
+def _unlike(told: Ran, rows: Sequence[AccountedRun]) -> list[str]:
     states = [row.state for row in rows]
     if states != [*[REQUEUED] * told.preemptions, COMPLETED]:
         return [f"ran {len(told.runs)} times, and the accounting has {', '.join(states)}"]

@@ -144,7 +144,7 @@ def what_is_known(controller: RealController) -> Iterator[Known]:
                     tier=record.tier,
                     restarts=restarts.get(record.key, ""),
                     preemptions=record.preemptions,
-                    executed_s=sum(i.elapsed_s for i in ledger.incarnations_of(record.key)),
+                    executed_s=sum(i.elapsed_s for i in ledger.runs_of(record.key)),
                     priority=priorities.get(record.key, ""),
                 )
 

@@ -23,7 +23,7 @@ from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.status.job_history import Accounted, Life, accounted_of, look_up
 from slurm_tiresias.status.published import PublishedEvent
-from slurm_tiresias.store.ledger import IncarnationRecord
+from slurm_tiresias.store.ledger import RunRecord
 
 HISTORY_SCHEMA = 1
 SAME_START_S = 1.5
@@ -123,7 +123,7 @@ def _accounted(config: Config, life: Life) -> Sequence[Accounted]:
     """How each run ended by Slurm's accounting, and the job itself if it did not run then; nothing
     where accounting does not answer."""
     try:
-        return accounted_of(driver(config).incarnations([life.job_id], life.submitted_s))
+        return accounted_of(driver(config).runs([life.job_id], life.submitted_s))
     except TiresiasError:
         return ()
 
@@ -154,13 +154,11 @@ def told_runs(life: Life, accounted: Sequence[Accounted]) -> tuple[ToldRun, ...]
     return tuple(told)
 
 
-def _is_of(row: Accounted, run: IncarnationRecord) -> bool:
+def _is_of(row: Accounted, run: RunRecord) -> bool:
     return row.start_s is not None and abs(row.start_s - run.start_s) <= SAME_START_S
 
 
-def _how_it_ended(
-    life: Life, run: IncarnationRecord, until_s: float | None, row: Accounted | None
-) -> str:
+def _how_it_ended(life: Life, run: RunRecord, until_s: float | None, row: Accounted | None) -> str:
     """Accounting does not say who requeued a job: the controller's events do."""
     if row is not None and row.state != REQUEUED:
         return _in_words(row)
@@ -171,9 +169,7 @@ def _how_it_ended(
     return "ended" if row is None else _in_words(row)
 
 
-def _ends(
-    job_id: str, event: PublishedEvent, run: IncarnationRecord, until_s: float | None
-) -> bool:
+def _ends(job_id: str, event: PublishedEvent, run: RunRecord, until_s: float | None) -> bool:
     """Whether this run ended by this event, which is noted once it is seen."""
     mine = event.job_id == job_id and event.kind in LEFT
     return mine and event.at_s >= run.start_s and (until_s is None or event.at_s <= until_s)

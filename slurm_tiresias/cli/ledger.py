@@ -108,7 +108,7 @@ def adopt(config: Config) -> None:
 def _told(rebuilt: Rebuilt) -> Iterator[str]:
     yield (
         f"Rebuilt {rebuilt.ledger}: {count(rebuilt.jobs, 'job')}, "
-        f"{count(rebuilt.incarnations, 'incarnation')}, "
+        f"{count(rebuilt.incarnations, 'run')}, "
         f"{gpu_hours(rebuilt.attained_gpu_s)} attained."
     )
     if rebuilt.replaced:

@@ -1,6 +1,6 @@
 """Accounting: from what Slurm shows now and what the ledger remembers to what a decision needs.
 
-Attained service is GPUs x running seconds over all incarnations. A running incarnation is
+Attained service is GPUs x running seconds over all runs. A running run is
 measured by Slurm's own clock at each observation. One that has ended is taken from Slurm where it
 still shows it, and from accounting (``sacct -D``) where it does not: it may have been requeued, or
 have come and gone, between two observations or while no controller ran.
@@ -68,7 +68,7 @@ class EndedJob:
 
 
 @dataclass(slots=True)
-class News:
+class CycleStats:
     """What has happened since the last good cycle. ``events`` counts by kind."""
 
     events: Counter[str] = field(default_factory=Counter)
@@ -90,7 +90,7 @@ class _Followed:
     """It runs, or completes, and was managed when it started: it stays so."""
 
 
-class Book:
+class JobStore:
     """The ledger in memory: what is known of each managed job, and what changed since."""
 
     def __init__(self, ledger: Ledger, config: Config, accounting: bool) -> None:
@@ -117,7 +117,7 @@ class Book:
         """What jobs began with that have started: settled once and for all."""
         self._looked: tuple[float, float] | None = None
         """When Slurm was last looked at, by its own clock and by one that nobody sets."""
-        self._news = News()
+        self._stats = CycleStats()
         self._first_look_s = math.inf
         self._ending: set[str] = set()
         """Jobs that are over, and whose service may still be an estimate."""
@@ -191,7 +191,7 @@ class Book:
 
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
         """Remember an event; committed with the rest."""
-        self._news.events[kind] += 1
+        self._stats.events[kind] += 1
         if self._folder.takes(at_s, kind, self._user_of(job_id), job_id):
             return
         self._remember(EventRecord(at_s, kind, job_id, other, text))
@@ -222,7 +222,7 @@ class Book:
         with self._ledger.transaction():
             self._ledger.forget(self._forgotten)
             self._ledger.save_jobs(self._records[key] for key in self._changed_jobs)
-            self._ledger.save_incarnations(runs)
+            self._ledger.save_runs(runs)
             self._ledger.save_nominations(nominations)
             self._ledger.save_preemptions_under_way(under_way)
             self._ledger.add_preemptions(self._preemptions)
@@ -586,16 +586,16 @@ class Book:
 
     def accounting_failed(self) -> None:
         """Count a question to accounting that got no answer."""
-        self._news.accounting_failures += 1
+        self._stats.accounting_failures += 1
 
-    def take_news(self) -> News:
+    def take_stats(self) -> CycleStats:
         """What has happened since this was last called. The end of a job is told once, when
         accounting has confirmed what it used; not of one that had ended before the first look."""
         for key in list(self._ending):
             if not self._awaits_accounting(key):
                 self._tell_end_of(key)
-        news, self._news = self._news, News()
-        return news
+        stats, self._stats = self._stats, CycleStats()
+        return stats
 
     def _tell_end_of(self, key: str) -> None:
         record = self._records[key]
@@ -615,7 +615,7 @@ class Book:
         queued_s = max(0.0, jct_s - self._runs.executed_s(key))
         own_gpu_s = self._runs.attained_gpu_s(key) - record.promoted_at_gpu_s
         tier = tier_by_service(own_gpu_s, self._config.policy)
-        self._news.ended.append(EndedJob(max(record.tier, tier or 0), jct_s, queued_s))
+        self._stats.ended.append(EndedJob(max(record.tier, tier or 0), jct_s, queued_s))
 
     # What jobs inherit from earlier ones of their user or account
 
@@ -662,9 +662,9 @@ class Book:
         return self._runs
 
     def ran_s(self, key: str, restarts: int) -> float:
-        """How long the incarnation after so many restarts ran; 0.0 where it is not known whole."""
+        """How long the run after so many restarts ran; 0.0 where it is not known whole."""
         record = self._records.get(key)
-        mine = sorted(self._runs.of(key), key=lambda incarnation: incarnation.start_s)
+        mine = sorted(self._runs.of(key), key=lambda run: run.start_s)
         if record is None or len(mine) != record.restarts + 1 or restarts >= len(mine):
             return 0.0
         return mine[restarts].elapsed_s

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.bands import ShownFactors
 from slurm_tiresias.controller.difference import (
     Difference,
@@ -111,10 +111,12 @@ class Outcome:
 class Actor:
     """Turns plans into writes. The only part of the controller that changes anything in Slurm."""
 
-    def __init__(self, slurm: Slurm, book: Book, config: Config, requeue_delay_s: float) -> None:
+    def __init__(
+        self, slurm: Slurm, job_store: JobStore, config: Config, requeue_delay_s: float
+    ) -> None:
         self._slurm = slurm
         self._requeue_delay_s = requeue_delay_s
-        self._book = book
+        self._job_store = job_store
         self._config = config
         self._tasks_of: dict[str, list[str]] = {}
         """The tasks behind each key that stands for the pending part of an array."""
@@ -133,7 +135,7 @@ class Actor:
     def review(self, seen: Observation) -> Backoffs:
         """Check what earlier cycles set going; returns which jobs back off."""
         jobs = {job.key: job for job in seen.jobs}
-        self._situations = Situations(seen.nodes, jobs, self._book.records())
+        self._situations = Situations(seen.nodes, jobs, self._job_store.records())
         self._withdraw_where_others_run(seen)
         self._expire_where_victims_stay(jobs, seen)
         self._look_at_nominations(jobs, seen)
@@ -143,7 +145,7 @@ class Actor:
             for key, awaited in self._awaited.items()
             if any(self._is_about_to_start(other, jobs) for other in awaited.others)
         }
-        nominations = self._book.nominations.values()
+        nominations = self._job_store.nominations.values()
         in_vain = frozenset(one.key for one in nominations if self._was_in_vain(one))
         retry_s = self._config.preemption.retry_after_s
         # Whose victims have left starts there or not at all: no others leave for it elsewhere.
@@ -168,7 +170,7 @@ class Actor:
 
     def _abandon_without_preemptor(self, jobs: Mapping[str, JobStatus]) -> None:
         """A job that no longer waits on its nomination no longer needs its victims."""
-        for victim in list(self._book.preemptions.values()):
+        for victim in list(self._job_store.preemptions.values()):
             if not self._is_awaited(victim.preemptor, jobs):
                 self._tell_victim(victim.key, PreemptorGone(_runs(jobs.get(victim.key))))
 
@@ -178,20 +180,20 @@ class Actor:
         whatever the other victims do."""
         staying: dict[str, str] = {}
         partitions = {one.name: one for one in seen.partitions}
-        for one in self._book.preemptions.values():
+        for one in self._job_store.preemptions.values():
             job = jobs.get(one.key)
             awaited = one.makes_room and self._is_awaited(one.preemptor, jobs)
             if job is None or not _runs(job) or not awaited:
                 continue
             could_come_back = not partitions or partitions_that_take(job.spec, partitions)
             lost = not could_come_back or is_past_deadline(job.spec, seen.at_s + LOST_WITHIN_S)
-            if is_protected(job) or self._book.why_unmanaged(one.key) or lost:
+            if is_protected(job) or self._job_store.why_unmanaged(one.key) or lost:
                 staying[one.preemptor] = one.key
         for preemptor, key in staying.items():
             self._tell_victim(key, PreemptorGone(victim_runs=True))
             why = f"job {key}, which was to make room, may not be preempted any more"
             expired = Expired(seen.at_s, self._situations.of(preemptor), why)
-            self._book.nomination_event(preemptor, expired)
+            self._job_store.nomination_event(preemptor, expired)
 
     def _withdraw_where_others_run(self, seen: Observation) -> None:
         """Slurm may have started other jobs on GPUs of a nomination.
@@ -206,10 +208,10 @@ class Actor:
             for node, amount in held.items():
                 free[node] = free.get(node, 0) - amount.gpu_count
         victims: dict[str, list[str]] = {}
-        for preemption in self._book.preemptions.values():
+        for preemption in self._job_store.preemptions.values():
             if preemption.makes_room and preemption.key in running:
                 victims.setdefault(preemption.preemptor, []).append(preemption.key)
-        for one in list(self._book.nominations.values()):
+        for one in list(self._job_store.nominations.values()):
             leave = victims.get(one.key, [])
             allocation = one.allocated() if leave or one.needs_no_victims else None
             if allocation is None or _has_room(allocation, free, map(running.__getitem__, leave)):
@@ -219,26 +221,26 @@ class Actor:
             if one.victims_left:
                 why = "Slurm gave GPUs that were set aside for it to other jobs"
                 expired = Expired(seen.at_s, self._situations.of(one.key), why)
-                self._book.nomination_event(one.key, expired)
+                self._job_store.nomination_event(one.key, expired)
             else:
-                self._book.nomination_event(one.key, Withdrawn())
+                self._job_store.nomination_event(one.key, Withdrawn())
 
     def _is_awaited(self, preemptor: str, jobs: Mapping[str, JobStatus]) -> bool:
         """Whether a job waits for GPUs on the nodes that it was nominated for."""
-        nomination = self._book.nominations.get(preemptor)
+        nomination = self._job_store.nominations.get(preemptor)
         on_nodes = nomination is not None and bool(nomination.allocation)
         return on_nodes and is_pending(jobs.get(preemptor))
 
     def _is_about_to_start(self, key: str, jobs: Mapping[str, JobStatus]) -> bool:
         """Whether a job waits for nothing but those that are leaving, or not even for them."""
-        nomination = self._book.nominations.get(key)
+        nomination = self._job_store.nominations.get(key)
         if nomination is None or not is_pending(jobs.get(key)):
             return False
         return nomination.state in (NominationState.ASKED, NominationState.FREE)
 
     def _look_at_nominations(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
         """Tell each nomination what stands between it and its start; some expire."""
-        under_way = [one for one in self._book.preemptions.values() if one.makes_room]
+        under_way = [one for one in self._job_store.preemptions.values() if one.makes_room]
         leaving = {one.preemptor for one in under_way if one.is_leaving}
         has_victims = {one.preemptor for one in under_way}
         cleaning_up = {
@@ -247,7 +249,7 @@ class Actor:
             if job.state is JobState.COMPLETING
             for node in job.allocation
         }
-        for one in list(self._book.nominations.values()):
+        for one in list(self._job_store.nominations.values()):
             job = jobs.get(one.key)
             if job is None or not one.is_active or not is_pending(job):
                 continue
@@ -257,7 +259,7 @@ class Actor:
             bound_s = self._config.preemption.start_bound_s
             situation = self._situations.of(one.key)
             looked = Looked(seen.at_s, blocker, bound_s, situation, _did_not_start(job))
-            self._book.nomination_event(one.key, looked)
+            self._job_store.nomination_event(one.key, looked)
 
     # After the decision
 
@@ -267,11 +269,11 @@ class Actor:
         self._promote(plan, seen.at_s)
         self._nominate(plan, jobs, seen)
         for decision in plan.preemptions:
-            if self._book.record(decision.job_id) is not None:
+            if self._job_store.record(decision.job_id) is not None:
                 self._tell_victim(decision.job_id, Planned(decision.preempted_for))
         self._spare_victims_elsewhere(jobs)
         updates = [*self._updates(plan, jobs, seen), *self._restarts(jobs, seen.at_s)]
-        self._book.commit()
+        self._job_store.commit()
         failures = self._send(updates, seen.at_s)
         self._withdraw_refused(failures)
         # Only now: no job is preempted for one that Slurm would not let stand in front, or has not
@@ -281,36 +283,36 @@ class Actor:
         # ledger wrongly has as signalled would be requeued without having saved its state.
         self._signal(self._signalled(plan, jobs, told, seen), jobs, seen.at_s)
         due = self._due_requeues(plan, jobs, seen.at_s)
-        self._book.commit()
+        self._job_store.commit()
         failures += self._send(due, seen.at_s)
-        self._book.commit()
-        return Outcome(len(updates) + len(due), failures, not self._book.is_settled)
+        self._job_store.commit()
+        return Outcome(len(updates) + len(due), failures, not self._job_store.is_settled)
 
     def stand_down(self, seen: Observation) -> Outcome:
         """Act no more: take node lists and intents back, let requeued jobs start again."""
         jobs = {job.key: job for job in seen.jobs if job.state is not None}
-        for victim in list(self._book.preemptions):
+        for victim in list(self._job_store.preemptions):
             self._tell_victim(victim, StoodDown())
-        for nominated in list(self._book.nominations):
-            self._book.nomination_event(nominated, Withdrawn())
+        for nominated in list(self._job_store.nominations):
+            self._job_store.nomination_event(nominated, Withdrawn())
         writes = [*self._own_lists(jobs, seen), *self._restarts(jobs, seen.at_s)]
-        self._book.commit()
+        self._job_store.commit()
         failures = self._send(writes, seen.at_s)
-        self._book.commit()
+        self._job_store.commit()
         return Outcome(len(writes), failures, unsettled=False)
 
     def take_lists_back(self, seen: Observation) -> Outcome:
         """Leave no node list behind for as long as no controller runs. What is under way stays in
         the ledger, and the next controller goes on with it."""
         writes = self._own_lists({job.key: job for job in seen.jobs}, seen)
-        self._book.commit()
+        self._job_store.commit()
         failures = self._send(writes, seen.at_s)
-        self._book.commit()
+        self._job_store.commit()
         return Outcome(len(writes), failures, unsettled=False)
 
     def _own_lists(self, jobs: Mapping[str, JobStatus], seen: Observation) -> list[Write]:
         """What gives waiting jobs the node lists of their users back."""
-        known = ((job, self._book.record(key)) for key, job in jobs.items())
+        known = ((job, self._job_store.record(key)) for key, job in jobs.items())
         differences = [node_list(job, record, None) for job, record in known if record is not None]
         restored = [write for one in differences for write in self._remembered(one, seen)]
         self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}
@@ -321,7 +323,7 @@ class Actor:
         stood_down = self.stand_down(seen)
         given: list[tuple[JobStatus, Write]] = []
         for job in seen.jobs:
-            record = self._book.record(job.key)
+            record = self._job_store.record(job.key)
             if job.state is None or job.priority == 0:
                 continue  # held or suspended: to unpin it would take that off
             # A write may have been forgotten here with a controller that was killed.
@@ -333,11 +335,13 @@ class Actor:
         writes = self._with_arrays_whole(given)
         failures = self._send(writes, seen.at_s)
         refused = {key for failure in failures for key in self._keys_of(failure.write)}
-        for record in list(self._book.records().values()):
+        for record in list(self._job_store.records().values()):
             if record.key not in refused:
-                self._book.put(replace(record, written_priority=None, written_site_factor=None))
-        self._book.note(seen.at_s, "released", "", f"{len(writes)} jobs given back to Slurm")
-        self._book.commit()
+                self._job_store.put(
+                    replace(record, written_priority=None, written_site_factor=None)
+                )
+        self._job_store.note(seen.at_s, "released", "", f"{len(writes)} jobs given back to Slurm")
+        self._job_store.commit()
         return Outcome(
             stood_down.writes + len(writes), (*stood_down.failures, *failures), unsettled=False
         )
@@ -346,28 +350,28 @@ class Actor:
 
     def _promote(self, plan: Plan, now_s: float) -> None:
         for key in plan.promotions:
-            record = self._book.record(key)
+            record = self._job_store.record(key)
             if record is not None:
-                self._book.put(
+                self._job_store.put(
                     replace(
                         record,
                         promotions=record.promotions + 1,
-                        promoted_at_gpu_s=self._book.runs.attained_gpu_s(key),
-                        promoted_at_executed_s=self._book.runs.executed_s(key),
+                        promoted_at_gpu_s=self._job_store.runs.attained_gpu_s(key),
+                        promoted_at_executed_s=self._job_store.runs.executed_s(key),
                         queued_s=now_s,
                     )
                 )
-                self._book.note(now_s, "promoted", key, "waited long enough to start afresh")
+                self._job_store.note(now_s, "promoted", key, "waited long enough to start afresh")
 
     def _nominate(self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
         """Nominate the jobs that the plan starts, and withdraw what it starts no longer."""
         vacated = self._nodes_being_vacated(plan, jobs)
         for key, decision in plan.decisions.items():
             if decision.action is not Action.START:
-                nomination = self._book.nominations.get(key)
+                nomination = self._job_store.nominations.get(key)
                 if nomination is not None and nomination.is_active and is_pending(jobs.get(key)):
                     self._withdraw(key, decision, jobs[key], seen.at_s)
-            elif self._book.record(key) is not None:
+            elif self._job_store.record(key) is not None:
                 self._nominate_one(decision, jobs[key], vacated, seen.at_s)
 
     def _nominate_one(
@@ -375,11 +379,11 @@ class Actor:
     ) -> None:
         if decision.victims:
             allocation = allocation_text(decision.start_on)
-            self._book.nomination_event(decision.job_id, Nominated(now_s, allocation, True))
+            self._job_store.nomination_event(decision.job_id, Nominated(now_s, allocation, True))
         elif decision.reason is Reason.STARTS:
             named = self._names_its_nodes(job) and not vacated & decision.start_on.keys()
             allocation = allocation_text(decision.start_on) if named else ""
-            self._book.nomination_event(decision.job_id, Nominated(now_s, allocation, False))
+            self._job_store.nomination_event(decision.job_id, Nominated(now_s, allocation, False))
 
     def _names_its_nodes(self, job: JobStatus) -> bool:
         """Whether a start on idle GPUs is to name its nodes.
@@ -388,7 +392,10 @@ class Actor:
         several pieces it lays over nodes in the order of their names. And one that did not start
         where it was told to is left to Slurm.
         """
-        nomination, record = self._book.nominations.get(job.key), self._book.record(job.key)
+        nomination, record = (
+            self._job_store.nominations.get(job.key),
+            self._job_store.record(job.key),
+        )
         left_to_slurm = record is None or why_left_to_slurm(job, record)
         if left_to_slurm or job.spec.request.chunks == 1:
             return False
@@ -403,7 +410,7 @@ class Actor:
         leaving = {decision.job_id for decision in plan.preemptions}
         leaving |= {
             one.key
-            for one in self._book.preemptions.values()
+            for one in self._job_store.preemptions.values()
             if one.makes_room or self._is_awaited(one.preemptor, jobs)
         }
         return {node for key in leaving if key in jobs for node in jobs[key].allocation}
@@ -411,22 +418,22 @@ class Actor:
     def _withdraw(self, key: str, decision: Decision, job: JobStatus, now_s: float) -> None:
         """The plan has changed, or Slurm has named a reason of its own to let the job wait."""
         slurm_waits = decision.reason is Reason.SLURM_WAITS
-        if slurm_waits or self._book.nominations[key].victims_left:
+        if slurm_waits or self._job_store.nominations[key].victims_left:
             of_nodes = job.reason.strip("()").startswith("ReqNodeNotAvail")
             may_pass = slurm_waits and not of_nodes
             why, situation = _did_not_start(job), self._situations.of(key)
-            self._book.nomination_event(key, Expired(now_s, situation, why, may_pass))
+            self._job_store.nomination_event(key, Expired(now_s, situation, why, may_pass))
         else:
-            self._book.nomination_event(key, Withdrawn())
+            self._job_store.nomination_event(key, Withdrawn())
 
     def _tell_victim(self, key: str, event: PreemptionEvent) -> Sequence[object]:
         """Take in an event of a preemption, and carry out what does not concern Slurm."""
-        effects = self._book.preemption_event(key, event)
+        effects = self._job_store.preemption_event(key, event)
         for effect in effects:
             if isinstance(effect, BackOff):
                 situation = self._situations.of(effect.preemptor)
                 expired = Expired(effect.at_s, situation, effect.why)
-                self._book.nomination_event(effect.preemptor, expired)
+                self._job_store.nomination_event(effect.preemptor, expired)
         return effects
 
     # Writes
@@ -434,8 +441,8 @@ class Actor:
     def _spare_victims_elsewhere(self, jobs: Mapping[str, JobStatus]) -> None:
         """A preemptor that is to start on other nodes than before (one was drained, say) needs no
         victim on those."""
-        for one in list(self._book.preemptions.values()):
-            nomination, job = self._book.nominations.get(one.preemptor), jobs.get(one.key)
+        for one in list(self._job_store.preemptions.values()):
+            nomination, job = self._job_store.nominations.get(one.preemptor), jobs.get(one.key)
             allocation = nomination.allocated() if nomination and one.makes_room else None
             if allocation is None or job is None or not _runs(job):
                 continue
@@ -447,16 +454,16 @@ class Actor:
         now_s = seen.at_s
         updates = self._taken_back(plan, jobs.values(), now_s)
         for key, decision in plan.decisions.items():
-            job, record = jobs.get(key), self._book.record(key)
+            job, record = jobs.get(key), self._job_store.record(key)
             if job is None or record is None:
                 continue
-            nomination = self._book.nominations.get(key)
+            nomination = self._job_store.nominations.get(key)
             if job.priority == 0:
                 # Held or suspended: not ours to wake, but its user's own node list goes back.
                 difference = let_go(job, record)
             elif decision.action is Action.LEAVE:
                 if is_pending(job):
-                    self._book.nomination_event(key, Withdrawn())
+                    self._job_store.nomination_event(key, Withdrawn())
                 difference = given_back(job, record)
             else:
                 written = record.written_site_factor
@@ -478,15 +485,15 @@ class Actor:
             self._own_list_since_s.pop(key, None)
         elif self._stays_taken_back(key, seen.steady_s):
             record = without_lists(record)
-        if record is not self._book.record(key):
-            self._book.put(record)
+        if record is not self._job_store.record(key):
+            self._job_store.put(record)
         if difference.user_changed_nodes:
-            self._book.nomination_event(key, Withdrawn())
+            self._job_store.nomination_event(key, Withdrawn())
         if difference.list_refused:
             text = "Slurm held it for the nodes named here; they are left to Slurm from now on"
-            self._book.note(seen.at_s, "list-refused", key, text)
+            self._job_store.note(seen.at_s, "list-refused", key, text)
         if difference.repaired:
-            self._book.note(seen.at_s, "repaired", key, difference.repaired)
+            self._job_store.note(seen.at_s, "repaired", key, difference.repaired)
         return difference.writes
 
     def _stays_taken_back(self, key: str, steady_s: float) -> bool:
@@ -528,12 +535,14 @@ class Actor:
             for job in jobs
             if is_pending(job)
             and plan.decisions[job.key].action is Action.LEAVE
-            and has_unwritten_band(job, self._book.record(job.key), self._config)
+            and has_unwritten_band(job, self._job_store.record(job.key), self._config)
         ]
         found = [job for job in in_a_band if job.key not in self._unpinned]
         self._unpinned = frozenset(job.key for job in in_a_band)
         for job in found:
-            self._book.note(now_s, "unpinned", job.key, f"priority {job.priority} is not its own")
+            self._job_store.note(
+                now_s, "unpinned", job.key, f"priority {job.priority} is not its own"
+            )
         return [(job, without_band(job, self._config)) for job in found]
 
     def _restarts(self, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
@@ -577,7 +586,7 @@ class Actor:
         for key, awaited in found.later.items():
             self._awaited[key] = awaited
             # Its node list would keep jobs off these nodes that it waits for.
-            self._book.nomination_event(key, Withdrawn())
+            self._job_store.nomination_event(key, Withdrawn())
             for victim in victims[key]:
                 self._tell_victim(victim, PreemptorGone(victim_runs=True))
         signalled: list[str] = []
@@ -591,8 +600,10 @@ class Actor:
         """Whose turn it is of the jobs whose victims could leave now."""
         if not ready:
             return Turns()
-        starting = {key for key in self._book.nominations if self._is_about_to_start(key, jobs)}
-        leaving = {one.preemptor for one in self._book.preemptions.values() if one.is_leaving}
+        starting = {
+            key for key in self._job_store.nominations if self._is_about_to_start(key, jobs)
+        }
+        leaving = {one.preemptor for one in self._job_store.preemptions.values() if one.is_leaving}
 
         def place(job: JobStatus) -> tuple[bool, int, int]:
             """Where Slurm tries it; those for which jobs are leaving already come first."""
@@ -603,7 +614,7 @@ class Actor:
         return turns(specs, ready, self._slurm.limits(specs))
 
     def _in_state(self, *states: PreemptionState) -> list[Preemption]:
-        return [one for one in self._book.preemptions.values() if one.state in states]
+        return [one for one in self._job_store.preemptions.values() if one.state in states]
 
     def _has_to_leave(self, one: Preemption, plan: Plan, jobs: Mapping[str, JobStatus]) -> bool:
         """Whether a victim still runs and is managed, and its preemptor still awaits its GPUs."""
@@ -638,11 +649,11 @@ class Actor:
     def _withdraw_refused(self, failures: Iterable[WriteFailure]) -> None:
         """A job that could not be put in front (it was just held, say) gets no GPUs set aside."""
         refused = {key for failure in failures for key in self._keys_of(failure.write)}
-        for one in list(self._book.preemptions.values()):
+        for one in list(self._job_store.preemptions.values()):
             if one.preemptor in refused:
                 self._tell_victim(one.key, PreemptorGone(victim_runs=True))
-        for key in refused & self._book.nominations.keys():
-            self._book.nomination_event(key, Withdrawn())
+        for key in refused & self._job_store.nominations.keys():
+            self._job_store.nomination_event(key, Withdrawn())
 
     def _signal(
         self, victims: Collection[str], jobs: Mapping[str, JobStatus], now_s: float
@@ -667,7 +678,7 @@ class Actor:
 
     def _checkpoint(self, job: JobStatus) -> Checkpoint:
         spec = job.spec
-        over_budget = spec.user in self._book.users_over_budget
+        over_budget = spec.user in self._job_store.users_over_budget
         return checkpoint_of(spec.admin_comment, spec.comment, self._config.preemption, over_budget)
 
     def _keys_of(self, write: Write) -> Sequence[str]:
@@ -686,21 +697,21 @@ class Actor:
 
     def _written(self, write: Write) -> None:
         for key in self._keys_of(write):
-            record = self._book.record(key)
+            record = self._job_store.record(key)
             if record is None:
                 continue
             if isinstance(write, Unpin):
-                self._book.put(replace(record, written_priority=None))
+                self._job_store.put(replace(record, written_priority=None))
             elif isinstance(write, Update) and write.priority is not None:
-                self._book.put(replace(record, written_priority=write.priority))
+                self._job_store.put(replace(record, written_priority=write.priority))
             elif isinstance(write, Update) and write.site_factor is not None:
-                self._book.put(replace(record, written_site_factor=write.site_factor))
+                self._job_store.put(replace(record, written_site_factor=write.site_factor))
 
     def _refused(self, failure: WriteFailure, now_s: float) -> None:
         write = failure.write
         if not failure.has_ended:
             for key in self._keys_of(write)[:MOST_FAILURES_NOTED]:
-                self._book.note(now_s, "failed", key, failure.message)
+                self._job_store.note(now_s, "failed", key, failure.message)
         if isinstance(write, Requeue):
             self._tell_victim(write.key, RequeueRefused())
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import Book, News
+from slurm_tiresias.controller.account import CycleStats, JobStore
 from slurm_tiresias.controller.act import Actor, Outcome
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
@@ -66,7 +66,7 @@ class Cycle:
     plan: Plan
     outcome: Outcome
     took: Took
-    news: News
+    stats: CycleStats
 
 
 def collect_seldom() -> None:
@@ -105,14 +105,14 @@ class Cycles:
         self._ledger = ledger
         self._config = config
         self._profiler = profiler
-        self.book = Book(ledger, config, cluster.accounting)
-        self._reconciler = Reconciler(self.book, slurm)
-        self._view = View(self.book, config, profiler.placing)
-        self._actor = Actor(slurm, self.book, config, cluster.requeue_delay_s)
+        self.job_store = JobStore(ledger, config, cluster.accounting)
+        self._reconciler = Reconciler(self.job_store, slurm)
+        self._view = View(self.job_store, config, profiler.placing)
+        self._actor = Actor(slurm, self.job_store, config, cluster.requeue_delay_s)
         self._policy: Policy | None = None
         self._planner: Planner | None = None
         self._samples = Samples(ledger, meanwhile)
-        self.retention = Retention(ledger, config, self.book.ended)
+        self.retention = Retention(ledger, config, self.job_store.ended)
         self._history_s = -HISTORY_EVERY_S
         self._planned: dict[str, tuple[str, str]] = {}
         self._mode = ""
@@ -133,7 +133,7 @@ class Cycles:
         self._snapshot = snapshot
         plan = self._plan(snapshot, policy)
         self._snapshot = None
-        self.book.follow(plan, seen.at_s)
+        self.job_store.follow(plan, seen.at_s)
         decided_s = time.monotonic()
         if mode == ENFORCE:
             outcome = self._actor.carry_out(plan, seen)
@@ -147,12 +147,12 @@ class Cycles:
             decide_s=decided_s - accounted_s,
             act_s=time.monotonic() - decided_s,
         )
-        return Cycle(seen, snapshot, plan, outcome, took, self.book.take_news())
+        return Cycle(seen, snapshot, plan, outcome, took, self.job_store.take_stats())
 
     def take_lists_back(self) -> None:
         """Before the controller ends: a node list that stands on a waiting job while nodes change
         could keep it from starting."""
-        if any(record.written_nodes for record in self.book.records().values()):
+        if any(record.written_nodes for record in self.job_store.records().values()):
             seen = self._observe()
             self._account(seen)
             self._actor.take_lists_back(seen)
@@ -186,13 +186,13 @@ class Cycles:
         missing = missing_partitions(seen, self._config.manage)
         if len(missing) == len(self._config.manage.partitions):
             raise no_such_partitions(missing, seen)
-        if self.book.follow_clock(seen.at_s, seen.steady_s):
+        if self.job_store.follow_clock(seen.at_s, seen.steady_s):
             self._reconciler.begin_anew()
             self.retention.put_off()
-        self.book.observe(seen)
+        self.job_store.observe(seen)
         self._reconciler.reconcile(seen.at_s)
-        self.book.commit()
-        self._profiler.learn(seen, self.book.ran_s)
+        self.job_store.commit()
+        self._profiler.learn(seen, self.job_store.ran_s)
 
     def _plan(self, snapshot: Snapshot, policy: Policy) -> Plan:
         # A planner that failed halfway is not kept: what it knows may be no snapshot's.
@@ -214,7 +214,7 @@ class Cycles:
         planned |= {d.job_id: ("be preempted", d.preempted_for) for d in plan.preemptions}
         for key, (what, other) in planned.items():
             if self._planned.get(key) != (what, other):
-                self.book.note(now_s, "would", key, what, other)
+                self.job_store.note(now_s, "would", key, what, other)
         self._planned = planned
-        self.book.commit()
+        self.job_store.commit()
         return Outcome(0, (), unsettled=False)

@@ -136,7 +136,7 @@ class Metrics:
         self._cycles.inc()
         self._writes.inc(cycle.outcome.writes)
         self._refused.inc(len(cycle.outcome.failures))
-        self._accounting.inc(cycle.news.accounting_failures)
+        self._accounting.inc(cycle.stats.accounting_failures)
         took = cycle.took
         parts = (took.observe_s, took.account_s, took.decide_s, took.act_s, publish_s)
         for phase, part_s in zip(measured.PHASES, parts, strict=True):
@@ -148,14 +148,14 @@ class Metrics:
         self._note(cycle)
 
     def _note(self, cycle: Cycle) -> None:
-        for kind, times in cycle.news.events.items():
+        for kind, times in cycle.stats.events.items():
             if kind == "preempted":
                 self._preemptions.inc(times)
             elif kind == "promoted":
                 self._promotions.inc(times)
             else:
                 self._events.labels(kind).inc(times)
-        for job in cycle.news.ended:
+        for job in cycle.stats.ended:
             self._jct_s.labels(str(job.tier)).observe(job.jct_s)
             self._queued_s.labels(str(job.tier)).observe(job.queued_s)
 

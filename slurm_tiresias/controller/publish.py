@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
 from slurm_tiresias.config import Config, PreemptionConfig
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.manage import is_put_off_for_us
 from slurm_tiresias.errors import TiresiasError
@@ -122,7 +122,7 @@ def report(
     health: Health,
     snapshot: Snapshot,
     plan: Plan,
-    book: Book,
+    job_store: JobStore,
     events: Sequence[EventRecord],
 ) -> PublishedState:
     """Everything that ``status`` and ``explain`` may want to know of a cycle."""
@@ -131,7 +131,7 @@ def report(
         nothing_yet(cluster, config, health),
         gpus=_gpus(nodes, snapshot.jobs),
         tiers=tuple(_tiers(config, snapshot, plan)),
-        jobs=tuple(_jobs(config, snapshot, plan, book, acts=health.mode == ENFORCE)),
+        jobs=tuple(_jobs(config, snapshot, plan, job_store, acts=health.mode == ENFORCE)),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
         nodes=tuple(_nodes(nodes, snapshot.jobs, plan)),
     )
@@ -192,7 +192,7 @@ def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[Published
 
 
 def _jobs(
-    config: Config, snapshot: Snapshot, plan: Plan, book: Book, *, acts: bool
+    config: Config, snapshot: Snapshot, plan: Plan, job_store: JobStore, *, acts: bool
 ) -> Iterable[PublishedJob]:
     places = _slurm_places(snapshot.jobs)
     views = {job.job_id: job for job in snapshot.jobs}
@@ -206,7 +206,7 @@ def _jobs(
                 Blocker(blocker, guard.value, _protected_until_s(views[blocker], guard, config))
                 for blocker, guard in decision.blockers
             )
-        job = _job(views[key], decision, book, snapshot.now_s, config.preemption)
+        job = _job(views[key], decision, job_store, snapshot.now_s, config.preemption)
         job.rank, job.blockers, job.slurm_place = ranks.get(key), blockers, places.get(key)
         if not acts:
             job.would = would_do(*_decided(job))
@@ -233,16 +233,16 @@ def _protected_until_s(job: JobView, guard: Guard, config: Config) -> float | No
 
 
 def _job(
-    job: JobView, decision: Decision, book: Book, now_s: float, site: PreemptionConfig
+    job: JobView, decision: Decision, job_store: JobStore, now_s: float, site: PreemptionConfig
 ) -> PublishedJob:
     """A view and its decision; what follows from all of them together is filled in later."""
     spec, status, account = job.spec, job.status, job.account
     checkpoint = Checkpoint("", 0.0)
     if job.managed:
-        over_budget = spec.user in book.users_over_budget
+        over_budget = spec.user in job_store.users_over_budget
         checkpoint = checkpoint_of(spec.admin_comment, spec.comment, site, over_budget)
         # As it is since the plan was carried out.
-        account = book.record(job.job_id) or account
+        account = job_store.record(job.job_id) or account
     style = decision.style.value if decision.style and decision.action is Action.START else ""
     return PublishedJob(
         job_id=job.job_id,

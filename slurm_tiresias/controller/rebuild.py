@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.hostlist import refolded
@@ -34,7 +34,7 @@ class Rebuilt:
     attained_gpu_s: float
     paused: bool
     incomplete: tuple[str, ...]
-    """Jobs of whose earlier incarnations accounting does not know all: it is asked again."""
+    """Jobs of whose earlier runs accounting does not know all: it is asked again."""
     node_lists: tuple[str, ...]
     """Waiting jobs whose node list seems to be a nomination's: the next controller removes it."""
 
@@ -55,28 +55,28 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
     paused = _value_in(path, "paused") == "yes"
     with closing(Ledger(draft)) as ledger:
         ledger.bind(cluster.name)
-        book = Book(ledger, config, cluster.accounting)
-        book.observe(seen)
-        Reconciler(book, slurm).ask_and_wait(seen.at_s)
-        _number_by_first_start(book, ledger)
-        node_lists = _take_for_claims(book, seen, config.priority.write)
+        job_store = JobStore(ledger, config, cluster.accounting)
+        job_store.observe(seen)
+        Reconciler(job_store, slurm).ask_and_wait(seen.at_s)
+        _number_by_first_start(job_store, ledger)
+        node_lists = _take_for_claims(job_store, seen, config.priority.write)
         # Once more, by the service that is known now: the tiers.
-        book.observe(seen)
-        book.commit()
+        job_store.observe(seen)
+        job_store.commit()
         if paused:
             ledger.set_value("paused", "yes")
         # Unknown is the beginning of time: then no job is left out of reports.
         ledger.set_value(FIRST_LOOK, _value_in(path, FIRST_LOOK) or "0")
     replaced = put_in_place(draft, path)
-    alive = [record.key for record in book.records().values() if record.ended_s is None]
+    alive = [record.key for record in job_store.records().values() if record.ended_s is None]
     return Rebuilt(
         ledger=str(path),
         replaced=str(replaced or ""),
         jobs=len(alive),
-        incarnations=sum(len(book.runs.of(key)) for key in alive),
-        attained_gpu_s=sum(book.runs.attained_gpu_s(key) for key in alive),
+        incarnations=sum(len(job_store.runs.of(key)) for key in alive),
+        attained_gpu_s=sum(job_store.runs.attained_gpu_s(key) for key in alive),
         paused=paused,
-        incomplete=tuple(key for key in alive if book.is_doubtful(key)),
+        incomplete=tuple(key for key in alive if job_store.is_doubtful(key)),
         node_lists=node_lists,
     )
 
@@ -90,20 +90,22 @@ def _value_in(path: Path, name: str) -> str | None:
     return None
 
 
-def _number_by_first_start(book: Book, ledger: Ledger) -> None:
+def _number_by_first_start(job_store: JobStore, ledger: Ledger) -> None:
     """The order inside a tier, which Slurm does not keep."""
-    started = [record for record in book.records().values() if record.first_started_s is not None]
+    started = [
+        record for record in job_store.records().values() if record.first_started_s is not None
+    ]
     for record in sorted(started, key=lambda record: record.first_started_s or 0.0):
-        book.put(replace(record, start_number=ledger.next_number()))
+        job_store.put(replace(record, start_number=ledger.next_number()))
 
 
-def _take_for_claims(book: Book, seen: Observation, written_as: str) -> tuple[str, ...]:
+def _take_for_claims(job_store: JobStore, seen: Observation, written_as: str) -> tuple[str, ...]:
     """Node lists that the controller whose ledger is lost has left on waiting jobs."""
     taken: list[str] = []
     for job in seen.jobs:
-        record = book.record(job.key)
+        record = job_store.record(job.key)
         waits_on_a_list = job.state is JobState.PENDING and job.spec.required_node_list
         if record is not None and waits_on_a_list and bands.is_nominated(job.priority, written_as):
-            book.put(replace(record, written_nodes=refolded(job.spec.required_node_list)))
+            job_store.put(replace(record, written_nodes=refolded(job.spec.required_node_list)))
             taken.append(job.key)
     return tuple(taken)

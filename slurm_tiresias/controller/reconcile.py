@@ -1,4 +1,4 @@
-"""Reconciling the book with accounting: what nobody saw end, ``sacct`` is asked about."""
+"""Reconciling the job store with accounting: what nobody saw end, ``sacct`` is asked about."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_tiresias.controller.account import Book
-from slurm_tiresias.controller.inquiry import Inquiry
+from slurm_tiresias.controller.account import JobStore
+from slurm_tiresias.controller.accounting_query import AccountingQuery
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.slurm.protocol import Incarnation, Slurm
-from slurm_tiresias.store.ledger import IncarnationRecord
+from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
+from slurm_tiresias.store.ledger import RunRecord
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -35,73 +35,75 @@ class _Question:
 
 
 class Reconciler:
-    """Asks accounting about what the book only estimates, and enters its word there."""
+    """Asks accounting about what the job store only estimates, and enters its word there."""
 
-    def __init__(self, book: Book, slurm: Slurm) -> None:
-        self._book = book
+    def __init__(self, job_store: JobStore, slurm: Slurm) -> None:
+        self._job_store = job_store
         self._slurm = slurm
         self._questions: dict[str, _Question] = {}
         self._ask_nothing_before_s = 0.0
-        self._inquiry: Inquiry | None = None
+        self._query: AccountingQuery | None = None
         """What accounting is being asked at this moment."""
 
     def begin_anew(self) -> None:
         """Forget when to ask again: the clock has been set."""
         self._questions.clear()
         self._ask_nothing_before_s = 0.0
-        self._inquiry = None
+        self._query = None
 
     def reconcile(self, now_s: float) -> None:
-        """Ask accounting about incarnations whose end was not seen, and take its word.
+        """Ask accounting about runs whose end was not seen, and take its word.
 
         The estimates stand meanwhile: scheduling does not wait for accounting. What is answered
         in time counts at once, and what comes later from the cycle on that finds it.
         """
-        if not self._book.has_accounting:
+        if not self._job_store.has_accounting:
             return
         wait_s = 0.0
-        if self._inquiry is None and now_s >= self._ask_nothing_before_s:
+        if self._query is None and now_s >= self._ask_nothing_before_s:
             due = self._due(now_s)
-            self._inquiry = Inquiry(self._slurm, due, self._since_s(due)) if due else None
+            self._query = AccountingQuery(self._slurm, due, self._since_s(due)) if due else None
             wait_s = ANSWER_IN_TIME_S
-        if self._inquiry is None or not self._inquiry.is_over_within(wait_s):
+        if self._query is None or not self._query.is_over_within(wait_s):
             return
-        inquiry, self._inquiry = self._inquiry, None
+        inquiry, self._query = self._query, None
         try:
             self._take_words(inquiry.keys, inquiry.rows(), now_s)
         except TiresiasError as error:
             log.warning("accounting is asked again in %.0f s: %s", LAST_PAUSE_S, error)
-            self._book.accounting_failed()
+            self._job_store.accounting_failed()
             self._ask_nothing_before_s = now_s + LAST_PAUSE_S
 
     def ask_and_wait(self, now_s: float) -> None:
         """The same, however long it takes; raises what the driver raises."""
         if due := self._due(now_s):
-            self._take_words(due, self._slurm.incarnations(due, self._since_s(due)), now_s)
+            self._take_words(due, self._slurm.runs(due, self._since_s(due)), now_s)
 
     def _due(self, now_s: float) -> list[str]:
         """The jobs about which accounting is to be asked now."""
-        book = self._book
+        job_store = self._job_store
         return [
-            key for key in book.records() if book.is_doubtful(key) and self._may_ask(key, now_s)
+            key
+            for key in job_store.records()
+            if job_store.is_doubtful(key) and self._may_ask(key, now_s)
         ]
 
     def _since_s(self, keys: Iterable[str]) -> float:
-        return min(self._book.records()[key].born_after_s for key in keys)
+        return min(self._job_store.records()[key].born_after_s for key in keys)
 
-    def _take_words(self, keys: Iterable[str], rows: Iterable[Incarnation], now_s: float) -> None:
-        answers: dict[str, list[Incarnation]] = {}
+    def _take_words(self, keys: Iterable[str], rows: Iterable[AccountedRun], now_s: float) -> None:
+        answers: dict[str, list[AccountedRun]] = {}
         for row in rows:
             answers.setdefault(row.key, []).append(row)
         for key in keys:
-            if key in self._book.records():  # it may have been forgotten since
+            if key in self._job_store.records():  # it may have been forgotten since
                 self._take_word(key, answers.get(key, []), now_s)
 
     def _may_ask(self, key: str, now_s: float) -> bool:
         return now_s >= self._questions.get(key, _Question()).next_s
 
-    def _take_word(self, key: str, rows: Sequence[Incarnation], now_s: float) -> None:
-        record = self._book.records()[key]
+    def _take_word(self, key: str, rows: Sequence[AccountedRun], now_s: float) -> None:
+        record = self._job_store.records()[key]
         asked = self._questions.get(key, _Question())
         enough = asked.asked >= MOST_QUESTIONS
         rows = [row for row in rows if (row.start_s or row.end_s or 0.0) >= record.born_after_s]
@@ -109,9 +111,9 @@ class Reconciler:
         for row in ended:
             self._keep(row, record, now_s)
         if enough:
-            for incarnation in list(self._book.runs.of(key)):
-                if incarnation.end_s is not None:
-                    self._book.runs.keep(replace(incarnation, confirmed=True))
+            for run in list(self._job_store.runs.of(key)):
+                if run.end_s is not None:
+                    self._job_store.runs.keep(replace(run, confirmed=True))
         is_over = record.ended_s is not None
         if len(ended) >= record.restarts + is_over:
             record = self._with_submission(record, rows)
@@ -120,23 +122,23 @@ class Reconciler:
                 record = replace(record, ended_s=max(row.end_s or 0.0 for row in ended))
         if enough or len(ended) >= record.restarts + is_over:
             record = replace(record, accounted_restarts=record.restarts)
-        self._book.put(self._with_first_start(record))
+        self._job_store.put(self._with_first_start(record))
         pause_s = min(2 * asked.pause_s, LAST_PAUSE_S)
         self._questions[key] = _Question(now_s + asked.pause_s, pause_s, asked.asked + 1)
-        if not self._book.is_doubtful(key):
+        if not self._job_store.is_doubtful(key):
             del self._questions[key]
 
-    def _keep(self, row: Incarnation, record: JobAccount, now_s: float) -> None:
+    def _keep(self, row: AccountedRun, record: JobAccount, now_s: float) -> None:
         if row.start_s is None:
             return  # it ended while it waited
-        known = self._book.runs.run(row.key, row.start_s)
+        known = self._job_store.runs.run(row.key, row.start_s)
         if row.state == "NODE_FAIL" and known and not known.confirmed and record.ended_s is None:
-            self._book.node_failed(record, now_s)
-        self._book.runs.keep(
-            IncarnationRecord(row.key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True)
+            self._job_store.node_failed(record, now_s)
+        self._job_store.runs.keep(
+            RunRecord(row.key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True)
         )
 
-    def _with_submission(self, record: JobAccount, rows: Sequence[Incarnation]) -> JobAccount:
+    def _with_submission(self, record: JobAccount, rows: Sequence[AccountedRun]) -> JobAccount:
         """Slurm resets the submission at each requeue; the first row has the original one."""
         # Should accounting know an earlier job of the same id, its rows come first.
         own = sorted(row.submit_s for row in rows if row.submit_s is not None)
@@ -146,8 +148,8 @@ class Reconciler:
 
     def _with_first_start(self, record: JobAccount) -> JobAccount:
         """Accounting may know of an earlier start than was ever seen."""
-        first_s = min((i.start_s for i in self._book.runs.of(record.key)), default=None)
+        first_s = min((i.start_s for i in self._job_store.runs.of(record.key)), default=None)
         if first_s is None or (record.first_started_s or first_s + 1) <= first_s:
             return record
-        number = record.start_number or self._book.next_number()
+        number = record.start_number or self._job_store.next_number()
         return replace(record, first_started_s=first_s, start_number=number)

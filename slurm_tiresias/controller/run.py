@@ -56,7 +56,7 @@ from slurm_tiresias.errors import (
 )
 from slurm_tiresias.extras import how_to_install
 from slurm_tiresias.ha.lease import FileLease
-from slurm_tiresias.ha.standby import StandsBy, acting_host
+from slurm_tiresias.ha.standby import Standby, acting_host
 from slurm_tiresias.owned_file import make_if_missing
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
@@ -157,7 +157,7 @@ def _run_in_turns(config: Config, shadow: bool) -> None:
         slurm = driver(config, lease, asked)
         cluster = _first_contact(slurm, config)
         check_cluster(newest_ledger(state_dir), cluster.name)
-        standby = StandsBy(slurm, lease, config.controller.interval_s, stop)
+        standby = Standby(slurm, lease, config.controller.interval_s, stop)
         with _told_over_http(config, cluster, asked) as (metrics, page):
             while standby.until_its_turn():
                 try:
@@ -586,7 +586,7 @@ class Controller:
                 self._health,
                 cycle.snapshot,
                 cycle.plan,
-                self._cycles.book,
+                self._cycles.job_store,
                 self._ledger.last_events(EVENTS_PUBLISHED),
             )
         )
@@ -669,8 +669,8 @@ class Controller:
     def _pause(self, paused: bool, who: Peer) -> None:
         if _is_paused(self._ledger) != paused:
             kind = PAUSED if paused else RESUMED
-            self._cycles.book.note(time.time(), kind, "", f"by {who}")
-            self._cycles.book.commit()
+            self._cycles.job_store.note(time.time(), kind, "", f"by {who}")
+            self._cycles.job_store.commit()
         self._ledger.set_value("paused", "yes" if paused else "no")
 
 

@@ -10,20 +10,20 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from slurm_tiresias.model import JobState, JobStatus
-from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import Ledger, RunRecord
 
 CONFIGURING = "CONFIGURING"
 """Slurm's state of a job whose nodes boot. It sets the job's start anew when they are up."""
 
 
 class Runs:
-    """The runs of all jobs that the book knows, and which of them the ledger lacks."""
+    """The runs of all jobs that the job store knows, and which of them the ledger lacks."""
 
     def __init__(self, ledger: Ledger, interval_s: float, has_accounting: bool) -> None:
         self._ledger = ledger
         self._interval_s = interval_s
         self._has_accounting = has_accounting
-        self._runs = ledger.incarnations()
+        self._runs = ledger.runs()
         """By job and start."""
         self._changed: set[tuple[str, float]] = set()
         self._learned: dict[str, int] = {}
@@ -32,7 +32,7 @@ class Runs:
 
     def fetch(self, key: str) -> None:
         """Read the runs of a job that ended long ago from the ledger."""
-        self._runs[key] = {run.start_s: run for run in self._ledger.incarnations_of(key)}
+        self._runs[key] = {run.start_s: run for run in self._ledger.runs_of(key)}
 
     def let_go(self, key: str) -> None:
         """Keep the runs of a job in the ledger only."""
@@ -46,11 +46,11 @@ class Runs:
 
     # What is known
 
-    def of(self, key: str) -> Collection[IncarnationRecord]:
+    def of(self, key: str) -> Collection[RunRecord]:
         """What is known of each run of a job, in no order."""
         return self._runs.get(key, {}).values()
 
-    def run(self, key: str, start_s: float) -> IncarnationRecord | None:
+    def run(self, key: str, start_s: float) -> RunRecord | None:
         """What is known of one run."""
         return self._runs.get(key, {}).get(start_s)
 
@@ -85,7 +85,7 @@ class Runs:
             known = mine.get(shown)
             gpus = sum(amount.gpu_count for amount in job.allocation.values())
             self.keep(
-                IncarnationRecord(
+                RunRecord(
                     key=job.key,
                     start_s=shown,
                     end_s=(job.end_s or now_s) if ended else None,
@@ -95,7 +95,7 @@ class Runs:
                 )
             )
 
-    def keep(self, run: IncarnationRecord) -> None:
+    def keep(self, run: RunRecord) -> None:
         """Replace what is known of a run; committed with the rest."""
         mine = self._runs.setdefault(run.key, {})
         if mine.get(run.start_s) != run:
@@ -124,7 +124,7 @@ class Runs:
                     this = (key, run.start_s)
                     self._clock_set_by_s[this] = self._clock_set_by_s.get(this, 0.0) + by_s
 
-    def _ran_s(self, job: JobStatus, known: IncarnationRecord | None, now_s: float) -> float:
+    def _ran_s(self, job: JobStatus, known: RunRecord | None, now_s: float) -> float:
         """How long a running job has run, whatever its clock was set by meanwhile.
 
         Never less than at the last look: Slurm tells whole seconds, and by clocks that may differ.
@@ -137,7 +137,7 @@ class Runs:
         shown_s = min(job.elapsed_s, now_s - job.start_s)
         return max(least_s, shown_s - (since_s - job.start_s))
 
-    def _close_unseen(self, run: IncarnationRecord, latest_s: float) -> None:
+    def _close_unseen(self, run: RunRecord, latest_s: float) -> None:
         """A run ended between two looks: estimate its end until accounting tells.
 
         It lasted at least as long as it was seen to, and at most one interval more.
@@ -150,7 +150,7 @@ class Runs:
     # What the ledger lacks
 
     @property
-    def changed(self) -> Iterable[IncarnationRecord]:
+    def changed(self) -> Iterable[RunRecord]:
         """The runs of which something has been learned since ``saved``."""
         return [self._runs[key][start_s] for key, start_s in self._changed]
 

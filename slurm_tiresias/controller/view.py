@@ -1,4 +1,4 @@
-"""What a decision sees: an observation together with what the book knows of its jobs."""
+"""What a decision sees: an observation together with what the job store knows of its jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.manage import (
     has_no_word,
     is_a_word_of_slurm,
@@ -92,12 +92,12 @@ class View:
 
     def __init__(
         self,
-        book: Book,
+        job_store: JobStore,
         config: Config,
         placing: Callable[[JobSpec], Placing] | None = None,
     ) -> None:
         """``placing`` tells how a job had better be placed; without it that is left open."""
-        self._book = book
+        self._job_store = job_store
         self._config = config
         self._placing = placing
         self._made: dict[str, tuple[_Facts, JobView]] = {}
@@ -116,7 +116,7 @@ class View:
         over = self._beyond_array_limits(alive)
         waits = self._why_not_eligible(alive, seen)
         limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
-        over_budget = self._book.over_budget(seen.at_s, self._managed_gpus(seen))
+        over_budget = self._job_store.over_budget(seen.at_s, self._managed_gpus(seen))
         made: dict[str, tuple[_Facts, JobView]] = {}
         for facts in self._facts(alive, seen, backoffs, limits, over_budget):
             key = facts.job.key
@@ -178,9 +178,9 @@ class View:
         limits: Mapping[str, str],
         over_budget: frozenset[str],
     ) -> Iterator[_Facts]:
-        book, placing = self._book, self._placing
-        accounts, runs = book.records(), book.runs
-        nominations, preemptions = book.nominations, book.preemptions
+        job_store, placing = self._job_store, self._placing
+        accounts, runs = job_store.records(), job_store.runs
+        nominations, preemptions = job_store.nominations, job_store.preemptions
         if seen.partitions != self._partitions:
             self._partitions, self._taken_by = seen.partitions, {}
         choosy = {one.name: one for one in seen.partitions if one.is_choosy}
@@ -196,11 +196,11 @@ class View:
             yield _Facts(
                 runs.learned(key),
                 job,
-                book.why_unmanaged(key),
+                job_store.why_unmanaged(key),
                 account,
                 nominations.get(key),
                 under_way.preemptor if under_way and under_way.makes_room else "",
-                book.inherited_gpu_s(account, seen.at_s) if account else 0.0,
+                job_store.inherited_gpu_s(account, seen.at_s) if account else 0.0,
                 placing(job.spec) if placing else None,
                 limits.get(key, ""),
                 key in backoffs.backing_off,
@@ -282,7 +282,7 @@ class View:
                 for job in alive
                 if job.state is JobState.PENDING
                 and job.key not in limits
-                and not self._book.why_unmanaged(job.key)
+                and not self._job_store.why_unmanaged(job.key)
             ),
             default=0,
         )
@@ -323,7 +323,7 @@ class View:
 
     def _has_nodes(self, key: str) -> bool:
         """Whether nodes are named for a job that is about to start."""
-        nomination = self._book.nominations.get(key)
+        nomination = self._job_store.nominations.get(key)
         return nomination is not None and bool(nomination.allocated())
 
     def _beyond_array_limits(self, alive: Iterable[JobStatus]) -> set[str]:
@@ -342,7 +342,7 @@ class View:
         return over
 
     def _is_nominated(self, key: str) -> bool:
-        nomination = self._book.nominations.get(key)
+        nomination = self._job_store.nominations.get(key)
         return nomination is not None and nomination.is_active
 
     def _view_of(self, facts: _Facts) -> JobView:
@@ -370,7 +370,7 @@ class View:
             (facts.is_tried_first, Guard.TRIED_FIRST),
         )
         protected_by = next((guard for applies, guard in guards if applies), None)
-        runs = self._book.runs
+        runs = self._job_store.runs
         attained_gpu_s = runs.attained_gpu_s(account.key)
         executed_s = runs.executed_s(account.key)
         return JobView(

@@ -16,7 +16,7 @@ from slurm_tiresias.slurm.protocol import Slurm
 log = logging.getLogger("tiresias-slurm")
 
 
-class StandsBy:
+class Standby:
     """A controller that does nothing but wait until it may act."""
 
     def __init__(self, slurm: Slurm, lease: FileLease, interval_s: float, stop: Stop) -> None:

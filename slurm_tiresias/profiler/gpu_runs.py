@@ -14,12 +14,12 @@ from typing import Any
 
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.profiler.gpu_use import GpuUse, is_pci_address, is_uuid
-from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.profile import MOST_BYTES, Key
+from slurm_tiresias.profiler.run_id import RunId
 
 SCHEMA = 1
 MOST_GPUS = 128
-"""Of one incarnation on one node: sixteen GPUs, each divided into seven, and some to spare."""
+"""Of one run on one node: sixteen GPUs, each divided into seven, and some to spare."""
 
 MOST_FILE_BYTES = 256 << 10
 MOST_NAME_CHARACTERS = 96
@@ -35,7 +35,7 @@ class GpuFileError(TiresiasError):
 
 @dataclass(frozen=True, slots=True)
 class GpuRun:
-    """What was seen of one GPU, or MIG device, while an incarnation computed on it on one node.
+    """What was seen of one GPU, or MIG device, while a run computed on it on one node.
 
     Utilization (0 to 1) and PCIe are means over the samples. Memory is the GPU's, whoever else has
     taken of it. NVLink is counted between the first and the last sample, which lie ``seen_s``
@@ -58,9 +58,9 @@ class GpuRun:
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """What one incarnation of a program did with the GPUs of one node."""
+    """What one run of a program did with the GPUs of one node."""
 
-    incarnation: Incarnation
+    run_id: RunId
     key: Key
     gpus: tuple[GpuRun, ...]
 
@@ -162,7 +162,7 @@ def _larger(one: int | None, other: int | None) -> int | None:
 
 
 def file_text(gpus: Iterable[GpuRun]) -> str:
-    """What the sampler writes of one incarnation."""
+    """What the sampler writes of one run."""
     return json.dumps({"schema": SCHEMA, "gpus": [asdict(gpu) for gpu in gpus]}) + "\n"
 
 
@@ -267,7 +267,7 @@ def summary_of(seen: Sequence[NodeGpus]) -> GpuSummary:
     gpus = [gpu for node in seen for gpu in node.gpus]
     fullest = max(gpus, key=lambda gpu: gpu.peak_memory_bytes or 0)
     return GpuSummary(
-        runs=len({(node.incarnation.job_id, node.incarnation.restarts) for node in seen}),
+        runs=len({(node.run_id.job_id, node.run_id.restarts) for node in seen}),
         gpus=len({gpu.uuid for gpu in gpus}),
         samples=sum(gpu.samples for gpu in gpus),
         utilization=_mean((gpu.utilization, gpu.samples) for gpu in gpus),

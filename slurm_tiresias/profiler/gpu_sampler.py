@@ -1,6 +1,6 @@
 """The sampler of a compute node: what profiled jobs do with their GPUs, looked at now and then.
 
-The SPANK plugin keeps a file for every profiled incarnation on its node, from prolog to epilog, and
+The SPANK plugin keeps a file for every profiled run on its node, from prolog to epilog, and
 gives it to the job's user. So the names of these files say who is profiled, and their owners whose
 processes are believed. A GPU is a job's where one of the job's processes computes on it: the
 numbers of GPUs, which change with whoever looks, are used nowhere.
@@ -22,19 +22,19 @@ from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import AlreadyRunningError, TiresiasError
 from slurm_tiresias.profiler.gpu_runs import MOST_GPUS, GpuSums, file_text
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, gpus_at_work
-from slurm_tiresias.profiler.incarnation import (
+from slurm_tiresias.profiler.processes import Claim, claim_of
+from slurm_tiresias.profiler.run_id import (
     GPUS_KIND,
     TRAFFIC_KIND,
-    Incarnation,
+    RunId,
     parsed_file_name,
 )
-from slurm_tiresias.profiler.processes import Claim, claim_of
 from slurm_tiresias.warn_once import WarnOnce
 
 log = logging.getLogger("tiresias-slurm")
 
 MOST_UNWRITTEN = 1000
-"""Incarnations whose files could not be written yet; beyond that the oldest are given up."""
+"""Runs whose files could not be written yet; beyond that the oldest are given up."""
 
 LOCK_NAME = "sampler.lock"
 """In the run folder; neither the plugin nor the sampler takes it for a job's file."""
@@ -53,7 +53,7 @@ def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
     """Sample until a signal says stop.
 
     What was seen of jobs that go on then is forgotten: the next sampler begins them anew, and an
-    incarnation never has two files.
+    run never has two files.
     """
     _check_collect_dir(collect_dir)
     with _folder_locked(run_dir), _signals_held():
@@ -82,7 +82,7 @@ class Sampler:
     def __init__(self, run_dir: Path, collect_dir: Path) -> None:
         self._run_dir = run_dir
         self._collect_dir = collect_dir
-        self._sums: dict[Incarnation, dict[str, GpuSums]] = {}
+        self._sums: dict[RunId, dict[str, GpuSums]] = {}
         self._warning = WarnOnce("what jobs do with their GPUs cannot be kept for now")
         self._has_driver = True
 
@@ -98,13 +98,13 @@ class Sampler:
         else:
             self._warning.clear()
 
-    def _sample(self, owners: Mapping[Incarnation, int], now_s: float) -> None:
+    def _sample(self, owners: Mapping[RunId, int], now_s: float) -> None:
         gpus = gpus_at_work()
         self._tell_of_driver(gpus is not None)
         jobs = _by_claim(owners)
         for gpu in gpus or ():
-            for incarnation in _users_of(gpu, jobs):
-                self._add(incarnation, gpu, now_s)
+            for run_id in _users_of(gpu, jobs):
+                self._add(run_id, gpu, now_s)
 
     def _tell_of_driver(self, there: bool) -> None:
         """Once, when it goes or comes."""
@@ -113,31 +113,31 @@ class Sampler:
             log.warning("NVML is there again" if there else absent)
         self._has_driver = there
 
-    def _add(self, incarnation: Incarnation, gpu: GpuAtWork, now_s: float) -> None:
+    def _add(self, run_id: RunId, gpu: GpuAtWork, now_s: float) -> None:
         uuid = gpu.use.uuid
         if uuid is None:  # lost this very moment
             return
-        sums = self._sums.setdefault(incarnation, {})
+        sums = self._sums.setdefault(run_id, {})
         if uuid in sums or len(sums) < MOST_GPUS:
             sums.setdefault(uuid, GpuSums(uuid, now_s)).add(gpu.use, now_s)
 
-    def _write_all_but(self, running: Iterable[Incarnation]) -> None:
+    def _write_all_but(self, running: Iterable[RunId]) -> None:
         """Write what is over; what cannot be written is tried again with the next tick."""
         over = sorted(self._sums.keys() - set(running))
-        for incarnation in over[:-MOST_UNWRITTEN]:
-            del self._sums[incarnation]
-        for incarnation in over[-MOST_UNWRITTEN:]:
-            text = file_text(sums.run() for sums in self._sums[incarnation].values())
-            path = self._collect_dir / incarnation.file_name(GPUS_KIND)
+        for run_id in over[:-MOST_UNWRITTEN]:
+            del self._sums[run_id]
+        for run_id in over[-MOST_UNWRITTEN:]:
+            text = file_text(sums.run() for sums in self._sums[run_id].values())
+            path = self._collect_dir / run_id.file_name(GPUS_KIND)
             _write_as_root_or_owner(path, text.encode())
-            del self._sums[incarnation]
+            del self._sums[run_id]
 
 
 # Who is profiled
 
 
-def profiled(run_dir: Path) -> dict[Incarnation, int]:
-    """The incarnations that are profiled on this node, and the user of each."""
+def profiled(run_dir: Path) -> dict[RunId, int]:
+    """The runs that are profiled on this node, and the user of each."""
     owners = {}
     with os.scandir(run_dir) as entries:
         for entry in entries:
@@ -149,26 +149,26 @@ def profiled(run_dir: Path) -> dict[Incarnation, int]:
     return owners
 
 
-Jobs = Mapping[Claim, list[Incarnation]]
+Jobs = Mapping[Claim, list[RunId]]
 
 
-def _by_claim(owners: Mapping[Incarnation, int]) -> Jobs:
-    """What a process must claim to be of an incarnation. Of a job that has several here only the
+def _by_claim(owners: Mapping[RunId, int]) -> Jobs:
+    """What a process must claim to be of a run. Of a job that has several here only the
     latest goes on; where a node died the files of earlier ones may have been left."""
-    latest: dict[tuple[Claim, str], Incarnation] = {}
-    for incarnation in sorted(owners):
-        claim = Claim(incarnation.job_id, owners[incarnation])
-        latest[claim, incarnation.node] = incarnation
-    jobs: dict[Claim, list[Incarnation]] = {}
-    for (claim, _), incarnation in latest.items():
-        jobs.setdefault(claim, []).append(incarnation)
+    latest: dict[tuple[Claim, str], RunId] = {}
+    for run_id in sorted(owners):
+        claim = Claim(run_id.job_id, owners[run_id])
+        latest[claim, run_id.node] = run_id
+    jobs: dict[Claim, list[RunId]] = {}
+    for (claim, _), run_id in latest.items():
+        jobs.setdefault(claim, []).append(run_id)
     return jobs
 
 
-def _users_of(gpu: GpuAtWork, jobs: Jobs) -> set[Incarnation]:
-    """The profiled incarnations that compute on a GPU: those that share it are all told of it."""
+def _users_of(gpu: GpuAtWork, jobs: Jobs) -> set[RunId]:
+    """The profiled runs that compute on a GPU: those that share it are all told of it."""
     claims = {claim_of(pid) for pid in gpu.pids}
-    return {incarnation for claim in claims if claim for incarnation in jobs.get(claim, ())}
+    return {run_id for claim in claims if claim for run_id in jobs.get(claim, ())}
 
 
 # Folders and files

@@ -18,7 +18,6 @@ from slurm_tiresias.model import JobSpec, JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler import placing
 from slurm_tiresias.profiler.gpu_runs import MOST_FILE_BYTES, GpuRun, NodeGpus
 from slurm_tiresias.profiler.gpu_runs import parse as parse_gpus
-from slurm_tiresias.profiler.incarnation import GPUS_KIND, Incarnation, parsed_file_name
 from slurm_tiresias.profiler.knowledge import Knowledge, knowledge_of
 from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.profiler.profile import (
@@ -32,6 +31,7 @@ from slurm_tiresias.profiler.profile import (
     key_of,
 )
 from slurm_tiresias.profiler.profile_index import KnownFile
+from slurm_tiresias.profiler.run_id import GPUS_KIND, RunId, parsed_file_name
 from slurm_tiresias.profiler.skew import MB, Limits
 from slurm_tiresias.profiler.speeds import Run
 from slurm_tiresias.profiler.store import NodeRun, ProfileStore
@@ -49,14 +49,14 @@ ASIDE = "refused"
 """Where files are put that cannot be read, for somebody to look at."""
 
 RanSeconds = Callable[[str, int], float]
-"""How long the incarnation of a job after so many restarts ran; 0.0 where that is not known."""
+"""How long the run of a job after so many restarts ran; 0.0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Collected:
-    """A collected file, what it holds and of which incarnation."""
+    """A collected file, what it holds and of which run."""
 
-    incarnation: Incarnation
+    run_id: RunId
     kind: str
     path: Path
 
@@ -142,8 +142,8 @@ class Profiler:
         jobs = {job.raw_id: job for job in seen.jobs}
         taken = 0
         for collected in self._collected():
-            job = jobs.get(collected.incarnation.job_id)
-            if job is not None and not _is_over(job, collected.incarnation.restarts):
+            job = jobs.get(collected.run_id.job_id)
+            if job is not None and not _is_over(job, collected.run_id.restarts):
                 continue
             self._take(collected, job, ran_s, seen.at_s)
             taken += 1
@@ -158,7 +158,7 @@ class Profiler:
         self._done.intersection_update(names)
         named = ((name, parsed_file_name(name)) for name in names if name not in self._done)
         collected = (_Collected(*of, folder / name) for name, of in named if of)
-        return sorted(collected, key=lambda each: (each.incarnation, each.kind))
+        return sorted(collected, key=lambda each: (each.run_id, each.kind))
 
     def _take(
         self, collected: _Collected, job: JobStatus | None, ran_s: RanSeconds, now_s: float
@@ -171,22 +171,22 @@ class Profiler:
             return
         # Of a job that Slurm has forgotten nobody can say whose it was.
         if job is not None:
-            self._keep(collected.incarnation, found, job, ran_s, now_s)
+            self._keep(collected.run_id, found, job, ran_s, now_s)
         self._finish(collected, aside=False)
 
     def _keep(
         self,
-        incarnation: Incarnation,
+        run_id: RunId,
         found: Traffic | tuple[GpuRun, ...],
         job: JobStatus,
         ran_s: RanSeconds,
         now_s: float,
     ) -> None:
         if not isinstance(found, Traffic):
-            self._store.add_gpus(NodeGpus(incarnation, _key_of(job.spec), found), now_s)
+            self._store.add_gpus(NodeGpus(run_id, _key_of(job.spec), found), now_s)
             return
-        for run in _runs_in(found, job.spec, ran_s(job.key, incarnation.restarts)):
-            self._store.add(NodeRun(incarnation, run), now_s)
+        for run in _runs_in(found, job.spec, ran_s(job.key, run_id.restarts)):
+            self._store.add(NodeRun(run_id, run), now_s)
             self._version = -1
 
     def _finish(self, collected: _Collected, aside: bool) -> None:

@@ -26,7 +26,7 @@ ALIKE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One incarnation of a job as its messages show it, over all its nodes."""
+    """One run of a job as its messages show it, over all its nodes."""
 
     key: Key
     source: str

@@ -20,8 +20,8 @@ from typing import Any
 from slurm_tiresias.database import create, set_mode, transaction
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
-from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.profile import MEASURED, Key, Profile
+from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.speeds import Run
 
@@ -70,9 +70,9 @@ class ProfileStoreError(TiresiasError):
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """What one node saw of one incarnation of a job. ``run.nodes`` is 1."""
+    """What one node saw of one run of a job. ``run.nodes`` is 1."""
 
-    incarnation: Incarnation
+    run_id: RunId
     run: Run
 
 
@@ -170,10 +170,10 @@ class ProfileStore:
         with self._explained():
             # Who may only read cannot bring a store of an earlier version up to date.
             rows = self._database.execute(query, (name,)).fetchall() if self._has_gpus() else []
-        of_a_node = groupby(rows, lambda row: (Incarnation(*row[:3]), Key(*row[3:6])))
+        of_a_node = groupby(rows, lambda row: (RunId(*row[:3]), Key(*row[3:6])))
         return [
-            NodeGpus(incarnation, key, tuple(GpuRun(*row[6:]) for row in gpus))
-            for (incarnation, key), gpus in of_a_node
+            NodeGpus(run_id, key, tuple(GpuRun(*row[6:]) for row in gpus))
+            for (run_id, key), gpus in of_a_node
         ]
 
     def _has_gpus(self) -> bool:
@@ -192,14 +192,14 @@ class ProfileStore:
         self._database.execute(
             "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *dataclasses.astuple(node_run.incarnation),
+                *dataclasses.astuple(node_run.run_id),
                 *(*_columns_of(run.key), run.source, *_columns_of(run.skew)),
                 *(run.sent_bytes, run.gpus, run.elapsed_s, now_s),
             ),
         )
 
     def _put_gpus(self, seen: NodeGpus, now_s: float) -> None:
-        whose = (*dataclasses.astuple(seen.incarnation), *_columns_of(seen.key))
+        whose = (*dataclasses.astuple(seen.run_id), *_columns_of(seen.key))
         rows = [(*whose, *dataclasses.astuple(gpu), now_s) for gpu in seen.gpus]
         self._database.executemany(
             f"INSERT OR REPLACE INTO gpu_runs VALUES ({', '.join('?' * 19)})", rows

@@ -82,7 +82,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the tasks of one incarnation sent on one node."""
+    """What the tasks of one run sent on one node."""
 
     messages: Section
     """Sends on sockets and of RDMA verbs."""

@@ -1,4 +1,4 @@
-"""How much service preemptions moved: what winners ran on GPUs while those who left waited."""
+"""How much service preemptions moved: what preemptors ran on GPUs while those who left waited."""
 
 from __future__ import annotations
 

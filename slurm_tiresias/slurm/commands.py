@@ -44,10 +44,10 @@ from slurm_tiresias.slurm.job_memory import JobMemory
 from slurm_tiresias.slurm.parse_jobs import RowReader
 from slurm_tiresias.slurm.process import Answer
 from slurm_tiresias.slurm.protocol import (
+    AccountedRun,
     Cluster,
     Commands,
     Driver,
-    Incarnation,
     Lease,
     Limit,
     Observation,
@@ -125,7 +125,7 @@ class CommandSlurm:
     """Slurm by squeue, scontrol, sacct and scancel. Implements ``protocol.Slurm``.
 
     It remembers what each job asked for before it started, and each allocation while it lasts.
-    Not to be shared between threads, but for ``incarnations``.
+    Not to be shared between threads, but for ``runs``.
     """
 
     def __init__(
@@ -300,16 +300,16 @@ class CommandSlurm:
             self._squeue_file = file
         return self._release
 
-    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
-        """Every incarnation of these jobs that accounting knows, oldest first, and their ends
+    def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
+        """Every run of these jobs that accounting knows, oldest first, and their ends
         while they waited.
 
         ``SlurmUnreachableError`` where there is accounting and slurmdbd does not answer.
         """
         found = [
-            incarnation
+            run
             for some in _in_parts(sorted(keys))
-            for incarnation in parse_accounting.incarnations(
+            for run in parse_accounting.runs(
                 self._ask_accounting(parse_accounting.arguments(some, since_s)),
                 frozenset(some),
                 self._unread_accounting.warn,

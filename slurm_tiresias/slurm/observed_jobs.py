@@ -192,7 +192,7 @@ def even_split(fields: JobFields) -> Allocation:
 
 
 def _start_s(fields: JobFields) -> float | None:
-    """When this incarnation started.
+    """When this run started.
 
     Slurm also shows a forecast for a pending job, the present second for a requeued one that
     still completes, and of a job that was cancelled while it waited when that was; none of them is

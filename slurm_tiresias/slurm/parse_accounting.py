@@ -1,4 +1,4 @@
-"""``sacct``: what is asked of it, and from its rows to incarnations."""
+"""``sacct``: what is asked of it, and from its rows to runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Iterator
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.slurm import text
-from slurm_tiresias.slurm.protocol import Incarnation
+from slurm_tiresias.slurm.protocol import AccountedRun
 
 COLUMNS = ("JobID", "Start", "End", "ElapsedRaw", "AllocTRES", "State", "Submit", "ExitCode")
 """Nothing that users write."""
 
 
 def arguments(keys: Collection[str], since_s: float) -> list[str]:
-    """sacct's arguments: every incarnation of these jobs that was alive at or after ``since_s``.
+    """sacct's arguments: every run of these jobs that was alive at or after ``since_s``.
 
     sacct must run with TZ=UTC0: 22.05 takes no seconds since the epoch, only a local time.
     """
@@ -29,11 +29,11 @@ def arguments(keys: Collection[str], since_s: float) -> list[str]:
     ]
 
 
-def incarnations(
+def runs(
     answer: str,
     keys: Collection[str],
     complain: Callable[[SlurmAnswerError], None] = lambda _error: None,
-) -> Iterator[Incarnation]:
+) -> Iterator[AccountedRun]:
     """The rows of these jobs that have started or ended.
 
     One that cannot be read is passed over, and ``complain`` is told why; ``SlurmAnswerError``
@@ -43,7 +43,7 @@ def incarnations(
         raise text.unreadable("an end that is cut off", answer[-80:])
     for line in answer.splitlines():
         try:
-            row = _incarnation(line)
+            row = _run(line)
         except SlurmAnswerError as error:
             complain(error)
             continue
@@ -51,14 +51,14 @@ def incarnations(
             yield row
 
 
-def _incarnation(line: str) -> Incarnation:
+def _run(line: str) -> AccountedRun:
     row = line.split("|")
     if len(row) != len(COLUMNS):
         raise text.unreadable("a row of accounting", line)
     key, start, end, elapsed, tres, state, submit, exit_code = row
     state, _, canceller = state.partition(" by ")
     elapsed_s = float(text.whole(elapsed))
-    return Incarnation(
+    return AccountedRun(
         key=key,
         # 22.05 shows when a job was cancelled as its start, though it never held anything.
         start_s=text.epoch(start) if text.present(tres) or elapsed_s else None,

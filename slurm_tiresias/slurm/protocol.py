@@ -117,7 +117,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Incarnation:
+class AccountedRun:
     """One row of accounting: one stretch of running of one job. ``end_s`` None: it still runs.
 
     ``start_s`` is None of a job that ended while it waited. ``exit_code`` is Slurm's
@@ -285,8 +285,8 @@ class Slurm(Protocol):
         """All jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
         ...
 
-    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
-        """Every incarnation of these jobs that accounting knows, oldest first, and their ends
+    def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
+        """Every run of these jobs that accounting knows, oldest first, and their ends
         while they waited.
 
         ``since_s`` bounds the search: jobs that were still alive then. Empty without accounting.

@@ -90,7 +90,7 @@ class _Told:
 class PyslurmSlurm(CommandSlurm):
     """Slurm by pyslurm, and by its commands where that does not do. Implements ``protocol.Slurm``.
 
-    Not to be shared between threads, but for ``incarnations``, which asks sacct and nothing else.
+    Not to be shared between threads, but for ``runs``, which asks sacct and nothing else.
     """
 
     def __init__(

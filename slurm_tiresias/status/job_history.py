@@ -15,10 +15,10 @@ from typing import Any
 
 from slurm_tiresias import json_codec
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.slurm.protocol import Incarnation
+from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.status.answers import Peer, Question, Service, asked_or_read
 from slurm_tiresias.status.published import PublishedEvent, all_known
-from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 
 SCHEMA = 1
 SOCKET_NAME = "history.sock"
@@ -46,7 +46,7 @@ class Life:
     tier: int
     promotions: int
     preemptions: int
-    runs: tuple[IncarnationRecord, ...]
+    runs: tuple[RunRecord, ...]
     events: tuple[PublishedEvent, ...]
     restarts: int = 0
     """How often it was requeued, for any reason."""
@@ -67,7 +67,7 @@ class Accounted:
     cancelled_by: str
 
 
-def accounted_of(rows: Iterable[Incarnation]) -> tuple[Accounted, ...]:
+def accounted_of(rows: Iterable[AccountedRun]) -> tuple[Accounted, ...]:
     """What accounting says of those that are over."""
     return tuple(
         Accounted(row.start_s, row.end_s, row.state, row.exit_code, _name_of(row.cancelled_by))
@@ -120,7 +120,7 @@ def _life(ledger: Ledger, record: JobAccount, *, whole: bool) -> Life:
         tier=record.tier,
         promotions=record.promotions,
         preemptions=record.preemptions,
-        runs=tuple(ledger.incarnations_of(record.key)),
+        runs=tuple(ledger.runs_of(record.key)),
         events=tuple(PublishedEvent(e.at_s, e.kind, e.job_id, e.other, e.text) for e in events),
         restarts=record.restarts,
     )
@@ -172,6 +172,6 @@ def _found(raw: Mapping[str, Any]) -> Found:
 
 
 def _life_from(raw: Mapping[str, Any]) -> Life:
-    runs = all_known(IncarnationRecord, raw["runs"])
+    runs = all_known(RunRecord, raw["runs"])
     events = all_known(PublishedEvent, raw["events"])
     return all_known(Life, [{**raw, "runs": runs, "events": events}])[0]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 
 WOULD = "would"
 WOULD_START = "start on "
@@ -97,7 +97,7 @@ def shadowed(
         # Of an earlier time in shadow mode the ledger has the events, and not when it began.
         first_s = min([began_s, *(event.at_s for event in events[:1])])
     jobs = {job.key: job for job in ledger.jobs_alive_since(first_s)}
-    runs = ledger.incarnations_since(first_s)
+    runs = ledger.runs_since(first_s)
     return Shadowed(
         since_s=first_s,
         until_s=now_s,
@@ -110,7 +110,7 @@ def shadowed(
 def _sooner(
     events: Sequence[EventRecord],
     jobs: Mapping[str, JobAccount],
-    runs: Mapping[str, Sequence[IncarnationRecord]],
+    runs: Mapping[str, Sequence[RunRecord]],
     now_s: float,
     least_s: float,
 ) -> Iterable[Sooner]:
@@ -128,7 +128,7 @@ def _sooner(
 
 
 def _against_what_happened(
-    job: JobAccount, would_start_s: float, runs: Sequence[IncarnationRecord], now_s: float
+    job: JobAccount, would_start_s: float, runs: Sequence[RunRecord], now_s: float
 ) -> Sooner:
     run = next((run for run in runs if run.start_s >= would_start_s), None)
     waited_until_s = job.ended_s or now_s

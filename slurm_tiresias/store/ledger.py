@@ -1,7 +1,7 @@
 """The ledger: what must survive the controller, in SQLite.
 
 Slurm forgets what this program needs: the first start, the original submission, the service of
-earlier incarnations, the tier. Every change of a cycle is committed before anything is asked of
+earlier runs, the tier. Every change of a cycle is committed before anything is asked of
 Slurm on the strength of it, so a kill at any instruction loses nothing.
 """
 
@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class IncarnationRecord:
+class RunRecord:
     """One stretch of running. ``end_s`` None: it still runs, or nobody knows yet."""
 
     key: str
@@ -166,7 +166,7 @@ class CompletedJob:
 
 
 class Ledger:
-    """Job records, incarnations and events of one cluster. One process writes at a time."""
+    """Job records, runs and events of one cluster. One process writes at a time."""
 
     def __init__(self, path: Path, *, checked: bool = False) -> None:
         """Open or create the ledger, and bring one of an older version up to date.
@@ -235,24 +235,24 @@ class Ledger:
         with _explained(self._path), transaction(self._database):
             yield
 
-    # Jobs and their incarnations
+    # Jobs and their runs
 
     def jobs(self) -> dict[str, JobAccount]:
-        """Every job that has not ended, and those whose last incarnations are unconfirmed."""
+        """Every job that has not ended, and those whose last runs are unconfirmed."""
         query = (
             "SELECT * FROM jobs WHERE ended_s IS NULL OR key IN "
             "(SELECT key FROM incarnations WHERE confirmed = 0)"
         )
         return {record.key: record for record in self._read(JobAccount, query)}
 
-    def incarnations(self) -> dict[str, dict[float, IncarnationRecord]]:
-        """The incarnations of those jobs, by job and start."""
+    def runs(self) -> dict[str, dict[float, RunRecord]]:
+        """The runs of those jobs, by job and start."""
         query = (
             "SELECT * FROM incarnations WHERE key IN (SELECT key FROM jobs WHERE ended_s IS NULL) "
             "OR key IN (SELECT key FROM incarnations WHERE confirmed = 0)"
         )
-        found: dict[str, dict[float, IncarnationRecord]] = {}
-        for record in self._read(IncarnationRecord, query):
+        found: dict[str, dict[float, RunRecord]] = {}
+        for record in self._read(RunRecord, query):
             found.setdefault(record.key, {})[record.start_s] = record
         return found
 
@@ -269,9 +269,9 @@ class Ledger:
         of_task = len(array) + 2
         return list(self._read(JobAccount, query, f"{array}_", f"{array}`", of_task, at_most))
 
-    def incarnations_of(self, key: str) -> list[IncarnationRecord]:
+    def runs_of(self, key: str) -> list[RunRecord]:
         query = "SELECT * FROM incarnations WHERE key = ? ORDER BY start_s"
-        return list(self._read(IncarnationRecord, query, key))
+        return list(self._read(RunRecord, query, key))
 
     # Starts and preemptions under way
 
@@ -295,15 +295,15 @@ class Ledger:
         query = "SELECT * FROM jobs WHERE ended_s IS NULL OR ended_s >= ?"
         return list(self._read(JobAccount, query, since_s))
 
-    def incarnations_since(self, since_s: float) -> dict[str, list[IncarnationRecord]]:
-        """The incarnations that started since then, by job, each job's oldest first."""
+    def runs_since(self, since_s: float) -> dict[str, list[RunRecord]]:
+        """The runs that started since then, by job, each job's oldest first."""
         # By its end, for which there is an index.
         query = (
             "SELECT * FROM incarnations WHERE (end_s IS NULL OR end_s >= ?) AND start_s >= ? "
             "ORDER BY start_s"
         )
-        found: dict[str, list[IncarnationRecord]] = {}
-        for record in self._read(IncarnationRecord, query, since_s, since_s):
+        found: dict[str, list[RunRecord]] = {}
+        for record in self._read(RunRecord, query, since_s, since_s):
             found.setdefault(record.key, []).append(record)
         return found
 
@@ -349,8 +349,8 @@ class Ledger:
     def save_jobs(self, records: Iterable[JobAccount]) -> None:
         self._upsert("jobs", JobAccount, records)
 
-    def save_incarnations(self, records: Iterable[IncarnationRecord]) -> None:
-        self._upsert("incarnations", IncarnationRecord, records)
+    def save_runs(self, records: Iterable[RunRecord]) -> None:
+        self._upsert("incarnations", RunRecord, records)
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drop all that is known of these jobs: their ids have been given to others."""
@@ -397,14 +397,14 @@ class Ledger:
             "(SELECT key, submitted_s, ended_s, tier, preemptions FROM jobs "
             "WHERE ended_s IS NOT NULL AND first_started_s IS NOT NULL "
             "ORDER BY ended_s DESC LIMIT ?) "
-            # CROSS: these first, and of each its incarnations by their key.
+            # CROSS: these first, and of each its runs by their key.
             "CROSS JOIN incarnations USING (key) GROUP BY key ORDER BY ended_s"
         )
         with _explained(self._path):
             return [CompletedJob(*row) for row in self._database.execute(query, (most_recent,))]
 
     def ended_runs(self, since_s: float, charge: str) -> list[EndedRun]:
-        """The incarnations that ended after ``since_s``, each with whom it is charged to."""
+        """The runs that ended after ``since_s``, each with whom it is charged to."""
         query = (
             "SELECT key, start_s, user, account, end_s, elapsed_s * gpus FROM incarnations "
             "JOIN jobs USING (key) WHERE end_s > ?"
@@ -671,7 +671,7 @@ _READ_BY: Mapping[str, Callable[[Any], Any]] = {"bool": bool, **_STATES}
 
 _TABLES: Mapping[str, type[Any]] = {
     "jobs": JobAccount,
-    "incarnations": IncarnationRecord,
+    "incarnations": RunRecord,
     "preemptions": PreemptionRecord,
     "events": EventRecord,
     "samples": Sample,
@@ -807,9 +807,9 @@ def _create(path: Path) -> None:
         database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value)")
         jobs = _columns(JobAccount, key="key TEXT PRIMARY KEY")
         database.execute(f"CREATE TABLE jobs ({jobs})")
-        incarnations = _columns(IncarnationRecord)
-        database.execute(f"CREATE TABLE incarnations ({incarnations}, PRIMARY KEY (key, start_s))")
-        database.execute("CREATE INDEX unconfirmed ON incarnations (key) WHERE confirmed = 0")
+        runs = _columns(RunRecord)
+        database.execute(f"CREATE TABLE incarnations ({runs}, PRIMARY KEY (key, start_s))")
+        database.execute("CREATE INDEX unconfirmed ON runs (key) WHERE confirmed = 0")
         _create_lifecycles(database)
         database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
         database.execute(
@@ -861,7 +861,7 @@ def _add_indexes_and_samples(database: sqlite3.Connection) -> None:
     """What is asked of the ledger in each cycle, at a start and by reports must not take longer
     with every job that has ended."""
     database.execute("CREATE INDEX ended ON jobs (ended_s)")
-    database.execute("CREATE INDEX run_ended ON incarnations (end_s)")
+    database.execute("CREATE INDEX run_ended ON runs (end_s)")
     database.execute("CREATE INDEX preempted ON preemptions (key)")
     database.execute("CREATE INDEX preempted_at ON preemptions (at_s)")
     database.execute("CREATE INDEX happened_to ON events (job_id)")

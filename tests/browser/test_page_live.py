@@ -40,12 +40,13 @@ def preempted(controller: RealController) -> tuple[str, str]:
     cluster = controller.cluster
     loser = cluster.sbatch(*ALL, f"--job-name={HOSTILE}")
     controller.wait_for_tier(loser, 1)
-    winner = cluster.sbatch(*FEW, "--job-name=short")
+    preemptor = cluster.sbatch(*FEW, "--job-name=short")
     controller.wait_until(
-        lambda: (loser, winner) in controller.events("preempted"), "one job preempted for another"
+        lambda: (loser, preemptor) in controller.events("preempted"),
+        "one job preempted for another",
     )
-    cluster.wait_for_state(winner, "RUNNING")
-    return loser, winner
+    cluster.wait_for_state(preemptor, "RUNNING")
+    return loser, preemptor
 
 
 def test_a_preemption_is_seen_with_who_left_for_whom_and_each_jobs_own_page(
@@ -53,12 +54,12 @@ def test_a_preemption_is_seen_with_who_left_for_whom_and_each_jobs_own_page(
 ) -> None:
     controller, url = live
     with looking(browser, url) as tab:
-        loser, winner = preempted(controller)
+        loser, preemptor = preempted(controller)
         event = tab.locator("#events li", has_text=re.compile("preempted")).first
         event.wait_for()
-        assert f"job {loser} by job {winner}" in event.inner_text()
+        assert f"job {loser} by job {preemptor}" in event.inner_text()
         tab.locator("#reasons-table th strong").first.wait_for()
-        tab.locator(f"#jobs-table a[href='#/jobs/{winner}']").wait_for()
+        tab.locator(f"#jobs-table a[href='#/jobs/{preemptor}']").wait_for()
         picture(tab, "live")
 
         event.get_by_role("link", name=f"job {loser}").click()

@@ -11,7 +11,7 @@ import pytest
 
 from slurm_tiresias.model import Guard
 from slurm_tiresias.status.published import Blocker
-from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 from slurm_tiresias.web.http import Listener
 from slurm_tiresias.web.page.page import Page
 from tests.browser.viewer import looking, picture
@@ -33,8 +33,8 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
     ledger = tmp_path / "ledger.sqlite"
     with closing(Ledger(ledger)) as writer, writer.transaction():
         writer.save_jobs([remembered("2", "alice")])
-        ran = IncarnationRecord("2", now_s - 900, now_s - 600, 300.0, 8, True)
-        writer.save_incarnations([ran])
+        ran = RunRecord("2", now_s - 900, now_s - 600, 300.0, 8, True)
+        writer.save_runs([ran])
         event = EventRecord(now_s - 601, "preempted", "2", "3", "restart 1")
         writer.add_events([event])
     blockers = (

@@ -36,7 +36,7 @@ from slurm_tiresias.status import job_history, published
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.privacy import Views
 from slurm_tiresias.status.published import PublishedState
-from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import Ledger, RunRecord
 from tests.cli.running import ROOT, Site, error_of, watched_until_interrupted
 from tests.cli.states import busy_state, running, state, waiting
 from tests.cli.warm import Ended, Warm, warm
@@ -161,7 +161,7 @@ class Place(Site):
         """Let the ledger know these jobs."""
         with closing(Ledger(self.ledger)) as ledger, ledger.transaction():
             ledger.save_jobs([remembered(one.job_id, one.user) for one in state.jobs])
-            ledger.save_incarnations([IncarnationRecord(JOB, 20.0, 50.0, 30.0, 4, True)])
+            ledger.save_runs([RunRecord(JOB, 20.0, 50.0, 30.0, 4, True)])
 
     @property
     def ledger(self) -> Path:

@@ -19,7 +19,7 @@ from slurm_tiresias.status.published import (
     PublishedJob,
     PublishedState,
 )
-from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import Ledger, RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, busy_state, not_acting, running, state, unmanaged, waiting
 from tests.controller.test_life import job as remembered
@@ -409,7 +409,7 @@ def test_a_job_that_has_ended_is_explained_from_the_ledger(site: Site) -> None:
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ended = replace(remembered("12", "alice"), ended_s=NOW_S - 60)
         ledger.save_jobs([ended, remembered("13", "alice")])
-        ledger.save_incarnations([IncarnationRecord("12", NOW_S - 90, NOW_S - 60, 30.0, 4, True)])
+        ledger.save_runs([RunRecord("12", NOW_S - 90, NOW_S - 60, 30.0, 4, True)])
     result = site.run("explain", "12")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(

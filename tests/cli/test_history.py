@@ -10,8 +10,8 @@ import pytest
 
 from slurm_tiresias.cli import history
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.slurm.protocol import Incarnation
-from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.slurm.protocol import AccountedRun
+from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
 
@@ -33,11 +33,11 @@ def record(key: str = "12", **changes: object) -> JobAccount:
     return JobAccount(key=key, **settings)  # type: ignore[arg-type]
 
 
-def ran(start: float, end: float | None, *, key: str = "12", gpus: int = 4) -> IncarnationRecord:
+def ran(start: float, end: float | None, *, key: str = "12", gpus: int = 4) -> RunRecord:
     """A run by its seconds since submission."""
     elapsed_s = (NOW_S - SUBMITTED_S if end is None else end) - start
     end_s = None if end is None else SUBMITTED_S + end
-    return IncarnationRecord(key, SUBMITTED_S + start, end_s, elapsed_s, gpus, end is not None)
+    return RunRecord(key, SUBMITTED_S + start, end_s, elapsed_s, gpus, end is not None)
 
 
 def happened(at: float, kind: str, other: str = "", text: str = "") -> EventRecord:
@@ -47,12 +47,12 @@ def happened(at: float, kind: str, other: str = "", text: str = "") -> EventReco
 def remember(
     site: Site,
     *records: JobAccount,
-    runs: Sequence[IncarnationRecord] = (),
+    runs: Sequence[RunRecord] = (),
     events: Sequence[EventRecord] = (),
 ) -> None:
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.save_jobs(records)
-        ledger.save_incarnations(runs)
+        ledger.save_runs(runs)
         ledger.add_events(events)
 
 
@@ -65,20 +65,20 @@ def told(site: Site, job_id: str = "12", *options: str) -> str:
 
 def accounted(
     start: float | None, end: float, state: str, exit_code: str = "0:0", by: int | None = None
-) -> Incarnation:
+) -> AccountedRun:
     """A row of Slurm's accounting, by seconds since submission."""
     start_s = None if start is None else SUBMITTED_S + start
     end_s = SUBMITTED_S + end
-    return Incarnation("12", start_s, end_s, 1.0, 4, state, SUBMITTED_S, exit_code, by)
+    return AccountedRun("12", start_s, end_s, 1.0, 4, state, SUBMITTED_S, exit_code, by)
 
 
 @pytest.fixture(autouse=True)
-def accounting(monkeypatch: pytest.MonkeyPatch) -> list[Incarnation]:
+def accounting(monkeypatch: pytest.MonkeyPatch) -> list[AccountedRun]:
     """What Slurm's accounting would say of job 12."""
-    rows: list[Incarnation] = []
+    rows: list[AccountedRun] = []
 
     class Accounting:
-        def incarnations(self, _keys: Sequence[str], _since_s: float) -> list[Incarnation]:
+        def runs(self, _keys: Sequence[str], _since_s: float) -> list[AccountedRun]:
             return rows
 
     monkeypatch.setattr(history, "driver", lambda _config: Accounting())
@@ -86,7 +86,7 @@ def accounting(monkeypatch: pytest.MonkeyPatch) -> list[Incarnation]:
 
 
 def test_a_job_that_was_preempted_and_has_ended_is_told_run_by_run(
-    site: Site, accounting: list[Incarnation]
+    site: Site, accounting: list[AccountedRun]
 ) -> None:
     accounting += [accounted(60, 660, "REQUEUED"), accounted(1200, 3000, "COMPLETED")]
     remember(
@@ -187,7 +187,7 @@ ROOT_UID, UNKNOWN_UID = 0, 4294967294
 )
 def test_a_job_ends_as_accounting_says_with_its_exit_code_and_who_cancelled_it(
     site: Site,
-    accounting: list[Incarnation],
+    accounting: list[AccountedRun],
     state: str,
     exit_code: str,
     by: int | None,
@@ -227,7 +227,7 @@ def test_a_job_ends_as_accounting_says_with_its_exit_code_and_who_cancelled_it(
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_requeued_job_that_is_cancelled_while_it_waits_ends_as_cancelled(
     site: Site,
-    accounting: list[Incarnation],
+    accounting: list[AccountedRun],
     kind: str,
     other: str,
     state: str,
@@ -252,7 +252,7 @@ def test_a_requeued_job_that_is_cancelled_while_it_waits_ends_as_cancelled(
 
 
 def test_a_job_that_is_cancelled_in_the_second_of_its_requeue_ends_as_cancelled(
-    site: Site, accounting: list[Incarnation]
+    site: Site, accounting: list[AccountedRun]
 ) -> None:
     accounting += [accounted(0, 600, "REQUEUED"), accounted(None, 600, "CANCELLED", by=0)]
     ended_s = SUBMITTED_S + 600
@@ -265,7 +265,7 @@ def test_a_job_that_is_cancelled_in_the_second_of_its_requeue_ends_as_cancelled(
 
 
 def test_a_job_that_is_cancelled_before_it_ever_ran_is_told_so(
-    site: Site, accounting: list[Incarnation]
+    site: Site, accounting: list[AccountedRun]
 ) -> None:
     accounting.append(accounted(None, 9, "CANCELLED", by=0))
     remember(site, record(ended_s=SUBMITTED_S + 9))

@@ -13,7 +13,7 @@ import pytest
 
 from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lines
 from slurm_tiresias.status.published import PublishedHold, PublishedNode, PublishedStandby
-from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 from tests.cli.running import ROOT, Site
 from tests.cli.states import NOW_S, busy_state, waiting
 from tests.controller.test_life import job
@@ -78,7 +78,7 @@ def busy_site(site: Site) -> Site:
     site.publish(busy_state(jobs=jobs, **more))
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.save_jobs([replace(job("40729", "tomas"), ended_s=50.0)])
-        ledger.save_incarnations([IncarnationRecord("40729", 20.0, 50.0, 30.0, 4, True)])
+        ledger.save_runs([RunRecord("40729", 20.0, 50.0, 30.0, 4, True)])
         ledger.add_events([EventRecord(50.0, "preempted", "40729", "40600", "restart 1")])
     return site
 

@@ -35,9 +35,7 @@ def rebuilt(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> list[Rebuilt]
 def test_what_came_back_is_told_in_a_line(site: Site, rebuilt: list[Rebuilt]) -> None:
     result = site.run("ledger", "rebuild")
     assert result.exit_code == 0 and rebuilt
-    assert result.stdout == (
-        "Rebuilt /state/ledger.sqlite: 2 jobs, 3 incarnations, 1.5 GPU-h attained.\n"
-    )
+    assert result.stdout == ("Rebuilt /state/ledger.sqlite: 2 jobs, 3 runs, 1.5 GPU-h attained.\n")
 
 
 def test_what_did_not_come_back_is_told_too(site: Site, rebuilt: list[Rebuilt]) -> None:

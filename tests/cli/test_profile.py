@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
-from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.models import NAMES, tensors_of
 from slurm_tiresias.profiler.profile import JOB, TRAFFIC, Key, Profile, key_of
+from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
 from tests.cli.running import Site
@@ -205,7 +205,7 @@ def keep_gpus(folder: Path, *gpus: GpuRun, key: Key = KEY, profiled: bool = True
     with closing(ProfileStore(folder / FILE_NAME)) as store:
         if profiled:
             store.save([Profile(key, Skew(60 << 20, 80 << 20, 9), TRAFFIC, NOW_S)])
-        store.add_gpus(NodeGpus(Incarnation(7, 0, "n1"), key, gpus), NOW_S)
+        store.add_gpus(NodeGpus(RunId(7, 0, "n1"), key, gpus), NOW_S)
 
 
 def test_what_jobs_did_with_their_gpus_is_shown_with_their_profile(site: Site) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.status.shadow_comparison import remember_mode
-from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
 from tests.slurm.cluster import short_folder
@@ -38,8 +38,8 @@ def job(
     )
 
 
-def started(key: str, at: float, gpus: int) -> IncarnationRecord:
-    return IncarnationRecord(key, BEGAN_S + at, None, 1.0, gpus, False)
+def started(key: str, at: float, gpus: int) -> RunRecord:
+    return RunRecord(key, BEGAN_S + at, None, 1.0, gpus, False)
 
 
 def would_start(key: str, at: float) -> EventRecord:
@@ -53,12 +53,12 @@ def would_leave(key: str, at: float, other: str) -> EventRecord:
 def remember(
     site: Site,
     jobs: Sequence[JobAccount],
-    runs: Sequence[IncarnationRecord] = (),
+    runs: Sequence[RunRecord] = (),
     events: Sequence[EventRecord] = (),
 ) -> None:
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.save_jobs(jobs)
-        ledger.save_incarnations(runs)
+        ledger.save_runs(runs)
         ledger.add_events(events)
 
 

@@ -18,7 +18,7 @@ from slurm_tiresias.status.published import (
     PublishedState,
     PublishedTier,
 )
-from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import Ledger, RunRecord
 from tests.cli.states import running, state, unmanaged, waiting
 
 GPUS = 8
@@ -173,6 +173,6 @@ def ledger_of(folder: Path, jobs: int, tiers: int, *, at_s: float) -> Path:
             tier = chance.randrange(tiers)
             ended = replace(record, tier=tier, first_started_s=ended_s - ran_s, ended_s=ended_s)
             ledger.save_jobs([ended])
-            run = IncarnationRecord(key, ended_s - ran_s, ended_s, ran_s, 4, True)
-            ledger.save_incarnations([run])
+            run = RunRecord(key, ended_s - ran_s, ended_s, ran_s, 4, True)
+            ledger.save_runs([run])
     return path

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, View
@@ -34,7 +34,7 @@ from slurm_tiresias.model import (
     Plan,
     Reason,
 )
-from slurm_tiresias.slurm.protocol import Incarnation, Observation, Slurm
+from slurm_tiresias.slurm.protocol import AccountedRun, Observation, Slurm
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, PreemptionRecord
 from tests.jobs import changed, status
 from tests.pictures import gpus
@@ -44,8 +44,8 @@ HELD = {"n1": Amount({"": 4}, 4)}
 
 
 @pytest.fixture
-def book(ledger: Ledger) -> Book:
-    return Book(ledger, CONFIG, accounting=False)
+def job_store(ledger: Ledger) -> JobStore:
+    return JobStore(ledger, CONFIG, accounting=False)
 
 
 def pending(key: str = "7", **changes: Any) -> JobStatus:
@@ -62,12 +62,12 @@ def pending(key: str = "7", **changes: Any) -> JobStatus:
     return changed(job, **changes)
 
 
-def preempt(book: Book, sent_s: float | None) -> None:
+def preempt(job_store: JobStore, sent_s: float | None) -> None:
     """Job 7 is signalled at 1030 to make room for job 8, and requeued then, unless None."""
-    book.preemption_event("7", Planned("8"))
-    book.preemption_event("7", PreemptorTried(1030.0))
+    job_store.preemption_event("7", Planned("8"))
+    job_store.preemption_event("7", PreemptorTried(1030.0))
     if sent_s is not None:
-        book.preemption_event("7", GraceOver(sent_s, allow_requeue=False))
+        job_store.preemption_event("7", GraceOver(sent_s, allow_requeue=False))
 
 
 def running(start_s: float, elapsed_s: float, **changes: Any) -> JobStatus:
@@ -103,127 +103,135 @@ def kept_preemptions(path: Path) -> list[PreemptionRecord]:
     return [PreemptionRecord(*row) for row in rows]
 
 
-def see(book: Book, at_s: float, *jobs: JobStatus) -> None:
-    book.observe(Observation(at_s, jobs, (), ()))
-    book.commit()
+def see(job_store: JobStore, at_s: float, *jobs: JobStatus) -> None:
+    job_store.observe(Observation(at_s, jobs, (), ()))
+    job_store.commit()
 
 
-def test_a_job_runs_from_when_its_nodes_have_booted(book: Book, ledger: Ledger) -> None:
-    see(book, 1000, pending())
-    see(book, 1100, running(1010, 90, slurm_state="CONFIGURING"))
-    assert book.runs.attained_gpu_s("7") == 0
-    see(book, 1130, running(1120, 10))
-    assert book.runs.attained_gpu_s("7") == 40
-    assert [run.start_s for run in ledger.incarnations_of("7")] == [1120]
+def test_a_job_runs_from_when_its_nodes_have_booted(job_store: JobStore, ledger: Ledger) -> None:
+    see(job_store, 1000, pending())
+    see(job_store, 1100, running(1010, 90, slurm_state="CONFIGURING"))
+    assert job_store.runs.attained_gpu_s("7") == 0
+    see(job_store, 1130, running(1120, 10))
+    assert job_store.runs.attained_gpu_s("7") == 40
+    assert [run.start_s for run in ledger.runs_of("7")] == [1120]
 
 
-def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(book: Book, ledger: Ledger) -> None:
+def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(
+    job_store: JobStore, ledger: Ledger
+) -> None:
     """Slurm takes from it that it may be requeued: it would not be managed any more."""
-    see(book, 1000, pending())
+    see(job_store, 1000, pending())
     gone = changed(pending(), state=None, slurm_state="NODE_FAIL", end_s=1005.0, requeue=False)
-    see(book, 1010, gone)
+    see(job_store, 1010, gone)
     record = ledger.job("7")
     assert record is not None and record.ended_s == 1005.0
-    see(book, 1020, changed(gone, elapsed_s=0.0))
+    see(job_store, 1020, changed(gone, elapsed_s=0.0))
     assert ledger.job("7") == record
 
 
-def test_service_is_gpus_times_running_seconds_over_all_incarnations(book: Book) -> None:
-    see(book, 1000, pending())
-    see(book, 1010, running(1005, 5))
-    assert book.runs.attained_gpu_s("7") == 20
-    see(book, 1020, running(1005, 15))
-    see(book, 1021, pending(restarts=1, submit_s=1020))
-    see(book, 1050, running(1040, 10, restarts=1, submit_s=1020))
-    assert book.runs.attained_gpu_s("7") == pytest.approx(4 * (16 + 10))
+def test_service_is_gpus_times_running_seconds_over_all_runs(job_store: JobStore) -> None:
+    see(job_store, 1000, pending())
+    see(job_store, 1010, running(1005, 5))
+    assert job_store.runs.attained_gpu_s("7") == 20
+    see(job_store, 1020, running(1005, 15))
+    see(job_store, 1021, pending(restarts=1, submit_s=1020))
+    see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1020))
+    assert job_store.runs.attained_gpu_s("7") == pytest.approx(4 * (16 + 10))
 
 
-def test_a_requeued_job_keeps_its_submission_and_its_first_start(book: Book) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 1050, running(1040, 10, restarts=1, submit_s=1020, eligible_s=1020))
-    record = book.record("7")
+def test_a_requeued_job_keeps_its_submission_and_its_first_start(job_store: JobStore) -> None:
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1020, eligible_s=1020))
+    record = job_store.record("7")
     assert record is not None
     assert (record.submitted_s, record.first_started_s, record.restarts) == (1000, 1005, 1)
 
 
-def test_what_nobody_saw_counts_at_most_one_interval(book: Book) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 9000, pending(restarts=1, submit_s=2000))
-    assert book.runs.attained_gpu_s("7") == 4 * 15
+def test_what_nobody_saw_counts_at_most_one_interval(job_store: JobStore) -> None:
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 9000, pending(restarts=1, submit_s=2000))
+    assert job_store.runs.attained_gpu_s("7") == 4 * 15
 
 
-def test_a_job_that_comes_and_goes_between_two_looks_is_counted(book: Book) -> None:
-    see(book, 1010, ended(1002, 3))
-    assert book.runs.attained_gpu_s("7") == 12
+def test_a_job_that_comes_and_goes_between_two_looks_is_counted(job_store: JobStore) -> None:
+    see(job_store, 1010, ended(1002, 3))
+    assert job_store.runs.attained_gpu_s("7") == 12
 
 
-def test_a_job_that_ended_and_is_requeued_by_hand_goes_on_counting(book: Book) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 1020, ended(1005, 12))
-    see(book, 1100, pending(restarts=1, submit_s=1090))
-    record = book.record("7")
+def test_a_job_that_ended_and_is_requeued_by_hand_goes_on_counting(job_store: JobStore) -> None:
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1020, ended(1005, 12))
+    see(job_store, 1100, pending(restarts=1, submit_s=1090))
+    record = job_store.record("7")
     assert record is not None and record.ended_s is None
-    assert book.runs.attained_gpu_s("7") == 48
+    assert job_store.runs.attained_gpu_s("7") == 48
 
 
-def test_an_id_that_slurm_gives_to_a_new_job_starts_from_nothing(book: Book) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 1020, ended(1005, 12))
-    see(book, 5010, running(5005, 5, submit_s=5000))
-    assert book.runs.attained_gpu_s("7") == 20
+def test_an_id_that_slurm_gives_to_a_new_job_starts_from_nothing(job_store: JobStore) -> None:
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1020, ended(1005, 12))
+    see(job_store, 5010, running(5005, 5, submit_s=5000))
+    assert job_store.runs.attained_gpu_s("7") == 20
 
 
-def test_a_job_whose_last_requeue_slurmctld_forgot_goes_on_counting(book: Book) -> None:
+def test_a_job_whose_last_requeue_slurmctld_forgot_goes_on_counting(job_store: JobStore) -> None:
     """slurmctld was killed before it had saved the requeue."""
-    see(book, 1010, running(1005, 5))
-    see(book, 1021, pending(restarts=1, submit_s=1020))
-    see(book, 1030, running(1005, 25))
-    record = book.record("7")
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1021, pending(restarts=1, submit_s=1020))
+    see(job_store, 1030, running(1005, 25))
+    record = job_store.record("7")
     assert record is not None and record.restarts == 0
-    assert book.runs.attained_gpu_s("7") == 4 * 25
-    see(book, 1041, pending(restarts=1, submit_s=1040))
-    record = book.record("7")
+    assert job_store.runs.attained_gpu_s("7") == 4 * 25
+    see(job_store, 1041, pending(restarts=1, submit_s=1040))
+    record = job_store.record("7")
     assert record is not None and (record.restarts, record.submitted_s) == (1, 1000)
 
 
-def test_a_job_that_slurm_forgot_has_ended_and_one_that_shows_again_has_not(book: Book) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 1020)
-    record = book.record("7")
+def test_a_job_that_slurm_forgot_has_ended_and_one_that_shows_again_has_not(
+    job_store: JobStore,
+) -> None:
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1020)
+    record = job_store.record("7")
     assert record is not None and record.ended_s == 1020
-    see(book, 1030, running(1005, 25))
-    record = book.record("7")
+    see(job_store, 1030, running(1005, 25))
+    record = job_store.record("7")
     assert record is not None and record.ended_s is None
-    assert book.runs.attained_gpu_s("7") == 100
+    assert job_store.runs.attained_gpu_s("7") == 100
 
 
-def test_a_job_is_demoted_when_it_crosses_the_threshold(book: Book) -> None:
-    see(book, 1010, running(1005, 24))
-    assert book.records()["7"].tier == 0
-    see(book, 1030, running(1005, 25))
-    record = book.records()["7"]
+def test_a_job_is_demoted_when_it_crosses_the_threshold(job_store: JobStore) -> None:
+    see(job_store, 1010, running(1005, 24))
+    assert job_store.records()["7"].tier == 0
+    see(job_store, 1030, running(1005, 25))
+    record = job_store.records()["7"]
     assert (record.tier, record.tier_entered_s) == (1, 1030)
 
 
-def test_first_starts_are_numbered_as_they_happened_though_seen_at_once(book: Book) -> None:
+def test_first_starts_are_numbered_as_they_happened_though_seen_at_once(
+    job_store: JobStore,
+) -> None:
     late = changed(running(1009, 1), key="8", raw_id=8, submit_s=999)
-    see(book, 1010, late, running(1005, 5))
-    numbers = [book.records()[key].start_number or 0 for key in ("7", "8")]
+    see(job_store, 1010, late, running(1005, 5))
+    numbers = [job_store.records()[key].start_number or 0 for key in ("7", "8")]
     assert numbers == sorted(numbers)
 
 
-def test_another_process_finds_all_that_was_committed(book: Book, ledger: Ledger) -> None:
-    see(book, 1010, running(1005, 5))
-    again = Book(ledger, CONFIG, accounting=False)
-    assert again.records() == book.records()
+def test_another_process_finds_all_that_was_committed(job_store: JobStore, ledger: Ledger) -> None:
+    see(job_store, 1010, running(1005, 5))
+    again = JobStore(ledger, CONFIG, accounting=False)
+    assert again.records() == job_store.records()
     assert again.runs.attained_gpu_s("7") == 20
 
 
-def test_jobs_that_are_over_leave_memory_but_not_the_ledger(book: Book, ledger: Ledger) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 1020, ended(1005, 12))
-    see(book, 1400)
-    assert book.record("7") is None
+def test_jobs_that_are_over_leave_memory_but_not_the_ledger(
+    job_store: JobStore, ledger: Ledger
+) -> None:
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1020, ended(1005, 12))
+    see(job_store, 1400)
+    assert job_store.record("7") is None
     assert [one.service_gpu_s for one in ledger.samples()] == [48.0]
 
 
@@ -231,20 +239,20 @@ def test_a_job_that_is_over_stays_in_memory_until_the_ledger_has_all_of_it(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Accounting:
-        def incarnations(self, _keys: object, _since_s: float) -> list[Incarnation]:
-            return [Incarnation("7", 1005.0, 1019.0, 14.0, 4, "COMPLETED")]
+        def runs(self, _keys: object, _since_s: float) -> list[AccountedRun]:
+            return [AccountedRun("7", 1005.0, 1019.0, 14.0, 4, "COMPLETED")]
 
-    book = Book(ledger, CONFIG, accounting=True)
-    see(book, 1010, running(1005, 5))
-    see(book, 1020)
-    Reconciler(book, cast(Slurm, Accounting())).ask_and_wait(1030)
+    job_store = JobStore(ledger, CONFIG, accounting=True)
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1020)
+    Reconciler(job_store, cast(Slurm, Accounting())).ask_and_wait(1030)
     with monkeypatch.context() as full:
         full.setattr(ledger, "transaction", _no_room)
         with pytest.raises(LedgerError):
-            book.commit()
-    see(book, 1040)
-    see(book, 1050)
-    assert book.record("7") is None
+            job_store.commit()
+    see(job_store, 1040)
+    see(job_store, 1050)
+    assert job_store.record("7") is None
     assert [one.service_gpu_s for one in ledger.samples()] == [56.0]
 
 
@@ -252,17 +260,17 @@ def _no_room() -> NoReturn:
     raise LedgerError("The disk is full", "make room")
 
 
-def test_the_ledger_tells_how_long_jobs_of_a_user_and_name_ran_over_all_incarnations(
-    book: Book, ledger: Ledger
+def test_the_ledger_tells_how_long_jobs_of_a_user_and_name_ran_over_all_runs(
+    job_store: JobStore, ledger: Ledger
 ) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 1021, pending(restarts=1, submit_s=1020))
-    see(book, 1050, running(1040, 10, restarts=1, submit_s=1020))
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1021, pending(restarts=1, submit_s=1020))
+    see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1020))
     assert ledger.samples() == []
-    see(book, 1060, ended(1040, 15, restarts=1, submit_s=1020))
+    see(job_store, 1060, ended(1040, 15, restarts=1, submit_s=1020))
     (sample,) = ledger.samples()
     assert (sample.user, sample.name) == ("ann", "train")
-    assert sample.run_s == pytest.approx(book.runs.executed_s("7"))
+    assert sample.run_s == pytest.approx(job_store.runs.executed_s("7"))
 
 
 @pytest.mark.parametrize(
@@ -276,21 +284,23 @@ def test_the_ledger_tells_how_long_jobs_of_a_user_and_name_ran_over_all_incarnat
         {"request": gpus(0)},
     ],
 )
-def test_a_job_that_is_not_managed_has_no_record(book: Book, changes: dict[str, Any]) -> None:
-    see(book, 1010, running(1005, 5, **changes))
-    assert book.record("7") is None
+def test_a_job_that_is_not_managed_has_no_record(
+    job_store: JobStore, changes: dict[str, Any]
+) -> None:
+    see(job_store, 1010, running(1005, 5, **changes))
+    assert job_store.record("7") is None
 
 
 def test_an_id_given_to_a_new_job_is_forgotten_and_known_anew_in_one_step(
-    book: Book, ledger: Ledger
+    job_store: JobStore, ledger: Ledger
 ) -> None:
     """Killed in between, it would be a job whose service of old accounting tells."""
-    see(book, 1010, running(1005, 5))
-    see(book, 1020, ended(1005, 12))
-    book.observe(Observation(5010, (running(5005, 5, submit_s=5000),), (), ()))
-    assert sum(i.attained_gpu_s for i in ledger.incarnations_of("7")) == 48
-    book.commit()
-    again = Book(ledger, CONFIG, accounting=False)
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1020, ended(1005, 12))
+    job_store.observe(Observation(5010, (running(5005, 5, submit_s=5000),), (), ()))
+    assert sum(i.attained_gpu_s for i in ledger.runs_of("7")) == 48
+    job_store.commit()
+    again = JobStore(ledger, CONFIG, accounting=False)
     record = again.record("7")
     assert again.runs.attained_gpu_s("7") == 20
     assert record is not None and record.born_after_s == 1017
@@ -304,61 +314,63 @@ HELD_BY_OWNER = {"priority": 0, "reason": "JobHeldUser"}
     "changes", [HELD_BY_ADMIN, {"slurm_state": "SUSPENDED"}, {"priority": 0, "reason": "Enchanted"}]
 )
 def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
-    book: Book, changes: dict[str, Any]
+    job_store: JobStore, changes: dict[str, Any]
 ) -> None:
     jobs = (running(1005, 5, **changes), running(1005, 5, key="8", raw_id=8))
-    see(book, 1010, *jobs)
-    suspended, other = View(book, CONFIG).snapshot(Observation(1010, jobs, (), ()), Backoffs()).jobs
+    see(job_store, 1010, *jobs)
+    suspended, other = (
+        View(job_store, CONFIG).snapshot(Observation(1010, jobs, (), ()), Backoffs()).jobs
+    )
     assert suspended.protected_by is Guard.HELD
     assert other.protected_by is None
 
 
-def test_a_job_that_its_owner_has_held_while_it_runs_is_not_protected(book: Book) -> None:
+def test_a_job_that_its_owner_has_held_while_it_runs_is_not_protected(job_store: JobStore) -> None:
     held = running(1005, 5, **HELD_BY_OWNER)
-    see(book, 1010, held)
-    (job,) = View(book, CONFIG).snapshot(Observation(1010, (held,), (), ()), Backoffs()).jobs
+    see(job_store, 1010, held)
+    (job,) = View(job_store, CONFIG).snapshot(Observation(1010, (held,), (), ()), Backoffs()).jobs
     assert job.protected_by is None
 
 
 FORBIDDEN: dict[str, Any] = {"requeue": False}
 
 
-def is_managed(book: Book, job: JobStatus) -> bool:
-    return not book.why_unmanaged(job.key)
+def is_managed(job_store: JobStore, job: JobStatus) -> bool:
+    return not job_store.why_unmanaged(job.key)
 
 
 def test_a_job_whose_owner_forbids_its_requeue_while_it_runs_stays_managed(
-    book: Book, ledger: Ledger
+    job_store: JobStore, ledger: Ledger
 ) -> None:
-    see(book, 1000, pending())
-    see(book, 1010, forbidden := running(1005, 5, **FORBIDDEN))
-    assert is_managed(book, forbidden), "it was when it waited"
-    book = Book(ledger, CONFIG, accounting=False)
-    see(book, 1020, forbidden := running(1005, 15, **FORBIDDEN))
-    assert is_managed(book, forbidden), "its run is in the ledger"
-    see(book, 1030, forbidden := pending(restarts=1, submit_s=1025, **FORBIDDEN))
-    assert book.runs.attained_gpu_s("7") > 0
-    see(book, 1040, forbidden)
-    assert not is_managed(book, forbidden), "the next run is its owner's to forbid"
+    see(job_store, 1000, pending())
+    see(job_store, 1010, forbidden := running(1005, 5, **FORBIDDEN))
+    assert is_managed(job_store, forbidden), "it was when it waited"
+    job_store = JobStore(ledger, CONFIG, accounting=False)
+    see(job_store, 1020, forbidden := running(1005, 15, **FORBIDDEN))
+    assert is_managed(job_store, forbidden), "its run is in the ledger"
+    see(job_store, 1030, forbidden := pending(restarts=1, submit_s=1025, **FORBIDDEN))
+    assert job_store.runs.attained_gpu_s("7") > 0
+    see(job_store, 1040, forbidden)
+    assert not is_managed(job_store, forbidden), "the next run is its owner's to forbid"
 
 
 def test_a_job_that_never_waited_as_a_managed_one_is_known_by_the_priority_it_started_with(
-    book: Book,
+    job_store: JobStore,
 ) -> None:
-    see(book, 1010, born := running(1005, 5, priority=TOP_TIER, **FORBIDDEN))
-    assert is_managed(book, born)
-    see(book, 1020, other := running(1005, 5, key="8", priority=TOP_TIER - 5, **FORBIDDEN))
-    assert not is_managed(book, other), "a site's own priorities may be as high"
+    see(job_store, 1010, born := running(1005, 5, priority=TOP_TIER, **FORBIDDEN))
+    assert is_managed(job_store, born)
+    see(job_store, 1020, other := running(1005, 5, key="8", priority=TOP_TIER - 5, **FORBIDDEN))
+    assert not is_managed(job_store, other), "a site's own priorities may be as high"
 
 
 def test_what_a_users_jobs_made_others_lose_counts_after_a_restart_too(
-    book: Book, ledger: Ledger
+    job_store: JobStore, ledger: Ledger
 ) -> None:
     hunter = pending("8", user="eve")
-    see(book, 1030, running(1000, 30), hunter)
-    preempt(book, sent_s=1040.0)
-    see(book, 1040, pending(restarts=1), hunter)
-    again = Book(ledger, parse({"preemption": {"budget_share": 0.01}}), accounting=False)
+    see(job_store, 1030, running(1000, 30), hunter)
+    preempt(job_store, sent_s=1040.0)
+    see(job_store, 1040, pending(restarts=1), hunter)
+    again = JobStore(ledger, parse({"preemption": {"budget_share": 0.01}}), accounting=False)
     assert again.over_budget(1050, 4) == {"eve"}, "160 GPU-seconds of 144"
     assert again.over_budget(1050, 5) == frozenset(), "160 GPU-seconds of 180"
     assert again.over_budget(1040 + 3600, 4) == frozenset()
@@ -366,7 +378,7 @@ def test_what_a_users_jobs_made_others_lose_counts_after_a_restart_too(
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
 def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wait(
-    book: Book, step_s: float
+    job_store: JobStore, step_s: float
 ) -> None:
     """The start of what runs stays as Slurm noted it; what it shows since is by the new clock."""
 
@@ -375,12 +387,12 @@ def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wai
         # squeue has no word for the time of a job that seems to start in the future.
         elapsed_s = max(0.0, at_s - 1005)
         seen = Observation(at_s, (running(1005, elapsed_s), pending("8")), (), ())
-        book.follow_clock(at_s, real_s)
-        book.observe(seen)
-        waiting = book.record("8")
+        job_store.follow_clock(at_s, real_s)
+        job_store.observe(seen)
+        waiting = job_store.record("8")
         assert waiting is not None
         assert at_s - waiting.queued_s == real_s - 1000
-        return View(book, CONFIG).snapshot(seen, Backoffs()).jobs[0]
+        return View(job_store, CONFIG).snapshot(seen, Backoffs()).jobs[0]
 
     look(1010, 0)
     job = look(1020, step_s)
@@ -388,32 +400,32 @@ def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wai
     assert job.running_since_s == 1005 + step_s
     assert look(1028, step_s).attained_gpu_s == 4 * 23
     assert look(1029, 0).attained_gpu_s == 4 * 24
-    assert book.records()["7"].tier == 0
+    assert job_store.records()["7"].tier == 0
 
 
-def test_what_a_running_job_has_attained_never_falls(book: Book) -> None:
+def test_what_a_running_job_has_attained_never_falls(job_store: JobStore) -> None:
     for at_s, elapsed_s in ((1010, 5), (1011, 4), (1012, 0), (1013, 8)):
-        see(book, at_s, running(1005, elapsed_s))
-        assert book.runs.attained_gpu_s("7") == 4 * max(5, elapsed_s)
+        see(job_store, at_s, running(1005, elapsed_s))
+        assert job_store.runs.attained_gpu_s("7") == 4 * max(5, elapsed_s)
 
 
-def test_a_clock_that_wanders_is_not_taken_for_one_that_was_set(book: Book) -> None:
-    see(book, 1000, pending("8"))
+def test_a_clock_that_wanders_is_not_taken_for_one_that_was_set(job_store: JobStore) -> None:
+    see(job_store, 1000, pending("8"))
     for real_s in range(1000, 1100, 10):
-        book.follow_clock(real_s * 1.1, real_s)
-    assert book.records()["8"].queued_s == 1000
+        job_store.follow_clock(real_s * 1.1, real_s)
+    assert job_store.records()["8"].queued_s == 1000
 
 
 def test_by_history_a_jobs_first_tier_is_none_that_it_came_down_to(ledger: Ledger) -> None:
     """Also where Slurm had started it before anybody looked."""
     config = parse({"policy": {"name": "2d-history", "thresholds_gpu_s": [100, 1000]}})
-    book = Book(ledger, config, accounting=False)
+    job_store = JobStore(ledger, config, accounting=False)
 
     def decided(at_s: float, tier: int) -> list[str]:
-        see(book, at_s, running(1005, at_s - 1005))
+        see(job_store, at_s, running(1005, at_s - 1005))
         plan = Plan({"7": Decision("7", Action.RUN_ON, Reason.RUNS_ON, tier=tier)})
-        book.follow(plan, at_s)
-        book.commit()
+        job_store.follow(plan, at_s)
+        job_store.commit()
         return [event.text for event in ledger.last_events(10) if event.kind == "demoted"]
 
     assert decided(1010, tier=1) == []
@@ -422,26 +434,28 @@ def test_by_history_a_jobs_first_tier_is_none_that_it_came_down_to(ledger: Ledge
 
 
 def test_the_ledger_keeps_each_preemption_with_the_run_that_it_ended_and_both_tiers(
-    book: Book, ledger: Ledger
+    job_store: JobStore, ledger: Ledger
 ) -> None:
-    see(book, 1030, running(1000, 30), pending("8"))
-    preempt(book, sent_s=1040.0)
-    see(book, 1040, pending(restarts=1), pending("8"))
-    see(book, 1050, pending(restarts=1), pending("8"))
-    see(book, 1060, pending(restarts=2), pending("8"))
+    see(job_store, 1030, running(1000, 30), pending("8"))
+    preempt(job_store, sent_s=1040.0)
+    see(job_store, 1040, pending(restarts=1), pending("8"))
+    see(job_store, 1050, pending(restarts=1), pending("8"))
+    see(job_store, 1060, pending(restarts=2), pending("8"))
     assert kept_preemptions(ledger.path) == [
         PreemptionRecord("7", "8", 1040.0, 1000.0, 1030.0, 1, 0)
     ]
 
 
 def test_the_partition_of_a_job_is_the_one_that_it_runs_in_once_it_runs(ledger: Ledger) -> None:
-    book = Book(ledger, parse({"manage": {"partitions": ["gpu", "short"]}}), accounting=False)
-    see(book, 1000, pending(partitions=("gpu", "short")))
-    record = book.record("7")
+    job_store = JobStore(
+        ledger, parse({"manage": {"partitions": ["gpu", "short"]}}), accounting=False
+    )
+    see(job_store, 1000, pending(partitions=("gpu", "short")))
+    record = job_store.record("7")
     assert record is not None
     assert record.partition == "gpu,short"
-    see(book, 1010, running(1005, 5, partitions=("short",)))
-    record = book.record("7")
+    see(job_store, 1010, running(1005, 5, partitions=("short",)))
+    record = job_store.record("7")
     assert record is not None
     assert record.partition == "short"
 
@@ -451,10 +465,10 @@ def test_the_partition_of_a_job_is_the_one_that_it_runs_in_once_it_runs(ledger: 
 N1, N1_DOWN = (Node("n1", Amount({"": 4}, 16), state=state) for state in ("ALLOCATED", "DOWN*"))
 
 
-def planned_victim(book: Book, sent_s: float | None) -> None:
+def planned_victim(job_store: JobStore, sent_s: float | None) -> None:
     """Job 7 runs on n1 and has its grace, or has been requeued already, for job 8."""
-    see(book, 1030, running(1000, 30), pending("8"))
-    preempt(book, sent_s)
+    see(job_store, 1030, running(1000, 30), pending("8"))
+    preempt(job_store, sent_s)
 
 
 @pytest.mark.parametrize(
@@ -475,104 +489,106 @@ def planned_victim(book: Book, sent_s: float | None) -> None:
     ],
 )
 def test_only_a_requeue_that_the_controller_sent_is_a_preemption(
-    book: Book, ledger: Ledger, sent_s: float | None, node: Node, left_s: float, kind: str
+    job_store: JobStore, ledger: Ledger, sent_s: float | None, node: Node, left_s: float, kind: str
 ) -> None:
-    planned_victim(book, sent_s)
+    planned_victim(job_store, sent_s)
     left = pending(restarts=1, submit_s=left_s)
-    book.observe(Observation(1040, (left, pending("8")), (node,), ()))
-    book.commit()
+    job_store.observe(Observation(1040, (left, pending("8")), (node,), ()))
+    job_store.commit()
     preempted = kind == "preempted"
     assert [(e.kind, e.other) for e in ledger.last_events(10) if e.job_id == "7"][1:] == [
         (kind, "8" if preempted else "")
     ]
-    assert len(kept_preemptions(ledger.path)) == book.records()["7"].preemptions == preempted
-    state = book.preemptions["7"].state if preempted else None
+    assert len(kept_preemptions(ledger.path)) == job_store.records()["7"].preemptions == preempted
+    state = job_store.preemptions["7"].state if preempted else None
     assert state is (PreemptionState.REQUEUED if preempted else None)
-    assert preempted or "7" not in book.preemptions
+    assert preempted or "7" not in job_store.preemptions
 
 
 class Accounting:
     """Says what it is told to say of any job."""
 
-    def __init__(self, *rows: Incarnation) -> None:
+    def __init__(self, *rows: AccountedRun) -> None:
         self.rows = rows
 
-    def incarnations(self, _keys: object, _since_s: float) -> Sequence[Incarnation]:
+    def runs(self, _keys: object, _since_s: float) -> Sequence[AccountedRun]:
         return self.rows
 
 
-def ask(book: Book, at_s: float, *rows: Incarnation) -> None:
-    Reconciler(book, cast(Slurm, Accounting(*rows))).ask_and_wait(at_s)
-    book.commit()
+def ask(job_store: JobStore, at_s: float, *rows: AccountedRun) -> None:
+    Reconciler(job_store, cast(Slurm, Accounting(*rows))).ask_and_wait(at_s)
+    job_store.commit()
 
 
 def test_a_node_that_failed_and_is_back_before_anybody_looked_is_known_from_accounting(
     ledger: Ledger,
 ) -> None:
-    book = Book(ledger, CONFIG, accounting=True)
-    see(book, 1010, running(1005, 5))
-    see(book, 1040, pending(restarts=1, submit_s=1030))
-    row = Incarnation("7", 1005.0, 1030.0, 25.0, 4, "NODE_FAIL", 1000.0)
+    job_store = JobStore(ledger, CONFIG, accounting=True)
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1040, pending(restarts=1, submit_s=1030))
+    row = AccountedRun("7", 1005.0, 1030.0, 25.0, 4, "NODE_FAIL", 1000.0)
     for at_s in (1041, 1050):
-        ask(book, at_s, row)
+        ask(job_store, at_s, row)
     assert [e.kind for e in ledger.last_events(10)] == ["requeued", "node-failed"]
 
 
 def test_a_job_first_met_after_a_requeue_was_submitted_when_accounting_says(
     ledger: Ledger,
 ) -> None:
-    book = Book(ledger, CONFIG, accounting=True)
-    see(book, 5010, running(5005, 5, restarts=2, submit_s=5000))
-    assert book.records()["7"].submitted_s == 5000
+    job_store = JobStore(ledger, CONFIG, accounting=True)
+    see(job_store, 5010, running(5005, 5, restarts=2, submit_s=5000))
+    assert job_store.records()["7"].submitted_s == 5000
     ask(
-        book,
+        job_store,
         5011,
-        Incarnation("7", 100.0, 110.0, 10.0, 4, "COMPLETED", 90.0),  # an older job's
-        Incarnation("7", 1005.0, 2000.0, 995.0, 4, "REQUEUED", 1000.0),
-        Incarnation("7", 2100.0, 3000.0, 900.0, 4, "NODE_FAIL", 2001.0),
-        Incarnation("7", 5005.0, None, 5.0, 4, "RUNNING", 5000.0),
+        AccountedRun("7", 100.0, 110.0, 10.0, 4, "COMPLETED", 90.0),  # an older job's
+        AccountedRun("7", 1005.0, 2000.0, 995.0, 4, "REQUEUED", 1000.0),
+        AccountedRun("7", 2100.0, 3000.0, 900.0, 4, "NODE_FAIL", 2001.0),
+        AccountedRun("7", 5005.0, None, 5.0, 4, "RUNNING", 5000.0),
     )
-    record = book.records()["7"]
+    record = job_store.records()["7"]
     assert (record.submitted_s, record.queued_s, record.restarts) == (1000, 5000, 2)
 
 
 def test_a_job_that_ran_and_was_forgotten_by_slurm_while_nobody_looked_has_run(
     ledger: Ledger,
 ) -> None:
-    book = Book(ledger, CONFIG, accounting=True)
-    see(book, 1000, pending())
-    book = Book(ledger, CONFIG, accounting=True)
-    see(book, 9000)
-    assert book.is_doubtful("7")
-    ask(book, 9001, Incarnation("7", 1010.0, 1050.0, 40.0, 4, "COMPLETED", 1000.0))
-    record = book.records()["7"]
+    job_store = JobStore(ledger, CONFIG, accounting=True)
+    see(job_store, 1000, pending())
+    job_store = JobStore(ledger, CONFIG, accounting=True)
+    see(job_store, 9000)
+    assert job_store.is_doubtful("7")
+    ask(job_store, 9001, AccountedRun("7", 1010.0, 1050.0, 40.0, 4, "COMPLETED", 1000.0))
+    record = job_store.records()["7"]
     assert (record.ended_s, record.first_started_s) == (1050, 1010)
-    assert book.runs.attained_gpu_s("7") == 160
-    assert not book.is_doubtful("7")
+    assert job_store.runs.attained_gpu_s("7") == 160
+    assert not job_store.is_doubtful("7")
 
 
 def test_a_job_that_was_cancelled_while_it_waited_and_forgotten_ended_when_accounting_says(
     ledger: Ledger,
 ) -> None:
-    book = Book(ledger, CONFIG, accounting=True)
-    see(book, 1000, pending())
-    see(book, 9000)
-    ask(book, 9001, Incarnation("7", None, 1050.0, 0.0, 0, "CANCELLED", 1000.0, "0:0", 0))
-    record = book.records()["7"]
+    job_store = JobStore(ledger, CONFIG, accounting=True)
+    see(job_store, 1000, pending())
+    see(job_store, 9000)
+    ask(job_store, 9001, AccountedRun("7", None, 1050.0, 0.0, 0, "CANCELLED", 1000.0, "0:0", 0))
+    record = job_store.records()["7"]
     assert (record.ended_s, record.first_started_s) == (1050, None)
-    assert not book.runs.of("7") and not book.is_doubtful("7")
+    assert not job_store.runs.of("7") and not job_store.is_doubtful("7")
 
 
 def test_a_job_that_runs_again_when_it_is_seen_has_waited_from_the_end_of_its_last_run(
-    book: Book,
+    job_store: JobStore,
 ) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 1050, running(1040, 10, restarts=1, submit_s=1020))
-    assert book.records()["7"].queued_s == 1020
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1020))
+    assert job_store.records()["7"].queued_s == 1020
 
 
-def test_the_first_look_of_all_controllers_is_remembered(book: Book, ledger: Ledger) -> None:
-    see(book, 1010)
-    see(book, 1020, pending())
-    see(Book(ledger, CONFIG, accounting=False), 9000, pending())
+def test_the_first_look_of_all_controllers_is_remembered(
+    job_store: JobStore, ledger: Ledger
+) -> None:
+    see(job_store, 1010)
+    see(job_store, 1020, pending())
+    see(JobStore(ledger, CONFIG, accounting=False), 9000, pending())
     assert ledger.value(FIRST_LOOK) == "1010"

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.lifecycle.preemption import MAX_SIGNAL_REFUSALS
 from slurm_tiresias.model import (
@@ -69,13 +69,13 @@ def slurm() -> FakeSlurm:
 
 
 @pytest.fixture
-def book(ledger: Ledger) -> Book:
-    return Book(ledger, CONFIG, accounting=False)
+def job_store(ledger: Ledger) -> JobStore:
+    return JobStore(ledger, CONFIG, accounting=False)
 
 
 @pytest.fixture
-def actor(slurm: FakeSlurm, book: Book) -> Actor:
-    return Actor(cast(Slurm, slurm), book, CONFIG, requeue_delay_s=120.0)
+def actor(slurm: FakeSlurm, job_store: JobStore) -> Actor:
+    return Actor(cast(Slurm, slurm), job_store, CONFIG, requeue_delay_s=120.0)
 
 
 def events(ledger: Ledger, kind: str) -> list[tuple[str, str]]:
@@ -91,11 +91,11 @@ def events(ledger: Ledger, kind: str) -> list[tuple[str, str]]:
     ],
 )
 def test_release_does_not_take_the_hold_off_a_job_that_runs_or_is_suspended(
-    book: Book, slurm: FakeSlurm, actor: Actor, priority: int, state: str, released: bool
+    job_store: JobStore, slurm: FakeSlurm, actor: Actor, priority: int, state: str, released: bool
 ) -> None:
     job = running(1005, 5, priority=priority, slurm_state=state)
-    see(book, 1010, job)
-    book.put(replace(book.records()["7"], written_priority=3_000_000_000))
+    see(job_store, 1010, job)
+    job_store.put(replace(job_store.records()["7"], written_priority=3_000_000_000))
     actor.release(Observation(1010, (job,), NODES, ()))
     assert slurm.written == ([Unpin("7")] if released else [])
 
@@ -111,10 +111,15 @@ def test_release_does_not_take_the_hold_off_a_job_that_runs_or_is_suspended(
     ],
 )
 def test_that_a_job_has_ended_before_a_write_reached_it_is_no_event(
-    book: Book, slurm: FakeSlurm, actor: Actor, ledger: Ledger, words: str, noted: list[str]
+    job_store: JobStore,
+    slurm: FakeSlurm,
+    actor: Actor,
+    ledger: Ledger,
+    words: str,
+    noted: list[str],
 ) -> None:
     job = running(1005, 5)
-    see(book, 1010, job)
+    see(job_store, 1010, job)
     slurm.refusal = words
     plan = Plan({"7": Decision("7", Action.RUN_ON, Reason.RUNS_ON, tier=0)})
     actor.carry_out(plan, Observation(1010, (job,), NODES, ()))
@@ -134,30 +139,30 @@ PREEMPTION = Plan({"8": WINNER_STARTS, "7": VICTIM_RUNS})
 class Preemption:
     """A running job 7 that has to leave for the waiting job 8, cycle by cycle."""
 
-    def __init__(self, book: Book, slurm: FakeSlurm, actor: Actor) -> None:
-        self.book, self.slurm, self.actor = book, slurm, actor
+    def __init__(self, job_store: JobStore, slurm: FakeSlurm, actor: Actor) -> None:
+        self.job_store, self.slurm, self.actor = job_store, slurm, actor
         self.now_s = 1010.0
         self.backing_off: frozenset[str] = frozenset()
 
     def cycle(self) -> None:
-        nomination = self.book.nominations.get("8")
+        nomination = self.job_store.nominations.get("8")
         is_nominated = nomination is not None and nomination.is_active
-        jobs = (running(1005, self.now_s - 1005), self._winner(is_nominated))
-        see(self.book, self.now_s, *jobs)
+        jobs = (running(1005, self.now_s - 1005), self._preemptor(is_nominated))
+        see(self.job_store, self.now_s, *jobs)
         seen = Observation(self.now_s, jobs, NODES, ())
         self.backing_off = self.actor.review(seen).backing_off
         held_up = "8" in self.backing_off
         self.actor.carry_out(STAYS if held_up else PREEMPTION, seen)
         self.now_s += 5.0
 
-    def _winner(self, is_nominated: bool) -> JobStatus:
+    def _preemptor(self, is_nominated: bool) -> JobStatus:
         """As Slurm shows it once it has tried it in vain on its nomination."""
         tried = {"reason": "Resources", "priority": 4_000_000_000, "required_node_list": "n1"}
-        winner = pending("8")
+        preemptor = pending("8")
         if not is_nominated:
-            return winner
-        written = self.book.records()["8"].written_priority
-        return changed(winner, **{**tried, "priority": written or winner.priority})
+            return preemptor
+        written = self.job_store.records()["8"].written_priority
+        return changed(preemptor, **{**tried, "priority": written or preemptor.priority})
 
     @property
     def requeued(self) -> bool:
@@ -174,8 +179,8 @@ REFUSAL = "Kill job error on job id 7: Access/permission denied"
 
 
 @pytest.fixture
-def preemption(book: Book, slurm: FakeSlurm, actor: Actor) -> Preemption:
-    return Preemption(book, slurm, actor)
+def preemption(job_store: JobStore, slurm: FakeSlurm, actor: Actor) -> Preemption:
+    return Preemption(job_store, slurm, actor)
 
 
 def test_a_victim_that_heard_its_signal_is_requeued_when_its_grace_is_over(
@@ -193,7 +198,7 @@ def test_a_refused_signal_is_asked_for_again_and_its_job_not_requeued_before_it_
     slurm.refused_signals = {"7": REFUSAL}
     while not slurm.signals:
         preemption.cycle()
-    assert preemption.book.preemptions["7"].signalled_s is None, "its grace has not begun"
+    assert preemption.job_store.preemptions["7"].signalled_s is None, "its grace has not begun"
     assert events(ledger, "signal-refused") == [("7", f"USR1: {REFUSAL}")]
     slurm.refused_signals = {}
     preemption.cycle()
@@ -213,8 +218,8 @@ def test_a_preemption_whose_signal_is_refused_again_and_again_is_abandoned(
     assert len(slurm.signals) == MAX_SIGNAL_REFUSALS
     assert not preemption.requeued
     assert preemption.backing_off == {"8"}, "no victim is named for it for a while"
-    assert "7" not in preemption.book.preemptions
-    assert not preemption.book.nominations["8"].is_active
+    assert "7" not in preemption.job_store.preemptions
+    assert not preemption.job_store.nominations["8"].is_active
     text = f"job 7 cannot be told to save its state ({REFUSAL})"
     assert events(ledger, "gave-up") == [("8", text)]
     assert len(events(ledger, "signal-refused")) == MAX_SIGNAL_REFUSALS
@@ -247,30 +252,30 @@ def held(reason: str, node_list: str) -> JobStatus:
     [("BadConstraints", True), ("JobHeldUser", False), ("JobHeldAdmin", False)],
 )
 def test_a_held_job_gets_its_own_list_back_and_is_let_go_only_if_ours_is_why(
-    book: Book, slurm: FakeSlurm, actor: Actor, ledger: Ledger, reason: str, let_go: bool
+    job_store: JobStore, slurm: FakeSlurm, actor: Actor, ledger: Ledger, reason: str, let_go: bool
 ) -> None:
-    see(book, 1000, pending("8"))
-    book.put(replace(book.records()["8"], written_nodes="n1", own_nodes="n[1-4]"))
+    see(job_store, 1000, pending("8"))
+    job_store.put(replace(job_store.records()["8"], written_nodes="n1", own_nodes="n[1-4]"))
     job = held(reason, "n1")
-    see(book, 1010, job)
+    see(job_store, 1010, job)
     actor.carry_out(HELD, Observation(1010, (job,), NODES, ()))
     back = Update("8", node_list="n[1-4]")
     assert slurm.written == ([back, Unpin("8")] if let_go else [back])
     assert [job_id for job_id, _ in events(ledger, "list-refused")] == (["8"] if let_go else [])
-    assert book.records()["8"].list_refused == let_go
+    assert job_store.records()["8"].list_refused == let_go
     # What its user has asked for is the user's: it is let go once, and not again.
     job = held(reason, "n[1-4]")
-    see(book, 1020, job)
+    see(job_store, 1020, job)
     actor.carry_out(HELD, Observation(1020, (job,), NODES, ()))
     assert len(slurm.written) == (2 if let_go else 1)
 
 
 def test_no_nodes_are_named_for_a_job_whose_list_was_refused(
-    book: Book, slurm: FakeSlurm, actor: Actor
+    job_store: JobStore, slurm: FakeSlurm, actor: Actor
 ) -> None:
     job = changed(pending("8"), request=Request(Amount({"": 1}), chunks=4))
-    see(book, 1000, job)
-    book.put(replace(book.records()["8"], list_refused=True))
+    see(job_store, 1000, job)
+    job_store.put(replace(job_store.records()["8"], list_refused=True))
     start = Decision("8", Action.START, Reason.STARTS, tier=0, start_on=ON_N1)
     actor.carry_out(Plan({"8": start}), Observation(1000, (job,), NODES, ()))
     assert [write.node_list for write in slurm.written if isinstance(write, Update)] == [None]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import CHARGES, Config, parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import JobStatus, JobView
 from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
@@ -28,85 +28,91 @@ CONFIG = charged_by("user")
 
 
 @pytest.fixture
-def book(ledger: Ledger) -> Book:
-    return Book(ledger, CONFIG, accounting=False)
+def job_store(ledger: Ledger) -> JobStore:
+    return JobStore(ledger, CONFIG, accounting=False)
 
 
 def second(job: JobStatus, user: str = "ann") -> JobStatus:
     return changed(job, key="8", raw_id=8, user=user, submit_s=1005.0)
 
 
-def the_second(book: Book, at_s: float, *jobs: JobStatus) -> JobView:
+def the_second(job_store: JobStore, at_s: float, *jobs: JobStatus) -> JobView:
     """The second job as a decision sees it, once these were observed."""
-    see(book, at_s, *jobs)
-    snapshot = View(book, CONFIG).snapshot(Observation(at_s, jobs, (), ()), Backoffs())
+    see(job_store, at_s, *jobs)
+    snapshot = View(job_store, CONFIG).snapshot(Observation(at_s, jobs, (), ()), Backoffs())
     return next(job for job in snapshot.jobs if job.job_id == "8")
 
 
-def test_a_new_job_begins_with_what_its_user_has_used(book: Book) -> None:
-    see(book, 1010, running(1005, 5))
-    assert the_second(book, 1050, ended(1005, 30), second(pending())).inherited_gpu_s == 120
-    assert book.records()["8"].tier == 1
+def test_a_new_job_begins_with_what_its_user_has_used(job_store: JobStore) -> None:
+    see(job_store, 1010, running(1005, 5))
+    assert the_second(job_store, 1050, ended(1005, 30), second(pending())).inherited_gpu_s == 120
+    assert job_store.records()["8"].tier == 1
 
 
-def test_of_another_user_nothing_is_inherited(book: Book) -> None:
-    see(book, 1010, running(1005, 5))
+def test_of_another_user_nothing_is_inherited(job_store: JobStore) -> None:
+    see(job_store, 1010, running(1005, 5))
     another = second(pending(), user="ben")
-    assert the_second(book, 1050, ended(1005, 30), another).inherited_gpu_s == 0
+    assert the_second(job_store, 1050, ended(1005, 30), another).inherited_gpu_s == 0
 
 
-def test_what_a_user_uses_at_this_moment_does_not_count_until_that_run_is_over(book: Book) -> None:
+def test_what_a_user_uses_at_this_moment_does_not_count_until_that_run_is_over(
+    job_store: JobStore,
+) -> None:
     """A long job does not make its user's debugging wait; one that was preempted for it counts."""
-    assert the_second(book, 1050, running(1005, 45), second(pending())).inherited_gpu_s == 0
+    assert the_second(job_store, 1050, running(1005, 45), second(pending())).inherited_gpu_s == 0
     left = pending(restarts=1, submit_s=1051)
-    assert the_second(book, 1052, left, second(pending())).inherited_gpu_s == pytest.approx(188)
+    assert the_second(job_store, 1052, left, second(pending())).inherited_gpu_s == pytest.approx(
+        188
+    )
 
 
-def test_it_stands_from_the_first_start_however_long_the_job_runs(book: Book) -> None:
+def test_it_stands_from_the_first_start_however_long_the_job_runs(job_store: JobStore) -> None:
     over = ended(1005, 30)
-    see(book, 1010, running(1005, 5))
-    see(book, 1036, over, second(pending()))
-    assert the_second(book, 2034, second(pending())).inherited_gpu_s == 120
-    assert the_second(book, 2040, second(running(2034, 6))).inherited_gpu_s == 120
-    assert the_second(book, 9000, second(running(2034, 6966))).inherited_gpu_s == 120
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1036, over, second(pending()))
+    assert the_second(job_store, 2034, second(pending())).inherited_gpu_s == 120
+    assert the_second(job_store, 2040, second(running(2034, 6))).inherited_gpu_s == 120
+    assert the_second(job_store, 9000, second(running(2034, 6966))).inherited_gpu_s == 120
 
 
-def test_a_waiting_job_is_charged_no_more_when_the_window_is_over(book: Book) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 1036, ended(1005, 30), second(pending()))
-    assert the_second(book, 2036, second(pending())).inherited_gpu_s == 0
+def test_a_waiting_job_is_charged_no_more_when_the_window_is_over(job_store: JobStore) -> None:
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1036, ended(1005, 30), second(pending()))
+    assert the_second(job_store, 2036, second(pending())).inherited_gpu_s == 0
 
 
-def test_a_restarted_controller_charges_the_same(book: Book, ledger: Ledger) -> None:
-    see(book, 1010, running(1005, 5))
-    before = the_second(book, 1050, ended(1005, 30), second(running(1040, 10)))
-    see(book, 1400, second(running(1040, 360)))
-    again = Book(ledger, CONFIG, accounting=False)
+def test_a_restarted_controller_charges_the_same(job_store: JobStore, ledger: Ledger) -> None:
+    see(job_store, 1010, running(1005, 5))
+    before = the_second(job_store, 1050, ended(1005, 30), second(running(1040, 10)))
+    see(job_store, 1400, second(running(1040, 360)))
+    again = JobStore(ledger, CONFIG, accounting=False)
     after = the_second(again, 5000, second(running(1040, 3960)))
     assert before.inherited_gpu_s == after.inherited_gpu_s == 120
 
 
-def test_a_promotion_forgives_it(book: Book) -> None:
-    see(book, 1010, running(1005, 5))
-    see(book, 1050, ended(1005, 30), second(pending()))
-    book.put(replace(book.records()["8"], promotions=1))
-    assert the_second(book, 1060, ended(1005, 30), second(pending())).inherited_gpu_s == 0
+def test_a_promotion_forgives_it(job_store: JobStore) -> None:
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1050, ended(1005, 30), second(pending()))
+    job_store.put(replace(job_store.records()["8"], promotions=1))
+    assert the_second(job_store, 1060, ended(1005, 30), second(pending())).inherited_gpu_s == 0
 
 
 @pytest.fixture
-def accounts_book(ledger: Ledger) -> Book:
-    return Book(ledger, charged_by("account"), accounting=False)
+def accounts_book(ledger: Ledger) -> JobStore:
+    return JobStore(ledger, charged_by("account"), accounting=False)
 
 
 def test_a_new_job_begins_with_what_its_account_has_used_whoever_submits_it(
-    accounts_book: Book,
+    accounts_book: JobStore,
 ) -> None:
     see(accounts_book, 1010, running(1005, 5))
     of_ben = second(pending(account="lab"), user="ben")
     assert the_second(accounts_book, 1050, ended(1005, 30), of_ben).inherited_gpu_s == 120
 
 
-def test_who_changes_to_another_account_leaves_what_the_first_has_used(accounts_book: Book) -> None:
+def test_who_changes_to_another_account_leaves_what_the_first_has_used(
+    accounts_book: JobStore,
+) -> None:
     see(accounts_book, 1010, running(1005, 5))
     over = ended(1005, 30)
     assert the_second(accounts_book, 1050, over, second(pending())).inherited_gpu_s == 120
@@ -116,7 +122,7 @@ def test_who_changes_to_another_account_leaves_what_the_first_has_used(accounts_
 
 @pytest.mark.parametrize(("user", "inherited_gpu_s"), [("ann", 120), ("ben", 0), ("lab", 0)])
 def test_jobs_without_an_account_are_their_users(
-    accounts_book: Book, user: str, inherited_gpu_s: float
+    accounts_book: JobStore, user: str, inherited_gpu_s: float
 ) -> None:
     see(accounts_book, 1010, running(1005, 5, account=""))
     later = second(pending(account=""), user=user)
@@ -124,10 +130,10 @@ def test_jobs_without_an_account_are_their_users(
     assert the_second(accounts_book, 1050, over, later).inherited_gpu_s == inherited_gpu_s
 
 
-def test_an_account_is_remembered_by_the_ledger(accounts_book: Book, ledger: Ledger) -> None:
+def test_an_account_is_remembered_by_the_ledger(accounts_book: JobStore, ledger: Ledger) -> None:
     see(accounts_book, 1010, running(1005, 5))
     see(accounts_book, 1050, ended(1005, 30))
-    again = Book(ledger, charged_by("account"), accounting=False)
+    again = JobStore(ledger, charged_by("account"), accounting=False)
     assert the_second(again, 1100, second(pending(), user="ben")).inherited_gpu_s == 120
 
 
@@ -150,16 +156,16 @@ def test_two_jobs_share_a_payer_just_where_they_share_what_is_charged(
 
 @pytest.mark.parametrize("charge", CHARGES)
 def test_a_job_never_inherits_from_itself(ledger: Ledger, charge: str) -> None:
-    book = Book(ledger, charged_by(charge), accounting=False)
-    see(book, 1010, second(running(1005, 5)))
+    job_store = JobStore(ledger, charged_by(charge), accounting=False)
+    see(job_store, 1010, second(running(1005, 5)))
     again = second(pending(restarts=1, submit_s=1031))
-    assert the_second(book, 1032, again).inherited_gpu_s == 0
+    assert the_second(job_store, 1032, again).inherited_gpu_s == 0
 
 
 def test_by_default_every_job_is_charged_for_itself(ledger: Ledger) -> None:
-    book = Book(ledger, parse({}), accounting=False)
-    see(book, 1010, running(1005, 5))
-    assert the_second(book, 1050, ended(1005, 30), second(pending())).inherited_gpu_s == 0
+    job_store = JobStore(ledger, parse({}), accounting=False)
+    see(job_store, 1010, running(1005, 5))
+    assert the_second(job_store, 1050, ended(1005, 30), second(pending())).inherited_gpu_s == 0
 
 
 runs = st.lists(

@@ -16,7 +16,7 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import crash
 from slurm_tiresias.controller import publish as report_module
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.crash import MOST_REPORTS, culprits, write_report
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.controller.runs import Runs
@@ -193,10 +193,10 @@ def test_the_job_in_hand_is_left_alone_where_publishing_fails(
 def test_a_job_that_was_suspected_in_vain_is_managed_again(
     controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_book: Book, job: Any, *_: object) -> None:
+    def fail(_job_store: JobStore, job: Any, *_: object) -> None:
         raise OverflowError("too large")
 
-    monkeypatch.setattr(Book, "_newly_shown", fail)
+    monkeypatch.setattr(JobStore, "_newly_shown", fail)
     controller._cycle()
     assert list(controller._left_alone) == ["11"] and due_in_s(controller) <= 0
     controller._cycle()

@@ -49,7 +49,7 @@ def test_no_job_is_preempted_before_its_minimum_run_time(managed: Manage) -> Non
     assert {guard for _, guard in decision.blockers} == {Guard.MIN_RUN}
     cluster.wait_for_state(short, None)
     assert [cluster.seen(key).restarts for key in wall].count(1) == 1
-    ran_s = [run.elapsed_s for key in wall for run in cluster.ledger.incarnations_of(key)]
+    ran_s = [run.elapsed_s for key in wall for run in cluster.ledger.runs_of(key)]
     assert min(ran_s) >= 14
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.store.event_folding import AT_WILL, MOST_AT_ONCE, ONE_MORE_AFTER_S
 from slurm_tiresias.store.ledger import FILE_NAME, EventRecord, Ledger
 from tests.controller.test_account import CONFIG, pending, see
@@ -16,27 +16,27 @@ from tests.report.pictures import job, remember
 
 
 @pytest.fixture
-def book(ledger: Ledger) -> Book:
+def job_store(ledger: Ledger) -> JobStore:
     """It knows an array of alice with 2,400 tasks, and a job of bob."""
-    book = Book(ledger, CONFIG, accounting=False)
+    job_store = JobStore(ledger, CONFIG, accounting=False)
     tasks = [pending(f"12_{task}", raw_id=1000 + task, user="alice") for task in range(2400)]
-    see(book, 1000, *tasks, pending("7", raw_id=7, user="bob"))
-    return book
+    see(job_store, 1000, *tasks, pending("7", raw_id=7, user="bob"))
+    return job_store
 
 
-def at(book: Book, now_s: float) -> None:
-    book.follow_clock(now_s, now_s)
-    book.commit()
+def at(job_store: JobStore, now_s: float) -> None:
+    job_store.follow_clock(now_s, now_s)
+    job_store.commit()
 
 
 @pytest.mark.parametrize("kind", sorted(AT_WILL))
 def test_of_what_an_array_has_noted_in_a_cycle_the_first_are_told_and_how_many_more(
-    book: Book, ledger: Ledger, kind: str
+    job_store: JobStore, ledger: Ledger, kind: str
 ) -> None:
-    book.note(1000, kind, "7", "bob's")
+    job_store.note(1000, kind, "7", "bob's")
     for task in range(2400):
-        book.note(1000, kind, f"12_{task}", "alice's")
-    at(book, 1000)
+        job_store.note(1000, kind, f"12_{task}", "alice's")
+    at(job_store, 1000)
     events = ledger.last_events(300)
     assert Counter(event.text for event in events) == {
         "bob's": 1,
@@ -44,46 +44,50 @@ def test_of_what_an_array_has_noted_in_a_cycle_the_first_are_told_and_how_many_m
         f"and {2400 - MOST_AT_ONCE + 1:,} more times for jobs of this user": 1,
     }
     assert events[-1].job_id == "12_2399"
-    assert book.take_news().events == {kind: 2401}, "every one is counted"
+    assert job_store.take_stats().events == {kind: 2401}, "every one is counted"
 
 
-def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(book: Book, ledger: Ledger) -> None:
+def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(
+    job_store: JobStore, ledger: Ledger
+) -> None:
     day_s = 86_400
     for now_s in range(1000, 1000 + day_s, 60):
         for task in range(5):
-            book.note(now_s, "repaired", f"12_{task}", "alice's")
-        at(book, now_s)
+            job_store.note(now_s, "repaired", f"12_{task}", "alice's")
+        at(job_store, now_s)
     events = ledger.last_events(200_000)
     assert len(events) <= MOST_AT_ONCE + day_s / ONE_MORE_AFTER_S
     told = sum(1 if e.text == "alice's" else int(e.text.split()[1]) for e in events)
     assert told >= 5 * day_s / 60 - 5, "none is lost"
 
 
-def test_what_was_folded_is_told_once_the_user_has_stopped(book: Book, ledger: Ledger) -> None:
+def test_what_was_folded_is_told_once_the_user_has_stopped(
+    job_store: JobStore, ledger: Ledger
+) -> None:
     for now_s in (1000, 1001):
         for task in range(100):
-            book.note(now_s, "failed", f"12_{task}", "alice's")
-        at(book, now_s)
+            job_store.note(now_s, "failed", f"12_{task}", "alice's")
+        at(job_store, now_s)
     assert len(ledger.last_events(300)) == MOST_AT_ONCE
-    at(book, 1001 + ONE_MORE_AFTER_S)
+    at(job_store, 1001 + ONE_MORE_AFTER_S)
     assert ledger.last_events(300)[-1].text == "and 100 more times for jobs of this user"
-    at(book, 5000)
+    at(job_store, 5000)
     assert len(ledger.last_events(300)) == MOST_AT_ONCE + 1
 
 
-def test_a_clock_that_is_set_back_is_no_new_start(book: Book, ledger: Ledger) -> None:
+def test_a_clock_that_is_set_back_is_no_new_start(job_store: JobStore, ledger: Ledger) -> None:
     for now_s in (90_000, 1000, 90_000, 1000):
         for task in range(100):
-            book.note(now_s, "repaired", f"12_{task}", "alice's")
-    at(book, 1000)
+            job_store.note(now_s, "repaired", f"12_{task}", "alice's")
+    at(job_store, 1000)
     assert len(ledger.last_events(300)) <= 2 * MOST_AT_ONCE
 
 
 @pytest.mark.parametrize("kind", ["preempted", "promoted", "released", "would", "demoted"])
-def test_what_reports_count_is_never_folded(book: Book, ledger: Ledger, kind: str) -> None:
+def test_what_reports_count_is_never_folded(job_store: JobStore, ledger: Ledger, kind: str) -> None:
     for task in range(100):
-        book.note(1000, kind, f"12_{task}", "")
-    at(book, 1000)
+        job_store.note(1000, kind, f"12_{task}", "")
+    at(job_store, 1000)
     assert len(ledger.last_events(300)) == 100
 
 

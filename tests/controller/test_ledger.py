@@ -13,7 +13,7 @@ import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import run
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.errors import ConfigError, DamagedLedgerError, LedgerError
 from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
 from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
@@ -68,7 +68,7 @@ def test_a_ledger_of_an_older_version_is_taken_over_with_all_it_knows(path: Path
         assert ledger.value("schema_version") == str(SCHEMA_VERSION)
         assert ledger.value("paused") == "no"
         assert [event.kind for event in ledger.last_events(9)] == ["demoted", "preempted"]
-        assert sum(i.attained_gpu_s for i in ledger.incarnations_of("7")) == 184
+        assert sum(i.attained_gpu_s for i in ledger.runs_of("7")) == 184
         assert ledger.preemptions_under_way() == [Preemption("7", PreemptionState.REQUEUED, "8")]
         (nomination,) = ledger.nominations()
     assert (jobs["7"].tier, jobs["7"].preempted_by) == (1, "8")
@@ -288,15 +288,15 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room_again(path: Path
         database = ledger._database
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         database.execute(f"PRAGMA max_page_count = {pages}")
-        book = Book(ledger, parse({}), accounting=False)
+        job_store = JobStore(ledger, parse({}), accounting=False)
         many = [pending(str(number), name="x" * 200) for number in range(1, 200)]
         with pytest.raises(LedgerError, match="full"):
-            see(book, 1000, *many)
+            see(job_store, 1000, *many)
         with pytest.raises(LedgerError, match="full"):
-            see(book, 1001, *many)
+            see(job_store, 1001, *many)
         database.execute("PRAGMA max_page_count = 100000")
-        see(book, 1010, *many, running(1005, 5))
-        assert Book(ledger, parse({}), accounting=False).records() == book.records()
+        see(job_store, 1010, *many, running(1005, 5))
+        assert JobStore(ledger, parse({}), accounting=False).records() == job_store.records()
 
 
 def test_no_number_is_given_out_twice_though_one_could_not_be_reserved(path: Path) -> None:

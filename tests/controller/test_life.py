@@ -18,7 +18,7 @@ from slurm_tiresias.model import JobAccount
 from slurm_tiresias.status import answers
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.job_history import SOCKET_NAME, Found, find, lives, look_up
-from slurm_tiresias.store.ledger import EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -43,7 +43,7 @@ def folder() -> Iterator[Path]:
         path.chmod(0o755)
         with closing(Ledger(path / "ledger.sqlite")) as ledger, ledger.transaction():
             ledger.save_jobs([job("1", "nobody"), job("2", "alice"), job("3", "")])
-            ledger.save_incarnations([IncarnationRecord("1", 20.0, 50.0, 30.0, 4, True)])
+            ledger.save_runs([RunRecord("1", 20.0, 50.0, 30.0, 4, True)])
             ledger.add_events([EventRecord(50.0, "preempted", "1", "2", "restart 1")])
         yield path
 

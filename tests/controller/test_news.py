@@ -7,116 +7,120 @@ from typing import cast
 
 import pytest
 
-from slurm_tiresias.controller.account import Book, EndedJob
+from slurm_tiresias.controller.account import EndedJob, JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.errors import SlurmUnreachableError
-from slurm_tiresias.slurm.protocol import Incarnation, Slurm
+from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import CONFIG, ended, pending, running, see
 
 
 @pytest.fixture
-def book(ledger: Ledger) -> Book:
-    return Book(ledger, CONFIG, accounting=False)
+def job_store(ledger: Ledger) -> JobStore:
+    return JobStore(ledger, CONFIG, accounting=False)
 
 
 class Accounting:
     """sacct in the place of which somebody answers, or nobody."""
 
-    def __init__(self, *rows: Incarnation) -> None:
+    def __init__(self, *rows: AccountedRun) -> None:
         self.rows = rows
 
-    def incarnations(self, _keys: object, _since_s: float) -> Sequence[Incarnation]:
+    def runs(self, _keys: object, _since_s: float) -> Sequence[AccountedRun]:
         if not self.rows:
             raise SlurmUnreachableError("slurmdbd is down", "start it")
         return self.rows
 
 
-def test_a_job_that_ends_is_told_once_with_its_jct_and_what_it_waited(book: Book) -> None:
-    see(book, 1000, pending())
-    see(book, 1010, running(1004, 6))
-    see(book, 1020, pending(restarts=1, submit_s=1014))
-    see(book, 1050, running(1040, 10, restarts=1, submit_s=1014))
-    assert book.take_news().ended == []
-    see(book, 1080, ended(1040, 30, restarts=1, submit_s=1014))
+def test_a_job_that_ends_is_told_once_with_its_jct_and_what_it_waited(job_store: JobStore) -> None:
+    see(job_store, 1000, pending())
+    see(job_store, 1010, running(1004, 6))
+    see(job_store, 1020, pending(restarts=1, submit_s=1014))
+    see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1014))
+    assert job_store.take_stats().ended == []
+    see(job_store, 1080, ended(1040, 30, restarts=1, submit_s=1014))
     # It ran 16 s, as far as could be seen, and 30 s: more than 100 GPU-seconds on 4 GPUs.
-    assert book.take_news().ended == [EndedJob(tier=1, jct_s=70, queued_s=70 - 16 - 30)]
-    see(book, 1090, ended(1040, 30, restarts=1, submit_s=1014))
-    see(book, 1100)
-    see(book, 1110)
-    assert book.take_news().ended == []
+    assert job_store.take_stats().ended == [EndedJob(tier=1, jct_s=70, queued_s=70 - 16 - 30)]
+    see(job_store, 1090, ended(1040, 30, restarts=1, submit_s=1014))
+    see(job_store, 1100)
+    see(job_store, 1110)
+    assert job_store.take_stats().ended == []
 
 
-def test_a_job_that_nobody_saw_run_is_told_if_it_ended_after_the_first_look(book: Book) -> None:
-    see(book, 1000, ended(900, 50))
-    see(book, 1010, ended(900, 50), ended(1002, 3, key="8", raw_id=8, submit_s=1001))
-    assert book.take_news().ended == [EndedJob(tier=0, jct_s=4, queued_s=1)]
+def test_a_job_that_nobody_saw_run_is_told_if_it_ended_after_the_first_look(
+    job_store: JobStore,
+) -> None:
+    see(job_store, 1000, ended(900, 50))
+    see(job_store, 1010, ended(900, 50), ended(1002, 3, key="8", raw_id=8, submit_s=1001))
+    assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=4, queued_s=1)]
 
 
 def test_a_job_that_ran_for_less_than_a_second_has_run_and_one_cancelled_before_has_not(
-    book: Book,
+    job_store: JobStore,
 ) -> None:
-    see(book, 1000, pending(), pending("8"))
+    see(job_store, 1000, pending(), pending("8"))
     cancelled = pending("8", state=None, slurm_state="CANCELLED", reason="", end_s=1010.0)
-    see(book, 1020, ended(1010, 0), cancelled)
-    assert book.take_news().ended == [EndedJob(tier=0, jct_s=10, queued_s=10)]
-    see(book, 1030)
-    see(book, 1040)
-    assert book.take_news().ended == []
+    see(job_store, 1020, ended(1010, 0), cancelled)
+    assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=10, queued_s=10)]
+    see(job_store, 1030)
+    see(job_store, 1040)
+    assert job_store.take_stats().ended == []
 
 
-def test_a_job_that_is_cancelled_while_it_waits_again_ends_then(book: Book) -> None:
-    see(book, 1000, running(1000, 0))
-    see(book, 1010, pending(restarts=1, submit_s=1010))
-    see(book, 1040, pending(restarts=1, state=None, slurm_state="CANCELLED", end_s=1035.0))
-    assert book.take_news().ended == [EndedJob(tier=0, jct_s=35, queued_s=25)]
+def test_a_job_that_is_cancelled_while_it_waits_again_ends_then(job_store: JobStore) -> None:
+    see(job_store, 1000, running(1000, 0))
+    see(job_store, 1010, pending(restarts=1, submit_s=1010))
+    see(job_store, 1040, pending(restarts=1, state=None, slurm_state="CANCELLED", end_s=1035.0))
+    assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=35, queued_s=25)]
 
 
-def test_an_end_that_another_process_has_told_is_not_told_again(book: Book, ledger: Ledger) -> None:
-    see(book, 1000, pending(), pending("8"))
-    see(book, 1020, ended(1010, 5), running(1010, 10, key="8", raw_id=8))
-    assert len(book.take_news().ended) == 1
-    later = Book(ledger, CONFIG, accounting=False)
+def test_an_end_that_another_process_has_told_is_not_told_again(
+    job_store: JobStore, ledger: Ledger
+) -> None:
+    see(job_store, 1000, pending(), pending("8"))
+    see(job_store, 1020, ended(1010, 5), running(1010, 10, key="8", raw_id=8))
+    assert len(job_store.take_stats().ended) == 1
+    later = JobStore(ledger, CONFIG, accounting=False)
     see(later, 1050, ended(1010, 5), ended(1010, 25, key="8", raw_id=8))
-    assert later.take_news().ended == [EndedJob(tier=1, jct_s=35, queued_s=10)]
+    assert later.take_stats().ended == [EndedJob(tier=1, jct_s=35, queued_s=10)]
 
 
-def test_a_job_that_is_requeued_after_its_end_is_told_once(book: Book) -> None:
-    see(book, 1000, running(1000, 0))
-    see(book, 1010, ended(1000, 8))
-    assert len(book.take_news().ended) == 1
-    see(book, 1020, pending(restarts=1, submit_s=1015))
-    see(book, 1040, ended(1030, 8, restarts=1, submit_s=1015))
-    assert book.take_news().ended == []
+def test_a_job_that_is_requeued_after_its_end_is_told_once(job_store: JobStore) -> None:
+    see(job_store, 1000, running(1000, 0))
+    see(job_store, 1010, ended(1000, 8))
+    assert len(job_store.take_stats().ended) == 1
+    see(job_store, 1020, pending(restarts=1, submit_s=1015))
+    see(job_store, 1040, ended(1030, 8, restarts=1, submit_s=1015))
+    assert job_store.take_stats().ended == []
 
 
 def test_an_end_is_told_when_accounting_has_confirmed_it(ledger: Ledger) -> None:
-    book = Book(ledger, CONFIG, accounting=True)
-    see(book, 1000, running(1000, 0))
-    see(book, 1010)  # Slurm shows it no more
+    job_store = JobStore(ledger, CONFIG, accounting=True)
+    see(job_store, 1000, running(1000, 0))
+    see(job_store, 1010)  # Slurm shows it no more
     accounting = Accounting()
-    reconciler = Reconciler(book, cast(Slurm, accounting))
+    reconciler = Reconciler(job_store, cast(Slurm, accounting))
     reconciler.reconcile(1010)
-    news = book.take_news()
-    assert (news.ended, news.accounting_failures) == ([], 1)
-    accounting.rows = (Incarnation("7", 1000.0, 1007.0, 7.0, 4, "COMPLETED"),)
+    stats = job_store.take_stats()
+    assert (stats.ended, stats.accounting_failures) == ([], 1)
+    accounting.rows = (AccountedRun("7", 1000.0, 1007.0, 7.0, 4, "COMPLETED"),)
     reconciler.reconcile(1500)
-    book.commit()
-    assert book.take_news().ended == [EndedJob(tier=0, jct_s=7, queued_s=0)]
+    job_store.commit()
+    assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=7, queued_s=0)]
 
 
 def test_an_end_is_told_though_the_cycle_that_learned_of_it_failed(ledger: Ledger) -> None:
-    book = Book(ledger, CONFIG, accounting=False)
-    see(book, 1000, running(1000, 0))
-    see(book, 1010, ended(1000, 8))
+    job_store = JobStore(ledger, CONFIG, accounting=False)
+    see(job_store, 1000, running(1000, 0))
+    see(job_store, 1010, ended(1000, 8))
     # That cycle did not come to its end; by the next ones the job is gone.
-    see(book, 1020)
-    see(book, 1030)
-    assert len(book.take_news().ended) == 1
+    see(job_store, 1020)
+    see(job_store, 1030)
+    assert len(job_store.take_stats().ended) == 1
 
 
-def test_what_happens_is_counted_by_kind(book: Book) -> None:
-    see(book, 1000, running(1000, 0))
-    see(book, 1100, running(1000, 100))
-    assert book.take_news().events == {"demoted": 1}
-    assert book.take_news().events == {}
+def test_what_happens_is_counted_by_kind(job_store: JobStore) -> None:
+    see(job_store, 1000, running(1000, 0))
+    see(job_store, 1100, running(1000, 100))
+    assert job_store.take_stats().events == {"demoted": 1}
+    assert job_store.take_stats().events == {}

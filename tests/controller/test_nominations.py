@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
 from slurm_tiresias.controller.view import Backoffs, View
@@ -34,9 +34,9 @@ ON_N1 = {"n1": Amount({"": 2}, 2)}
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[Book]:
+def job_store(tmp_path: Path) -> Iterator[JobStore]:
     with closing(Ledger(tmp_path / FILE_NAME)) as ledger:
-        yield Book(ledger, CONFIG, accounting=False)
+        yield JobStore(ledger, CONFIG, accounting=False)
 
 
 def holding(key: str, gpus: int) -> JobStatus:
@@ -49,45 +49,47 @@ def holding(key: str, gpus: int) -> JobStatus:
     )
 
 
-def nominate(book: Book, key: str, free_s: float | None = 2000.0) -> None:
+def nominate(job_store: JobStore, key: str, free_s: float | None = 2000.0) -> None:
     """Set two GPUs of the first node aside for a job at 2000; None: they are not free yet."""
     needs_victims = free_s != 2000.0
-    book.nomination_event(key, Nominated(2000.0, allocation_text(ON_N1), needs_victims))
+    job_store.nomination_event(key, Nominated(2000.0, allocation_text(ON_N1), needs_victims))
     if needs_victims and free_s is not None:
-        book.nomination_event(key, Looked(free_s, Blocker.NOTHING, 60.0, "", ""))
+        job_store.nomination_event(key, Looked(free_s, Blocker.NOTHING, 60.0, "", ""))
 
 
-def reviewed(book: Book, free_s: float | None, *others: JobStatus) -> Nomination | None:
+def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> Nomination | None:
     """What a review leaves of the nomination of job 7."""
     seen = Observation(2001.0, (pending("7"), *others), TWO_NODES, ())
-    book.observe(seen)
-    nominate(book, "7", free_s)
+    job_store.observe(seen)
+    nominate(job_store, "7", free_s)
     # Reviewing asks Slurm nothing.
-    Actor(cast(Slurm, None), book, CONFIG, 0.0).review(seen)
-    return book.nominations.get("7")
+    Actor(cast(Slurm, None), job_store, CONFIG, 0.0).review(seen)
+    return job_store.nominations.get("7")
 
 
-def test_a_nomination_on_idle_gpus_is_withdrawn_when_another_job_starts_on_them(book: Book) -> None:
-    assert reviewed(book, 2000.0, holding("8", 3)) is None
+def test_a_nomination_on_idle_gpus_is_withdrawn_when_another_job_starts_on_them(
+    job_store: JobStore,
+) -> None:
+    assert reviewed(job_store, 2000.0, holding("8", 3)) is None
 
 
-def test_a_nomination_on_idle_gpus_stands_while_they_are_free(book: Book) -> None:
-    nomination = reviewed(book, 2000.0, holding("8", 2))
+def test_a_nomination_on_idle_gpus_stands_while_they_are_free(job_store: JobStore) -> None:
+    nomination = reviewed(job_store, 2000.0, holding("8", 2))
     assert nomination is not None
     assert nomination.allocation != ""
 
 
 @pytest.mark.parametrize("free_s", [None, 2000.5])
 def test_a_nomination_with_victims_stands_until_it_expires(
-    book: Book, free_s: float | None
+    job_store: JobStore, free_s: float | None
 ) -> None:
     """Or its job would be nominated anew, and more jobs would be preempted for it."""
-    nomination = reviewed(book, free_s, holding("8", 4))
+    nomination = reviewed(job_store, free_s, holding("8", 4))
     assert nomination is not None
     assert nomination.allocation != ""
 
 
-def looked_at_by_review(book: Book, nominations: int) -> int:
+def looked_at_by_review(job_store: JobStore, nominations: int) -> int:
     """How many states of jobs a review looks at, with so many nominations and 400 jobs."""
     looks = 0
 
@@ -101,25 +103,25 @@ def looked_at_by_review(book: Book, nominations: int) -> int:
     fields = {field.name for field in dataclasses.fields(JobStatus) if field.init}
     jobs = tuple(CountedJob(**{name: getattr(job, name) for name in fields}) for job in waiting)
     seen = Observation(2001.0, jobs, TWO_NODES, ())
-    book.observe(seen)
+    job_store.observe(seen)
     for number in range(1, nominations + 1):
-        nominate(book, str(number))
+        nominate(job_store, str(number))
     looks = 0
-    Actor(cast(Slurm, None), book, CONFIG, 0.0).review(seen)
-    assert book.record("1") is not None
+    Actor(cast(Slurm, None), job_store, CONFIG, 0.0).review(seen)
+    assert job_store.record("1") is not None
     return looks
 
 
 def test_a_review_looks_at_each_job_a_few_times_however_many_nominations_there_are(
-    book: Book,
+    job_store: JobStore,
 ) -> None:
-    with_one = looked_at_by_review(book, nominations=1)
-    assert looked_at_by_review(book, nominations=200) <= with_one + 5 * 200
+    with_one = looked_at_by_review(job_store, nominations=1)
+    assert looked_at_by_review(job_store, nominations=200) <= with_one + 5 * 200
 
 
-def test_a_nomination_waits_while_a_job_on_its_nodes_completes(book: Book) -> None:
+def test_a_nomination_waits_while_a_job_on_its_nodes_completes(job_store: JobStore) -> None:
     completing = changed(holding("8", 2), state=JobState.COMPLETING)
-    asked, free = reviewed(book, None, completing), reviewed(book, None, holding("9", 2))
+    asked, free = reviewed(job_store, None, completing), reviewed(job_store, None, holding("9", 2))
     assert asked is not None
     assert asked.free_s is None
     assert free is not None
@@ -170,7 +172,7 @@ def test_a_job_that_slurm_keeps_off_a_reservation_is_not_eligible() -> None:
     [(600.0, {"n2"}), (3600.0, {"n1", "n2"}), (None, {"n1", "n2"})],
 )
 def test_a_job_is_kept_off_what_is_reserved_before_it_could_end(
-    book: Book, limit_s: float | None, kept_off: set[str]
+    job_store: JobStore, limit_s: float | None, kept_off: set[str]
 ) -> None:
     reservations = (
         Reservation("soon", frozenset({"n1"}), 3000.0, 4000.0),
@@ -179,18 +181,18 @@ def test_a_job_is_kept_off_what_is_reserved_before_it_could_end(
     )
     waits = changed(pending(), time_limit_s=limit_s)
     seen = Observation(2001.0, (waits, holding("8", 1)), TWO_NODES, (), reservations)
-    book.observe(seen)
-    waiting, running = View(book, CONFIG).snapshot(seen, Backoffs()).jobs
+    job_store.observe(seen)
+    waiting, running = View(job_store, CONFIG).snapshot(seen, Backoffs()).jobs
     assert waiting.request.reserved_nodes == kept_off
     assert running.request.reserved_nodes == frozenset()
 
 
-def test_what_a_job_waits_for_holds_until_slurm_has_looked_at_it_again(book: Book) -> None:
-    view = View(book, CONFIG)
+def test_what_a_job_waits_for_holds_until_slurm_has_looked_at_it_again(job_store: JobStore) -> None:
+    view = View(job_store, CONFIG)
 
     def why_not(at_s: float, **changes: object) -> str:
         seen = Observation(at_s, (changed(pending(), **changes),), TWO_NODES, ())
-        book.observe(seen)
+        job_store.observe(seen)
         [job] = view.snapshot(seen, Backoffs()).jobs
         return job.not_eligible
 

@@ -21,7 +21,7 @@ from slurm_tiresias.status.published import (
     PublishedNode,
     PublishedState,
 )
-from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import Ledger, RunRecord
 from slurm_tiresias.web.http import Answer, Request
 from slurm_tiresias.web.page.page import Page
 from slurm_tiresias.web.page.recent import MOST_SAMPLES, Course
@@ -47,7 +47,7 @@ def ledger(tmp_path: Path) -> Path:
     ran = JobAccount("6", 0, NOW_S - 60, NOW_S - 60, NOW_S - 60, 1, user="carol", name=SECRET)
     with closing(Ledger(path)) as writer, writer.transaction():
         writer.save_jobs([replace(ran, first_started_s=NOW_S - 30, ended_s=NOW_S, tier=1)])
-        writer.save_incarnations([IncarnationRecord("6", NOW_S - 30, NOW_S, 30.0, 4, True)])
+        writer.save_runs([RunRecord("6", NOW_S - 30, NOW_S, 30.0, 4, True)])
     return path
 
 

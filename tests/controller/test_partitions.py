@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import Amount, Guard, JobState, JobStatus, JobView, Node
 from slurm_tiresias.slurm.protocol import Observation, Partition
@@ -35,9 +35,9 @@ REFUSING = [
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[Book]:
+def job_store(tmp_path: Path) -> Iterator[JobStore]:
     with closing(Ledger(tmp_path / FILE_NAME)) as ledger:
-        yield Book(ledger, CONFIG, accounting=False)
+        yield JobStore(ledger, CONFIG, accounting=False)
 
 
 def asking(**facts: Any) -> JobStatus:
@@ -48,43 +48,45 @@ def asking(**facts: Any) -> JobStatus:
     return changed(job, request=request)
 
 
-def viewed(book: Book, job: JobStatus, *partitions: Partition) -> JobView:
+def viewed(job_store: JobStore, job: JobStatus, *partitions: Partition) -> JobView:
     seen = Observation(2000.0, (job,), (), partitions)
-    book.observe(seen)
-    (view,) = View(book, CONFIG).snapshot(seen, Backoffs()).jobs
+    job_store.observe(seen)
+    (view,) = View(job_store, CONFIG).snapshot(seen, Backoffs()).jobs
     return view
 
 
 @pytest.mark.parametrize("limits", REFUSING)
 def test_a_running_job_that_its_partition_would_not_start_again_is_guarded(
-    book: Book, limits: dict[str, Any]
+    job_store: JobStore, limits: dict[str, Any]
 ) -> None:
     runs = asking(
         state=JobState.RUNNING, start_s=1000.0, allocation={"n1": Amount({"": 1}, cpus=1)}
     )
-    assert viewed(book, runs, Partition("gpu", N1, True), OTHER).protected_by is None
+    assert viewed(job_store, runs, Partition("gpu", N1, True), OTHER).protected_by is None
     limited = Partition("gpu", N1, **{"up": True, **limits})
-    assert viewed(book, runs, limited, OTHER).protected_by is Guard.PARTITION
+    assert viewed(job_store, runs, limited, OTHER).protected_by is Guard.PARTITION
 
 
 @pytest.mark.parametrize("limits", REFUSING)
 def test_a_waiting_job_is_placed_only_where_a_partition_would_start_it(
-    book: Book, limits: dict[str, Any]
+    job_store: JobStore, limits: dict[str, Any]
 ) -> None:
     waits = asking(partitions=("gpu", "other"))
     limited = Partition("gpu", N1, **{"up": True, **limits})
-    assert viewed(book, waits, limited, OTHER).request.partitions == ("other",)
+    assert viewed(job_store, waits, limited, OTHER).request.partitions == ("other",)
     # Where none would, Slurm says why.
     only = asking(partitions=("gpu",))
-    assert viewed(book, only, limited, OTHER).request.partitions == ("gpu",)
+    assert viewed(job_store, only, limited, OTHER).request.partitions == ("gpu",)
 
 
-def test_a_job_without_an_account_or_qos_or_time_limit_is_not_refused_for_it(book: Book) -> None:
+def test_a_job_without_an_account_or_qos_or_time_limit_is_not_refused_for_it(
+    job_store: JobStore,
+) -> None:
     limited = Partition(
         "gpu", N1, True, longest_s=60.0, accounts=frozenset({"a"}), qos=frozenset({"b"})
     )
     waits = asking(partitions=("gpu", "other"), account="", qos="", time_limit_s=None)
-    assert viewed(book, waits, limited, OTHER).request.partitions == ("gpu", "other")
+    assert viewed(job_store, waits, limited, OTHER).request.partitions == ("gpu", "other")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_a_job_without_an_account_or_qos_or_time_limit_is_not_refused_for_it(boo
     ],
 )
 def test_a_job_is_laid_over_no_more_nodes_than_its_widest_partition_gives_it(
-    book: Book, bounds: tuple[int | None, int | None], asked: int | None, most: int | None
+    job_store: JobStore, bounds: tuple[int | None, int | None], asked: int | None, most: int | None
 ) -> None:
     gpu, other = (
         Partition(name, N1, True, most_nodes=bound)
@@ -106,10 +108,12 @@ def test_a_job_is_laid_over_no_more_nodes_than_its_widest_partition_gives_it(
     )
     waits = asking(partitions=("gpu", "other"))
     waits = changed(waits, request=replace(waits.spec.request, max_nodes=asked))
-    assert viewed(book, waits, gpu, other).request.max_nodes == most
+    assert viewed(job_store, waits, gpu, other).request.max_nodes == most
 
 
-def test_jobs_of_a_partition_have_no_more_cpus_of_a_node_than_it_may_have(book: Book) -> None:
+def test_jobs_of_a_partition_have_no_more_cpus_of_a_node_than_it_may_have(
+    job_store: JobStore,
+) -> None:
     """Eight of sixteen for all of its jobs; what others hold is theirs."""
     ours = asking(state=JobState.RUNNING, start_s=1.0, allocation={"n1": Amount({"": 1}, cpus=3)})
     theirs = changed(
@@ -123,17 +127,19 @@ def test_jobs_of_a_partition_have_no_more_cpus_of_a_node_than_it_may_have(book: 
     nodes = tuple(Node(name, total, frozenset({"gpu", "cpu"})) for name in ("n1", "n2"))
     gpu = Partition("gpu", frozenset({"n1", "n2"}), True, most_cpus_per_node=8)
     seen = Observation(2000.0, (ours, theirs), nodes, (gpu,))
-    book.observe(seen)
-    view = View(book, CONFIG)
+    job_store.observe(seen)
+    view = View(job_store, CONFIG)
     shown = view.snapshot(seen, Backoffs()).nodes
     assert [node.total.cpus for node in shown] == [14, 8]
     again = view.snapshot(replace(seen, nodes=tuple(map(replace, nodes))), Backoffs()).nodes
     assert all(one is other for one, other in zip(shown, again, strict=True))
 
 
-def test_a_bound_on_cpus_that_managed_partitions_share_is_left_to_slurm(book: Book) -> None:
+def test_a_bound_on_cpus_that_managed_partitions_share_is_left_to_slurm(
+    job_store: JobStore,
+) -> None:
     nodes = (Node("n1", Amount({"": 4}, cpus=16), frozenset({"gpu", "other"})),)
     gpu = Partition("gpu", N1, True, most_cpus_per_node=8)
     seen = Observation(2000.0, (asking(),), nodes, (gpu, OTHER))
-    book.observe(seen)
-    assert View(book, CONFIG).snapshot(seen, Backoffs()).nodes == nodes
+    job_store.observe(seen)
+    assert View(job_store, CONFIG).snapshot(seen, Backoffs()).nodes == nodes

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler import profile_index, service
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus, file_text
-from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.models import NAMES, tensor_sizes
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.profile_index import FILE_NAME as KNOWN
 from slurm_tiresias.profiler.profile_index import text_of
+from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.service import ASIDE, Profiler
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
@@ -134,9 +134,7 @@ def test_what_spreading_cost_counts_before_the_skew(profiler: Profiler, collect_
     )
 
 
-def test_nothing_is_read_before_the_incarnation_is_over(
-    profiler: Profiler, collect_dir: Path
-) -> None:
+def test_nothing_is_read_before_the_run_is_over(profiler: Profiler, collect_dir: Path) -> None:
     file = leave(collect_dir, "7.1.n1", "vgg16")
     learn(profiler, running(1000.0, 50.0, restarts=1))
     assert file.exists()
@@ -247,30 +245,30 @@ def test_what_an_operator_stores_counts_from_the_next_cycle_on(
 
 def test_the_decision_gets_the_style_and_the_reason(tmp_path: Path, profiler: Profiler) -> None:
     with closing(Ledger(tmp_path / LEDGER_NAME)) as ledger:
-        book = Book(ledger, parse({}), accounting=False)
+        job_store = JobStore(ledger, parse({}), accounting=False)
         job = pending(comment="tiresias:model=vgg16")
-        see(book, 1000, job)
-        view = View(book, parse({}), profiler.placing)
+        see(job_store, 1000, job)
+        view = View(job_store, parse({}), profiler.placing)
         [decided] = view.snapshot(Observation(1000, (job,), (), ()), Backoffs()).jobs
     assert decided.style is CONSOLIDATE
     assert decided.skew == pytest.approx(0.743, abs=0.001)
     assert decided.style_because == "largest tensor 74 % of vgg16 (built in), limit 50 %"
 
 
-def test_the_book_knows_how_long_each_incarnation_ran(tmp_path: Path) -> None:
+def test_the_book_knows_how_long_each_run_ran(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / LEDGER_NAME)) as ledger:
-        book = Book(ledger, parse({}), accounting=False)
-        see(book, 1010, running(1000, 10))
-        see(book, 1020, pending(restarts=1, submit_s=1015))
-        assert book.ran_s("7", 0) == 0.0
-        see(book, 1050, running(1030, 20, restarts=1))
-        see(book, 1060, ended(1030, 25, restarts=1))
-        assert book.ran_s("7", 0) == pytest.approx(20, abs=10)
-        assert book.ran_s("7", 1) == 25
-        assert book.ran_s("7", 2) == book.ran_s("99", 0) == 0.0
+        job_store = JobStore(ledger, parse({}), accounting=False)
+        see(job_store, 1010, running(1000, 10))
+        see(job_store, 1020, pending(restarts=1, submit_s=1015))
+        assert job_store.ran_s("7", 0) == 0.0
+        see(job_store, 1050, running(1030, 20, restarts=1))
+        see(job_store, 1060, ended(1030, 25, restarts=1))
+        assert job_store.ran_s("7", 0) == pytest.approx(20, abs=10)
+        assert job_store.ran_s("7", 1) == 25
+        assert job_store.ran_s("7", 2) == job_store.ran_s("99", 0) == 0.0
 
 
-def test_a_job_that_completes_after_a_requeue_has_ended_its_incarnation(
+def test_a_job_that_completes_after_a_requeue_has_ended_its_run(
     profiler: Profiler, collect_dir: Path
 ) -> None:
     file = leave(collect_dir, "7.0.n1", "vgg16")
@@ -300,7 +298,7 @@ def test_what_a_job_did_with_its_gpus_is_kept_under_its_program(
     assert not any(file.exists() for file in files)
     key = Key(JOB, "train", "ann")
     assert store.gpu_runs("train") == [
-        NodeGpus(Incarnation(7, 0, node), key, (GPU,)) for node in ("n1", "n2")
+        NodeGpus(RunId(7, 0, node), key, (GPU,)) for node in ("n1", "n2")
     ]
     assert [seen.key for seen in store.gpu_runs("bert")] == [Key(MODEL, "bert", "ann")]
     assert [profile.key for profile in store.profiles()] == [key]
@@ -328,7 +326,7 @@ def test_files_of_gpus_that_cannot_be_read_are_put_aside(
     learn(profiler, OVER)
     aside = {path.name for path in (collect_dir / ASIDE).iterdir()}
     assert aside == {f"7.0.n{number}.gpus" for number in range(1, 6)}
-    assert [seen.incarnation.node for seen in store.gpu_runs("train")] == ["n6"]
+    assert [seen.run_id.node for seen in store.gpu_runs("train")] == ["n6"]
 
 
 # What the nodes are told

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.run import _state_dir_locked
 from slurm_tiresias.errors import LeaseLostError
 from slurm_tiresias.model import JobAccount
@@ -24,10 +24,10 @@ from slurm_tiresias.store import retention as retention_module
 from slurm_tiresias.store import terms
 from slurm_tiresias.store.ledger import (
     EventRecord,
-    IncarnationRecord,
     Ledger,
     PreemptionRecord,
     Pruned,
+    RunRecord,
 )
 from slurm_tiresias.store.retention import (
     AGAIN_AFTER_S,
@@ -59,10 +59,10 @@ def keep_job(ledger: Ledger, key: str, ended_s: float | None, *, confirmed: bool
     run_s = float(key)
     last_s = 1000.0 if ended_s is None else ended_s - run_s
     ledger.save_jobs([job_record(key, ended_s)])
-    ledger.save_incarnations(
+    ledger.save_runs(
         [
-            IncarnationRecord(key, 100.0, 110.0, 10.0, 2, True),
-            IncarnationRecord(key, last_s, ended_s, run_s, 2, confirmed and ended_s is not None),
+            RunRecord(key, 100.0, 110.0, 10.0, 2, True),
+            RunRecord(key, last_s, ended_s, run_s, 2, confirmed and ended_s is not None),
         ]
     )
     ledger.add_preemptions([PreemptionRecord(key, "999", at_s=110.0, run_start_s=100.0)])
@@ -172,7 +172,7 @@ def test_the_controller_prunes_bit_by_bit_some_time_after_its_start(
         for key in range(1, old + 1):
             keep_job(ledger, str(key), NOW_S - 31 * DAY_S + key)
         keep_job(ledger, "5000", NOW_S - 29 * DAY_S)
-    retention = Retention(ledger, CONFIG, Book(ledger, CONFIG, accounting=True).ended)
+    retention = Retention(ledger, CONFIG, JobStore(ledger, CONFIG, accounting=True).ended)
 
     def left() -> int:
         retention.prune_some(NOW_S)
@@ -191,22 +191,22 @@ def test_a_job_that_slurm_still_shows_stays(ledger: Ledger, clock: Clock) -> Non
     config = parse(
         {"controller": {"keep_ended_jobs_days": 1e-6}, "preemption": {"budget_window_s": 1}}
     )
-    book = Book(ledger, config, accounting=False)
-    see(book, 1000, pending("7"))
-    see(book, 1100, ended(1010, 50, key="7"))
-    retention = Retention(ledger, config, book.ended)
+    job_store = JobStore(ledger, config, accounting=False)
+    see(job_store, 1000, pending("7"))
+    see(job_store, 1100, ended(1010, 50, key="7"))
+    retention = Retention(ledger, config, job_store.ended)
     clock.now_s = FIRST_AFTER_S
     retention.prune_some(1200.0)
     assert keys(ledger, "jobs") == {"7"}
-    see(book, 1210)
-    see(book, 1220)
+    see(job_store, 1210)
+    see(job_store, 1220)
     clock.now_s += AGAIN_AFTER_S
     retention.prune_some(1300.0)
     assert keys(ledger, "jobs") == set()
 
 
 def test_nothing_is_pruned_for_a_day_after_the_clock_was_set(aged: Ledger, clock: Clock) -> None:
-    retention = Retention(aged, CONFIG, Book(aged, CONFIG, accounting=True).ended)
+    retention = Retention(aged, CONFIG, JobStore(aged, CONFIG, accounting=True).ended)
     clock.now_s = FIRST_AFTER_S
     retention.put_off()
     clock.now_s += CLOCK_TRUSTED_AFTER_S - 1
@@ -220,7 +220,7 @@ def test_nothing_is_pruned_for_a_day_after_the_clock_was_set(aged: Ledger, clock
 def test_a_ledger_that_cannot_be_pruned_is_told_of_once_in_a_while(
     aged: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    retention = Retention(aged, CONFIG, Book(aged, CONFIG, accounting=True).ended)
+    retention = Retention(aged, CONFIG, JobStore(aged, CONFIG, accounting=True).ended)
     clock.now_s = FIRST_AFTER_S
     aged._database.execute("PRAGMA query_only = 1")
     for _ in range(3):
@@ -239,7 +239,7 @@ def test_what_may_count_for_budgets_and_for_later_jobs_stays(aged: Ledger, charg
 def test_with_0_days_all_jobs_are_kept_for_good(aged: Ledger, clock: Clock) -> None:
     config = parse({"controller": {"keep_ended_jobs_days": 0}})
     clock.now_s = FIRST_AFTER_S
-    Retention(aged, config, Book(aged, config, accounting=True).ended).prune_some(NOW_S)
+    Retention(aged, config, JobStore(aged, config, accounting=True).ended).prune_some(NOW_S)
     assert len(keys(aged, "jobs")) == 7
 
 
@@ -252,9 +252,8 @@ def filled(path: Path, jobs: int) -> Ledger:
     ledger = Ledger(path)
     with ledger.transaction():
         ledger.save_jobs(job_record(str(n), ended_s=300.0 * n) for n in range(1, jobs + 1))
-        ledger.save_incarnations(
-            IncarnationRecord(str(n), 300.0 * n - 9, 300.0 * n, 9.0, 1, True)
-            for n in range(1, jobs + 1)
+        ledger.save_runs(
+            RunRecord(str(n), 300.0 * n - 9, 300.0 * n, 9.0, 1, True) for n in range(1, jobs + 1)
         )
         ledger.add_preemptions(
             PreemptionRecord(str(n), str(n + 1), 300.0 * n) for n in range(1, jobs + 1)
@@ -281,7 +280,7 @@ def steps_of(ledger: Ledger, ask: Callable[[Ledger], object]) -> int:
 
 LATELY_S = 1e9
 ASKED: dict[str, Callable[[Ledger], object]] = {
-    "a start": lambda ledger: Book(ledger, Config(), accounting=True),
+    "a start": lambda ledger: JobStore(ledger, Config(), accounting=True),
     "events to publish": lambda ledger: ledger.last_events(300),
     "what to charge": lambda ledger: ledger.ended_runs(LATELY_S, "user"),
     "budgets": lambda ledger: ledger.losses_since(LATELY_S, 0.0),
@@ -291,7 +290,7 @@ ASKED: dict[str, Callable[[Ledger], object]] = {
     "a report": lambda ledger: ledger.period(LATELY_S, 2 * LATELY_S),
     "a shadow report": lambda ledger: (
         ledger.jobs_alive_since(LATELY_S),
-        ledger.incarnations_since(LATELY_S),
+        ledger.runs_since(LATELY_S),
     ),
     "an id given to another job": lambda ledger: ledger.forget(["7"]),
     "pruning": lambda ledger: ledger.prune(3000.0, at_most=5),

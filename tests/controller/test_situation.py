@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.lifecycle.nomination import Expired, Nominated, VictimLeft
@@ -51,9 +51,9 @@ def test_only_the_nodes_of_its_partitions_count() -> None:
 
 
 def test_a_node_list_that_was_written_here_does_not_make_another_situation(ledger: Ledger) -> None:
-    book = Book(ledger, parse({}), accounting=False)
-    see(book, 1000, JOB)
-    account = replace(book.records()["8"], written_nodes="n1")
+    job_store = JobStore(ledger, parse({}), accounting=False)
+    see(job_store, 1000, JOB)
+    account = replace(job_store.records()["8"], written_nodes="n1")
     ours = changed(JOB, required_node_list="n1")
     assert Situations(NODES, {"8": ours}, {"8": account}).of("8") == of()
     assert of(ours) != of()
@@ -62,15 +62,18 @@ def test_a_node_list_that_was_written_here_does_not_make_another_situation(ledge
 def test_however_long_ago_victims_left_in_vain_none_leaves_again_before_something_changes(
     ledger: Ledger,
 ) -> None:
-    book = Book(ledger, parse({}), accounting=False)
-    actor = Actor(cast(Slurm, None), book, parse({}), requeue_delay_s=120.0)
-    see(book, 1000, JOB)
-    book.nomination_event("8", Nominated(1000.0, "{}", needs_victims=True))
-    book.nomination_event("8", VictimLeft())
-    book.nomination_event("8", Expired(1060.0, of(), "Resources"))
-    book.commit()
+    job_store = JobStore(ledger, parse({}), accounting=False)
+    actor = Actor(cast(Slurm, None), job_store, parse({}), requeue_delay_s=120.0)
+    see(job_store, 1000, JOB)
+    job_store.nomination_event("8", Nominated(1000.0, "{}", needs_victims=True))
+    job_store.nomination_event("8", VictimLeft())
+    job_store.nomination_event("8", Expired(1060.0, of(), "Resources"))
+    job_store.commit()
     after = Actor(
-        cast(Slurm, None), Book(ledger, parse({}), accounting=False), parse({}), requeue_delay_s=0
+        cast(Slurm, None),
+        JobStore(ledger, parse({}), accounting=False),
+        parse({}),
+        requeue_delay_s=0,
     )
     later_s = 1060.0 + 30 * 86400.0
     for one in (actor, after):

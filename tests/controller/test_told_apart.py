@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.controller.account import Book
+from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.publish import Health, report
 from slurm_tiresias.controller.view import Backoffs, View
 from slurm_tiresias.model import Amount, JobStatus, Node
@@ -33,12 +33,12 @@ NOW_S = 2000.0
 def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
     """What a cycle in this mode publishes of these jobs."""
     seen = Observation(NOW_S, jobs, (NODE,), (PARTITION,))
-    book = Book(ledger, CONFIG, accounting=False)
-    book.observe(seen)
-    snapshot = View(book, CONFIG).snapshot(seen, Backoffs())
+    job_store = JobStore(ledger, CONFIG, accounting=False)
+    job_store.observe(seen)
+    snapshot = View(job_store, CONFIG).snapshot(seen, Backoffs())
     plan = decide(snapshot, make_policy(CONFIG.policy), CONFIG)
     health = Health(mode, 0.0, 1, NOW_S, 0.1)
-    return report(CLUSTER, CONFIG, health, snapshot, plan, book, ())
+    return report(CLUSTER, CONFIG, health, snapshot, plan, job_store, ())
 
 
 def by_id(state: PublishedState, field: str) -> dict[str, object]:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.slurm.hostlist import refolded
-from slurm_tiresias.slurm.protocol import Incarnation
-from slurm_tiresias.store.ledger import FILE_NAME, EventRecord, IncarnationRecord, Ledger
+from slurm_tiresias.slurm.protocol import AccountedRun
+from slurm_tiresias.store.ledger import FILE_NAME, EventRecord, Ledger, RunRecord
 from tests.faults.places import Place
 from tests.slurm.cluster import RealCluster
 from tests.slurm.controller import COMMAND, RealController
@@ -234,8 +234,8 @@ class Told:
     """What accounting, the ledger and the job itself say of one job."""
 
     job: Job
-    rows: Sequence[Incarnation]
-    kept: Sequence[IncarnationRecord]
+    rows: Sequence[AccountedRun]
+    kept: Sequence[RunRecord]
     restarts: int
     preemptions: int
     lines: Sequence[str]
@@ -243,8 +243,8 @@ class Told:
 
 def violations(controller: RealController, busy: Busy) -> Iterator[str]:
     """Everything that is not as if the controller had never been killed."""
-    answers = busy.cluster.driver().incarnations([job.key for job in busy.jobs], 0)
-    rows: dict[str, list[Incarnation]] = {}
+    answers = busy.cluster.driver().runs([job.key for job in busy.jobs], 0)
+    rows: dict[str, list[AccountedRun]] = {}
     for answer in answers:
         rows.setdefault(answer.key, []).append(answer)
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
@@ -257,7 +257,7 @@ def violations(controller: RealController, busy: Busy) -> Iterator[str]:
             told = Told(
                 job=job,
                 rows=rows.get(job.key, []),
-                kept=ledger.incarnations_of(job.key),
+                kept=ledger.runs_of(job.key),
                 restarts=record.restarts,
                 preemptions=record.preemptions,
                 lines=job.journal.read_text().splitlines(),
@@ -285,7 +285,7 @@ def _wrong_with(told: Told) -> Iterator[str]:
         yield f"it ran {starts} times, and accounting has {', '.join(states)}"
 
 
-def _too_short_to_tell(rows: Sequence[Incarnation]) -> int:
+def _too_short_to_tell(rows: Sequence[AccountedRun]) -> int:
     """Runs that may have been over before the job's first line."""
     return sum(row.elapsed_s <= LONGEST_LAUNCH_S for row in rows[:-1])
 
@@ -305,14 +305,17 @@ def _service_that_differs(told: Told) -> Iterator[str]:
 
 
 def _requeued_twice(events: Sequence[EventRecord], runs: Mapping[str, int]) -> Iterator[str]:
-    """One decision makes one victim leave once for one start of its winner, unless that start came
-    to nothing. Of other jobs than these it is not known how often they started."""
+    """A victim is requeued once for each start of its preemptor, or attempt to start it.
+
+    How often other jobs than those of ``runs`` started is not known.
+    """
     tries = Counter(runs)
     tries.update(event.job_id for event in events if event.kind == "gave-up")
     pairs = Counter((e.job_id, e.other) for e in events if e.kind == "preempted")
-    for (victim, winner), times in pairs.items():
-        if winner in runs and times > tries[winner]:
-            yield f"job {victim} was requeued {times} times for {tries[winner]} starts of {winner}"
+    for (victim, preemptor), times in pairs.items():
+        if preemptor in runs and times > tries[preemptor]:
+            starts = f"{tries[preemptor]} starts of {preemptor}"
+            yield f"job {victim} was requeued {times} times for {starts}"
     for event in events:
         if event.kind == "requeued":
             yield f"job {event.job_id} was requeued and nobody knows for whom"

@@ -23,9 +23,9 @@ from slurm_tiresias.controller.driver import driver as chosen_driver
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import JobSpec
 from slurm_tiresias.slurm.protocol import (
+    AccountedRun,
     Cluster,
     Driver,
-    Incarnation,
     Lease,
     Limit,
     Observation,
@@ -76,8 +76,8 @@ class FaultySlurm:
     def observe(self) -> Observation:
         return self._slurm.observe()
 
-    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
-        return self._slurm.incarnations(keys, since_s)
+    def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
+        return self._slurm.runs(keys, since_s)
 
     def dependency(self, key: str) -> str:
         return self._slurm.dependency(key)

@@ -19,7 +19,7 @@ from slurm_tiresias.slurm.protocol import Slurm, Update, Write
 CONTROLLER = Path(controller.__file__).parent
 
 READING = frozenset(
-    {"driver", "cluster", "may_operate", "acting_host", "observe", "incarnations", "dependency"}
+    {"driver", "cluster", "may_operate", "acting_host", "observe", "runs", "dependency"}
 )
 """What the driver does without changing anything in Slurm."""
 WRITING = frozenset({"write", "signal"})
@@ -92,7 +92,7 @@ def _commits_in(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_commit(call: ast.Call) -> bool:
-    """``book.commit()``, wherever the book is."""
+    """``job_store.commit()``, wherever the book is."""
     return isinstance(call.func, ast.Attribute) and call.func.attr == "commit"
 
 

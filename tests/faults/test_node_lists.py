@@ -37,7 +37,7 @@ def test_a_node_list_that_was_not_given_back_is_given_back_later(
     asked: Sequence[str],
     nth: int,
 ) -> None:
-    # The victim's grace is long: the winner waits on its claim for as long as is looked at it.
+    # The victim's grace is long: the preemptor waits on its claim for as long as is looked at it.
     controller.settings = {
         **controller.settings,
         "preemption": {"min_run_s": 1, "signal": "CONT", "grace_s": 300},
@@ -47,14 +47,14 @@ def test_a_node_list_that_was_not_given_back_is_given_back_later(
     assert controller.process is not None
     for job in [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]:
         controller.wait_for_tier(job, 1)
-    winner = clean_cluster.sbatch(*asked)
-    controller.wait_until(lambda: controller.job(winner), "it is seen")
+    preemptor = clean_cluster.sbatch(*asked)
+    controller.wait_until(lambda: controller.job(preemptor), "it is seen")
     own = "n2" if asked is OF_ITS_OWN else ""
 
     def shown() -> str:
-        return refolded(clean_cluster.squeue_field(winner, "ReqNodes"))
+        return refolded(clean_cluster.squeue_field(preemptor, "ReqNodes"))
 
-    controller.wait_for_reason(winner, "claimed")
+    controller.wait_for_reason(preemptor, "claimed")
     controller.wait_until(lambda: shown() not in ("", own), "it is claimed for, on named nodes")
     controller.cli("pause")
     if moment in (BEFORE, AFTER):
@@ -64,7 +64,7 @@ def test_a_node_list_that_was_not_given_back_is_given_back_later(
     controller.cycles(2)
     controller.wait_until(lambda: shown() == own, "its node list is its own again")
     if moment == REFUSED:
-        assert controller.events("failed") == [(winner, "")]
+        assert controller.events("failed") == [(preemptor, "")]
     assert controller.command("pause")["mode"] == "paused"
     controller.cycles(2)
     assert shown() == own

@@ -41,7 +41,7 @@ def test_attained_service_and_tiers_come_back_from_accounting(
     controller.wait_until(lambda: controller.events("preempted"), "a preemption")
     victim = controller.events("preempted")[0][0]
     controller.wait_until(
-        lambda: all(i.confirmed for i in controller.incarnations(victim)), "accounting has told"
+        lambda: all(i.confirmed for i in controller.runs(victim)), "accounting has told"
     )
     before = controller.state()
     controller.kill()
@@ -63,8 +63,8 @@ def test_attained_service_and_tiers_come_back_from_accounting(
         if then.job_id != urgent:
             assert (now.tier, now.first_started_s) == (then.tier, then.first_started_s)
         assert now.attained_gpu_s >= then.attained_gpu_s - 4
-    rows = clean_cluster.driver().incarnations([victim], 0)
-    kept = controller.incarnations(victim)
+    rows = clean_cluster.driver().runs([victim], 0)
+    kept = controller.runs(victim)
     assert [(row.start_s, row.elapsed_s, row.gpus) for row in rows] == [
         (one.start_s, one.elapsed_s, one.gpus) for one in kept
     ]

@@ -63,10 +63,10 @@ def test_what_accounting_says_late_is_believed(
     job = requeued(clean_cluster)
     controller.wait_until(lambda: commands.calls() > 0, "accounting is asked")
     controller.cycles(3)
-    assert not any(run.confirmed for run in controller.incarnations(job))
+    assert not any(run.confirmed for run in controller.runs(job))
     go_on.touch()
     controller.wait_until(
-        lambda: [run for run in controller.incarnations(job) if run.confirmed],
+        lambda: [run for run in controller.runs(job) if run.confirmed],
         "accounting is believed",
         SOON_S,
     )

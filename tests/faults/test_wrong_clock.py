@@ -104,17 +104,15 @@ def test_an_hour_by_which_the_clock_is_set_is_nobodys_service_and_nobodys_wait(
         eligible_s = time.mktime(time.strptime(eligible, "%Y-%m-%dT%H:%M:%S"))
         assert -60 < eligible_s - time.time() <= SLURMS_OWN_DELAY_S
     clock.set_by(0)
-    told = clean_cluster.driver().incarnations(wall, 0)
+    told = clean_cluster.driver().runs(wall, 0)
     controller.wait_until(
-        lambda: all(
-            i.confirmed or not i.end_s for job in wall for i in controller.incarnations(job)
-        ),
+        lambda: all(i.confirmed or not i.end_s for job in wall for i in controller.runs(job)),
         "accounting has told",
         # By a clock that is behind sacct finds nothing, and each time it is asked later again.
         timeout_s=3 * PATIENCE_S,
     )
     ended = [(row.key, row.start_s, row.elapsed_s, row.gpus) for row in told if row.end_s]
-    kept = [i for job in wall for i in controller.incarnations(job) if i.end_s]
+    kept = [i for job in wall for i in controller.runs(job) if i.end_s]
     assert sorted(ended) == sorted((i.key, i.start_s, i.elapsed_s, i.gpus) for i in kept)
     controller.cycles(2)
     log = controller.stop()

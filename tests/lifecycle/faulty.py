@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from slurm_tiresias.errors import LedgerError, SlurmUnreachableError
 from slurm_tiresias.model import JobSpec, JobStatus
 from slurm_tiresias.slurm.protocol import (
+    AccountedRun,
     Cluster,
     Driver,
-    Incarnation,
     Limit,
     Observation,
     Requeue,
@@ -162,11 +162,11 @@ class FaultySlurm:
         self.after_observation()
         return self.seen
 
-    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
+    def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
         # In a thread of its own: no effect, for which of them comes first would be chance.
         if self.accounting_fails:
             raise not_answering()
-        return self.slurm.incarnations(keys, since_s) if self.accounting else ()
+        return self.slurm.runs(keys, since_s) if self.accounting else ()
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         failures: list[WriteFailure] = []

@@ -9,41 +9,41 @@ from slurm_tiresias.controller.cycle import Cycles
 
 def preemptor_of(cycles: Cycles, victim: str) -> str:
     """The job for which a job is being preempted; empty where it is not."""
-    preemption = cycles.book.preemptions.get(victim)
+    preemption = cycles.job_store.preemptions.get(victim)
     return preemption.preemptor if preemption and preemption.makes_room else ""
 
 
 def nominations(cycles: Cycles) -> Mapping[str, Collection[str]]:
     """The nodes on which GPUs are set aside, by the job that is to start there."""
-    allocated = {key: one.allocated() for key, one in cycles.book.nominations.items()}
+    allocated = {key: one.allocated() for key, one in cycles.job_store.nominations.items()}
     return {key: allocation for key, allocation in allocated.items() if allocation}
 
 
 def lists_noted(cycles: Cycles, key: str) -> Collection[str]:
     """The node lists that are in the ledger as written to a job, or about to be."""
-    record = cycles.book.record(key)
+    record = cycles.job_store.record(key)
     return record.written_nodes.split() if record else ()
 
 
 def attained_gpu_s(cycles: Cycles, key: str) -> float:
     """The service of a job that the controller knows, or has known."""
-    if key in cycles.book.records():
-        return cycles.book.runs.attained_gpu_s(key)
-    ledger = cycles.book._ledger
-    return sum(run.attained_gpu_s for run in ledger.incarnations_of(key))
+    if key in cycles.job_store.records():
+        return cycles.job_store.runs.attained_gpu_s(key)
+    ledger = cycles.job_store._ledger
+    return sum(run.attained_gpu_s for run in ledger.runs_of(key))
 
 
 def is_known(cycles: Cycles, key: str) -> bool:
     """Whether the controller has the job in its ledger."""
-    return cycles.book.record(key) is not None or cycles.book._ledger.job(key) is not None
+    return cycles.job_store.record(key) is not None or cycles.job_store._ledger.job(key) is not None
 
 
 def awaits_accounting(cycles: Cycles, key: str) -> bool:
     """Whether what is known of a job is an estimate that accounting may still correct."""
-    return key in cycles.book.records() and cycles.book.is_doubtful(key)
+    return key in cycles.job_store.records() and cycles.job_store.is_doubtful(key)
 
 
 def backed_off_since(cycles: Cycles, key: str, since_s: float) -> bool:
     """Whether a job is on record to have backed off at that time or later."""
-    events = cycles.book._ledger.events_of(key, since_s)
+    events = cycles.job_store._ledger.events_of(key, since_s)
     return any(event.kind == "gave-up" and event.job_id == key for event in events)

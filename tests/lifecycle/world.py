@@ -277,7 +277,7 @@ class World:
         self.ledger.close()
 
     def close(self) -> None:
-        rows = self.sim.incarnations(list(self.own), 0.0)
+        rows = self.sim.runs(list(self.own), 0.0)
         self.counts["starts"] += sum(row.start_s is not None for row in rows)
         self._patched.close()
         self.shut()
@@ -779,7 +779,7 @@ class World:
                 self.violated(f"{one.key} was requeued for {one.preemptor} in vain")
 
     def _has_run_since(self, key: str, at_s: float) -> bool:
-        rows = self.sim.incarnations([key], 0.0)
+        rows = self.sim.runs([key], 0.0)
         return any(row.start_s is not None and row.start_s >= at_s - 1.0 for row in rows)
 
     def _check_service(self) -> None:
@@ -793,7 +793,7 @@ class World:
         for key, own in self.own.items():
             if own.clouded or not own.managed or not memory.is_known(self.cycles, key):
                 continue
-            rows = [row for row in self.sim.incarnations([key], 0.0) if row.start_s is not None]
+            rows = [row for row in self.sim.runs([key], 0.0) if row.start_s is not None]
             told_gpu_s = sum(row.elapsed_s * row.gpus for row in rows)
             known_gpu_s = memory.attained_gpu_s(self.cycles, key)
             within_gpu_s = sum(BEHIND_S * row.gpus for row in rows)

@@ -44,7 +44,7 @@ class Monitor:
         return str(self.build / "tests" / name)
 
     def empty_file(self) -> None:
-        """What the plugin makes at the start of an incarnation: a file of zeros."""
+        """What the plugin makes at the start of a run: a file of zeros."""
         with self.file.open("wb") as file:
             file.truncate(FILE_BYTES)
         self.file.chmod(0o600)

@@ -56,13 +56,13 @@ class Node:
 
     # Jobs
 
-    def prolog(self, incarnation: str, uid: int = ANN) -> None:
-        file = self.run / f"{incarnation}.traffic"
+    def prolog(self, run_id: str, uid: int = ANN) -> None:
+        file = self.run / f"{run_id}.traffic"
         file.touch(mode=0o600)
         os.chown(file, uid, -1)
 
-    def epilog(self, incarnation: str) -> None:
-        (self.run / f"{incarnation}.traffic").unlink()
+    def epilog(self, run_id: str) -> None:
+        (self.run / f"{run_id}.traffic").unlink()
 
     def process(self, uid: int = ANN, **environment: str) -> int:
         """A process that lives until the test is over."""
@@ -122,9 +122,9 @@ class Node:
     def logged(self) -> str:
         return self.log.read_text()
 
-    def written(self, incarnation: str) -> dict[str, Any]:
-        """What was written of an incarnation that used one GPU."""
-        file = self.collect / f"{incarnation}.gpus"
+    def written(self, run_id: str) -> dict[str, Any]:
+        """What was written of a run that used one GPU."""
+        file = self.collect / f"{run_id}.gpus"
         eventually(file.exists)
         [gpu] = json.loads(file.read_bytes())["gpus"]
         parse(file.read_bytes())

@@ -20,8 +20,8 @@ from slurm_tiresias.profiler.gpu_runs import (
     summary_of,
 )
 from slurm_tiresias.profiler.gpu_use import GpuUse
-from slurm_tiresias.profiler.incarnation import Incarnation, parsed_file_name
 from slurm_tiresias.profiler.profile import JOB, Key
+from slurm_tiresias.profiler.run_id import RunId, parsed_file_name
 
 KEY = Key(JOB, "train", "ann")
 RUN = GpuRun(
@@ -160,8 +160,8 @@ def test_anything_else_is_refused(content: bytes) -> None:
 def test_a_file_says_by_its_name_whom_it_is_about(name: str) -> None:
     named = parsed_file_name(name)
     assert named is not None
-    incarnation, kind = named
-    assert incarnation.file_name(kind) == name
+    run_id, kind = named
+    assert run_id.file_name(kind) == name
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_other_names_are_of_nobody(name: str) -> None:
 
 
 def seen(job_id: int, node: str, *gpus: GpuRun) -> NodeGpus:
-    return NodeGpus(Incarnation(job_id, 0, node), KEY, gpus)
+    return NodeGpus(RunId(job_id, 0, node), KEY, gpus)
 
 
 def test_longer_runs_weigh_more_and_the_fullest_gpu_is_told() -> None:

@@ -157,15 +157,15 @@ def test_two_jobs_that_share_a_gpu_are_both_told_of_it(node: Node) -> None:
     assert len(list(node.collect.iterdir())) == 2
 
 
-def test_a_restarted_job_is_its_latest_incarnation(node: Node) -> None:
+def test_a_restarted_job_is_its_latest_run(node: Node) -> None:
     """The files of earlier ones may be left where the node died under them."""
-    for incarnation in ("7.0.n1", "7.10.n1", "7.9.n1"):
-        node.prolog(incarnation)
+    for run_id in ("7.0.n1", "7.10.n1", "7.9.n1"):
+        node.prolog(run_id)
     node.computes(node.process(SLURM_JOB_ID="7"))
     node.begins()
     node.when_sampled()
-    for incarnation in ("7.0.n1", "7.10.n1", "7.9.n1"):
-        node.epilog(incarnation)
+    for run_id in ("7.0.n1", "7.10.n1", "7.9.n1"):
+        node.epilog(run_id)
     node.written("7.10.n1")
     assert len(list(node.collect.iterdir())) == 1
 

@@ -13,7 +13,6 @@ import pytest
 
 from slurm_tiresias.profiler import store as store_module
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
-from slurm_tiresias.profiler.incarnation import Incarnation
 from slurm_tiresias.profiler.profile import (
     BUILT_IN,
     COLLECTIVES,
@@ -29,6 +28,7 @@ from slurm_tiresias.profiler.profile import (
     is_sound,
     key_of,
 )
+from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.speeds import Run
 from slurm_tiresias.profiler.store import FILE_NAME, NodeRun, ProfileStore, ProfileStoreError
@@ -55,7 +55,7 @@ def store(tmp_path: Path) -> Iterator[ProfileStore]:
 
 def node_run(job_id: int, node: str = "n1", sent_bytes: int = 1000, **changes: object) -> NodeRun:
     run = Run(KEY, TRAFFIC, SKEW, sent_bytes, gpus=4, nodes=1, elapsed_s=100.0)
-    return NodeRun(Incarnation(job_id, 0, node), replace(run, **changes))  # type: ignore[arg-type]
+    return NodeRun(RunId(job_id, 0, node), replace(run, **changes))  # type: ignore[arg-type]
 
 
 def test_what_is_saved_is_found_again_by_another_process(
@@ -227,7 +227,7 @@ def test_what_one_users_jobs_sent_says_nothing_about_another_users_model() -> No
 
 def gpus_of(job_id: int, node: str = "n1", key: Key = KEY) -> NodeGpus:
     measured = GpuRun("GPU-1", 3, 20.0, "00000000:3B:00.0", "H200", 0.5, 6, 8, 10, 11, 12, None)
-    return NodeGpus(Incarnation(job_id, 0, node), key, (measured, GpuRun("GPU-2", 1, 0.0)))
+    return NodeGpus(RunId(job_id, 0, node), key, (measured, GpuRun("GPU-2", 1, 0.0)))
 
 
 def test_what_runs_did_with_their_gpus_is_found_by_name_the_oldest_first(
@@ -266,7 +266,7 @@ def test_what_is_kept_of_gpus_does_not_grow_without_end(
     monkeypatch.setattr(store_module, "MEASURED_KEPT_OF_A_USER", 2)
     for job_id in range(1, 8):
         store.add_gpus(gpus_of(job_id), job_id)
-    assert [seen.incarnation.job_id for seen in store.gpu_runs("train")] == [5, 6, 7]
+    assert [seen.run_id.job_id for seen in store.gpu_runs("train")] == [5, 6, 7]
     for number in range(3):
         store.add_gpus(gpus_of(100 + number, key=Key(JOB, f"run{number}", "ann")), 100 + number)
     store.add_gpus(gpus_of(200, key=Key(JOB, "run", "bob")), 1.0)

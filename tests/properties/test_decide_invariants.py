@@ -270,7 +270,7 @@ def test_every_start_is_where_the_job_may_run_and_as_large_as_it_asked(
 
 
 @given(snapshots(), configs)
-def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_winners(
+def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
     snapshot: Snapshot, config: Config
 ) -> None:
     plan, policy = _decided(snapshot, config)
@@ -287,14 +287,14 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_winners(
         for one in snapshot.jobs
     }
     for preemption in plan.preemptions:
-        victim, winner = jobs[preemption.job_id], jobs[preemption.preempted_for]
+        victim, preemptor = jobs[preemption.job_id], jobs[preemption.preempted_for]
         assert victim.managed
         assert guard_of(victim, snapshot.now_s, config.preemption) is None
-        if plan.decisions[winner.job_id].promoted:
-            winner = _promoted(winner, snapshot.now_s)
-        assert policy.standing(victim).level > policy.standing(winner).level
-        assert plan.decisions[winner.job_id].action is Action.START
-        assert victim.job_id in plan.decisions[winner.job_id].victims
+        if plan.decisions[preemptor.job_id].promoted:
+            preemptor = _promoted(preemptor, snapshot.now_s)
+        assert policy.standing(victim).level > policy.standing(preemptor).level
+        assert plan.decisions[preemptor.job_id].action is Action.START
+        assert victim.job_id in plan.decisions[preemptor.job_id].victims
     assert len(plan.preemptions) <= config.preemption.max_victims_per_cycle
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Drawn, Filters, Report, made
 from slurm_tiresias.status.report_query import Period
-from slurm_tiresias.store.ledger import IncarnationRecord, Ledger, PreemptionRecord
+from slurm_tiresias.store.ledger import Ledger, PreemptionRecord, RunRecord
 
 STEP_S = 100.0
 """One letter."""
@@ -27,7 +27,7 @@ def job(
     account: str = "lab",
     partition: str = "gpu",
     name: str = "train",
-) -> tuple[JobAccount, list[IncarnationRecord]]:
+) -> tuple[JobAccount, list[RunRecord]]:
     """A job: `` `` it is not there, ``.`` it waits, ``#`` it runs, ``|`` at the end it has ended.
 
     Without ``|`` it goes on after the drawing as it was at its end.
@@ -36,7 +36,7 @@ def job(
     steps = drawing.removesuffix("|")
     first = len(steps) - len(steps.lstrip())
     end_s = len(steps) * STEP_S
-    runs: list[IncarnationRecord] = []
+    runs: list[RunRecord] = []
     at = 0
     for letter, group in groupby(steps):
         start, at = at, at + len(list(group))
@@ -44,9 +44,7 @@ def job(
             open_still = at == len(steps) and not over
             until_s = None if open_still else at * STEP_S
             runs.append(
-                IncarnationRecord(
-                    key, start * STEP_S, until_s, (at - start) * STEP_S, gpus, not open_still
-                )
+                RunRecord(key, start * STEP_S, until_s, (at - start) * STEP_S, gpus, not open_still)
             )
     record = JobAccount(
         key=key,
@@ -76,13 +74,13 @@ def preempted(
 
 def remember(
     path: Path,
-    jobs: Sequence[tuple[JobAccount, list[IncarnationRecord]]],
+    jobs: Sequence[tuple[JobAccount, list[RunRecord]]],
     preemptions: Sequence[PreemptionRecord] = (),
 ) -> None:
     """Put all of it into a ledger."""
     with closing(Ledger(path)) as ledger, ledger.transaction():
         ledger.save_jobs(record for record, _ in jobs)
-        ledger.save_incarnations(run for _, runs in jobs for run in runs)
+        ledger.save_runs(run for _, runs in jobs for run in runs)
         ledger.add_preemptions(preemptions)
 
 

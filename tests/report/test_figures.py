@@ -17,10 +17,10 @@ from slurm_tiresias.cli import report_text
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
-from slurm_tiresias.store.ledger import FIRST_LOOK, IncarnationRecord, Ledger, PreemptionRecord
+from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, PreemptionRecord, RunRecord
 from tests.report.pictures import STEP_S, job, period_of, preempted, remember, reported
 
-Job = tuple[JobAccount, list[IncarnationRecord]]
+Job = tuple[JobAccount, list[RunRecord]]
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_one_for_a_job_that_started_only_after_the_preempted_ran_again_was_in_va
 
 def test_a_job_of_a_moment_is_slowed_down_as_if_it_had_run_for_ten_seconds(path: Path) -> None:
     record, _ = job("1", ".|")
-    run = IncarnationRecord("1", 98.0, 100.0, 2.0, 1, True)
+    run = RunRecord("1", 98.0, 100.0, 2.0, 1, True)
     remember(path, [(record, [run])])
     assert reported(path, 0, 10)[0].all_sizes.mean_slowdown == 100 / 10
 
@@ -248,7 +248,7 @@ def test_the_id_of_the_other_job_may_have_been_given_to_a_new_one(path: Path) ->
 
 def test_a_job_that_was_suspended_used_no_more_than_it_ran(path: Path) -> None:
     record, _ = job("1", "########|", gpus=2)
-    run = IncarnationRecord("1", 0.0, 800.0, 400.0, 2, True)
+    run = RunRecord("1", 0.0, 800.0, 400.0, 2, True)
     remember(path, [(record, [run])])
     assert reported(path, 0, 10)[0].gpu_s == 400 * 2
     assert reported(path, 4, 10)[0].gpu_s == 200 * 2

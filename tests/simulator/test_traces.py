@@ -273,7 +273,7 @@ def test_a_slurm_job_has_its_gpus_limit_partition_user_account_and_name(tmp_path
     )
 
 
-def test_all_incarnations_of_a_requeued_job_are_one_job(tmp_path: Path) -> None:
+def test_all_runs_of_a_requeued_job_are_one_job(tmp_path: Path) -> None:
     history = (
         row("7", "1000", "100", "PREEMPTED", end="1150")
         + row("7", "1150", "0", "NODE_FAIL", end="1200", alloc="")
@@ -288,7 +288,7 @@ def test_all_incarnations_of_a_requeued_job_are_one_job(tmp_path: Path) -> None:
     ]
 
 
-def test_a_job_that_is_not_over_is_dropped_with_all_its_incarnations(tmp_path: Path) -> None:
+def test_a_job_that_is_not_over_is_dropped_with_all_its_runs(tmp_path: Path) -> None:
     history = (
         row("7", "1000", "100", "PREEMPTED", end="1150")
         + row("7", "1150", "50", "RUNNING", end="Unknown")
@@ -346,7 +346,7 @@ def test_tasks_of_an_array_are_jobs_and_steps_het_parts_and_cpu_jobs_are_not(
         4: "is a step of a job",
         5: "is a part of a heterogeneous job",
         6: "asks for no GPU",
-        7: "is the same incarnation again",
+        7: "is the same run again",
     }
 
 

@@ -176,7 +176,7 @@ class Round:
         self.find("the cluster does not come to rest")
 
     def _progress(self) -> tuple[int, int]:
-        rows = self.sim.incarnations(list(self._keys()), 0.0)
+        rows = self.sim.runs(list(self._keys()), 0.0)
         return len(rows), len(self.alive())
 
     def _keys(self) -> Iterator[str]:
@@ -210,7 +210,7 @@ class Round:
             last[key, preemptor] = at_s
             if before_s is None or any(before_s < c <= at_s for c in self.changed_s):
                 continue
-            starts_s = (run.start_s for run in self.sim.incarnations([preemptor], 0.0))
+            starts_s = (run.start_s for run in self.sim.runs([preemptor], 0.0))
             if not any(s is not None and before_s - LATEST_S <= s <= at_s for s in starts_s):
                 self.find(
                     f"job {key} was requeued at {before_s:.0f} and {at_s:.0f} for {preemptor}, "
@@ -230,7 +230,7 @@ class Round:
             changed = any(at_s - LATEST_S < c < until_s for c in self.changed_s)
             if changed or asked.extras is not NONE:
                 continue
-            runs = self.sim.incarnations([preemptor], 0.0)
+            runs = self.sim.runs([preemptor], 0.0)
             starts_s = (run.start_s for run in runs)
             began = any(s is not None and at_s - LATEST_S <= s <= until_s for s in starts_s)
             if not began and all(run.start_s is not None for run in runs):
@@ -283,7 +283,7 @@ def play(seed: int) -> Round:
             one.look_at_the_end()
             one.look_at_preemptions()
             one.look_at_starts()
-            one.counts["starts"] += len(sim.incarnations(list(one._keys()), 0.0))
+            one.counts["starts"] += len(sim.runs(list(one._keys()), 0.0))
             return one
     finally:
         shutil.rmtree(folder)

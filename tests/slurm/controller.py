@@ -20,7 +20,7 @@ from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import PublishedJob, PublishedState
-from slurm_tiresias.store.ledger import IncarnationRecord, Ledger
+from slurm_tiresias.store.ledger import Ledger, RunRecord
 from slurm_tiresias.store.terms import newest_ledger
 from tests.slurm.cluster import PATIENCE_S, RealCluster
 
@@ -160,9 +160,9 @@ class RealController:
         """The jobs, with whom else, to which this kind of thing happened."""
         return [(e.job_id, e.other) for e in self.state().events if e.kind == kind]
 
-    def incarnations(self, key: str) -> list[IncarnationRecord]:
+    def runs(self, key: str) -> list[RunRecord]:
         with closing(Ledger(newest_ledger(self.state_dir))) as ledger:
-            return ledger.incarnations_of(key)
+            return ledger.runs_of(key)
 
     def cycles(self, count: int) -> None:
         """Let it run so many more whole cycles."""

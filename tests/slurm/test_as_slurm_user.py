@@ -134,20 +134,20 @@ def test_as_slurm_user_or_operator_all_is_done_that_a_controller_does(
     wall = [submitted(cluster, "--wrap=sleep 600") for _ in range(2)]
     for job in wall:
         controller.wait_for_tier(job, 1)
-    winner = submitted(cluster, "--wrap=sleep 1")
-    cluster.wait_for_state(winner, "COMPLETED")
+    preemptor = submitted(cluster, "--wrap=sleep 1")
+    cluster.wait_for_state(preemptor, "COMPLETED")
     controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
     ((victim, other),) = controller.events("preempted")
-    assert victim in wall and other == winner
+    assert victim in wall and other == preemptor
     cluster.wait_for_state(victim, "RUNNING")
     assert cluster.squeue_field(victim, "RestartCnt") == "1"
-    controller.wait_until(lambda: len(controller.incarnations(victim)) == 2, "both runs are known")
+    controller.wait_until(lambda: len(controller.runs(victim)) == 2, "both runs are known")
     controller.wait_until(
-        lambda: all(i.confirmed for i in controller.incarnations(victim) if i.end_s is not None),
+        lambda: all(i.confirmed for i in controller.runs(victim) if i.end_s is not None),
         "accounting has told how long the first was",
     )
-    file = leave_traffic(collect_dir, winner)
-    controller.wait_until(lambda: not file.exists(), "what the winner sent is learned")
+    file = leave_traffic(collect_dir, preemptor)
+    controller.wait_until(lambda: not file.exists(), "what the preemptor sent is learned")
     refused = [event.text for event in controller.state().events if event.kind == "failed"]
     assert not any("denied" in text for text in refused), refused
     assert_is_its_own(controller.state_dir, controllers_user)

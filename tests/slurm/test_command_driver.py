@@ -188,7 +188,7 @@ def test_nothing_to_write_starts_no_process(clean_cluster: RealCluster) -> None:
 # --------------------------------------------------------------------------- accounting, signals
 
 
-def test_without_accounting_there_are_no_incarnations_and_without_slurmdbd_an_error(
+def test_without_accounting_there_are_no_runs_and_without_slurmdbd_an_error(
     clean_cluster: RealCluster,
 ) -> None:
     """sacct reads for itself, in slurm.conf, whether and where there is accounting."""
@@ -200,9 +200,9 @@ def test_without_accounting_there_are_no_incarnations_and_without_slurmdbd_an_er
     without, unreachable = RealCluster(clean_cluster.folder), RealCluster(clean_cluster.folder)
     without.env = {**clean_cluster.env, "SLURM_CONF": str(clean_cluster.folder / "without")}
     unreachable.env = {**clean_cluster.env, "SLURM_CONF": str(clean_cluster.folder / "lost")}
-    assert without.driver().incarnations(["1"], 0.0) == []
+    assert without.driver().runs(["1"], 0.0) == []
     with pytest.raises(SlurmUnreachableError):
-        unreachable.driver().incarnations(["1"], 0.0)
+        unreachable.driver().runs(["1"], 0.0)
 
 
 def test_a_job_that_vanishes_between_the_two_questions_does_no_harm(

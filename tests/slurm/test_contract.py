@@ -15,7 +15,7 @@ import pytest
 
 from slurm_tiresias.model import JobState, JobStatus
 from slurm_tiresias.slurm.protocol import (
-    Incarnation,
+    AccountedRun,
     Limit,
     Requeue,
     Unpin,
@@ -75,12 +75,12 @@ def write(site: SlurmSite, *writes: Write) -> None:
     assert site.slurm.write(writes) == ()
 
 
-def accounted(site: SlurmSite, key: str, *states: str) -> Sequence[Incarnation]:
+def accounted(site: SlurmSite, key: str, *states: str) -> Sequence[AccountedRun]:
     """What accounting knows of a job, once its rows have these states. It learns late, and may call
     a job that has just started PENDING for a moment."""
 
-    def known() -> Sequence[Incarnation]:
-        rows = site.slurm.incarnations([key], 0.0)
+    def known() -> Sequence[AccountedRun]:
+        rows = site.slurm.runs([key], 0.0)
         return rows if [row.state for row in rows] == list(states) else ()
 
     return site.wait_until(known, f"{key} is accounted for as {states}")
@@ -381,11 +381,11 @@ class Requeues:
     requeue_delay_s: float
     ending: JobStatus
     refused_while_ending: Sequence[WriteFailure]
-    rows: Sequence[Incarnation]
+    rows: Sequence[AccountedRun]
     """Of ``plain``."""
-    later_rows: Sequence[Incarnation]
+    later_rows: Sequence[AccountedRun]
     """Of ``plain`` too, from after its first run on."""
-    row_of_cancelled: Incarnation
+    row_of_cancelled: AccountedRun
 
 
 @pytest.fixture(scope="module")
@@ -444,7 +444,7 @@ def looked_at_requeues(site: SlurmSite) -> Requeues:
         ending=seen_ending,
         refused_while_ending=refused,
         rows=rows,
-        later_rows=site.slurm.incarnations([plain], (rows[0].end_s or 0.0) + 1),
+        later_rows=site.slurm.runs([plain], (rows[0].end_s or 0.0) + 1),
         row_of_cancelled=accounted(site, cancelled, "REQUEUED")[0],
     )
 
@@ -804,8 +804,8 @@ class Suspensions:
 
     shown: tuple[JobStatus, JobStatus]
     suspended_at_s: float
-    resumed: Incarnation
-    others: Sequence[Incarnation]
+    resumed: AccountedRun
+    others: Sequence[AccountedRun]
 
 
 @pytest.fixture(scope="module")
@@ -827,8 +827,8 @@ def suspensions(site_name: str, request: pytest.FixtureRequest) -> Suspensions:
         site.cancel(cancelled)
         write(site, Requeue(requeued))
 
-        def ends() -> dict[str, Incarnation]:
-            rows = site.slurm.incarnations(keys, 0.0)
+        def ends() -> dict[str, AccountedRun]:
+            rows = site.slurm.runs(keys, 0.0)
             return {row.key: row for row in rows if row.end_s is not None}
 
         rows = site.wait_until(lambda: len(ends()) == 3 and ends(), "all ends are accounted for")
@@ -862,10 +862,8 @@ def test_a_job_does_not_run_while_it_is_suspended_and_one_that_ends_then_ended_b
 def test_each_task_of_an_array_has_a_row_of_its_own(site: SlurmSite) -> None:
     array = site.submit(Asked(per_node=True, array="0-1", script="ends"))
     tasks = [f"{array}_0", f"{array}_1"]
-    site.wait_until(
-        lambda: [row.key for row in site.slurm.incarnations(tasks, 0.0)] == tasks, "both tasks"
-    )
-    assert list(site.slurm.incarnations([], 0.0)) == []
+    site.wait_until(lambda: [row.key for row in site.slurm.runs(tasks, 0.0)] == tasks, "both tasks")
+    assert list(site.slurm.runs([], 0.0)) == []
 
 
 def test_accounting_tells_how_a_job_ended_also_while_it_waited(site: SlurmSite) -> None:

@@ -160,8 +160,8 @@ def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
     priorities = [priority(clean_cluster, job) for job in in_order]
     assert priorities == sorted(priorities, reverse=True)
     assert len(set(priorities)) == 4
-    for winner, next_one in zip(urgent, in_order, strict=True):
-        clean_cluster.run("scancel", winner)
+    for preemptor, next_one in zip(urgent, in_order, strict=True):
+        clean_cluster.run("scancel", preemptor)
         clean_cluster.wait_for_state(next_one, "RUNNING")
 
 
@@ -271,7 +271,7 @@ def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
     controller.wait_until(lambda: (waiting, "") in controller.events("repaired"), "and reported")
 
 
-def test_a_winner_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_again(
+def test_a_preemptor_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_again(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start(preemption={"start_bound_s": 3, "retry_after_s": 1})
@@ -282,20 +282,20 @@ def test_a_winner_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_a
     for job in wall:
         controller.wait_for_tier(job, 1)
     # It wants nodes that are adjacent, which placement knows nothing of.
-    winner = clean_cluster.sbatch("-N2", "--gres=gpu:4", "--mem=100", "--contiguous")
-    controller.wait_until(lambda: controller.events("gave-up"), "the winner gives up")
+    preemptor = clean_cluster.sbatch("-N2", "--gres=gpu:4", "--mem=100", "--contiguous")
+    controller.wait_until(lambda: controller.events("gave-up"), "the preemptor gives up")
     controller.wait_until(
-        lambda: clean_cluster.squeue_field(winner, "ReqNodes") == "", "its nodes are given back"
+        lambda: clean_cluster.squeue_field(preemptor, "ReqNodes") == "", "its nodes are given back"
     )
     controller.wait_until(
-        lambda: priority(clean_cluster, winner) == 3_000_000_000, "and its place in front"
+        lambda: priority(clean_cluster, preemptor) == 3_000_000_000, "and its place in front"
     )
     victim = controller.events("preempted")[0][0]
     clean_cluster.wait_for_state(victim, "RUNNING")
     controller.cycles(8)
     assert [restarts(clean_cluster, job) for job in wall] == [1, 1]
-    controller.wait_for_reason(winner, "given-up")
-    said = controller.cli("explain", winner).stdout
+    controller.wait_for_reason(preemptor, "given-up")
+    said = controller.cli("explain", preemptor).stdout
     assert "jobs were preempted for it, and none is again until" in " ".join(said.split())
     assert "it asks for --contiguous, which only Slurm can place" in " ".join(said.split())
 
@@ -335,9 +335,11 @@ def test_nobody_leaves_for_a_job_that_slurm_would_not_start_anyway(
         clean_cluster.run("scontrol", "create", "reservation", *reservation, *span)
     try:
         if why == "reservation":
-            winner = clean_cluster.sbatch(*WHOLE_NODE, "-t60")
+            preemptor = clean_cluster.sbatch(*WHOLE_NODE, "-t60")
             controller.wait_until(
-                lambda: (j := controller.job(winner)) and j.reason in ("slurm-waits", "reserved"),
+                lambda: (
+                    (j := controller.job(preemptor)) and j.reason in ("slurm-waits", "reserved")
+                ),
                 "Slurm has said why not",
             )
         else:
@@ -351,7 +353,7 @@ def test_nobody_leaves_for_a_job_that_slurm_would_not_start_anyway(
             clean_cluster.run("scontrol", "delete", "ReservationName=soon")
 
 
-def test_a_winner_whose_node_is_drained_meanwhile_goes_elsewhere(
+def test_a_preemptor_whose_node_is_drained_meanwhile_goes_elsewhere(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
@@ -360,14 +362,14 @@ def test_a_winner_whose_node_is_drained_meanwhile_goes_elsewhere(
     wall = [clean_cluster.sbatch(*WHOLE_NODE, script=stubborn) for _ in range(4)]
     for job in wall:
         controller.wait_for_tier(job, 1)
-    winner = clean_cluster.sbatch(*WHOLE_NODE)
+    preemptor = clean_cluster.sbatch(*WHOLE_NODE)
     controller.wait_until(lambda: controller.events("preempted"), "somebody is leaving")
-    claimed = clean_cluster.squeue_field(winner, "ReqNodes")
+    claimed = clean_cluster.squeue_field(preemptor, "ReqNodes")
     assert claimed in ("n1", "n2", "n3", "n4")
     clean_cluster.run("scontrol", "update", f"NodeName={claimed}", "State=DRAIN", "Reason=test")
     try:
-        clean_cluster.wait_for_state(winner, "RUNNING")
-        assert clean_cluster.squeue_field(winner, "NodeList") != claimed
+        clean_cluster.wait_for_state(preemptor, "RUNNING")
+        assert clean_cluster.squeue_field(preemptor, "NodeList") != claimed
     finally:
         clean_cluster.run("scontrol", "update", f"NodeName={claimed}", "State=RESUME")
 
@@ -459,8 +461,8 @@ def test_attained_service_equals_what_accounting_says(
 
     def agree() -> bool:
         driver = clean_cluster.driver()
-        told = {job: [i for i in driver.incarnations([job], 0) if i.elapsed_s] for job in jobs}
-        kept = {job: [i for i in controller.incarnations(job) if i.elapsed_s] for job in jobs}
+        told = {job: [i for i in driver.runs([job], 0) if i.elapsed_s] for job in jobs}
+        kept = {job: [i for i in controller.runs(job) if i.elapsed_s] for job in jobs}
         return all(
             len(told[job]) == len(kept[job])
             and all(
@@ -545,17 +547,17 @@ def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
     assert clean_cluster.squeue_field(short, "State") == "PENDING"
     controller.wait_until(lambda: controller.events("preempted"), "the requeue")
     assert len(told.read_text().split()) == 1
-    victim = next(i for w in wall for i in controller.incarnations(w) if i.end_s)
+    victim = next(i for w in wall for i in controller.runs(w) if i.end_s)
     # Slurm's end is in whole seconds, rounded down.
     assert (victim.end_s or 0) + 1 - float(told.read_text()) >= 2.5
     clean_cluster.wait_for_state(short, "RUNNING")
 
 
-def test_who_gets_what_a_victim_leaves_over_does_not_stand_in_the_way_of_its_winner(
+def test_who_gets_what_a_victim_leaves_over_does_not_stand_in_the_way_of_its_preemptor(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     """Slurm tries the one that was submitted first, finds its node taken, and passes the node over
-    for all that come after: also for the winner, which it then does not say to lack room."""
+    for all that come after: also for the preemptor, which it then does not say to lack room."""
     controller = start()
     two_gpus = ("-n2", "--gpus=2", "--mem-per-cpu=10")
     modest = clean_cluster.sbatch(*two_gpus, "-w", "n1")
@@ -567,8 +569,8 @@ def test_who_gets_what_a_victim_leaves_over_does_not_stand_in_the_way_of_its_win
     controller.wait_for_tier(wall[-1], 1)
     clean_cluster.run("scontrol", "update", f"JobId={modest}", "StartTime=now", "ReqNodeList=")
     controller.wait_for_reason(modest, "no-room")
-    winner = clean_cluster.sbatch(*two_gpus)
-    for job in (winner, modest):
+    preemptor = clean_cluster.sbatch(*two_gpus)
+    for job in (preemptor, modest):
         clean_cluster.wait_for_state(job, "RUNNING")
     assert controller.events("gave-up") == []
     assert sum(restarts(clean_cluster, job) for job in wall) == 1

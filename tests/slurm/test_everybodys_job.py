@@ -203,14 +203,14 @@ def test_of_several_partitions_only_the_nodes_of_these_are_taken(
 ) -> None:
     controller = start()
     wall = wall_on(cluster, controller)
-    winner = cluster.sbatch(*WHOLE_NODE, "-p", "narrow,wide", "-x", "n1,n3,n4")
-    cluster.wait_for_state(winner, "RUNNING")
+    preemptor = cluster.sbatch(*WHOLE_NODE, "-p", "narrow,wide", "-x", "n1,n3,n4")
+    cluster.wait_for_state(preemptor, "RUNNING")
     assert requeued(cluster, wall) == {"n2"}
     narrow = cluster.sbatch(*WHOLE_NODE, "-p", "narrow")
-    controller.wait_for_tier(winner, 1)
+    controller.wait_for_tier(preemptor, 1)
     cluster.wait_for_state(narrow, "RUNNING")
     assert requeued(cluster, wall) == {"n2"}
-    assert cluster.squeue_field(winner, "RestartCnt") == "1"
+    assert cluster.squeue_field(preemptor, "RestartCnt") == "1"
     assert cluster.squeue_field(narrow, "NodeList") == "n2"
 
 

@@ -321,7 +321,7 @@ def test_a_hunted_job_gets_ever_longer_runs(cluster: RealCluster, start: Start) 
 
 def ended_runs(controller: RealController, job: str) -> list[float]:
     """How long each of its runs was that are over and that accounting has told of."""
-    return [run.elapsed_s for run in controller.incarnations(job) if run.confirmed and run.end_s]
+    return [run.elapsed_s for run in controller.runs(job) if run.confirmed and run.end_s]
 
 
 def test_a_user_who_has_cost_others_too_much_preempts_no_more_and_another_does(

@@ -125,10 +125,10 @@ def test_a_job_with_a_time_limit_ends_with_it_and_is_forgotten_after_a_while(
     key = running(slurm, gpus(4, time_limit_s=60))
     slurm.advance(70)
     assert (slurm.job(key).slurm_state, slurm.job(key).elapsed_s) == ("TIMEOUT", 60)
-    assert [row.state for row in slurm.incarnations([key], 0.0)] == ["TIMEOUT"]
+    assert [row.state for row in slurm.runs([key], 0.0)] == ["TIMEOUT"]
     slurm.advance(300)
     assert not slurm.observe().jobs
-    assert slurm.incarnations([key], 0.0)
+    assert slurm.runs([key], 0.0)
 
 
 def test_each_feature_a_job_asks_for_is_on_its_nodes(slurm: InMemorySlurm) -> None:
@@ -240,14 +240,14 @@ def test_of_two_controllers_only_the_one_with_the_lease_writes(slurm: InMemorySl
 def test_accounting_may_learn_late_of_starts_and_ends(slurm: InMemorySlurm) -> None:
     slurm.accounting_delay_s = 30
     key = running(slurm, gpus(4, duration_s=40))
-    assert slurm.incarnations([key], 0.0) == []
+    assert slurm.runs([key], 0.0) == []
     slurm.advance(35)
-    assert [row.end_s for row in slurm.incarnations([key], 0.0)] == [None]
+    assert [row.end_s for row in slurm.runs([key], 0.0)] == [None]
     slurm.advance(10)
     assert slurm.job(key).state is None
-    assert [row.end_s for row in slurm.incarnations([key], 0.0)] == [None]
+    assert [row.end_s for row in slurm.runs([key], 0.0)] == [None]
     slurm.advance(30)
-    assert [row.elapsed_s for row in slurm.incarnations([key], 0.0)] == [40]
+    assert [row.elapsed_s for row in slurm.runs([key], 0.0)] == [40]
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])

@@ -87,7 +87,7 @@ def test_every_end_is_that_of_accounting_with_its_exit_code_and_who_cancelled_it
     for job in (cancelled, requeued):
         cluster.wait_for_state(job, "RUNNING")
     controller.wait_until(
-        lambda: controller.incarnations(cancelled) and controller.incarnations(requeued),
+        lambda: controller.runs(cancelled) and controller.runs(requeued),
         "both are seen to run",
     )
     cluster.run(*BY_NOBODY, "scancel", cancelled)
@@ -178,7 +178,7 @@ def leaving(controller: RealController) -> list[str]:
 
 def states_of(cluster: RealCluster, job: str) -> list[str]:
     """How its runs ended by accounting."""
-    rows = cluster.driver().incarnations([job], 0.0)
+    rows = cluster.driver().runs([job], 0.0)
     return [row.state for row in rows if row.end_s is not None]
 
 

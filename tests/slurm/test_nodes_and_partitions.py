@@ -116,10 +116,10 @@ def test_a_job_starts_on_a_node_that_is_powered_down_and_none_is_preempted_for_i
     cluster.run("scancel", boots)
     cluster.wait_for_state(boots, "CANCELLED")
     controller.wait_until(
-        lambda: all(run.confirmed for run in controller.incarnations(boots)), "it has ended"
+        lambda: all(run.confirmed for run in controller.runs(boots)), "it has ended"
     )
     ((start_s, elapsed_s),) = cluster.sacct_rows([boots], "start,elapsedraw")[boots]
-    found = [(run.start_s, run.elapsed_s) for run in controller.incarnations(boots)]
+    found = [(run.start_s, run.elapsed_s) for run in controller.runs(boots)]
     assert found == [(float(start_s), float(elapsed_s))]
 
 

@@ -98,7 +98,7 @@ def test_a_users_report_tells_nothing_of_the_job_that_theirs_made_room_for(
         cluster.wait_for_state(ours, "COMPLETED")
         controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
         cluster.wait_for_state(theirs, "RUNNING")
-        controller.wait_until(lambda: len(controller.incarnations(theirs)) == 2, "both are known")
+        controller.wait_until(lambda: len(controller.runs(theirs)) == 2, "both are known")
         asked = ("report", "--json", "-S", "now-1hour")
         ended = subprocess.run(
             [sys.executable, "-c", AS_NOBODY, "--config", str(controller.config_file), *asked],

@@ -315,9 +315,7 @@ def test_accounting_is_asked_by_another_thread_while_pyslurm_is_busy(
         os.kill(driver.worker_pid, signal.SIGSTOP)
         try:
             reading = other_thread.submit(driver.observe)
-            clean_cluster.wait_until(
-                lambda: driver.incarnations([key], 0.0), "accounting to know the job"
-            )
+            clean_cluster.wait_until(lambda: driver.runs([key], 0.0), "accounting to know the job")
             assert not reading.done()
         finally:
             os.kill(driver.worker_pid, signal.SIGCONT)

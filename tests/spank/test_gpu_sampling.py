@@ -52,9 +52,7 @@ def test_what_a_job_does_with_a_gpu_is_collected_beside_what_it_sends(
     assert plugin.collected() == [f"{profiled}.0.n1.gpus", f"{profiled}.0.n1.traffic"]
 
 
-def test_a_requeued_job_has_a_file_of_gpus_for_each_incarnation(
-    plugin: PluginCluster, node: Node
-) -> None:
+def test_a_requeued_job_has_a_file_of_gpus_for_each_run(plugin: PluginCluster, node: Node) -> None:
     requeued = plugin.submit(job(plugin, "pid"), PROFILED, "--requeue", "--nodelist=n1")
     node.computes(pid_of(plugin, "pid"))
     node.when_sampled()
@@ -63,5 +61,5 @@ def test_a_requeued_job_has_a_file_of_gpus_for_each_incarnation(
     node.when_sampled()
     (plugin.work / "end").touch()
     plugin.wait(requeued)
-    for incarnation in (f"{requeued}.0.n1", f"{requeued}.1.n1"):
-        assert node.written(incarnation)["uuid"] == UUID
+    for run_id in (f"{requeued}.0.n1", f"{requeued}.1.n1"):
+        assert node.written(run_id)["uuid"] == UUID

@@ -96,9 +96,7 @@ def test_an_interactive_job_gives_a_file_too(plugin: PluginCluster, sender: str)
     assert messages(plugin.traffic(name), 3000) == 3
 
 
-def test_a_requeued_job_gives_one_file_for_each_incarnation(
-    plugin: PluginCluster, sender: str
-) -> None:
+def test_a_requeued_job_gives_one_file_for_each_run(plugin: PluginCluster, sender: str) -> None:
     again = 'test -n "$SLURM_RESTART_COUNT" && exit; sleep 600'
     job = plugin.submit(
         f"srun {sender} $((3000 + 1000 * SLURM_RESTART_COUNT)); touch sent; {again}", PROFILED

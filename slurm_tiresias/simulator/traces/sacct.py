@@ -1,6 +1,6 @@
 """Slurm's own history: what ``sacct`` prints, saved to a file.
 
-The header says which columns there are. Slurm writes a row for every incarnation of a job that
+The header says which columns there are. Slurm writes a row for every run of a job that
 was requeued; they are put together into one job that was submitted with the first and ran for the
 sum of them. ElapsedRaw and Elapsed are without the time that a job was suspended (sacct takes it
 off); where a file has neither, it is End - Start - Suspended.
@@ -116,12 +116,12 @@ NAMES = "JobName"
 REST_OF_A_NAME = "has too few columns: it is the rest of a job name with a line break in it"
 STEP = "is a step of a job"
 HET = "is a part of a heterogeneous job"
-SAME_AGAIN = "is the same incarnation again"
+SAME_AGAIN = "is the same run again"
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One incarnation."""
+    """One run."""
 
     line: int
     job_id: str
@@ -174,10 +174,10 @@ def history(file: TraceFile) -> Workload:
         jobs.setdefault(row.job_id, []).append(row)
     for job_id, rows in jobs.items():
         rows.sort(key=lambda row: row.submitted_s)
-        for number, incarnations in enumerate(_lives(rows)):
+        for number, runs in enumerate(_lives(rows)):
             # An id that Slurm has given out again.
             name = f"{job_id}#{number + 1}" if number else job_id
-            _take(harvest, name, incarnations)
+            _take(harvest, name, runs)
     return harvest.workload()
 
 
@@ -202,7 +202,7 @@ def _rows(file: TraceFile, harvest: Harvest) -> Iterator[_Row]:
             harvest.drop(line, HET)
             continue
         try:
-            yield _incarnation(line, values)
+            yield _run(line, values)
         except BadValueError as error:
             raise file.refuse(line, str(error)) from None
         except SlurmAnswerError as error:
@@ -227,7 +227,7 @@ def _header(file: TraceFile, names: Sequence[str]) -> _Table:
     return _Table(at, len(names))
 
 
-def _incarnation(line: int, values: Mapping[str, str]) -> _Row:
+def _run(line: int, values: Mapping[str, str]) -> _Row:
     state = values["State"].split(" ")[0].rstrip("+")
     if state not in ALIVE | OVER:
         raise BadValueError(f"Slurm has no state {reading.quoted(values['State'])}")
@@ -295,14 +295,14 @@ def _is_another_job(before: _Row, row: _Row) -> bool:
     return row.user != before.user or row.submitted_s > before.ended_s + ID_REUSED_AFTER_S
 
 
-def _take(harvest: Harvest, job_id: str, incarnations: Sequence[_Row]) -> None:
-    """One job of all its incarnations. It asks for what it held, or asked for, the last time."""
-    first, last = incarnations[0], incarnations[-1]
-    gpus = next((row.gpus for row in reversed(incarnations) if row.gpus), {})
-    ran_s = sum(row.ran_s for row in incarnations)
+def _take(harvest: Harvest, job_id: str, runs: Sequence[_Row]) -> None:
+    """One job of all its runs. It asks for what it held, or asked for, the last time."""
+    first, last = runs[0], runs[-1]
+    gpus = next((row.gpus for row in reversed(runs) if row.gpus), {})
+    ran_s = sum(row.ran_s for row in runs)
     why = _why_dropped(last, gpus, ran_s)
     if why:
-        for row in incarnations:
+        for row in runs:
             harvest.drop(row.line, why)
         return
     harvest.keep(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from slurm_tiresias.slurm.in_memory.clock import Clock
 from slurm_tiresias.slurm.in_memory.records import JobRecord
-from slurm_tiresias.slurm.protocol import Incarnation
+from slurm_tiresias.slurm.protocol import AccountedRun
 
 
 @dataclass(slots=True)
@@ -75,8 +75,8 @@ class Accounting:
         self._rows.setdefault(key, {})[record.spec.submit_s, record.restarts] = row
         return row
 
-    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
-        """As ``protocol.Slurm.incarnations``; another thread may ask while rows are added."""
+    def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
+        """As ``protocol.Slurm.runs``; another thread may ask while rows are added."""
         found = [
             self._shown(key, row)
             for key in keys
@@ -96,15 +96,15 @@ class Accounting:
     def _has_come(self, known_from_s: float) -> bool:
         return known_from_s <= self._clock.steady_s
 
-    def _shown(self, key: str, row: _Row) -> Incarnation:
+    def _shown(self, key: str, row: _Row) -> AccountedRun:
         if row.end_known_from_s is None or not self._has_come(row.end_known_from_s):
             # Until its end is known a run seems to go on.
             start_s = row.start_s or 0.0
             until_s = row.suspended_since_s or self._clock.whole_s
             elapsed_s = max(0.0, until_s - start_s - row.suspended_s)
             state = "RUNNING" if row.suspended_since_s is None else "SUSPENDED"
-            return Incarnation(key, start_s, None, elapsed_s, row.gpus, state, row.submit_s)
-        return Incarnation(
+            return AccountedRun(key, start_s, None, elapsed_s, row.gpus, state, row.submit_s)
+        return AccountedRun(
             key=key,
             start_s=row.start_s,
             end_s=row.end_s,

@@ -16,9 +16,9 @@ from slurm_tiresias.slurm.in_memory.placing import NodeRecord
 from slurm_tiresias.slurm.in_memory.records import SUSPENDED, JobRecord, Submission
 from slurm_tiresias.slurm.in_memory.slurmctld import ROOT_ID, Settings, Slurmctld
 from slurm_tiresias.slurm.protocol import (
+    AccountedRun,
     Cluster,
     Driver,
-    Incarnation,
     Lease,
     Limit,
     Observation,
@@ -51,7 +51,7 @@ def four_nodes() -> tuple[Node, ...]:
 
 class InMemorySlurm:
     """A Slurm in memory. Implements ``protocol.Slurm``; not to be shared between threads, but for
-    ``incarnations``.
+    ``runs``.
 
     Every job is addressed by the key of Slurm's commands: ``12``, ``12_3``, ``12_[3-5]``. What a
     user or an administrator does returns "" or, where Slurm refuses, Slurm's words. Nothing happens
@@ -179,10 +179,10 @@ class InMemorySlurm:
             steady_s=self.clock.steady_s,
         )
 
-    def incarnations(self, keys: Collection[str], since_s: float) -> Sequence[Incarnation]:
+    def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
         """Every run that accounting knows of by now, oldest first."""
-        self.faults.before("incarnations")
-        return self._accounting.incarnations(keys, since_s) if self._has_accounting else ()
+        self.faults.before("runs")
+        return self._accounting.runs(keys, since_s) if self._has_accounting else ()
 
     def dependency(self, key: str) -> str:
         """What a pending job still depends on: ``afterok:12(unfulfilled)``."""

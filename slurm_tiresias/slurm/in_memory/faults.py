@@ -9,7 +9,7 @@ from typing import Literal
 from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError
 from slurm_tiresias.slurm.protocol import Write
 
-Call = Literal["observe", "write", "signal", "incarnations", "cluster", "dependency", "limits"]
+Call = Literal["observe", "write", "signal", "runs", "cluster", "dependency", "limits"]
 """What may be asked of a driver, by its method."""
 
 

@@ -111,8 +111,8 @@ function start(jobs, row, acts) {
 function preemption(jobs, row, acts) {
   const line = element("li", {}, kind(acts ? "preempt" : "would preempt"), " ", jobLink(jobs.job_id[row], `job ${jobs.job_id[row]}`));
   line.append(visible(` of ${jobs.user[row]}: ${acts ? "leaves" : "would leave"} ${count(jobs.gpus[row], "GPU")}`));
-  const winner = jobs.preempted_for[row];
-  if (winner) line.append(" to ", jobLink(winner, `job ${winner}`));
+  const preemptor = jobs.preempted_for[row];
+  if (preemptor) line.append(" to ", jobLink(preemptor, `job ${preemptor}`));
   return line;
 }
 

@@ -14,7 +14,7 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Incarnation:
+class RunId:
     """Which run of which job, and the node on which it was seen."""
 
     job_id: int
@@ -25,9 +25,9 @@ class Incarnation:
         return f"{self.job_id}.{self.restarts}.{self.node}.{kind}"
 
 
-def parsed_file_name(name: str) -> tuple[Incarnation, str] | None:
+def parsed_file_name(name: str) -> tuple[RunId, str] | None:
     """Whom a file is about and what it holds, by its name; None for any other file."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    return Incarnation(int(match[1]), int(match[2]), match[3]), match[4]
+    return RunId(int(match[1]), int(match[2]), match[3]), match[4]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from slurm_tiresias.slurm.protocol import Incarnation, Slurm
+from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
 
 
-class Inquiry:
+class AccountingQuery:
     """One question about some jobs, from the moment it is asked."""
 
     def __init__(self, slurm: Slurm, keys: Sequence[str], since_s: float) -> None:
         self.keys = keys
         self._slurm = slurm
         self._since_s = since_s
-        self._rows: Sequence[Incarnation] = ()
+        self._rows: Sequence[AccountedRun] = ()
         self._error: Exception | None = None
         # A daemon: who stops the controller does not wait for it.
         self._thread = threading.Thread(target=self._ask, name="accounting", daemon=True)
@@ -26,7 +26,7 @@ class Inquiry:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def rows(self) -> Sequence[Incarnation]:
+    def rows(self) -> Sequence[AccountedRun]:
         """The answer, once it is over; raises what the driver raised."""
         if self._error is not None:
             raise self._error
@@ -34,6 +34,6 @@ class Inquiry:
 
     def _ask(self) -> None:
         try:
-            self._rows = self._slurm.incarnations(self.keys, self._since_s)
+            self._rows = self._slurm.runs(self.keys, self._since_s)
         except Exception as error:
             self._error = error
