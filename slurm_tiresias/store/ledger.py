@@ -809,7 +809,7 @@ def _create(path: Path) -> None:
         database.execute(f"CREATE TABLE jobs ({jobs})")
         runs = _columns(RunRecord)
         database.execute(f"CREATE TABLE incarnations ({runs}, PRIMARY KEY (key, start_s))")
-        database.execute("CREATE INDEX unconfirmed ON runs (key) WHERE confirmed = 0")
+        database.execute("CREATE INDEX unconfirmed ON incarnations (key) WHERE confirmed = 0")
         _create_lifecycles(database)
         database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
         database.execute(
@@ -861,7 +861,7 @@ def _add_indexes_and_samples(database: sqlite3.Connection) -> None:
     """What is asked of the ledger in each cycle, at a start and by reports must not take longer
     with every job that has ended."""
     database.execute("CREATE INDEX ended ON jobs (ended_s)")
-    database.execute("CREATE INDEX run_ended ON runs (end_s)")
+    database.execute("CREATE INDEX run_ended ON incarnations (end_s)")
     database.execute("CREATE INDEX preempted ON preemptions (key)")
     database.execute("CREATE INDEX preempted_at ON preemptions (at_s)")
     database.execute("CREATE INDEX happened_to ON events (job_id)")

@@ -176,7 +176,8 @@ class Round:
 
     def cancel(self) -> None:
         if jobs := list(self.queue()):
-            key = self.random.choice(jobs)
+            # Slurm cancels a heterogeneous job only as a whole.
+            key = self.random.choice(jobs).partition("+")[0]
             self.note(f"cancel {key}")
             self.cluster.run("scancel", key)
 
