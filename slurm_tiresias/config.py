@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_type_hints
 from slurm_tiresias.errors import ConfigError
 
 MAX_TIERS = 8
-"""More tiers than anybody has shown to help; bounds how finely the priority bands are cut."""
+"""More tiers than have been shown to help; bounds how finely the priority bands are cut."""
 
 BY_RUNS_BEFORE = "2d-history"
 POLICIES = ("2d-las", "2d-gittins", BY_RUNS_BEFORE)
@@ -120,7 +120,7 @@ class PolicyConfig:
         "job",
         "What counts for a job's tier. job: the service that it has attained itself. user: also "
         "that of its user's other runs that ended in the charge_window_s before it first started, "
-        "so that nobody returns to the top tier by submitting the same work in pieces. account: "
+        "so that no user returns to the top tier by submitting the same work in pieces. account: "
         "the same with the account that a job is charged to in Slurm; a job without one is its "
         "user's (docs/algorithm.md).",
         choices=CHARGES,
@@ -150,7 +150,7 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class PreemptionConfig:
-    """What protects a running job, and how it is asked to leave."""
+    """What protects a running job from preemption, and how it is warned of one."""
 
     min_run_s: float = setting(
         120.0,
@@ -370,8 +370,8 @@ class HttpConfig:
 
     listen: str = setting(
         "",
-        "Address and port to listen at, such as 127.0.0.1:9817 or [::1]:9817. Whoever reaches it "
-        "may read, and nobody needs a password: name no other address than the loopback unless "
+        "Address and port to listen at, such as 127.0.0.1:9817 or [::1]:9817. Those who reach it "
+        "may read without a password: name no other address than the loopback unless "
         "something else guards it. Empty: nothing listens.",
     )
     names: tuple[str, ...] = setting(

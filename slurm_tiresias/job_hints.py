@@ -1,7 +1,7 @@
 """What a job's user told of it: the hint in its comment.
 
 ``tiresias:model=vgg16,placement=auto`` stands in the admin comment, where job_submit.lua puts it,
-or in the user's own. Either is text that anybody may have written: a hint is read strictly, and
+or in the user's own. Either is text that a user may have written: a hint is read strictly, and
 one that cannot be read is none.
 """
 

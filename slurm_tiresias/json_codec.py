@@ -1,7 +1,7 @@
 """JSON as the controller publishes it, with orjson where that is installed.
 
 With tens of thousands of jobs the standard library takes as long as all of a cycle; with hundreds
-nobody notices. Debian 12 has no orjson.
+it does not matter. Debian 12 has no orjson.
 """
 
 from __future__ import annotations

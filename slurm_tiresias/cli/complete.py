@@ -23,7 +23,7 @@ from slurm_tiresias.status import published
 from slurm_tiresias.status.published import PublishedState
 
 PATIENCE_S = 1.0
-"""No longer for a controller that must be asked: somebody holds down a key."""
+"""No longer for a controller that must be asked: the user may hold down a key."""
 
 _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")
 

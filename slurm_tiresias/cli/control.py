@@ -1,6 +1,6 @@
 """``pause``, ``resume``, ``release`` and ``nudge``: a word to the controller.
 
-Where no controller runs there is nobody to tell, but something to do: ``pause`` and ``resume``
+Where no controller runs, some commands still have an effect: ``pause`` and ``resume``
 leave word for the next one, ``release`` gives the jobs back by itself.
 """
 
@@ -73,7 +73,7 @@ def nudge(config: Config) -> None:
 
 
 def _tell(config: Config, word: str, done: str, without_controller: Callable[[], str]) -> None:
-    """Send the word; where nobody listens, do what can be done without a controller.
+    """Send the word; where no controller listens, do what can be done without a controller.
 
     A controller too busy to answer holds the state directory, so that nothing is done behind its
     back then: it is an ``AlreadyRunningError``.

@@ -179,7 +179,7 @@ def cli() -> None:
     10 a folder of a node (profile sample), 11 a damaged ledger,
     12 and 13 what doctor found: a warning, an error,
     14 pyslurm cannot be used, 15 too much was asked of the controller,
-    130 interrupted, 141 nobody reads the output.
+    130 interrupted, 141 output closed by its reader.
     """
 
 

@@ -257,7 +257,7 @@ def export(config: Config) -> None:
 @click.argument("file", type=click.File("rb"))
 @takes_config
 def import_profiles(config: Config, file: BinaryIO) -> None:
-    """Store the profiles that export wrote, or that somebody wrote by hand; - for standard input.
+    """Store the profiles that export wrote, or that a person wrote by hand; - for standard input.
 
     All are stored or, where one is wrong, none. They take the place of what has the same name.
     """

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while somebody watches it; yields what is told how many are done."""
+    """A progress bar on standard error, if that is a terminal; yields what advances it."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

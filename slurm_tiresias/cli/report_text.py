@@ -176,7 +176,7 @@ def _service(report: Report) -> str:
 
 def _preempted(found: PreemptionFigures) -> Iterator[str]:
     if not found.preemptions:
-        yield "Nobody was preempted."
+        yield "No job was preempted."
         return
     times, jobs = count(found.preemptions, "preemption"), count(found.jobs, "job")
     yield (
@@ -200,8 +200,8 @@ def _preempted(found: PreemptionFigures) -> Iterator[str]:
         yield f"The preempted waited {_times(wait.median_s, wait.p95_s)} to run again{still}."
     yield (
         f"The runs that ended so had used {gpu_hours(found.ended_runs_gpu_s)}. How much of "
-        "it was done again hangs on when each job had last saved its state, which nobody here "
-        "knows."
+        "it was done again hangs on when each job had last saved its state, which is not known "
+        "here."
     )
     if found.in_vain:
         yield (

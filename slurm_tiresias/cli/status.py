@@ -51,7 +51,7 @@ GPU_BAR_CELLS = 40
 TIER_BAR_CELLS = 20
 LEAST_BAR_CELLS = 4
 MOST_ON_TERMINAL = 200
-"""Jobs that are listed where somebody looks: with thousands the rest has long scrolled away."""
+"""Jobs that are listed on a terminal: with thousands the rest has long scrolled away."""
 
 DEFAULT_WATCH_S = 2.0
 PAUSED = "paused"
@@ -399,7 +399,7 @@ def _paused(state: PublishedState) -> str:
 
 def _who_acts(state: PublishedState) -> str:
     waiting = ", ".join(printable(standby.host) for standby in state.standbys)
-    stands_by = f"{waiting} stands by" if waiting else "nobody stands by"
+    stands_by = f"{waiting} stands by" if waiting else "no standby"
     return f"{printable(state.host)} acts (term {state.term}); {stands_by}."
 
 

@@ -20,7 +20,7 @@ _ASCII_TWINS = str.maketrans({ELLIPSIS: "~", "█": "#", "▓": "=", "▒": "-",
 def printable(text: str) -> str:
     """The text with everything replaced that a terminal would obey or hide instead of print.
 
-    Job and user names come from anybody. Control characters, escape sequences, bidirectional
+    Job and user names are hostile. Control characters, escape sequences, bidirectional
     overrides and characters of no width become ``?``, so each character takes a cell of its own.
     """
     if text.isascii() and text.isprintable():

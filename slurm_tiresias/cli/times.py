@@ -12,7 +12,7 @@ from slurm_tiresias.cli.text import printable
 from slurm_tiresias.errors import UsageError
 
 LONGEST_SHOWN = 40
-"""Of what somebody gave as a time, in characters."""
+"""The longest text that may be given as a time, in characters."""
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
 HOURS = {"midnight": 0, "noon": 12, "elevenses": 11, "fika": 15, "teatime": 16}

@@ -116,7 +116,7 @@ class JobStore:
         self._inherited_gpu_s: dict[str, float] = {}
         """What jobs began with that have started: settled once and for all."""
         self._looked: tuple[float, float] | None = None
-        """When Slurm was last looked at, by its own clock and by one that nobody sets."""
+        """When Slurm was last looked at, by its own clock and by a monotonic one."""
         self._stats = CycleStats()
         self._first_look_s = math.inf
         self._ending: set[str] = set()
@@ -159,7 +159,7 @@ class JobStore:
                     self.note(at_s, "gave-up", key, why)
 
     def preemption_event(self, key: str, event: PreemptionEvent) -> Sequence[EffectToCarryOut]:
-        """Take in what happened to a job that is to leave; committed with the rest.
+        """Take in what happened to a victim; committed with the rest.
 
         Effects on what is remembered are carried out here; the others are returned.
         """
@@ -238,7 +238,7 @@ class JobStore:
 
     def follow_clock(self, at_s: float, steady_s: float) -> bool:
         """See whether Slurm's clock was set since the last look; ``steady_s`` is of a clock that
-        cannot be. Nobody is to have run, waited or rested for that time."""
+        cannot be. The step is excluded from run, wait and back-off times."""
         looked, self._looked = self._looked, (at_s, steady_s)
         if looked is None:
             return False

@@ -15,7 +15,7 @@ from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import JobAccount
 
 NOMINATED_ON_FREE_NODES = 4_250_000_000
-"""Planned to start on named nodes that are free; before those who wait for somebody to leave, for
+"""Planned to start on named nodes that are free; before those that wait for victims to leave, for
 where such a one needs the same node, Slurm passes it over for all that come after."""
 
 NOMINATED_ON_NODES = 4_200_000_000

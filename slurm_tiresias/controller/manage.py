@@ -141,7 +141,7 @@ def is_put_off_for_us(job: JobStatus) -> bool:
 def lacks_only_resources(job: JobStatus, *, tried_later: bool = False) -> bool:
     """Whether Slurm has tried to start the job and found nothing missing but room.
 
-    Until then nobody knows what limit, licence or reservation stands in its way: the reasons None
+    Until then it is unknown what limit, licence or reservation stands in its way: the reasons None
     and Priority mean that it has not been tried.
     """
     reason = job.reason.strip("()")

@@ -148,7 +148,7 @@ PREEMPTIONS = _counter("tiresias_preemptions_total", "Preemptions that Slurm was
 PROMOTIONS = _counter("tiresias_promotions_total", "Jobs that were let start afresh.")
 JOB_EVENTS = _counter(
     "tiresias_job_events_total",
-    "Other things that happened. gave-up: a nomination expired; repaired: somebody else had "
+    "Other things that happened. gave-up: a nomination expired; repaired: something else had "
     "changed what was written; failed: Slurm refused a write; list-refused: Slurm held the job for "
     "the nodes named for it; signal-refused: Slurm refused a "
     "checkpoint signal; requeued: not by the controller; node-failed: so, because its node failed; "

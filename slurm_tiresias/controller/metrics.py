@@ -1,6 +1,6 @@
 """The controller's metrics, for Prometheus.
 
-The thread of the cycles counts; gauges are made from the last published state by whoever asks. So
+The thread of the cycles counts; gauges are made from the last published state on request. So
 a question costs a cycle nothing, and never reaches Slurm.
 """
 

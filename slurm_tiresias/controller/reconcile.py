@@ -1,4 +1,4 @@
-"""Reconciling the job store with accounting: what nobody saw end, ``sacct`` is asked about."""
+"""Reconcile the job store with accounting: ``sacct`` tells of ends that were not seen."""
 
 from __future__ import annotations
 

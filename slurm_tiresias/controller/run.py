@@ -303,7 +303,7 @@ def _pause_s(failures: int, interval_s: float) -> float:
 
 
 class Controller:
-    """The loop: a cycle when the interval is over, when somebody nudges, or sooner while a
+    """The loop: a cycle when the interval is over, when a nudge comes, or sooner while a
     preemption is under way."""
 
     def __init__(
@@ -406,7 +406,7 @@ class Controller:
             log.warning("node lists were left on waiting jobs: %s", error)
 
     def _wait(self, selector: selectors.BaseSelector) -> list[object]:
-        """Until the next cycle is due, or somebody speaks to this process: who it is."""
+        """Wait until the next cycle is due or a client connects; returns the client."""
         look_every_s = min(
             LOOK_FOR_NUDGE_S,
             self._lease.beat_s if self._lease else LOOK_FOR_NUDGE_S,

@@ -27,8 +27,8 @@ release: pause, and give every managed job back to Slurm as it would have been."
 def send(state_dir: Path, command: str, timeout_s: float = 60.0) -> dict[str, Any]:
     """Send one of ``COMMANDS``; returns the controller's answer.
 
-    Raises ``NotRunningError`` where nobody listens, ``SlurmPermissionError`` where this user may
-    not speak to it.
+    Raises ``NotRunningError`` where no controller listens, ``SlurmPermissionError`` where this user
+    may not speak to it.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
@@ -63,7 +63,7 @@ def take_nudge(nudge_file: str) -> bool:
 
 
 def request(command: str, timeout_s: float) -> bytes:
-    """A request says until when it is meant: nobody waits for what is obeyed after that."""
+    """A request says until when it is meant: its sender waits no longer."""
     return f"{command} {time.monotonic() + timeout_s:.3f}\n".encode()
 
 

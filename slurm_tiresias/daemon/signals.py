@@ -13,7 +13,7 @@ from types import FrameType
 
 
 class Stop:
-    """Whether somebody has asked this process to stop."""
+    """Whether this process has been asked to stop."""
 
     def __init__(self) -> None:
         self.asked = False

@@ -9,7 +9,6 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def is_anybodys(owner_id: int, mode: int, user_id: int) -> bool:
-    """Whether somebody else than this user may write there. Root believes the folder's owner,
-    whoever that is."""
+    """Whether other users than this one may write there. Root trusts the owner of the folder."""
     foreign = user_id != 0 and owner_id not in (0, user_id)
     return foreign or bool(mode & OTHERS_WRITE)

@@ -14,7 +14,7 @@ class Severity(enum.Enum):
 
     OK = "ok"
     NOTE = "note"
-    """May stay; somebody may prefer it otherwise."""
+    """May stay as it is; some sites prefer it otherwise."""
     WARNING = "warning"
     """The controller works, and worse than it could, or jobs lose by it."""
     ERROR = "error"

@@ -21,7 +21,7 @@ PLUGIN_NAME = "spank_tiresias.so"
 QUIET_INTERVALS = 3
 QUIET_GRACE_S = 5.0
 REPAIRED = "repaired"
-"""The event of a priority that somebody else had changed."""
+"""The event of a priority that was changed from outside."""
 
 
 def look(config_file: Path, commands: Commands | None = None) -> Seen:

@@ -1,6 +1,6 @@
 """The lease: which one of several controllers on a shared state directory may act.
 
-Nothing here waits for a lock, for whoever holds one may be stopped (SIGSTOP, a paused machine) and
+Nothing here waits for a lock, for its holder may be stopped (SIGSTOP, a paused machine) and
 never let go. Each term of office is a file of its own, ``lease-N``, which only one can create; the
 highest number rules. Its holder writes a new beat into it several times in a lease, and holds it
 until a lease after the last beat, by its own clock. Who stands by sees the beats, and takes the
@@ -158,7 +158,7 @@ class FileLease:
         said = _fields(self._seen.text)
         if not self._seen_term or said.get("released_to"):
             return ""
-        return f"{said.get('host', 'somebody')} (pid {said.get('pid', 'unknown')})"
+        return f"{said.get('host', 'another controller')} (pid {said.get('pid', 'unknown')})"
 
     def take(self) -> bool:
         """Take the lease if it is free; the look that sees that should come every ``beat_s``."""
@@ -166,7 +166,7 @@ class FileLease:
             term = self._highest_term()
             self._see(term, _text(self._term_file(term)) if term else "")
             return self._is_free() and self._begin(term + 1)
-        except OSError:  # somebody else was first, or the directory is out of reach for now
+        except OSError:  # another host was first, or the directory is out of reach for now
             return False
 
     def _begin(self, term: int) -> bool:

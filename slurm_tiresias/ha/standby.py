@@ -29,7 +29,7 @@ class Standby:
         self._wanted = False
 
     def until_its_turn(self) -> bool:
-        """Wait for the lease: True when it is held, False when somebody asked to stop."""
+        """Wait for the lease: True when it is held, False when the process was asked to stop."""
         self._stop.catch()
         held = ""
         with wakeups_by_signal() as wakeups, selectors.DefaultSelector() as selector:
@@ -40,7 +40,7 @@ class Standby:
                     return True
                 if held != self._lease.holder():
                     held = self._lease.holder()
-                    log.info("stands by for %s", held or "nobody")
+                    log.info("stands by for %s", held or "no controller")
                 self._say_so(held)
                 if selector.select(self._lease.beat_s):
                     wakeups.recv(4096)
@@ -54,7 +54,7 @@ class Standby:
             self._asks_slurm_s = now_s + self._interval_s
         with suppress(OSError):
             self._lease.stand_by(self._wanted)
-        self._systemd.tell(f"stands by for {held or 'nobody'}")
+        self._systemd.tell(f"stands by for {held or 'no controller'}")
 
 
 def acting_host(slurm: Slurm) -> str:

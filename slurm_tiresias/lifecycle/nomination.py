@@ -29,7 +29,7 @@ class NominationState(enum.StrEnum):
 
     PENDING = "pending"
     """Slurm has not tried the job since, or found more in its way than the jobs on its nodes: no
-    victim has been asked to leave."""
+    victim has been signalled."""
     ASKED = "asked"
     """Its victims are leaving, or a job on its nodes completes."""
     FREE = "free"

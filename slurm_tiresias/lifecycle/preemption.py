@@ -46,7 +46,7 @@ class Preemption:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the victim has been asked to leave and is still there."""
+        """Whether the victim has been signalled and still runs."""
         return self.state in (PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT)
 
     @property

@@ -47,7 +47,7 @@ class LifecycleTracker:
         return effects
 
     def apply_to_preemption(self, key: str, event: PreemptionEvent) -> PreemptionEffects:
-        """Take in what happened to a job that is to leave, or its preemptor."""
+        """Take in what happened to a victim, or to its preemptor."""
         current = self._preemptions.get(key)
         after, effects = preemption.transition(key, current, event)
         self._set_preemption(key, after)

@@ -1,1 +1,1 @@
-"""Where a job goes: which nodes have room, which to choose, and who would have to leave. Pure."""
+"""Where a job goes: which nodes have room, which to choose, and which jobs to preempt. Pure."""

@@ -40,7 +40,7 @@ def place(
     """Lay a job over ``nodes``, or None where it does not fit.
 
     ``last_resort`` are nodes that are used only where no others do (they are still cleaning up
-    after somebody).
+    after other jobs).
     """
     fresh = nodes & ~last_resort
     chosen = _choose(request, fresh, pool, style)

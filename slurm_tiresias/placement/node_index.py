@@ -1,4 +1,4 @@
-"""The nodes of a cluster, whoever is on them: which may serve a request, and which could."""
+"""Which nodes of a cluster a request may use, and which would be large enough."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NodeIndex:
         return request
 
     def could_hold(self, request: Request, among: NodeSet = -1) -> bool:
-        """Whether the job would fit if nobody else were there."""
+        """Whether the job would fit on empty nodes."""
         sets = (self._some_of_each_size(nodes, request) for nodes in self.sets_for(request, among))
         return place_on_any(request, sets, self._empty, PlacementStyle.CONSOLIDATE) is not None
 

@@ -19,7 +19,7 @@ NodeSet = int
 """Nodes of a pool as bits, the first by name the lowest."""
 
 _MARKS = (1 << 64) - 59
-"""A prime: two states of a pool hardly ever leave the same rest."""
+"""A large prime modulus, so that two states of a pool hardly ever have the same hash."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _64_BITS = (1 << 64) - 1
 
@@ -106,7 +106,7 @@ class Pool:
         return self._cpus[number] < 0 or self._memory_mb[number] < 0
 
     def is_idle(self, number: int) -> bool:
-        """Whether nobody holds anything on the node."""
+        """Whether no job holds anything on the node."""
         return self._holders[number] == 0
 
     def take(self, allocation: Allocation) -> None:
@@ -201,7 +201,7 @@ class Pool:
         ]
 
     def held(self, amount: Amount) -> list[int]:
-        """What somebody holds on a node, in the rows of ``table``."""
+        """What a job holds on a node, in the rows of ``table``."""
         gpus = amount.gpus
         by_type = (gpus.get(gpu_type, 0) for gpu_type in self._row_of_type)
         return [1, amount.cpus, amount.memory_mb, amount.gpu_count, 0, *by_type]
@@ -213,7 +213,7 @@ class Pool:
     # In which order nodes are looked at
 
     def fragments(self, nodes: NodeSet) -> Iterator[int]:
-        """Nodes with free GPUs that somebody is on, those with the most first, then by name."""
+        """Nodes with free GPUs on which jobs run, those with the most first, then by name."""
         for free in sorted(self._busy, reverse=True):
             if free > 0:
                 yield from numbers(self._busy[free] & nodes)

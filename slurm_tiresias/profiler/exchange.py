@@ -30,7 +30,7 @@ def as_data(profile: Profile) -> dict[str, object]:
 
 
 def parsed(content: bytes) -> list[Profile]:
-    """The profiles that somebody wrote down; raises ``UsageError`` where any of them is wrong."""
+    """The profiles of a file; raises ``UsageError`` where any of them is wrong."""
     if len(content) > MOST_BYTES:
         raise UsageError("That is too long for a list of profiles", "Import what export wrote")
     try:

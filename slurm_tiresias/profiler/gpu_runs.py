@@ -37,8 +37,8 @@ class GpuFileError(TiresiasError):
 class GpuRun:
     """What was seen of one GPU, or MIG device, while a run computed on it on one node.
 
-    Utilization (0 to 1) and PCIe are means over the samples. Memory is the GPU's, whoever else has
-    taken of it. NVLink is counted between the first and the last sample, which lie ``seen_s``
+    Utilization (0 to 1) and PCIe are means over the samples. Memory is that in use on the GPU, by
+    all processes. NVLink is counted between the first and the last sample, which lie ``seen_s``
     apart. None where a number could not be had.
     """
 

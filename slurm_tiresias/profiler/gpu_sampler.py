@@ -3,7 +3,7 @@
 The SPANK plugin keeps a file for every profiled run on its node, from prolog to epilog, and
 gives it to the job's user. So the names of these files say who is profiled, and their owners whose
 processes are believed. A GPU is a job's where one of the job's processes computes on it: the
-numbers of GPUs, which change with whoever looks, are used nowhere.
+numbers of GPUs, which depend on the process that asks, are used nowhere.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STOP = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 class SamplerFolderError(TiresiasError):
-    """A folder that the sampler works in is missing, or somebody else's."""
+    """A folder that the sampler works in is missing, or another user's."""
 
     exit_code = 10
 
@@ -208,7 +208,7 @@ def _lock(descriptor: int, run_dir: Path) -> None:
 
 
 def _own_folder(path: Path) -> int:
-    """A folder in which nobody else can make files, or they could name any job as theirs."""
+    """A folder in which other users cannot create files, or they could name any job as theirs."""
     try:
         _make_as_the_plugin_does(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -230,7 +230,7 @@ def _unusable(run_dir: Path, error: OSError) -> SamplerFolderError:
 
 
 def _make_as_the_plugin_does(path: Path) -> None:
-    """Whoever comes first after the start of a node makes it, open to the tasks of jobs."""
+    """The first sampler after the start of a node creates it, open to the tasks of jobs."""
     with suppress(FileExistsError):
         path.mkdir()
         path.chmod(0o755)

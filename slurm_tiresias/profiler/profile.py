@@ -31,8 +31,8 @@ MOST_BYTES = 1 << 62
 class Key:
     """Whose profile it is: a model's, or that of a user's jobs of one name.
 
-    A model's profile without a user counts for everybody; one that was measured counts for the
-    user whose job it was, since nobody else can know whether it really was that model.
+    A model's profile without a user counts for all users; one that was measured counts for the
+    user whose job it was, since no other user can know whether it really was that model.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Key:
 
 
 def key_of(kind: str, name: str, user: str = "") -> Key:
-    """A key from names that anybody may have made up: bounded, and nothing but text."""
+    """A key from names that users make up: bounded, and nothing but text."""
     return Key(kind, _tame(name), _tame(user))
 
 

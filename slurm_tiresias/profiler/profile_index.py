@@ -1,7 +1,7 @@
 """The file that tells the nodes which programs have a profile already.
 
 It lies beside the files that they leave for the controller. The plugin (spank/known.c) compares
-whole lines with what it expects of a job, so each name in them is one word, whoever made it up.
+whole lines with what it expects of a job, so each name in them is one word.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _those_that_fit(lines: Iterable[str]) -> Iterable[str]:
 
 
 def _line(key: Key) -> str:
-    """``KIND NAME USER``, or without a user where it counts for everybody."""
+    """``KIND NAME USER``, or without a user where it counts for all users."""
     kind = BUILT_IN if key.kind == MODEL and not key.user and key.name in NAMES else key.kind
     names = (name for name in (key.name, key.user) if name)
     return " ".join([kind, *(_word(name) for name in names)]) + "\n"

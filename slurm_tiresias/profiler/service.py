@@ -46,7 +46,7 @@ FILES_OF_A_CYCLE = 100
 
 NAMES_OF_A_CYCLE = 10_000
 ASIDE = "refused"
-"""Where files are put that cannot be read, for somebody to look at."""
+"""Where files are put that cannot be read, for an admin to look at."""
 
 RanSeconds = Callable[[str, int], float]
 """How long the run of a job after so many restarts ran; 0.0 where that is not known."""
@@ -169,7 +169,7 @@ class Profiler:
             log.warning("%s is put aside: %s", collected.path.name, error)
             self._finish(collected, aside=True)
             return
-        # Of a job that Slurm has forgotten nobody can say whose it was.
+        # The owner of a job that Slurm has forgotten is unknown.
         if job is not None:
             self._keep(collected.run_id, found, job, ran_s, now_s)
         self._finish(collected, aside=False)
@@ -234,7 +234,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _put_aside(path: Path) -> None:
-    """Move a file into a folder beside it, and through no link that somebody has put there."""
+    """Move a file into a folder beside it, and through no link that a user has put there."""
     folder = path.parent / ASIDE
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -18,7 +18,7 @@ LEAST_RUN_S = 60.0
 """Most of a shorter run is start-up, during which nothing is sent."""
 
 MOST_PROGRAMS_OF_A_USER = 3
-"""What users' programs send is what they say: no single one is to move everybody's limit."""
+"""What users' programs send is what they say: no single user may move the limit of all."""
 
 ALIKE = 0.1
 """The largest messages of two runs may differ by this share and still be the same model's."""

@@ -1,7 +1,7 @@
 """The store of profiles: what is known of each model, and the runs it was learned from, in SQLite.
 
 Beside them it keeps what runs did with their GPUs, for people to look at. The controller writes
-what it measures and an operator what he knows; both may do so at once. Names come from anybody and
+what it measures and an operator what he knows; both may do so at once. Names come from any user and
 are only ever bound as values.
 """
 
@@ -27,7 +27,7 @@ from slurm_tiresias.profiler.speeds import Run
 
 FILE_NAME = "profiles.sqlite"
 MODE = 0o600
-"""It has names of everybody's jobs, and a user who could open it could lock it."""
+"""It has names of all users' jobs, and a user who could open it could lock it."""
 SCHEMA_VERSION = 2
 """2 added what runs did with their GPUs, in a table of its own; a store of 1 only lacks that."""
 
@@ -287,8 +287,7 @@ def _opened(path: Path | None) -> sqlite3.Connection:
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:
-    """What is shared with a running controller is read with it, a store that nobody has open and
-    a copy of one are read as they lie there."""
+    """Share a store with the controller that has it open; read any other, or a copy, as it is."""
     address = path.resolve().as_uri()
     for way in ("mode=ro", "mode=ro&immutable=1"):
         database = sqlite3.connect(f"{address}?{way}", uri=True, isolation_level=None)

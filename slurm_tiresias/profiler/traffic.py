@@ -116,7 +116,7 @@ def _in_lists(content: bytes) -> Counter[int]:
     (taken,) = _LISTS_TAKEN.unpack_from(content, _END_OF_SECTIONS)
     end = _START_OF_LISTS + taken * _LIST.size
     if taken > LISTS or any(content[end:]):
-        raise _fault("it has data in lists that nobody took")
+        raise _fault("it has data in lists that are not in use")
     counts: Counter[int] = Counter()
     for words in _LIST.iter_unpack(content[_START_OF_LISTS:end]):
         counts.update(_slots(words))

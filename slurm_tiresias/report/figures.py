@@ -98,7 +98,7 @@ class TierFigures:
 
 @dataclass(frozen=True, slots=True)
 class PairFigures:
-    """Preemptions of jobs of ``user`` for jobs of ``for_user``; empty: of somebody who is hidden
+    """Preemptions of jobs of ``user`` for jobs of ``for_user``; empty: a user who is hidden
     or not known. Hostile."""
 
     user: str
@@ -171,7 +171,7 @@ class PartyFigures:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """Jain's index of the progress of users and of accounts; None where nobody has any."""
+    """Jain's index of the progress of users and of accounts; None where there was none."""
 
     users: float | None
     accounts: float | None
@@ -325,7 +325,7 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
     until_s = runs["end_s"].fillna(runs["start_s"] + runs["elapsed_s"])
     lasted_s = until_s - runs["start_s"]
     inside_s = until_s.clip(upper=period.until_s) - runs["start_s"].clip(lower=period.since_s)
-    # Less than 1 for those that were suspended for a while, nobody knows when.
+    # Less than 1 for those that were suspended for a time that is not recorded.
     share = (runs["elapsed_s"] / lasted_s.where(lasted_s > 0)).fillna(1.0).clip(upper=1.0)
     each = pd.DataFrame(
         {

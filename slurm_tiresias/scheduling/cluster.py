@@ -214,7 +214,7 @@ class ClusterState:
         group.told_in = self._version
 
     def is_running(self, job_id: str) -> bool:
-        """Whether the job runs and has not been chosen to leave."""
+        """Whether the job runs and has not been chosen as a victim."""
         return job_id in self._tenants
 
     @property
@@ -499,7 +499,7 @@ class SchedulingPass:
         return start
 
     def _preemption_plan(self, group: EquivalenceClass, rank: Rank) -> PreemptionPlan | None:
-        """Whose leaving would make room."""
+        """The preemptions that would make room."""
         if group.only_idle:
             return None
         if self._before_preempting:

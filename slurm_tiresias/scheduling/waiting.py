@@ -58,7 +58,7 @@ class WhyJobsWait:
         return self._known[group]
 
     def note(self, group: EquivalenceClass, rank: Rank, too_many: PreemptionPlan | None) -> None:
-        """A class is refused, as things stand; ``too_many`` would have to leave for it."""
+        """Note why a class cannot start now; ``too_many`` exceeds the limit of victims."""
         if group.only_idle:
             return
         why = self._why(group, rank.level, too_many)

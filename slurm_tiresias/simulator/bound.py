@@ -1,7 +1,7 @@
 """The least average job completion time that any schedule can reach: a yardstick for all policies.
 
 It holds even for a scheduler that knows every duration and every arrival to come and preempts for
-free. Perhaps nobody can reach it. ``docs/lower-bound.md`` has the proof.
+free. It may be out of reach. ``docs/lower-bound.md`` has the proof.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Picture:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Figures that are drawn here look not as whoever runs it likes his: as everybody gets them."""
+    """Figures look the same for all users, whatever their own matplotlib settings."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)

@@ -343,7 +343,7 @@ class Simulation:
         self._look_ahead(job, start_s)
 
     def _preempt(self, job: SimJob, at_s: float, now_s: float) -> None:
-        if job.end_s <= at_s:  # it gets done while it is being asked to leave
+        if job.end_s <= at_s:  # it ends during its grace
             self._conclude(job)
             return
         job.stop(at_s)

@@ -11,7 +11,7 @@ from slurm_tiresias.slurm import history
 from slurm_tiresias.slurm.protocol import Commands
 
 MOST_SHOWN = 40
-"""Of what somebody gave as a time, in characters."""
+"""The longest text that may be given as a time, in characters."""
 
 
 def from_sacct(since: str, commands: Commands | None = None) -> Workload:
@@ -23,7 +23,7 @@ def from_sacct(since: str, commands: Commands | None = None) -> Workload:
     ``SlurmPermissionError`` where it does and they cannot be read; ``TraceError`` where no job of
     them can be simulated.
     """
-    # An empty time is today to sacct, which nobody can have meant.
+    # An empty time is today to sacct, which cannot have been meant.
     if not since.strip() or not since.isprintable():
         raise UsageError(
             f"--since {since[:MOST_SHOWN]!r} is no time", "write a date, like 2026-01-31"

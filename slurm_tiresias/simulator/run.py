@@ -95,7 +95,7 @@ def simulate(
 
 
 def _as_suspending(setup: Setup) -> Setup:
-    """The world of a policy with a pace of its own, that restarts and requeues nobody."""
+    """The world of a policy with a pace of its own, that restarts and requeues no job."""
     return replace(setup, costs=replace(setup.costs, flat_s=0.0), timing=Timing())
 
 

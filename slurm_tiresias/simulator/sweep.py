@@ -1,6 +1,6 @@
 """Many settings of one workload, each simulated on a core of its own.
 
-A cell is one setting. Results come in the order of the cells whoever was ready first, and a cell
+A cell is one setting. Results come in the order of the cells, not as they finish, and a cell
 that fails says why and leaves the others alone. ``sweep_on_slurm`` does the same on a cluster.
 """
 

@@ -84,7 +84,7 @@ def candidates(
 
 
 def _round(gpu_s: float) -> float:
-    """Two digits are enough: nobody wants to read a threshold of 3,847 GPU-seconds."""
+    """Two digits are enough: few want to read a threshold of 3,847 GPU-seconds."""
     return float(f"{max(gpu_s, LOWEST_GPU_S):.2g}")
 
 

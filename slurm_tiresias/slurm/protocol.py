@@ -238,7 +238,7 @@ class Lease(Protocol):
 
 
 class Unbounded:
-    """The lease of a controller that nobody stands by for: it lasts."""
+    """The lease of a controller without standbys: it lasts."""
 
     def check(self) -> float:
         return math.inf

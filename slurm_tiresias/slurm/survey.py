@@ -1,4 +1,4 @@
-"""One look at a Slurm and at its files, for whoever wants to know how it is set up.
+"""One look at a Slurm and at its files, to tell how it is set up.
 
 Unlike the driver (``commands.py``) it gives up on nothing: what cannot be seen, because slurmctld
 is down or this user may not, is None, and why is said beside it.
@@ -71,7 +71,7 @@ class Survey:
 
 
 def survey(commands: Commands | None = None, of_user: str = "") -> Survey:
-    """Look once. ``of_user``: whose rights to look up; empty for nobody's."""
+    """Look once. ``of_user``: whose rights to look up; empty: no user's."""
     return _Look(commands or Commands(), of_user).survey()
 
 

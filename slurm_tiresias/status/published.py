@@ -74,7 +74,7 @@ class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
 
     Name, user, account and partition are as Slurm gave them: hostile until made printable.
-    Nobody changes it, but each of very many jobs gets a new one in every cycle, and a frozen one
+    It is never changed, but each of very many jobs gets a new one in every cycle, and a frozen one
     takes four times as long to make.
     """
 
@@ -233,7 +233,7 @@ class PublishedState:
 
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:
-    """Put the state in place of the one before, readable by everybody or by nobody else."""
+    """Put the state in place of the one before, readable by all users or by the owner only."""
     write_atomically(state_dir / FILE_NAME, text_of(state), 0o600 if private else 0o644)
 
 

@@ -45,7 +45,7 @@ of nominations and of preemptions under way, which were columns of jobs before. 
 were in vain, and node lists that Slurm did not take."""
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
-"""It has the names of everybody's jobs."""
+"""It has the names of all users' jobs."""
 CLUSTER = "cluster"
 EVENTS_KEPT = 200_000
 """Some weeks of a busy cluster; 20 MB."""
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One stretch of running. ``end_s`` None: it still runs, or nobody knows yet."""
+    """One stretch of running. ``end_s`` None: it still runs, or its end is not known yet."""
 
     key: str
     start_s: float
@@ -86,7 +86,7 @@ class PreemptionRecord:
     """One run that ended so that another job could start.
 
     Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was seen,
-    ``run_start_s`` says which run it ended, ``asked_s`` when the job was asked to leave and its
+    ``run_start_s`` says which run it ended, ``asked_s`` when the job was signalled and its
     grace began; the tiers are those of both jobs then. None: not recorded, as before schema 4.
     """
 

@@ -1,9 +1,8 @@
 """Which ledger is current where several controllers take turns on a shared state directory.
 
-Each term has a ledger of its own, ``ledger-N.sqlite``, copied from the one before, and so it has a
-store of profiles. So nobody ever waits for a database that a stopped process has locked, none is
-open on two hosts, and a holder that wakes up after its term can only write into what nobody reads
-any more.
+Each term has a ledger and a store of profiles of its own (``ledger-N.sqlite``), copied from the
+term before. So no process waits for a database that a stopped process has locked, no database is
+open on two hosts, and a holder that wakes up after its term writes into a file no longer read.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         try:
             return super().get_request()
         except OSError as error:
-            log.debug("nobody can be let in for a moment: %s", error)
+            log.debug("no connection can be accepted for a moment: %s", error)
             time.sleep(ACCEPTS_AGAIN_S)
             raise
 
@@ -182,7 +182,7 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("somebody could not be answered over HTTP: %r", sys.exc_info()[1])
+        log.debug("an HTTP request could not be answered: %r", sys.exc_info()[1])
 
 
 def is_one_of(host: str, names: Collection[str]) -> bool:

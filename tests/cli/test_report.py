@@ -94,7 +94,7 @@ def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brough
         "percentile. At most 0.11 GPU-h stood idle for it.",
         "The preempted waited 11m40s in the median, 11m40s at the 95th percentile to run again.",
         "The runs that ended so had used 0.66 GPU-h. How much of it was done again hangs on "
-        "when each job had last saved its state, which nobody here knows.",
+        "when each job had last saved its state, which is not known here.",
         "",
         "FOR TIER  OF TIER  TIMES  GPU-H MOVED",
         "       0        1      1         0.22",
@@ -255,7 +255,7 @@ def test_a_page_is_drawn_where_nothing_has_ended_yet(site: Site) -> None:
     record, runs = job("1", "..")
     remember(site.folder / "ledger.sqlite", [(later(record), runs)])
     page = site.folder / "report.html"
-    assert "Nobody was preempted." in told(site, "--html", str(page))
+    assert "No job was preempted." in told(site, "--html", str(page))
     assert page.read_text().count("<svg") == 1
 
 

@@ -350,7 +350,7 @@ def test_the_next_try_is_told_and_what_is_wrong_though_cycles_go_well(site: Site
 def test_of_two_controllers_it_is_told_who_acts_and_who_stands_by(site: Site) -> None:
     assert "acts (term" not in site.run("status").stdout
     site.publish(busy_state(host="ctl1", term=3))
-    assert "ctl1 acts (term 3); nobody stands by." in site.run("status").stdout
+    assert "ctl1 acts (term 3); no standby." in site.run("status").stdout
     standby = PublishedStandby("ctl2", 7, wanted=False)
     site.publish(busy_state(host="ctl1", term=3, standbys=(standby,)))
     assert "ctl1 acts (term 3); ctl2 stands by." in site.run("status").stdout

@@ -79,7 +79,7 @@ def _partitions(seen: Seen) -> Verdict:
         return ok(f"managed: {', '.join(wanted)}")
     names = ", ".join(json.dumps(name) for name in with_gpus or [p.name for p in there])
     told = f"there is no partition {', '.join(sorted(missing))}"
-    # Without a file this is the default's mistake, and nobody's.
+    # Without a file the mistake is in a default.
     say = error if seen.config_there else note
     return say(told, Mend(TIRESIAS_TOML, "partitions", f"[{names}]", section="[manage]"))
 

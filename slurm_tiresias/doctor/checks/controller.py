@@ -13,11 +13,11 @@ from slurm_tiresias.profiler import public_copy
 from slurm_tiresias.slurm.commands import ADMIN_LEVELS
 
 PRIVATE = ("lock", "control.sock")
-"""Files of the state directory that are nobody else's business, besides every ledger and every
+"""Files of the state directory that other users must not read, besides every ledger and every
 store of profiles."""
 
 EVERYBODYS = ("history.sock", "metrics.sock", "report.sock", "view.sock")
-"""Sockets that anybody may ask; who gets which answer is the controller's to say."""
+"""Sockets that every user may connect to; which answer each gets is the controller's to say."""
 
 STATE_DIR = ControllerConfig().state_dir
 NUDGE_FILE = ControllerConfig().nudge_file
@@ -157,7 +157,7 @@ CHECKS = (
     ),
     Check(
         "rate-limit",
-        "slurmctld makes everybody but SlurmUser and root wait who asks too often.",
+        "slurmctld delays users other than SlurmUser and root who ask too often.",
         _rate_limit,
     ),
     Check(

@@ -103,7 +103,7 @@ def _other_writers(seen: Seen) -> Verdict:
             "# and end what sets them: scripts that call scontrol update Priority= or scontrol top",
         )
     if not found:
-        return ok("nobody else was seen to write priorities")
+        return ok("nothing else was seen to write priorities")
     return warning("; ".join(found), do=do or ("tiresias-slurm status    # shows which jobs",))
 
 
@@ -123,7 +123,7 @@ def _some(job_ids: tuple[str, ...]) -> str:
 
 
 def _foreign_plugins(has: Settings) -> list[str]:
-    """Plugins that nobody here knows; all_partitions has a check of its own."""
+    """Plugins unknown to this program; all_partitions has a check of its own."""
     return [name for name in _submit_plugins(has) if name not in HARMLESS | {ALL_PARTITIONS}]
 
 

@@ -193,7 +193,7 @@ CHECKS = (
     ),
     Check(
         "batch-sched-delay",
-        "Nobody is preempted for a job before Slurm has tried to start it, which it puts off by "
+        "No job is preempted for another before Slurm has tried to start it, which it puts off by "
         "batch_sched_delay.",
         _batch_sched_delay,
     ),

@@ -1,6 +1,6 @@
 """What the readers of the several formats have in common.
 
-The files come from anybody. A reader believes no length before it has compared it with the file,
+The files come from any user. A reader believes no length before it has compared it with the file,
 and no count before it has compared it with a bound.
 """
 

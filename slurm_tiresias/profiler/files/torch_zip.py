@@ -43,7 +43,7 @@ def tensors_in(stream: BinaryIO, file_bytes: int) -> Iterator[StoredTensor]:
 
 
 class _Bounded(io.BufferedReader):
-    """A file of which nobody can read more than a bounded piece at once."""
+    """A file that gives out only a bounded piece at once."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)  # type: ignore[arg-type]

@@ -279,7 +279,7 @@ class Gandiva:
         victims = [i for i, group in self._runs_in.items() if to_run.get(i) is not group]
         starts = [i for i, group in to_run.items() if self._runs_in.get(i) is not group]
         if victims and not starts:
-            # Nobody is suspended but for a start: one of those who run on is started over.
+            # A job is suspended only for a start: one of those that run on is started over.
             starts = list(to_run)[:1]
             victims += starts
         self._runs_in = to_run

@@ -18,7 +18,7 @@ class HeadOfLine:
 
     A job goes by the order of the nodes' names: it gets the first node that can hold it, else the
     first idle node whole, and so on with what is left of it. It waits where that would take more
-    nodes than it asks for at the most. Nobody is preempted (paper page 493).
+    nodes than it asks for at the most. No job is preempted (paper page 493).
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:

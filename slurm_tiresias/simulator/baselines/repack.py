@@ -118,7 +118,7 @@ class Repack:
     """One of the three, on real nodes: a job that goes on running stays where it is.
 
     The walk counts GPUs only. A job that it lets run but that finds no place on the nodes waits
-    on, and nobody leaves whose GPUs are not taken by another.
+    on, and no job leaves unless another takes its GPUs.
     """
 
     def __init__(self, cost: Cost, nodes: Sequence[Node]) -> None:
@@ -212,14 +212,14 @@ class Repack:
     # Whether the walk can be spared
 
     def _all_fit(self) -> bool:
-        """Whether nobody has waited and all newcomers can start: then no order matters."""
+        """Whether no job has waited and all new ones can start: then no order matters."""
         if self._firsts():
             return False
         count = _Count(self._kinds)
         return all(count.can_give(job) for job in self._newcomers)
 
     def _somebody_may_start(self) -> bool:
-        """Whether there are GPUs enough for anybody, if all behind leave.
+        """Whether any job would have enough GPUs if all behind it left.
 
         Costs only fall, so by the costs of the last time there are rather too many behind.
         """
@@ -282,7 +282,7 @@ class Repack:
         victims = tuple(job.job_id for job in leaving if not self._stays(job))
         for victim in victims:
             self._runs_no_more(victim)
-        # All leave before anybody starts: the first may need what several give back.
+        # All leave before any starts: the first start may need the GPUs of several.
         return [Start(s.job_id, s.allocation, victims) for s in starts[:1]] + starts[1:]
 
     def _on_nodes(self, job: SimJob) -> Start | None:

@@ -1,8 +1,8 @@
 """Answers for the live page: the files that it consists of, and what it shows.
 
-Nothing here is done for anybody in particular: where Slurm keeps jobs private, all that a browser
-gets is the cluster and sums. What is told is made when somebody asks, once a cycle at most and by
-the thread of whoever asks: a page that nobody looks at costs a cycle nothing.
+The page is the same for all who look: where Slurm keeps jobs private, all that a browser
+gets is the cluster and sums. Answers are made on request, at most
+once a cycle, by the thread of the request: a page without visitors costs a cycle nothing.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Page:
             return self._made[1]
 
     def _visible(self, state: PublishedState) -> PublishedState:
-        """What anybody may see."""
+        """What every visitor may see."""
         return seen_by(state, "") if self._private else state
 
     def _completed_jobs(self, ledger: Path) -> Sequence[CompletedJob]:

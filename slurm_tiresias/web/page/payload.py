@@ -81,7 +81,7 @@ def _columns(names: Sequence[str], rows: Sequence[Any]) -> dict[str, Any]:
 
 def _progress(state: PublishedState) -> list[float | None]:
     """How far each job is on the way through its tier, from 0 to 1; of the last tier, and of jobs
-    that have none, nobody knows."""
+    that have none it is unknown."""
     limits = {tier.tier: (tier.from_gpu_s, tier.to_gpu_s) for tier in state.tiers}
 
     def of(job: PublishedJob) -> float | None:
