@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell gives it: 128 + SIGINT."""
+
 
 class TiresiasError(Exception):
     """The root of all errors this program raises on purpose.

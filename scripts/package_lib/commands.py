@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import click
 
 from slurm_tiresias import errors
-from slurm_tiresias.cli.begin import INTERRUPTED
 from slurm_tiresias.cli.doctor import ERRORS, WARNINGS
-from slurm_tiresias.cli.main import NOBODY_READS, cli
+from slurm_tiresias.cli.main import OUTPUT_CLOSED, cli
 from slurm_tiresias.cli.options import PROGRAM
+from slurm_tiresias.errors import INTERRUPTED
 
 OTHER_CODES = {
     WARNINGS: "The doctor found something that deserves a warning.",
     ERRORS: "The doctor found something that is an error.",
     INTERRUPTED: "Interrupted by Ctrl-C.",
-    NOBODY_READS: "Whoever read the output has left.",
+    OUTPUT_CLOSED: "The reader of the output has closed it.",
 }
 """Exit codes that are no error's."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell gives it: 128 + SIGINT."""
+from slurm_tiresias.errors import INTERRUPTED
 
 
 def main() -> None:

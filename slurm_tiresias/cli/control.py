@@ -112,14 +112,14 @@ def _in_shadow(word: str) -> str:
 
 
 def _set_paused(config: Config, paused: bool) -> str:
-    from slurm_tiresias.controller.run import set_paused
+    from slurm_tiresias.controller.offline import set_paused
 
     set_paused(config, paused)
     return "the next one starts paused." if paused else "the next one acts from its start."
 
 
 def _release(config: Config) -> str:
-    from slurm_tiresias.controller.run import release
+    from slurm_tiresias.controller.offline import release
 
     changes = count(release(config), "change")
     return (

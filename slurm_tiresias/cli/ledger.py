@@ -36,7 +36,7 @@ def rebuild(config: Config, as_json: bool) -> None:
     Attained service, tiers and first starts come back; promotions and the count of preemptions do
     not.
     """
-    from slurm_tiresias.controller.run import rebuild_ledger
+    from slurm_tiresias.controller.offline import rebuild_ledger
 
     rebuilt = rebuild_ledger(config)
     if as_json:
@@ -64,7 +64,7 @@ def prune(config: Config, before_s: float | None, dry_run: bool, as_json: bool) 
     no controller runs. `history` and `report` then know nothing of these jobs. What 2d-gittins and
     2d-history have learned from them stays.
     """
-    from slurm_tiresias.controller.run import prune_ledger
+    from slurm_tiresias.controller.offline import prune_ledger
 
     pruning = prune_ledger(config, before_s, dry_run=dry_run)
     if as_json:
@@ -98,7 +98,7 @@ def adopt(config: Config) -> None:
     For a cluster that was renamed, while no controller runs. A ledger is bound to the ClusterName
     of slurm.conf by the first controller that uses it, and refused for any other cluster.
     """
-    from slurm_tiresias.controller.run import adopt_ledger
+    from slurm_tiresias.controller.offline import adopt_ledger
 
     before, now = adopt_ledger(config)
     was = f", and was of cluster {before}" if before and before != now else ""

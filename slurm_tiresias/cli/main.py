@@ -18,12 +18,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from slurm_tiresias import __version__
-from slurm_tiresias.cli.begin import INTERRUPTED
 from slurm_tiresias.cli.options import PROGRAM, root_config_option
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.errors import INTERRUPTED, TiresiasError, UsageError
 
-NOBODY_READS = 141
+OUTPUT_CLOSED = 141
 """Exit code where the reader of the output has left, as a shell gives it: 128 + SIGPIPE."""
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -119,7 +118,7 @@ class Program(click.Group):
             _flush_stdout()
         except BrokenPipeError:
             _abandon_broken_stdout()
-            context.exit(NOBODY_READS)
+            context.exit(OUTPUT_CLOSED)
         return result
 
 

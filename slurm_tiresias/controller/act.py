@@ -107,6 +107,16 @@ class Outcome:
     unsettled: bool
     """Something is under way that the next cycle should not be long in coming for."""
 
+    def raise_for_failures(self) -> None:
+        """Raises ``TiresiasError`` where Slurm refused a write."""
+        if self.failures:
+            first = self.failures[0]
+            raise TiresiasError(
+                f"Slurm refused {len(self.failures)} of {self.writes} changes, the first for job "
+                f"{first.write.key}: {first.message}",
+                "Try again; what was refused stands as it was",
+            )
+
 
 class Actor:
     """Turns plans into writes. The only part of the controller that changes anything in Slurm."""

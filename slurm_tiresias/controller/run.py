@@ -1,24 +1,21 @@
-"""The controller as a process: the lock, the loop, the signals, the control socket."""
+"""The controller as a process: the loop, the signals, the control socket."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import random
 import selectors
 import socket
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.act import Outcome
 from slurm_tiresias.controller.crash import (
     MOST_LEFT_ALONE,
     job_in_hand,
@@ -34,34 +31,35 @@ from slurm_tiresias.controller.cycle import (
     collect_seldom,
 )
 from slurm_tiresias.controller.driver import driver
+from slurm_tiresias.controller.instruments import Instruments, instruments
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
-from slurm_tiresias.controller.metrics_asked import NEEDED, metrics_service
+from slurm_tiresias.controller.metrics_asked import metrics_service
 from slurm_tiresias.controller.publish import Health, nothing_yet, report
-from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
+from slurm_tiresias.controller.state import (
+    RESUMED,
+    is_paused,
+    ledger_and_profiler,
+    state_dir_locked,
+)
 from slurm_tiresias.daemon.control import SOCKET_NAME, command_of, take_nudge
 from slurm_tiresias.daemon.signals import (
     Stop,
     signalled_when_made,
     wakeups_by_signal,
 )
-from slurm_tiresias.daemon.state_dir import is_anybodys
 from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import (
-    AlreadyRunningError,
     ConfigError,
     InternalError,
     LeaseLostError,
     SlurmPermissionError,
     TiresiasError,
 )
-from slurm_tiresias.extras import how_to_install
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.ha.standby import Standby, acting_host
-from slurm_tiresias.owned_file import make_if_missing
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.service import Profiler
-from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally
@@ -71,24 +69,14 @@ from slurm_tiresias.status.job_history import lives
 from slurm_tiresias.status.privacy import Views
 from slurm_tiresias.status.published import PublishedStandby, PublishedState
 from slurm_tiresias.status.report_query import periods
-from slurm_tiresias.store.ledger import EventRecord, Ledger, check_cluster
-from slurm_tiresias.store.retention import Pruning, prune_all
+from slurm_tiresias.store.ledger import Ledger, check_cluster
 from slurm_tiresias.store.terms import (
-    inherited_ledger,
-    inherited_profiles,
     newest_ledger,
     newest_profiles,
-    take_from_others,
 )
-from slurm_tiresias.web.http import Listener
-from slurm_tiresias.web.page.page import Page
-
-if TYPE_CHECKING:
-    from slurm_tiresias.controller.metrics import Metrics
 
 log = logging.getLogger("tiresias-slurm")
 
-LOCK_NAME = "lock"
 EVENTS_PUBLISHED = 300
 LOOK_AGAIN_S = (0.05, 0.5)
 """While a start or a preemption is under way: Slurm mostly answers a write at once, so the next
@@ -113,9 +101,6 @@ exists."""
 HAND_OVER_INTERVALS = 2
 """So long slurmctld must have acted elsewhere: it may only have been restarted."""
 
-RESUMED = "resumed"
-"""The event that ends ``PAUSED``, which is both an event and a mode."""
-
 STOPPED = "stopped"
 """The mode that a controller publishes when it ends."""
 
@@ -133,80 +118,44 @@ def run(config: Config, shadow: bool = False) -> None:
     first contact with Slurm, the ledger or the configuration raises: a controller that cannot
     work does not start. Later failures are waited out.
     """
+    if shadow:
+        config = replace(config, controller=replace(config.controller, mode=SHADOW))
     if config.controller.standby:
-        _run_in_turns(config, shadow)
+        _run_in_turns(config)
         return
     asked = Tally()
     slurm = driver(config, asked=asked)
-    with _state_dir_locked(config) as state_dir, _ledger_and_profiler(config) as (ledger, profiler):
+    with state_dir_locked(config), ledger_and_profiler(config) as (ledger, profiler):
         cluster = _first_contact(slurm, config)
         ledger.bind(cluster.name)
-        with _told_over_http(config, cluster, asked) as (metrics, page):
-            Controller(
-                *(slurm, cluster, ledger, profiler, config, state_dir, shadow),
-                metrics=metrics,
-                page=page,
-            ).loop()
+        with instruments(config, cluster, asked) as shown:
+            Controller(slurm, cluster, config, ledger, profiler, shown).loop()
 
 
-def _run_in_turns(config: Config, shadow: bool) -> None:
+def _run_in_turns(config: Config) -> None:
     """Stand by, act for as long as the lease lasts, stand by again; until a signal stops it."""
     stop, asked = Stop(), Tally()
-    with _state_dir_locked(config, shared=True) as state_dir:
+    with state_dir_locked(config, shared=True) as state_dir:
         lease = FileLease(state_dir, host_name(config), config.controller.interval_s)
         slurm = driver(config, lease, asked)
         cluster = _first_contact(slurm, config)
         check_cluster(newest_ledger(state_dir), cluster.name)
         standby = Standby(slurm, lease, config.controller.interval_s, stop)
-        with _told_over_http(config, cluster, asked) as (metrics, page):
+        with instruments(config, cluster, asked) as shown:
             while standby.until_its_turn():
                 try:
-                    with _ledger_and_profiler(config, lease) as (ledger, profiler):
+                    with ledger_and_profiler(config, lease) as (ledger, profiler):
                         ledger.bind(cluster.name)
                         Controller(
-                            *(slurm, cluster, ledger, profiler, config, state_dir, shadow),
-                            stop=stop,
+                            *(slurm, cluster, config, ledger, profiler, shown),
                             lease=lease,
-                            metrics=metrics,
-                            page=page,
+                            stop=stop,
                         ).loop()
                 except LeaseLostError as error:
                     log.warning("steps down: %s", error)
                 finally:
                     lease.release()
-                    if metrics:
-                        metrics.stands_by()
-                    if page:
-                        page.stand_by()
-
-
-@contextmanager
-def _told_over_http(
-    config: Config, cluster: Cluster, asked: Tally
-) -> Iterator[tuple[Metrics | None, Page | None]]:
-    """What is measured, and the live page, shown over HTTP meanwhile if ``http.listen`` is set.
-
-    The metrics are None without their library, the page without an address: the controller goes on
-    without either.
-    """
-    metrics = _metrics(config, cluster, asked)
-    if not config.http.listen:
-        yield metrics, None
-        return
-    page = Page(private=cluster.jobs_are_private)
-    pages = {"/metrics": metrics.page} if metrics else {}
-    with Listener(config.http.listen, pages, page.answer, config.http.names).open():
-        yield metrics, page
-
-
-def _metrics(config: Config, cluster: Cluster, asked: Tally) -> Metrics | None:
-    try:
-        from slurm_tiresias.controller.metrics import Metrics
-    except ImportError as error:
-        if config.http.listen:
-            log.warning("there are no metrics: %s. Do: %s", error, how_to_install((NEEDED,)))
-        return None
-    return Metrics(cluster, config, asked)
+                    shown.stands_by()
 
 
 def _first_contact(slurm: Slurm, config: Config) -> Cluster:
@@ -216,83 +165,6 @@ def _first_contact(slurm: Slurm, config: Config) -> Cluster:
     _check_partitions(slurm, config)
     collect_seldom()
     return cluster
-
-
-def release(config: Config) -> int:
-    """Give every managed job back to Slurm while no controller runs; returns how many writes."""
-    slurm = driver(config)
-    with _state_dir_locked(config), _ledger_and_profiler(config) as (ledger, profiler):
-        cluster = slurm.cluster()
-        ledger.bind(cluster.name)
-        outcome = Cycles(slurm, cluster, ledger, config, profiler).release()
-        _raise_for_failures(outcome)
-        _set_paused(ledger, True)
-        return outcome.writes
-
-
-def rebuild_ledger(config: Config) -> Rebuilt:
-    """Put a new ledger in the place of a damaged or lost one, while no controller runs."""
-    with _state_dir_locked(config) as state_dir:
-        return rebuild(driver(config), config, state_dir)
-
-
-def prune_ledger(config: Config, before_s: float | None, *, dry_run: bool) -> Pruning:
-    """Remove the jobs that ended before a time from the ledger, while no controller runs.
-
-    ``before_s`` None: what the configuration does not keep. With ``dry_run`` nothing is removed,
-    and a controller may run. Raises ``UsageError`` where no time is known, ``LedgerError``.
-    """
-    if dry_run:
-        path = newest_ledger(Path(config.controller.state_dir))
-        with closing(Ledger.to_read(path)) as ledger:
-            ledger.check_version()
-            return prune_all(ledger, config, before_s, dry_run=True)
-    try:
-        with (
-            _state_dir_locked(config) as state_dir,
-            closing(Ledger(newest_ledger(state_dir))) as ledger,
-        ):
-            return prune_all(ledger, config, before_s, dry_run=False)
-    except AlreadyRunningError as error:
-        raise AlreadyRunningError(
-            error.what,
-            "It prunes the ledger itself, by controller.keep_ended_jobs_days; to prune it now, "
-            "stop the controller first",
-        ) from error
-
-
-def adopt_ledger(config: Config) -> tuple[str, str]:
-    """Bind the ledger to the present name of the cluster, while no controller runs; returns the
-    name that it was bound to before and the one it is bound to now."""
-    cluster = driver(config).cluster()
-    with (
-        _state_dir_locked(config) as state_dir,
-        closing(Ledger(newest_ledger(state_dir))) as ledger,
-    ):
-        before = ledger.cluster or ""
-        ledger.bind(cluster.name, renamed=True)
-        return before, cluster.name
-
-
-def set_paused(config: Config, paused: bool) -> None:
-    """Remember for the next controller whether it is to act, while none runs."""
-    with (
-        _state_dir_locked(config) as state_dir,
-        closing(Ledger(newest_ledger(state_dir))) as ledger,
-    ):
-        _set_paused(ledger, paused)
-
-
-def _set_paused(ledger: Ledger, paused: bool) -> None:
-    """As this process' own user."""
-    if _is_paused(ledger) != paused:
-        kind, who = PAUSED if paused else RESUMED, Peer(os.geteuid())
-        ledger.add_events([EventRecord(time.time(), kind, "", "", f"by {who}")])
-    ledger.set_value("paused", "yes" if paused else "no")
-
-
-def _is_paused(ledger: Ledger) -> bool:
-    return ledger.value("paused") == "yes"
 
 
 def _pause_s(failures: int, interval_s: float) -> float:
@@ -310,20 +182,16 @@ class Controller:
         self,
         slurm: Slurm,
         cluster: Cluster,
+        config: Config,
         ledger: Ledger,
         profiler: Profiler,
-        config: Config,
-        state_dir: Path,
-        shadow: bool,
+        instruments: Instruments,
         *,
-        stop: Stop | None = None,
         lease: FileLease | None = None,
-        metrics: Metrics | None = None,
-        page: Page | None = None,
+        stop: Stop | None = None,
     ) -> None:
         """``lease`` where other controllers may stand by: it acts for as long as that lasts."""
-        self._metrics = metrics
-        self._page = page
+        self._instruments = instruments
         self._slurm = slurm
         self._cluster = cluster
         self._lease = lease
@@ -331,8 +199,8 @@ class Controller:
         self._systemd = Systemd()
         self._ledger = ledger
         self._config = config
-        self._state_dir = state_dir
-        self._shadow = shadow or config.controller.mode == SHADOW
+        self._state_dir = state_dir = Path(config.controller.state_dir)
+        self._shadow = config.controller.mode == SHADOW
         self._profiler = profiler
         self._left_alone: dict[str, str] = {}
         """Jobs that a cycle failed of, and what is said of them."""
@@ -354,14 +222,13 @@ class Controller:
         self._services = [
             lives(state_dir, ledger.path, private=cluster.jobs_are_private),
             periods(state_dir, ledger.path, private=cluster.jobs_are_private),
-            metrics_service(state_dir, metrics),
+            metrics_service(state_dir, instruments.metrics),
             *([self._views.service] if self._views else []),
         ]
         self._profiles_copy = ProfilesCopy(
             newest_profiles(state_dir), state_dir, private=cluster.jobs_are_private
         )
-        if metrics:
-            metrics.acts(self._state)
+        instruments.acts(self._state)
 
     def loop(self) -> None:
         """Run cycles until a signal says stop, or another controller is to act.
@@ -467,7 +334,7 @@ class Controller:
     def _mode(self) -> str:
         if self._shadow:
             return SHADOW
-        return PAUSED if _is_paused(self._ledger) else ENFORCE
+        return PAUSED if is_paused(self._ledger) else ENFORCE
 
     def _cycle(self) -> None:
         self._last_s = time.monotonic()
@@ -552,8 +419,7 @@ class Controller:
         pause_s = 0.0 if at_once else pause_s
         log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
         self._next_s = time.monotonic() + pause_s
-        if self._metrics:
-            self._metrics.failed(error)
+        self._instruments.failed(error)
         health = self._health.after_a_failure(error, time.time(), pause_s)
         self._health = replace(health, mode=self._mode())
         self._put(self._health.shown_on(self._state))
@@ -591,8 +457,7 @@ class Controller:
             )
         )
         self._profiles_copy.keep_up()
-        if self._metrics:
-            self._metrics.cycled(cycle, self._state, time.monotonic() - began_s)
+        self._instruments.cycled(cycle, self._state, time.monotonic() - began_s)
 
     def _warning(self, seen: Observation) -> str:
         """What is wrong though the cycle was good."""
@@ -617,16 +482,12 @@ class Controller:
             self._lease.check()
         if self._views:
             self._views.show(state)
-        if self._metrics:
-            self._metrics.show(state)
-        if self._page:
-            self._page.show(state, self._ledger.path)
+        self._instruments.show(state, self._ledger.path)
         try:
             published.write(state, self._state_dir, private=self._views is not None)
         except OSError as error:
             log.warning("the state cannot be published: %s", error)
-            if self._metrics:
-                self._metrics.not_published()
+            self._instruments.not_published()
 
     # The control socket
 
@@ -656,7 +517,7 @@ class Controller:
         answer: dict[str, Any] = {}
         if command == "release" and not self._shadow:
             outcome = self._cycles.release()
-            _raise_for_failures(outcome)
+            outcome.raise_for_failures()
             answer["text"] = (
                 f"Every managed job was given back to Slurm ({outcome.writes} changes)."
             )
@@ -667,97 +528,16 @@ class Controller:
         return {"mode": self._mode(), **answer}
 
     def _pause(self, paused: bool, who: Peer) -> None:
-        if _is_paused(self._ledger) != paused:
+        if is_paused(self._ledger) != paused:
             kind = PAUSED if paused else RESUMED
             self._cycles.job_store.note(time.time(), kind, "", f"by {who}")
             self._cycles.job_store.commit()
         self._ledger.set_value("paused", "yes" if paused else "no")
 
 
-def _raise_for_failures(outcome: Outcome) -> None:
-    if outcome.failures:
-        first = outcome.failures[0]
-        raise TiresiasError(
-            f"Slurm refused {len(outcome.failures)} of {outcome.writes} changes, the first for job "
-            f"{first.write.key}: {first.message}",
-            "Try again; what was refused stands as it was",
-        )
-
-
 def host_name(config: Config) -> str:
     """What this host is called in slurm.conf."""
     return (config.controller.host or socket.gethostname()).partition(".")[0]
-
-
-@contextmanager
-def _state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]:
-    """The state directory, for this process alone, or ``shared`` with those that take turns.
-
-    The lock dies with the process.
-    """
-    state_dir = Path(config.controller.state_dir)
-    try:
-        state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _check_that_nobody_else_writes_in(state_dir)
-        make_if_missing(state_dir / LOCK_NAME, 0o600)
-        descriptor = os.open(state_dir / LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise ConfigError(
-            f"The state directory {state_dir} cannot be used: {error.strerror}",
-            "Run this as the user that the controller runs as, or name a directory that this user "
-            "may write in controller.state_dir",
-        ) from error
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise AlreadyRunningError(
-            f"Another controller works in {state_dir}",
-            "Use that one; if it does not answer, see its log, or stop it",
-        ) from error
-    try:
-        yield state_dir
-    finally:
-        os.close(descriptor)
-
-
-def _check_that_nobody_else_writes_in(folder: Path) -> None:
-    status = folder.stat()
-    if is_anybodys(status.st_uid, status.st_mode, os.geteuid()):
-        raise ConfigError(
-            f"Others may write into the state directory {folder}, or it is another user's",
-            "Give it to the controller's user, mode 755",
-        )
-
-
-@contextmanager
-def _ledger_and_profiler(
-    config: Config, lease: FileLease | None = None
-) -> Iterator[tuple[Ledger, Profiler]]:
-    """What the controller remembers, open until it ends: as it was left, or, with a lease whose
-    term begins, what was there before it."""
-    state_dir = Path(config.controller.state_dir)
-    if lease is None:
-        path = newest_ledger(state_dir)
-    else:
-        path = inherited_ledger(state_dir, lease.term, lease.renew)
-    with (
-        # What was inherited was checked when it was copied.
-        closing(Ledger(path, checked=lease is not None)) as ledger,
-        closing(_profile_store(state_dir, lease.term if lease else None)) as store,
-    ):
-        yield ledger, Profiler(store, config)
-
-
-def _profile_store(state_dir: Path, term: int | None) -> ProfileStore:
-    """The store of profiles; where it cannot be used, one that lasts until the end."""
-    try:
-        path = newest_profiles(state_dir) if term is None else inherited_profiles(state_dir, term)
-        take_from_others(path)
-        return ProfileStore(path)
-    except (ProfileStoreError, OSError, sqlite3.Error) as error:
-        log.warning("until a restart jobs are placed without the stored profiles: %s", error)
-        return ProfileStore(None)
 
 
 @contextmanager

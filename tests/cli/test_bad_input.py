@@ -25,9 +25,9 @@ from typing import Any
 import click
 import pytest
 
-from slurm_tiresias.cli.begin import INTERRUPTED
-from slurm_tiresias.cli.main import NOBODY_READS, cli
+from slurm_tiresias.cli.main import OUTPUT_CLOSED, cli
 from slurm_tiresias.daemon import control
+from slurm_tiresias.errors import INTERRUPTED
 from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME as PROFILES
@@ -215,7 +215,7 @@ def flaws(path: tuple[str, ...], ended: Ended) -> Iterator[str]:
     lines = ended.stderr.splitlines()
     if path in DAEMONS:
         lines = [line for line in lines if ERROR.fullmatch(line)]
-    fails = ended.code not in {0, INTERRUPTED, NOBODY_READS, *FOUND}
+    fails = ended.code not in {0, INTERRUPTED, OUTPUT_CLOSED, *FOUND}
     if len(lines) != fails or not all(map(ERROR.fullmatch, lines)):
         yield f"exit code {ended.code}, and standard error has {ended.stderr!r}"
 
@@ -422,7 +422,7 @@ def test_every_command_ends_well_where_nobody_reads(place: Place, program: Warm)
     try:
         call = partial(program.call, environment=place.environment(), folder=place.folder)
         talk = ("status", "explain", "history", "doctor", "config example", "profile list")
-        all_end_well(partial(call, stdout=writes), dict.fromkeys(talk, NOBODY_READS))
+        all_end_well(partial(call, stdout=writes), dict.fromkeys(talk, OUTPUT_CLOSED))
     finally:
         os.close(writes)
 

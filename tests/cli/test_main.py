@@ -70,7 +70,8 @@ class FakeRun(types.ModuleType):
 @pytest.fixture
 def fake_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRun]:
     fake = FakeRun()
-    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    for name in ("run", "offline"):
+        monkeypatch.setitem(sys.modules, f"slurm_tiresias.controller.{name}", fake)
     yield fake
 
 

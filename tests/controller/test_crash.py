@@ -18,6 +18,7 @@ from slurm_tiresias.controller import crash
 from slurm_tiresias.controller import publish as report_module
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.crash import MOST_REPORTS, culprits, write_report
+from slurm_tiresias.controller.instruments import Instruments
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.model import Amount, JobState, Node, Snapshot
@@ -70,7 +71,7 @@ def controller(ledger: Ledger, site: Site) -> Iterator[Controller]:
         config = parse({"controller": settings})
         slurm = cast(Slurm, FakeSlurm(*JOBS))
         profiler = Profiler(store, config)
-        yield Controller(slurm, CLUSTER, ledger, profiler, config, site.folder, shadow=False)
+        yield Controller(slurm, CLUSTER, config, ledger, profiler, Instruments())
 
 
 def failing_for(key: str, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,10 +9,10 @@ import pytest
 
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import metrics as told
+from slurm_tiresias.controller.instruments import instruments
 from slurm_tiresias.controller.measured import MODES
 from slurm_tiresias.controller.metrics import Metrics
 from slurm_tiresias.controller.publish import Health, nothing_yet
-from slurm_tiresias.controller.run import _told_over_http
 from slurm_tiresias.errors import DamagedLedgerError
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import PING, SHOW, Tally
@@ -81,19 +81,19 @@ def test_where_the_library_is_missing_the_controller_goes_on_without_metrics(
     config = parse({"http": {"listen": f"127.0.0.1:{free_port()}"}})
     with (
         caplog.at_level(logging.WARNING),
-        _told_over_http(config, CLUSTER, Tally()) as (metrics, page),
+        instruments(config, CLUSTER, Tally()) as shown,
     ):
-        assert metrics is None
-        assert page is not None
+        assert shown.metrics is None
+        assert shown.page is not None
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("there are no metrics: ")
     assert "pip install 'slurm-tiresias[metrics]'" in line
 
 
 def test_without_an_address_nothing_listens_and_it_is_measured_all_the_same() -> None:
-    with _told_over_http(Config(), CLUSTER, Tally()) as (metrics, page):
-        assert metrics is not None
-        assert page is None
+    with instruments(Config(), CLUSTER, Tally()) as shown:
+        assert shown.metrics is not None
+        assert shown.page is None
 
 
 def test_without_an_address_a_missing_library_is_no_warning(
@@ -101,6 +101,6 @@ def test_without_an_address_a_missing_library_is_no_warning(
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "slurm_tiresias.controller.metrics")
-    with _told_over_http(Config(), CLUSTER, Tally()) as (metrics, _page):
-        assert metrics is None
+    with instruments(Config(), CLUSTER, Tally()) as shown:
+        assert shown.metrics is None
     assert not caplog.records

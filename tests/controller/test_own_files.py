@@ -11,7 +11,7 @@ import pytest
 
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller.run import set_paused
+from slurm_tiresias.controller.offline import set_paused
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.profiler import public_copy
 from slurm_tiresias.profiler.profile import MODEL, TRAFFIC, Profile, key_of

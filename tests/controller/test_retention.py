@@ -15,7 +15,7 @@ import pytest
 
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller.account import JobStore
-from slurm_tiresias.controller.run import _state_dir_locked
+from slurm_tiresias.controller.state import state_dir_locked
 from slurm_tiresias.errors import LeaseLostError
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.status.job_history import find
@@ -388,7 +388,7 @@ def jobs_in(site: Site) -> set[str]:
 def test_a_dry_run_counts_and_removes_nothing_also_beside_a_controller(
     site_with_jobs: Site,
 ) -> None:
-    with _state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):
+    with state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):
         result = site_with_jobs.run("ledger", "prune", "--before=1970-01-15", "--dry-run")
     assert result.exit_code == 0
     said = " ".join(result.stdout.split())
@@ -418,7 +418,7 @@ def test_jobs_that_still_count_stay_whatever_is_named(site_with_jobs: Site) -> N
 
 
 def test_beside_a_controller_the_command_refuses_in_one_line(site_with_jobs: Site) -> None:
-    with _state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):
+    with state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):
         result = site_with_jobs.run("ledger", "prune", "--before=now")
     assert result.exit_code == 9
     assert "stop the controller first" in error_of(result)

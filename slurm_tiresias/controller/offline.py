@@ -1,0 +1,81 @@
+"""What commands do in the place of a controller, while none runs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.cycle import Cycles
+from slurm_tiresias.controller.driver import driver
+from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
+from slurm_tiresias.controller.state import ledger_and_profiler, note_paused, state_dir_locked
+from slurm_tiresias.errors import AlreadyRunningError
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.retention import Pruning, prune_all
+from slurm_tiresias.store.terms import newest_ledger
+
+
+def release(config: Config) -> int:
+    """Give every managed job back to Slurm while no controller runs; returns how many writes."""
+    slurm = driver(config)
+    with state_dir_locked(config), ledger_and_profiler(config) as (ledger, profiler):
+        cluster = slurm.cluster()
+        ledger.bind(cluster.name)
+        outcome = Cycles(slurm, cluster, ledger, config, profiler).release()
+        outcome.raise_for_failures()
+        note_paused(ledger, True)
+        return outcome.writes
+
+
+def rebuild_ledger(config: Config) -> Rebuilt:
+    """Put a new ledger in the place of a damaged or lost one, while no controller runs."""
+    with state_dir_locked(config) as state_dir:
+        return rebuild(driver(config), config, state_dir)
+
+
+def prune_ledger(config: Config, before_s: float | None, *, dry_run: bool) -> Pruning:
+    """Remove the jobs that ended before a time from the ledger, while no controller runs.
+
+    ``before_s`` None: what the configuration does not keep. With ``dry_run`` nothing is removed,
+    and a controller may run. Raises ``UsageError`` where no time is known, ``LedgerError``.
+    """
+    if dry_run:
+        path = newest_ledger(Path(config.controller.state_dir))
+        with closing(Ledger.to_read(path)) as ledger:
+            ledger.check_version()
+            return prune_all(ledger, config, before_s, dry_run=True)
+    try:
+        with (
+            state_dir_locked(config) as state_dir,
+            closing(Ledger(newest_ledger(state_dir))) as ledger,
+        ):
+            return prune_all(ledger, config, before_s, dry_run=False)
+    except AlreadyRunningError as error:
+        raise AlreadyRunningError(
+            error.what,
+            "It prunes the ledger itself, by controller.keep_ended_jobs_days; to prune it now, "
+            "stop the controller first",
+        ) from error
+
+
+def adopt_ledger(config: Config) -> tuple[str, str]:
+    """Bind the ledger to the present name of the cluster, while no controller runs; returns the
+    name that it was bound to before and the one it is bound to now."""
+    cluster = driver(config).cluster()
+    with (
+        state_dir_locked(config) as state_dir,
+        closing(Ledger(newest_ledger(state_dir))) as ledger,
+    ):
+        before = ledger.cluster or ""
+        ledger.bind(cluster.name, renamed=True)
+        return before, cluster.name
+
+
+def set_paused(config: Config, paused: bool) -> None:
+    """Remember for the next controller whether it is to act, while none runs."""
+    with (
+        state_dir_locked(config) as state_dir,
+        closing(Ledger(newest_ledger(state_dir))) as ledger,
+    ):
+        note_paused(ledger, paused)

@@ -1,0 +1,119 @@
+"""What the controller keeps in its state directory: locked, opened, and whether it is paused."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.cycle import PAUSED
+from slurm_tiresias.daemon.state_dir import is_anybodys
+from slurm_tiresias.errors import AlreadyRunningError, ConfigError
+from slurm_tiresias.ha.lease import FileLease
+from slurm_tiresias.owned_file import make_if_missing
+from slurm_tiresias.profiler.service import Profiler
+from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
+from slurm_tiresias.status.answers import Peer
+from slurm_tiresias.store.ledger import EventRecord, Ledger
+from slurm_tiresias.store.terms import (
+    inherited_ledger,
+    inherited_profiles,
+    newest_ledger,
+    newest_profiles,
+    take_from_others,
+)
+
+log = logging.getLogger("tiresias-slurm")
+
+LOCK_NAME = "lock"
+RESUMED = "resumed"
+"""The event that ends ``PAUSED``, which is both an event and a mode."""
+
+
+@contextmanager
+def state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]:
+    """The state directory, for this process alone, or ``shared`` with those that take turns.
+
+    The lock dies with the process.
+    """
+    state_dir = Path(config.controller.state_dir)
+    try:
+        state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _check_that_only_its_user_writes_in(state_dir)
+        make_if_missing(state_dir / LOCK_NAME, 0o600)
+        descriptor = os.open(state_dir / LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(
+            f"The state directory {state_dir} cannot be used: {error.strerror}",
+            "Run this as the user that the controller runs as, or name a directory that this user "
+            "may write in controller.state_dir",
+        ) from error
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise AlreadyRunningError(
+            f"Another controller works in {state_dir}",
+            "Use that one; if it does not answer, see its log, or stop it",
+        ) from error
+    try:
+        yield state_dir
+    finally:
+        os.close(descriptor)
+
+
+def _check_that_only_its_user_writes_in(folder: Path) -> None:
+    status = folder.stat()
+    if is_anybodys(status.st_uid, status.st_mode, os.geteuid()):
+        raise ConfigError(
+            f"Others may write into the state directory {folder}, or it is another user's",
+            "Give it to the controller's user, mode 755",
+        )
+
+
+@contextmanager
+def ledger_and_profiler(
+    config: Config, lease: FileLease | None = None
+) -> Iterator[tuple[Ledger, Profiler]]:
+    """What the controller remembers, open until it ends: as it was left, or, with a lease whose
+    term begins, what was there before it."""
+    state_dir = Path(config.controller.state_dir)
+    if lease is None:
+        path = newest_ledger(state_dir)
+    else:
+        path = inherited_ledger(state_dir, lease.term, lease.renew)
+    with (
+        # What was inherited was checked when it was copied.
+        closing(Ledger(path, checked=lease is not None)) as ledger,
+        closing(_profile_store(state_dir, lease.term if lease else None)) as store,
+    ):
+        yield ledger, Profiler(store, config)
+
+
+def _profile_store(state_dir: Path, term: int | None) -> ProfileStore:
+    """The store of profiles; where it cannot be used, one that lasts until the end."""
+    try:
+        path = newest_profiles(state_dir) if term is None else inherited_profiles(state_dir, term)
+        take_from_others(path)
+        return ProfileStore(path)
+    except (ProfileStoreError, OSError, sqlite3.Error) as error:
+        log.warning("until a restart jobs are placed without the stored profiles: %s", error)
+        return ProfileStore(None)
+
+
+def note_paused(ledger: Ledger, paused: bool) -> None:
+    """As this process' own user."""
+    if is_paused(ledger) != paused:
+        kind, who = PAUSED if paused else RESUMED, Peer(os.geteuid())
+        ledger.add_events([EventRecord(time.time(), kind, "", "", f"by {who}")])
+    ledger.set_value("paused", "yes" if paused else "no")
+
+
+def is_paused(ledger: Ledger) -> bool:
+    return ledger.value("paused") == "yes"
