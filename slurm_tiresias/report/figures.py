@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from slurm_tiresias.plotting.curves import POINTS, Curve, course
 from slurm_tiresias.report.moved import Seat, moved_gpu_s
 from slurm_tiresias.report.sizes import WIDTHS, width_title
-from slurm_tiresias.simulator.curves import POINTS, Curve, course
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import PERIOD

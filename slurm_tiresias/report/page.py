@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from slurm_tiresias.plotting.pages import templates
 from slurm_tiresias.report.figures import Drawn, Report
 from slurm_tiresias.report.pictures import pictures
-from slurm_tiresias.simulator.page import templates
 
 TEMPLATE = "report.html.j2"
 MOST_LISTED = 20

@@ -1,4 +1,4 @@
-"""The figures of a report's page (``simulator/drawing.py`` draws them)."""
+"""The figures of a report's page (``plotting/drawing.py`` draws them)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from slurm_tiresias.report.figures import Drawn, Numbers, PartyFigures, Report
-from slurm_tiresias.simulator import curves, spans
-from slurm_tiresias.simulator.drawing import (
+from slurm_tiresias.plotting import curves, spans
+from slurm_tiresias.plotting.drawing import (
     HIGH_IN,
     INK,
     SERIES,
@@ -24,7 +23,8 @@ from slurm_tiresias.simulator.drawing import (
     strips,
     svg,
 )
-from slurm_tiresias.simulator.page import visible
+from slurm_tiresias.plotting.pages import visible
+from slurm_tiresias.report.figures import Drawn, Numbers, PartyFigures, Report
 
 LEAST_S = 1.0
 """What is shorter is drawn as this long: a logarithmic axis has no zero."""

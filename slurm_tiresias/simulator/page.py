@@ -7,14 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from slurm_tiresias.gpu_hours import hours
-from slurm_tiresias.simulator import spans
+from slurm_tiresias.plotting.pages import templates
 from slurm_tiresias.simulator.report import BINS, Report, Result, bin_of, ratio, settings
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 NEEDED = ("pandas", "matplotlib", "jinja2")
 """What ``--csv`` and ``--html`` need."""
@@ -28,7 +23,7 @@ def html(report: Report) -> bytes:
     from slurm_tiresias.simulator.plots import pictures
 
     page = (
-        templates()
+        templates("slurm_tiresias.simulator")
         .get_template(TEMPLATE)
         .render(
             report=report,
@@ -40,30 +35,6 @@ def html(report: Report) -> bytes:
         )
     )
     return page.encode("utf-8")
-
-
-def templates(package: str = "slurm_tiresias.simulator") -> Environment:
-    """The templates of a package, all of which may extend ``page.html.j2`` of this one."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    found = Environment(
-        loader=ChoiceLoader([PackageLoader(package), PackageLoader("slurm_tiresias.simulator")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.filters |= {"visible": visible, "span": spans.span, "hours": hours, "times": _times}
-    return found
-
-
-def visible(text: str) -> str:
-    """The text without characters that hide, or turn around what stands beside them."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def _times(multiple: float | None) -> str:
-    return "-" if multiple is None else f"{multiple:.2f}"
 
 
 def csv(report: Report) -> bytes:

@@ -1,15 +1,16 @@
-"""The figures of a simulation's page (``drawing.py``)."""
+"""The figures of a simulation's page (``plotting/drawing.py`` draws them)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from slurm_tiresias.simulator import curves, spans
-from slurm_tiresias.simulator.curves import Curve
-from slurm_tiresias.simulator.drawing import (
+from slurm_tiresias.plotting import curves, spans
+from slurm_tiresias.plotting.curves import Curve
+from slurm_tiresias.plotting.drawing import (
     HIGH_IN,
     SERIES,
     WIDE_IN,
@@ -22,6 +23,7 @@ from slurm_tiresias.simulator.drawing import (
     strips,
     svg,
 )
+from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.report import BINS, Report, Result
 
 SINCE = "the first submission"
@@ -30,8 +32,8 @@ SINCE = "the first submission"
 def pictures(report: Report) -> tuple[Picture, ...]:
     """All figures of a report, in the order of the page."""
     until_s = max(_ends_s(report), default=0.0)
-    queues = [curves.queue_length(result.outcomes, until_s) for result in report.results]
-    held = [curves.gpus_held(result.outcomes, until_s) for result in report.results]
+    queues = [queue_length(result.outcomes, until_s) for result in report.results]
+    held = [gpus_held(result.outcomes, until_s) for result in report.results]
     span = spans.span(until_s / curves.POINTS)
     with house_style():
         return (
@@ -40,6 +42,29 @@ def pictures(report: Report) -> tuple[Picture, ...]:
             _queue(report, queues, until_s, span),
             _gpu_use(report, held, until_s, span),
         )
+
+
+def queue_length(outcomes: Sequence[Outcome], until_s: float) -> Curve:
+    """How many jobs had come and not ended and held no GPUs, over the time of the workload."""
+    runs = [run for outcome in outcomes for run in outcome.runs]
+    return curves.course(
+        [
+            ([outcome.job.submitted_s for outcome in outcomes], 1.0),
+            ([outcome.end_s for outcome in outcomes], -1.0),
+            ([start_s for start_s, _ in runs], -1.0),
+            ([end_s for _, end_s in runs], 1.0),
+        ],
+        until_s,
+    )
+
+
+def gpus_held(outcomes: Sequence[Outcome], until_s: float) -> Curve:
+    """How many GPUs were held, over the time of the workload."""
+    runs = [(run, float(outcome.job.gpus)) for outcome in outcomes for run in outcome.runs]
+    gpus = np.array([gpus for _, gpus in runs])
+    return curves.course(
+        [([run[0] for run, _ in runs], gpus), ([run[1] for run, _ in runs], -gpus)], until_s
+    )
 
 
 def _ends_s(report: Report) -> Iterator[float]:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.errors import TiresiasError, UsageError
-from slurm_tiresias.simulator import curves, drawing, files, page, spans
+from slurm_tiresias.plotting import curves, drawing, spans
+from slurm_tiresias.simulator import files, page, plots
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.report import (
     LINES_LISTED,
@@ -199,7 +200,7 @@ some_outcomes = st.lists(
 @given(some_outcomes)
 def test_the_queue_over_time_adds_up_to_all_the_waiting_there_was(found: list[Outcome]) -> None:
     until_s = max(each.end_s for each in found)
-    curve = curves.queue_length(found, until_s)
+    curve = plots.queue_length(found, until_s)
     waited_s = sum(each.waited_s for each in found)
     assert float(np.sum(curve.y[:-1])) * until_s / curves.POINTS == pytest.approx(waited_s)
     assert curve.y.max() <= curve.peak + 1e-6
@@ -209,7 +210,7 @@ def test_the_queue_over_time_adds_up_to_all_the_waiting_there_was(found: list[Ou
 @given(some_outcomes)
 def test_the_gpus_over_time_add_up_to_all_the_service_there_was(found: list[Outcome]) -> None:
     until_s = max(each.end_s for each in found)
-    curve = curves.gpus_held(found, until_s)
+    curve = plots.gpus_held(found, until_s)
     held_gpu_s = sum((b - a) * each.job.gpus for each in found for a, b in each.runs)
     assert float(np.sum(curve.y[:-1])) * until_s / curves.POINTS == pytest.approx(held_gpu_s)
 
@@ -229,7 +230,7 @@ def test_every_point_of_a_drawn_distribution_lies_on_it(values: list[float]) -> 
 
 def test_curves_of_nothing_are_empty() -> None:
     assert curves.distribution([]).x.size == 0
-    assert curves.queue_length([], 100.0).y.tolist() == [0, 0]
+    assert plots.queue_length([], 100.0).y.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from slurm_tiresias.simulator import spans
-from slurm_tiresias.simulator.curves import Curve
+from slurm_tiresias.plotting import spans
+from slurm_tiresias.plotting.curves import Curve
 
 INK, RULE = "#fd0000", "#fd0001"
 SERIES = tuple(f"#fe00{number:02x}" for number in range(11))

@@ -1,4 +1,4 @@
-"""Outcomes as curves: distributions, and what there was at each time, thinned out honestly.
+"""Curves: distributions, and what there was at each time, thinned out honestly.
 
 A distribution is thinned by leaving out points: those that are drawn lie on it. A course of time
 is cut into equal spans and drawn as the mean of each; how high it really went is told beside it.
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from slurm_tiresias.simulator.engine import Outcome
 
 POINTS = 400
 """A curve is drawn through so many points at most."""
@@ -36,29 +34,6 @@ def distribution(values: Sequence[float]) -> Curve:
         return Curve(np.empty(0), np.empty(0), 0.0)
     drawn = np.unique(np.linspace(0, ordered.size - 1, POINTS).round().astype(np.int64))
     return Curve(ordered[drawn], (drawn + 1) / ordered.size, 1.0)
-
-
-def queue_length(outcomes: Sequence[Outcome], until_s: float) -> Curve:
-    """How many jobs had come and not ended and held no GPUs, over the time of the workload."""
-    runs = [run for outcome in outcomes for run in outcome.runs]
-    return course(
-        [
-            ([outcome.job.submitted_s for outcome in outcomes], 1.0),
-            ([outcome.end_s for outcome in outcomes], -1.0),
-            ([start_s for start_s, _ in runs], -1.0),
-            ([end_s for _, end_s in runs], 1.0),
-        ],
-        until_s,
-    )
-
-
-def gpus_held(outcomes: Sequence[Outcome], until_s: float) -> Curve:
-    """How many GPUs were held, over the time of the workload."""
-    runs = [(run, float(outcome.job.gpus)) for outcome in outcomes for run in outcome.runs]
-    gpus = np.array([gpus for _, gpus in runs])
-    return course(
-        [([run[0] for run, _ in runs], gpus), ([run[1] for run, _ in runs], -gpus)], until_s
-    )
 
 
 def course(

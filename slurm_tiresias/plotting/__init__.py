@@ -1,0 +1,1 @@
+"""How pages and their figures look, for simulations and for reports."""
