@@ -37,10 +37,25 @@ def place(
     style: PlacementStyle,
     last_resort: NodeSet = 0,
 ) -> Allocation | None:
-    """Lay a job over ``nodes``, or None where it does not fit.
+    """Choose the nodes of a job that starts now.
 
-    ``last_resort`` are nodes that are used only where no others do (they are still cleaning up
-    after other jobs).
+    Parameters
+    ----------
+    request
+        What the job asks for, as chunks of GPUs, CPUs and MiB of memory.
+    nodes
+        The nodes that it may use.
+    pool
+        What is free on each node; it is not changed.
+    style
+        Consolidated on few nodes, or spread over leftover GPUs (paper page 491).
+    last_resort
+        Nodes to use only where no others will do: they still clean up after other jobs.
+
+    Returns
+    -------
+    Allocation or None
+        What the job takes on each node; None where it does not fit.
     """
     fresh = nodes & ~last_resort
     chosen = _choose(request, fresh, pool, style)

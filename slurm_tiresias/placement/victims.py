@@ -33,9 +33,27 @@ class PreemptionPlan:
 def find_victims(
     preemptor: Preemptor, pool: Pool, index: CandidateIndex, last_resort: NodeSet = 0
 ) -> PreemptionPlan | None:
-    """The cheapest set of victims found that lets a job start; None where preempting all would not.
+    """The cheapest set of victims found that lets a waiting job start.
 
-    The pool is left as it was.
+    Lower levels are preempted first, then fewer GPUs, then later ranks. The search is greedy, and
+    spares each victim that turns out not to be needed.
+
+    Parameters
+    ----------
+    preemptor
+        The waiting job, and the nodes that it may use.
+    pool
+        What is free on each node; it is left as it was.
+    index
+        The running jobs that may be preempted.
+    last_resort
+        Nodes to use only where no others will do.
+
+    Returns
+    -------
+    PreemptionPlan or None
+        Without victims where the job fits as it is; None where preempting all candidates would
+        not let it start.
     """
     room = _Room(preemptor, pool, last_resort)
     if not room.has_required_nodes():

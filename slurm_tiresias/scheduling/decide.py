@@ -16,7 +16,18 @@ from slurm_tiresias.scheduling.planner import Planner
 def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
     """Decide for every job of a snapshot whether it runs on, starts, is preempted or waits.
 
-    The same snapshot, in whatever order its jobs and nodes come, gives the same plan. ``policy``
-    is what ``policy.tiers.make_policy`` makes of the configuration, or a baseline.
+    Parameters
+    ----------
+    snapshot
+        All jobs and nodes at one time. Their order does not matter.
+    policy
+        ``policy.tiers.make_policy(config.policy)``, or a baseline.
+    config
+        The settings of placement, preemption and promotion.
+
+    Returns
+    -------
+    Plan
+        A decision with its reason for every job of the snapshot.
     """
     return Planner(policy, config).plan(snapshot)

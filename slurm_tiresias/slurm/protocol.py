@@ -286,11 +286,20 @@ class Slurm(Protocol):
         ...
 
     def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
-        """Every run of these jobs that accounting knows, oldest first, and their ends
-        while they waited.
+        """The runs of some jobs, by accounting (``sacct -D``); may be called from any thread.
 
-        ``since_s`` bounds the search: jobs that were still alive then. Empty without accounting.
-        May be called from another thread than the rest.
+        Parameters
+        ----------
+        keys
+            Job ids; ``12_3`` for a task of an array.
+        since_s
+            Only jobs that were still alive at this epoch time are looked for.
+
+        Returns
+        -------
+        Sequence[AccountedRun]
+            Oldest first; a job that ended while it waited has a row without a start. Empty
+            without accounting.
         """
         ...
 
@@ -299,8 +308,13 @@ class Slurm(Protocol):
         ...
 
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
-        """By the key of each of these jobs, the limits that it shares with others: licences, and
-        those of its QOS, its account and its user, as far as Slurm enforces them."""
+        """The limits that these jobs share with others, as far as Slurm enforces them.
+
+        Returns
+        -------
+        Mapping[str, Sequence[Limit]]
+            By job key: its licences, and the limits of its QOS, its account and its user.
+        """
         ...
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
@@ -308,10 +322,12 @@ class Slurm(Protocol):
         ...
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
-        """Send a signal to every process of these running jobs.
+        """Send a signal to every process of some running jobs.
 
-        Returns the jobs for which Slurm refused that, with its words; without those that have
-        ended meanwhile.
+        Returns
+        -------
+        Mapping[str, str]
+            Slurm's words for each job for which it refused; jobs that have ended are left out.
         """
         ...
 
