@@ -134,6 +134,8 @@ class Actor:
         """Jobs whose priority was taken back and is in a band all the same: Slurm's own."""
         self._situations = Situations()
         """Those of the last review."""
+        self._tried_in: dict[str, str] = {}
+        """By nominated job, the last situation in which no victim had left for it yet."""
         self._shown_factors = ShownFactors()
         self._awaited: dict[str, Awaited] = {}
         """Jobs whose turn comes when others have started, which share a limit with them."""
@@ -146,6 +148,12 @@ class Actor:
         """Check what earlier cycles set going; returns which jobs back off."""
         jobs = {job.key: job for job in seen.jobs}
         self._situations = Situations(seen.nodes, jobs, self._job_store.records())
+        self._tried_in = {
+            one.key: (one.victims_left and self._tried_in.get(one.key))
+            or self._situations.of(one.key)
+            for one in self._job_store.nominations.values()
+            if one.is_active
+        }
         self._withdraw_where_others_run(seen)
         self._expire_where_victims_stay(jobs, seen)
         self._look_at_nominations(jobs, seen)
@@ -173,6 +181,14 @@ class Actor:
                 one.key for one in nominations if one.backs_off(seen.at_s, bound_s)
             ),
         )
+
+    def _situation_tried(self, key: str) -> str:
+        """The situation in which a start fails that fails now.
+
+        A node that was drained after the victims had left says nothing about the other nodes, so
+        the job does not back off from those.
+        """
+        return self._tried_in.get(key) or self._situations.of(key)
 
     def _was_in_vain(self, one: Nomination) -> bool:
         """Whether jobs were preempted for this one, as things stand, and it did not start."""
@@ -202,7 +218,7 @@ class Actor:
         for preemptor, key in staying.items():
             self._tell_victim(key, PreemptorGone(victim_runs=True))
             why = f"job {key}, which was to make room, may not be preempted any more"
-            expired = Expired(seen.at_s, self._situations.of(preemptor), why)
+            expired = Expired(seen.at_s, self._situation_tried(preemptor), why)
             self._job_store.nomination_event(preemptor, expired)
 
     def _withdraw_where_others_run(self, seen: Observation) -> None:
@@ -230,7 +246,7 @@ class Actor:
                 self._tell_victim(key, PreemptorGone(victim_runs=True))
             if one.victims_left:
                 why = "Slurm gave GPUs that were set aside for it to other jobs"
-                expired = Expired(seen.at_s, self._situations.of(one.key), why)
+                expired = Expired(seen.at_s, self._situation_tried(one.key), why)
                 self._job_store.nomination_event(one.key, expired)
             else:
                 self._job_store.nomination_event(one.key, Withdrawn())
@@ -267,7 +283,7 @@ class Actor:
             if one.key in leaving or not cleaning_up.isdisjoint(one.allocated() or {}):
                 blocker = Blocker.NODES_IN_USE
             bound_s = self._config.preemption.start_bound_s
-            situation = self._situations.of(one.key)
+            situation = self._situation_tried(one.key)
             looked = Looked(seen.at_s, blocker, bound_s, situation, _did_not_start(job))
             self._job_store.nomination_event(one.key, looked)
 
@@ -431,7 +447,7 @@ class Actor:
         if slurm_waits or self._job_store.nominations[key].victims_left:
             of_nodes = job.reason.strip("()").startswith("ReqNodeNotAvail")
             may_pass = slurm_waits and not of_nodes
-            why, situation = _did_not_start(job), self._situations.of(key)
+            why, situation = _did_not_start(job), self._situation_tried(key)
             self._job_store.nomination_event(key, Expired(now_s, situation, why, may_pass))
         else:
             self._job_store.nomination_event(key, Withdrawn())
@@ -441,7 +457,7 @@ class Actor:
         effects = self._job_store.preemption_event(key, event)
         for effect in effects:
             if isinstance(effect, BackOff):
-                situation = self._situations.of(effect.preemptor)
+                situation = self._situation_tried(effect.preemptor)
                 expired = Expired(effect.at_s, situation, effect.why)
                 self._job_store.nomination_event(effect.preemptor, expired)
         return effects

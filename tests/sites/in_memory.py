@@ -208,7 +208,7 @@ class Round:
             self.counts["preemptions"] += 1
             before_s = last.get((key, preemptor))
             last[key, preemptor] = at_s
-            if before_s is None or any(before_s < c <= at_s for c in self.changed_s):
+            if before_s is None or any(before_s - LATEST_S < c <= at_s for c in self.changed_s):
                 continue
             starts_s = (run.start_s for run in self.sim.runs([preemptor], 0.0))
             if not any(s is not None and before_s - LATEST_S <= s <= at_s for s in starts_s):
