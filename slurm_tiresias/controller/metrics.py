@@ -131,6 +131,10 @@ class Metrics:
 
     def cycled(self, cycle: Cycle, state: PublishedState, publish_s: float) -> None:
         """One more cycle was good, and has ended just now."""
+        with self._writing:  # so that a page has all numbers of a cycle, or none
+            self._count(cycle, state, publish_s)
+
+    def _count(self, cycle: Cycle, state: PublishedState, publish_s: float) -> None:
         self._trouble = ""
         self._good_s = time.time()
         self._cycles.inc()

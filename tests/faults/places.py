@@ -19,7 +19,7 @@ from slurm_tiresias.slurm.protocol import Slurm, Update, Write
 CONTROLLER = Path(controller.__file__).parent
 
 READING = frozenset(
-    {"driver", "cluster", "may_operate", "acting_host", "observe", "runs", "dependency"}
+    ("driver", "cluster", "may_operate", "acting_host", "observe", "runs", "dependency", "limits")
 )
 """What the driver does without changing anything in Slurm."""
 WRITING = frozenset({"write", "signal"})

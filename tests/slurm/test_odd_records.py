@@ -64,7 +64,7 @@ class Worker:
     def ask(self, _request: object, _timeout_s: float, **_more: object) -> dict[str, Any]:
         machines = {
             "nodes": [["n1", "IDLE", {"gpu:h100": "1.5"}, 16, 16, 1000, 0, []]],
-            "partitions": [["gpu", "n[1-", "UP", 1]],
+            "partitions": [["gpu", "n[1-", "UP", 1, *["UNLIMITED"] * 3, [], ["ALL"], [], ["ALL"]]],
             "reservations": [["r", "n1", 1, 2, {"cpu": "1.5E"}]],
         }
         return {"gone": [], "jobs": [list(job) for job in self._jobs], "machines": machines}
