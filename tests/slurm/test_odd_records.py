@@ -65,7 +65,7 @@ class Worker:
         machines = {
             "nodes": [["n1", "IDLE", {"gpu:h100": "1.5"}, 16, 16, 1000, 0, []]],
             "partitions": [["gpu", "n[1-", "UP", 1, *["UNLIMITED"] * 3, [], ["ALL"], [], ["ALL"]]],
-            "reservations": [["r", "n1", 1, 2, {"cpu": "1.5E"}]],
+            "reservations": [["r", "n1", 1, 2, {"cpu": "1.5E"}, False]],
         }
         return {"gone": [], "jobs": [list(job) for job in self._jobs], "machines": machines}
 
