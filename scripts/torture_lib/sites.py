@@ -85,7 +85,7 @@ def _in_batches(
     done: Counter[str] = Counter()
     left = iter(seeds)
     with ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=50) as pool:
-        running = {pool.submit(play, seed) for seed, _ in zip(left, range(processes), strict=False)}
+        running = {pool.submit(play, seed) for _, seed in zip(range(processes), left, strict=False)}
         while running:
             over, running = wait(running, return_when=FIRST_COMPLETED)
             for batch in (future.result() for future in over):

@@ -22,7 +22,12 @@ REAL_USERS = dict(zip(USERS, ("root", "games"), strict=True))
 """Two users that every Debian has."""
 
 EVENTS = (4, 16)
+FULL = 0.8
+"""The share of rounds that begin on full nodes."""
 LONGEST_S = 10.0
+FILL_S = 25.0
+"""The jobs that fill the nodes before others come last longer, so that there are candidates."""
+DEMOTED_AFTER_S = 5.0
 START_BOUND_S = 4.0
 QUIET_S = 10 * START_BOUND_S
 SETTLES_WITHIN_S = 240.0
@@ -36,9 +41,8 @@ BESIDE = (
     "--comment=tiresias:grace=1",
 )
 
-SCRIPT = """trap '' USR1
-end=$((SECONDS + {seconds:.0f}))
-while [ $SECONDS -lt $end ]; do sleep 0.2; done"""
+SCRIPT = "trap '' USR1; sleep {seconds:.0f}"
+"""sleep ignores the signal too, and SIGTERM ends both."""
 
 
 @dataclass(slots=True)
@@ -72,6 +76,17 @@ class Round:
         return {row.split("|")[0].strip(): tuple(row.split("|")[1:5]) for row in rows}  # type: ignore[misc]
 
     # What happens
+
+    def fill(self) -> None:
+        """As many jobs as nodes, each for all GPUs of one, left until they are demoted."""
+        for node in sorted(self.site.nodes, key=lambda node: -node.gpus):
+            parts = [p.name for p in self.site.partitions if node.name in p.nodes]
+            managed = [name for name in parts if name in self.site.managed]
+            if managed:
+                what = (f"--gres=gpu:{node.gpus}", "-p", managed[0], "--mem=100")
+                key = self.cluster.sbatch(*what, script=SCRIPT.format(seconds=FILL_S))
+                self.note(f"fill {key}")
+        time.sleep(DEMOTED_AFTER_S)
 
     def submit(self) -> None:
         self._submit(ask(self.site, self.random))
@@ -360,6 +375,8 @@ def _at_work(seed: int) -> Iterator[Round]:
 def play(seed: int) -> Round:
     """One round of the site of a seed, of a minute or so."""
     with _at_work(seed) as one:
+        if one.random.random() < FULL:
+            one.fill()
         for _ in range(one.random.randint(*EVENTS)):
             one.random.choice(HAPPENINGS)(one)
             time.sleep(one.random.choice((0.1, 0.3, 1.0, 3.0)))

@@ -319,8 +319,8 @@ def test_a_job_that_names_its_nodes_keeps_them_and_lets_others_pass(site: SlurmS
     """A nomination holds its nodes: no job behind it in the queue starts there."""
     # With a time limit, or Slurm's backfilling takes what has none to end as soon.
     running(site, Asked(gpus=3, per_node=True, node_list="n1", minutes=10))
-    nominated = site.submit(Asked(gpus=4, nodes=1))
-    write(site, Update(nominated, priority=PINNED, node_list="n1"))
+    nominated = site.submit(Asked(gpus=4, nodes=1, begin_in_s=3600))
+    write(site, Update(nominated, priority=PINNED, node_list="n1", start_in_s=0))
     wait_for_reason(site, nominated, "Resources")
     same_node = site.submit(Asked(gpus=1, per_node=True, node_list="n1"))
     passes = site.submit(Asked(gpus=8, nodes=2))
