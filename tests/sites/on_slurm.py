@@ -246,7 +246,9 @@ class Round:
             time.sleep(0.5)
             queue = self.queue()
             for key, (_, reason, priority, _) in waited.items():
-                if key not in queue or queue[key][0] != "PENDING":
+                # Slurm itself lets a requeued job wait for a while.
+                waits_for_time = "BeginTime" in reason
+                if not waits_for_time and (key not in queue or queue[key][0] != "PENDING"):
                     words = f"{self.asks.get(key.partition('_')[0])}; {reason}, {priority}"
                     self.find(f"job {key} waited for no controller to run ({words})")
                     return
