@@ -43,7 +43,7 @@ class Calibration:
     preempting_start_s: float
     """The same for a job that another had to leave for."""
     vacating_s: float
-    """From the victim's last line to the preemptor's first: nobody works on the GPUs."""
+    """From the victim's last line to the preemptor's first: no job uses the GPUs."""
     restart_s: float
     """From the victim's last line to its next first line, there being room for it."""
     preemptions: int

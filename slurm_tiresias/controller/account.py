@@ -1,6 +1,6 @@
 """Accounting: from what Slurm shows now and what the ledger remembers to what a decision needs.
 
-Attained service is GPUs x running seconds over all runs. A running run is
+Attained service is GPUs x running seconds over all runs. A run under way is
 measured by Slurm's own clock at each observation. One that has ended is taken from Slurm where it
 still shows it, and from accounting (``sacct -D``) where it does not: it may have been requeued, or
 have come and gone, between two observations or while no controller ran.

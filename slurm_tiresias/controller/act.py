@@ -37,7 +37,7 @@ from slurm_tiresias.controller.manage import (
     partitions_tried_later,
 )
 from slurm_tiresias.controller.situation import Situations
-from slurm_tiresias.controller.turns import Awaited, Turns, is_reached, turns
+from slurm_tiresias.controller.turns import Awaited, Turns, turns
 from slurm_tiresias.controller.view import Backoffs
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
@@ -664,7 +664,7 @@ class Actor:
         limits = self._slurm.limits([jobs[key].spec for key in preemptors]) if over else {}
         due: list[Write] = []
         for one in over:
-            if is_reached(limits.get(one.preemptor, ())):
+            if any(limit.is_reached for limit in limits.get(one.preemptor, ())):
                 continue
             forbidden = not jobs[one.key].spec.requeue
             for effect in self._tell_victim(one.key, GraceOver(now_s, forbidden)):

@@ -32,11 +32,6 @@ class Turns:
     later: dict[str, Awaited] = field(default_factory=dict)
 
 
-def is_reached(limits: Iterable[Limit]) -> bool:
-    """Whether nothing is left of one of a job's limits for it."""
-    return any(limit.takes_at_least > limit.left for limit in limits)
-
-
 def turns(
     in_order: Iterable[JobSpec], ready: Collection[str], limits: Mapping[str, Sequence[Limit]]
 ) -> Turns:
@@ -50,7 +45,7 @@ def turns(
     for job in in_order:
         mine = limits.get(job.key, ())
         if job.key in ready:
-            if is_reached(mine):
+            if any(limit.is_reached for limit in mine):
                 continue
             too_tight = (
                 Awaited(limit.name, frozenset(others))

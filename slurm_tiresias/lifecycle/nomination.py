@@ -44,9 +44,9 @@ class Nomination:
 
     ``allocation`` is JSON (``allocation_text``), empty where Slurm is to choose the nodes.
     ``free_s`` is the time from which nothing stood in the way. ``expired_s`` and ``situation`` are
-    of the last expiration: when it was, and what the job asked for and its nodes were like then
-    (``controller/situation.py``). ``victims_left``: a victim was requeued since the nomination
-    began. ``in_vain`` is the situation of the last expiration after that.
+    of the last expiration: when it was, and what the job asked for and its nodes were like when the
+    start was tried (``controller/situation.py``). ``victims_left``: a victim was requeued since the
+    nomination began. ``in_vain`` is the situation of the last expiration after that.
     """
 
     key: str
@@ -121,7 +121,7 @@ class Blocker(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The job still waits: what is in its way, and what to remember if its time is up."""
+    """The job still waits: what is in its way, and the situation of this try if its time is up."""
 
     at_s: float
     blocker: Blocker

@@ -30,7 +30,7 @@ _OF_TRES = frozenset({"GrpTRES", "MaxTRESPU", "MaxTRESPA"})
 _OF_TIME = frozenset(
     {"GrpWall", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA"}
 )
-"""Who knows what a job takes of these before it has ended?"""
+"""What a job takes of these is known only once it has ended."""
 
 Left = Mapping[str, float]
 """What is left of each bound, by its name: ``GrpJobs``, ``GrpTRES=gres/gpu``."""

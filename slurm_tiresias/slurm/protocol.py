@@ -90,7 +90,7 @@ class Reservation:
 class Limit:
     """Something of which all jobs that share it may have only so much together, and one job's part.
 
-    ``left`` is what is still to be had of it. What a job takes of it is not always known: then
+    ``left`` is how much of it is not in use. How much a job takes is not always known: then
     ``takes_at_most`` is infinity. Limits of one name are the same.
     """
 
@@ -98,6 +98,11 @@ class Limit:
     left: float
     takes_at_least: float
     takes_at_most: float
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether too little of it is left for the job."""
+        return self.takes_at_least > self.left
 
 
 @dataclass(frozen=True, slots=True)

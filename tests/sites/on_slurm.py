@@ -137,9 +137,7 @@ class Round:
         self._update(f"NodeName={name}", f"State={state}", "Reason=test")
 
     def hold(self) -> None:
-        waiting = [key for key, job in self.queue().items() if job[0] == "PENDING"]
-        if waiting:
-            key = self.random.choice(waiting)
+        if key := self._one("PENDING"):
             self.note(f"hold {key}")
             self._scontrol("hold", key)
             self.holds.add(key)
@@ -151,40 +149,31 @@ class Round:
             self._update(f"JobId={array}", f"ArrayTaskThrottle={self.random.randint(1, 3)}")
 
     def exclude(self) -> None:
-        waiting = [key for key, job in self.queue().items() if job[0] == "PENDING"]
-        if waiting:
-            key, node = self.random.choice(waiting), self.random.choice(self.site.nodes).name
+        if key := self._one("PENDING"):
+            node = self.random.choice(self.site.nodes).name
             self.note(f"exclude {node} from {key}")
             self._update(f"JobId={key}", f"ExcNodeList={node}")
             self.edited.add(key)
 
     def widen(self) -> None:
         """``-N`` becomes a range."""
-        waiting = [key for key, job in self.queue().items() if job[0] == "PENDING"]
-        if waiting:
-            key = self.random.choice(waiting)
+        if key := self._one("PENDING"):
             self.note(f"widen {key}")
             self._update(f"JobId={key}", f"NumNodes=1-{self.random.randint(2, 4)}")
             self.edited.add(key)
 
     def top(self) -> None:
-        waiting = [key for key, job in self.queue().items() if job[0] == "PENDING"]
-        if waiting:
-            key = self.random.choice(waiting)
+        if key := self._one("PENDING"):
             self.note(f"top {key}")
             self._scontrol("top", key)
 
     def suspend(self) -> None:
-        running = [key for key, job in self.queue().items() if job[0] == "RUNNING"]
-        if running:
-            key = self.random.choice(running)
+        if key := self._one("RUNNING"):
             self.note(f"suspend {key}")
             self._scontrol("suspend", key)
 
     def requeue_and_hold(self) -> None:
-        running = [key for key, job in self.queue().items() if job[0] == "RUNNING"]
-        if running:
-            key = self.random.choice(running)
+        if key := self._one("RUNNING"):
             self.note(f"requeuehold {key}")
             self._scontrol("requeuehold", key)
             self.holds.add(key)
@@ -195,6 +184,11 @@ class Round:
             key = self.random.choice(jobs).partition("+")[0]
             self.note(f"cancel {key}")
             self.cluster.run("scancel", key)
+
+    def _one(self, state: str) -> str:
+        """Any job in a state; "" where there is none."""
+        found = [key for key, job in self.queue().items() if job[0] == state]
+        return self.random.choice(found) if found else ""
 
     def _update(self, *what: str) -> None:
         self._scontrol("update", *what)

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -210,3 +210,16 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     return str(value)
+
+
+@contextmanager
+def controller_of_one_test(
+    cluster: RealCluster, folder: Path, settings: Mapping[str, Mapping[str, object]]
+) -> Iterator[RealController]:
+    """A controller that runs; after the test the cluster, which others share, is empty again."""
+    controller = RealController(cluster, folder, settings).start()
+    yield controller
+    if controller.process is not None:
+        controller.stop()
+    cluster.run("scancel", "--me")
+    cluster.wait_until(lambda: not cluster.run("squeue", "-h").strip(), "an empty queue")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import RealController
+from tests.slurm.controller import RealController, controller_of_one_test
 
 pytestmark = pytest.mark.slurm
 
@@ -62,12 +62,8 @@ def racks() -> Iterator[RealCluster]:
 
 @pytest.fixture
 def controller(racks: RealCluster, tmp_path: Path) -> Iterator[RealController]:
-    made = RealController(racks, tmp_path, SETTINGS).start()
-    yield made
-    if made.process is not None:
-        made.stop()
-    racks.run("scancel", "--me")
-    racks.wait_until(lambda: not racks.run("squeue", "-h").strip(), "an empty queue")
+    with controller_of_one_test(racks, tmp_path, SETTINGS) as started:
+        yield started
 
 
 def shown(cluster: RealCluster, job: str, column: str) -> str:
@@ -165,7 +161,7 @@ def test_a_job_that_would_miss_its_deadline_is_not_preempted(
 
 
 def test_a_job_of_shards_is_left_to_slurm(racks: RealCluster, controller: RealController) -> None:
-    """Two shards are one GPU of n4. No GPU of its own is asked for, so nobody is preempted."""
+    """Two shards are one GPU of n4. The job asks for no GPU of its own, so no job is preempted."""
     long = [racks.sbatch("--gres=gpu:4", "-w", f"n{n}", "--mem=100") for n in range(1, 5)]
     for job in long:
         racks.wait_for_state(job, "RUNNING")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import RealController
+from tests.slurm.controller import RealController, controller_of_one_test
 
 pytestmark = pytest.mark.slurm
 
@@ -52,12 +52,8 @@ def limited() -> Iterator[RealCluster]:
 
 @pytest.fixture
 def controller(limited: RealCluster, tmp_path: Path) -> Iterator[RealController]:
-    made = RealController(limited, tmp_path, SETTINGS).start()
-    yield made
-    if made.process is not None:
-        made.stop()
-    limited.run("scancel", "--me")
-    limited.wait_until(lambda: not limited.run("squeue", "-h").strip(), "an empty queue")
+    with controller_of_one_test(limited, tmp_path, SETTINGS) as started:
+        yield started
 
 
 @pytest.mark.parametrize(

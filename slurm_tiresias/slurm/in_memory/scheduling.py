@@ -183,7 +183,7 @@ def _why_impossible(
         return "PartitionDown"
     if record.obstacle:
         return record.obstacle
-    if any(limit.takes_at_least > limit.left for limit in ctld.limits_of(record.spec)):
+    if any(limit.is_reached for limit in ctld.limits_of(record.spec)):
         return "Licenses" if record.spec.licenses else "QOSMaxJobsPerUserLimit"
     if ctld.partitions[partition].why_refused(record.spec):
         return "PartitionTimeLimit"
