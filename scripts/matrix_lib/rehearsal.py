@@ -110,10 +110,14 @@ def upgrade(cluster: RealCluster) -> None:
     wait_for_answer(cluster, "squeue")
     for number in range(1, NODES + 1):
         restart(cluster, f"slurmd.n{number}")
-        node = ("scontrol", "show", "-o", "node", f"n{number}")
-        cluster.wait_until(
-            lambda node=node: f"Version={version(cluster)} " in cluster.run(*node), f"{node[-1]} up"
-        )
+        wait_for_version(cluster, f"n{number}")
+
+
+def wait_for_version(cluster: RealCluster, node: str) -> None:
+    shown = f"Version={version(cluster)} "
+    cluster.wait_until(
+        lambda: shown in cluster.run("scontrol", "show", "-o", "node", node), f"{node} up"
+    )
 
 
 def restart(cluster: RealCluster, daemon: str) -> None:

@@ -20,6 +20,8 @@ import pytest
 pytestmark = pytest.mark.slurm
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "cluster"
+PACKAGE = Path("scripts", "testbed", "cluster")
+"""What the script imports."""
 SMALL = ("--nodes", "1", "--gpus", "2")
 
 
@@ -353,7 +355,8 @@ def test_a_node_that_slurm_refuses_is_named_at_once(folder: Path) -> None:
 
 def test_an_ordinary_user_can_run_it(folder: Path) -> None:
     # A copy, as the user may not be let into the folder where this checkout is.
-    script = shutil.copy(SCRIPT, folder.parent / "cluster")
+    copy = shutil.copytree(SCRIPT.parent / "testbed" / "cluster", folder.parent / PACKAGE)
+    script = shutil.copy(SCRIPT, copy.parents[1] / "cluster")
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
     identity: Mapping[str, Any] = {}
     if os.geteuid() == 0:

@@ -1,0 +1,191 @@
+"""What a cluster is: its shape, its ports, its folder and the record in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from scripts.testbed.cluster.messages import ClusterError, UsageError, counted
+
+PATIENCE_S = 60.0
+"""Seconds `up` may take in all, once the packages are there."""
+
+MARK = "SLURM_TIRESIAS_CLUSTER_DAEMON"
+"""The environment variable every daemon is started with: how `down` finds them again."""
+
+FOLDER_VARIABLE = "SLURM_TIRESIAS_CLUSTER_DIR"
+"""What `env` exports.  Not MARK: the user's own programs must never look like our daemons."""
+
+RECORD = "slurm-tiresias-cluster.json"
+"""The file that says a folder is a cluster's, and may therefore be removed."""
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Users often lack the sbin folders, where the daemons are."""
+
+MOST_SOCKET_PATH = 107
+"""Linux refuses longer paths for Unix sockets."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the user asked for; two clusters of one shape are interchangeable."""
+
+    nodes: int
+    gpus: int
+    gpu_types: tuple[str, ...]
+    cpus: int
+    memory_mb: int
+    partitions: tuple[str, ...]
+    slurm_conf_lines: tuple[str, ...]
+    accounting: bool
+    conf_files: tuple[str, ...] = ()
+    gres_conf_lines: tuple[str, ...] = ()
+    backup: bool = False
+    slurm_user: str = ""
+    """Whom slurmctld and slurmdbd become; empty: nobody but who starts them."""
+
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+
+    def in_words(self) -> str:
+        return f"{counted(self.nodes, 'node')} of {counted(self.gpus, 'GPU')}"
+
+    def gres(self, node: int) -> str:
+        return ":".join(part for part in ("gpu", self.gpu_types[node], str(self.gpus)) if part)
+
+
+@dataclass(frozen=True)
+class Ports:
+    slurmctld: int
+    slurmdbd: int
+    database: int
+    slurmd: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process we started.  Pids are reused, a pid with its start time is not."""
+
+    name: str
+    pid: int
+    start_time: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the record file says about a cluster."""
+
+    folder: str
+    shape: Shape
+    ports: Ports
+    ready: bool = False
+    processes: tuple[Started, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of a cluster."""
+
+    folder: Path
+
+    def __getitem__(self, name: str) -> Path:
+        return self.folder / name
+
+    @property
+    def record_file(self) -> Path:
+        return self[RECORD]
+
+    @property
+    def record_draft(self) -> Path:
+        return self[RECORD + ".new"]
+
+    @property
+    def slurm_conf(self) -> Path:
+        return self["etc/slurm.conf"]
+
+    @property
+    def munge_socket(self) -> Path:
+        return self["run/munge.socket"]
+
+    @property
+    def cluster_name(self) -> str:
+        """The same for the same folder, so that a lost cluster's jobs can be told by it."""
+        return "tiresias_" + hashlib.sha256(bytes(self.folder)).hexdigest()[:10]
+
+    @property
+    def mark(self) -> bytes:
+        return f"{MARK}={self.folder}".encode()
+
+    def environment(self) -> dict[str, str]:
+        """The daemons' environment: nothing of the caller's own, who may sit in another Slurm."""
+        kept = {name: os.environ[name] for name in ("TZ", "LANG") if name in os.environ}
+        own = {MARK: str(self.folder), "SLURM_CONF": str(self.slurm_conf), "HOME": "/"}
+        return {"PATH": SYSTEM_PATH, **kept, **own}
+
+
+def place_named(argument: str | None) -> Place:
+    folder = Path(argument or f"/tmp/slurm-tiresias-cluster-{os.getuid()}").resolve()
+    text = str(folder)
+    if re.search(r"[^A-Za-z0-9._/+-]", text):
+        # Slurm's files split at blanks and commas and know no quoting; % has a meaning there.
+        raise UsageError(
+            f"--dir {text!r} has characters Slurm's files cannot hold. "
+            "Use letters, digits and . _ + - only."
+        )
+    longest = "/spool/n999/n999_67043328.4294967291"
+    if len(text) + len(longest) > MOST_SOCKET_PATH:
+        raise UsageError(
+            f"--dir {text} is too long for the Unix sockets in it. "
+            f"Use a path of at most {MOST_SOCKET_PATH - len(longest)} characters."
+        )
+    if folder.parent == folder:
+        raise UsageError("--dir / is no place for a cluster. Name a folder of its own.")
+    return Place(folder)
+
+
+def read_record(place: Place) -> Record | None:
+    """The record, or None where the folder is no cluster's."""
+    try:
+        raw = json.loads(place.record_file.read_text())
+        return record_from(cast(dict[str, Any], raw))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ClusterError(
+            f"{place.record_file} cannot be read: {error}. "
+            f"Clear it away with `{this_command('down', place)}`."
+        ) from error
+
+
+def record_from(raw: dict[str, Any]) -> Record:
+    shape, ports = raw["shape"], raw["ports"]
+    # A cluster that an older version of this script started has no list of files.
+    lists = ("gpu_types", "partitions", "slurm_conf_lines", "conf_files", "gres_conf_lines")
+    return Record(
+        folder=str(raw["folder"]),
+        shape=Shape(**{**shape, **{name: tuple(shape.get(name, ())) for name in lists}}),
+        ports=Ports(**{**ports, "slurmd": tuple(ports["slurmd"])}),
+        ready=bool(raw["ready"]),
+        processes=tuple(Started(**process) for process in raw["processes"]),
+    )
+
+
+def write_record(place: Place, record: Record) -> None:
+    """Replaced in one step: a reader, or a kill, never meets half a record."""
+    place.record_draft.write_text(json.dumps(asdict(record), indent=2) + "\n")
+    place.record_draft.replace(place.record_file)
+
+
+def replaced(record: Record, **changes: Any) -> Record:
+    return Record(**{**vars(record), **changes})
+
+
+def this_command(name: str, place: Place) -> str:
+    return f"{shlex.quote(sys.argv[0])} {name} --dir {place.folder}"

@@ -1,0 +1,115 @@
+"""Debian's packages of Slurm, installed where they are missing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from scripts.testbed.cluster.locks import alone_with
+from scripts.testbed.cluster.messages import ClusterError, UsageError, last_words, say
+from scripts.testbed.cluster.model import SYSTEM_PATH
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+
+POLICY_TEXT = (
+    "#!/bin/sh\n# Written by slurm-tiresias scripts/cluster while it installs.\nexit 101\n"
+)
+
+PACKAGES = {
+    "munged": "munge",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "scontrol": "slurm-client",
+    "slurmdbd": "slurmdbd",
+    "mariadbd": "mariadb-server",
+    "mariadb-install-db": "mariadb-server",
+}
+
+ACCOUNTING_PROGRAMS = frozenset({"slurmdbd", "mariadbd", "mariadb-install-db"})
+
+
+def program(name: str) -> str | None:
+    return shutil.which(name, path=SYSTEM_PATH)
+
+
+def missing_packages(accounting: bool, others: Sequence[str] = ()) -> list[str]:
+    wanted = {
+        package
+        for name, package in PACKAGES.items()
+        if program(name) is None and (accounting or name not in ACCOUNTING_PROGRAMS)
+    }
+    return sorted(wanted | {package for package in others if not is_installed(package)})
+
+
+def is_installed(package: str) -> bool:
+    """Whether Debian has it installed; on another Linux it is taken to be there."""
+    if program("dpkg-query") is None:
+        return True
+    answer = subprocess.run(
+        ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package],
+        env={**os.environ, "PATH": SYSTEM_PATH},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stdout == "installed"
+
+
+def ensure_packages(accounting: bool, others: Sequence[str] = ()) -> None:
+    missing = missing_packages(accounting, others)
+    if not missing:
+        return
+    command = f"apt-get install {' '.join(missing)}"
+    if program("apt-get") is None:
+        raise UsageError(f"{', '.join(missing)} not found. Install Slurm from your system first.")
+    if os.geteuid() != 0:
+        raise UsageError(f"{', '.join(missing)} not installed. Run as root: {command}")
+    with alone_with("install", "another cluster command is installing packages, waiting"):
+        missing = missing_packages(accounting, others)
+        if missing:
+            install(missing)
+
+
+def install(packages: Sequence[str]) -> None:
+    say(f"installing {', '.join(packages)}")
+    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages]
+    with no_service_started_by_packages():
+        result = run_apt(command)
+        if result.returncode != 0:
+            # The lists may be old, or not there at all on a fresh machine.
+            run_apt(["apt-get", "update", "-q"])
+            result = run_apt(command)
+    if result.returncode != 0:
+        reason = last_words(result.stdout.splitlines(), pattern=r"^E:|error")
+        raise ClusterError("\n  ".join([f"`{' '.join(command)}` failed", *reason]))
+
+
+def run_apt(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+@contextlib.contextmanager
+def no_service_started_by_packages() -> Iterator[None]:
+    """Debian starts what it installs, unless this file says no.  A file already there stays."""
+    if POLICY.exists() and POLICY.read_text() != POLICY_TEXT:
+        yield
+        return
+    POLICY.write_text(POLICY_TEXT)
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink(missing_ok=True)
