@@ -1,7 +1,7 @@
 """The configuration: ``tiresias.toml`` as frozen dataclasses.
 
 Each setting says its meaning, unit, default and range in one place, here; the reference page and
-the example file are generated from it (``scripts/generate``).
+the example file are generated from it (``scripts/dev generate``).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from tests.readable import copy_program
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
 
 # On a build server the same examples every time: what chance finds is found at the desk.
 settings.register_profile("desk", deadline=None)

@@ -24,7 +24,7 @@ LONGEST = (
     "tests/cli/test_bad_input.py",
     "tests/slurm/test_everybodys_job.py",
     "tests/spank/",
-    "tests/slurm/test_cluster_script.py",
+    "tests/testbed/test_cluster.py",
     "tests/slurm/test_contract.py",
     "tests/docs/test_commands.py",
     "tests/controller/test_answers.py",

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.model import Action, Amount, JobState, JobView, Node, Plan, Request, Snapshot
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
-from tests.jobs import changed, view
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (100.0, 200.0)

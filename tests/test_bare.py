@@ -1,10 +1,10 @@
-"""scripts/test-bare, as far as it comes without making a Debian."""
+"""scripts/dev bare, as far as it comes without making a Debian."""
 
 from __future__ import annotations
 
 import pytest
 
-from scripts.bare_lib.main import Result, skipped_in
+from scripts.tools.bare.main import Result, skipped_in
 
 
 @pytest.mark.parametrize(

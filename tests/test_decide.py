@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import (
     Action,
@@ -20,7 +21,6 @@ from slurm_tiresias.model import (
     Request,
     Snapshot,
 )
-from tests.jobs import changed, view
 from tests.pictures import NOW_S, PARTITION, after, cluster, configured, drawn, gpus, job, plan_for
 
 

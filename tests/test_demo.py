@@ -8,10 +8,13 @@ from statistics import median
 
 import pytest
 
-from scripts.demo_lib import place as demo
-from scripts.demo_lib.jobs import COMPLETED, REQUEUED, AccountedRun, Submitted, accounted_run
-from scripts.demo_lib.measure import measured, quantile
-from scripts.demo_lib.mix import (
+from scripts import ROOT
+from scripts.testbed import place as demo
+from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun, accounted_run
+from scripts.testbed.place import Place
+from scripts.tools.demo.jobs import Submitted
+from scripts.tools.demo.measure import measured, quantile
+from scripts.tools.demo.mix import (
     ARRIVALS_S,
     GPUS_PER_NODE,
     KINDS,
@@ -20,7 +23,6 @@ from scripts.demo_lib.mix import (
     Job,
     make_jobs,
 )
-from scripts.demo_lib.place import ROOT, Place
 
 PROVEN = {"each_step_once": True, "steps_redone": 0, "problems": []}
 

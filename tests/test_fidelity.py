@@ -11,18 +11,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from scripts.demo_lib.jobs import COMPLETED, REQUEUED, AccountedRun
-from scripts.demo_lib.main import STOPPING_SIGNALS
-from scripts.demo_lib.place import DemoError, Place, UsageError
-from scripts.fidelity_lib import calibrate, compare, main, report
-from scripts.fidelity_lib.calibrate import Calibration
-from scripts.fidelity_lib.compare import Ended, Figure
-from scripts.fidelity_lib.jobs import SLEEPER, Ran, Submitted, faults_of, ran, read_journal
-from scripts.fidelity_lib.report import BEGIN, END, Result
-from scripts.fidelity_lib.setting import Setting
+from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun
+from scripts.testbed.place import DemoError, Place, UsageError
+from scripts.testbed.real_cluster import short_folder
+from scripts.tools.demo.main import STOPPING_SIGNALS
+from scripts.tools.fidelity import calibrate, compare, main, report
+from scripts.tools.fidelity.calibrate import Calibration
+from scripts.tools.fidelity.compare import Ended, Figure
+from scripts.tools.fidelity.jobs import SLEEPER, Ran, Submitted, faults_of, ran, read_journal
+from scripts.tools.fidelity.report import BEGIN, END, Result
+from scripts.tools.fidelity.setting import Setting
 from slurm_tiresias.simulator.workload import TraceJob, paper480
-from tests.slurm.cluster import short_folder
 
 SETTING = Setting(jobs=12, seed=1, nodes=8, gpus=4, factor=60.0, order="first-start")
 MEASURED = Calibration(
@@ -254,10 +255,11 @@ def test_cycles_of_the_controller_that_failed_are_a_fault() -> None:
 
 @pytest.mark.parametrize("option", ["--jobs=3", "--nodes=0", "--factor=nan", "--factor=0.5"])
 def test_a_senseless_option_is_refused_before_anything_starts(
-    option: str, capsys: pytest.CaptureFixture[str], signals_as_before: None
+    option: str,
 ) -> None:
-    assert main.run([option]) == main.WRONG_USE
-    assert option.split("=")[0] in capsys.readouterr().err
+    ended = CliRunner().invoke(main.fidelity, [option])
+    assert ended.exit_code == 2
+    assert option.split("=")[0] in ended.output
 
 
 # ---------------------------------------------------------------- on a real Slurm

@@ -2,7 +2,7 @@
 
 Each reader begins with texts that it takes, of which parts are cut out, doubled or replaced. What
 once made a reader fail is kept in its folder of ``corpus/``, and so is what leads into every corner
-of it, as ``scripts/fuzz`` found.
+of it, as ``scripts/dev fuzz`` found.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import user_text
-from tests.readers import READERS, kept, read_or_refused
+from scripts.testbed import user_text
+from scripts.testbed.readers import READERS, kept, read_or_refused
 
 ODD = rb"""= | [ { " (null) -1 N/A NaN null 1e999 [1-99999999] 999999999999999999999999999999"""
 pieces = st.binary(max_size=12) | st.sampled_from(

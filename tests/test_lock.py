@@ -68,7 +68,7 @@ def test_each_requirement_is_locked_once_and_in_its_range(platform: dict[str, st
     for wanted in required():
         (pin,) = versions[canonicalize_name(wanted.name)]
         assert pin.operator == "=="
-        assert wanted.specifier.contains(pin.version), f"{wanted}: {pin}. Run scripts/lock"
+        assert wanted.specifier.contains(pin.version), f"{wanted}: {pin}. Run scripts/dev lock"
 
 
 def test_what_is_compiled_has_hashes_of_the_files_for_all_platforms() -> None:

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench_lib.document import Document, take_over, write_section
-from scripts.matrix_lib import chamber, document, machine, root, suite
-from scripts.matrix_lib.chamber import Chamber
-from scripts.matrix_lib.releases import COMMANDS, PYSLURM, RELEASES, Release
-from scripts.matrix_lib.root import Root
-from scripts.matrix_lib.suite import Run
-from scripts.matrix_lib.upgrade import Upgrade
+from scripts.testbed.debian import machine, namespaces
+from scripts.testbed.debian.namespaces import Chamber
+from scripts.tools.document import Document, take_over, write_section
+from scripts.tools.matrix import document, root, suite
+from scripts.tools.matrix.releases import COMMANDS, PYSLURM, RELEASES, Release
+from scripts.tools.matrix.root import Root
+from scripts.tools.matrix.suite import Run
+from scripts.tools.matrix.upgrade import Upgrade
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest">
@@ -90,7 +91,7 @@ def test_a_layer_is_made_again_with_those_above_it_when_what_it_is_made_of_chang
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(root, "copy_checkout", lambda _: None)
+    monkeypatch.setattr(root, "copy_of_checkout", lambda _: None)
     monkeypatch.setattr(root, "make_debian", lambda *_: made.append("debian"))
     monkeypatch.setattr(root, "make_venv", lambda *_: made.append("python"))
     one = Root(Release("1.0", "nowhere"), tmp_path)
@@ -126,7 +127,7 @@ def test_a_chamber_ends_with_all_its_processes_and_mounts_when_who_made_it_is_ki
     script = f"mount -t tmpfs none /mnt && touch /mnt/here; sleep {seconds} & wait"
     before = Path("/proc/self/mounts").read_text()
     command = Chamber((Path("/"),)).command(["sh", "-c", script])
-    with subprocess.Popen(command, env=chamber.ENVIRONMENT) as maker:
+    with subprocess.Popen(command, env=namespaces.ENVIRONMENT) as maker:
         until(lambda: is_running(seconds), "it is at work")
         maker.kill()
     until(lambda: not is_running(seconds), "nothing of it runs any more")

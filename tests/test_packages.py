@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.package_lib.commands import commands
-from scripts.package_lib.completion import FILES, VARIABLE, at_once, scripts
-from scripts.package_lib.manual import escaped, pages
-from scripts.package_lib.shadowed import shadowed
+from scripts.tools.packages.commands import commands
+from scripts.tools.packages.completion import FILES, VARIABLE, at_once, scripts
+from scripts.tools.packages.manual import escaped, pages
+from scripts.tools.packages.shadowed import shadowed
 from slurm_tiresias.cli.config import tables
 from slurm_tiresias.config import Config, ControllerConfig, parse
 

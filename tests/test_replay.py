@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from scripts.bench_lib.replay import cluster, course
-from scripts.bench_lib.replay.course import Options
-from scripts.bench_lib.replay.figures import Compared, compared, foreseen, of_the_real
-from scripts.bench_lib.replay.policies import POLICIES
-from scripts.bench_lib.replay.report import Goal, body, limits, ratio, verdicts
-from scripts.bench_lib.replay.store import Head, JobRuns, Replayed, Store
-from scripts.demo_lib.place import DemoError, Place, UsageError
-from scripts.fidelity_lib.calibrate import Calibration
-from scripts.fidelity_lib.jobs import Ran
-from scripts.fidelity_lib.limits import USERS, in_minutes, with_limits
+from scripts.testbed.place import DemoError, Place, UsageError
+from scripts.testbed.real_cluster import short_folder
+from scripts.tools.bench.replay import cluster, course
+from scripts.tools.bench.replay.course import Options
+from scripts.tools.bench.replay.figures import Compared, compared, foreseen, of_the_real
+from scripts.tools.bench.replay.policies import POLICIES
+from scripts.tools.bench.replay.report import Goal, body, limits, ratio, verdicts
+from scripts.tools.bench.replay.store import Head, JobRuns, Replayed, Store
+from scripts.tools.fidelity.calibrate import Calibration
+from scripts.tools.fidelity.jobs import Ran
+from scripts.tools.fidelity.limits import USERS, in_minutes, with_limits
 from slurm_tiresias.simulator.workload import TraceJob, paper480
-from tests.slurm.cluster import short_folder
 
 OPTIONS = Options(into=Path("/nowhere"), jobs=12, seed=3, nodes=4, factor=400.0)
 MEASURED = Calibration(

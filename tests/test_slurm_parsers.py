@@ -1,4 +1,4 @@
-"""The parsers over what real clusters answered, one folder a release (``scripts/record``)."""
+"""The parsers over what real clusters answered, one folder a release (``scripts/dev record``)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from scripts.testbed.hostile_text import HOSTILE_TEXT
+from scripts.testbed.job_shapes import REQUESTS, request_on
+from scripts.testbed.row_memory import RowMemory
 from slurm_tiresias.errors import SlurmAnswerError, SlurmPermissionError, SlurmUnreachableError
 from slurm_tiresias.model import ANY_TYPE, Amount, JobState, JobStatus, Node
 from slurm_tiresias.slurm import (
@@ -36,9 +39,6 @@ from slurm_tiresias.slurm import (
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.protocol import Partition, Requeue, Reservation, Unpin, Update, Write
 from slurm_tiresias.slurm.release import Release
-from tests.row_memory import RowMemory
-from tests.slurm.hostile import HOSTILE_TEXT
-from tests.slurm.shapes import REQUESTS, request_on
 
 RELEASES = sorted(path for path in (Path(__file__).parent / "slurm" / "recorded").iterdir())
 SEPARATOR = "\x1erecorded\x1e"

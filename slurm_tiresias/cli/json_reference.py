@@ -68,7 +68,7 @@ decided in `action`, `reason`, `start_on`, `victims` and `preempted_for`. Where 
 `enforce` these decisions are not carried out, and `would` says in words what the controller would
 do otherwise than Slurm. Events of the kind `would` are such decisions, too.
 
-This page is written by `scripts/generate`.
+This page is written by `scripts/dev generate`.
 """
 
 

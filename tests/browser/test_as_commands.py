@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scripts.testbed.ports import free_port
 from slurm_tiresias.cli.arrays import folded
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
 from slurm_tiresias.web.http import Listener
@@ -14,7 +15,6 @@ from slurm_tiresias.web.page.page import Page
 from slurm_tiresias.web.page.payload import OF_JOB
 from tests.browser.viewer import looking
 from tests.cli.states import NOW_S, running, state, waiting
-from tests.ports import free_port
 from tests.test_gpu_hours import WRITTEN
 
 if TYPE_CHECKING:

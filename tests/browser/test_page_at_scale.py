@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scripts.testbed.ports import free_port
 from slurm_tiresias.web.http import Listener
 from slurm_tiresias.web.page.page import Page
 from tests.browser.viewer import looking, picture
 from tests.cli.states import NOW_S
 from tests.controller.pages import cluster, ledger_of
-from tests.ports import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

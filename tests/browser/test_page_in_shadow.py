@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scripts.testbed.ports import free_port
 from slurm_tiresias.status.published import PublishedEvent
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.web.http import Listener
 from slurm_tiresias.web.page.page import Page
 from tests.browser.viewer import looking, picture
 from tests.cli.states import busy_state, not_acting
-from tests.ports import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scripts.testbed.ports import free_port
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
 from tests.browser.viewer import looking, picture
-from tests.ports import free_port
-from tests.slurm.cluster import RealCluster
-from tests.slurm.controller import RealController
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scripts.testbed.ports import free_port
 from slurm_tiresias.model import Guard
 from slurm_tiresias.status.published import Blocker
 from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
@@ -17,7 +18,6 @@ from slurm_tiresias.web.page.page import Page
 from tests.browser.viewer import looking, picture
 from tests.cli.states import running, state, waiting
 from tests.controller.test_life import job as remembered
-from tests.ports import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

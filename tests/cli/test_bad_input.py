@@ -25,6 +25,7 @@ from typing import Any
 import click
 import pytest
 
+from scripts.testbed.real_cluster import short_folder
 from slurm_tiresias.cli.main import OUTPUT_CLOSED, cli
 from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import INTERRUPTED
@@ -41,7 +42,6 @@ from tests.cli.running import ROOT, Site, error_of, watched_until_interrupted
 from tests.cli.states import busy_state, running, state, waiting
 from tests.cli.warm import Ended, Warm, warm
 from tests.controller.test_life import job as remembered
-from tests.slurm.cluster import short_folder
 
 JOB = "40655"
 GIVEN = {

@@ -98,7 +98,7 @@ def test_the_reference_has_every_setting_in_a_row_of_its_own(site: Site) -> None
 )
 def test_generated_files_are_up_to_date(site: Site, command: str, path: str) -> None:
     written = (ROOT / Path(path)).read_text(encoding="utf-8")
-    assert site.run("config", command).stdout == written, "run scripts/generate"
+    assert site.run("config", command).stdout == written, "run scripts/dev generate"
 
 
 @pytest.mark.parametrize("listen", ["9817", "127.0.0.1", "::1:9817", "a b:1", "h:0", "h:65536"])

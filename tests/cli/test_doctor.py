@@ -126,7 +126,7 @@ def test_a_sound_cluster_ends_well_and_a_warning_has_a_code_of_its_own(
 
 def test_the_list_of_checks_is_up_to_date(site: Site) -> None:
     page = (ROOT / "docs" / "doctor.md").read_text()
-    assert site.run("doctor", "--reference").stdout == page, "run scripts/generate"
+    assert site.run("doctor", "--reference").stdout == page, "run scripts/dev generate"
 
 
 def test_init_needs_slurmctld_and_says_so(bare: Site) -> None:

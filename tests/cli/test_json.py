@@ -34,7 +34,7 @@ JSON_OF: dict[type, tuple[str, ...]] = {
 
 def test_the_page_is_up_to_date() -> None:
     written = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    assert "\n".join(reference_lines()) + "\n" == written, "run scripts/generate"
+    assert "\n".join(reference_lines()) + "\n" == written, "run scripts/dev generate"
 
 
 def test_no_field_vanishes_or_changes() -> None:

@@ -9,12 +9,12 @@ from contextlib import closing
 
 import pytest
 
+from scripts.testbed.real_cluster import short_folder
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.status.shadow_comparison import remember_mode
 from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
-from tests.slurm.cluster import short_folder
 
 BEGAN_S = NOW_S - 7200
 NOBODY = 65534

@@ -14,9 +14,10 @@ import docker
 from docker.errors import DockerException, ImageNotFound
 from docker.models.containers import Container
 
-from scripts.containers_lib.image import ROOT, base_image
-from scripts.containers_lib.tools import compose_command
-from tests.slurm.troubles import wait_until
+from scripts import ROOT
+from scripts.testbed.slurm_faults import wait_until
+from scripts.tools.containers.image import base_image
+from scripts.tools.containers.tools import compose_command
 
 PATIENCE_S = 180.0
 COMPOSE_PATIENCE_S = 1200.0

@@ -1,13 +1,15 @@
-"""scripts/test-containers, as far as it comes without an engine."""
+"""scripts/dev containers, as far as it comes without an engine."""
 
 from __future__ import annotations
 
 import os
 
+import click
 import pytest
 
-from scripts.containers_lib import tools
-from scripts.containers_lib.main import suite_is_good
+from scripts.testbed.debian import machine
+from scripts.tools.containers import tools
+from scripts.tools.containers.main import suite_is_good
 
 
 def test_a_run_in_which_tests_are_skipped_is_no_good_one_and_says_why(
@@ -25,5 +27,5 @@ def test_a_run_without_tests_is_no_good_one() -> None:
 
 def test_only_root_gets_an_engine_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(tools.ToolsError, match="Run it as root"):
-        tools.install([])
+    with pytest.raises(click.ClickException, match="Run it as root"):
+        machine.get_ready(tools.needed())

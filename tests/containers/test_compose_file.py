@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.containers_lib.image import DOCKERFILE, IMAGE, ROOT, base_image
+from scripts import ROOT
+from scripts.tools.containers.image import DOCKERFILE, IMAGE, base_image
 from slurm_tiresias.config import load
 from tests.containers.composed import SERVICES
 

@@ -1,6 +1,6 @@
 """docker-compose.yml on a Docker engine: jobs are preempted and resumed, and kills survived.
 
-Skipped where no engine can be reached; ``scripts/test-containers`` brings its own.
+Skipped where no engine can be reached; ``scripts/dev containers`` brings its own.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts.containers_lib.image import ROOT
+from scripts import ROOT
+from scripts.testbed.slurm_faults import wait_until
 from tests.containers.composed import PATIENCE_S, SERVICES, Composed, UnavailableError, composed
-from tests.slurm.troubles import wait_until
 
 pytestmark = [pytest.mark.containers, pytest.mark.long]
 

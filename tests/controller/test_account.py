@@ -10,6 +10,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
+from scripts.testbed.job_views import changed, status
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.bands import TOP_TIER
@@ -36,7 +37,6 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.slurm.protocol import AccountedRun, Observation, Slurm
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, PreemptionRecord
-from tests.jobs import changed, status
 from tests.pictures import gpus
 
 CONFIG = parse({"policy": {"thresholds_gpu_s": [100]}, "controller": {"interval_s": 10}})

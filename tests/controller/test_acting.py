@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
@@ -35,7 +36,6 @@ from slurm_tiresias.slurm.protocol import (
 )
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import pending, running, see
-from tests.jobs import changed
 
 CONFIG = parse({"preemption": {"signal": "USR1", "grace_s": 10, "start_bound_s": 60}})
 ON_N1 = {"n1": Amount({"": 4}, 4)}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.job_views import changed
 from slurm_tiresias.config import CHARGES, Config, parse
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.view import Backoffs, View
@@ -16,7 +17,6 @@ from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import ended, pending, running, see
-from tests.jobs import changed
 
 
 def charged_by(charge: str) -> Config:

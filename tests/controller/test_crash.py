@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from scripts.testbed.job_views import view
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import crash
 from slurm_tiresias.controller import publish as report_module
@@ -31,7 +32,6 @@ from slurm_tiresias.status.published import PublishedState
 from slurm_tiresias.store.ledger import Ledger
 from tests.cli.running import Site
 from tests.controller.test_account import pending
-from tests.jobs import view
 
 CLUSTER = Cluster("alpha", (22, 5, 8), "priority/multifactor", False, 30.0, 120.0, 1000.0)
 NODES = tuple(

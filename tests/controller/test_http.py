@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from scripts.testbed.ports import free_port
 from slurm_tiresias.web import http as shown
 from slurm_tiresias.web.http import MOST_AT_ONCE, Answer, Listener, Request
-from tests.ports import free_port
 
 PATIENCE_S = 20.0
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from scripts.testbed.ports import free_port
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import metrics as told
 from slurm_tiresias.controller.instruments import instruments
@@ -16,7 +17,6 @@ from slurm_tiresias.controller.publish import Health, nothing_yet
 from slurm_tiresias.errors import DamagedLedgerError
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import PING, SHOW, Tally
-from tests.ports import free_port
 from tests.slurm.scrape import Scrape
 
 CLUSTER = Cluster("grid", (22, 5, 8), "priority/multifactor", True, 30, 120, 0.0)

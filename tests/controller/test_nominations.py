@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
@@ -26,7 +27,6 @@ from slurm_tiresias.model import Amount, JobState, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Observation, Reservation, Slurm
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.test_account import pending
-from tests.jobs import changed
 
 CONFIG = parse({})
 TWO_NODES = tuple(Node(name, Amount({"": 4}, 16)) for name in ("n1", "n2"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.view import Backoffs, View
@@ -17,7 +18,6 @@ from slurm_tiresias.model import Amount, Guard, JobState, JobStatus, JobView, No
 from slurm_tiresias.slurm.protocol import Observation, Partition
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.test_account import pending
-from tests.jobs import changed
 
 CONFIG = parse({"manage": {"partitions": ["gpu", "other"]}})
 N1 = frozenset({"n1"})

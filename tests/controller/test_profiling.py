@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.traffic_files import rounds_of, traffic_file
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.view import Backoffs, View
@@ -28,7 +29,6 @@ from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import FILE_NAME as LEDGER_NAME
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import ended, pending, running, see
-from tests.profiler.traffic_files import rounds_of, traffic_file
 
 CONSOLIDATE, SPREAD = PlacementStyle.CONSOLIDATE, PlacementStyle.SPREAD
 

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
@@ -17,7 +18,6 @@ from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Observation, Slurm
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_account import pending, see
-from tests.jobs import changed
 
 GPU = frozenset({"gpu"})
 NODES = (Node("n1", Amount({"": 4}, 16), GPU), Node("n2", Amount({"": 4}, 16), frozenset({"cpu"})))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-NEWCOMER = "scripts/package_lib/newcomer.py"
-"""A clean Debian on which the README is followed line by line: scripts/test-packages --readme."""
+NEWCOMER = "scripts/tools/packages/readme_test.py"
+"""A clean Debian on which the README is followed line by line: scripts/dev packages --readme."""
 
 ELSEWHERE: Mapping[str, str] = {
     # What needs root, Debian's packages or systemd
@@ -21,26 +21,25 @@ ELSEWHERE: Mapping[str, str] = {
     r"install .*": NEWCOMER,
     r"ln -s .*": NEWCOMER,
     r"rm -r .*": NEWCOMER,
-    r"(\./)?scripts/test-packages.*": "scripts/package_lib/trial.py",
-    r"_TIRESIAS_SLURM_COMPLETE=.*": "scripts/package_lib/completion.py",
-    r"scripts/lock.*": "tests/test_lock.py",
+    r"(\./)?scripts/dev packages.*": "scripts/tools/packages/package_test.py",
+    r"_TIRESIAS_SLURM_COMPLETE=.*": "scripts/tools/packages/completion.py",
+    r"scripts/dev lock.*": "tests/test_lock.py",
     # What takes minutes and more
-    r"(\./)?scripts/demo": "scripts/demo_lib/main.py",
+    r"(\./)?scripts/demo": "scripts/tools/demo/main.py",
     r"(\./)?scripts/test( .*)?": ".ci/run",
     r"pytest .*": ".ci/run",
-    r"(\./)?scripts/bench .*": "docs/benchmarks.md",
-    r"(\./)?scripts/torture.*": "docs/reliability.md",
-    r"(\./)?scripts/fidelity.*": "docs/fidelity.md",
-    r"(\./)?scripts/matrix": "tests/test_matrix.py",
-    r"(\./)?scripts/fuzz.*": "tests/test_fuzz.py",
-    r"(\./)?scripts/test-bare": "scripts/bare_lib/main.py",
-    r"(\./)?scripts/test-metrics": "tests/prometheus/test_real_prometheus.py",
+    r"(\./)?scripts/dev bench .*": "docs/benchmarks.md",
+    r"(\./)?scripts/dev chaos.*": "docs/reliability.md",
+    r"(\./)?scripts/dev fidelity.*": "docs/fidelity.md",
+    r"(\./)?scripts/dev matrix": "tests/test_matrix.py",
+    r"(\./)?scripts/dev fuzz.*": "tests/test_fuzz.py",
+    r"(\./)?scripts/dev bare": "scripts/tools/bare/main.py",
     r"docker compose .*": "tests/containers",
-    r"(\./)?scripts/test-containers.*": "tests/containers",
+    r"(\./)?scripts/dev containers.*": "tests/containers",
     r"make -C spank.*": "tests/spank/test_build.py",
     # What has tests of its own, with all that it needs
-    r"(\./)?scripts/cluster up": "tests/slurm/test_cluster_script.py",
-    r"tiresias-slurm controller.*": "tests/slurm/controller.py",
+    r"(\./)?scripts/cluster up": "tests/testbed/test_cluster.py",
+    r"tiresias-slurm controller.*": "scripts/testbed/real_controller.py",
     r"tiresias-slurm ledger rebuild": "tests/faults/test_rebuild.py",
     r"tiresias-slurm ledger prune": "tests/controller/test_retention.py",
     r"tiresias-slurm ledger adopt": "tests/controller/test_ledger.py",

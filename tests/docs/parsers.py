@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
-import importlib.machinery
-import importlib.util
 import io
 import re
-import sys
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import click
 
+from scripts.testbed.cluster import main as cluster
+from scripts.tools.demo import main as demo
+from scripts.tools.main import dev
 from slurm_tiresias.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 
-CLICK_SCRIPTS = ("bench", "fuzz", "matrix", "torture")
-ARGPARSE_SCRIPTS = ("demo", "fidelity")
-ALONE = ("cluster", "test-packages")
-"""Scripts in one file, with their parser in it."""
+ARGPARSE: Mapping[str, Callable[[], argparse.ArgumentParser]] = {
+    "cluster": cluster.parser,
+    "demo": demo.parser,
+}
 
 
 def complaint(words: Sequence[str]) -> str:
@@ -40,13 +37,10 @@ def complaint(words: Sequence[str]) -> str:
     name = program.rpartition("/")[2]
     if not (ROOT / "scripts" / name).exists():
         return f"there is no scripts/{name}"
-    if name in CLICK_SCRIPTS:
-        module = importlib.import_module(f"scripts.{name}_lib.main")
-        return _of_click(getattr(module, name), arguments)
-    if name in ARGPARSE_SCRIPTS:
-        return _of_argparse(importlib.import_module(f"scripts.{name}_lib.main").parser, arguments)
-    if name in ALONE:
-        return _of_argparse(loaded(name).parser, arguments)
+    if name == "dev":
+        return _of_click(dev, arguments)
+    if name in ARGPARSE:
+        return _of_argparse(ARGPARSE[name], arguments)
     return _of_text(name, arguments)
 
 
@@ -86,20 +80,6 @@ def _of_argparse(parser: Callable[[], argparse.ArgumentParser], arguments: Seque
     return ""
 
 
-@cache
-def loaded(script: str) -> ModuleType:
-    """A script of one file as a module, which it is not by its name."""
-    name = f"script_{script.replace('-', '_')}"
-    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "scripts" / script))
-    spec = importlib.util.spec_from_loader(name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    # Where dataclasses look for the names of their types.
-    sys.modules[name] = module
-    loader.exec_module(module)
-    return module
-
-
 def _of_text(script: str, arguments: Sequence[str]) -> str:
     text = (ROOT / "scripts" / script).read_text()
     if "pytest" in text:
@@ -109,8 +89,11 @@ def _of_text(script: str, arguments: Sequence[str]) -> str:
 
 
 def is_a_command(words: Sequence[str]) -> bool:
-    """Whether ``tiresias-slurm`` has a command of these names, whatever it lacks to be called."""
-    command: click.Command = cli
+    """Whether ``tiresias-slurm`` or ``scripts/dev`` has a command of these names.
+
+    Arguments that it needs may be missing.
+    """
+    command: click.Command = cli if words[0] == "tiresias-slurm" else dev
     for word in words[1:]:
         if not isinstance(command, click.Group):
             return all(_is_known(command, each) for each in words if each.startswith("-"))

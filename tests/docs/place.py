@@ -16,10 +16,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.cli.main import cli
 from tests.docs.accounted import MAY_END_WITH
-from tests.slurm.cluster import RealCluster
-from tests.slurm.controller import RealController
 
 ROOT = Path(__file__).parents[2]
 LINKED = ("docs", "etc", "examples", "scripts", "spank")

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts.docs_lib.pages import ROOT, Page, page, pages
-from scripts.package_lib.commands import exit_codes
-from scripts.package_lib.reference import page as reference
+from scripts import ROOT
+from scripts.tools.docs.pages import Page, page, pages
+from scripts.tools.packages.commands import exit_codes
+from scripts.tools.packages.reference import page as reference
 from slurm_tiresias.cli.config import tables
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.measured import METRICS
-from tests.test_house import MAY_IMPORT
+from tests.test_architecture import MAY_IMPORT
 
 EVERY = pages()
 SETTINGS = {f"{table}.{each.name}" for table, _, settings in tables() for each in settings}
@@ -120,7 +121,7 @@ def _first_cells(name: str, section: str) -> Iterator[str]:
 
 def test_the_reference_of_commands_is_up_to_date() -> None:
     written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert written == reference(), "out of date; run scripts/generate"
+    assert written == reference(), "out of date; run scripts/dev generate"
 
 
 @each_page()

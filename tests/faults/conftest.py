@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.busy import SETTINGS
-from tests.slurm.cluster import RealCluster
-from tests.slurm.controller import RealController
+from scripts.testbed.busy_load import SETTINGS
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
 
 
 @pytest.fixture

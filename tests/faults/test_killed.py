@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import places, sweep
-from tests.faults.busy import SETTINGS, Busy, drain, kill_at_random, not_remembered
-from tests.faults.places import AFTER, INSIDE, Place
-from tests.slurm.cluster import RealCluster
-from tests.slurm.controller import RealController
+from scripts.testbed import kill_points, kill_sweep
+from scripts.testbed.busy_load import SETTINGS, Busy, drain, kill_at_random, not_remembered
+from scripts.testbed.kill_points import AFTER, INSIDE, Place
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
 
 A_FEW = (
     Place("update-node_list", AFTER),
@@ -22,31 +22,35 @@ A_FEW = (
 
 
 def test_every_method_of_the_driver_is_known_to_read_or_to_write() -> None:
-    assert places.methods_of_the_driver() == places.READING | places.WRITING
-    assert not places.READING & places.WRITING
+    assert kill_points.methods_of_the_driver() == kill_points.READING | kill_points.WRITING
+    assert not kill_points.READING & kill_points.WRITING
 
 
 def test_every_write_and_every_commit_is_a_place_of_some_setting() -> None:
-    reached = {place.name for setting in sweep.ALL_SETTINGS for place in sweep.places_of(setting)}
-    assert reached | sweep.OF_A_COMMAND == {place.name for place in places.everywhere()}
-    assert sweep.ELSEWHERE.keys() | sweep.OF_A_COMMAND <= {p.name for p in places.everywhere()}
+    reached = {
+        place.name for setting in kill_sweep.ALL_SETTINGS for place in kill_sweep.places_of(setting)
+    }
+    assert reached | kill_sweep.OF_A_COMMAND == {place.name for place in kill_points.everywhere()}
+    assert kill_sweep.ELSEWHERE.keys() | kill_sweep.OF_A_COMMAND <= {
+        p.name for p in kill_points.everywhere()
+    }
 
 
 @pytest.mark.slurm
 def test_a_controller_killed_where_it_acts_loses_nothing_and_harms_nobody(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
-    _, wrong = sweep.kill_at(A_FEW, sweep.AT_WORK, clean_cluster, tmp_path)
+    _, wrong = kill_sweep.kill_at(A_FEW, kill_sweep.AT_WORK, clean_cluster, tmp_path)
     assert wrong == []
 
 
 @pytest.mark.slurm
 @pytest.mark.long
-@pytest.mark.parametrize("setting", sweep.ALL_SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", kill_sweep.ALL_SETTINGS, ids=lambda setting: setting.name)
 def test_a_controller_killed_anywhere_loses_nothing_and_harms_nobody(
-    clean_cluster: RealCluster, tmp_path: Path, setting: sweep.Setting
+    clean_cluster: RealCluster, tmp_path: Path, setting: kill_sweep.Setting
 ) -> None:
-    _, wrong = sweep.kill_at(sweep.places_of(setting), setting, clean_cluster, tmp_path)
+    _, wrong = kill_sweep.kill_at(kill_sweep.places_of(setting), setting, clean_cluster, tmp_path)
     assert wrong == []
 
 

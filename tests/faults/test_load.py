@@ -1,4 +1,4 @@
-"""A short form of ``scripts/torture load``: a storm of submissions, and all of them cancelled."""
+"""A short form of ``scripts/dev chaos load``: a storm of submissions, and all of them cancelled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from scripts.torture_lib.load import Load, measured
+from scripts.tools.chaos.load import Load, measured
 
 pytestmark = pytest.mark.slurm
 

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.store.ledger import FILE_NAME
-from tests.slurm.cluster import RealCluster
-from tests.slurm.controller import RealController
 
 pytestmark = [
     pytest.mark.slurm,

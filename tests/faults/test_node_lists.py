@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from scripts.testbed.busy_load import faulty
+from scripts.testbed.kill_points import AFTER, BEFORE, CLEARED, REFUSED, UNHEARD, Place
+from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.slurm.hostlist import refolded
-from tests.faults.busy import faulty
-from tests.faults.places import AFTER, BEFORE, CLEARED, REFUSED, UNHEARD, Place
-from tests.slurm.cluster import PATIENCE_S, RealCluster
-from tests.slurm.controller import RealController
 
 pytestmark = pytest.mark.slurm
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.busy import JOB, MICRO, Busy, Job, violations
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import LoggedCycle, RealController, logged_cycles
+from scripts.testbed.busy_load import JOB, MICRO, Busy, Job, violations
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import LoggedCycle, RealController, logged_cycles
 from tests.slurm.test_hostile_users import ATTACKER_ID, LONGEST_CYCLE_S, LUA, attacks, pytestmark
 
 __all__ = ["pytestmark"]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.busy_load import faulty
+from scripts.testbed.kill_points import AFTER, Place
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import COMMAND, RealController
 from slurm_tiresias.store.ledger import FILE_NAME
-from tests.faults.busy import faulty
-from tests.faults.places import AFTER, Place
-from tests.slurm.cluster import RealCluster
-from tests.slurm.controller import COMMAND, RealController
 
 pytestmark = pytest.mark.slurm
 

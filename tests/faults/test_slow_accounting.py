@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.busy import SETTINGS
-from tests.slurm.cluster import RealCluster
-from tests.slurm.commands import Commands
-from tests.slurm.controller import RealController
+from scripts.testbed.busy_load import SETTINGS
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
+from scripts.testbed.slurm_commands import Commands
 
 pytestmark = pytest.mark.slurm
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.atomic_write import write_atomically
-from tests.slurm.cluster import PATIENCE_S, RealCluster
-from tests.slurm.controller import RealController
 
 pytestmark = pytest.mark.slurm
 

@@ -1,10 +1,10 @@
-"""A short run of the random interleavings; ``scripts/torture lifecycle`` goes on for hours."""
+"""A short run of the random interleavings; ``scripts/dev chaos lifecycle`` goes on for hours."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-from tests.lifecycle.machine import Lifecycle
+from scripts.testbed.lifecycle.machine import Lifecycle
 
 EXAMPLES, STEPS = 60, 25
 """Half a minute on one core."""

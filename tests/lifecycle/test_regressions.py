@@ -7,11 +7,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from slurm_tiresias.controller.cycle import ENFORCE, PAUSED
-from slurm_tiresias.model import JobState
-from tests.lifecycle import memory
-from tests.lifecycle.faulty import Fault
-from tests.lifecycle.world import (
+from scripts.testbed.lifecycle import memory
+from scripts.testbed.lifecycle.faulty import Fault
+from scripts.testbed.lifecycle.world import (
     DEFAULT,
     GPUS,
     MAX_GRACE_S,
@@ -22,6 +20,8 @@ from tests.lifecycle.world import (
     Setup,
     World,
 )
+from slurm_tiresias.controller.cycle import ENFORCE, PAUSED
+from slurm_tiresias.model import JobState
 
 STEP_S = 5.0
 LONGEST = 60

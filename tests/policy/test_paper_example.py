@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.testbed.job_views import changed
 from slurm_tiresias.model import Action, Allocation, JobState, JobView, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.scheduling.decide import decide
-from tests.jobs import changed
 from tests.pictures import cluster, configured, gpus, job
-from tests.policy.continuous import (
-    continuous_gittins,
-    continuous_las,
-    shortest_remaining_service,
-)
+from tests.policy.continuous import continuous_gittins, continuous_las, shortest_remaining_service
 
 EXAMPLE = {"1": (2, 2), "2": (1, 8), "3": (2, 6)}
 """GPUs and slots of each job."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.job_views import changed
 from slurm_tiresias.model import JobState, JobView
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.tiers import (
@@ -17,7 +18,6 @@ from slurm_tiresias.policy.tiers import (
     make_policy,
     tier_of,
 )
-from tests.jobs import changed
 from tests.pictures import NOW_S, configured, gpus, job
 
 

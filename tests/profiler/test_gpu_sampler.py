@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.real_cluster import short_folder
 from slurm_tiresias.profiler import gpu_sampler
 from slurm_tiresias.profiler.gpu_sampler import Sampler
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, GpuUse
 from slurm_tiresias.profiler.processes import Claim, claim_of
 from tests.profiler.compute_node import ANN, BOB, GIB, SQUASHED, UUID, Node, eventually, with_rights
-from tests.slurm.cluster import short_folder
 
 ME = os.geteuid()
 ROOT = Path(__file__).parents[2]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scripts.testbed.traffic_files import HEADER, START_OF_LISTS, Sizes, rounds_of, traffic_file
 from slurm_tiresias.profiler.models import NAMES, gradient_sizes, tensor_sizes
 from slurm_tiresias.profiler.skew import in_buckets, skew_of
 from slurm_tiresias.profiler.traffic import (
@@ -20,7 +21,6 @@ from slurm_tiresias.profiler.traffic import (
     parse,
     sent_in,
 )
-from tests.profiler.traffic_files import HEADER, START_OF_LISTS, Sizes, rounds_of, traffic_file
 
 HEADER_FILE = Path(__file__).parents[2] / "spank/monitor/traffic.h"
 

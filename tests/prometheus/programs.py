@@ -1,4 +1,4 @@
-"""Prometheus's own programs: installed, or laid in build/ by scripts/test-metrics."""
+"""Prometheus's own programs: installed, or laid in build/ by scripts/prometheus."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def program(name: str) -> str:
     """The path of a program; without it the test is skipped."""
     found = shutil.which(name, path=str(LAID_HERE)) or shutil.which(name)
     if found is None:
-        pytest.skip(f"no {name} on this machine: run scripts/test-metrics")
+        pytest.skip(f"no {name} on this machine: run scripts/prometheus")
     return found

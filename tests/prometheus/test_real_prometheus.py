@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_port
+from scripts.testbed.ports import free_port
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
 from tests.prometheus import expressions
 from tests.prometheus.expressions import RULES, alerts, known_names, names_in
 from tests.prometheus.programs import program
-from tests.slurm.cluster import RealCluster
-from tests.slurm.controller import RealController
 
 pytestmark = pytest.mark.slurm
 

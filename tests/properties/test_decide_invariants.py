@@ -10,6 +10,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import ORDERS, Config
 from slurm_tiresias.model import (
     Action,
@@ -36,7 +37,6 @@ from slurm_tiresias.policy.standing import Rank
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.engine import guard_of
-from tests.jobs import changed, view
 from tests.one_by_one import node_sets
 from tests.pictures import NOW_S, configured
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.job_views import changed
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import (
     Action,
@@ -25,7 +26,6 @@ from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.planner import Planner
-from tests.jobs import changed
 from tests.properties.test_decide_invariants import (
     HISTORY,
     RUNS,

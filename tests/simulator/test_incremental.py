@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.job_views import view
 from slurm_tiresias.config import ORDERS, Config, parse
 from slurm_tiresias.model import JobState, JobView, Node, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
@@ -19,7 +20,6 @@ from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timin
 from slurm_tiresias.simulator.run import Setup, asking
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.simulator.world import Costs, parse_site
-from tests.jobs import view
 
 
 class Checked:

@@ -1,4 +1,4 @@
-"""A short run of random sites and requests; ``scripts/torture sites`` goes on for hours."""
+"""A short run of random sites and requests; ``scripts/dev chaos sites`` goes on for hours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.sites import in_memory, on_slurm
+from scripts.testbed.sites import in_memory, on_slurm
 
 
 @pytest.mark.parametrize("first", range(0, 80, 20))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import RealCluster
-from tests.slurm.controller import RealController
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
 
 pytestmark = pytest.mark.slurm
 

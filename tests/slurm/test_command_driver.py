@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.hostile_text import HOSTILE_TEXT
+from scripts.testbed.real_cluster import DRIVERS, RealCluster, job
 from slurm_tiresias.errors import (
     SlurmAnswerError,
     SlurmPermissionError,
@@ -21,8 +23,6 @@ from slurm_tiresias.errors import (
 from slurm_tiresias.model import ANY_TYPE, Amount, JobStatus
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update
-from tests.slurm.cluster import DRIVERS, RealCluster, job
-from tests.slurm.hostile import HOSTILE_TEXT
 
 pytestmark = pytest.mark.slurm
 

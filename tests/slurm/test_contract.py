@@ -13,6 +13,7 @@ from functools import partial
 
 import pytest
 
+from scripts.testbed.real_cluster import DRIVERS, RealCluster
 from slurm_tiresias.model import JobState, JobStatus
 from slurm_tiresias.slurm.protocol import (
     AccountedRun,
@@ -23,7 +24,6 @@ from slurm_tiresias.slurm.protocol import (
     Write,
     WriteFailure,
 )
-from tests.slurm.cluster import DRIVERS, RealCluster
 from tests.slurm.contract import (
     Asked,
     InMemorySite,

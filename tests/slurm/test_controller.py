@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.real_controller import COMMAND, RealController
 from slurm_tiresias.status.job_history import PAUSES
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger
-from tests.slurm.cluster import PATIENCE_S, RealCluster
-from tests.slurm.controller import COMMAND, RealController
 
 pytestmark = pytest.mark.slurm
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from scripts import ROOT
+from scripts.testbed.real_cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import COMMAND
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.errors import NotRunningError, SlurmUnreachableError
 from slurm_tiresias.slurm import release
 from slurm_tiresias.status import published
-from tests.slurm.cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
-from tests.slurm.controller import COMMAND, ROOT
 
 WRONG = {
     "preempt-mode": ("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"),

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster, short_folder
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.store.event_folding import MOST_AT_ONCE
-from tests.slurm.cluster import RealCluster, short_folder
-from tests.slurm.controller import RealController
 
 pytestmark = [
     pytest.mark.slurm,

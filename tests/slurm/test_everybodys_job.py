@@ -16,8 +16,8 @@ from functools import partial
 
 import pytest
 
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import RealController
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController
 
 pytestmark = pytest.mark.slurm
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster
 from slurm_tiresias.placement.features import matches, readable
-from tests.slurm.cluster import RealCluster
 
 pytestmark = pytest.mark.slurm
 

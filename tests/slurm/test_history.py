@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster
 from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError, TraceError, UsageError
 from slurm_tiresias.simulator.history import from_sacct
 from slurm_tiresias.simulator.traces import reading
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.slurm.protocol import Commands
-from tests.slurm.cluster import RealCluster
 
 pytestmark = pytest.mark.slurm
 

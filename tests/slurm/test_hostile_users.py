@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_cluster import job as observed
+from scripts.testbed.real_controller import RealController, logged_cycles, only_by_commands
 from slurm_tiresias.controller import bands
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.cluster import job as observed
-from tests.slurm.controller import RealController, logged_cycles, only_by_commands
 
 LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
 ATTACKER_ID = 65534

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import QUICK, RealController
 from slurm_tiresias.cli.text import duration
-from tests.slurm.cluster import RealCluster
-from tests.slurm.controller import QUICK, RealController
 
 pytestmark = pytest.mark.slurm
 

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
+from scripts.testbed.job_views import changed
 from slurm_tiresias.model import Amount, JobSpec, Request
 from slurm_tiresias.slurm.parse_limits import Limits, licenses_of, limits
 from slurm_tiresias.slurm.protocol import Limit
 from tests.controller.test_account import pending
-from tests.jobs import changed
 
 CONFIG = "AccountingStorageEnforce = associations,limits,qos\n"
 LICENSES = """\

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster, short_folder
+from scripts.testbed.real_controller import RealController
+from scripts.testbed.traffic_files import rounds_of, traffic_file
 from slurm_tiresias.profiler.models import tensor_sizes
 from slurm_tiresias.profiler.store import BUSY_TIMEOUT_S
-from tests.profiler.traffic_files import rounds_of, traffic_file
-from tests.slurm.cluster import RealCluster, short_folder
-from tests.slurm.controller import RealController
 
 pytestmark = [
     pytest.mark.slurm,

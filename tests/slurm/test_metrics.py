@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.hostile_text import HOSTILE_TEXT
+from scripts.testbed.ports import free_port
+from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.real_controller import RealController
+from scripts.testbed.slurm_commands import Commands
 from slurm_tiresias.controller.measured import METRICS
-from tests.ports import free_port
-from tests.slurm.cluster import PATIENCE_S, RealCluster
-from tests.slurm.commands import Commands
-from tests.slurm.controller import RealController
-from tests.slurm.hostile import HOSTILE_TEXT
 from tests.slurm.scrape import Scrape
 
 pytestmark = pytest.mark.slurm

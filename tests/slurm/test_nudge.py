@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import RealController
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController
 
 pytestmark = pytest.mark.slurm
 

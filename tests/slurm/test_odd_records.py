@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from scripts.testbed import user_text
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm import parse_nodes
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
 from slurm_tiresias.slurm.pyslurm_process import PyslurmProcess
 from slurm_tiresias.slurm.pyslurm_records import SeenJob
-from tests import user_text
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.profiler.models import tensor_sizes
 from slurm_tiresias.slurm.text import node_names
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import RealController
 
 pytestmark = pytest.mark.slurm
 

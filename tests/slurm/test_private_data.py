@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.parse_config import OF_SLURMDBD
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import RealController
 
 pytestmark = pytest.mark.slurm
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

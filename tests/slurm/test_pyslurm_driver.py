@@ -14,6 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from scripts import ROOT
+from scripts.testbed.hostile_text import HOSTILE_TEXT
+from scripts.testbed.job_shapes import OPTIONS
+from scripts.testbed.real_cluster import DRIVERS, RealCluster
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.errors import BindingError, SlurmUnreachableError
 from slurm_tiresias.model import JobSpec, JobStatus
 from slurm_tiresias.slurm import pyslurm_process
@@ -22,15 +27,11 @@ from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Observation, Update
 from slurm_tiresias.slurm.pyslurm_driver import READINGS, PyslurmSlurm
 from slurm_tiresias.slurm.tally import LOAD, MODIFY, SACCT, Tally
-from tests.slurm.cluster import DRIVERS, RealCluster
-from tests.slurm.controller import ROOT, RealController
-from tests.slurm.hostile import HOSTILE_TEXT
-from tests.slurm.shapes import OPTIONS
 
 pytestmark = pytest.mark.slurm
 
 needs_pyslurm = pytest.mark.skipif(
-    "pyslurm" not in DRIVERS, reason="no pyslurm for this Slurm: scripts/matrix has one"
+    "pyslurm" not in DRIVERS, reason="no pyslurm for this Slurm: scripts/dev matrix has one"
 )
 
 WORKS = "import os"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.cluster import PATIENCE_S, RealCluster
-from tests.slurm.controller import QUICK, RealController
+from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.real_controller import QUICK, RealController
 
 pytestmark = pytest.mark.slurm
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import RealController, controller_of_one_test
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController, controller_of_one_test
 
 pytestmark = pytest.mark.slurm
 

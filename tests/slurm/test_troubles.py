@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.run import LONGEST_BACKOFF_S
-from tests.slurm import troubles
-from tests.slurm.cluster import RealCluster, short_folder, started_cluster
-from tests.slurm.controller import only_by_commands
-from tests.slurm.troubles import (
+from scripts.testbed import slurm_faults
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import only_by_commands
+from scripts.testbed.slurm_faults import (
     COMMAND_TROUBLES,
     FAILOVER,
     SAVES_EVERY_S,
@@ -26,6 +25,7 @@ from tests.slurm.troubles import (
     Bed,
     Trouble,
 )
+from slurm_tiresias.controller.run import LONGEST_BACKOFF_S
 
 pytestmark = pytest.mark.slurm
 
@@ -182,7 +182,7 @@ def test_requeues_in_flight_survive_a_slurmctld_that_is_killed_and_its_backup(
         bed.controller.start()
         bed.fill(later_s=SAVES_EVERY_S)
         bed.wait_until_requeues_are_in_flight()
-        troubles.go_through(bed, FAILOVER)
+        slurm_faults.go_through(bed, FAILOVER)
         bed.cluster.wait_until(lambda: _over_with_an_admins_help(bed), "all jobs over", 150)
         check(bed, replace(FAILOVER, slurm_requeues=True))
 
@@ -212,7 +212,7 @@ def test_every_way_in_which_a_command_goes_wrong(
     with bed_on(single_cluster, tmp_path) as bed:
         bed.controller.start()
         bed.fill()
-        survived = troubles.go_through(bed, trouble)
+        survived = slurm_faults.go_through(bed, trouble)
         assert survived.well_after_s < LONGEST_BACKOFF_S
         check(bed)
 
@@ -226,7 +226,7 @@ def test_every_fault_of_slurms_own(
         bed.controller.start()
         bed.fill(later_s=SAVES_EVERY_S)
         bed.wait_until_requeues_are_in_flight()
-        troubles.go_through(bed, trouble)
+        slurm_faults.go_through(bed, trouble)
         check(bed, trouble)
 
 

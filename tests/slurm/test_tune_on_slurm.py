@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
 from tests.cli.running import COMMAND, ROOT
-from tests.slurm.cluster import PATIENCE_S, RealCluster
 
 pytestmark = pytest.mark.slurm
 

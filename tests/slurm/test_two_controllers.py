@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
-from tests.slurm.controller import BY_COMMANDS
-from tests.slurm.pair import (
+from scripts.testbed.pair import (
     ONE_GPU,
     Pair,
     check_requeues,
@@ -19,6 +17,8 @@ from tests.slurm.pair import (
     wait_until_completed,
     work,
 )
+from scripts.testbed.real_cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import BY_COMMANDS
 
 pytestmark = pytest.mark.slurm
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import short_folder, started_cluster
+from scripts.testbed.real_cluster import short_folder, started_cluster
 from tests.spank.plugin import LUA, PluginCluster, make
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.slurm.cluster import RealCluster
+from scripts.testbed.real_cluster import RealCluster
 
 ROOT = Path(__file__).parents[2]
 SPANK = ROOT / "spank"

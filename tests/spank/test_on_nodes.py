@@ -13,19 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import SCRIPT
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.doctor.checks.plugins import RUN_OPTIONS
 from slurm_tiresias.doctor.run_folder import RunFolder, run_folder
 from slurm_tiresias.slurm.conf_file import PlugstackLine
 from tests.profiler.compute_node import SQUASHED, with_rights
-from tests.slurm.cluster import SCRIPT
-from tests.slurm.controller import RealController
-from tests.spank.plugin import (
-    NOBODY,
-    TRAFFIC_FILE_BYTES,
-    TRAFFIC_MAGIC,
-    PluginCluster,
-    make,
-)
+from tests.spank.plugin import NOBODY, TRAFFIC_FILE_BYTES, TRAFFIC_MAGIC, PluginCluster, make
 
 pytestmark = pytest.mark.slurm
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.real_cluster import RealCluster
 from slurm_tiresias.controller.bands import SITE_FACTOR_BAND, SITE_FACTOR_TOP_TIER, TOP_TIER
-from tests.slurm.cluster import RealCluster
 from tests.spank.plugin import LUA, PluginCluster
 
 pytestmark = pytest.mark.slurm

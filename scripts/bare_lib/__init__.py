@@ -1,1 +1,0 @@
-"""A bare Debian, and the README's first commands in it (scripts/test-bare)."""

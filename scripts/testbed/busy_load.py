@@ -1,0 +1,321 @@
+"""A busy cluster whose controller is killed again and again, and what must be true all the same."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+
+from scripts import ROOT
+from scripts.testbed.kill_points import Place
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import COMMAND, RealController
+from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.slurm.hostlist import refolded
+from slurm_tiresias.slurm.protocol import AccountedRun
+from slurm_tiresias.store.ledger import FILE_NAME, EventRecord, Ledger, RunRecord
+
+JOB = ROOT / "scripts" / "testbed" / "sleeper.sh"
+MICRO = 1_000_000
+
+SETTINGS: Mapping[str, Mapping[str, object]] = {
+    # CONT does nothing to a job that runs: it stands for any signal that asks to save state.
+    "preemption": {"min_run_s": 1, "start_bound_s": 8, "signal": "CONT", "grace_s": 0.2},
+    "controller": {"interval_s": 0.5},
+}
+
+SHAPES: Sequence[tuple[float, tuple[str, ...]]] = (
+    (9.0, ("-n4", "--gpus=4")),
+    (2.0, ("-n1", "--gpus=1")),
+    (9.0, ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")),
+    (1.0, ("-n2", "--gpus=2")),
+    (6.0, ("--gres=gpu:4",)),
+    (2.0, ("-N2", "--ntasks-per-node=1", "--gres=gpu:1")),
+    (3.0, ("-n1", "--gpus=1", "-w", "n1")),
+)
+"""Seconds of work, and what is asked of sbatch: jobs that fall into the lower tier, short ones that
+make them leave, ones that get a node list, and one that has a list of its own."""
+
+JOBS_ALIVE = 10
+PATIENCE_S = 40.0
+DRAIN_S = 120.0
+SETTLE_S = 60.0
+"""Accounting may be late, and is asked about a job after 2, 6, 14 and 30 s."""
+
+REQUEUED, COMPLETED = "REQUEUED", "COMPLETED"
+SAME_S = 1.0
+"""Slurm keeps whole seconds."""
+LONGEST_LAUNCH_S = 5.0
+"""Of a job on a machine that is busy itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that keeps a journal: a line for each start, stop and end."""
+
+    key: str
+    work_s: float
+    own_nodes: str
+    journal: Path
+
+
+@dataclass
+class Busy:
+    """Jobs come as others end, so that somebody always has to leave for somebody."""
+
+    cluster: RealCluster
+    folder: Path
+    jobs: list[Job] = field(default_factory=list)
+    shapes: Sequence[tuple[float, tuple[str, ...]]] = SHAPES
+
+    def __post_init__(self) -> None:
+        self._shapes = cycle(self.shapes)
+
+    def feed(self) -> None:
+        """Submit until enough jobs wait or run."""
+        alive = sum(not self._has_ended(job) for job in self.jobs)
+        for work_s, options in (next(self._shapes) for _ in range(JOBS_ALIVE - alive)):
+            self._submit(work_s, options)
+
+    def _submit(self, work_s: float, options: Sequence[str]) -> None:
+        journal = self.folder / f"{len(self.jobs)}.journal"
+        command = ("sbatch", "--parsable", "--requeue", "--mem-per-cpu=10", "--output=/dev/null")
+        work = (str(JOB), str(journal), str(round(work_s * MICRO)), "0")
+        key = self.cluster.run(*command, *options, *work).strip()
+        own_nodes = options[options.index("-w") + 1] if "-w" in options else ""
+        self.jobs.append(Job(key, work_s, own_nodes, journal))
+
+    def _has_ended(self, job: Job) -> bool:
+        return job.journal.exists() and "ended" in job.journal.read_text()
+
+    def wait_until_all_have_ended(self) -> None:
+        self.cluster.wait_until(
+            lambda: all(map(self._has_ended, self.jobs)), "every job has ended", DRAIN_S
+        )
+
+    def node_lists_left(self) -> dict[str, str]:
+        """Of the waiting jobs those with another node list than that of their user, and theirs."""
+        own = {job.key: job.own_nodes for job in self.jobs}
+        shown = self.cluster.run("squeue", "-h", "-t", "PD", "-O", "JobID:|,ReqNodes:|")
+        rows = (line.split("|")[:2] for line in shown.splitlines())
+        return {key: nodes for key, nodes in rows if nodes != own[key]}
+
+
+# Killing
+
+
+def run_until_it_dies(
+    controller: RealController,
+    program: Sequence[str],
+    busy: Busy,
+    *options: str,
+    commands: Sequence[str] = (),
+) -> None:
+    """Start a controller that will kill itself, and keep the cluster busy until it has.
+
+    ``commands`` are what it is asked meanwhile, in turn, once it runs.
+    """
+    with _spawned(controller, *options, program=program) as process:
+        give_up_s = time.monotonic() + PATIENCE_S
+        next_one = cycle(commands)
+        while process.poll() is None:
+            assert time.monotonic() < give_up_s, f"it never came there: {' '.join(program[3:])}"
+            busy.feed()
+            if commands and controller.has_cycled(process):
+                with suppress(NotRunningError):
+                    controller.command(next(next_one))
+            time.sleep(0.1)
+
+
+@contextmanager
+def _spawned(
+    controller: RealController, *options: str, program: Sequence[str] = COMMAND
+) -> Iterator[subprocess.Popen[str]]:
+    """A controller that must not have ended but by being killed, and is killed at the end."""
+    process = controller.spawn(*options, program=program)
+    try:
+        yield process
+    finally:
+        process.kill()
+        log = process.communicate()[1]
+    assert process.returncode == -signal.SIGKILL, f"it ended by itself: {log[-2000:]}"
+
+
+def faulty(*places: Place, nth: int = 1) -> tuple[str, ...]:
+    """The program whose controller fails at these places."""
+    words = [f"{place.name}:{place.moment}:{nth}" for place in places]
+    return (sys.executable, "-m", "scripts.testbed.failing_controller", *words, "--")
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """One controller: how long it lived, and whether it had published a cycle."""
+
+    lived_s: float
+    had_cycled: bool
+
+
+def kill_at_random(
+    controller: RealController, busy: Busy, chance: random.Random, longest_s: float
+) -> Killed:
+    """Start a controller and kill it a while after; ``longest_s`` is the longest it may live."""
+    began_s = time.monotonic()
+    until_s = began_s + chance.uniform(0.0, longest_s)
+    with _spawned(controller) as process:
+        while (left_s := until_s - time.monotonic()) > 0 and process.poll() is None:
+            busy.feed()
+            time.sleep(max(0.0, min(left_s, 0.1)))
+        had_cycled = controller.has_cycled(process)
+    return Killed(time.monotonic() - began_s, had_cycled)
+
+
+def not_remembered(controller: RealController, busy: Busy) -> list[str]:
+    """Node lists of waiting jobs that a controller has written and whose ledger does not know it.
+
+    To be asked while no controller runs. Its files are copied: to open them would mend them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for file in controller.state_dir.glob(f"{FILE_NAME}*"):
+            shutil.copy(file, folder)
+        with closing(Ledger(Path(folder) / FILE_NAME)) as ledger:
+            records = ledger.jobs()
+    return [
+        f"job {key} waits for {nodes}, and nobody will take that back"
+        for key, nodes in busy.node_lists_left().items()
+        if key not in records or refolded(nodes) not in records[key].written_nodes.split()
+    ]
+
+
+def count_preemptions(controller: RealController, busy: Busy) -> int:
+    """How often somebody had to leave for somebody, by the ledger."""
+    with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
+        records = [ledger.job(job.key) for job in busy.jobs]
+    return sum(record.preemptions for record in records if record)
+
+
+def drain(controller: RealController, busy: Busy) -> list[str]:
+    """Let a sound controller take over and bring everything to its end; what is wrong then."""
+    controller.start()
+    controller.command("pause")
+    left = _until_nothing(
+        lambda: [f"job {k} waits for {nodes}" for k, nodes in busy.node_lists_left().items()],
+        controller,
+    )
+    controller.command("resume")
+    busy.wait_until_all_have_ended()
+    wrong = _until_nothing(lambda: list(violations(controller, busy)), controller)
+    controller.stop()
+    return [*left, *wrong]
+
+
+def _until_nothing(look: Callable[[], list[str]], controller: RealController) -> list[str]:
+    """What still stands after a while of which Slurm and its accounting may need a part."""
+    give_up_s = time.monotonic() + SETTLE_S
+    while (found := look()) and time.monotonic() < give_up_s:
+        controller.cycles(1)
+    return found
+
+
+# What must be true
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What accounting, the ledger and the job itself say of one job."""
+
+    job: Job
+    rows: Sequence[AccountedRun]
+    kept: Sequence[RunRecord]
+    restarts: int
+    preemptions: int
+    lines: Sequence[str]
+
+
+def violations(controller: RealController, busy: Busy) -> Iterator[str]:
+    """Everything that is not as if the controller had never been killed."""
+    answers = busy.cluster.driver().runs([job.key for job in busy.jobs], 0)
+    rows: dict[str, list[AccountedRun]] = {}
+    for answer in answers:
+        rows.setdefault(answer.key, []).append(answer)
+    with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
+        events = ledger.last_events(20_000)
+        for job in busy.jobs:
+            record = ledger.job(job.key)
+            if record is None:
+                yield f"job {job.key} is not in the ledger"
+                continue
+            told = Told(
+                job=job,
+                rows=rows.get(job.key, []),
+                kept=ledger.runs_of(job.key),
+                restarts=record.restarts,
+                preemptions=record.preemptions,
+                lines=job.journal.read_text().splitlines(),
+            )
+            yield from (f"job {job.key}: {wrong}" for wrong in _wrong_with(told))
+    yield from _requeued_twice(events, {job.key: len(rows.get(job.key, ())) for job in busy.jobs})
+
+
+def _wrong_with(told: Told) -> Iterator[str]:
+    states = [row.state for row in told.rows]
+    requeues = states.count(REQUEUED)
+    if states != [*[REQUEUED] * requeues, COMPLETED]:
+        yield f"it did not finish as it should: {', '.join(states) or 'no trace of it'}"
+    if not told.restarts == told.preemptions == requeues:
+        yield (
+            f"requeued {requeues} times, and the ledger knows of {told.restarts}, of which it "
+            f"decided {told.preemptions}"
+        )
+    yield from _service_that_differs(told)
+    done_us = int(told.lines[-1].split()[2])
+    if done_us < round(told.job.work_s * MICRO):
+        yield f"it did {done_us / MICRO:.3f} s of its {told.job.work_s:g} s of work"
+    starts = sum(line.startswith("started") for line in told.lines)
+    if not len(states) - _too_short_to_tell(told.rows) <= starts <= len(states):
+        yield f"it ran {starts} times, and accounting has {', '.join(states)}"
+
+
+def _too_short_to_tell(rows: Sequence[AccountedRun]) -> int:
+    """Runs that may have been over before the job's first line."""
+    return sum(row.elapsed_s <= LONGEST_LAUNCH_S for row in rows[:-1])
+
+
+def _service_that_differs(told: Told) -> Iterator[str]:
+    rows = [row for row in told.rows if row.elapsed_s]
+    kept = [one for one in told.kept if one.elapsed_s]
+    if [row.start_s for row in rows] != [one.start_s for one in kept]:
+        yield f"accounting knows the runs {told.rows}, and the ledger {told.kept}"
+        return
+    for row, one in zip(rows, kept, strict=True):
+        if abs(row.elapsed_s - one.elapsed_s) > SAME_S or row.gpus != one.gpus:
+            yield (
+                f"a run of {row.elapsed_s:g} s on {row.gpus} GPUs stands in the ledger as "
+                f"{one.elapsed_s:g} s on {one.gpus}"
+            )
+
+
+def _requeued_twice(events: Sequence[EventRecord], runs: Mapping[str, int]) -> Iterator[str]:
+    """A victim is requeued once for each start of its preemptor, or attempt to start it.
+
+    How often other jobs than those of ``runs`` started is not known.
+    """
+    tries = Counter(runs)
+    tries.update(event.job_id for event in events if event.kind == "gave-up")
+    pairs = Counter((e.job_id, e.other) for e in events if e.kind == "preempted")
+    for (victim, preemptor), times in pairs.items():
+        if preemptor in runs and times > tries[preemptor]:
+            starts = f"{tries[preemptor]} starts of {preemptor}"
+            yield f"job {victim} was requeued {times} times for {starts}"
+    for event in events:
+        if event.kind == "requeued":
+            yield f"job {event.job_id} was requeued and nobody knows for whom"

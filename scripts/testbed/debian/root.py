@@ -1,0 +1,283 @@
+"""Roots of Debian to build and to install in: made once, copied for each use, booted for real.
+
+A root lies outside the repository, and everything in it runs in namespaces of its own: what is
+mounted, and every process, is gone with the first one. The network is the machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from scripts import ROOT
+from scripts.testbed.debian import machine, namespaces
+
+PATIENCE_S = 60.0
+
+ANY_DEBIAN = Path("/usr/share/debootstrap/scripts/sid")
+"""How any Debian is made, one that this debootstrap does not know yet too."""
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# The kernel's own settings are read-only, as in a container: systemd then leaves them alone. The
+# root has to be the root of its mounts, or systemd cannot put a service into a sandbox.
+_MOUNT = """
+set -e
+root=$1 archives=$2
+shift 2
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --bind "$root/proc/sys" "$root/proc/sys"
+mount -o remount,bind,ro "$root/proc/sys"
+mount -t sysfs -o ro sysfs "$root/sys"
+mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
+mount -t tmpfs -o mode=755 tmpfs "$root/run"
+mount -t tmpfs -o mode=755,nosuid tmpfs "$root/dev"
+for device in null zero full random urandom tty; do
+    touch "$root/dev/$device"
+    mount --bind "/dev/$device" "$root/dev/$device"
+done
+mkdir "$root/dev/pts" "$root/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
+ln -s pts/ptmx "$root/dev/ptmx"
+mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+mount --bind "$archives" "$root/var/cache/apt/archives"
+cd "$root"
+pivot_root . mnt
+exec chroot . sh -c 'umount -l /mnt && exec "$@"' sh "$@"
+"""
+
+
+class RootError(click.ClickException):
+    """Something could not be done in a root; the message says what, and what it printed."""
+
+
+class Root:
+    """A root in which a process stays that the others are started beside."""
+
+    def __init__(self, folder: Path, first: int) -> None:
+        self.folder = folder
+        self._first = first
+
+    def ask(self, *command: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Run a command; its exit code and all it printed."""
+        whole = {"PATH": PATH, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+        ended = subprocess.run(
+            ["nsenter", f"--target={self._first}", "--all", "--root", "--wd", *command],
+            env={**whole, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+        return ended.returncode, ended.stdout
+
+    def run(self, *command: str, env: Mapping[str, str] | None = None) -> str:
+        """Run a command that has to succeed; what it printed."""
+        code, text = self.ask(*command, env=env)
+        if code != 0:
+            raise RootError(f"{' '.join(command)} ended with {code}:\n{text}")
+        return text
+
+    def apt_get(self, *arguments: str) -> str:
+        """Call apt-get, which asks nothing and keeps what it fetched for the next root."""
+        return self.run("apt-get", "-y", "-q", "-o", "APT::Keep-Downloaded-Packages=1", *arguments)
+
+    def until(self, what: str, *command: str) -> str:
+        """Repeat a command until it succeeds; what it printed then."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            code, text = self.ask(*command)
+            if code == 0:
+                return text
+            if time.monotonic() > deadline:
+                raise RootError(f"not within {PATIENCE_S:.0f} s: {what}:\n{text}")
+            time.sleep(0.1)
+
+
+@contextmanager
+def entered(folder: Path, archives: Path, *first: str) -> Iterator[Root]:
+    """Start a root with ``first`` as its first process, which lives as long as this context."""
+    with _cgroup() as cgroup:
+        outer = subprocess.Popen(
+            [
+                *("sh", "-c", f'echo $$ >"{cgroup}/cgroup.procs" && exec "$@"', "sh"),
+                *("unshare", "--mount", "--pid", "--uts", "--ipc", "--cgroup", "--fork"),
+                *("--kill-child", "--propagation", "private"),
+                *("sh", "-c", _MOUNT, "sh", str(folder), str(archives), *first),
+            ],
+            env={"PATH": PATH, "container": "other"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield Root(folder, _first_process(outer, first[0]))
+        finally:
+            outer.send_signal(signal.SIGKILL)
+            outer.communicate()
+
+
+def _first_process(outer: subprocess.Popen[str], program: str) -> int:
+    """The process id of the first one in the root, once it has become what it is to be."""
+    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+    deadline = time.monotonic() + PATIENCE_S
+    while outer.poll() is None and time.monotonic() < deadline:
+        for child in children.read_text().split():
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if words[0].decode() == program:
+                return int(child)
+        time.sleep(0.02)
+    outer.kill()
+    raise RootError(f"the root cannot be entered: {outer.communicate()[1]}")
+
+
+@contextmanager
+def booted(folder: Path, archives: Path) -> Iterator[Root]:
+    """Boot a root with its own systemd, as far as services can be started."""
+    with entered(folder, archives, "/lib/systemd/systemd", "--unit=basic.target") as root:
+        root.until("systemd is up", "systemctl", "is-active", "--quiet", "basic.target")
+        yield root
+
+
+@contextmanager
+def used(folder: Path, archives: Path) -> Iterator[Root]:
+    """Enter a root in which nothing runs but what is started."""
+    with entered(folder, archives, "/bin/sleep", "infinity") as root:
+        yield root
+
+
+@contextmanager
+def _cgroup() -> Iterator[Path]:
+    """A control group for all processes of a root, below which systemd makes its own."""
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    tops = [Path(words[1]) for words in mounts if words[2] == "cgroup2"]
+    if not tops:
+        raise RootError("no cgroup2 is mounted, and systemd cannot do without")
+    group = tops[0] / f"slurm-tiresias-{os.getpid()}"
+    group.mkdir()
+    try:
+        yield group
+    finally:
+        _remove_cgroup(group)
+
+
+def _remove_cgroup(group: Path) -> None:
+    """Remove it when the last process in it is gone, which takes the kernel a moment."""
+    deadline = time.monotonic() + PATIENCE_S
+    while "populated 1" in (group / "cgroup.events").read_text():
+        if time.monotonic() > deadline:
+            raise RootError(f"processes live on in {group}")
+        time.sleep(0.02)
+    for folder in sorted(group.rglob("*/"), reverse=True):
+        folder.rmdir()
+    group.rmdir()
+
+
+def copy_of(base: Path, folder: Path) -> Path:
+    """A root of its own."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    subprocess.run(["cp", "-a", "--reflink=auto", base, folder], check=True)
+    return folder
+
+
+def copy_of_checkout(folder: Path) -> None:
+    """Copy what git knows or would not ignore, as it is now; edits do not disturb what runs."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        check=True,
+    )
+    for name in map(os.fsdecode, filter(None, listed.stdout.split(b"\0"))):
+        if (file := ROOT / name).is_file() or file.is_symlink():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, folder / name, follow_symlinks=False)
+
+
+def base_root(suite: str, cache: Path, packages: Sequence[str] = ()) -> Path:
+    """The smallest root of a release of Debian with ``packages`` besides, made once.
+
+    It comes from where this machine's packages come from.
+    """
+    folder = cache / "+".join((suite, *packages))
+    if folder.exists():
+        return folder
+    sources = _debian_sources(suite)
+    draft = folder.with_name(f"{folder.name}.draft")
+    debootstrap(draft, suite, sources[0].split()[1], packages)
+    apt = draft / "etc" / "apt"
+    (apt / "sources.list").write_text("\n".join(sources) + "\n")
+    (apt / "apt.conf.d" / "90host").write_text(_apt_settings())
+    return draft.rename(folder)
+
+
+def cache_for(use: str) -> Path:
+    """Where the roots of a use are kept from run to run."""
+    own = os.environ.get("XDG_CACHE_HOME")
+    return (Path(own) if own else Path("/var/cache")) / "slurm-tiresias" / use
+
+
+def host_suite() -> str:
+    """The release of Debian of this machine: its codename, such as bookworm."""
+    return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+
+
+def debootstrap(folder: Path, suite: str, mirror: str, packages: Sequence[str]) -> None:
+    """Make the smallest Debian in a folder; what was in it before is gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
+    # What it mounts there goes with the namespace, however it ends.
+    made = subprocess.run(
+        [
+            *("setpriv", "--pdeathsig=KILL", "unshare", *namespaces.NAMESPACES, *command),
+            *(suite, str(folder), mirror, str(ANY_DEBIAN)),
+        ],
+        env={**namespaces.ENVIRONMENT, **machine.fetching_environment()},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if made.returncode != 0:
+        raise RootError(f"debootstrap failed:\n{made.stdout[-2000:]}{made.stderr}")
+
+
+def _debian_sources(suite: str) -> list[str]:
+    """The lines of sources.list for a release, from those of this machine."""
+    codename = host_suite()
+    form = "deb $(REPO_URI) $(CODENAME) $(COMPONENT)"
+    which = ("Origin: Debian", "Created-By: Packages")
+    found = _output("apt-get", "indextargets", "--format", form, *which)
+    lines = [line.replace(codename, suite) for line in found.splitlines() if line.endswith(" main")]
+    lines.sort(key=lambda line: line.split()[2] != suite)
+    if not lines or lines[0].split()[2] != suite:
+        raise RootError("this machine's apt has no packages of Debian. Run: apt-get update")
+    return list(dict.fromkeys(lines))
+
+
+def _apt_settings() -> str:
+    """How this machine's apt gets its packages, as far as a root has to do the same."""
+    lines = _output("apt-config", "dump", "Acquire").splitlines()
+    wanted = ("::Proxy", "Check-Valid-Until", "Check-Date")
+    return "".join(f"{line}\n" for line in lines if any(word in line for word in wanted))
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,166 @@
+"""A controller with faults.
+
+    python -m scripts.testbed.failing_controller NAME:MOMENT:NTH... -- ARGUMENTS
+
+It is ``tiresias-slurm ARGUMENTS``, but when it passes the place NAME for the NTH time it kills
+itself there as ``kill -9`` would (``before``, ``inside``, ``after``), or the write is refused in
+Slurm's stead (``refused``), or Slurm takes it and is not heard to (``unheard``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from scripts.testbed import kill_points
+from scripts.testbed.kill_points import Place
+from slurm_tiresias.cli.main import main
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller import run
+from slurm_tiresias.controller.driver import driver as chosen_driver
+from slurm_tiresias.errors import SlurmUnreachableError
+from slurm_tiresias.model import JobSpec
+from slurm_tiresias.slurm.protocol import (
+    AccountedRun,
+    Cluster,
+    Driver,
+    Lease,
+    Limit,
+    Observation,
+    Slurm,
+    Write,
+    WriteFailure,
+)
+from slurm_tiresias.slurm.tally import Tally
+from slurm_tiresias.store.ledger import Ledger
+
+
+class Faults:
+    """What is to go wrong, and when: places, and at which passing."""
+
+    def __init__(self, wanted: Iterable[tuple[Place, int]]) -> None:
+        self._wanted = list(wanted)
+        self._passed: Counter[Place] = Counter()
+
+    def due(self, names: Collection[str]) -> str:
+        """The moment at which something happens at a place with these names; mostly none."""
+        here = [(place, nth) for place, nth in self._wanted if place.name in names]
+        self._passed.update(place for place, _ in here)
+        return next((place.moment for place, nth in here if self._passed[place] == nth), "")
+
+
+class FaultySlurm:
+    """A driver in whose writes the faults happen. Implements ``protocol.Slurm``."""
+
+    def __init__(self, slurm: Slurm, faults: Faults) -> None:
+        self._slurm = slurm
+        self._faults = faults
+
+    @property
+    def driver(self) -> Driver:
+        return self._slurm.driver
+
+    def cluster(self) -> Cluster:
+        return self._slurm.cluster()
+
+    def may_operate(self) -> bool:
+        return self._slurm.may_operate()
+
+    def acting_host(self) -> str:
+        return self._slurm.acting_host()
+
+    def observe(self) -> Observation:
+        return self._slurm.observe()
+
+    def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
+        return self._slurm.runs(keys, since_s)
+
+    def dependency(self, key: str) -> str:
+        return self._slurm.dependency(key)
+
+    def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
+        return self._slurm.limits(jobs)
+
+    def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
+        for at, write in enumerate(writes):
+            if moment := self._faults.due(kill_points.names_of(write)):
+                return self._fail(writes, at, moment)
+        return self._slurm.write(writes)
+
+    def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
+        moment = self._faults.due({kill_points.SIGNAL})
+        if moment == kill_points.UNHEARD:
+            raise SlurmUnreachableError("a test has swallowed the signal", "wait")
+        if moment == kill_points.BEFORE:
+            die()
+        complaints = self._slurm.signal(keys, signal)
+        if moment:
+            die()
+        return complaints
+
+    def _fail(self, writes: Sequence[Write], at: int, moment: str) -> Sequence[WriteFailure]:
+        """Slurm has heard of what came before in the same batch, and of nothing that came after."""
+        if moment == kill_points.REFUSED:
+            refused = WriteFailure(writes[at], "slurm_update error: refused by a test")
+            return [*self._slurm.write([*writes[:at], *writes[at + 1 :]]), refused]
+        if moment == kill_points.UNHEARD:
+            self._slurm.write(writes)
+            raise SlurmUnreachableError("a test has swallowed the answer", "wait")
+        self._slurm.write(writes[: at + 1] if moment == kill_points.AFTER else writes[:at])
+        return die()
+
+
+def die() -> NoReturn:
+    """End as by ``kill -9``: nothing is flushed, closed or tidied up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("dead")
+
+
+def install(faults: Faults) -> None:
+    """Let the faults happen in this process."""
+    real_transaction = Ledger.transaction
+
+    def driver(config: Config, lease: Lease | None = None, asked: Tally | None = None) -> Slurm:
+        return FaultySlurm(chosen_driver(config, lease, asked), faults)
+
+    @contextmanager
+    def transaction(ledger: Ledger) -> Iterator[None]:
+        moment = faults.due(_commits_under_way(sys._getframe()))
+        if moment == kill_points.BEFORE:
+            die()
+        with real_transaction(ledger):
+            yield
+            if moment == kill_points.INSIDE:
+                die()
+        if moment:
+            die()
+
+    run.driver = driver  # type: ignore[attr-defined]
+    Ledger.transaction = transaction  # type: ignore[assignment, method-assign]
+
+
+def _commits_under_way(frame: FrameType | None) -> set[str]:
+    found: set[str] = set()
+    while frame is not None:
+        name = kill_points.commits().get((frame.f_code.co_filename, frame.f_lineno))
+        found |= {name} if name else set()
+        frame = frame.f_back
+    return found
+
+
+def _wanted(word: str) -> tuple[Place, int]:
+    name, moment, nth = word.split(":")
+    return Place(name, moment), int(nth)
+
+
+if __name__ == "__main__":
+    end = sys.argv.index("--")
+    install(Faults(map(_wanted, sys.argv[1:end])))
+    sys.argv[1:] = sys.argv[end + 1 :]
+    main()

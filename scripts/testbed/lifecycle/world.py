@@ -1,0 +1,851 @@
+"""A controller at work on the in-memory Slurm, what befalls both, and what must hold throughout.
+
+Depends on ``Cycles``, on opening and closing a ledger, on the ``Slurm`` protocol and on what the
+in-memory Slurm can be told to do. What is read of the controller's memory is in ``memory.py``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+from unittest import mock
+
+from scripts.testbed.lifecycle import memory
+from scripts.testbed.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
+from scripts.testbed.user_text import IN_MEMORY
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.act import Outcome
+from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycles
+from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.ha.lease import FileLease
+from slurm_tiresias.model import Amount, JobState, JobStatus, Node, Request
+from slurm_tiresias.profiler.service import Profiler
+from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.slurm.hostlist import refolded
+from slurm_tiresias.slurm.in_memory import InMemorySlurm, Submission
+from slurm_tiresias.slurm.in_memory.records import BAD_CONSTRAINTS
+from slurm_tiresias.slurm.in_memory.slurmctld import Settings
+from slurm_tiresias.slurm.protocol import Partition, Requeue, Update
+from slurm_tiresias.store.terms import inherited_ledger, newest_ledger, stamps
+
+INTERVAL_S = 10.0
+START_BOUND_S = 30.0
+RETRY_AFTER_S = 60.0
+MIN_RUN_S = 20.0
+MAX_GRACE_S = 40.0
+GITTINS_SAMPLES = 2
+"""Everything is short, so that all of it comes to pass in few steps."""
+
+ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
+"""On a busy machine the thread that asks accounting may be late by chance."""
+
+HISTORY_EVERY_S = "slurm_tiresias.controller.cycle.HISTORY_EVERY_S"
+
+MOST_CYCLES = 150
+"""After so many cycles without an event a cluster must have come to rest."""
+
+QUIET_CYCLES, QUIET_S = 7, 20.0
+"""It has where in so many cycles, so far apart, no job has started or left."""
+
+BEHIND_S = 1.0
+"""By so much the ledger may differ from accounting for each run: both have whole seconds."""
+
+MOST_TERMS = 4
+"""To take over takes longest of all that may happen."""
+
+MOST_OUTAGE_S = 600.0
+"""Accounting that answers nothing for a quarter of an hour is asked no more about a run."""
+
+NODES, GPUS = ("n1", "n2", "n3"), 4
+MANAGED, SMALL, OTHER = "gpu", "small", "other"
+PARTITIONS = (MANAGED, Partition(SMALL, frozenset(NODES[1:]), True), OTHER)
+MANAGED_ONES = frozenset({MANAGED, SMALL})
+CLUSTER = ""
+"""Stands for all jobs where something is done to one."""
+
+SLURM = Settings(epilog_s=1.0)
+FEATURES = {"n1": frozenset({"fast"})}
+LIMIT_S = 86_400.0
+DIES_IN_S = 2.0
+
+SAVED_BEFORE_S = 3.0
+"""slurmctld saves its state every few seconds: so much is forgotten when it is killed."""
+
+OBSTACLE = "Licenses"
+LATE_S = 45.0
+RESERVED_S = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How the controller is configured, and what cluster it finds."""
+
+    write: str = "pinned"
+    signal: str = "USR1"
+    grace_s: float = 15.0
+    max_per_job: int = 0
+    accounting: bool = True
+    policy: str = "2d-las"
+    budget_share: float = 0.0
+
+    @property
+    def config(self) -> Config:
+        preemption = {
+            "signal": self.signal,
+            "grace_s": self.grace_s if self.signal else 0.0,
+            "min_run_s": MIN_RUN_S,
+            "max_min_run_s": 3 * MIN_RUN_S,
+            "max_per_job": self.max_per_job,
+            "start_bound_s": START_BOUND_S,
+            "retry_after_s": RETRY_AFTER_S,
+            "budget_share": self.budget_share,
+            "max_grace_s": MAX_GRACE_S,
+        }
+        policy = {
+            "name": self.policy,
+            "thresholds_gpu_s": [100, 400],
+            "gittins_samples": GITTINS_SAMPLES,
+        }
+        return parse(
+            {
+                "policy": policy,
+                "manage": {"partitions": sorted(MANAGED_ONES)},
+                "preemption": preemption,
+                "priority": {"write": self.write},
+                "controller": {"interval_s": INTERVAL_S},
+            }
+        )
+
+
+DEFAULT = Setup()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a user asks for with a job."""
+
+    gpus: int = 1
+    nodes: int = 1
+    user: str = "ann"
+    node_list: str = ""
+    features: str = ""
+    requeue: bool = True
+    tasks: int = 0
+    array_limit: int | None = None
+    after: str = ""
+    """The job on whose end it depends."""
+    begin_in_s: float = 0.0
+    partitions: tuple[str, ...] = (MANAGED,)
+    batch: bool = True
+    checkpoint: str = ""
+    """The signal and the grace that its user has asked for: ``USR2@30``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A requeue that the controller sent, and for whom."""
+
+    key: str
+    preemptor: str
+    at_s: float
+    step: int
+
+
+@dataclass(slots=True)
+class Own:
+    """What a job's user wants of it, and what may become of it by what has been done."""
+
+    ask: Ask
+    node_list: str = ""
+    may_end: set[str] = field(default_factory=set)
+    ended: bool = False
+    pinned: bool = False
+    """Whether an administrator has set its priority."""
+    managed: bool = True
+    """False once it may have run without being managed: its service is then not counted."""
+    clouded: bool = False
+    """Accounting has the times of a run wrong: Slurm's clock was set while it lasted, or slurmctld
+    has forgotten of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A controller that was stopped when another one took over, and what it had open."""
+
+    cycles: Cycles
+    ledger: FaultyLedger
+    slurm: FaultySlurm
+
+
+class World:
+    """The in-memory Slurm, the controller that works on it, and what has been done to both."""
+
+    def __init__(self, setup: Setup = DEFAULT) -> None:
+        self.setup = setup
+        self.folder = Path(tempfile.mkdtemp(prefix="lifecycle-", dir=IN_MEMORY))
+        self._patched = ExitStack()
+        self._patched.enter_context(mock.patch(ANSWER_IN_TIME_S, 60.0))
+        self._patched.enter_context(mock.patch(HISTORY_EVERY_S, 30.0))
+        self.sim = InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)
+        self.course: list[str] = [f"World({setup})"]
+        """Everything that was done, in words."""
+        self.counts: Counter[str] = Counter()
+        self.own: dict[str, Own] = {}
+        self.preemptions: list[Preemption] = []
+        self.ended_runs: Counter[tuple[str, float]] = Counter()
+        """How often the controller has ended each run: by job and start."""
+        self.disturbed: dict[str, int] = {}
+        """The step at which a job, or ``CLUSTER``, was last interfered with."""
+        self.outage_s = 0.0
+        self.stepped = False
+        """Slurm's clock has been set, or its memory lost: times no longer compare."""
+        self.listed: frozenset[str] = frozenset()
+        """Jobs that had a list not their user's after the last good cycle, and no nomination."""
+        self.mode = ENFORCE
+        self.lease_clock_s = 0.0
+        """It stands, but while a controller is stopped for as long as its lease: then another one
+        takes over."""
+        self.lease = self._lease()
+        self.superseded: Superseded | None = None
+        self.obstructed: set[str] = set()
+        self.garbled: set[str] = set()
+        self.saved_lists: dict[str, str] = {}
+        """The node lists of jobs' users when slurmctld last saved its state."""
+        self.broken = False
+        """Something has failed that must not: nothing more is to be learned here."""
+        self.noted_requeues = 0
+        self.when_it_woke: object = None
+        """What there was to change when a controller that had been stopped went on."""
+        assert self.lease.take()
+        self.slurm = FaultySlurm(
+            self.sim.reached_by(self.lease),
+            setup.accounting,
+            before_requeue=self._check_requeue,
+            stopped=self._taken_over,
+        )
+        self.open()
+
+    @property
+    def now_s(self) -> float:
+        return self.sim.clock.now_s
+
+    @property
+    def step(self) -> int:
+        return len(self.course)
+
+    @property
+    def signalled(self) -> Sequence[str]:
+        """The jobs that have heard the controller's signal, the latest last."""
+        return [one.key for one in self.slurm.signalled]
+
+    def jobs(self) -> dict[str, JobStatus]:
+        """All jobs as Slurm shows them, whatever the controller sees."""
+        return {job.key: job for job in self.sim.observe().jobs}
+
+    def alive(self, *states: JobState) -> list[str]:
+        """The jobs that have not ended, in the order of their submission."""
+        jobs = self.jobs().values()
+        return [j.key for j in jobs if j.state is not None and (not states or j.state in states)]
+
+    def note(self, what: str, *keys: str) -> None:
+        """Remember what is being done, and to which jobs."""
+        self.course.append(f"{self.now_s:.0f}: {what}")
+        self.counts[what.split()[0]] += 1
+        for key in keys:
+            self.disturbed[key] = self.step
+
+    # The controller
+
+    def open(self) -> None:
+        """A controller that knows what the ledger knows."""
+        self.ledger = FaultyLedger(newest_ledger(self.folder))
+        self.ledger.slurm = self.slurm
+        config, profiler = _configured(self.setup)
+        self.cycles = Cycles(self.slurm, self.slurm.cluster(), self.ledger, config, profiler)
+
+    def shut(self) -> None:
+        """The controller is gone, however it ended."""
+        self.ledger.close()
+
+    def close(self) -> None:
+        rows = self.sim.runs(list(self.own), 0.0)
+        self.counts["starts"] += sum(row.start_s is not None for row in rows)
+        self._patched.close()
+        self.shut()
+        self._bury()
+        shutil.rmtree(self.folder)
+
+    def restart(self) -> None:
+        self.note("restart of the controller")
+        self.shut()
+        self.open()
+
+    def _lease(self) -> FileLease:
+        return FileLease(self.folder, "head", INTERVAL_S, lambda: self.lease_clock_s)
+
+    def failover(self) -> None:
+        """Another controller acts from here on; the one before was only stopped."""
+        self.note("failover to another controller")
+        before, lease = self.slurm, self._lease()
+        if lease.take():
+            self.violated("a lease was taken while another controller held it")
+        self.lease_clock_s += lease.lease_s
+        if not lease.take():
+            self.violated("the lease of a controller that was stopped was not to be had")
+        self._bury()
+        self.superseded = Superseded(self.cycles, self.ledger, before)
+        self.lease = lease
+        inherited_ledger(self.folder, lease.term)
+        self.slurm = replace(
+            before,
+            slurm=self.sim.reached_by(lease),
+            fault=None,
+            hit=None,
+            effects=0,
+            sent=[],
+            after_observation=lambda: None,
+        )
+        before.before_requeue = lambda _write: None
+        self.open()
+
+    def _bury(self) -> None:
+        """A controller that was stopped never goes on."""
+        if self.superseded:
+            self.superseded.ledger.close()
+        self.superseded = None
+
+    def _taken_over(self) -> None:
+        """Another controller takes over and acts, while this one is stopped."""
+        if self.lease.term < MOST_TERMS:
+            self.failover()
+            self.cycle()
+            self.when_it_woke = self._all_there_is()
+
+    def wake(self) -> None:
+        """The controller before, which was stopped, wakes and runs a cycle as if nothing were."""
+        if self.superseded is None:
+            return
+        self.note("superseded controller wakes")
+        self.when_it_woke = self._all_there_is()
+        self.superseded.slurm.begin_cycle()
+        try:
+            self.superseded.cycles.run(ENFORCE)
+        except TiresiasError as error:
+            self.course[-1] += f" (failed: {error.what})"
+        self._check_nothing_changed()
+
+    def _all_there_is(self) -> object:
+        """What a controller may change, and one that is superseded may not."""
+        return self.jobs(), len(self.sim.signals), stamps(self.ledger.path)
+
+    def _check_nothing_changed(self) -> None:
+        if self._all_there_is() != self.when_it_woke:
+            self.violated("a controller has acted though another one had taken over")
+
+    def cycle(
+        self,
+        fault: Fault | None = None,
+        at: int = 0,
+        race: Callable[[], Sequence[str]] | None = None,
+    ) -> None:
+        """One cycle, in which something may fail or be killed at an effect. ``race`` happens just
+        after the controller has looked; it returns the jobs that it touched."""
+        self.note(f"cycle {self.mode} {fault.value + f' at {at}' if fault else ''}".rstrip())
+        self._guarded(lambda: self.cycles.run(self.mode).outcome, fault, at, race)
+
+    def release(self, fault: Fault | None = None, at: int = 0) -> None:
+        """Every job is given back to Slurm, and nothing more done until ``mode`` is set."""
+        self.note(f"release of all jobs {fault.value + f' at {at}' if fault else ''}", CLUSTER)
+        self.mode = PAUSED
+        outcome = self._guarded(lambda: self.cycles.release(), fault, at)
+        if outcome is not None and not outcome.failures and self.slurm.hit is None:
+            self._check_released()
+
+    def _guarded(
+        self,
+        act: Callable[[], Outcome],
+        fault: Fault | None,
+        at: int,
+        race: Callable[[], Sequence[str]] | None = None,
+    ) -> Outcome | None:
+        """Let the controller act, and check what it has done; None where it failed or was killed.
+        One that was killed is started again."""
+        before, slurm = self.jobs(), self.slurm
+        raced: list[str] = []
+        slurm.begin_cycle(fault, at)
+        if race:
+            slurm.after_observation = lambda: raced.extend(race())
+        outcome = None
+        self.counts["cycles"] += 1
+        try:
+            outcome = act()
+        except Killed:
+            self.counts["kills"] += 1
+            self.shut()
+            self.open()
+        except TiresiasError as error:
+            self.counts["failed cycles"] += 1
+            self.course[-1] += f" (failed: {error.what})"
+        except BaseException:
+            self.broken = True
+            raise
+        finally:
+            slurm.after_observation = lambda: None
+        if slurm is not self.slurm:
+            self.note("superseded controller has gone on")
+            self._check_nothing_changed()
+            self.slurm.passed = slurm.effects
+            return None
+        self._note_requeues()
+        if sent := [told(write) for write in slurm.sent]:
+            self.course[-1] += f": {'; '.join(sent)}"
+        self._check_left_alone(before, raced)
+        self._check_lists(good=outcome is not None and slurm.hit is None and not raced)
+        slurm.passed = slurm.effects
+        slurm.begin_cycle()
+        return outcome
+
+    # What is done to jobs
+
+    def submit(self, ask: Ask) -> list[str]:
+        """The keys of the new job, or of its tasks."""
+        number = self.sim.submit(_submission(ask))
+        keys = [f"{number}_{task}" for task in range(ask.tasks)] or [number]
+        unmanaged = not (ask.batch and ask.requeue and MANAGED_ONES.issuperset(ask.partitions))
+        for key in keys:
+            # What is known of an id that slurmctld has given away twice is of the earlier job.
+            managed = not (unmanaged and key in self.own)
+            self.own[key] = Own(ask, ask.node_list, managed=managed)
+        self.note(f"submit {', '.join(keys)}: {ask}", *keys)
+        return keys
+
+    def _done(self, what: str, key: str, words: str) -> None:
+        self.note(f"{what} {key}{f' ({words})' if words else ''}", key)
+
+    def finish(self, key: str) -> None:
+        """Its script ends by itself."""
+        self.own[key].may_end.add("COMPLETED")
+        self._done("finish", key, self.sim.finish(key))
+
+    def cancel(self, key: str) -> None:
+        self.own[key].may_end.add("CANCELLED")
+        self._done("cancel", key, self.sim.cancel(key))
+        if key not in self.jobs():
+            self.own[key].ended = True  # a task that waited with others is forgotten at once
+
+    def hold(self, key: str, *, by_admin: bool) -> None:
+        self._done(f"hold by_admin={by_admin}", key, self.sim.hold(key, by_admin=by_admin))
+
+    def let_go(self, key: str) -> None:
+        """Of any hold."""
+        self._done("let-go", key, self.sim.release(key, by_admin=True))
+
+    def suspend(self, key: str) -> None:
+        self._done("suspend", key, self.sim.suspend(key))
+
+    def resume(self, key: str) -> None:
+        self._done("resume", key, self.sim.resume(key))
+
+    def requeue(self, key: str) -> None:
+        """By its owner or an administrator."""
+        self._done("requeue", key, self.sim.requeue(key))
+
+    def set_priority(self, key: str, priority: int) -> None:
+        """By an administrator, who may."""
+        failures = self.sim.write([Update(key, priority=priority)])
+        words = "; ".join(failure.message for failure in failures)
+        self.own[key].pinned |= not words
+        self._done(f"set-priority {priority}", key, words)
+
+    def forbid_requeue(self, key: str) -> None:
+        self.own[key].managed &= self.jobs()[key].state is not JobState.PENDING
+        self._done("forbid-requeue", key, self.sim.edit(key, requeue=False))
+
+    def name_nodes(self, key: str, node_list: str) -> None:
+        """By its owner, and no list that the controller has written or, cut off before it could,
+        has meant to write: until Slurm shows another one, it cannot tell that from its own."""
+        ours = {*self.slurm.lists.get(key, ()), *memory.lists_noted(self.cycles, key)}
+        if refolded(node_list) in ours:
+            return
+        words = self.sim.edit(key, node_list=node_list)
+        if not words:
+            self.own[key].node_list = node_list
+        self._done(f"name-nodes '{node_list}'", key, words)
+
+    def move(self, key: str, *partitions: str) -> None:
+        self.own[key].managed &= MANAGED_ONES.issuperset(partitions)
+        self._done(
+            f"move to {','.join(partitions)}", key, self.sim.edit(key, partitions=partitions)
+        )
+
+    def obstruct(self, key: str, reason: str = OBSTACLE) -> None:
+        """Slurm finds a reason of its own to let it wait; "" takes that away."""
+        keys = self.sim.obstruct(key, reason)
+        (self.obstructed.update if reason else self.obstructed.difference_update)(keys)
+        self._done(f"obstruct '{reason}'", key, "")
+
+    def garble(self, key: str, why: str = "its row cannot be read") -> None:
+        """Its row cannot be read, until ``why`` is ""."""
+        keys = self.sim.garble(key, why)
+        for one in keys:
+            self.own[one].managed = False
+        (self.garbled.update if why else self.garbled.difference_update)(keys)
+        self._done(f"garble '{why}'", key, "")
+
+    # What is done to the cluster
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; slurmctld saves its state shortly before the end of it."""
+        late_s = min(seconds, SAVED_BEFORE_S)
+        self.sim.advance(seconds - late_s)
+        self.sim.save_state()
+        self.saved_lists = {key: own.node_list for key, own in self.own.items()}
+        self.sim.advance(late_s)
+        if self.slurm.accounting_fails or self.sim.accounting_delay_s:
+            self.outage_s += seconds
+        self.course.append(f"... {seconds:g} s")
+
+    def drain(self, node: str) -> None:
+        self.sim.drain(node)
+        self.note(f"drain {node}", CLUSTER)
+
+    def fail(self, node: str) -> None:
+        for key, job in self.jobs().items():
+            if node in job.allocation:
+                self.own[key].may_end.add("NODE_FAIL")
+        self.sim.fail_node(node)
+        self.note(f"fail {node}", CLUSTER)
+
+    def return_to_service(self, node: str) -> None:
+        self.sim.resume_node(node)
+        self.note(f"return {node}", CLUSTER)
+
+    def reserve(self, node: str, in_s: float) -> None:
+        self.sim.reserve(f"r{self.step}", node, in_s, RESERVED_S)
+        self.note(f"reserve {node} in {in_s:g} s", CLUSTER)
+
+    def restart_slurm(self) -> None:
+        """slurmctld is killed and comes back with what it had saved; jobs submitted since are gone,
+        and so is what their users changed."""
+        before = self.jobs()
+        self.sim.restart()
+        jobs = self.jobs()
+        for key in list(self.own):
+            own, job = self.own[key], jobs.get(key)
+            own.clouded |= _run_of(job) != _run_of(before.get(key))
+            own.ended = job is None or (own.ended and job.state is None)
+            own.node_list = self.saved_lists.get(key, own.ask.node_list)
+            own.may_end.add("NODE_FAIL")
+        self.ended_runs.clear()
+        self.listed = frozenset()
+        self.stepped = True
+        self.note("slurmctld restarts", CLUSTER)
+
+    def step_clock(self, seconds: float) -> None:
+        for key in self.alive(JobState.RUNNING):
+            self.own[key].clouded = True
+        self.sim.step_clock(seconds)
+        self.stepped = True
+        self.note(f"clock set by {seconds:+g} s", CLUSTER)
+
+    def refuse_signals(self, refused: bool) -> None:
+        self.slurm.signals_refused = refused
+        self.note(f"signals refused={refused}", CLUSTER)
+
+    def set_accounting(self, how: str) -> None:
+        self.slurm.accounting_fails = how == "fails"
+        self.sim.accounting_delay_s = LATE_S if how == "late" else 0.0
+        self.note(f"accounting {how}")
+
+    def switch(self, mode: str) -> None:
+        """The mode of the controller from its next cycle on."""
+        self.mode = mode
+        self.note(f"mode {mode}", CLUSTER)
+
+    def calm(self) -> None:
+        """Nothing goes wrong any more; nodes that are down stay down, and held jobs held."""
+        self.refuse_signals(False)
+        self.set_accounting("well")
+        self.switch(ENFORCE)
+        for key in self.obstructed & self.jobs().keys():
+            self.obstruct(key, "")
+        for key in self.garbled & self.jobs().keys():
+            self.garble(key, "")
+
+    # What must hold
+
+    def violated(self, what: str) -> NoReturn:
+        self.broken = True
+        raise AssertionError("\n  ".join([what, *self.course]))
+
+    def _check_requeue(self, write: Requeue) -> None:
+        """A run is ended only for a job that can start in its place, and only one that may be.
+
+        By what the controller has seen last: what happens after that it cannot know.
+        """
+        assert self.slurm.seen is not None
+        seen = {job.key: job for job in self.slurm.seen.jobs}
+        victim, key = seen[write.key], memory.preemptor_of(self.cycles, write.key)
+        preemptor = seen.get(key)
+        if preemptor is None:
+            self.violated(f"{write.key} is requeued for {key or 'no job'}, which was not there")
+        now_s = self.slurm.seen.at_s
+        if preemptor.state is not JobState.PENDING or preemptor.held:
+            self.violated(f"{write.key} is requeued for {key}, which was {_told(preemptor)}")
+        if why := why_not_eligible(preemptor, now_s):
+            self.violated(f"{write.key} is requeued for {key}, which cannot start: {why}")
+        nodes = memory.nominations(self.cycles).get(key, ())
+        if set(nodes).isdisjoint(victim.allocation):
+            self.violated(f"{write.key} is requeued for {key}, which is to start on {set(nodes)}")
+        down = {node.name for node in self.slurm.seen.nodes if not node.available}
+        if down.intersection(nodes):
+            self.violated(f"{write.key} is requeued for {key} on {down}, which start nothing")
+        if not self.stepped and memory.backed_off_since(
+            self.cycles, key, now_s - START_BOUND_S + 1.0
+        ):
+            self.violated(f"{write.key} is requeued for {key}, which backed off just now")
+        self._check_not_protected(victim, now_s)
+        self._check_grace(victim)
+        self.preemptions.append(Preemption(write.key, key, self.now_s, self.step))
+
+    def _check_not_protected(self, victim: JobStatus, now_s: float) -> None:
+        own = self.own[victim.key]
+        ran_s = now_s - (victim.start_s or now_s)
+        times = sum(one.key == victim.key for one in self.slurm.requeued)
+        why = {
+            "suspended": victim.slurm_state == "SUSPENDED",
+            "held by an administrator": victim.priority == 0
+            and victim.reason.strip("()") != HELD_BY_OWNER,
+            "in its minimum run time": not self.stepped and ran_s < MIN_RUN_S,
+            "preempted often enough": 0 < self.setup.max_per_job <= times,
+            "not managed": not MANAGED_ONES.issuperset(victim.spec.partitions) or not own.ask.batch,
+            "unreadable": bool(victim.unreadable),
+            "not to be requeued": not own.ask.requeue,
+        }
+        if protected := [word for word, applies in why.items() if applies]:
+            self.violated(f"{victim.key} is requeued although it is {protected[0]}")
+
+    def _check_grace(self, victim: JobStatus) -> None:
+        """It has heard its signal, its own or the site's, and had its grace since."""
+        preemption = self.setup.config.preemption
+        wished, _, seconds = self.own[victim.key].ask.checkpoint.partition("@")
+        signal, grace_s = wished or preemption.signal, preemption.grace_s
+        if wished:
+            most_s = preemption.grace_s if preemption.budget_share else preemption.max_grace_s
+            grace_s = min(float(seconds), most_s)
+        if not signal:
+            return
+        heard = [
+            one
+            for one in self.slurm.signalled
+            if (one.key, one.run_start_s) == (victim.key, victim.start_s)
+        ]
+        if not heard or heard[-1].signal != signal:
+            self.violated(f"{victim.key} is requeued, and has not heard {signal}")
+        had_s = self.sim.clock.steady_s - heard[-1].steady_s
+        if had_s < grace_s and not self.stepped:
+            self.violated(f"{victim.key} is requeued after {had_s:g} of its {grace_s:g} s")
+
+    def _note_requeues(self) -> None:
+        known, self.noted_requeues = self.noted_requeues, len(self.slurm.requeued)
+        for one in self.slurm.requeued[known:]:
+            self.counts["preemptions"] += 1
+            self.ended_runs[one.key, one.run_start_s] += 1
+            if self.ended_runs[one.key, one.run_start_s] > 1:
+                self.violated(f"{one.key} was requeued twice for its start at {one.run_start_s}")
+
+    def _check_left_alone(self, before: Mapping[str, JobStatus], raced: Iterable[str]) -> None:
+        """Jobs that were held are held still, suspended ones suspended, ended ones ended.
+
+        Slurm itself holds a job whose constraints cannot be met, until they are changed: where
+        that was a node list from here, to take it away is to let the job go.
+        """
+        after = self.jobs()
+        for key in before.keys() - set(raced):
+            was, now = before[key], after.get(key)
+            if now is None:
+                self.violated(f"{key} is not there any more")
+            if was.priority == 0 != now.priority and was.reason != BAD_CONSTRAINTS:
+                self.violated(f"{key} was held, and has priority {now.priority} now")
+            if was.slurm_state == "SUSPENDED" != now.slurm_state:
+                self.violated(f"{key} was suspended, and is {now.slurm_state} now")
+            if was.state is None and now.state is not None:
+                self.violated(f"{key} was over ({was.slurm_state}), and is {_told(now)} now")
+
+    def check(self) -> None:
+        """What holds at any moment: every job is there, or has ended for a reason known here."""
+        jobs = self.jobs()
+        for key, own in self.own.items():
+            job = jobs.get(key)
+            if job is None or job.state is None:
+                ends = own.may_end if job is None else own.may_end & {job.slurm_state}
+                if not (own.ended or ends):
+                    self.violated(f"{key} is lost: {job.slurm_state if job else 'gone'}")
+                own.ended = True
+            elif own.ended:
+                self.violated(f"{key} was over, and is {_told(job)} now")
+
+    def _check_lists(self, good: bool) -> None:
+        """No job has a node list not its user's in two good cycles, unless it is to start there.
+
+        In one it may: a nomination can be withdrawn after the lists have been written. Shadow mode
+        changes nothing in Slurm, so what stood there before stays.
+        """
+        if not good or self.mode == SHADOW:
+            self.listed = frozenset()
+            return
+        nominated = memory.nominations(self.cycles)
+        listed = frozenset(self._with_foreign_lists() - nominated.keys())
+        if stays := sorted(listed & self.listed):
+            lists = {key: self.jobs()[key].spec.required_node_list for key in stays}
+            self.violated(f"node lists were left behind: {lists}")
+        self.listed = listed
+
+    def _with_foreign_lists(self) -> set[str]:
+        return {
+            key
+            for key, job in self.jobs().items()
+            if job.state is JobState.PENDING
+            and refolded(job.spec.required_node_list) != refolded(self.own[key].node_list)
+        }
+
+    def _check_released(self) -> None:
+        """No job has a list or a priority from here; a held one is left as it is.
+
+        A priority that an administrator has pinned stays, unless ours has replaced it.
+        """
+        lowest = bands.LOWEST[self.setup.write]
+        for key, job in self.jobs().items():
+            ours = self.setup.write == "pinned" and memory.is_known(self.cycles, key)
+            pinned = self.own[key].pinned and not ours
+            if job.state is not None and job.priority >= lowest and not pinned:
+                self.violated(f"{key} was given back, and has priority {job.priority}")
+        if lists := self._with_foreign_lists():
+            self.violated(f"{sorted(lists)} were given back, and have node lists")
+
+    def settle(self) -> None:
+        """With no more events the cluster comes to rest, and nothing was in vain; and what
+        accounting knows is known here.
+
+        At the end the controller stands down and gives every job back.
+        """
+        self.calm()
+        self.mode, quiet, picture = ENFORCE, 0, None
+        for number in range(MOST_CYCLES):
+            self.advance(INTERVAL_S if number < 10 else QUIET_S)
+            requeued = len(self.slurm.requeued)
+            self.cycle()
+            self.check()
+            now = {(key, job.state, job.start_s) for key, job in self.jobs().items()}
+            still = now == picture and len(self.slurm.requeued) == requeued
+            quiet, picture = quiet + 1 if still else 0, now
+            waits = any(memory.awaits_accounting(self.cycles, key) for key in self.own)
+            if quiet >= QUIET_CYCLES and not (waits and self.setup.accounting):
+                break
+        else:
+            self.violated("the cluster does not come to rest")
+        self._check_not_in_vain()
+        self._check_service()
+        self.mode = PAUSED
+        for _ in range(2):
+            self.cycle()
+        if lists := self._with_foreign_lists():
+            self.violated(f"{sorted(lists)} have node lists although the controller is paused")
+        self.release()
+
+    def _check_not_in_vain(self) -> None:
+        """Each preemptor has started since, or is over, or has backed off, or something was done
+        to it or to the cluster after that."""
+        jobs = self.jobs()
+        for one in self.preemptions:
+            preemptor = jobs.get(one.preemptor)
+            since = max(self.disturbed.get(one.preemptor, 0), self.disturbed.get(CLUSTER, 0))
+            started = preemptor is not None and (preemptor.start_s or 0.0) >= one.at_s - 1.0
+            over = preemptor is None or preemptor.state is None
+            if started or over or since > one.step:
+                continue
+            if self._has_run_since(one.preemptor, one.at_s):
+                continue
+            if not memory.backed_off_since(self.cycles, one.preemptor, one.at_s):
+                self.violated(f"{one.key} was requeued for {one.preemptor} in vain")
+
+    def _has_run_since(self, key: str, at_s: float) -> bool:
+        rows = self.sim.runs([key], 0.0)
+        return any(row.start_s is not None and row.start_s >= at_s - 1.0 for row in rows)
+
+    def _check_service(self) -> None:
+        """The ledger says of each job what accounting says.
+
+        Not where there is no accounting, or it was out for so long that it is asked no more; nor of
+        jobs of which accounting itself has it wrong.
+        """
+        if not self.setup.accounting or self.outage_s > MOST_OUTAGE_S:
+            return
+        for key, own in self.own.items():
+            if own.clouded or not own.managed or not memory.is_known(self.cycles, key):
+                continue
+            rows = [row for row in self.sim.runs([key], 0.0) if row.start_s is not None]
+            told_gpu_s = sum(row.elapsed_s * row.gpus for row in rows)
+            known_gpu_s = memory.attained_gpu_s(self.cycles, key)
+            within_gpu_s = sum(BEHIND_S * row.gpus for row in rows)
+            if abs(known_gpu_s - told_gpu_s) > within_gpu_s:
+                runs = [(r.start_s, r.end_s, r.elapsed_s, r.gpus) for r in rows]
+                self.violated(
+                    f"{key} has attained {told_gpu_s:.0f} GPU-seconds by accounting {runs}, and "
+                    f"{known_gpu_s:.0f} by the ledger"
+                )
+
+
+@cache
+def _configured(setup: Setup) -> tuple[Config, Profiler]:
+    """The profiler knows what is built in and learns nothing here: one will do for all."""
+    return setup.config, Profiler(ProfileStore(None), setup.config)
+
+
+def _node(name: str) -> Node:
+    return Node(name, Amount({"": GPUS}, 16, 8000), features=FEATURES.get(name, frozenset()))
+
+
+def _submission(ask: Ask) -> Submission:
+    request = Request(
+        Amount({"": ask.gpus}, cpus=1),
+        chunks=ask.nodes,
+        max_chunks_per_node=1,
+        min_nodes=ask.nodes,
+        max_nodes=ask.nodes,
+        features=ask.features,
+    )
+    return Submission(
+        request,
+        user=ask.user,
+        name="train",
+        partitions=ask.partitions,
+        comment=f"tiresias:checkpoint={ask.checkpoint}" if ask.checkpoint else "",
+        dies_in_s=DIES_IN_S,
+        array=tuple(range(ask.tasks)),
+        array_limit=ask.array_limit,
+        dependency=f"afterany:{ask.after.partition('_')[0]}" if ask.after else "",
+        begin_in_s=ask.begin_in_s or None,
+        node_list=ask.node_list,
+        time_limit_s=LIMIT_S,
+        requeue=ask.requeue,
+        batch=ask.batch,
+    )
+
+
+def _run_of(job: JobStatus | None) -> object:
+    """Which run of a job Slurm shows."""
+    return job and (job.slurm_state, job.start_s, job.restarts)
+
+
+def _told(job: JobStatus) -> str:
+    return f"{job.slurm_state} with priority {job.priority}"

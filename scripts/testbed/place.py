@@ -1,0 +1,252 @@
+"""Where the demo lives, and how all of it is started and taken down again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts import ROOT
+from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status import published
+
+CLUSTER_SCRIPT = ROOT / "scripts" / "cluster"
+PROGRAMS = Path(sys.prefix) / "bin"
+PROGRAM = "tiresias-slurm"
+MARK = "SLURM_TIRESIAS_DEMO_CONTROLLER"
+"""The environment variable the controller is started with: how `stop` finds it again."""
+SIGN = "slurm-tiresias-demo"
+"""The file that says a folder is the demo's, and may therefore be removed."""
+PATIENCE_S = 30.0
+
+SCHEDULER = "bf_interval=1,bf_resolution=1,batch_sched_delay=1,sched_interval=2,disable_job_shrink"
+"""Slurm's own schedulers run as often as they can: their delays must not make the difference."""
+SLURM_CONF_LINES = (
+    f"SchedulerParameters={SCHEDULER}",
+    "PriorityType=priority/multifactor",
+    "PriorityWeightAge=1000",
+    "PriorityMaxAge=1-0",
+)
+CONTROLLER_CONFIG = """\
+# One second of the demo stands for one minute, so every time is a sixtieth of its default.
+[manage]
+partitions = ["gpu"]
+
+[policy]
+thresholds_gpu_s = [60.0]
+
+[preemption]
+min_run_s = 2.0
+
+[controller]
+interval_s = 1.0
+state_dir = "{state_dir}"
+nudge_file = "{state_dir}/nudge"
+"""
+
+
+class DemoError(Exception):
+    """Something went wrong that a person should read about: exit status 1."""
+
+
+class UsageError(DemoError):
+    """The request makes no sense: exit status 2."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of one demo."""
+
+    folder: Path
+
+    @property
+    def cluster(self) -> Path:
+        return self.folder / "cluster"
+
+    @property
+    def jobs(self) -> Path:
+        return self.folder / "jobs"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "tiresias.toml"
+
+    @property
+    def controller_log(self) -> Path:
+        return self.folder / "controller.log"
+
+    @property
+    def programs(self) -> Path:
+        """A folder for PATH. With that of .venv a shell would get another Python, too."""
+        return self.folder / "bin"
+
+    def exports(self) -> dict[str, str]:
+        """What a shell needs to speak to this cluster and its controller."""
+        return {
+            "SLURM_CONF": str(self.cluster / "etc" / "slurm.conf"),
+            "TIRESIAS_CONFIG": str(self.config),
+            "PATH": path_with(self.programs),
+        }
+
+    def environment(self) -> dict[str, str]:
+        """The environment of commands and jobs: nothing of a Slurm the caller may sit in."""
+        foreign = ("SLURM", "SBATCH_", "SQUEUE_", "SACCT_")
+        own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        return own | self.exports() | {"PATH": path_with(PROGRAMS)}
+
+
+def path_with(folder: Path) -> str:
+    """PATH with this folder first, and there only."""
+    others = os.environ.get("PATH", "/usr/bin:/bin").split(":")
+    return ":".join([str(folder), *(other for other in others if other != str(folder))])
+
+
+def place_named(folder: Path | None) -> Place:
+    return Place((folder or Path(f"/tmp/slurm-tiresias-demo-{os.getuid()}")).resolve())
+
+
+def this_command(place: Place, *words: str) -> str:
+    """How to call the demo about this place, as one would type it."""
+    named = [] if place == place_named(None) else ["--dir", str(place.folder)]
+    return shlex.join(["./scripts/demo", *words, *named])
+
+
+@contextlib.contextmanager
+def alone_in(place: Place) -> Iterator[None]:
+    """Holds the place.  An abstract Unix socket is a lock the kernel frees with its holder."""
+    digest = hashlib.sha256(bytes(place.folder)).hexdigest()[:32]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as holder:
+        try:
+            holder.bind(f"\0slurm-tiresias/demo/{digest}")
+        except OSError as error:
+            raise UsageError(
+                f"another demo works in {place.folder}. End it with Ctrl-C where it runs, "
+                "or name another --dir."
+            ) from error
+        yield
+
+
+def prepare(place: Place, controller_config: str = CONTROLLER_CONFIG) -> None:
+    """An empty folder of our own; what an earlier demo left running there is stopped."""
+    folder = place.folder
+    if is_demos(place):
+        stop(place)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} holds something else. Name an empty or new folder with --dir.")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SIGN).touch()
+    place.jobs.mkdir()
+    place.state.mkdir(mode=0o755)
+    place.programs.mkdir()
+    (place.programs / PROGRAM).symlink_to(PROGRAMS / PROGRAM)
+    place.config.write_text(controller_config.format(state_dir=place.state))
+
+
+def is_demos(place: Place) -> bool:
+    return (place.folder / SIGN).exists()
+
+
+def start_cluster(place: Place, nodes: int = 4, gpus: int = 4) -> None:
+    lines = [f"--slurm-conf-line={line}" for line in SLURM_CONF_LINES]
+    bring_up(place, f"--nodes={nodes}", f"--gpus={gpus}", *lines)
+
+
+def bring_up(place: Place, *options: str) -> None:
+    """The cluster of this place, with whatever options scripts/cluster has."""
+    command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster), *options]
+    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
+        raise DemoError("the cluster did not start, see above")
+
+
+def start_controller(place: Place, *options: str) -> int:
+    """Starts the controller and waits until its first cycle is published; returns its pid.
+
+    In a session of its own: Ctrl-C is for the demo, which then ends the controller in order.
+    """
+    with place.controller_log.open("a") as log:
+        process = subprocess.Popen(
+            [PROGRAMS / PROGRAM, "controller", "--config", place.config, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=place.environment() | {MARK: str(place.folder)},
+            start_new_session=True,
+        )
+    wait_until(lambda: process.poll() is not None or is_published(place), "the controller")
+    if process.poll() is not None:
+        words = place.controller_log.read_text().strip().splitlines()
+        raise DemoError("\n  ".join(["the controller ended at once:", *words[-5:]]))
+    return process.pid
+
+
+def is_published(place: Place) -> bool:
+    try:
+        return published.read(place.state).cycle > 0
+    except NotRunningError:
+        return False
+
+
+def stop(place: Place) -> None:
+    """Ends the controller and the cluster and removes the folder; can be repeated."""
+    end(controllers(place))
+    command = [str(CLUSTER_SCRIPT), "down", "--dir", str(place.cluster)]
+    down = subprocess.run(command, capture_output=True, text=True, check=False)
+    if down.returncode != 0:
+        raise DemoError(f"the cluster did not stop:\n{down.stderr.strip()}")
+    shutil.rmtree(place.folder, ignore_errors=True)
+
+
+def controllers(place: Place) -> list[int]:
+    """The controllers of this place, told by the mark they were started with."""
+    mark = f"{MARK}={place.folder}".encode()
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if carries(entry, mark)]
+
+
+def carries(entry: Path, mark: bytes) -> bool:
+    try:
+        return mark in (entry / "environ").read_bytes().split(b"\0")
+    except OSError:
+        # It has ended, or it is another user's.
+        return False
+
+
+def end(pids: list[int]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        with contextlib.suppress(DemoError):
+            wait_until(lambda: not any(map(is_alive, pids)), "the controller's end", 10.0)
+            return
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    return Path(f"/proc/{pid}").exists()
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    deadline_s = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise DemoError(f"waited {patience_s:g} s in vain for {what}")
+        time.sleep(0.1)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,197 @@
+"""A real Slurm cluster for tests: submit, look, wait for a condition."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+from scripts import ROOT
+from slurm_tiresias.model import JobStatus
+from slurm_tiresias.slurm.choose import slurm_by
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Commands, Observation
+from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
+
+SCRIPT = ROOT / "scripts" / "cluster"
+
+PATIENCE_S = 60.0
+"""How long a test waits for something that Slurm should do at once. Slurm lets a requeued job wait
+for twice as long."""
+
+DRIVERS = ("commands", "pyslurm") if find_spec("pyslurm") else ("commands",)
+"""The drivers that can be tested here."""
+
+Value = TypeVar("Value")
+
+
+class RealCluster:
+    """A cluster that ``scripts/cluster`` keeps in ``folder``; ``env`` lets commands find it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env: Mapping[str, str] = {}
+
+    def up(self, *options: str) -> None:
+        """Start it, and learn its environment."""
+        self._script("up", *options)
+        self.join()
+
+    def join(self) -> None:
+        """Learn the environment of a cluster that runs there."""
+        self.env = _exports(self._script("env"))
+
+    def down(self) -> None:
+        """Stop it and remove its folder."""
+        self._script("down")
+
+    def kill(self, *daemons: str, signal: str = "KILL") -> None:
+        """End daemons, or send them another signal."""
+        self._script("kill", "--signal", signal, *daemons)
+
+    def start(self, *daemons: str) -> None:
+        """Start daemons again."""
+        self._script("start", *daemons)
+
+    def run(self, *command: str) -> str:
+        """What a command prints, run in the cluster's folder; ``AssertionError`` if it fails."""
+        ended = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**os.environ, **self.env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, f"{' '.join(command)}: {ended.stderr or ended.stdout}"
+        return ended.stdout
+
+    def sbatch(self, *options: str, script: str = "sleep 600") -> str:
+        """Submit a job that runs ``script``; its id."""
+        wrapped = ("--parsable", "--output=/dev/null", *options, "--wrap", script)
+        return self.run("sbatch", *wrapped).strip()
+
+    def sacct_rows(self, jobs: Iterable[str], fields: str) -> dict[str, list[list[str]]]:
+        """These fields of every row that accounting has of jobs, by job; times since 1970."""
+        columns = f"jobid,{fields}"
+        answer = self.run(
+            *("env", "SLURM_TIME_FORMAT=%s", "sacct", "-DXnP", "-j", ",".join(jobs), "-o", columns)
+        )
+        found: dict[str, list[list[str]]] = {}
+        for line in answer.splitlines():
+            job, *values = line.split("|")
+            found.setdefault(job, []).append(values)
+        return found
+
+    def squeue_field(self, job: str, field: str) -> str:
+        """One field of ``squeue -O`` for one job or array task."""
+        answer = self.run(
+            "squeue", "-h", "-a", "-r", "-t", "all", "-j", job, "-O", f"jobarrayid:|,{field}:|"
+        )
+        for line in answer.splitlines():
+            key, value, *_ = line.split("|")
+            if key == job:
+                return value
+        raise AssertionError(f"squeue does not list job {job}")
+
+    def driver(self, **commands: str | float) -> CommandSlurm:
+        """A new driver for this cluster."""
+        return CommandSlurm(Commands(environment=dict(self.env), **commands))  # type: ignore[arg-type]
+
+    @contextmanager
+    def driver_by(self, name: str) -> Iterator[CommandSlurm]:
+        """A new driver of this name, for as long as it is needed."""
+        driver = slurm_by(name, Commands(environment=dict(self.env)))
+        assert isinstance(driver, CommandSlurm)
+        try:
+            yield driver
+        finally:
+            if isinstance(driver, PyslurmSlurm):
+                driver.close()
+
+    def wait_until(
+        self, condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S
+    ) -> Value:
+        """Wait until the condition holds, and return what it returned."""
+        give_up = time.monotonic() + timeout_s
+        pause_s = 0.03
+        while not (value := condition()):
+            if time.monotonic() > give_up:
+                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.run('squeue')}")
+            time.sleep(pause_s)
+            pause_s = min(0.15, 1.2 * pause_s)
+        return value
+
+    def wait_for_state(self, job: str, state: str) -> None:
+        """Wait until squeue shows the job in this state."""
+        self.wait_until(lambda: self.squeue_field(job, "State") == state, f"job {job} {state}")
+
+    def clean(self) -> None:
+        """Cancel every job and wait until all nodes are idle."""
+        self.run("scancel", "--me")
+        self.wait_until(
+            lambda: (
+                set(self.run("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}
+                and not self.run("squeue", "-h").strip()
+            ),
+            "all nodes idle and no job left",
+        )
+
+    def _script(self, *arguments: str) -> str:
+        action, *options = arguments
+        ended = subprocess.run(
+            [str(SCRIPT), action, "--dir", str(self.folder), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, f"scripts/cluster {action}: {ended.stderr}"
+        return ended.stdout
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder that others may look into. Paths of Unix sockets may not be long: it stands right
+    below $TMPDIR, which scripts/test puts into memory, or /tmp."""
+    with tempfile.TemporaryDirectory(prefix="st-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@contextmanager
+def started_cluster(folder: Path, *options: str) -> Iterator[RealCluster]:
+    """A cluster in ``folder``, with the options of ``scripts/cluster up``, while it is needed."""
+    cluster = RealCluster(folder / "c")
+    cluster.up(*options)
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def job(observation: Observation, key: str) -> JobStatus:
+    """The job with this key."""
+    for observed in observation.jobs:
+        if observed.key == key:
+            return observed
+    raise AssertionError(f"{key} was not observed")
+
+
+def _exports(script: str) -> dict[str, str]:
+    """What ``eval`` of the script would export, by value."""
+    shell = subprocess.run(
+        ["/bin/sh", "-c", f"{script}\nenv -0"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    pairs = (pair.partition("=") for pair in shell.stdout.split("\0") if pair)
+    return {key: value for key, _, value in pairs if key not in {"PWD", "SHLVL", "_", "OLDPWD"}}

@@ -1,0 +1,225 @@
+"""A real controller for tests: the command itself, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import ROOT
+from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from slurm_tiresias.daemon import control
+from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status import published
+from slurm_tiresias.status.published import PublishedJob, PublishedState
+from slurm_tiresias.store.ledger import Ledger, RunRecord
+from slurm_tiresias.store.terms import newest_ledger
+
+COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
+
+DRIVER_VARIABLE = "TIRESIAS_TEST_DRIVER"
+"""Names the driver of all controllers; the tests are run with each (scripts/dev matrix)."""
+
+BY_COMMANDS = os.environ.get(DRIVER_VARIABLE, "commands") == "commands"
+
+only_by_commands = pytest.mark.skipif(
+    not BY_COMMANDS,
+    reason="what Slurm's commands are given, or go wrong in, is what this is about",
+)
+
+QUICK: Mapping[str, Mapping[str, object]] = {
+    "policy": {"thresholds_gpu_s": [8]},
+    "preemption": {"min_run_s": 1, "start_bound_s": 8},
+    "controller": {"interval_s": 0.5},
+}
+"""Two tiers, the second after two seconds on four GPUs; two cycles a second."""
+
+
+@dataclass(frozen=True)
+class LoggedCycle:
+    """How long the parts of a cycle took, as a controller with ``-v`` logs it."""
+
+    read_s: float
+    decided_s: float
+    wrote_s: float
+
+
+def logged_cycles(log: str) -> Sequence[LoggedCycle]:
+    """Every cycle that a controller has logged."""
+    shown = re.findall(r"read in ([\d.]+) s, decided in ([\d.]+) s, \d+ writes in ([\d.]+) s", log)
+    return [LoggedCycle(*map(float, parts)) for parts in shown]
+
+
+@dataclass
+class RealController:
+    """``tiresias-slurm controller`` on a real cluster."""
+
+    cluster: RealCluster
+    folder: Path
+    settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    process: subprocess.Popen[str] | None = None
+    shared_dir: Path | None = None
+    """The state directory, where it is not its own alone."""
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "tiresias.toml"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.shared_dir or self.folder / "state"
+
+    def start(self, *options: str, program: Sequence[str] = COMMAND) -> RealController:
+        """Start it and wait for its first cycle."""
+        self.write_config()
+        self.process = self.spawn(*options, program=program)
+        self.cluster.wait_until(self._has_cycled, "the controller's first cycle")
+        return self
+
+    def spawn(self, *options: str, program: Sequence[str] = COMMAND) -> subprocess.Popen[str]:
+        command = [*program, "controller", "--config", str(self.config_file), *options]
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=self.environment,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **self.cluster.env, **self.extra_environment}
+
+    def write_config(self) -> None:
+        merged = {
+            table: {**QUICK.get(table, {}), **self.settings.get(table, {})}
+            for table in {**QUICK, **self.settings}
+        }
+        merged["controller"]["state_dir"] = str(self.state_dir)
+        merged["controller"].setdefault("nudge_file", str(self.folder / "nudge"))
+        if driver := os.environ.get(DRIVER_VARIABLE):
+            merged["slurm"] = {"driver": driver}
+        text = "\n".join(
+            f"[{table}]\n" + "\n".join(f"{k} = {_toml(v)}" for k, v in values.items())
+            for table, values in merged.items()
+        )
+        tomllib.loads(text)
+        self.config_file.write_text(text)
+
+    def stop(self) -> str:
+        """Stop it cleanly; what it logged."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> str:
+        """kill -9; what it logged."""
+        return self._end(signal.SIGKILL)
+
+    def _end(self, with_signal: int) -> str:
+        assert self.process is not None
+        self.process.send_signal(with_signal)
+        _, log = self.process.communicate(timeout=PATIENCE_S)
+        self.process = None
+        return log
+
+    def _has_cycled(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"the controller ended: {self.process.communicate()[1]}")
+        return self.has_cycled(self.process)
+
+    def has_cycled(self, process: subprocess.Popen[str]) -> bool:
+        """Whether this process has published a cycle."""
+        try:
+            state = self.state()
+        except NotRunningError:
+            return False
+        return state.pid == process.pid and state.cycle > 0
+
+    # What it says
+
+    def state(self) -> PublishedState:
+        return published.read(self.state_dir)
+
+    def job(self, key: str) -> PublishedJob | None:
+        """The job as it was published last; None where it was not."""
+        return next((job for job in self.state().jobs if job.job_id == key), None)
+
+    def events(self, kind: str) -> list[tuple[str, str]]:
+        """The jobs, with whom else, to which this kind of thing happened."""
+        return [(e.job_id, e.other) for e in self.state().events if e.kind == kind]
+
+    def runs(self, key: str) -> list[RunRecord]:
+        with closing(Ledger(newest_ledger(self.state_dir))) as ledger:
+            return ledger.runs_of(key)
+
+    def cycles(self, count: int) -> None:
+        """Let it run so many more whole cycles."""
+        first = self.state().cycle
+        self.wait_until(lambda: self.state().cycle > first + count, f"{count} more cycles")
+
+    def command(self, name: str) -> dict[str, Any]:
+        return control.send(self.state_dir, name)
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``tiresias-slurm`` with this controller's configuration."""
+        return subprocess.run(
+            [*COMMAND, "--config", str(self.config_file), *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=2 * PATIENCE_S,
+        )
+
+    # Waiting
+
+    def wait_until(
+        self, condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S
+    ) -> None:
+        self.cluster.wait_until(condition, what, timeout_s)
+
+    def wait_for_tier(self, key: str, tier: int) -> None:
+        self.wait_until(
+            lambda: (job := self.job(key)) is not None and job.tier == tier, f"{key} in tier {tier}"
+        )
+
+    def wait_for_reason(self, key: str, reason: str) -> None:
+        self.wait_until(
+            lambda: (job := self.job(key)) is not None and job.reason == reason,
+            f"{key} because {reason}",
+        )
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return str(value)
+
+
+@contextmanager
+def controller_of_one_test(
+    cluster: RealCluster, folder: Path, settings: Mapping[str, Mapping[str, object]]
+) -> Iterator[RealController]:
+    """A controller that runs; after the test the cluster, which others share, is empty again."""
+    controller = RealController(cluster, folder, settings).start()
+    yield controller
+    if controller.process is not None:
+        controller.stop()
+    cluster.run("scancel", "--me")
+    cluster.wait_until(lambda: not cluster.run("squeue", "-h").strip(), "an empty queue")

@@ -1,0 +1,289 @@
+"""One round on the in-memory Slurm: jobs come, the site changes, and in the end all is done."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from random import Random
+from unittest import mock
+
+from scripts.testbed.sites.drawn import START_BOUND_S, Ask, Site, ask, site, told
+from scripts.testbed.user_text import IN_MEMORY
+from slurm_tiresias.controller.cycle import ENFORCE, Cycles
+from slurm_tiresias.model import JobState, JobStatus
+from slurm_tiresias.profiler.service import Profiler
+from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.slurm.in_memory import InMemorySlurm
+from slurm_tiresias.slurm.in_memory.extras import NONE
+from slurm_tiresias.store.ledger import Ledger
+
+ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
+
+EVENTS = (3, 14)
+"""How many things happen in a round."""
+
+QUIET_S = 12 * START_BOUND_S
+"""A job that did not start is tried again within eight times the bound."""
+
+LATEST_S = 5.0
+"""A preemption is recorded when it is seen: its preemptor may have started by then."""
+
+MOST_CYCLES = 600
+BAD_CONSTRAINTS = "BadConstraints"
+HELD_UNSEEN = 1
+"""Where nothing shows that a job asks for more than is understood, a list may be written that Slurm
+cannot take; the next cycle takes it back, and no other is written."""
+
+
+@dataclass(slots=True)
+class Round:
+    """A site at work, with what was done there and what was found wrong."""
+
+    site: Site
+    random: Random
+    sim: InMemorySlurm
+    cycles: Cycles
+    ledger: Ledger
+    course: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    asks: dict[str, Ask] = field(default_factory=dict)
+    """By job or array."""
+    changed_s: list[float] = field(default_factory=list)
+    """When the site, or what a job asks for, was changed."""
+    times_held: Counter[str] = field(default_factory=Counter)
+    user_holds: set[str] = field(default_factory=set)
+
+    @property
+    def now_s(self) -> float:
+        return self.sim.clock.now_s
+
+    def note(self, what: str) -> None:
+        self.course.append(f"{self.now_s:.0f}: {what}")
+        self.counts[what.split()[0]] += 1
+
+    def find(self, what: str) -> None:
+        self.found.append(f"{self.now_s:.0f}: {what}")
+
+    def alive(self, *states: JobState) -> list[JobStatus]:
+        jobs = self.sim.observe().jobs
+        return [j for j in jobs if j.state is not None and (not states or j.state in states)]
+
+    def ask_of(self, job: JobStatus) -> Ask:
+        return self.asks[job.key.partition("_")[0]]
+
+    # What happens
+
+    def cycle(self, seconds: float) -> None:
+        """Let time pass; the controller acts again soon while anything is under way."""
+        until_s, unsettled = self.now_s + seconds, True
+        while self.now_s < until_s:
+            self.sim.advance(min(1.0 if unsettled else 5.0, until_s - self.now_s))
+            self.counts["cycles"] += 1
+            self.look_for_holds()
+            unsettled = self.cycles.run(ENFORCE).outcome.unsettled
+
+    def look_for_holds(self) -> None:
+        """A job that Slurm holds though it would not, were it not for a list written here."""
+        held = {
+            job.key: job
+            for job in self.alive(JobState.PENDING)
+            if job.held and job.reason.strip("()") == BAD_CONSTRAINTS
+        }
+        for key, job in held.items():
+            if not job.spec.required_node_list:
+                continue
+            self.times_held[key] += 1
+            asked = self.ask_of(job).submission
+            unseen = asked.extras is not NONE and not asked.request.opaque
+            if self.times_held[key] == (HELD_UNSEEN if unseen else 0) + 1:
+                self.find(f"job {key} is held for {job.spec.required_node_list}")
+
+    def submit(self) -> None:
+        self._submit(ask(self.site, self.random))
+
+    def submit_several(self) -> None:
+        """Jobs that ask for the same."""
+        wanted = ask(self.site, self.random)
+        for _ in range(self.random.randint(2, 5)):
+            self._submit(wanted)
+
+    def _submit(self, wanted: Ask) -> None:
+        key = self.sim.submit(wanted.submission)
+        self.asks[key] = wanted
+        self.note(f"submit {key} {wanted}")
+
+    def drain(self) -> None:
+        name = self.random.choice(self.site.nodes).name
+        self.note(f"drain {name}")
+        self.sim.drain(name)
+        self.changed_s.append(self.now_s)
+
+    def resume(self) -> None:
+        name = self.random.choice(self.site.nodes).name
+        self.note(f"resume {name}")
+        self.sim.resume_node(name)
+        self.changed_s.append(self.now_s)
+
+    def fail(self) -> None:
+        name = self.random.choice(self.site.nodes).name
+        self.note(f"fail {name}")
+        self.sim.fail_node(name)
+        self.changed_s.append(self.now_s)
+
+    def hold(self) -> None:
+        waiting = self.alive(JobState.PENDING)
+        if waiting:
+            key = self.random.choice(waiting).key
+            self.note(f"hold {key}")
+            self.sim.hold(key)
+            self.user_holds.add(key)
+            self.changed_s.append(self.now_s)
+
+    def cancel(self) -> None:
+        jobs = self.alive()
+        if jobs:
+            key = self.random.choice(jobs).key
+            self.note(f"cancel {key}")
+            self.sim.cancel(key)
+
+    def let_all_run(self) -> None:
+        """Everything is in service again, and no user holds a job."""
+        for node in self.site.nodes:
+            self.sim.resume_node(node.name)
+        for key in self.user_holds:
+            self.sim.release(key)
+        self.changed_s.append(self.now_s)
+
+    # What must hold
+
+    def settle(self) -> None:
+        """Until nothing has started or ended for a while."""
+        quiet_since_s, before = self.now_s, self._progress()
+        for _ in range(MOST_CYCLES):
+            if not self.alive() or self.now_s - quiet_since_s > QUIET_S:
+                return
+            self.cycle(10.0)
+            progress = self._progress()
+            if progress != before or self.alive(JobState.RUNNING):
+                quiet_since_s, before = self.now_s, progress
+        self.find("the cluster does not come to rest")
+
+    def _progress(self) -> tuple[int, int]:
+        rows = self.sim.runs(list(self._keys()), 0.0)
+        return len(rows), len(self.alive())
+
+    def _keys(self) -> Iterator[str]:
+        for key, wanted in self.asks.items():
+            tasks = wanted.submission.array
+            yield from (f"{key}_{task}" for task in tasks) if tasks else (key,)
+
+    def look_at_the_end(self) -> None:
+        """The controller is stopped: what did it leave behind, and what was waiting for that?"""
+        self.cycles.take_lists_back()
+        for job in self.alive(JobState.PENDING):
+            if job.spec.required_node_list:
+                self.find(f"job {job.key} is left with {job.spec.required_node_list}")
+        waited = {job.key: job for job in self.alive(JobState.PENDING)}
+        self.cycles.release()
+        for _ in range(20):
+            self.sim.advance(10.0)
+        for key, job in waited.items():
+            now = next((j for j in self.sim.observe().jobs if j.key == key), None)
+            if now is None or now.state is not JobState.PENDING:
+                why = f"{job.reason}, {job.priority}"
+                self.find(f"job {key} ({self.ask_of(job)}) waited ({why}) for no controller to run")
+
+    def look_at_preemptions(self) -> None:
+        """No job is requeued twice for one that does not start in between, unless the site or a
+        request has changed."""
+        last: dict[tuple[str, str], float] = {}
+        for key, preemptor, at_s in self._preemptions():
+            self.counts["preemptions"] += 1
+            before_s = last.get((key, preemptor))
+            last[key, preemptor] = at_s
+            if before_s is None or any(before_s - LATEST_S < c <= at_s for c in self.changed_s):
+                continue
+            starts_s = (run.start_s for run in self.sim.runs([preemptor], 0.0))
+            if not any(s is not None and before_s - LATEST_S <= s <= at_s for s in starts_s):
+                self.find(
+                    f"job {key} was requeued at {before_s:.0f} and {at_s:.0f} for {preemptor}, "
+                    "which had not started"
+                )
+
+    def look_at_starts(self) -> None:
+        """Count the jobs that were requeued for one whose request is understood, and that has not
+        started soon though nothing has changed.
+
+        There may be some: Slurm may start a third job while an epilog runs, and that job may share
+        a limit with the one that waits for the epilog.
+        """
+        for _, preemptor, at_s in self._preemptions():
+            asked = self.asks[preemptor.partition("_")[0]].submission
+            until_s = at_s + 3 * START_BOUND_S
+            changed = any(at_s - LATEST_S < c < until_s for c in self.changed_s)
+            if changed or asked.extras is not NONE:
+                continue
+            runs = self.sim.runs([preemptor], 0.0)
+            starts_s = (run.start_s for run in runs)
+            began = any(s is not None and at_s - LATEST_S <= s <= until_s for s in starts_s)
+            if not began and all(run.start_s is not None for run in runs):
+                self.counts["in vain"] += 1
+
+    def _preemptions(self) -> Iterable[tuple[str, str, float]]:
+        query = "SELECT key, for_job, at_s FROM preemptions ORDER BY at_s"
+        return self.ledger._database.execute(query).fetchall()
+
+    def told(self) -> str:
+        """What was found, and how it came about."""
+        return "\n".join([*self.found, f"site {self.site.seed}", told(self.site), *self.course])
+
+
+HAPPENINGS = (
+    *(Round.submit,) * 10,
+    *(Round.submit_several,) * 2,
+    *(Round.drain, Round.resume, Round.resume, Round.fail, Round.hold, Round.cancel),
+)
+
+
+@cache
+def _profiles() -> ProfileStore:
+    """It knows what is built in, and learns nothing here."""
+    return ProfileStore(None)
+
+
+def play(seed: int) -> Round:
+    """One round of the site of a seed."""
+    drawn = site(seed)
+    random = Random(f"round {seed}")
+    folder = Path(tempfile.mkdtemp(prefix="sites-", dir=IN_MEMORY))
+    sim = InMemorySlurm(
+        drawn.shown_nodes,
+        drawn.partitions,
+        drawn.settings,
+        drives={one.name: one.drives for one in drawn.nodes},
+    )
+    config = drawn.config
+    try:
+        with mock.patch(ANSWER_IN_TIME_S, 60.0), closing(Ledger(folder / "ledger")) as ledger:
+            profiler = Profiler(_profiles(), config)
+            cycles = Cycles(sim, sim.cluster(), ledger, config, profiler)
+            one = Round(drawn, random, sim, cycles, ledger)
+            for _ in range(random.randint(*EVENTS)):
+                random.choice(HAPPENINGS)(one)
+                one.cycle(random.choice((0.5, 1.0, 3.0, 10.0)))
+            one.let_all_run()
+            one.settle()
+            one.look_at_the_end()
+            one.look_at_preemptions()
+            one.look_at_starts()
+            one.counts["starts"] += len(sim.runs(list(one._keys()), 0.0))
+            return one
+    finally:
+        shutil.rmtree(folder)

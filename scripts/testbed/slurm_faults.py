@@ -1,0 +1,395 @@
+"""What may go wrong around a controller, and a cluster busy enough to notice.
+
+Each trouble begins, is felt by the controller (or may be), and ends. Then the controller must be
+well again by itself, and in the end every job done.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
+from scripts.testbed.slurm_commands import WRITE, Commands
+from slurm_tiresias.errors import NotRunningError
+from slurm_tiresias.status.published import PublishedState
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "policy": {"thresholds_gpu_s": [8]},
+    "preemption": {"min_run_s": 1, "start_bound_s": 8, "retry_after_s": 10},
+    "controller": {"interval_s": 0.5, "command_timeout_s": 2},
+}
+NODE = "n2"
+GONE_S = 2.0
+FELT_WITHIN_S = 20.0
+WELL_WITHIN_S = 60.0
+DONE_WITHIN_S = 150.0
+SAVED_WITHIN_S = 20.0
+SAVES_EVERY_S = 7
+"""slurmctld's five seconds, and a bit."""
+
+
+@dataclass
+class Bed:
+    """A cluster, a controller between wrapped commands, and the jobs submitted so far."""
+
+    cluster: RealCluster
+    folder: Path
+    seed: int = 0
+    jobs: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.submitted_s = 0.0
+        self.commands = Commands(self.folder / "bin")
+        self.controller = RealController(
+            self.cluster, self.folder, SETTINGS, extra_environment=self.commands.environment
+        )
+
+    def submit(self, gpus: int, seconds: float, *options: str) -> str:
+        asked = (f"--gres=gpu:{gpus}", "--mem=100", *options)
+        self.jobs.append(self.cluster.sbatch(*asked, script=f"sleep {seconds:g}"))
+        self.submitted_s = time.time()
+        return self.jobs[-1]
+
+    def fill(self, later_s: int = 0) -> None:
+        """Long jobs on every GPU, and short ones that push them aside, at once or later: then
+        requeues are in flight."""
+        for _ in range(2):
+            self.submit(4, self.random.uniform(8, 12))
+        for _ in range(4):
+            seconds = self.random.uniform(0.5, 2)
+            self.submit(self.random.choice((1, 2)), seconds, f"--begin=now+{later_s}")
+
+    def wait_until_requeues_are_in_flight(self) -> None:
+        self.cluster.wait_until(
+            lambda: any(write.line.startswith("requeue") for write in self.commands.writes()),
+            "somebody is asked to leave",
+        )
+
+    def wait_until_saved(self) -> None:
+        """Wait until slurmctld has saved the jobs: killed before, it loses what it has accepted."""
+        saved = self.cluster.folder / "state" / "job_state"
+        wait_until(
+            lambda: saved.exists() and saved.stat().st_mtime > self.submitted_s,
+            "slurmctld has saved its jobs",
+            SAVED_WITHIN_S,
+        )
+
+    def keep_busy(self, alive: int = 8) -> None:
+        """Submit until so many are in the queue."""
+        waiting = len(self.cluster.run("squeue", "-h").splitlines())
+        for _ in range(alive - waiting):
+            if self.random.random() < 0.3:
+                self.submit(4, self.random.uniform(5, 9))
+            else:
+                self.submit(self.random.choice((1, 2)), self.random.uniform(0.5, 2))
+
+    def state(self) -> PublishedState:
+        return self.controller.state()
+
+    def wait_until_well(self, within_s: float = WELL_WITHIN_S) -> float:
+        """Wait for a good cycle that began after now; how long it took."""
+        now_s = time.time()
+
+        def well() -> bool:
+            try:
+                state = self.state()
+            except NotRunningError:
+                return False
+            return state.at_s > now_s and not state.failures
+
+        wait_until(well, "the controller is well again", within_s)
+        return time.time() - now_s
+
+    def wait_until_felt(self, words: str) -> PublishedState:
+        """Wait until ``status`` says that cycles fail, and why."""
+        wait_until(lambda: self.state().failures > 0, f"cycles fail: {words}", FELT_WITHIN_S)
+        state = self.state()
+        assert re.search(words, state.error), state.error
+        return state
+
+    def wait_until_done(self) -> None:
+        """Wait until every job is over."""
+        wait_until(
+            lambda: not self.cluster.run("squeue", "-h").strip(), "all jobs over", DONE_WITHIN_S
+        )
+
+    def lost(self) -> list[str]:
+        """Jobs that are not known to have completed."""
+        rows = self.cluster.run("sacct", "-nPX", "-o", "JobID,State", "-j", ",".join(self.jobs))
+        shown = self.cluster.run("squeue", "-h", "-t", "all", "-O", "JobID:|,State:")
+        ended = dict(row.split("|")[:2] for row in rows.splitlines())
+        ended |= {row.split("|")[0]: row.split("|")[1].strip() for row in shown.splitlines()}
+        return [job for job in self.jobs if ended.get(job) != "COMPLETED"]
+
+    def requeued_too_often(self, by_slurm: int = 0) -> list[str]:
+        """Jobs that were restarted more often than they were asked to leave; so many times more
+        ``by_slurm`` itself may be."""
+        asked: dict[str, int] = {}
+        for write in self.commands.writes():
+            if write.line.startswith("requeue"):
+                job = write.line.split()[-1]
+                asked[job] = asked.get(job, 0) + 1
+        restarts = self._restarts()
+        return [job for job in self.jobs if restarts.get(job, 0) > asked.get(job, 0) + by_slurm]
+
+    def _restarts(self) -> dict[str, int]:
+        shown = self.cluster.run("squeue", "-h", "-t", "all", "-O", "JobID:|,RestartCnt:")
+        pairs = (row.split("|") for row in shown.splitlines())
+        return {job: int(count) for job, count in pairs}
+
+    def node_lists_left(self) -> list[str]:
+        """Waiting jobs with a node list though their users asked for none."""
+        shown = self.cluster.run("squeue", "-h", "-t", "PD", "-O", "JobID:|,ReqNodes:|")
+        return [row for row in shown.splitlines() if row.split("|")[1].strip()]
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float) -> None:
+    give_up = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < give_up, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One kind of fault. ``says`` is what ``status`` must say meanwhile; None: nothing fails."""
+
+    name: str
+    begin: Callable[[Bed], None]
+    end: Callable[[Bed], None]
+    says: str | None = None
+    lasts_s: float = GONE_S
+    """Where nothing fails."""
+    slurm_requeues: bool = False
+
+
+def _command(name: str, command: str, script: str, says: str | None) -> Trouble:
+    return Trouble(
+        f"{command} {name}",
+        lambda bed: bed.commands.go_wrong(command, script),
+        lambda bed: bed.commands.go_right(),
+        says,
+    )
+
+
+CUT_IN_THE_MIDDLE = '"$@" | head -c 150'
+CUT_BETWEEN_LINES = '"$@" | head -n 1'
+GARBAGE = "head -c 2000 /dev/urandom"
+SILENCE = "exit 0"
+HANGS = "exec sleep 100"
+SLOW = 'sleep 0.7; exec "$@"'
+
+MESSAGES: Sequence[tuple[str, str]] = (
+    ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", "reach"),
+    ("slurm_load_jobs error: Socket timed out on send/recv operation", "reach"),
+    ("slurm_load_jobs error: Zero Bytes were transmitted or received", "reach"),
+    ("slurm_load_jobs error: Protocol authentication error", "reach"),
+    ("slurm_load_jobs error: Slurm backup controller in standby mode", "reach"),
+    ("slurm_load_jobs error: Transport endpoint is not connected", "failed|reach"),
+    ("slurm_load_jobs error: Access/permission denied", "refuses"),
+    ("slurm_load_jobs error: Invalid user id", "refuses"),
+    ("squeue: fatal: Unable to process configuration file", "failed|reach"),
+    ("Segmentation fault", "failed"),
+)
+"""What Slurm's commands say when they fail, and a word of what is made of it."""
+
+
+def _message(said: str, says: str) -> Trouble:
+    script = f"echo '{said}' >&2; exit 1"
+    return _command(f"says {said.partition('error: ')[2] or said}", "squeue", script, says)
+
+
+COMMAND_TROUBLES: Sequence[Trouble] = (
+    _command("slow", "squeue", SLOW, None),
+    _command("slow", "scontrol", SLOW, None),
+    _command("hangs", "squeue", HANGS, "no answer within"),
+    _command("hangs", "scontrol", HANGS, "no answer within"),
+    _command("hangs", WRITE, HANGS, "no answer within"),
+    _command("cut in the middle", "squeue", CUT_IN_THE_MIDDLE, "cannot be read"),
+    _command("cut in the middle", "scontrol", CUT_IN_THE_MIDDLE, "answered|down"),
+    _command("cut between lines", "squeue", CUT_BETWEEN_LINES, "lacks job"),
+    _command("cut between lines", "scontrol", CUT_BETWEEN_LINES, "answered"),
+    _command("cut in the middle", WRITE, 'head -n 2 | "$@"', "failed"),
+    _command("silent", "squeue", SILENCE, "lacks job"),
+    _command("silent", "scontrol", SILENCE, "answered|down"),
+    _command("silent", WRITE, SILENCE, "failed"),
+    _command("garbage", "squeue", GARBAGE, "cannot be read"),
+    _command("garbage", "scontrol", GARBAGE, "answered|down|failed"),
+    _command("garbage", WRITE, GARBAGE + " >&2", "failed"),
+    _command("garbage", "sacct", GARBAGE, None),
+    _command("hangs", "sacct", HANGS, None),
+    *(_message(*message) for message in MESSAGES),
+)
+
+
+OUT = "down|reach|no answer"
+"""What is said of a slurmctld that is gone, or goes in the middle of an answer."""
+
+
+def _kill(*daemons: str, signal: str = "KILL") -> Callable[[Bed], None]:
+    return lambda bed: bed.cluster.kill(*daemons, signal=signal)
+
+
+def _start(*daemons: str) -> Callable[[Bed], None]:
+    return lambda bed: bed.cluster.start(*daemons)
+
+
+def _node(state: str) -> Callable[[Bed], None]:
+    return lambda bed: _set_node(bed, state)
+
+
+def _set_node(bed: Bed, state: str) -> None:
+    bed.cluster.run("scontrol", "update", f"NodeName={NODE}", f"State={state}", "Reason=test")
+
+
+def _node_dies(bed: Bed) -> None:
+    bed.cluster.kill(f"slurmd.{NODE}")
+    _set_node(bed, "DOWN")
+
+
+def _node_returns(bed: Bed) -> None:
+    bed.cluster.start(f"slurmd.{NODE}")
+    wait_until(lambda: _resumed(bed), f"{NODE} is back", WELL_WITHIN_S)
+
+
+def _resumed(bed: Bed) -> bool:
+    state = bed.cluster.run("sinfo", "-h", "-n", NODE, "-o", "%T").strip()
+    if state.rstrip("*") in ("idle", "mixed", "allocated", "completing"):
+        return True
+    if "drain" in state or "down" in state or "inval" in state:
+        _set_node(bed, "RESUME")
+        time.sleep(0.5)
+    return False
+
+
+def _node_loses_gpus(bed: Bed) -> None:
+    _set_gpu_files(bed, "gpu[0-3]", "gpu[0-1]")
+    bed.cluster.kill(f"slurmd.{NODE}")
+    bed.cluster.start(f"slurmd.{NODE}")
+    wait_until(
+        lambda: re.search("drain|inval", bed.cluster.run("sinfo", "-hn", NODE, "-o", "%T")),
+        f"{NODE} is seen to have fewer GPUs",
+        WELL_WITHIN_S,
+    )
+
+
+def _node_finds_gpus(bed: Bed) -> None:
+    _set_gpu_files(bed, "gpu[0-1]", "gpu[0-3]")
+    bed.cluster.kill(f"slurmd.{NODE}")
+    _node_returns(bed)
+
+
+def _set_gpu_files(bed: Bed, before: str, after: str) -> None:
+    path = Path(bed.cluster.env["SLURM_CONF"]).with_name("gres.conf")
+    lines = path.read_text().splitlines()
+    changed = [line.replace(before, after) if f"={NODE} " in line else line for line in lines]
+    path.write_text("\n".join([*changed, ""]))
+
+
+def _ctld_dies(bed: Bed) -> None:
+    bed.wait_until_saved()
+    bed.cluster.kill("slurmctld")
+
+
+def _failed_back(bed: Bed) -> None:
+    wait_until(lambda: _answers(bed), "the backup slurmctld acts", WELL_WITHIN_S)
+    bed.wait_until_well()
+    bed.cluster.start("slurmctld")
+    wait_until(lambda: _answers(bed), "slurmctld acts again", WELL_WITHIN_S)
+
+
+def _answers(bed: Bed) -> bool:
+    try:
+        bed.cluster.run("squeue", "-h")
+    except AssertionError:
+        return False
+    return True
+
+
+def _reconfigure(bed: Bed) -> None:
+    bed.cluster.run("scontrol", "reconfigure")
+
+
+def _nothing(_bed: Bed) -> None:
+    """It is over by itself."""
+
+
+SLURM_TROUBLES: Sequence[Trouble] = (
+    Trouble("slurmctld restarted", _kill("slurmctld", signal="TERM"), _start("slurmctld"), OUT),
+    Trouble("slurmctld killed", _ctld_dies, _start("slurmctld"), OUT),
+    Trouble(
+        "slurmctld stopped",
+        _kill("slurmctld", signal="STOP"),
+        _kill("slurmctld", signal="CONT"),
+        OUT,
+    ),
+    Trouble("slurmdbd down", _kill("slurmdbd"), _start("slurmdbd"), None),
+    Trouble("munge down", _kill("munged"), _start("munged"), f"{OUT}|failed"),
+    Trouble("a node dies", _node_dies, _node_returns, None, slurm_requeues=True),
+    Trouble("a node drains", _node("DRAIN"), _node("RESUME"), None),
+    Trouble(
+        "a node comes back with fewer GPUs",
+        _node_loses_gpus,
+        _node_finds_gpus,
+        None,
+        slurm_requeues=True,
+    ),
+    Trouble("reconfigure", _reconfigure, _nothing),
+)
+FAILOVER = Trouble("slurmctld fails over to its backup", _ctld_dies, _failed_back, OUT)
+"""On a cluster with a backup; there none of the others may end slurmctld for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survived:
+    """How one trouble went, in seconds: how long it lasted, and from its end to the next good
+    cycle."""
+
+    lasted_s: float
+    well_after_s: float
+
+
+def go_through(bed: Bed, trouble: Trouble) -> Survived:
+    """Let it happen. ``AssertionError`` where the controller does not say so, or does not recover.
+
+    Where cycles fail it must not write while they do: what is decided on no sure ground.
+    """
+    began_s = time.time()
+    trouble.begin(bed)
+    try:
+        if trouble.says is None:
+            wait_until(lambda: time.time() - began_s > trouble.lasts_s, "a while", 60)
+        else:
+            _check_that_it_is_said(bed, trouble)
+    finally:
+        trouble.end(bed)
+    lasted_s = time.time() - began_s
+    return Survived(lasted_s, bed.wait_until_well())
+
+
+def _check_that_it_is_said(bed: Bed, trouble: Trouble) -> None:
+    if trouble.name.startswith(WRITE):
+        bed.submit(1, 1)  # there must be something to write
+    first = bed.wait_until_felt(trouble.says or "")
+    wrote = _acted(bed)
+    wait_until(
+        lambda: bed.state().failures > first.failures or bed.state().failures == 0,
+        "it is tried again",
+        FELT_WITHIN_S,
+    )
+    last = bed.state()
+    if last.failures and not trouble.name.startswith(WRITE):
+        assert _acted(bed) == wrote, f"it acted all the same: {_acted(bed) - wrote}"
+    assert last.next_try_s is not None or not last.failures
+    assert sum(last.failed_cycles.values()) >= first.failures
+
+
+def _acted(bed: Bed) -> set[str]:
+    return {f"{write.at_s} {write.line}" for write in bed.commands.writes()}

@@ -1,0 +1,34 @@
+"""The slurmctld of a cluster that is measured: what it spends, and many jobs for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from scripts.testbed.place import Place, say
+
+SUBMITTERS = 4
+
+
+def pid_of(place: Place) -> int:
+    return int((place.cluster / "run" / "slurmctld.pid").read_text())
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far; the kernel counts in hundredths of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def submit_many(jobs: int, submit: Callable[[int], object]) -> None:
+    """Several at a time; ``submit`` is told the number of the job, from 0."""
+
+    def one(number: int) -> None:
+        submit(number)
+        if number % 1000 == 999:
+            say(f"{number + 1:,} of {jobs:,} jobs submitted")
+
+    with ThreadPoolExecutor(SUBMITTERS) as pool:
+        list(pool.map(one, range(jobs)))

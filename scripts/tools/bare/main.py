@@ -1,0 +1,152 @@
+"""The command line of the bare-Debian test, and its course from a root to the table."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from scripts import ROOT
+from scripts.testbed.debian import machine, namespaces
+from scripts.testbed.debian.namespaces import Chamber
+from scripts.testbed.debian.root import base_root, cache_for, copy_of, host_suite
+from scripts.tools.document import markdown
+
+INCLUDED = ("ca-certificates", "git", "python3")
+"""What the README takes for granted beside a minbase: Python, and a way to get the checkout."""
+
+HOSTS = f"127.0.0.1 localhost\n127.0.1.1 {namespaces.HOSTNAME}\n"
+"""As Debian's installer writes it; debootstrap leaves that to others."""
+
+COMMANDS = ("./scripts/demo", "./scripts/test")
+USERS = ("root", "ada")
+HEADER = ("command", "user", "exit code", "s", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a command ended; ``skipped`` is what pytest counted, "-" where none ran."""
+
+    command: str
+    user: str
+    exit_code: int
+    seconds: float
+    skipped: str
+
+    def row(self) -> list[str]:
+        return [
+            *(self.command, self.user, str(self.exit_code)),
+            *(f"{self.seconds:.0f}", self.skipped),
+        ]
+
+
+@click.command()
+@click.option("--suite", default=host_suite, help="The release of Debian. Default: this machine's.")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=lambda: cache_for("bare"),
+    help="The folder that keeps the bare Debian.",
+)
+@click.option("--root-only", is_flag=True, help="Not as an ordinary user as well.")
+def bare(suite: str, cache: Path, root_only: bool) -> None:
+    """Run the README's first two commands on a Debian with nothing prepared.
+
+    The Debian is a minbase with python3, ca-certificates and git. A copy of it gets a clone of HEAD
+    in root's home, which other users cannot enter. scripts/demo and scripts/test run there as
+    root; then, on the machine that they have prepared, as an ordinary user with a clone in a home
+    of their own. Takes up to an hour, as root.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    machine.get_ready()
+    users = USERS[:1] if root_only else USERS
+    try:
+        results = try_all(suite, cache.resolve(), users)
+    except subprocess.CalledProcessError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(markdown(HEADER, [result.row() for result in results]))
+    sys.exit(any(result.exit_code != 0 for result in results))
+
+
+def try_all(suite: str, cache: Path, users: Sequence[str]) -> list[Result]:
+    cache.mkdir(parents=True, exist_ok=True)
+    with machine.alone_with(cache / "lock", say):
+        say(f"a bare Debian {suite}")
+        base = base_root(suite, cache, INCLUDED)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="try-") as folder:
+            root = copy_of(base, Path(folder) / "root")
+            (root / "etc" / "hosts").write_text(HOSTS)
+            return [try_one(root, user, command) for user in users for command in COMMANDS]
+
+
+def try_one(root: Path, user: str, command: str) -> Result:
+    """Run a command in a checkout of its user's, which is made before the first one."""
+    home = Path("/root") if user == "root" else Path("/home") / user
+    checkout = home / "slurm-tiresias"
+    if not (root / checkout.relative_to("/")).exists():
+        move_in(root, user, home, checkout)
+    say(f"{command} as {user}")
+    began_s = time.monotonic()
+    process = subprocess.Popen(
+        entering(root, as_user(user, home, (command,)), checkout),
+        env={**namespaces.ENVIRONMENT, **machine.fetching_environment(), "HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    skipped = "-"
+    try:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            skipped = skipped_in(line) or skipped
+        return Result(command, user, process.wait(), time.monotonic() - began_s, skipped)
+    finally:
+        process.kill()
+
+
+def skipped_in(line: str) -> str:
+    """How many tests were skipped, by pytest's last line; "" if this is another line."""
+    if not re.search(r"\b\d+ (passed|failed|errors?)\b.* in \d", line):
+        return ""
+    counted = re.search(r"\b(\d+) skipped\b", line)
+    return counted[1] if counted else "0"
+
+
+def move_in(root: Path, user: str, home: Path, checkout: Path) -> None:
+    """A home that no other user can enter, with a clone of HEAD in it."""
+    if user != "root":
+        made = ["useradd", "--create-home", "--shell", "/bin/bash", user]
+        subprocess.run(entering(root, made), env=namespaces.ENVIRONMENT, check=True)
+    inside = root / home.relative_to("/")
+    inside.chmod(0o700)
+    clone = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT)]
+    subprocess.run([*clone, str(root / checkout.relative_to("/"))], check=True)
+    owned = ["chown", "--recursive", f"{user}:", str(checkout)]
+    subprocess.run(entering(root, owned), env=namespaces.ENVIRONMENT, check=True)
+
+
+def as_user(user: str, home: Path, command: Sequence[str]) -> list[str]:
+    if user == "root":
+        return list(command)
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *command]
+
+
+def entering(root: Path, command: Sequence[str], folder: Path = Path("/")) -> list[str]:
+    """What runs a command in the root, with this machine's network and ways to packages."""
+    chosen = Chamber((root,), tuple(machine.fetching_paths()), alone=False)
+    return chosen.command(namespaces.in_root(root, command, str(folder)))
+
+
+def say(text: str) -> None:
+    print(f"bare: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,345 @@
+"""How close to the clairvoyant a policy comes that knows no durations, with all costs counted."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from scripts.tools.document import markdown, write_section
+from slurm_tiresias.config import PolicyConfig, parse
+from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.report import Figures, figures
+from slurm_tiresias.simulator.run import Setup, simulate
+from slurm_tiresias.simulator.traces import load_trace
+from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480, philly_like
+from slurm_tiresias.simulator.world import Costs, parse_site
+
+TITLE = "Beyond the paper"
+CLAIRVOYANT = "srsf"
+INTERVAL_S, REQUEUE_DELAY_S = 60.0, 5.0
+
+LADDER_5 = [3600 * 5**rung for rung in range(4)]
+DEFAULT_GPU_S = PolicyConfig().thresholds_gpu_s
+LADDER_8 = [900 * 4**rung for rung in range(7)]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy of the simulator, and the ``[policy]`` table that it runs with."""
+
+    title: str
+    policy: str
+    thresholds_gpu_s: tuple[float, ...]
+    order: str = "first-start"
+    history_samples: int = 1
+
+    def table(self) -> dict[str, Any]:
+        return {
+            "thresholds_gpu_s": list(self.thresholds_gpu_s),
+            "order": self.order,
+            "history_samples": self.history_samples,
+        }
+
+
+CANDIDATES = (
+    Candidate("2 tiers (the paper)", "tiresias-l", (3600,)),
+    Candidate("3 tiers, 3250 and 7200 (the authors' simulator)", "tiresias-l", (3250, 7200)),
+    Candidate("5 tiers from 3600, each 5 times the last", "tiresias-l", tuple(LADDER_5)),
+    Candidate("6 tiers, the same ladder (the default)", "tiresias-l", DEFAULT_GPU_S),
+    Candidate("5 tiers, newest first", "tiresias-l", tuple(LADDER_5), "newest"),
+    Candidate("8 tiers from 900, each 4 times the last", "tiresias-l", tuple(LADDER_8)),
+    Candidate("5 tiers by user and name, from 1 job on", "tiresias-h", tuple(LADDER_5)),
+    Candidate(
+        "5 tiers by user and name, from 3 jobs on",
+        "tiresias-h",
+        tuple(LADDER_5),
+        history_samples=3,
+    ),
+    Candidate("5 tiers, Gittins knowing the distribution", "tiresias-g", tuple(LADDER_5)),
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One workload on one cluster: a seed of a generator, or a stretch of a trace."""
+
+    kind: str
+    number: int
+    cluster: str
+    make: Callable[[], Workload]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """``candidate`` None: the clairvoyant."""
+
+    sample: Sample
+    candidate: Candidate | None
+
+    def figures(self) -> Figures:
+        site = parse_site(self.sample.cluster, "skew")
+        config = parse({"policy": self.candidate.table() if self.candidate else {}})
+        timing = Timing(INTERVAL_S, REQUEUE_DELAY_S)
+        setup = Setup(site, config, Costs(site, speeds=True, flat_s=None), timing)
+        policy = self.candidate.policy if self.candidate else CLAIRVOYANT
+        return figures(simulate(self.sample.make(), policy, setup), site.gpus)
+
+
+# The workloads
+
+PAPER480_SEEDS = 10
+PHILLY_LIKE_SEEDS = 5
+PHILLY_LIKE_JOBS = 4_000
+PHILLY_LIKE_LOADS = (0.7, 1.0, 1.1, 2.0)
+NODES, GPUS_PER_NODE = 64, 4
+
+STRETCH_JOBS = 6_000
+STRETCHES = 5
+TRACE_LOADS = (1.1, 2.0)
+TRACE_GPUS_PER_NODE = 8
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which seeds, and which stretches of a trace: those that the default was chosen on, or
+    others, on which it must hold too."""
+
+    fresh: bool
+
+    def seeds(self, count: int) -> range:
+        return range(count + 1, 2 * count + 1) if self.fresh else range(1, count + 1)
+
+    def starts(self, jobs: int) -> Sequence[int]:
+        """Where evenly spaced stretches begin; fresh ones half-way between the others."""
+        later = 0.5 if self.fresh else 0.0
+        return [round((number + later) * jobs / STRETCHES) for number in range(STRETCHES)]
+
+
+def generated(draw: Draw) -> Iterator[Sample]:
+    for seed in draw.seeds(PAPER480_SEEDS):
+        yield Sample("paper480", seed, "15x4", partial(paper480, seed))
+    cluster, gpus = f"{NODES}x{GPUS_PER_NODE}", NODES * GPUS_PER_NODE
+    for load in PHILLY_LIKE_LOADS:
+        for seed in draw.seeds(PHILLY_LIKE_SEEDS):
+            make = partial(philly_like, PHILLY_LIKE_JOBS, seed, gpus, load)
+            yield Sample(f"philly-like, load {load:g}", seed, cluster, make)
+
+
+USERS = 40
+MOST_NAMES = 12
+WITHIN_SIGMAS = (0.5, 1.0, 1.5)
+
+
+def recurring(draw: Draw) -> Iterator[Sample]:
+    """Jobs that come again under the same user and name."""
+    cluster, gpus = f"{NODES}x{GPUS_PER_NODE}", NODES * GPUS_PER_NODE
+    for sigma in WITHIN_SIGMAS:
+        for seed in draw.seeds(PHILLY_LIKE_SEEDS):
+            make = partial(named, PHILLY_LIKE_JOBS, seed, gpus, 2.0, sigma)
+            yield Sample(f"names, sigma {sigma:g}, load 2", seed, cluster, make)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What one user submits under one name, again and again."""
+
+    user: str
+    name: str
+    log_duration: float
+    gpus: int
+
+
+def named(jobs: int, seed: int, gpus: int, load: float, sigma_within: float) -> Workload:
+    """The philly-like workload, the jobs of one user and name being of a kind.
+
+    The logarithms of the durations vary as much as there, by ``sigma_within`` within a name and by
+    the rest between names; a name has one width. How often each name comes is drawn from a long
+    tail. Where jobs of a name differ by e to the power of ``sigma_within``, knowing the name helps.
+    """
+    plain = philly_like(jobs, seed, gpus, load)
+    chance = random.Random(f"named:{seed}")
+    logs = [math.log(max(1.0, job.duration_s)) for job in plain.jobs]
+    middle, spread = statistics.mean(logs), statistics.pstdev(logs)
+    between = math.sqrt(max(0.0, spread**2 - sigma_within**2))
+    programs = [
+        _Program(
+            f"u{user}", f"n{name}", chance.gauss(middle, between), chance.choice(plain.jobs).gpus
+        )
+        for user in range(USERS)
+        for name in range(chance.randint(2, MOST_NAMES))
+    ]
+    shares = [min(20.0, chance.paretovariate(1.0)) for _ in programs]
+    drawn = chance.choices(programs, shares, k=jobs)
+    renamed = [
+        _job_of(program, job, chance.gauss(program.log_duration, sigma_within))
+        for program, job in zip(drawn, plain.jobs, strict=True)
+    ]
+    return _at_load(replace(plain, name=f"named:{seed}", jobs=tuple(renamed)), gpus, load)
+
+
+def _job_of(program: _Program, job: TraceJob, log_duration: float) -> TraceJob:
+    duration_s = float(int(min(max(math.exp(log_duration), 10.0), 30 * 86400.0)))
+    return replace(
+        job, user=program.user, name=program.name, gpus=program.gpus, duration_s=duration_s
+    )
+
+
+def _at_load(workload: Workload, gpus: int, load: float) -> Workload:
+    """The same jobs, arriving faster or slower."""
+    span_s = workload.jobs[-1].submitted_s
+    stretch = _work_gpu_s(workload.jobs) / (gpus * load) / span_s
+    jobs = (
+        replace(job, submitted_s=float(int(job.submitted_s * stretch))) for job in workload.jobs
+    )
+    return replace(workload, jobs=tuple(jobs))
+
+
+def stretches(title: str, path: Path, draw: Draw) -> Iterator[Sample]:
+    """Evenly spaced parts of a trace, each on as many nodes as make the wanted load."""
+    starts = draw.starts(len(_trace(path).jobs))
+    for load in TRACE_LOADS:
+        for number, start in enumerate(starts, 1):
+            jobs = _part(path, start).jobs
+            gpus = _work_gpu_s(jobs) / (jobs[-1].submitted_s * load)
+            nodes = max(round(gpus / TRACE_GPUS_PER_NODE), _nodes_of_widest(jobs))
+            cluster = f"{nodes}x{TRACE_GPUS_PER_NODE}"
+            real = gpus * load / (nodes * TRACE_GPUS_PER_NODE)
+            print(f"{title}, jobs from {start:,}: {cluster}, load {real:.2f}", flush=True)
+            make = partial(_part, path, start)
+            yield Sample(f"{title}, load {load:g}", number, cluster, make)
+
+
+@cache
+def _trace(path: Path) -> Workload:
+    return load_trace(path)
+
+
+def _part(path: Path, start: int) -> Workload:
+    whole = _trace(path)
+    jobs = whole.jobs[start : start + STRETCH_JOBS]
+    began_s = jobs[0].submitted_s
+    moved = (replace(job, submitted_s=job.submitted_s - began_s) for job in jobs)
+    return replace(whole, jobs=tuple(moved))
+
+
+def _work_gpu_s(jobs: Sequence[TraceJob]) -> float:
+    return sum(job.gpus * job.duration_s for job in jobs)
+
+
+def _nodes_of_widest(jobs: Sequence[TraceJob]) -> int:
+    return -(-max(job.gpus for job in jobs) // TRACE_GPUS_PER_NODE)
+
+
+# What is made of them
+
+
+def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
+    draw = Draw(fresh)
+    samples = [*generated(draw), *recurring(draw)]
+    for title, path in (("Philly", philly), ("ITP", itp)):
+        samples += stretches(title, path, draw) if path else []
+    trials = [Trial(sample, each) for sample in samples for each in (None, *CANDIDATES)]
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = dict(zip(trials, pool.map(Trial.figures, trials), strict=True))
+    kinds = list(dict.fromkeys(sample.kind for sample in samples))
+    parts = [_part_of(kind, [s for s in samples if s.kind == kind], found) for kind in kinds]
+    if fresh:
+        parts = []  # the averages are enough of a check
+    title = f"{TITLE}, on other work" if fresh else TITLE
+    options = "".join(
+        f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
+    )
+    options += " --fresh" if fresh else ""
+    paper = CANDIDATES[0]
+    text = (
+        f"{_what_is_shown(fresh)}\n\n{_against(None, kinds, samples, found)}\n\n"
+        f"The same over that of {paper.title} on the same sample:\n\n"
+        f"{_against(paper, kinds, samples, found)}\n\n" + "\n\n".join(parts)
+    )
+    write_section(title, f"scripts/dev bench beyond{options}", text)
+    print(text)
+
+
+def _what_is_shown(fresh: bool) -> str:
+    other = "Seeds and stretches that no setting was chosen on. " if fresh else ""
+    return other + (
+        f"Average JCT over that of clairvoyant SRSF with the same restart costs, decisions every "
+        f"{INTERVAL_S:.0f} s and a requeue delay of {REQUEUE_DELAY_S:.0f} s; the candidates, not "
+        "SRSF, also heed the default guards. Means over seeds, or over stretches of "
+        f"{STRETCH_JOBS:,} jobs of a trace on as many 8-GPU nodes as make the load, and how far "
+        "chance may move each mean (95 %, Student's t)."
+    )
+
+
+Found = Mapping[Trial, Figures]
+
+
+def _against(
+    other: Candidate | None, kinds: Sequence[str], samples: Sequence[Sample], found: Found
+) -> str:
+    """Every candidate's average JCT as a multiple of the other's on the same sample."""
+    shown = [each for each in CANDIDATES if each != other]
+    rows = []
+    for kind in kinds:
+        some = [sample for sample in samples if sample.kind == kind]
+        ratios = (_ratios(each, some, found, _average, other) for each in shown)
+        rows.append((kind, *map(_mean_and_interval, ratios)))
+    return markdown(("workload", *(each.title for each in shown)), rows)
+
+
+def _part_of(kind: str, samples: Sequence[Sample], found: Found) -> str:
+    rows = [
+        (
+            candidate.title,
+            _mean_and_interval(_ratios(candidate, samples, found, _average)),
+            _mean(_ratios(candidate, samples, found, lambda one: one.median_jct_s)),
+            _mean(_ratios(candidate, samples, found, lambda one: one.p99_jct_s)),
+            f"{statistics.mean(found[Trial(s, candidate)].preemptions for s in samples):,.0f}",
+        )
+        for candidate in CANDIDATES
+    ]
+    clairvoyant = [found[Trial(sample, None)] for sample in samples]
+    seconds = statistics.mean(map(_average, clairvoyant))
+    preemptions = statistics.mean(one.preemptions for one in clairvoyant)
+    table = markdown(("policy", "average", "median", "99th", "preemptions"), rows)
+    clusters = ", ".join(dict.fromkeys(sample.cluster for sample in samples))
+    return (
+        f"### {kind}\n\n{table}\n\n{len(samples)} samples on {clusters}; SRSF: average JCT "
+        f"{seconds:,.0f} s, {preemptions:,.0f} preemptions."
+    )
+
+
+def _average(one: Figures) -> float:
+    return one.average_jct_s
+
+
+def _ratios(
+    candidate: Candidate,
+    samples: Sequence[Sample],
+    found: Found,
+    of: Callable[[Figures], float],
+    other: Candidate | None = None,
+) -> list[float]:
+    """Sample by sample; ``other`` None: over the clairvoyant."""
+    return [of(found[Trial(s, candidate)]) / of(found[Trial(s, other)]) for s in samples]
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.2f}"
+
+
+STUDENT_T = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
+"""By number of samples: the 97.5th percentile, with one degree of freedom less."""
+
+
+def _mean_and_interval(values: Sequence[float]) -> str:
+    error = STUDENT_T[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.mean(values):.3f} ± {error:.3f}"

@@ -1,0 +1,177 @@
+"""One cycle of the controller on a slurmctld with thousands of waiting jobs, and its cost there."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.testbed.jobs import slurm
+from scripts.testbed.place import DemoError, Place, bring_up, prepare, stop, wait_until
+from scripts.testbed.slurmctld import cpu_s, pid_of, submit_many
+from scripts.tools.document import markdown, write_section
+from slurm_tiresias.config import Config, load
+from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
+from slurm_tiresias.controller.publish import Health, report
+from slurm_tiresias.profiler.service import Profiler
+from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.protocol import Commands, Update
+from slurm_tiresias.status import published
+from slurm_tiresias.store.ledger import Ledger
+
+NODES, GPUS = 15, 4
+QUIET_CYCLES = 10
+INTERVAL_S = 10.0
+CONFIG = """\
+[controller]
+interval_s = 10.0
+state_dir = "{state_dir}"
+"""
+FOREIGN_PRIORITY = 77
+"""What somebody else sets: a cycle puts it right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A cycle, and the CPU seconds that slurmctld spent meanwhile."""
+
+    cycle: Cycle
+    took_s: float
+    publish_s: float
+    slurmctld_cpu_s: float
+
+
+def measure(jobs: int, changes: int) -> None:
+    """Fill a real cluster, and run cycles on it in this process."""
+    place = Place(Path(f"/tmp/slurm-tiresias-cycle-{time.time_ns() % 10**9}"))
+    try:
+        prepare(place, CONFIG)
+        _start_cluster(place, jobs)
+        os.environ["SLURM_CONF"] = place.exports()["SLURM_CONF"]
+        _submit(place, jobs)
+        text = _measured(place, load(place.config), jobs, changes)
+    finally:
+        stop(place)
+    write_section("A cycle", f"scripts/dev bench cycle --jobs {jobs} --changes {changes}", text)
+
+
+def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
+    with (
+        closing(Ledger(place.state / "ledger.sqlite")) as ledger,
+        closing(ProfileStore(place.state / "profiles.sqlite")) as store,
+    ):
+        collect_seldom()  # as the controller does
+        driver = CommandSlurm(Commands(timeout_s=300.0))
+        cluster = driver.cluster()
+        cycles = Cycles(driver, cluster, ledger, config, Profiler(store, config))
+        slurmctld = pid_of(place)
+
+        def publish(done: Cycle) -> None:
+            health = Health(ENFORCE, 0.0, 1, done.seen.at_s, done.took.all_s)
+            shown = (done.snapshot, done.plan, cycles.job_store, ledger.last_events(300))
+            published.write(report(cluster, config, health, *shown), place.state)
+
+        def run() -> Cost:
+            return _run(lambda: cycles.run(ENFORCE), publish, slurmctld)
+
+        first = run()
+        _until_quiet(run)
+        idle = _idle_cpu_s(slurmctld)
+        slurm(place, "sdiag", "--reset")
+        quiet = [run() for _ in range(QUIET_CYCLES)]
+        said = _sdiag(slurm(place, "sdiag"))
+        managed = list(quiet[-1].cycle.plan.ranks)[1 : changes + 1]
+        driver.write([Update(key, priority=FOREIGN_PRIORITY) for key in managed])
+        changed = run()
+    rows = [
+        _row(f"first: {first.cycle.outcome.writes:,} writes", [first]),
+        _row("quiet: no write", quiet),
+        _row(f"{changed.cycle.outcome.writes:,} tier changes", [changed]),
+    ]
+    quiet_cpu_s = statistics.fmean(one.slurmctld_cpu_s for one in quiet)
+    header = ("cycle", "all, s", "read", "decide", "write", "publish", "CPU of slurmctld, s")
+    return (
+        f"{markdown(header, rows)}\n\n{jobs:,} waiting jobs of one GPU each in a real slurmctld, "
+        f"{NODES} full nodes of {GPUS} GPUs; of {QUIET_CYCLES} quiet cycles the medians, and the "
+        f"mean of the CPU time. With an interval of {INTERVAL_S:g} s the quiet cycles cost "
+        f"slurmctld {100 * quiet_cpu_s / INTERVAL_S:.2f} % of one core (without any it spends "
+        f"{100 * idle:.2f} %). sdiag says of the quiet ones: {said}."
+    )
+
+
+def _run(cycle: Callable[[], Cycle], publish: Callable[[Cycle], None], pid: int) -> Cost:
+    before_s, began_s = cpu_s(pid), time.monotonic()
+    done = cycle()
+    cycled_s = time.monotonic()
+    publish(done)
+    ended_s = time.monotonic()
+    return Cost(done, ended_s - began_s, ended_s - cycled_s, cpu_s(pid) - before_s)
+
+
+def _until_quiet(run: Callable[[], Cost]) -> None:
+    for _ in range(20):
+        if run().cycle.outcome.writes == 0:
+            return
+        time.sleep(1)
+    raise DemoError("the controller does not stop writing")
+
+
+def _idle_cpu_s(pid: int) -> float:
+    before_s = cpu_s(pid)
+    time.sleep(INTERVAL_S)
+    return (cpu_s(pid) - before_s) / INTERVAL_S
+
+
+def _sdiag(text: str) -> str:
+    """``REQUEST_JOB_USER_INFO 10 times, 0.083 s each``, of each kind of request that was made."""
+    found = re.findall(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:(\d+)", text)
+    return ", ".join(
+        f"{name} {count} times, {int(microseconds) / 1e6:.3f} s each"
+        for name, count, microseconds in found
+        if int(count) >= QUIET_CYCLES and name != "REQUEST_STATS_INFO"
+    )
+
+
+def _row(name: str, costs: Sequence[Cost]) -> tuple[str, ...]:
+    took = [one.cycle.took for one in costs]
+    figures = (
+        [one.took_s for one in costs],
+        [one.read_s for one in took],
+        [one.decide_s for one in took],
+        [one.act_s for one in took],
+        [one.publish_s for one in costs],
+    )
+    # The kernel counts in hundredths of a second: only a mean tells of less.
+    spent_s = statistics.fmean(one.slurmctld_cpu_s for one in costs)
+    return (name, *(f"{statistics.median(values):.3f}" for values in figures), f"{spent_s:.3f}")
+
+
+def _start_cluster(place: Place, jobs: int) -> None:
+    bring_up(
+        place,
+        *(f"--nodes={NODES}", f"--gpus={GPUS}", "--no-accounting", "--partition=gpu"),
+        f"--slurm-conf-line=MaxJobCount={2 * jobs + 1000}",
+        "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
+    )
+
+
+def _submit(place: Place, jobs: int) -> None:
+    """Jobs of their own: the tasks of an array would wait in one record."""
+    script = place.folder / "job"
+    script.write_text("#!/bin/sh\nexec sleep infinity\n")
+    common = ("--mem=1", "--output=/dev/null", str(script))
+    for _ in range(NODES):
+        slurm(place, "sbatch", "--gpus-per-node=4", "-N1", *common)
+
+    def running() -> bool:
+        return len(slurm(place, "squeue", "-h", "-t", "R").splitlines()) == NODES
+
+    wait_until(running, "all nodes to be taken")
+
+    submit_many(jobs, lambda number: slurm(place, "sbatch", "--gpus=1", f"-J{number}", *common))

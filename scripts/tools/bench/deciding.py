@@ -1,0 +1,248 @@
+"""What one decision takes: time and memory, by jobs and nodes, and how both grow."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from statistics import median
+
+from scripts.tools.bench.synthetic import (
+    CHANGED,
+    CROWDS,
+    SETTLED,
+    THRESHOLDS_GPU_S,
+    Crowd,
+    a_little_later,
+    all_run_on,
+    other_waiting,
+    settle,
+    snapshot,
+)
+from scripts.tools.document import markdown, write_section
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.cycle import collect_seldom
+from slurm_tiresias.model import JobState, Snapshot
+from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.scheduling.decide import decide
+from slurm_tiresias.scheduling.planner import Planner
+
+STEPS = 30
+"""Decisions of a kept planner, and as many of new ones on the same snapshots, in alternation."""
+
+JOBS = (1_000, 10_000, 100_000)
+NODES = (100, 1_000, 10_000)
+SCRIPTS, MANY_SCRIPTS = 40, 400
+SEED = 1
+PROCESSES = 2
+"""For every case; the least of their times counts."""
+DECISIONS = 3
+"""In each process after the first, which is the cold one."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """``scripts``: how many different things the jobs ask for."""
+
+    crowd: Crowd
+    jobs: int
+    nodes: int
+    scripts: int = SCRIPTS
+
+
+@dataclass(frozen=True)
+class Measured:
+    running: int
+    starts: int
+    preemptions: int
+    cold_s: float
+    next_s: float
+    """With a few jobs changed since the decision before."""
+    peak_mb: float
+
+
+def measure() -> None:
+    cases = [Case(crowd, jobs, nodes) for crowd in CROWDS for jobs in JOBS for nodes in NODES]
+    cases += [Case(crowd, JOBS[1], NODES[1], MANY_SCRIPTS) for crowd in CROWDS]
+    rows = []
+    found: dict[Case, Measured] = {}
+    for case in cases:
+        one = found[case] = _best(case)
+        rows.append(_row(case, one))
+        print(" | ".join(rows[-1]), flush=True)
+    header = (
+        "snapshot, scripts",
+        "jobs",
+        "nodes",
+        "run",
+        "start",
+        "preempted",
+        "cold ms",
+        "next ms",
+        "peak MB",
+    )
+    body = f"{markdown(header, rows)}\n\n{_text(found)}"
+    write_section("One decision", "scripts/dev bench decide", body)
+
+
+def measure_kept() -> None:
+    """A planner that is kept, as the controller's is, beside a new one for each decision."""
+    collect_seldom()
+    first = snapshot(SETTLED, JOBS[1], NODES[1], SCRIPTS, SEED)
+    rows = []
+    for differs, next_of in (
+        (f"{CHANGED} waiting jobs", _others_wait),
+        (f"{CHANGED} waiting jobs, and the service of all that run", _others_wait_and_all_run_on),
+    ):
+        kept_s, anew_s = _kept_and_anew(first, next_of)
+        rows.append(
+            (
+                differs,
+                f"{median(kept_s) * 1000:,.1f}",
+                f"{min(kept_s) * 1000:,.1f}",
+                f"{max(kept_s) * 1000:,.1f}",
+                f"{median(anew_s) * 1000:,.0f}",
+                f"{median(anew_s) / median(kept_s):,.0f}",
+            )
+        )
+        print(" | ".join(rows[-1]), flush=True)
+    header = ("what differs", "kept ms", "least", "most", "anew ms", "times as long")
+    text = (
+        "CPU time of a decision of the controller's planner, which keeps what it knows from one "
+        "cycle to the next, and of a new one for the same snapshot, in alternation in one process "
+        f"(medians of {STEPS} each; for the kept one the least and the most too). A settled "
+        f"snapshot of {JOBS[1]:,} jobs on {NODES[1]:,} nodes, of {SCRIPTS} scripts. Each plan of "
+        "the kept planner is checked to be that of the new one."
+    )
+    write_section(
+        "The next decision", "scripts/dev bench decide-next", f"{markdown(header, rows)}\n\n{text}"
+    )
+
+
+def _others_wait(before: Snapshot, number: int) -> Snapshot:
+    return other_waiting(before, SETTLED, number)
+
+
+def _others_wait_and_all_run_on(before: Snapshot, number: int) -> Snapshot:
+    return all_run_on(_others_wait(before, number))
+
+
+def _kept_and_anew(
+    given: Snapshot, next_of: Callable[[Snapshot, int], Snapshot]
+) -> tuple[list[float], list[float]]:
+    """CPU seconds of decisions of a planner that is kept, and of new ones."""
+    config = parse({"policy": {"thresholds_gpu_s": list(THRESHOLDS_GPU_S)}})
+    planner = Planner(make_policy(config.policy), config)
+    while (plan := planner.plan(given)).starts:
+        given = settle(given, plan)
+    kept_s: list[float] = []
+    anew_s: list[float] = []
+    for number in range(STEPS):
+        given = next_of(given, number)
+        began_s = time.process_time()
+        plan = planner.plan(given)
+        planned_s = time.process_time()
+        expected = decide(given, make_policy(config.policy), config)
+        anew_s.append(time.process_time() - planned_s)
+        kept_s.append(planned_s - began_s)
+        if plan != expected:
+            raise AssertionError("the kept planner has planned otherwise than a new one")
+    return kept_s, anew_s
+
+
+def _text(found: Mapping[Case, Measured]) -> str:
+    return (
+        "CPU time of `decide` alone, in one process: `cold` is the first decision of a process, "
+        f"`next` one on a snapshot in which {CHANGED} jobs differ from the one decided before "
+        "(with nothing kept from one decision to the next). The least of "
+        f"{PROCESSES} processes; `peak MB` is what the decision takes beside its snapshot at the "
+        "most. In a contested snapshot many that wait rank above many that run, and as many are "
+        "preempted as may be in one cycle; in a settled one nobody does, as between most cycles. "
+        "Jobs are of so many scripts, each with its own GPUs, CPUs, memory, GPU type and features; "
+        "nodes have 4 or 8 GPUs.\n\n" + " ".join(_growth(found, crowd) for crowd in CROWDS)
+    )
+
+
+def _growth(found: Mapping[Case, Measured], crowd: Crowd) -> str:
+    def exponent(*cases: Case) -> float:
+        first, last = (found[case].next_s for case in cases)
+        return math.log10(last / first)
+
+    few, some, many = (Case(crowd, jobs, nodes) for jobs, nodes in zip(JOBS, NODES, strict=True))
+    more_jobs = Case(crowd, JOBS[2], NODES[1])
+    more_nodes = Case(crowd, JOBS[1], NODES[2])
+    return (
+        f"{crowd.name.capitalize()}: with ten times the jobs and the nodes the time grows by a "
+        f"power of {exponent(few, some):.2f} from {JOBS[0]:,} jobs and of "
+        f"{exponent(some, many):.2f} from {JOBS[1]:,} (n log n would be {_n_log_n(JOBS[0]):.2f} "
+        f"and {_n_log_n(JOBS[1]):.2f}); from {JOBS[1]:,} jobs on {NODES[1]:,} nodes by "
+        f"{exponent(some, more_jobs):.2f} with the jobs alone, by "
+        f"{exponent(some, more_nodes):.2f} with the nodes alone."
+    )
+
+
+def _n_log_n(jobs: int) -> float:
+    return 1 + math.log10(math.log(10 * jobs) / math.log(jobs))
+
+
+def _row(case: Case, one: Measured) -> Sequence[str]:
+    return (
+        f"{case.crowd.name}, {case.scripts}",
+        f"{case.jobs:,}",
+        f"{case.nodes:,}",
+        f"{one.running:,}",
+        f"{one.starts:,}",
+        f"{one.preemptions:,}",
+        f"{one.cold_s * 1000:,.0f}",
+        f"{one.next_s * 1000:,.0f}",
+        f"{one.peak_mb:,.0f}",
+    )
+
+
+def _best(case: Case) -> Measured:
+    runs = [_in_its_own_process(case) for _ in range(PROCESSES)]
+    first = runs[0]
+    return Measured(
+        first.running,
+        first.starts,
+        first.preemptions,
+        cold_s=min(run.cold_s for run in runs),
+        next_s=min(run.next_s for run in runs),
+        peak_mb=first.peak_mb,
+    )
+
+
+def _in_its_own_process(case: Case) -> Measured:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measured, case).result()
+
+
+def _measured(case: Case) -> Measured:
+    collect_seldom()  # as the controller does
+    config = parse({"policy": {"thresholds_gpu_s": list(THRESHOLDS_GPU_S)}})
+    policy = make_policy(config.policy)
+
+    def seconds(given: Snapshot) -> float:
+        began_s = time.process_time()
+        decide(given, policy, config)
+        return time.process_time() - began_s
+
+    given = snapshot(case.crowd, case.jobs, case.nodes, case.scripts, SEED)
+    cold_s = seconds(given)
+    later = [a_little_later(given, case.crowd, seed) for seed in range(DECISIONS)]
+    next_s = min(map(seconds, later))
+    tracemalloc.start()
+    plan = decide(given, policy, config)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    return Measured(
+        running=sum(job.state is JobState.RUNNING for job in given.jobs),
+        starts=len(plan.starts),
+        preemptions=len(plan.preemptions),
+        cold_s=cold_s,
+        next_s=next_s,
+        peak_mb=peak_bytes / 2**20,
+    )

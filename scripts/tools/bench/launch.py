@@ -1,0 +1,100 @@
+"""What the SPANK plugin costs the launch of a job: ``srun true`` with and without it, by turns."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from scripts import ROOT
+from scripts.testbed.jobs import slurm
+from scripts.testbed.place import Place, bring_up, prepare, say, stop
+from scripts.tools.document import interval_of_median, markdown, write_section
+
+SEED = 1
+WARM_UP = 3
+WITHOUT = "without the plugin"
+SET_UPS: Mapping[str, str | None] = {
+    WITHOUT: None,
+    "profile=off": "profile=off",
+    "profile=auto, counted": "profile=auto",
+}
+"""What plugstack.conf says beside the plugin's folders; steps and prologs read it anew."""
+
+
+def measure(rounds: int) -> None:
+    """Run one job under each set-up, in changing order, ``rounds`` times."""
+    with tempfile.TemporaryDirectory(prefix="st-launch-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        subprocess.run(
+            ["make", "--silent", "-C", str(ROOT / "spank"), f"BUILD={folder}/build"], check=True
+        )
+        place = Place(folder / "p")
+        try:
+            prepare(place)
+            _start_cluster(place, folder)
+            seconds = _seconds(place, folder, rounds)
+        finally:
+            stop(place)
+    header = ("plugstack.conf", "median, ms", "95th", "more than without, ms", "95 % interval")
+    rows = [_row(name, seconds[name], seconds[WITHOUT]) for name in SET_UPS]
+    write_section(
+        "The launch of a job",
+        f"scripts/dev bench launch --rounds {rounds}",
+        f"{markdown(header, rows)}\n\nFrom the call of `srun --gpus=1 true` to its end, with "
+        f"prolog and epilog, on an idle real cluster: {rounds} rounds of one job under each "
+        "set-up, in changing order. `more than without` is the median of the differences inside "
+        "a round.",
+    )
+
+
+def _seconds(place: Place, folder: Path, rounds: int) -> Mapping[str, list[float]]:
+    draw = random.Random(SEED)
+    seconds: dict[str, list[float]] = {name: [] for name in SET_UPS}
+    for number in range(-WARM_UP, rounds):
+        for name in draw.sample(list(SET_UPS), len(SET_UPS)):
+            _set_up(place, folder, SET_UPS[name])
+            began_s = time.perf_counter()
+            slurm(place, "srun", "--gpus=1", "--mem=10", "true")
+            if number >= 0:
+                seconds[name].append(time.perf_counter() - began_s)
+        if number > 0 and number % 20 == 19:
+            say(f"{number + 1} of {rounds} rounds")
+    return seconds
+
+
+def _set_up(place: Place, folder: Path, arguments: str | None) -> None:
+    line = (
+        ""
+        if arguments is None
+        else f"optional {folder}/build/spank_tiresias.so run={folder}/run "
+        f"collect={folder}/collect {arguments}\n"
+    )
+    (place.cluster / "etc" / "plugstack.conf").write_text(line)
+
+
+def _start_cluster(place: Place, folder: Path) -> None:
+    (folder / "collect").mkdir()
+    plugstack = folder / "plugstack.conf"
+    plugstack.write_text(f"optional {folder}/build/spank_tiresias.so\n")
+    bring_up(place, "--nodes=1", "--no-accounting", f"--conf-file={plugstack}")
+
+
+def _row(name: str, seconds: Sequence[float], without: Sequence[float]) -> Sequence[str]:
+    more = [one - other for one, other in zip(seconds, without, strict=True)]
+    low, high = interval_of_median(more)
+    of_others = (
+        f"{1000 * statistics.median(more):+.1f}",
+        f"{1000 * low:+.1f} to {1000 * high:+.1f}",
+    )
+    return (
+        name,
+        f"{1000 * statistics.median(seconds):.0f}",
+        f"{1000 * statistics.quantiles(seconds, n=20)[18]:.0f}",
+        *(("", "") if name == WITHOUT else of_others),
+    )

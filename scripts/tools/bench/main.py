@@ -1,0 +1,205 @@
+"""The command line of the benchmarks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts.tools.bench import (
+    aged,
+    beyond,
+    by_skew,
+    cycle,
+    deciding,
+    drivers,
+    in_memory,
+    in_tier,
+    latency,
+    launch,
+    monitor,
+    paper480,
+    speed,
+    start,
+)
+from scripts.tools.bench.replay import course
+from scripts.tools.bench.replay.policies import POLICIES
+from scripts.tools.fidelity.limits import DAY, LIMITS
+
+TRACE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.group()
+def bench() -> None:
+    """Measure, and write what was measured into docs/benchmarks.md."""
+
+
+@bench.command()
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A recorded trace, for 256 nodes of 8 GPUs, such as that of Philly; beside the generated.",
+)
+def simulator(trace: Path | None) -> None:
+    """How fast the simulator is."""
+    speed.measure(trace)
+
+
+@bench.command(name="decide")
+def one_decision() -> None:
+    """What one decision takes, by jobs and nodes."""
+    deciding.measure()
+
+
+@bench.command(name="decide-next")
+def next_decision() -> None:
+    """What a decision takes where few jobs have changed since the last."""
+    deciding.measure_kept()
+
+
+@bench.command(name="paper480")
+@click.option("--seeds", default=10, show_default=True, type=click.IntRange(1, 1000))
+def testbed_workload(seeds: int) -> None:
+    """The paper's testbed workload under every policy."""
+    paper480.measure(seeds)
+
+
+@bench.command()
+@click.option("--seeds", default=10, show_default=True, type=click.IntRange(1, 1000))
+def placement(seeds: int) -> None:
+    """What it brings to place models by their skew (the paper's Fig. 12)."""
+    by_skew.measure(seeds)
+
+
+@bench.command()
+def orders() -> None:
+    """What the order inside a tier decides."""
+    in_tier.measure()
+
+
+@bench.command(name="beyond")
+@click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
+@click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
+@click.option("--fresh", is_flag=True, help="Other seeds and stretches, as a check of the default.")
+@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
+def beyond_the_paper(
+    philly: Path | None, itp: Path | None, fresh: bool, workers: int | None
+) -> None:
+    """How close to the clairvoyant a policy comes that knows no durations."""
+    beyond.measure(philly, itp, fresh, workers)
+
+
+@bench.command(name="monitor")
+@click.option("--pairs", default=400, show_default=True, type=click.IntRange(5, 1000))
+def traffic_monitor(pairs: int) -> None:
+    """What the traffic monitor costs the throughput of a connection."""
+    monitor.measure(pairs)
+
+
+@bench.command(name="launch")
+@click.option("--rounds", default=200, show_default=True, type=click.IntRange(5, 10_000))
+def job_launch(rounds: int) -> None:
+    """What the SPANK plugin costs the launch of a job."""
+    launch.measure(rounds)
+
+
+@bench.command(name="start")
+@click.option("--rounds", default=20, show_default=True, type=click.IntRange(1, 1000))
+def start_of_commands(rounds: int) -> None:
+    """How long each command takes to start."""
+    start.measure(rounds)
+
+
+@bench.command(name="latency")
+@click.option("--preemptions", default=200, show_default=True, type=click.IntRange(5, 10_000))
+def preemption_latency(preemptions: int) -> None:
+    """From sbatch to running on GPUs that a lower tier holds."""
+    latency.measure(preemptions)
+
+
+@bench.command(name="cycle")
+@click.option("--jobs", default=10_000, show_default=True, type=click.IntRange(100, 100_000))
+@click.option("--changes", default=1_000, show_default=True, type=click.IntRange(1, 100_000))
+def controller_cycle(jobs: int, changes: int) -> None:
+    """One cycle of the controller on a slurmctld with thousands of waiting jobs."""
+    cycle.measure(jobs, changes)
+
+
+@bench.command(name="aged")
+@click.option(
+    "--jobs",
+    "sizes",
+    multiple=True,
+    default=(10_000, 1_000_000),
+    show_default=True,
+    type=click.IntRange(1_000, 10_000_000),
+    help="So many ended jobs; may be repeated.",
+)
+def aged_ledger(sizes: tuple[int, ...]) -> None:
+    """Starts, cycles, fail-over and questions with a ledger of so many ended jobs."""
+    aged.measure(sizes)
+
+
+@bench.command(name="drivers")
+@click.option(
+    "--jobs",
+    "sizes",
+    multiple=True,
+    default=(2_000, 10_000),
+    show_default=True,
+    type=click.IntRange(1_000, 100_000),
+    help="So many waiting jobs; may be repeated.",
+)
+def reading_and_writing(sizes: tuple[int, ...]) -> None:
+    """What reading and writing costs by each driver that there is for the installed Slurm."""
+    drivers.measure(sizes)
+
+
+@bench.command(name="in-memory")
+def in_memory_slurm() -> None:
+    """How many cycles a second the in-memory Slurm stands."""
+    in_memory.measure()
+
+
+@bench.command(name="replay")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(list(POLICIES)),
+    help="Run this one, again where it has run; may be repeated. Default: those not run yet.",
+)
+@click.option("--jobs", default=480, show_default=True, type=click.IntRange(4, 480))
+@click.option("--seed", default=1, show_default=True)
+@click.option("--nodes", default=15, show_default=True, type=click.IntRange(1, 64))
+@click.option("--gpus", default=4, show_default=True, type=click.IntRange(1, 16))
+@click.option(
+    "--limits",
+    type=click.Choice(LIMITS),
+    default=DAY,
+    show_default=True,
+    help="The jobs' time limits: a day for each, or spread as users give them.",
+)
+@click.option(
+    "--factor",
+    type=click.FloatRange(4, 400),
+    help="So many times as fast. Default: a preemption weighs what it did on the paper's testbed.",
+)
+@click.option(
+    "--into",
+    default=course.default_results,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder that keeps the results of each policy.",
+)
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A folder for the clusters. Default: in /tmp.",
+)
+@click.option("--report", "report_only", is_flag=True, help="Run nothing, tell what has run.")
+def replay_on_slurm(**options: Any) -> None:
+    """The paper's jobs on a real Slurm, policy by policy; all 480 take an hour and more."""
+    sys.exit(course.run(course.Options(**options)))

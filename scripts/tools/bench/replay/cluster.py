@@ -1,0 +1,174 @@
+"""One policy on a cluster of its own: what became of each job, and the cost of a preemption."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scripts import ROOT
+from scripts.testbed import place
+from scripts.testbed.jobs import accounted, slurm
+from scripts.testbed.place import CLUSTER_SCRIPT, DemoError, Place
+from scripts.tools.bench.replay.policies import POLICIES, Policy
+from scripts.tools.bench.replay.store import JobRuns, Replayed
+from scripts.tools.demo.main import STOPPING_SIGNALS
+from scripts.tools.fidelity import calibrate, jobs, report
+from scripts.tools.fidelity.calibrate import Calibration
+from scripts.tools.fidelity.jobs import Ran
+from scripts.tools.fidelity.main import (
+    CALIBRATION_SEED,
+    LEAST_PATIENCE_S,
+    SLOWEST,
+    check_controller,
+    failed_cycles,
+)
+from scripts.tools.fidelity.setting import Setting
+
+JOB_SUBMIT = ROOT / "etc" / "job_submit.lua"
+NUDGE = ROOT / "etc" / "nudge"
+Show = Callable[[int, int], None]
+"""Told how many jobs were submitted, and how many have ended."""
+
+
+def calibrated(where: Place, setting: Setting, show: Show) -> Calibration:
+    """What a preemption costs here, beside a real controller; the jobs are not those replayed."""
+    policy = POLICIES["tiresias-l"]
+    threshold_gpu_s = setting.thresholds_gpu_s[0] / setting.factor
+    own = calibrate.workload(setting.nodes, setting.gpus, threshold_gpu_s, CALIBRATION_SEED)
+    with running(where, policy, setting):
+        patience_s = LEAST_PATIENCE_S + 2 * own[-1].submitted_s
+        return calibrate.calibrated(where, own, patience_s, show)
+
+
+def replayed(
+    where: Place, name: str, setting: Setting, foreseen_s: float, logs: Path, show: Show
+) -> Replayed:
+    """The whole workload under one policy; ``foreseen_s`` is how long that should take."""
+    policy = POLICIES[name]
+    began_s = time.monotonic()
+    with running(where, policy, setting, logs) as faults_so_far:
+        submitted = jobs.run(
+            where,
+            setting.workload().jobs,
+            setting.load_s / setting.factor,
+            LEAST_PATIENCE_S + SLOWEST * foreseen_s,
+            show,
+            policy.asking(setting),
+        )
+        told = [jobs.ran(one) for one in submitted]
+        rows = accounted(where, {one.job_id for one in submitted})
+        faults = [fault for one in submitted for fault in jobs.faults_of(one, rows)]
+        faults += faults_so_far()
+        machine = report.machine(slurm(where, "sinfo", "--version").strip())
+    return Replayed(
+        policy=name,
+        machine=machine,
+        took_s=time.monotonic() - began_s,
+        jobs=as_slow_as_in_the_paper(told, setting.factor),
+        faults=tuple(faults),
+    )
+
+
+def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ...]:
+    """Times since the first submission, before they were divided."""
+    first_s = min(ran.submitted_s for ran in told)
+
+    def slow(at_s: float) -> float:
+        return (at_s - first_s) * factor
+
+    return tuple(
+        JobRuns(
+            ran.job.job_id,
+            slow(ran.submitted_s),
+            tuple((slow(start_s), slow(end_s)) for start_s, end_s in ran.runs),
+        )
+        for ran in told
+    )
+
+
+# The cluster
+
+
+@contextmanager
+def running(
+    where: Place, policy: Policy, setting: Setting, logs: Path | None = None
+) -> Iterator[Callable[[], tuple[str, ...]]]:
+    """A fresh cluster with all that the policy needs; yields what tells the controller's faults."""
+    own = policy.own(setting)
+    place.prepare(where, own.controller_config())
+    try:
+        yield start(where, policy, own)
+    finally:
+        with undisturbed():
+            keep_logs(where, policy, logs)
+            place.stop(where)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not cut the cleaning up short."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[str, ...]]:
+    options = [f"--slurm-conf-line={line}" for line in policy.slurm_conf()]
+    if policy.tiers:
+        options += hooks(where, setting)
+    up = [str(CLUSTER_SCRIPT), "up", "--dir", str(where.cluster)]
+    up += [f"--nodes={setting.nodes}", f"--gpus={setting.gpus}", *options]
+    answer = subprocess.run(up, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise DemoError(f"the cluster for {policy.name} did not start: {answer.stderr.strip()}")
+    if not policy.tiers:
+        return tuple
+    controller = place.start_controller(where)
+
+    def faults() -> tuple[str, ...]:
+        check_controller(where, controller)
+        return failed_cycles(where.controller_log.read_text())
+
+    return faults
+
+
+def hooks(where: Place, setting: Setting) -> list[str]:
+    """Slurm tells the controller of jobs that come and end, as etc/ has it for a site."""
+    nudge_file = where.state / "nudge"
+    lua = where.folder / JOB_SUBMIT.name
+    text = JOB_SUBMIT.read_text()
+    text = with_local(text, "first_look_s", str(math.ceil(setting.interval_s) + 2))
+    lua.write_text(with_local(text, "nudge_file", f'"{nudge_file}"'))
+    epilog = where.folder / "epilog"
+    epilog.write_text(f"#!/bin/sh\nTIRESIAS_NUDGE_FILE={nudge_file} exec {NUDGE}\n")
+    epilog.chmod(0o755)
+    return [
+        "--slurm-conf-line=JobSubmitPlugins=lua",
+        f"--conf-file={lua}",
+        f"--slurm-conf-line=EpilogSlurmctld={epilog}",
+    ]
+
+
+def with_local(lua: str, name: str, value: str) -> str:
+    """The script with another value of a setting at its head."""
+    text, found = re.subn(rf"(?m)^local {name} = .*$", f"local {name} = {value}", lua)
+    if found != 1:
+        raise DemoError(f"{JOB_SUBMIT} has no setting {name}")
+    return text
+
+
+def keep_logs(where: Place, policy: Policy, logs: Path | None) -> None:
+    """What a person needs to find out why a run went wrong; the cluster's folder is removed."""
+    if logs is None:
+        return
+    for log in (where.controller_log, where.cluster / "log" / "slurmctld.log"):
+        if log.exists():
+            shutil.copyfile(log, logs / f"{policy.name}.{log.name}")

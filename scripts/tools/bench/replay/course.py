@@ -1,0 +1,174 @@
+"""The paper's 480 jobs on a real Slurm, one policy after the other, in compressed time."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from scripts.testbed import place
+from scripts.testbed.place import DemoError, Place, UsageError
+from scripts.tools.bench.replay import cluster
+from scripts.tools.bench.replay.figures import compared, foreseen_s
+from scripts.tools.bench.replay.policies import POLICIES
+from scripts.tools.bench.replay.progress import shown
+from scripts.tools.bench.replay.report import PREEMPTION_S, body, cost, is_of_stock_slurm
+from scripts.tools.bench.replay.store import Head, Replayed, Store
+from scripts.tools.bench.runs import THRESHOLD_GPU_S
+from scripts.tools.demo.main import STOPPING_SIGNALS, StoppedError, stop_once
+from scripts.tools.document import write_section
+from scripts.tools.fidelity.calibrate import SAMPLES, Calibration
+from scripts.tools.fidelity.limits import DAY, USERS
+from scripts.tools.fidelity.setting import MOST_JOBS, Setting
+from slurm_tiresias.errors import TiresiasError
+
+TITLES = {
+    DAY: "The paper's 480 jobs on a real Slurm",
+    USERS: "480 jobs on a real Slurm, with limits as users give them",
+}
+STOCK_TITLES = {
+    DAY: "Stock Slurm beside its simulation, limits of a day",
+    USERS: "Stock Slurm beside its simulation, limits as users give them",
+}
+CALIBRATION_FACTOR = 60.0
+"""What Slurm takes for a requeue is the same at any; the calibration is over sooner at a large."""
+
+CALIBRATION_S = 75.0
+FAILED, WRONG_USE = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line. ``factor`` None: by what a preemption costs."""
+
+    into: Path
+    policies: tuple[str, ...] = ()
+    """None named: those that have not run yet."""
+    jobs: int = MOST_JOBS
+    seed: int = 1
+    nodes: int = 15
+    gpus: int = 4
+    limits: str = DAY
+    factor: float | None = None
+    report_only: bool = False
+    folder: Path | None = None
+    """Where the clusters live."""
+
+    def setting(self, factor: float) -> Setting:
+        return Setting(
+            jobs=self.jobs,
+            seed=self.seed,
+            nodes=self.nodes,
+            gpus=self.gpus,
+            factor=factor,
+            order="first-start",
+            thresholds_gpu_s=(THRESHOLD_GPU_S,),
+            load_s=0.0,
+            limits=self.limits,
+        )
+
+
+def default_results() -> Path:
+    """Somewhere that outlasts a restart of the machine."""
+    return Path(f"/var/tmp/slurm-tiresias-replay-{os.getuid()}")
+
+
+def place_of(options: Options) -> Place:
+    return Place((options.folder or Path(f"/tmp/slurm-tiresias-replay-{os.getuid()}")).resolve())
+
+
+def run(options: Options) -> int:
+    """The exit status; what is wrong is said in a line."""
+    before = {number: signal.signal(number, stop_once) for number in STOPPING_SIGNALS}
+    try:
+        return measure(options, place_of(options))
+    except (DemoError, TiresiasError) as error:
+        place.say(f"replay: error: {error}")
+        return WRONG_USE if isinstance(error, UsageError) else FAILED
+    except StoppedError as stopped:
+        place.say(f"replay: stopped by {stopped}; the policies that had ended are kept")
+        return stopped.status
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def measure(options: Options, where: Place, known: Calibration | None = None) -> int:
+    """Run what is to be run, and tell of all that has run; ``known`` spares the calibration."""
+    store = Store(options.into)
+    with place.alone_in(where):
+        head = store.head() or first(options, store, where, known)
+        if not options.report_only:
+            check_same(options, head)
+            for policy in to_run(options, store):
+                store.keep(replay(policy, head, store, where))
+    return told(head, store.all())
+
+
+def first(options: Options, store: Store, where: Place, known: Calibration | None) -> Head:
+    """What comes before all policies: the cost of a preemption, and by it the factor."""
+    if options.report_only:
+        raise UsageError(f"{options.into} holds no replay. Leave --report out to run one.")
+    options.setting(CALIBRATION_FACTOR).workload()  # or a refusal, before anything is started
+    measured = known or calibrated(options, where)
+    factor = options.factor or factor_for(measured)
+    load_s = max(0.0, PREEMPTION_S - measured.restart_s * factor)
+    setting = replace(options.setting(factor), load_s=load_s)
+    head = Head(setting, measured, factor_chosen=options.factor is None)
+    store.keep_head(head)
+    place.say(f"replay: {cost(head)}")
+    return head
+
+
+def calibrated(options: Options, where: Place) -> Calibration:
+    jobs = 2 * SAMPLES + options.nodes
+    with shown("calibration", jobs, CALIBRATION_S) as show:
+        return cluster.calibrated(where, options.setting(CALIBRATION_FACTOR), show)
+
+
+def factor_for(measured: Calibration) -> float:
+    """With it a requeue and restart here weigh at least what they did on the paper's testbed."""
+    return float(math.ceil(PREEMPTION_S / measured.restart_s))
+
+
+def check_same(options: Options, head: Head) -> None:
+    """One folder, one replay: results of different jobs or factors do not stand side by side."""
+    wanted = options.setting(options.factor or head.setting.factor)
+    if replace(head.setting, load_s=0.0) != wanted:
+        raise UsageError(f"{options.into} holds a replay of other options. Name another --into.")
+
+
+def to_run(options: Options, store: Store) -> Sequence[str]:
+    done = store.all()
+    return options.policies or [name for name in POLICIES if name not in done]
+
+
+def replay(policy: str, head: Head, store: Store, where: Place) -> Replayed:
+    """One policy's run; what is foreseen is told with it."""
+    expected_s = foreseen_s(head, policy)
+    with shown(policy, head.setting.jobs, expected_s) as show:
+        return cluster.replayed(where, policy, head.setting, expected_s, store.folder, show)
+
+
+def told(head: Head, runs: Mapping[str, Replayed]) -> int:
+    """The tables on the terminal; of the whole workload, in docs/benchmarks.md too."""
+    of_stock = is_of_stock_slurm(runs)
+    text = body(compared(head, runs if of_stock else POLICIES, runs), runs)
+    print(text)
+    if head.setting.jobs == MOST_JOBS and runs:
+        title = (STOCK_TITLES if of_stock else TITLES)[head.setting.limits]
+        write_section(title, command(head.setting, runs if of_stock else ()), text)
+    return FAILED if any(replayed.faults for replayed in runs.values()) else 0
+
+
+def command(setting: Setting, policies: Iterable[str]) -> str:
+    """How to do it again; the factor is named, for the next machine may choose another."""
+    return (
+        f"scripts/dev bench replay --seed {setting.seed} --nodes {setting.nodes} "
+        f"--gpus {setting.gpus} --factor {setting.factor:g}"
+        + ("" if setting.limits == DAY else f" --limits {setting.limits}")
+        + "".join(f" --policy {name}" for name in policies)
+    )

@@ -1,0 +1,165 @@
+"""The figures of a replay, real and simulated, all in seconds of the paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from scripts.tools.bench.replay.policies import POLICIES
+from scripts.tools.bench.replay.store import Head, JobRuns, Replayed
+from scripts.tools.fidelity.calibrate import Calibration
+from scripts.tools.fidelity.setting import Setting
+from slurm_tiresias.config import parse
+from slurm_tiresias.simulator import report, run
+from slurm_tiresias.simulator.bound import lower_bound_jct_s
+from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.workload import TraceJob, Workload
+from slurm_tiresias.simulator.world import Costs, Site
+
+LEAST_INTERVAL_S = 0.25
+Measures = Mapping[str, float]
+"""By the names of ``simulator.report.Figures``, and by bin the average JCT."""
+
+TIMES = (
+    "average_jct_s",
+    "median_jct_s",
+    "p95_jct_s",
+    "makespan_s",
+    "average_wait_s",
+    "median_wait_s",
+    "p95_wait_s",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Everything that the tables are made of, by policy."""
+
+    head: Head
+    real: Mapping[str, Measures]
+    foreseen: Mapping[str, Measures]
+    """By the simulator, for this cluster and this factor."""
+    ideal: Mapping[str, Measures]
+    """Simulated as the paper's authors did: GPUs only counted, nothing costs anything."""
+    perfect_limits: Measures
+    """Stock Slurm, simulated, if every user knew how long the job takes."""
+    full_length: Measures
+    """Stock Slurm with its default parameters, simulated, if the jobs were not made shorter."""
+    bound_s: float
+
+
+def compared(head: Head, policies: Iterable[str], runs: Mapping[str, Replayed]) -> Compared:
+    setting, names = head.setting, tuple(policies)
+    return Compared(
+        head=head,
+        real={name: of_the_real(setting, replayed.jobs) for name, replayed in runs.items()},
+        foreseen={name: foreseen(head, name) for name in names},
+        ideal={name: ideal(setting, name) for name in names},
+        perfect_limits=with_perfect_limits(setting),
+        full_length=_without_cost(setting, "slurm", setting.whole(), "consolidate"),
+        bound_s=lower_bound_jct_s(setting.whole().jobs, setting.nodes * setting.gpus),
+    )
+
+
+def measures(outcomes: Sequence[Outcome], setting: Setting) -> Measures:
+    found = report.figures(outcomes, setting.nodes * setting.gpus)
+    times = {name: getattr(found, name) for name in TIMES}
+    bins = {bin_.name: bin_.average_jct_s for bin_ in found.bins if bin_.average_jct_s is not None}
+    return {**times, **bins, "preemptions": float(found.preemptions)}
+
+
+# The real
+
+
+def of_the_real(setting: Setting, runs: Sequence[JobRuns]) -> Measures:
+    jobs = {job.job_id: job for job in setting.whole().jobs}
+    return measures([_outcome(jobs[one.job_id], one, setting) for one in runs], setting)
+
+
+def _outcome(job: TraceJob, ran: JobRuns, setting: Setting) -> Outcome:
+    restarts = len(ran.runs) - 1
+    ended_s = ran.runs[-1][1]
+    held_s = sum(end_s - start_s for start_s, end_s in ran.runs)
+    return Outcome(
+        job=replace(job, submitted_s=ran.submitted_s),
+        first_start_s=ran.runs[0][0],
+        end_s=ended_s,
+        waited_s=ended_s - ran.submitted_s - held_s,
+        preemptions=restarts,
+        lost_s=restarts * setting.load_s,
+        runs=ran.runs,
+    )
+
+
+# The simulated
+
+
+def foreseen_s(head: Head, policy: str) -> float:
+    """How long the real run should take, in real seconds."""
+    return foreseen(head, policy)["makespan_s"] / head.setting.factor
+
+
+def foreseen(head: Head, policy: str) -> Measures:
+    """The mean over the moments at which the first job may come."""
+    ours = POLICIES[policy]
+    setting = ours.own(_as_it_answers(head.setting, head.calibration))
+    setup = setting.setup(head.calibration)
+    jobs = {job.job_id: job for job in setting.whole().jobs}
+    runs = [
+        measures(
+            [_slow(outcome, jobs, setting.factor) for outcome in outcomes],
+            setting,
+        )
+        for outcomes in (
+            run.simulate(workload, ours.simulated, setup) for workload in setting.phases()
+        )
+    ]
+    return {name: fmean(one[name] for one in runs) for name in runs[0]}
+
+
+def _as_it_answers(setting: Setting, calibration: Calibration) -> Setting:
+    """Slurm's hooks call the controller, which so answers sooner than by its interval. To the
+    simulator that is an interval of which a job waits the half, as it was measured to wait; the
+    nearest power of two, of which every multiple is a number without a rounding error."""
+    doublings = round(math.log2(2 * calibration.idle_start_s))
+    return replace(setting, interval_s=max(LEAST_INTERVAL_S, 2.0**doublings))
+
+
+def _slow(outcome: Outcome, jobs: Mapping[str, TraceJob], factor: float) -> Outcome:
+    """The outcome of a job that was made shorter, in the time of the paper."""
+    job = outcome.job
+    return outcome._replace(
+        job=replace(jobs[job.job_id], submitted_s=job.submitted_s * factor),
+        first_start_s=outcome.first_start_s * factor,
+        end_s=outcome.end_s * factor,
+        waited_s=outcome.waited_s * factor,
+        lost_s=outcome.lost_s * factor,
+        runs=tuple((start_s * factor, end_s * factor) for start_s, end_s in outcome.runs),
+    )
+
+
+def ideal(setting: Setting, policy: str) -> Measures:
+    ours = POLICIES[policy]
+    return _without_cost(ours.own(setting), ours.simulated, setting.whole(), "pooled")
+
+
+def with_perfect_limits(setting: Setting) -> Measures:
+    """Slurm's limits have a grain of a minute, half an hour here: this cannot be run for real."""
+    workload = setting.whole()
+    limited = tuple(replace(job, limit_s=job.duration_s) for job in workload.jobs)
+    return _without_cost(setting, "slurm", replace(workload, jobs=limited), "consolidate")
+
+
+def _without_cost(setting: Setting, policy: str, workload: Workload, placement: str) -> Measures:
+    """Decisions at every event, no guards, and preemption for nothing."""
+    site = Site(setting.nodes, setting.gpus, placement)
+    config = parse(
+        {
+            "policy": {"thresholds_gpu_s": list(setting.thresholds_gpu_s)},
+            "preemption": {"min_run_s": 0, "budget_share": 0, "max_victims_per_cycle": 10**9},
+        }
+    )
+    setup = run.Setup(site, config, Costs(site, speeds=False, flat_s=0.0), Timing())
+    return measures(run.simulate(workload, policy, setup), setting)

@@ -1,0 +1,348 @@
+"""The tables of a replay: seconds, ratios beside the paper's, the simulator beside the real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from scripts.tools.bench.replay.figures import Compared, Measures
+from scripts.tools.bench.replay.store import Head, Replayed
+from scripts.tools.document import markdown
+from scripts.tools.fidelity.limits import USERS, in_minutes
+from scripts.tools.fidelity.setting import Setting
+
+REFERENCE = "tiresias-l"
+YARN = "yarn-cs"
+STOCK = "slurm"
+NOTHING = "–"
+
+PREEMPTION_S = 13_724 / 221
+"""What one cost on the paper's testbed under Tiresias-L (page 495)."""
+
+COLUMNS = {
+    "average_jct_s": "average JCT",
+    "median_jct_s": "median",
+    "p95_jct_s": "95th",
+    "makespan_s": "makespan",
+    "average_wait_s": "queueing delay: average",
+    "median_wait_s": "its median",
+    "p95_wait_s": "its 95th",
+    "preemptions": "preemptions",
+    "SS": "average, short small",
+    "SL": "long small",
+    "LS": "short wide",
+    "LL": "long wide",
+}
+CHECKED = ("average_jct_s", "median_jct_s", "p95_jct_s", "makespan_s", "preemptions")
+
+PAPER: Mapping[str, Measures] = {
+    "yarn-cs": {
+        "average_jct_s": 8870,
+        "median_jct_s": 8460,
+        "p95_jct_s": 17100,
+        "makespan_s": 33270,
+        "average_wait_s": 8146,
+        "median_wait_s": 7464,
+        "p95_wait_s": 15327,
+        "preemptions": 0,
+    },
+    "tiresias-l": {
+        "average_jct_s": 1580,
+        "median_jct_s": 314,
+        "p95_jct_s": 10100,
+        "makespan_s": 27400,
+        "average_wait_s": 963,
+        "median_wait_s": 13,
+        "p95_wait_s": 7755,
+        "preemptions": 221,
+        "SS": 300,
+    },
+    "tiresias-g": {
+        "average_jct_s": 1717,
+        "median_jct_s": 321,
+        "p95_jct_s": 10582,
+        "makespan_s": 27510,
+        "average_wait_s": 1005,
+        "median_wait_s": 39,
+        "p95_wait_s": 7933,
+        "preemptions": 297,
+        "SS": 330,
+    },
+}
+"""Pages 493 to 495; the completion times are measured off Fig. 10a."""
+
+PAPER_RATIOS: Mapping[str, Measures] = {
+    "yarn-cs": {
+        "average_jct_s": 5.5,
+        "median_jct_s": 27,
+        "p95_jct_s": 1.66,
+        "makespan_s": 1.21,
+        "SS": 27.6,
+        "SL": 5.5,
+        "LS": 3.2,
+        "LL": 1.1,
+    },
+    "tiresias-g": {
+        "average_jct_s": 1.06,
+        "median_jct_s": 1.05,
+        "p95_jct_s": 1.03,
+        "makespan_s": 1.00,
+        "SS": 1.1,
+        "SL": 1.2,
+        "LS": 1.0,
+        "LL": 1.0,
+    },
+}
+"""Over Tiresias-L (pages 493 to 495, bins from Fig. 10b)."""
+
+GOALS = ("average_jct_s", "median_jct_s")
+SHARE_OF_IDEAL = 0.95
+MOST_OFF = 0.05
+"""So far the simulated average may lie from the real one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """YARN-CS over Tiresias-L: the paper's ratio where the simulator without overhead reaches it
+    on these jobs, otherwise nearly what that reaches."""
+
+    measure: str
+    reached: float
+    ideal: float
+
+    @property
+    def paper(self) -> float:
+        return PAPER_RATIOS[YARN][self.measure]
+
+    @property
+    def wanted(self) -> float:
+        return self.paper if self.ideal >= self.paper else SHARE_OF_IDEAL * self.ideal
+
+    @property
+    def is_met(self) -> bool:
+        return self.reached >= self.wanted
+
+    def __str__(self) -> str:
+        return (
+            f"{COLUMNS[self.measure]}: YARN-CS over Tiresias-L is {self.reached:.2f}, the paper's "
+            f"{self.paper:g}, that of the simulation without overhead {self.ideal:.2f}; "
+            f"the goal of {self.wanted:.2f} is {'reached' if self.is_met else 'MISSED'}"
+        )
+
+
+def body(them: Compared, runs: Mapping[str, Replayed]) -> str:
+    if is_of_stock_slurm(runs):
+        return stock_body(them, runs)
+    parts = [
+        "### In seconds",
+        markdown(("", "over the bound", *COLUMNS.values()), list(_seconds(them))),
+        "### In multiples of Tiresias-L",
+        markdown(_RATIO_HEADER, list(_ratios(them))),
+        "### The simulator beside the real Slurm",
+        markdown(("policy", "", "real", "simulated", "off"), list(_beside(them))),
+        "### What was to be reached",
+        "\n".join(f"- {line}" for line in verdicts(them)) or "Not all policies have run.",
+        " ".join(_sentences(them, runs)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def is_of_stock_slurm(runs: Mapping[str, Replayed]) -> bool:
+    """Whether nothing but the simulator's model of Slurm is at stake."""
+    return tuple(runs) == (STOCK,)
+
+
+def stock_body(them: Compared, runs: Mapping[str, Replayed]) -> str:
+    setting, real, simulated = them.head.setting, them.real[STOCK], them.foreseen[STOCK]
+    rows = [
+        (
+            title,
+            f"{real[name]:,.0f}",
+            f"{simulated[name]:,.0f}",
+            f"{simulated[name] / real[name] - 1:+.1%}",
+            f"{them.full_length[name]:,.0f}",
+        )
+        for name, title in COLUMNS.items()
+        if real.get(name)
+    ]
+    sentences = (
+        f"Seconds at full length; {limits(setting)}. `simulated` is the mean of 20 "
+        "runs that begin at other moments of the scheduler's interval, with the parameters of this "
+        "Slurm (`bf_interval=1`, `bf_resolution=1`) and with its limits; `at full length` is what "
+        "a Slurm with default parameters would make of the jobs if they were not made shorter and "
+        "started without any delay.",
+        *_setup(them.head),
+        *_course(runs),
+    )
+    header = ("", "real", "simulated", "off", "at full length")
+    told = "\n".join(f"- {line}" for line in verdicts(them))
+    return "\n\n".join((markdown(header, rows), told, " ".join(sentences)))
+
+
+# The tables
+
+
+def _seconds(them: Compared) -> Iterator[Sequence[str]]:
+    for name, real in them.real.items():
+        yield (f"{name}, real", *_amounts(real, them.bound_s))
+    for name in them.foreseen:
+        yield (f"{name}, simulated", *_amounts(them.foreseen[name], them.bound_s))
+    limited = _amounts(them.perfect_limits, them.bound_s)
+    yield ("slurm, perfect limits, simulated", *limited)
+    yield ("lower bound", "1.00", f"{them.bound_s:,.0f}", *[""] * (len(COLUMNS) - 1))
+    for name, paper in PAPER.items():
+        yield (f"{name}, the paper's testbed", "", *_amounts(paper, None)[1:])
+
+
+def _amounts(measures: Measures, bound_s: float | None) -> list[str]:
+    over = "" if bound_s is None else f"{measures['average_jct_s'] / bound_s:.2f}"
+    shown = (f"{measures[name]:,.0f}" if name in measures else "" for name in COLUMNS)
+    return [over, *shown]
+
+
+_RATIO_HEADER = ("policy", "", "real", "simulated", "without overhead", "paper")
+
+
+def _ratios(them: Compared) -> Iterator[Sequence[str]]:
+    for name in (name for name in them.foreseen if name != REFERENCE):
+        for measure, title in COLUMNS.items():
+            if measure == "preemptions" or measure.endswith("_wait_s"):
+                continue
+            yield (
+                name,
+                title,
+                *(
+                    _amount(ratio(side, name, measure))
+                    for side in (them.real, them.foreseen, them.ideal)
+                ),
+                _amount(PAPER_RATIOS.get(name, {}).get(measure)),
+            )
+
+
+def ratio(side: Mapping[str, Measures], policy: str, measure: str) -> float | None:
+    """Over Tiresias-L; None where one of the two has not run, or has no such jobs."""
+    over, under = (side.get(name, {}).get(measure) for name in (policy, REFERENCE))
+    return over / under if over is not None and under else None
+
+
+def _amount(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def _beside(them: Compared) -> Iterator[Sequence[str]]:
+    for name, real in them.real.items():
+        for measure in CHECKED:
+            simulated = them.foreseen[name][measure]
+            off = f"{simulated / real[measure] - 1:+.1%}" if real[measure] else ""
+            yield (name, COLUMNS[measure], f"{real[measure]:,.0f}", f"{simulated:,.0f}", off)
+
+
+# The words
+
+
+def verdicts(them: Compared) -> Iterator[str]:
+    """What the replay was to show, and whether it does, as far as the policies have run."""
+    for measure in GOALS:
+        reached, best = (ratio(side, YARN, measure) for side in (them.real, them.ideal))
+        if reached is not None and best is not None:
+            yield f"{Goal(measure, reached, best)}."
+    if REFERENCE in them.real:
+        ours_s = them.real[REFERENCE]["average_jct_s"]
+        theirs_s = them.perfect_limits["average_jct_s"]
+        verdict = "no worse" if ours_s <= theirs_s else "WORSE"
+        yield (
+            f"average JCT: Tiresias-L, real, {ours_s:,.0f} s; stock Slurm with perfect limits, "
+            f"simulated, {theirs_s:,.0f} s: {verdict}."
+        )
+    for name, real in them.real.items():
+        off = them.foreseen[name]["average_jct_s"] / real["average_jct_s"] - 1
+        verdict = "within" if abs(off) <= MOST_OFF else "NOT WITHIN"
+        yield f"average JCT of {name}: simulated {off:+.1%} off the real, {verdict} {MOST_OFF:.0%}."
+
+
+def cost(head: Head) -> str:
+    """How the factor goes with what a preemption costs."""
+    setting, measured = head.setting, head.calibration
+    chosen = "chosen by that" if head.factor_chosen else "given on the command line"
+    return (
+        f"Measured before: a preempted job runs again {measured.restart_s:.2f} s after it stopped "
+        f"where there is room (mean of {measured.preemptions}). The paper's testbed lost "
+        f"{PREEMPTION_S:.1f} s to a preemption; the factor of {setting.factor:g} was {chosen}, and "
+        f"with it a preemption here weighs {measured.restart_s * setting.factor:.0f} s"
+        + (
+            f", to which the job's own program adds {setting.load_s:.0f} s of loading."
+            if setting.load_s
+            else "."
+        )
+    )
+
+
+def limits(setting: Setting) -> str:
+    """Which time limits the jobs have."""
+    if setting.limits == USERS:
+        return (
+            "a quarter of the jobs with a time limit of a day, the others with the next usual "
+            "value (15 or 30 minutes, 1, 2, 4, 8, 12 hours, a day) of what they need over an "
+            "evenly drawn share, all divided by the factor and rounded up to Slurm's whole minutes"
+        )
+    (limit_min,) = {in_minutes(job.limit_s or 0.0) for job in setting.workload().jobs}
+    return (
+        f"every job with a time limit of {limit_min} minutes, a day at full length, as users that "
+        "do not know better take what the partition allows"
+    )
+
+
+def _setup(head: Head) -> Iterator[str]:
+    setting = head.setting
+    yield (
+        f"The first {setting.jobs} jobs of paper480:{setting.seed} on {setting.nodes} nodes of "
+        f"{setting.gpus} GPUs, {setting.factor:g} times as fast, times given as they would be at "
+        "full length. `real` is slurmctld, slurmdbd and a slurmd for each node on this machine, a "
+        "fresh cluster for each policy, jobs submitted by sbatch at their times, completion times "
+        "from the jobs' own journals."
+    )
+
+
+def _course(runs: Mapping[str, Replayed]) -> Iterator[str]:
+    for machine in sorted({replayed.machine for replayed in runs.values()}):
+        took = (
+            f"{name} {replayed.took_s / 60:.0f} minutes"
+            for name, replayed in runs.items()
+            if replayed.machine == machine
+        )
+        yield f"It took {', '.join(took)} on {machine}."
+    for name, replayed in runs.items():
+        yield from (f"FAULT under {name}: {fault}." for fault in replayed.faults)
+
+
+def _sentences(them: Compared, runs: Mapping[str, Replayed]) -> Iterator[str]:
+    setting, measured = them.head.setting, them.head.calibration
+    yield from _setup(them.head)
+    yield (
+        "`yarn-cs` is sched/builtin with priority/basic, its jobs on the fewest nodes they fit; "
+        f"`slurm` is priority/multifactor and sched/backfill, {limits(setting)}; the three "
+        "Tiresias run the controller beside it with etc/slurm.conf.example and "
+        f"etc/job_submit.lua, one threshold at {setting.thresholds_gpu_s[0]:g} GPU-s "
+        "(`six-tiers`: Tiresias-L with the thresholds that the controller has by default) and at "
+        f"least {setting.min_run_s:g} s of running before a preemption, both divided by the "
+        f"factor, and an interval of {setting.interval_s:g} s, which is not. Tiresias-G learns the "
+        "distribution of jobs from those that have ended; the simulated one knows it."
+    )
+    yield cost(them.head)
+    yield (
+        "That cost is time the job waits for Slurm while others use its GPUs; on the testbed "
+        "they stood still meanwhile. Placement changes no job's speed in the real runs, nor in "
+        "their simulation."
+    )
+    yield (
+        "`simulated` is the simulator with the measured delays (jobs on idle GPUs start after "
+        f"{measured.idle_start_s:.2f} s, those that another leaves for after "
+        f"{measured.preempting_start_s:.2f} s), the mean of 20 runs that begin at other moments of "
+        "the interval; `without overhead` counts GPUs only and neither waits nor restarts, as the "
+        "paper's simulator; `perfect limits` is stock Slurm, simulated without any delay, had each "
+        "user known the exact duration to a minute, the grain of Slurm's limits: too coarse to run "
+        "it here. `lower bound`: no scheduler's average is below it, see "
+        "[lower-bound.md](lower-bound.md). A wide job is one of more than 4 GPUs, a short one one "
+        "of less than 800 s. The paper's completion times are read off its Fig. 10a."
+    )
+    yield from _course(runs)

@@ -1,0 +1,109 @@
+"""The folder of a replay: what was measured before it, and a file for each policy that has run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scripts.testbed.place import UsageError
+from scripts.tools.bench.replay.policies import POLICIES
+from scripts.tools.fidelity.calibrate import Calibration
+from scripts.tools.fidelity.setting import Setting
+
+HEAD = "replay.json"
+Runs = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRuns:
+    """A job's submission and its runs, in seconds of the paper since the first submission."""
+
+    job_id: str
+    submitted_s: float
+    runs: Runs
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One policy's run; ``took_s`` are real seconds."""
+
+    policy: str
+    machine: str
+    took_s: float
+    jobs: tuple[JobRuns, ...]
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What all policies of a replay share."""
+
+    setting: Setting
+    calibration: Calibration
+    factor_chosen: bool
+    """By what a preemption was measured to cost, and not on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    folder: Path
+
+    def head(self) -> Head | None:
+        known = _read(self.folder / HEAD)
+        if known is None:
+            return None
+        try:
+            return Head(
+                _setting(known["setting"]),
+                Calibration(**known["calibration"]),
+                known["factor_chosen"],
+            )
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"{self.folder / HEAD} is of another version: {error}") from error
+
+    def keep_head(self, head: Head) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write(self.folder / HEAD, asdict(head))
+
+    def keep(self, replayed: Replayed) -> None:
+        _write(self._file(replayed.policy), asdict(replayed))
+
+    def all(self) -> Mapping[str, Replayed]:
+        """What has run so far, in the order of the policies."""
+        found = {name: _read(self._file(name)) for name in POLICIES}
+        return {name: _replayed(known) for name, known in found.items() if known is not None}
+
+    def _file(self, policy: str) -> Path:
+        return self.folder / f"{policy}.json"
+
+
+def _setting(known: dict[str, Any]) -> Setting:
+    return Setting(**{**known, "thresholds_gpu_s": tuple(known["thresholds_gpu_s"])})
+
+
+def _replayed(known: dict[str, Any]) -> Replayed:
+    jobs = tuple(
+        JobRuns(job["job_id"], job["submitted_s"], tuple((a, b) for a, b in job["runs"]))
+        for job in known["jobs"]
+    )
+    return Replayed(**{**known, "jobs": jobs, "faults": tuple(known["faults"])})
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        known: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UsageError(f"{path} is no result of a replay: {error}") from error
+    return known
+
+
+def _write(path: Path, what: dict[str, Any]) -> None:
+    """Replaced in one step, so that a run cut short leaves no half of a file."""
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(what, indent=1) + "\n")
+    draft.replace(path)

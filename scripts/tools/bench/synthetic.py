@@ -1,0 +1,223 @@
+"""Snapshots as large clusters show them: full of jobs of all shapes, and many more that wait."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from scripts.testbed.job_views import changed, view
+from slurm_tiresias.model import (
+    Allocation,
+    Amount,
+    JobState,
+    JobView,
+    Node,
+    PlacementStyle,
+    Plan,
+    Request,
+    Snapshot,
+)
+from slurm_tiresias.placement.choose import place
+from slurm_tiresias.placement.pool import Pool
+
+NOW_S = 1_000_000.0
+THRESHOLDS_GPU_S = (3600.0, 36_000.0)
+"""Three tiers."""
+PARTITION = "gpu"
+NODES_PER_SWITCH = 20
+MOST_RUNNING = 0.9
+"""Of all jobs, where the cluster has room for them all."""
+IDLE = 0.1
+"""GPUs a node, on the average: what is left in pieces when the cluster counts as full."""
+CHANGED = 10
+"""So many jobs differ between a snapshot and the next: half have ended, half are new."""
+
+_LARGE = Amount({"a100": 8}, cpus=64, memory_mb=512_000)
+_SMALL = Amount({"v100": 4}, cpus=32, memory_mb=256_000)
+_WIDTHS, _WIDTH_WEIGHTS = (1, 2, 4, 8, 16, 32), (50, 15, 15, 12, 5, 3)
+_GRES_PER_NODE = 4
+"""What ``--gres`` asks of each node, where a job is wider than that."""
+
+
+Script = tuple[Request, float | None]
+"""What is asked, and the skew of the model where that is known."""
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """What kind of snapshot: the chances of each tier, for running and for waiting jobs."""
+
+    name: str
+    running: tuple[int, int, int]
+    waiting: tuple[int, int, int]
+
+
+CONTESTED = Crowd("contested", running=(20, 30, 50), waiting=(50, 30, 20))
+"""Many that wait rank above many that run: as many are preempted as may be in one cycle."""
+SETTLED = Crowd("settled", running=(60, 40, 0), waiting=(0, 40, 60))
+"""Nobody who waits ranks above anybody who runs: as between one cycle and most others."""
+CROWDS = (CONTESTED, SETTLED)
+
+
+def snapshot(crowd: Crowd, jobs: int, nodes: int, scripts: int, seed: int) -> Snapshot:
+    """The same for the same arguments; jobs of one script ask alike."""
+    chance = random.Random(seed)
+    machines = [_node(number, chance) for number in range(nodes)]
+    known = [_script(chance) for _ in range(scripts)]
+    asked = [_job(number, known, chance) for number in range(1, jobs + 1)]
+    chance.shuffle(asked)
+    placed = dict(_running(asked[: int(MOST_RUNNING * jobs)], machines))
+    everybody = [
+        _as_it_runs(job, placed[job.job_id], crowd, chance)
+        if job.job_id in placed
+        else _as_it_waits(job, crowd, chance)
+        for job in asked
+    ]
+    chance.shuffle(everybody)
+    return Snapshot(NOW_S, tuple(machines), tuple(everybody))
+
+
+def a_little_later(before: Snapshot, crowd: Crowd, seed: int) -> Snapshot:
+    """Some running jobs have ended, and as many have come."""
+    chance = random.Random(seed)
+    running = [job.job_id for job in before.jobs if job.state is JobState.RUNNING]
+    ended = set(chance.sample(running, CHANGED // 2))
+    stay = [job for job in before.jobs if job.job_id not in ended]
+    first = len(before.jobs) + 1
+    known = [(job.request, job.skew) for job in before.jobs]
+    new = [_job(number, known, chance) for number in range(first, first + CHANGED // 2)]
+    come = [_as_it_waits(job, crowd, chance) for job in new]
+    return Snapshot(before.now_s + 10, before.nodes, (*stay, *come))
+
+
+def settle(before: Snapshot, plan: Plan) -> Snapshot:
+    """All that a plan starts runs; it must preempt no job."""
+    on = {start.job_id: start.start_on for start in plan.starts}
+    jobs = (
+        changed(
+            job,
+            state=JobState.RUNNING,
+            allocation=on[job.job_id],
+            running_since_s=before.now_s,
+            first_started_s=job.first_started_s or before.now_s,
+        )
+        if job.job_id in on
+        else job
+        for job in before.jobs
+    )
+    return replace(before, jobs=tuple(jobs))
+
+
+def other_waiting(before: Snapshot, crowd: Crowd, number: int) -> Snapshot:
+    """A second later some waiting jobs have been cancelled, and as many have come.
+
+    ``number`` tells one such step from the next: the ids of the new jobs follow from it.
+    """
+    chance = random.Random(number)
+    waiting = [job.job_id for job in before.jobs if job.state is JobState.PENDING]
+    cancelled = set(chance.sample(waiting, CHANGED // 2))
+    stay = [job for job in before.jobs if job.job_id not in cancelled]
+    first = 10_000_000 + number * CHANGED
+    known = [(job.request, job.skew) for job in before.jobs]
+    new = [_job(first + extra, known, chance) for extra in range(CHANGED // 2)]
+    come = [_as_it_waits(job, crowd, chance) for job in new]
+    return Snapshot(before.now_s + 1, before.nodes, (*stay, *come))
+
+
+def all_run_on(before: Snapshot) -> Snapshot:
+    """The running jobs have the service of one second more."""
+    return replace(before, jobs=tuple(map(_runs_on, before.jobs)))
+
+
+def _runs_on(job: JobView) -> JobView:
+    if job.state is not JobState.RUNNING:
+        return job
+    return replace(
+        job,
+        attained_gpu_s=job.attained_gpu_s + job.gpus_held,
+        attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s + job.gpus_held,
+        executed_since_promotion_s=job.executed_since_promotion_s + 1.0,
+    )
+
+
+def _node(number: int, chance: random.Random) -> Node:
+    return Node(
+        f"gpu{number:05}",
+        chance.choice((_LARGE, _SMALL)),
+        partitions=frozenset({PARTITION}),
+        features=frozenset({chance.choice(("ib", "eth"))}),
+        available=chance.random() > 0.01,
+        switch=f"leaf{number // NODES_PER_SWITCH}",
+    )
+
+
+def _script(chance: random.Random) -> Script:
+    return _request(chance), chance.choice((None, None, 0.1, 0.7))
+
+
+def _job(number: int, scripts: Sequence[Script], chance: random.Random) -> JobView:
+    request, skew = chance.choice(scripts)
+    submitted_s = NOW_S - chance.uniform(1000, 100_000)
+    # Jobs that ask alike share a request, as the driver has it (slurm/job_memory.py).
+    return view(str(number), JobState.PENDING, request, submitted_s=submitted_s, skew=skew)
+
+
+def _request(chance: random.Random) -> Request:
+    """``--gres=gpu:G -N n`` or ``--gpus=N``, with CPUs and memory by the GPU."""
+    (gpus,) = chance.choices(_WIDTHS, _WIDTH_WEIGHTS)
+    cpus, memory_mb = chance.choice((2, 4, 8)), chance.choice((0, 16_000, 32_000))
+    kind = "a100" if chance.random() < 0.2 else ""
+    if chance.random() < 0.5:
+        request = Request(Amount({kind: 1}, cpus, memory_mb), gpus, may_be_one_task=True)
+    else:
+        each = min(gpus, _GRES_PER_NODE)
+        count = gpus // each
+        chunk = Amount({kind: each}, cpus * each, memory_mb * each)
+        request = Request(chunk, count, max_chunks_per_node=1, min_nodes=count, max_nodes=count)
+    features = "ib" if chance.random() < 0.1 else ""
+    return replace(request, features=features, partitions=(PARTITION,))
+
+
+def _running(jobs: Sequence[JobView], nodes: Sequence[Node]) -> Iterator[tuple[str, Allocation]]:
+    """Those of the jobs that run: who comes first is served first, while there is room."""
+    pool = Pool(nodes)
+    allowed = {"": pool.all_nodes, "ib": pool.nodes(n.name for n in nodes if "ib" in n.features)}
+    for job in jobs:
+        if pool.most_free_gpus <= IDLE * len(nodes):
+            return
+        on = place(job.request, allowed[job.request.features], pool, PlacementStyle.CONSOLIDATE)
+        if on is not None:
+            pool.take(on)
+            yield job.job_id, on
+
+
+def _as_it_runs(job: JobView, on: Allocation, crowd: Crowd, chance: random.Random) -> JobView:
+    ran_s = chance.expovariate(1 / 3600)
+    return changed(
+        _served(job, crowd.running, chance),
+        state=JobState.RUNNING,
+        allocation=on,
+        running_since_s=NOW_S - ran_s,
+        first_started_s=NOW_S - ran_s - chance.choice((0.0, 900.0)),
+    )
+
+
+def _as_it_waits(job: JobView, crowd: Crowd, chance: random.Random) -> JobView:
+    served = _served(job, crowd.waiting, chance)
+    new = served.attained_gpu_s == 0
+    started_s = None if new else job.submitted_s + chance.uniform(0, 900)
+    return changed(served, queued_s=NOW_S - chance.uniform(0, 1000), first_started_s=started_s)
+
+
+def _served(job: JobView, tiers: tuple[int, int, int], chance: random.Random) -> JobView:
+    """With as much service as the jobs of its tier have."""
+    (tier,) = chance.choices(range(3), tiers)
+    starts = (0.0, *THRESHOLDS_GPU_S)
+    attained_gpu_s = starts[tier] * chance.uniform(1, 5)
+    return replace(
+        job,
+        attained_gpu_s=attained_gpu_s,
+        attained_since_promotion_gpu_s=attained_gpu_s,
+        executed_since_promotion_s=attained_gpu_s / job.request.gpu_count,
+    )

@@ -1,0 +1,129 @@
+"""``scripts/dev chaos lifecycle``: random interleavings of everything, on the in-memory Slurm."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from itertools import count
+from multiprocessing import get_context
+
+import click
+from hypothesis import HealthCheck, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from scripts.testbed.lifecycle.machine import DONE, Lifecycle
+from scripts.tools.chaos.document import record
+from scripts.tools.document import markdown
+
+TITLE = "The controller in random interleavings"
+EXAMPLES = 100
+"""In one batch; between batches the time is looked at."""
+
+BATCHES = 5
+"""In one process, which still grows with each: Hypothesis keeps something of every run."""
+
+STEPS = 25
+TOLD = (
+    ("interleavings", "interleavings"),
+    ("cycles", "cycles"),
+    ("submit", "submissions"),
+    ("starts", "starts"),
+    ("preemptions", "preemptions"),
+    ("kills", "controllers killed between two effects"),
+    ("restart", "restarts of the controller"),
+    ("failover", "failovers"),
+    ("superseded", "controllers that went on when another one had taken over"),
+    ("slurmctld", "restarts of slurmctld that had forgotten something"),
+    ("clock", "steps of Slurm's clock"),
+    ("failed cycles", "cycles that failed"),
+)
+
+SOUND = (
+    "At every step: no job was lost, none requeued twice for one start; held jobs stayed held and "
+    "suspended ones suspended; no node list was left on a job that was not about to start; no run "
+    "was ended for a job that could not start, nor one that was protected, nor one that had not "
+    "heard its signal and had its grace since; a controller that had been stopped while another "
+    "one took over changed nothing. And when nothing more happened: the cluster came to rest; no "
+    "preemption had been in vain without being on record; the ledger had the service that "
+    "accounting has; a release left neither priorities nor lists."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one batch came to; ``failure`` has the failing sequence."""
+
+    seed: int
+    done: Counter[str]
+    failure: str
+
+
+@click.command()
+@click.option("--minutes", default=60.0, show_default=True, type=click.FloatRange(0.1))
+@click.option(
+    "--processes", default=lambda: len(os.sched_getaffinity(0)), type=click.IntRange(1, 256)
+)
+@click.option("--seed", "first", default=1, show_default=True, type=int)
+def lifecycle(minutes: float, processes: int, first: int) -> None:
+    """Drive the controller through random interleavings, on a Slurm in memory.
+
+    Arrivals, ends, holds, edits, failures, lost answers, kills between any two effects, restarts
+    and failovers. Ends with the shortest failing sequence, if there is one.
+    """
+    until_s = time.monotonic() + 60.0 * minutes
+    done: Counter[str] = Counter()
+    began_s = time.monotonic()
+    with ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=BATCHES) as pool:
+        numbers = count(first)
+        running = {pool.submit(_run, next(numbers)) for _ in range(processes)}
+        while running:
+            over, running = wait(running, return_when=FIRST_COMPLETED)
+            for batch in (future.result() for future in over):
+                done.update(batch.done)
+                click.echo(f"seed {batch.seed}: {done['interleavings']} interleavings", err=True)
+                if batch.failure:
+                    pool.shutdown(cancel_futures=True)
+                    raise click.ClickException(f"seed {batch.seed}:\n{batch.failure}")
+                if time.monotonic() < until_s:
+                    running.add(pool.submit(_run, next(numbers)))
+    text = _told(done, time.monotonic() - began_s, processes)
+    click.echo(text)
+    record(TITLE, f"scripts/dev chaos lifecycle --minutes {minutes:g} --seed {first}", text)
+
+
+def _run(number: int) -> Batch:
+    """One batch of interleavings, in a process of its own."""
+    DONE.clear()
+    logging.getLogger("tiresias-slurm").setLevel(logging.ERROR)
+    said = io.StringIO()
+    failure = ""
+    try:
+        with redirect_stdout(said):
+            run_state_machine_as_test(seed(number)(Lifecycle), settings=_settings())
+    except Exception as error:
+        failure = f"{said.getvalue()}\n{''.join(traceback.format_exception(error))}"
+    return Batch(number, Counter(DONE), failure)
+
+
+def _settings() -> settings:
+    return settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        print_blob=False,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def _told(done: Counter[str], took_s: float, processes: int) -> str:
+    rows = [(words, f"{done[what]:,}") for what, words in TOLD]
+    rows.append(("took", f"{took_s / 60.0:.0f} min on {processes} processes"))
+    return "\n\n".join((markdown(("what", "count"), rows), SOUND))

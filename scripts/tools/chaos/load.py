@@ -1,0 +1,394 @@
+"""``scripts/dev chaos load``: ten thousand jobs, a storm of submissions, and all cancelled."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import orjson
+
+from scripts.testbed.jobs import slurm
+from scripts.testbed.place import (
+    DemoError,
+    Place,
+    bring_up,
+    prepare,
+    say,
+    start_controller,
+    stop,
+    wait_until,
+)
+from scripts.testbed.slurmctld import SUBMITTERS, cpu_s, pid_of, submit_many
+from scripts.tools.chaos.document import record
+from scripts.tools.chaos.outcome import fail
+from scripts.tools.document import markdown
+from scripts.tools.fidelity.main import failed_cycles
+from slurm_tiresias.status.published import FILE_NAME
+
+NODES = 16
+INTERVAL_S = 1.0
+CYCLES_AN_HOUR = 360
+"""At the default interval of 10 s."""
+
+MOST_GROWTH = 1.05
+"""Of the controller's memory, from the second third of the cycles to the last."""
+
+ENOUGH_CYCLES = 90
+"""To judge it by; Python takes its memory in pieces."""
+
+PAUSE_S = 0.5
+"""Between two questions of a user."""
+
+CALM_S, CALM = 3.0, 0.03
+"""Seconds, and the share of a core that slurmctld spends at the most when it has nothing to do."""
+
+PATIENCE_S = 900.0
+ACCOUNTED_WITHIN_S = 60.0
+CONFIG = """\
+[controller]
+interval_s = {interval}
+state_dir = "{{state_dir}}"
+"""
+RPCS = (
+    "REQUEST_JOB_INFO",
+    "REQUEST_NODE_INFO",
+    "REQUEST_PARTITION_INFO",
+    "REQUEST_TOPO_INFO",
+    "REQUEST_UPDATE_JOB",
+    "REQUEST_JOB_REQUEUE",
+    "REQUEST_PING",
+)
+"""What the controller asks of slurmctld."""
+
+_COUNT = re.compile(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What comes to the cluster."""
+
+    running: int
+    pending: int
+    cycles: int
+    storm: int
+    tasks: int
+    samples: int = 40
+    """So often a user asks for the queue, without the controller and with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """How slurmctld answered for a while."""
+
+    squeue_s: Sequence[float]
+    cpu: float
+    """Of one core."""
+    rpcs: dict[str, int]
+
+
+@dataclass(slots=True)
+class Watch:
+    """What is seen of the controller from outside: when it published, and its memory then."""
+
+    state: Path
+    pid: int
+    published_s: list[float] = field(default_factory=list)
+    memory_mb: list[float] = field(default_factory=list)
+
+    def look(self) -> None:
+        at_s = self.state.stat().st_mtime
+        if not self.published_s or at_s != self.published_s[-1]:
+            self.published_s.append(at_s)
+            self.memory_mb.append(_memory_mb(self.pid))
+
+    def longest_gap_s(self, since: int) -> float:
+        """Between two cycles, since that one."""
+        times = self.published_s[since:]
+        return max((b - a for a, b in pairwise(times)), default=0.0)
+
+    def growth(self, cycles: int) -> float:
+        """The most memory of the last third of so many cycles over that of the second."""
+        third = cycles // 3
+        return max(self.memory_mb[2 * third : cycles]) / max(self.memory_mb[third : 2 * third])
+
+
+@click.command()
+@click.option("--running", default=1000, show_default=True, type=click.IntRange(16, 2000))
+@click.option("--pending", default=10_000, show_default=True, type=click.IntRange(10, 50_000))
+@click.option(
+    "--cycles",
+    default=CYCLES_AN_HOUR,
+    show_default=True,
+    type=click.IntRange(9, 10_000),
+    help="Over so many the memory has to stay as it is; the default makes an hour of real ones.",
+)
+@click.option("--storm", default=1000, show_default=True, help="Jobs submitted in a burst.")
+@click.option("--tasks", default=5000, show_default=True, help="Of each of two arrays after it.")
+def load(running: int, pending: int, cycles: int, storm: int, tasks: int) -> None:
+    """Thousands of jobs: what they cost, whether memory grows, a storm, and a mass cancel."""
+    options = f"--running {running} --pending {pending} --cycles {cycles}"
+    command = f"scripts/dev chaos load {options} --storm {storm} --tasks {tasks}"
+    try:
+        text, wrong = measured(Load(running, pending, cycles, storm, tasks))
+    except DemoError as error:
+        raise click.ClickException(str(error)) from error
+    if wrong:
+        fail(wrong)
+    if (pending, running) >= (10_000, 1000):
+        record("Load", command, text)
+    click.echo(text)
+
+
+def measured(what: Load) -> tuple[str, list[str]]:
+    """What there is to tell, and what is wrong."""
+    place = Place(Path(tempfile.gettempdir()) / f"st-load-{time.time_ns() % 10**9}")
+    try:
+        prepare(place, CONFIG.format(interval=INTERVAL_S))
+        _start_cluster(place, what)
+        _fill(place, what)
+        _until_calm(place)
+        without = _answers(place, lambda: None, what)
+        watch = Watch(place.state / FILE_NAME, start_controller(place))
+        _until(watch, lambda: len(watch.published_s) > 3, "its cycles go on")
+        first = len(watch.published_s)
+        beside = _answers(place, watch.look, what)
+        cycles = len(watch.published_s) - first
+        _run_on(watch, what.cycles)
+        stormed = _storm(place, watch, what)
+        cancelled = _cancel_all(place, watch)
+        faults = failed_cycles(place.controller_log.read_text())
+        wrong = [*faults, *_lost(place, what)]
+    finally:
+        stop(place)
+    if what.cycles >= ENOUGH_CYCLES and watch.growth(what.cycles) > MOST_GROWTH:
+        wrong.append(f"memory grew {watch.growth(what.cycles):.2f} times")
+    text = "\n\n".join(
+        (_table(without, beside, cycles, what), _memory_told(watch, what), stormed, cancelled)
+    )
+    return text, wrong
+
+
+# The cluster and its jobs
+
+
+def _start_cluster(place: Place, what: Load) -> None:
+    each = -(-what.running // NODES)
+    most = 2 * (what.running + what.pending + what.storm + 2 * what.tasks)
+    bring_up(
+        place,
+        *(f"--nodes={NODES}", f"--gpus={each}", f"--cpus={each}", f"--memory-mb={each * 100}"),
+        f"--slurm-conf-line=MaxJobCount={most}",
+        f"--slurm-conf-line=MaxArraySize={what.tasks + 1}",
+        "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
+    )
+
+
+def _fill(place: Place, what: Load) -> None:
+    """The first fill the cluster; as they end, one after the other, others follow."""
+    script = place.folder / "job"
+    script.write_text("#!/bin/sh\nexec sleep $((300 + $(od -An -N2 -tu2 /dev/urandom) % 1800))\n")
+    _submit(place, what.running)
+    wait_until(lambda: _count(place, "RUNNING") >= what.running, "all GPUs to be taken", PATIENCE_S)
+    _submit(place, what.pending)
+
+
+def _submit(place: Place, jobs: int) -> None:
+    submit_many(jobs, lambda _number: _sbatch(place))
+
+
+def _sbatch(place: Place, *options: str) -> None:
+    common = ("--gpus=1", "--mem=1", "--output=/dev/null", *options)
+    slurm(place, "sbatch", *common, str(place.folder / "job"))
+
+
+def _count(place: Place, state: str) -> int:
+    return len(slurm(place, "squeue", "-h", "-r", "-o", "%i", "-t", state).split())
+
+
+# What slurmctld has to do
+
+
+def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answered:
+    """How fast a user's squeue is, time and again, and what slurmctld counts meanwhile."""
+    slurmctld = pid_of(place)
+    slurm(place, "sdiag", "--reset")
+    spent_s, began_s = cpu_s(slurmctld), time.monotonic()
+    squeue_s = []
+    for _ in range(what.samples):
+        asked_s = time.monotonic()
+        slurm(place, "squeue", "-h", "-o", "%i")
+        squeue_s.append(time.monotonic() - asked_s)
+        for _ in range(5):
+            time.sleep(PAUSE_S / 5)
+            meanwhile()
+    cpu = (cpu_s(slurmctld) - spent_s) / (time.monotonic() - began_s)
+    said = slurm(place, "sdiag")
+    rpcs = {name: int(count) for name, count in _COUNT.findall(said)}
+    say(f"squeue took {statistics.median(squeue_s):.3f} s, with {what.pending:,} jobs waiting")
+    return Answered(squeue_s, cpu, rpcs)
+
+
+def _until_calm(place: Place) -> None:
+    """Until slurmctld has done with what was submitted."""
+    slurmctld = pid_of(place)
+
+    def calm() -> bool:
+        before_s = cpu_s(slurmctld)
+        time.sleep(CALM_S)
+        return cpu_s(slurmctld) - before_s < CALM * CALM_S
+
+    wait_until(calm, "slurmctld to have done with the submissions", PATIENCE_S)
+
+
+def _memory_mb(pid: int) -> float:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None, "a process that runs has memory"
+    return int(found[1]) / 1024
+
+
+# What comes over the controller
+
+
+def _run_on(watch: Watch, cycles: int) -> None:
+    """As many cycles as make an hour of real ones."""
+    while len(watch.published_s) < cycles:
+        enough = min(cycles, len(watch.published_s) + 30)
+        _until(watch, lambda: len(watch.published_s) >= enough, "its cycles go on")  # noqa: B023
+        say(f"{len(watch.published_s)} of {cycles} cycles, {watch.memory_mb[-1]:.0f} MB")
+
+
+def _storm(place: Place, watch: Watch, what: Load) -> str:
+    first, began_s = len(watch.published_s), time.monotonic()
+    with _watching(watch):
+        _submit(place, what.storm)
+        for _ in range(2):
+            _sbatch(place, f"--array=0-{what.tasks - 1}")
+    took_s = time.monotonic() - began_s
+    waiting = _count(place, "PENDING")
+    _until(watch, lambda: _shown_waiting(watch) >= 0.99 * waiting, "all of them to be seen")
+    return (
+        f"A storm: {what.storm:,} jobs and two arrays of {what.tasks:,} tasks, submitted within "
+        f"{took_s:.0f} s by {SUBMITTERS} at a time. The longest pause between two published cycles "
+        f"was {watch.longest_gap_s(first - 1):.1f} s; {time.monotonic() - began_s - took_s:.1f} s "
+        f"after the last of them all {waiting:,} waiting jobs stood in `status`."
+    )
+
+
+def _cancel_all(place: Place, watch: Watch) -> str:
+    first, began_s = len(watch.published_s), time.monotonic()
+    with _watching(watch):
+        slurm(place, "scancel", "--me")
+        wait_until(lambda: not slurm(place, "squeue", "-h").strip(), "all to end", PATIENCE_S)
+    took_s = time.monotonic() - began_s
+    _until(watch, lambda: _shown_waiting(watch) == 0, "none to be seen")
+    return (
+        f"A mass cancel: `scancel` of all jobs took {took_s:.1f} s until the last was gone, with a "
+        f"longest pause of {watch.longest_gap_s(first - 1):.1f} s between two published cycles; "
+        f"{time.monotonic() - began_s - took_s:.1f} s later `status` showed none."
+    )
+
+
+def _shown_waiting(watch: Watch) -> int:
+    tiers = orjson.loads(watch.state.read_bytes())["tiers"]
+    return sum(tier["pending_jobs"] for tier in tiers)
+
+
+def _until(watch: Watch, holds: Callable[[], bool], what: str) -> None:
+    def seen() -> bool:
+        watch.look()
+        return holds()
+
+    wait_until(seen, what, PATIENCE_S)
+
+
+@contextmanager
+def _watching(watch: Watch) -> Iterator[None]:
+    """Look again and again while something else goes on."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            watch.look()
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looker.join()
+
+
+def _lost(place: Place, what: Load) -> Iterator[str]:
+    """All that was submitted must stand in the accounts, ended as it was to, and never requeued."""
+    submitted = what.running + what.pending + what.storm + 2
+
+    def rows() -> list[tuple[str, str]]:
+        answer = slurm(place, "sacct", "-a", "-n", "-X", "-D", "-P", "-o", "jobid,state")
+        pairs = (line.split("|") for line in answer.split("\n")[:-1])
+        return [(job_id.split("_")[0], state.split()[0]) for job_id, state in pairs]
+
+    def knows_all() -> bool:
+        found = rows()
+        over = not any(state in ("RUNNING", "PENDING") for _, state in found)
+        return over and len({job_id for job_id, _ in found}) >= submitted
+
+    with suppress(DemoError):  # what is missing then is told
+        wait_until(knows_all, "accounting to know all ends", ACCOUNTED_WITHIN_S)
+    found = rows()
+    known = len({job_id for job_id, _ in found})
+    if known != submitted:
+        yield f"{submitted} jobs and arrays were submitted, accounting knows {known}"
+    if others := {state for _, state in found} - {"COMPLETED", "CANCELLED"}:
+        yield f"some ended as {', '.join(sorted(others))}"
+
+
+# What is told
+
+
+def _table(without: Answered, beside: Answered, cycles: int, what: Load) -> str:
+    def row(title: str, one: Answered) -> Sequence[str]:
+        return (
+            title,
+            f"{1000 * statistics.median(one.squeue_s):.0f}",
+            f"{1000 * statistics.quantiles(one.squeue_s, n=20)[-1]:.0f}",
+            f"{one.cpu:.1%}",
+        )
+
+    header = ("", "squeue, median ms", "95th", "slurmctld, of a core")
+    rows = [row("without the controller", without), row("with it", beside)]
+    asked = (
+        (name, beside.rpcs.get(name, 0) - without.rpcs.get(name, 0) * (name in _OF_SQUEUE))
+        for name in RPCS
+    )
+    per_cycle = ", ".join(f"{name} {count / cycles:.1f}" for name, count in asked if count > 0)
+    return (
+        f"{markdown(header, rows)}\n\n{what.running:,} jobs of one GPU each run on {NODES} nodes, "
+        f"{what.pending:,} wait, in a real slurmctld with accounting; the controller's interval is "
+        f"{INTERVAL_S:g} s and not 10, so this is ten times the load of its default. A user asks "
+        f"for the whole queue {what.samples} times. Requests a cycle: {per_cycle}."
+    )
+
+
+_OF_SQUEUE = ("REQUEST_JOB_INFO", "REQUEST_PARTITION_INFO", "REQUEST_NODE_INFO")
+
+
+def _memory_told(watch: Watch, what: Load) -> str:
+    third = what.cycles // 3
+    ends = (min(10, what.cycles), third, 2 * third, what.cycles)
+    amounts = ", ".join(f"{watch.memory_mb[end - 1]:.0f}" for end in ends)
+    return (
+        f"Memory: {amounts} MB after {', '.join(map(str, ends))} cycles, "
+        f"{CYCLES_AN_HOUR} of which are an hour's at the default interval; the most of the last "
+        f"third is {watch.growth(what.cycles):.3f} times that of the second. In the storm that "
+        f"came then, with more jobs to know of, it was {max(watch.memory_mb):.0f} MB."
+    )

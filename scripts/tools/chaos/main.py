@@ -1,0 +1,31 @@
+"""The command line of the chaos tests: one module for each."""
+
+from __future__ import annotations
+
+import click
+
+from scripts.tools.chaos.faults import faults
+from scripts.tools.chaos.kills import kills
+from scripts.tools.chaos.lifecycle import lifecycle
+from scripts.tools.chaos.load import load
+from scripts.tools.chaos.places import places
+from scripts.tools.chaos.sites import sites
+
+COMMANDS = (faults, kills, places, load, lifecycle, sites)
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def chaos(context: click.Context) -> None:
+    """Harm the controller, and write what came of it into docs/reliability.md.
+
+    Without a command, all of them, one after the other: three hours.
+    """
+    if context.invoked_subcommand is None:
+        for command in COMMANDS:
+            click.echo(f"chaos: {command.name}", err=True)
+            context.invoke(command)
+
+
+for command in COMMANDS:
+    chaos.add_command(command)

@@ -1,0 +1,21 @@
+"""What a chaos test has checked, and how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+CHECKED = (
+    "Afterwards, of every job: it has finished and done all its work; accounting shows it requeued "
+    "as often as the ledger says it was decided, and nobody left twice for one start of another; "
+    "each of its runs stands in the ledger with the GPUs of accounting and within a second of its "
+    "time (`sacct -D`). After each kill the ledger knew of every node list that had been written "
+    "to a waiting job; and once the controller was paused, none had a list but its user's own."
+)
+
+
+def fail(wrong: Sequence[str]) -> NoReturn:
+    """Say what is wrong, one line each."""
+    raise click.ClickException("\n  ".join([f"{len(wrong)} things are wrong:", *wrong]))

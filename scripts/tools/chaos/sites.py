@@ -1,0 +1,123 @@
+"""``scripts/dev chaos sites``: random sites and random requests, in memory or on real clusters."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import count
+from multiprocessing import get_context
+
+import click
+
+from scripts.testbed.sites import in_memory, on_slurm
+from scripts.tools.chaos.document import record
+from scripts.tools.document import markdown
+
+IN_A_BATCH = 100
+TOLD = (
+    ("rounds", "sites, each with its jobs from the first to the last"),
+    ("submit", "submissions"),
+    ("starts", "runs"),
+    ("preemptions", "preemptions"),
+    ("in vain", "of these for a job of which all is understood, and which did not start soon"),
+    ("cycles", "cycles of the controller"),
+    ("drain", "nodes drained"),
+    ("fail", "nodes failed"),
+    ("hold", "jobs held by their users"),
+)
+SOUND = (
+    "No job was held by Slurm for a node list that the controller had written (where the request "
+    "shows nothing of what it needs: not twice). None was requeued twice for a job that had not "
+    "started, while nodes and requests stayed as they were. Every site came to rest; once the "
+    "controller was stopped no list was left, and no job had waited that Slurm then started by "
+    "itself."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What some rounds came to; ``failure`` tells of the first that went wrong."""
+
+    done: Counter[str]
+    failure: str
+
+
+@click.command()
+@click.option("--rounds", default=100_000, show_default=True, type=click.IntRange(1))
+@click.option("--real", is_flag=True, help="On real clusters, for --minutes.")
+@click.option("--minutes", default=60.0, show_default=True, type=click.FloatRange(0.1))
+@click.option(
+    "--processes", default=lambda: len(os.sched_getaffinity(0)), type=click.IntRange(1, 256)
+)
+@click.option("--seed", "first", default=0, show_default=True, type=int)
+def sites(rounds: int, real: bool, minutes: float, processes: int, first: int) -> None:
+    """Drive random requests through random sites, on a Slurm in memory.
+
+    Partitions, tiers, limits, features, GRES, switches, states and settings are drawn from the
+    seed; so are the requests, also such as the controller does not understand.
+    """
+    began_s = time.monotonic()
+    if real:
+        done = _in_batches(_real, count(first), processes, began_s + 60.0 * minutes, 1)
+    else:
+        starts = range(first, first + rounds, IN_A_BATCH)
+        done = _in_batches(_in_memory, starts, processes, float("inf"), IN_A_BATCH)
+    text = _told(done, time.monotonic() - began_s, processes)
+    click.echo(text)
+    how = f"--real --minutes {minutes:g}" if real else f"--rounds {rounds}"
+    title = "Random sites on real clusters" if real else "Random sites in memory"
+    record(title, f"scripts/dev chaos sites {how} --seed {first}", text)
+
+
+def _in_batches(
+    play: Callable[[int], Batch],
+    seeds: Iterable[int],
+    processes: int,
+    until_s: float,
+    rounds: int,
+) -> Counter[str]:
+    """Batch after batch until the seeds or the time run out; a finding ends it."""
+    done: Counter[str] = Counter()
+    left = iter(seeds)
+    with ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=50) as pool:
+        running = {pool.submit(play, seed) for _, seed in zip(range(processes), left, strict=False)}
+        while running:
+            over, running = wait(running, return_when=FIRST_COMPLETED)
+            for batch in (future.result() for future in over):
+                done.update(batch.done)
+                click.echo(f"{done['rounds']} rounds", err=True)
+                if batch.failure:
+                    pool.shutdown(cancel_futures=True)
+                    raise click.ClickException(batch.failure)
+                seed = next(left, None) if time.monotonic() < until_s else None
+                if seed is not None:
+                    running.add(pool.submit(play, seed))
+    return done
+
+
+def _in_memory(first: int) -> Batch:
+    logging.getLogger("tiresias-slurm").setLevel(logging.ERROR)
+    done: Counter[str] = Counter()
+    for seed in range(first, first + IN_A_BATCH):
+        one = in_memory.play(seed)
+        done.update(one.counts)
+        done["rounds"] += 1
+        if one.found:
+            return Batch(done, one.told())
+    return Batch(done, "")
+
+
+def _real(seed: int) -> Batch:
+    one = on_slurm.play(seed)
+    return Batch(one.counts + Counter(rounds=1), one.told() if one.found else "")
+
+
+def _told(done: Counter[str], took_s: float, processes: int) -> str:
+    rows = [(words, f"{done[what]:,}") for what, words in TOLD if done[what]]
+    rows.append(("took", f"{took_s / 60.0:.0f} min on {processes} processes"))
+    return "\n\n".join((markdown(("what", "count"), rows), SOUND))

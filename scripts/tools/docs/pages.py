@@ -1,0 +1,119 @@
+"""The pages for people, taken apart: sections, blocks of code, links, words in backticks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts import ROOT
+
+_FENCE = re.compile(r"```(\w*)")
+_HEADING = re.compile(r"(#+) (.+)")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CODE = re.compile(r"`([^`]+)`")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a page. ``block`` counts blocks of code from 1; 0 is prose."""
+
+    number: int
+    text: str
+    section: str
+    block: int = 0
+    language: str = ""
+    """What follows the fence; empty for blocks that are indented."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page; ``name`` is its path in the repository."""
+
+    name: str
+    lines: tuple[Line, ...]
+
+    @property
+    def folder(self) -> Path:
+        return (ROOT / self.name).parent
+
+    def prose(self) -> Iterator[Line]:
+        return (line for line in self.lines if not line.block)
+
+    def blocks(self) -> Iterator[list[Line]]:
+        """The lines of each block of code."""
+        last = max((line.block for line in self.lines), default=0)
+        for number in range(1, last + 1):
+            yield [line for line in self.lines if line.block == number]
+
+    def paragraphs(self) -> Iterator[tuple[int, str]]:
+        """The prose, each paragraph in one line, with the number of its first."""
+        first, words = 0, list[str]()
+        for line in (*self.prose(), Line(0, "", "")):
+            if line.text.strip():
+                first = first or line.number
+                words.append(line.text.strip())
+            elif words:
+                yield first, " ".join(words)
+                first, words = 0, []
+
+    def links(self) -> Iterator[tuple[int, str]]:
+        for number, text in self.paragraphs():
+            yield from ((number, target) for target in _LINK.findall(_CODE.sub("", text)))
+
+    def words(self) -> Iterator[tuple[int, str]]:
+        """What stands between backticks in prose."""
+        for number, text in self.paragraphs():
+            yield from ((number, code) for code in _CODE.findall(text))
+
+    def anchors(self) -> set[str]:
+        """Where links may lead, as GitHub names its headings."""
+        headings = (_HEADING.fullmatch(line.text) for line in self.prose())
+        return {anchor(heading[2]) for heading in headings if heading}
+
+
+def anchor(heading: str) -> str:
+    """The name that GitHub gives a heading."""
+    kept = re.sub(r"[^\w\- ]", "", _LINK.sub(lambda m: m[0][1:].partition("]")[0], heading))
+    return kept.strip().lower().replace(" ", "-")
+
+
+def pages() -> list[Page]:
+    """Every page for people."""
+    names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
+    docs = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+    return [page(name) for name in (*names, *docs)]
+
+
+def page(name: str) -> Page:
+    """The page with this path in the repository."""
+    return Page(name, tuple(_lines((ROOT / name).read_text(encoding="utf-8"))))
+
+
+def _lines(text: str) -> Iterator[Line]:
+    section, block, fence, indented, blank = "", 0, "", False, True
+    fenced = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := _FENCE.match(line.strip()):
+            fenced = not fenced
+            fence, indented = match[1] if fenced else "", False
+            block += fenced
+            blank = False
+            continue
+        code = line.startswith("    ") and (indented or blank)
+        if fenced:
+            yield Line(number, line, section, block, fence or "text")
+        elif code:
+            block += not indented
+            indented = True
+            yield Line(number, line, section, block)
+        elif not line.strip() and indented:
+            blank = True
+            yield Line(number, "", section, block)
+        else:
+            indented = False
+            if heading := _HEADING.fullmatch(line):
+                section = heading[2]
+            yield Line(number, line, section)
+        blank = not line.strip()

@@ -1,0 +1,192 @@
+"""The jobs of a fidelity run on a real Slurm, and what their journals and the accounting say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts import ROOT
+from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun, slurm
+from scripts.testbed.place import DemoError, Place
+from scripts.tools.fidelity.limits import in_minutes
+from slurm_tiresias.simulator.workload import TraceJob
+
+SLEEPER = ROOT / "scripts" / "testbed" / "sleeper.sh"
+POLL_S = 0.2
+MICRO = 1_000_000
+STARTED, STOPPED, ENDED = "started", "stopped", "ended"
+MOST_CLOCK_ERROR_S = 3.0
+"""Slurm keeps whole seconds, and hears of an end a moment after it."""
+OWN_LIMIT_S = 3600.0
+"""The time limit of jobs that are given none, those of the calibration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a journal: at ``at_s`` (since the epoch) so much work was done."""
+
+    what: str
+    at_s: float
+    done_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job and the number that Slurm gave it; ``at_s`` is just before sbatch was called."""
+
+    job: TraceJob
+    job_id: str
+    at_s: float
+    journal: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of one job, by its own clock. Seconds since the epoch."""
+
+    job: TraceJob
+    submitted_s: float
+    runs: tuple[tuple[float, float], ...]
+    """From its first to its last line in each run."""
+
+    @property
+    def end_s(self) -> float:
+        return self.runs[-1][1]
+
+    @property
+    def jct_s(self) -> float:
+        """Job completion time: from submission to end."""
+        return self.end_s - self.submitted_s
+
+    @property
+    def preemptions(self) -> int:
+        return len(self.runs) - 1
+
+
+Ask = Callable[[TraceJob], Sequence[str]]
+"""What a job asks of sbatch."""
+
+
+def time_limit(job: TraceJob) -> str:
+    return f"--time={in_minutes(job.limit_s or OWN_LIMIT_S)}"
+
+
+def on_any_nodes(job: TraceJob) -> tuple[str, ...]:
+    """A task a GPU: the job may lie over any nodes, as in the simulator."""
+    return (f"--gpus={job.gpus}", f"--ntasks={job.gpus}", time_limit(job))
+
+
+def submit(place: Place, job: TraceJob, load_s: float, ask: Ask = on_any_nodes) -> Submitted:
+    """One ordinary job."""
+    journal = place.jobs / f"{job.job_id}.journal"
+    at_s = time.time()
+    answer = slurm(
+        place,
+        *("sbatch", "--parsable", f"--job-name={job.job_id}", "--partition=gpu", "--requeue"),
+        *(*ask(job), "--output=/dev/null"),
+        *(str(SLEEPER), str(journal), str(micros(job.duration_s)), str(micros(load_s))),
+    )
+    return Submitted(job, answer.strip(), at_s, journal)
+
+
+def micros(seconds: float) -> int:
+    return round(seconds * MICRO)
+
+
+def read_journal(path: Path) -> list[Entry]:
+    """The lines that are there so far."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    words = (line.split() for line in lines)
+    return [Entry(what, int(at) / MICRO, int(done) / MICRO) for what, at, done in words]
+
+
+def has_ended(one: Submitted) -> bool:
+    return any(entry.what == ENDED for entry in read_journal(one.journal))
+
+
+def run(
+    place: Place,
+    jobs: Sequence[TraceJob],
+    load_s: float,
+    patience_s: float,
+    show: Callable[[int, int], None] = lambda _submitted, _ended: None,
+    ask: Ask = on_any_nodes,
+) -> list[Submitted]:
+    """Submits each job when its time has come and returns when all have ended."""
+    began_s = time.monotonic()
+    submitted: list[Submitted] = []
+    going: list[Submitted] = []
+    while len(submitted) < len(jobs) or going:
+        now_s = time.monotonic() - began_s
+        while len(submitted) < len(jobs) and jobs[len(submitted)].submitted_s <= now_s:
+            submitted.append(submit(place, jobs[len(submitted)], load_s, ask))
+            going.append(submitted[-1])
+            now_s = time.monotonic() - began_s
+        going = [one for one in going if not has_ended(one)]
+        show(len(submitted), len(submitted) - len(going))
+        if now_s > patience_s:
+            raise DemoError(f"after {patience_s:g} s not all jobs had ended")
+        time.sleep(_until_next(jobs, len(submitted), time.monotonic() - began_s))
+    return submitted
+
+
+def _until_next(jobs: Sequence[TraceJob], submitted: int, now_s: float) -> float:
+    if submitted == len(jobs):
+        return POLL_S
+    return min(POLL_S, max(0.0, jobs[submitted].submitted_s - now_s))
+
+
+def ran(one: Submitted) -> Ran:
+    """The runs of a job that has ended; a run without a last line was killed at its start."""
+    runs: list[tuple[float, float]] = []
+    began_s: float | None = None
+    for entry in read_journal(one.journal):
+        if entry.what == STARTED:
+            if began_s is not None:
+                runs.append((began_s, began_s))
+            began_s = entry.at_s
+        elif began_s is not None:
+            runs.append((began_s, entry.at_s))
+            began_s = None
+    return Ran(one.job, one.at_s, tuple(runs))
+
+
+def faults_of(one: Submitted, rows: Sequence[AccountedRun]) -> list[str]:
+    """What is wrong with a job: in its journal, or between that and the accounting."""
+    own = sorted((row for row in rows if row.job_id == one.job_id), key=lambda row: row.submitted_s)
+    entries = read_journal(one.journal)
+    name = f"job {one.job_id}"
+    return [
+        *(f"{name}: {what}" for what in _broken(entries, one.job.duration_s)),
+        *(f"{name}: {what}" for what in _unlike(ran(one), own)),
+    ]
+
+
+def _broken(entries: Sequence[Entry], work_s: float) -> list[str]:
+    """Work lost or done twice between two runs, or not done at all."""
+    found: list[str] = []
+    done_s = 0.0
+    for entry in entries:
+        if entry.what == STARTED and entry.done_s != done_s:
+            found.append(f"went on from {entry.done_s:.3f} s when {done_s:.3f} s were done")
+        elif entry.done_s < done_s:
+            found.append(f"has less work done than before: {entry.done_s:.3f} s")
+        done_s = entry.done_s
+    if done_s < work_s - 1 / MICRO:
+        found.append(f"did {done_s:.3f} s of its {work_s:.3f} s of work")
+    return found
+
+
+def _unlike(told: Ran, rows: Sequence[AccountedRun]) -> list[str]:
+    states = [row.state for row in rows]
+    if states != [*[REQUEUED] * told.preemptions, COMPLETED]:
+        return [f"ran {len(told.runs)} times, and the accounting has {', '.join(states)}"]
+    off_s = abs(rows[-1].ended_s - told.end_s)
+    if off_s > MOST_CLOCK_ERROR_S:
+        return [f"its end is {off_s:.1f} s from the one in the accounting"]
+    return []

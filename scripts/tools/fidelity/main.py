@@ -1,0 +1,198 @@
+"""The command line of the comparison, and its course."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts.testbed import place
+from scripts.testbed.jobs import accounted, slurm
+from scripts.testbed.place import DemoError, Place
+from scripts.tools.demo.main import STOPPING_SIGNALS, StoppedError, stop_once
+from scripts.tools.fidelity import calibrate, compare, jobs, report
+from scripts.tools.fidelity.calibrate import Calibration
+from scripts.tools.fidelity.compare import Ended
+from scripts.tools.fidelity.report import Result
+from scripts.tools.fidelity.setting import FEWEST_JOBS, MOST_JOBS, Setting
+from slurm_tiresias.config import ORDERS
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.simulator import run as simulation
+
+POLICY = "tiresias-l"
+"""The one that decides alike on both sides: the controller learns the distribution of jobs that
+tiresias-g needs as they end, while the simulator knows it from the start."""
+
+SLOWEST = 3.0
+"""So many times as long as the simulator foresees, the real run may take."""
+
+LEAST_PATIENCE_S = 120.0
+SAY_EVERY_S = 15.0
+CYCLE_FAILED = "cycle failed"
+"""What the controller writes into its log then."""
+
+CALIBRATION_SEED = 1
+MOST_NODES = 64
+FACTORS = (4.0, 400.0)
+"""Slower, the longest job would not end within its time limit of an hour."""
+
+
+@click.command()
+@click.option(
+    "--jobs",
+    "job_count",
+    type=click.IntRange(FEWEST_JOBS, MOST_JOBS),
+    default=120,
+    show_default=True,
+    help="The first so many of the paper's.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the workload.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MOST_NODES),
+    default=15,
+    show_default=True,
+    help="Of four GPUs each.",
+)
+@click.option(
+    "--factor",
+    type=click.FloatRange(*FACTORS),
+    default=40.0,
+    show_default=True,
+    help="So many times as fast.",
+)
+@click.option("--order", type=click.Choice(ORDERS), default="first-start", help="Inside a tier.")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=lambda: Path(f"/tmp/slurm-tiresias-fidelity-{os.getuid()}"),
+    help="A folder to work in. Default: in /tmp.",
+)
+@click.option("--record", is_flag=True, help="Write the result into docs/fidelity.md.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def fidelity(
+    job_count: int,
+    seed: int,
+    nodes: int,
+    factor: float,
+    order: str,
+    folder: Path,
+    record: bool,
+    as_json: bool,
+) -> None:
+    """Run one workload on a real Slurm with the real controller, and in the simulator.
+
+    Says how far apart they are. 120 jobs on 15 nodes of 4 GPUs take about 8 minutes.
+    """
+    if math.isnan(factor):
+        raise click.BadParameter("nan is not a number.", param_hint="--factor")
+    for number in STOPPING_SIGNALS:
+        signal.signal(number, stop_once)
+    setting = Setting(jobs=job_count, seed=seed, nodes=nodes, gpus=4, factor=factor, order=order)
+    where = Place(folder.resolve())
+    try:
+        with place.alone_in(where):
+            result = both_sides(where, setting)
+        if record:
+            report.record(result)
+    except (DemoError, TiresiasError) as error:
+        raise click.ClickException(str(error)) from error
+    except StoppedError as stopped:
+        place.say(f"fidelity: stopped by {stopped}")
+        sys.exit(stopped.status)
+    click.echo(json.dumps(result.as_json(), indent=2) if as_json else report.as_text(result))
+    sys.exit(not result.holds)
+
+
+def both_sides(where: Place, setting: Setting, known: Calibration | None = None) -> Result:
+    """The real run and then the simulated one, with what was measured before either, or is
+    ``known``."""
+    setting.workload()  # or a refusal, before anything is started
+    place.prepare(where, setting.controller_config())
+    try:
+        place.start_cluster(where, setting.nodes, setting.gpus)
+        controller = place.start_controller(where)
+        calibration = known or calibrated(where, setting)
+        told, faults = really(where, setting, calibration)
+        check_controller(where, controller)
+        faults += failed_cycles(where.controller_log.read_text())
+        machine = report.machine(slurm(where, "sinfo", "--version").strip())
+    finally:
+        for number in STOPPING_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        place.stop(where)
+    real = tuple(compare.of_the_real(told))
+    return Result(setting, calibration, real, simulated(setting, calibration), machine, faults)
+
+
+def simulated(setting: Setting, calibration: Calibration) -> tuple[tuple[Ended, ...], ...]:
+    """What the simulator says, once for each phase."""
+    setup = setting.setup(calibration)
+    runs = (simulation.simulate(workload, POLICY, setup) for workload in setting.phases())
+    return tuple(tuple(compare.of_the_simulated(outcomes)) for outcomes in runs)
+
+
+def check_controller(where: Place, pid: int) -> None:
+    """Without it Slurm would have gone on alone, and this had compared something else."""
+    if not place.is_alive(pid):
+        words = where.controller_log.read_text().strip().splitlines()
+        raise DemoError("\n  ".join(["the controller ended before the jobs did:", *words[-5:]]))
+
+
+def failed_cycles(log: str) -> tuple[str, ...]:
+    """While the controller waits after a failure Slurm goes on alone, as nothing simulated does."""
+    failures = [line.strip() for line in log.splitlines() if CYCLE_FAILED in line]
+    return (f"{len(failures)} of the controller's cycles: {failures[0]}",) if failures else ()
+
+
+def calibrated(where: Place, setting: Setting) -> Calibration:
+    threshold_gpu_s = setting.thresholds_gpu_s[0] / setting.factor
+    own = calibrate.workload(setting.nodes, setting.gpus, threshold_gpu_s, CALIBRATION_SEED)
+    patience_s = LEAST_PATIENCE_S + 2 * own[-1].submitted_s
+    return calibrate.calibrated(where, own, patience_s, told_now_and_then("calibration", own))
+
+
+def really(
+    where: Place, setting: Setting, calibration: Calibration
+) -> tuple[list[jobs.Ran], tuple[str, ...]]:
+    """What became of every job on the real cluster, and what was wrong with it."""
+    workload = setting.workload()
+    foreseen = simulation.simulate(workload, POLICY, setting.setup(calibration))
+    foreseen_s = max(outcome.end_s for outcome in foreseen)
+    place.say(f"fidelity: the real run takes about {foreseen_s:.0f} s")
+    submitted = jobs.run(
+        where,
+        workload.jobs,
+        setting.load_s / setting.factor,
+        LEAST_PATIENCE_S + SLOWEST * foreseen_s,
+        told_now_and_then("real run", workload.jobs),
+    )
+    rows = accounted(where, {one.job_id for one in submitted})
+    faults = tuple(fault for one in submitted for fault in jobs.faults_of(one, rows))
+    return [jobs.ran(one) for one in submitted], faults
+
+
+def told_now_and_then(what: str, of: Sequence[Any]) -> Callable[[int, int], None]:
+    """A function that says now and then how far it is."""
+    began_s = last_s = time.monotonic()
+
+    def show(submitted: int, ended: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s >= SAY_EVERY_S or ended == len(of):
+            last_s = now_s
+            place.say(
+                f"{what}: {now_s - began_s:3.0f} s, {submitted} of {len(of)} submitted, "
+                f"{ended} ended"
+            )
+
+    return show

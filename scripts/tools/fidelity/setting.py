@@ -1,0 +1,146 @@
+"""What both sides are given: the workload, made shorter, and one configuration."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from scripts.testbed.place import UsageError
+from scripts.tools.fidelity.calibrate import Calibration
+from scripts.tools.fidelity.limits import DAY, with_limits
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.simulator import run
+from slurm_tiresias.simulator.baselines.backfill import SlurmParameters
+from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
+from slurm_tiresias.simulator.world import Costs, Site
+
+CONTROLLER_CONFIG = """\
+# Every time is that of a real cluster, divided by {factor:g}.
+[manage]
+partitions = ["gpu"]
+
+[policy]
+name = "{policy}"
+thresholds_gpu_s = {thresholds_gpu_s!r}
+order = "{order}"
+
+[preemption]
+min_run_s = {min_run_s!r}
+
+[controller]
+interval_s = {interval_s!r}
+state_dir = "{{state_dir}}"
+nudge_file = "{{state_dir}}/nudge"
+"""
+PHASES = 20
+"""When in the controller's interval the first job comes is chance. So many moments, evenly spread
+over it, are simulated, and what counts is their mean."""
+
+SLURM = SlurmParameters(bf_interval_s=1.0, bf_resolution_s=1.0, kill_wait_s=5.0)
+"""What ``testbed.place.SCHEDULER`` and ``scripts/cluster`` set; times are not divided."""
+
+BATCH_SCHED_DELAY_S = 1.0
+"""The same: how long a job that was submitted may wait for Slurm's main scheduler. How soon the
+controller answers makes no difference to a Slurm without one."""
+
+MOST_JOBS = 480
+FEWEST_JOBS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One comparison. Times are those of the run: already divided by ``factor``."""
+
+    jobs: int
+    seed: int
+    nodes: int
+    gpus: int
+    factor: float
+    order: str
+    thresholds_gpu_s: tuple[float, ...] = (3600.0,)
+    min_run_s: float = 120.0
+    load_s: float = 60.0
+    """What a job loses at each restart. These three are before the division."""
+    interval_s: float = 1.0
+    """The controller's; it is not divided, for Slurm cannot follow a faster one."""
+    policy: str = "2d-las"
+    limits: str = DAY
+    """The kind of time limits that the jobs have, one of ``limits.LIMITS``."""
+
+    def controller_config(self) -> str:
+        """A configuration with ``{state_dir}`` still to be filled in."""
+        return CONTROLLER_CONFIG.format(
+            factor=self.factor,
+            policy=self.policy,
+            thresholds_gpu_s=[gpu_s / self.factor for gpu_s in self.thresholds_gpu_s],
+            order=self.order,
+            min_run_s=self.min_run_s / self.factor,
+            interval_s=self.interval_s,
+        )
+
+    def config(self) -> Config:
+        """The same configuration for the simulator."""
+        text = self.controller_config().format(state_dir="/unused")
+        return parse(tomllib.loads(text), "the configuration of both sides")
+
+    def site(self) -> Site:
+        config = self.config()
+        return Site(self.nodes, self.gpus, config.placement.unknown_model)
+
+    def whole(self) -> Workload:
+        """The first jobs of the paper's workload, at full length."""
+        every = with_limits(paper480(self.seed), self.limits, self.seed)
+        return replace(every, jobs=every.jobs[: self.jobs])
+
+    def workload(self) -> Workload:
+        """The same jobs made shorter; ``UsageError`` where some do not fit."""
+        whole = self.whole()
+        kept = tuple(_faster(job, self.factor) for job in whole.jobs)
+        fitting, wide = run.fitting(replace(whole, jobs=kept), self.site())
+        if wide:
+            raise UsageError(
+                f"{len(wide)} of the jobs are wider than {self.nodes * self.gpus} GPUs. "
+                "Name more --nodes."
+            )
+        return fitting
+
+    def phases(self) -> Iterator[Workload]:
+        """The same jobs, come sooner and later within the controller's interval."""
+        workload = self.workload()
+        for number in range(PHASES):
+            later_s = (number + 0.5) / PHASES * self.interval_s
+            moved = (replace(job, submitted_s=job.submitted_s + later_s) for job in workload.jobs)
+            yield replace(workload, jobs=tuple(moved))
+
+    def setup(self, calibration: Calibration) -> run.Setup:
+        """The simulator's side, with what was measured."""
+        site = self.site()
+        return run.Setup(
+            site=site,
+            config=self.config(),
+            costs=Costs(site, speeds=False, flat_s=self.load_s / self.factor),
+            timing=self.timing(calibration),
+            slurm=SLURM,
+            own_pace_s=BATCH_SCHED_DELAY_S,
+        )
+
+    def timing(self, calibration: Calibration) -> Timing:
+        """The engine lets a job wait for the next cycle, half an interval on average; that is part
+        of what was measured."""
+        half_s = self.interval_s / 2
+        return Timing(
+            interval_s=self.interval_s,
+            requeue_delay_s=max(0.0, calibration.restart_s - half_s),
+            preempting_delay_s=max(0.0, calibration.preempting_start_s - half_s),
+        )
+
+
+def _faster(job: TraceJob, factor: float) -> TraceJob:
+    return replace(
+        job,
+        submitted_s=job.submitted_s / factor,
+        duration_s=job.duration_s / factor,
+        limit_s=job.limit_s and job.limit_s / factor,
+    )

@@ -1,0 +1,187 @@
+"""The command line of the fuzzing: which readers, for how long, and what is kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from scripts import ROOT
+from scripts.testbed.readers import BROKE, CORPUS, FOUND, READERS, kept
+
+MOST_BYTES_BEYOND = 4096
+"""Longer by so much than what a reader takes an input may become."""
+
+FIRST_BYTES = 3000
+"""The beginning of a long text is a seed of its own: what is short is tried a hundred times more
+often."""
+
+SLOW_S = 10
+"""An input that takes a reader longer is a finding, too."""
+
+MOST_MEMORY_MB = 2048
+MOST_KEPT, MOST_KEPT_BYTES = 40, 6000
+"""Of a reader: the suite replays all of them each time."""
+
+ODD = ("=", "|", "\\x0a", "\\x1e", "\\x00", "(null)", "N/A", "NaN", "null", "1e999", "-1", "[1-9]")
+"""Words for libFuzzer to put anywhere, as it spells them."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of one reader: ``edges`` are the ways from one line to another that were taken."""
+
+    name: str
+    runs: int
+    edges_before: int
+    edges: int
+    kept: tuple[str, ...]
+    """New inputs of the corpus, by the names of their files."""
+    broken_by: tuple[str, ...]
+    said: str
+    """The end of what libFuzzer said, where it found something."""
+
+
+@click.command()
+@click.argument("seconds", type=click.IntRange(min=1), default=60)
+@click.argument("readers", nargs=-1, type=click.Choice(tuple(READERS)))
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=os.cpu_count() or 1,
+    help="Readers at a time (default: as many as there are processors).",
+)
+def fuzz(seconds: int, readers: tuple[str, ...], jobs: int) -> None:
+    """Fuzz each reader for so many SECONDS (default: 60), all of them or those named.
+
+    Inputs that lead where none of the corpus did are kept in tests/corpus/READER/found, and those
+    that break a reader in tests/corpus/READER/broke: the suite replays both from then on.
+    """
+    names = list(readers or READERS)
+    click.echo(f"fuzz: {len(names)} readers, {seconds} s each, {jobs} at a time", err=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        done = []
+        for run in pool.map(lambda name: _fuzzed(name, seconds), names):
+            click.echo(f"fuzz: {_line(run)}", err=True)
+            done.append(run)
+    click.echo(_table(done, seconds))
+    for run in done:
+        if run.broken_by:
+            click.echo(f"\n{run.name}, broken by {', '.join(run.broken_by)}:\n{run.said}")
+    sys.exit(1 if any(run.broken_by for run in done) else 0)
+
+
+def _fuzzed(name: str, seconds: int) -> Run:
+    with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as folder:
+        seeds, found, broken = (Path(folder) / part for part in ("seeds", "found", "broken"))
+        for part in (seeds, found, broken):
+            part.mkdir()
+        for number, content in enumerate(_seeds(name)):
+            (seeds / f"{number:03}").write_bytes(content)
+        program = _program(Path(folder), name)
+        words = Path(folder) / "words"
+        words.write_text("".join(f'"{word}"\n' for word in ODD))
+        longest = max(path.stat().st_size for path in seeds.iterdir())
+        log = _libfuzzer(
+            program,
+            *(f"-max_total_time={seconds}", f"-max_len={longest + MOST_BYTES_BEYOND}"),
+            *(f"-timeout={SLOW_S}", f"-rss_limit_mb={MOST_MEMORY_MB}"),
+            *(f"-artifact_prefix={broken}/", f"-dict={words}", "-print_final_stats=1"),
+            *(str(found), str(seeds)),
+        )
+        if "stat::number_of_executed_units" not in log:
+            raise click.ClickException(f"libFuzzer did not run {name}:\n{log[-3000:]}")
+        new = [] if any(broken.iterdir()) else _worth_keeping(name, program, seeds, found)
+        return Run(
+            name,
+            runs=_number(r"stat::number_of_executed_units: (\d+)", log),
+            edges_before=_number(r"INITED cov: (\d+)", log),
+            edges=_number(r"cov: (\d+)", log),
+            kept=tuple(_keep(new, CORPUS / name / FOUND)),
+            broken_by=tuple(_keep(sorted(broken.iterdir()), CORPUS / name / BROKE)),
+            said=log[-3000:],
+        )
+
+
+def _seeds(name: str) -> Iterator[bytes]:
+    for content in kept(name):
+        yield content
+        if len(content) > FIRST_BYTES and b"\n" in content[:FIRST_BYTES]:
+            yield content[: content.rindex(b"\n", 0, FIRST_BYTES) + 1]
+
+
+def _worth_keeping(name: str, program: Path, seeds: Path, found: Path) -> list[Path]:
+    """The fewest and shortest of what was found that lead everywhere where the seeds do not."""
+    merged = found.with_name("merged")
+    shutil.copytree(seeds, merged)
+    before = {path.name for path in merged.iterdir()}
+    _libfuzzer(program, "-set_cover_merge=1", "-use_counters=0", str(merged), str(found))
+    new = [path for path in merged.iterdir() if path.name not in before]
+    short = [path for path in new if path.stat().st_size <= MOST_KEPT_BYTES]
+    there = len(list((CORPUS / name / FOUND).glob("*")))
+    return sorted(short, key=lambda path: path.stat().st_size)[: max(0, MOST_KEPT - there)]
+
+
+def _keep(inputs: Sequence[Path], folder: Path) -> Iterator[str]:
+    """libFuzzer names them by their contents: what is found twice is kept once."""
+    for path in inputs:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / path.name)
+        yield path.name
+
+
+def _program(folder: Path, name: str) -> Path:
+    """What libFuzzer can start again as itself."""
+    program = folder / "fuzz"
+    python = f"exec {shlex.quote(sys.executable)} -m scripts.tools.fuzz.target"
+    program.write_text(f'#!/bin/sh\n{python} "$0" {name} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def _libfuzzer(program: Path, *arguments: str) -> str:
+    """What libFuzzer says while it works on a reader."""
+    ended = subprocess.run(
+        [str(program), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    return ended.stdout.decode(errors="replace")
+
+
+def _number(pattern: str, log: str) -> int:
+    """The last one in the log; 0 where there is none."""
+    found = re.findall(pattern, log)
+    return int(found[-1]) if found else 0
+
+
+def _line(run: Run) -> str:
+    broken = f", BROKEN BY {', '.join(run.broken_by)}" if run.broken_by else ""
+    return (
+        f"{run.name}: {run.runs:,} runs, {run.edges_before} edges before and {run.edges} after, "
+        f"{len(run.kept)} inputs kept{broken}"
+    )
+
+
+def _table(done: Sequence[Run], seconds: int) -> str:
+    rows = [
+        f"| {run.name} | {run.runs:,} | {run.edges_before} | {run.edges} | {len(run.kept)} | "
+        f"{len(run.broken_by)} |"
+        for run in done
+    ]
+    head = ["| reader | runs | edges before | after | inputs kept | broken by |"]
+    total = f"{sum(run.runs for run in done):,} runs, {seconds} s of each reader"
+    return "\n".join([total, "", *head, "|---|---:|---:|---:|---:|---:|", *rows])

@@ -1,0 +1,31 @@
+"""Write the files that are generated from the program; a test fails while they are out of date."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import click
+
+from scripts import ROOT
+
+PROGRAM = "slurm_tiresias.cli"
+FILES: Mapping[str, tuple[str, ...]] = {
+    "etc/tiresias.toml": (PROGRAM, "config", "example"),
+    "docs/config.md": (PROGRAM, "config", "reference"),
+    "docs/doctor.md": (PROGRAM, "doctor", "--reference"),
+    "docs/metrics.md": (PROGRAM, "metrics", "--reference"),
+    "docs/json.md": ("slurm_tiresias.cli.json_reference",),
+    "docs/cli.md": ("scripts.tools.packages.reference",),
+}
+"""Each file, and the module with its arguments that prints it."""
+
+
+@click.command()
+def generate() -> None:
+    """Write the reference pages and the example configuration."""
+    for name, (module, *arguments) in FILES.items():
+        command = [sys.executable, "-m", module, *arguments]
+        made = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        (ROOT / name).write_bytes(made.stdout)

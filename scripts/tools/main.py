@@ -1,0 +1,44 @@
+"""The command line of scripts/dev: one package or module for each command."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+import click
+
+COMMANDS: Mapping[str, str] = {
+    "bare": "bare.main:bare",
+    "bench": "bench.main:bench",
+    "chaos": "chaos.main:chaos",
+    "containers": "containers.main:containers",
+    "fidelity": "fidelity.main:fidelity",
+    "fuzz": "fuzz.main:fuzz",
+    "generate": "generate:generate",
+    "lock": "lock:lock",
+    "matrix": "matrix.main:matrix",
+    "packages": "packages.main:packages",
+    "record": "record:record",
+}
+"""Where each command is, below ``scripts.tools``."""
+
+
+class _LazyGroup(click.Group):
+    """Imports only the command that is asked for: some need what others do without."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name].partition(":")
+        command: click.Command = getattr(
+            importlib.import_module(f"scripts.tools.{module}"), attribute
+        )
+        return command
+
+
+@click.command(cls=_LazyGroup)
+def dev() -> None:
+    """Measure, harm, release and document slurm-tiresias."""

@@ -1,0 +1,36 @@
+"""What reading and writing cost on a release, by every driver that works there."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+import click
+
+from scripts import ROOT
+from scripts.testbed.debian import namespaces
+from scripts.testbed.debian.namespaces import Chamber
+from scripts.tools import document
+from scripts.tools.bench import drivers
+from scripts.tools.matrix.root import SOURCE, VENVS, Root, environment
+
+JOBS = (2000, 10000)
+
+
+def measure(root: Root, last_driver: str, jobs: Sequence[int] = JOBS) -> None:
+    """Run ``scripts/dev bench drivers`` in the root, and take over what it has written.
+
+    Where ``last_driver`` can be used, the commands can, too.
+    """
+    program = f"from scripts.tools.bench.drivers import measure; measure({list(jobs)})"
+    python = [f"{VENVS[last_driver]}/bin/python", "-c", program]
+    ended = subprocess.run(
+        Chamber((root.path,)).command(namespaces.in_root(root.path, python, str(SOURCE))),
+        env=environment(last_driver),
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if ended.returncode != 0:
+        raise click.ClickException(f"what it costs on {root.release.slurm} was not measured")
+    page = document.BENCHMARKS.path.relative_to(ROOT)
+    document.take_over(drivers.title(root.release.slurm), root / SOURCE / page)

@@ -1,0 +1,152 @@
+"""The command line of the matrix."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from scripts.testbed.debian import machine
+from scripts.testbed.debian.root import cache_for
+from scripts.tools.matrix import cost, document, suite, upgrade
+from scripts.tools.matrix.releases import COMMANDS, DRIVERS, RELEASES
+from scripts.tools.matrix.root import Root, held, make, say
+from scripts.tools.matrix.suite import IN_PARALLEL, ON_A_CLUSTER, SHORT, WHOLE, Run
+from scripts.tools.matrix.upgrade import Upgrade
+
+PATIENCE_S = 1500.0
+"""A run of the tests that takes longer hangs."""
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--release",
+    "chosen",
+    multiple=True,
+    type=click.Choice([release.slurm for release in RELEASES]),
+    help="This one; may be repeated. Default: all.",
+)
+@click.option(
+    "--driver",
+    "drivers",
+    multiple=True,
+    type=click.Choice(DRIVERS),
+    help="This one, on those releases that it can speak to. Default: all.",
+)
+@click.option("--short", is_flag=True, help="The essential tests only; the page is left alone.")
+@click.option("--upgrade", "only_upgrade", is_flag=True, help="Rehearse the upgrade, and no more.")
+@click.option(
+    "--cost",
+    "only_cost",
+    is_flag=True,
+    help="Measure what reading and writing cost into docs/benchmarks.md, and no more.",
+)
+@click.option("--fresh", is_flag=True, help="Make the roots anew.")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=lambda: cache_for("matrix"),
+    help="The folder that keeps the roots. Default: slurm-tiresias/matrix in $XDG_CACHE_HOME, "
+    "or in /var/cache.",
+)
+@click.option("--mirror", help="Debian's mirror. Default: this machine's own.")
+@click.argument("pytest", nargs=-1, type=click.UNPROCESSED)
+def matrix(
+    chosen: Sequence[str],
+    drivers: Sequence[str],
+    short: bool,
+    only_upgrade: bool,
+    only_cost: bool,
+    fresh: bool,
+    cache: Path,
+    mirror: str | None,
+    pytest: Sequence[str],
+) -> None:
+    """Run the tests on every release of Slurm, and write docs/releases.md.
+
+    Arguments beyond the options go to pytest; the page is then left alone.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    machine.get_ready()
+    mirror = mirror or machine.debian_mirror()
+    if only_cost:
+        _measure(_wanted(chosen, drivers), cache.resolve(), mirror, fresh=fresh)
+        return
+    began_s = time.monotonic()
+    runs: list[Run] = []
+    wanted = {} if only_upgrade else _wanted(chosen, drivers)
+    whole = not short and not pytest
+    with_upgrade = only_upgrade or (whole and {upgrade.FROM, upgrade.TO} <= wanted.keys())
+    needed = {name: (COMMANDS,) for name in (upgrade.FROM, upgrade.TO) if with_upgrade} | wanted
+    upgrades: list[Upgrade] = []
+    with ExitStack() as stack:
+        roots: dict[str, Root] = {}
+        for release in RELEASES:
+            if release.slurm in needed:
+                root = stack.enter_context(held(cache.resolve(), release))
+                make(root, needed[release.slurm], mirror, fresh=fresh)
+                runs += [_run(root, d, short, pytest) for d in wanted.get(release.slurm, ())]
+                roots[release.slurm] = root
+        if with_upgrade:
+            say(f"from Slurm {upgrade.FROM} to {upgrade.TO} under load")
+            upgrades.append(upgrade.rehearse(roots[upgrade.FROM], roots[upgrade.TO]))
+    if whole:
+        _keep(runs, upgrades, cache / "results")
+    _tell(runs, upgrades, time.monotonic() - began_s)
+    good = [run.is_good for run in runs] + [each.is_good for each in upgrades]
+    sys.exit(0 if good and all(good) else 1)
+
+
+def _measure(wanted: Mapping[str, Sequence[str]], cache: Path, mirror: str, *, fresh: bool) -> None:
+    for release in RELEASES:
+        if release.slurm in wanted:
+            with held(cache, release) as root:
+                make(root, wanted[release.slurm], mirror, fresh=fresh)
+                say(f"Slurm {release.slurm}: what reading and writing cost")
+                cost.measure(root, wanted[release.slurm][-1])
+
+
+def _wanted(chosen: Sequence[str], drivers: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The drivers to test, by release."""
+    asked = {
+        release.slurm: tuple(d for d in release.drivers if d in (drivers or DRIVERS))
+        for release in RELEASES
+        if not chosen or release.slurm in chosen
+    }
+    return {release: found for release, found in asked.items() if found}
+
+
+def _run(root: Root, driver: str, short: bool, pytest: Sequence[str]) -> Run:
+    release = root.release
+    say(f"Slurm {release.slurm} ({release.debian}), {driver}")
+    whole = WHOLE if driver == COMMANDS else ON_A_CLUSTER
+    tests = pytest or (*IN_PARALLEL, *(SHORT if short else whole))
+    return suite.run(root, driver, tests, PATIENCE_S)
+
+
+def _keep(runs: Sequence[Run], upgrades: Sequence[Upgrade], results: Path) -> None:
+    """Write the page, with what was run before where it was not run now."""
+    for run in runs:
+        suite.keep(run, results)
+    for one in upgrades:
+        upgrade.keep(one, results)
+    document.write(suite.kept(results), upgrade.kept(results))
+
+
+def _tell(runs: Sequence[Run], upgrades: Sequence[Upgrade], seconds: float) -> None:
+    for run in runs:
+        counts = f"{run.passed} passed, {len(run.failed)} failed, in {run.seconds:.0f} s"
+        said = f" ({run.said})" if run.said else ""
+        say(f"Slurm {run.slurm}, Python {run.python}, {run.driver}: {counts}{said}")
+        for name in run.failed:
+            say(f"  {name}")
+    for one in upgrades:
+        outcome = "nothing lost" if one.is_good else "FAILED"
+        say(f"from Slurm {one.older} to {one.newer}: {outcome}, in {one.seconds:.0f} s")
+    count = len(runs) + len(upgrades)
+    say(f"{count} runs in {seconds:.0f} s" if count else "no such release and driver")

@@ -1,0 +1,143 @@
+"""The tests in a root: run, and read what came of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from scripts.testbed.debian import namespaces
+from scripts.testbed.debian.namespaces import Chamber
+from scripts.tools.matrix.root import RESULTS, SOURCE, VENVS, Root, clear_tmp, environment
+
+IN_PARALLEL = ("-n", "6", "-p", "tests.distribution")
+
+WHOLE = ("-m", "not long")
+"""With the first driver everything that scripts/test runs: Python is another one, too."""
+
+ON_A_CLUSTER = ("-m", "slurm and not long")
+"""With another driver, what it has a part in."""
+
+SHORT = (
+    "tests/slurm/test_command_driver.py",
+    "tests/slurm/test_contract.py",
+    "tests/slurm/test_controller.py",
+    "tests/slurm/test_placing_on_slurm.py",
+    "tests/spank",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the tests on one release with one driver."""
+
+    slurm: str
+    debian: str
+    python: str
+    driver: str
+    date: str
+    seconds: float
+    passed: int
+    failed: tuple[str, ...]
+    skipped: tuple[tuple[str, int], ...]
+    """Why, and how many."""
+    said: str = ""
+    """What it said where it came to no results."""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.failed and not self.said and self.passed > 0
+
+
+def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run:
+    """Run the tests; what they say goes to where this program's own output goes."""
+    report = root / RESULTS / "junit.xml"
+    report.parent.mkdir(exist_ok=True)
+    report.unlink(missing_ok=True)
+    clear_tmp(root)
+    pytest = [
+        f"{VENVS[driver]}/bin/python",
+        "-m",
+        "pytest",
+        "-q",
+        f"--junitxml={RESULTS}/junit.xml",
+    ]
+    command = namespaces.in_root(root.path, [*pytest, *tests], str(SOURCE))
+    began_s = time.monotonic()
+    said = ""
+    try:
+        subprocess.run(
+            Chamber((root.path,)).command(command),
+            env={**environment(driver), "CI": "1"},
+            stdin=subprocess.DEVNULL,
+            check=False,
+            timeout=patience_s,
+        )
+    except subprocess.TimeoutExpired:
+        said = f"not within {patience_s:.0f} s"
+    passed, failed, skipped = read_report(report) if report.exists() else (0, (), ())
+    if not report.exists():
+        said = said or "pytest ended without a report"
+    return Run(
+        slurm=version_in(root, ["slurmctld", "-V"]),
+        debian=root.release.debian,
+        python=version_in(root, ["python3", "-V"]),
+        driver=driver,
+        date=datetime.now(UTC).date().isoformat(),
+        seconds=time.monotonic() - began_s,
+        passed=passed,
+        failed=failed,
+        skipped=skipped,
+        said=said,
+    )
+
+
+def version_in(root: Root, command: Sequence[str]) -> str:
+    """The number at the end of what a program says of its version."""
+    answer = subprocess.run(
+        Chamber((root.path,)).command(namespaces.in_root(root.path, command)),
+        env=namespaces.ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stdout.split()[-1] if answer.stdout.strip() else "?"
+
+
+def read_report(path: Path) -> tuple[int, tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """What passed (how many), failed (names) and was skipped (why, how many), by JUnit's file."""
+    passed = 0
+    failed: list[str] = []
+    skipped: Counter[str] = Counter()
+    for case in ElementTree.parse(path).iter("testcase"):
+        name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name', '')}"
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.append(name)
+        elif (skip := case.find("skipped")) is not None:
+            skipped[skip.get("message", "")] += 1
+        else:
+            passed += 1
+    return passed, tuple(dict.fromkeys(failed)), tuple(sorted(skipped.items()))
+
+
+def keep(run: Run, folder: Path) -> None:
+    """Keep a run, in the place of the last of that release and driver."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{run.debian}-{run.driver}.json").write_text(json.dumps(asdict(run), indent=2))
+
+
+def kept(folder: Path) -> list[Run]:
+    """The last run of each release and driver."""
+    return [_from_json(json.loads(file.read_text())) for file in sorted(folder.glob("*-*.json"))]
+
+
+def _from_json(has: dict[str, Any]) -> Run:
+    failed, skipped = tuple(has["failed"]), tuple((why, count) for why, count in has["skipped"])
+    return Run(**{**has, "failed": failed, "skipped": skipped})

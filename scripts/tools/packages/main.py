@@ -1,0 +1,125 @@
+"""The command line of the package test, and its course from a clean Debian to the last trial."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from scripts import ROOT
+from scripts.testbed.debian import machine
+from scripts.testbed.debian.root import (
+    base_root,
+    booted,
+    cache_for,
+    copy_of,
+    copy_of_checkout,
+    host_suite,
+    used,
+)
+from scripts.tools.packages import readme_test
+from scripts.tools.packages.package_test import TRIALS, Packages
+
+LATER = "99.1"
+"""A version above all that there are, to upgrade to."""
+
+
+@click.command()
+@click.option("--suite", default=host_suite, help="The release of Debian. Default: this machine's.")
+@click.option("--build-only", is_flag=True, help="Leave the packages in dist/SUITE, and no more.")
+@click.option("--readme", is_flag=True, help="Follow the README line by line instead.")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=lambda: cache_for("roots"),
+    help="The folder that keeps the Debian and what is fetched.",
+)
+def packages(suite: str, build_only: bool, readme: bool, cache: Path) -> None:
+    """Build the packages and try them as an admin would: on a clean Debian that really boots.
+
+    In namespaces of its own it installs them with apt-get, looks whether anything was started,
+    reads the manual, presses TAB in three shells, runs the service on a real Slurm, upgrades it,
+    and purges. Needs root.
+    """
+    machine.get_ready()
+    cache = cache.resolve()
+    if readme:
+        follow_readme(suite, cache)
+    else:
+        try_packages(suite, cache, build_only)
+
+
+@contextmanager
+def step(name: str) -> Iterator[None]:
+    began = time.monotonic()
+    print(f"== {name}", flush=True)
+    yield
+    print(f"== {name}: ok, {time.monotonic() - began:.1f} s", flush=True)
+
+
+def build(folder: Path, archives: Path) -> tuple[Packages, Packages]:
+    """The packages of this version and of a later one, from a root that has only what they name."""
+    copy_of_checkout(folder / "src")
+    with used(folder, archives) as root:
+        root.apt_get("update")
+        root.run("/src/scripts/package", "--into", "dist/now")
+        root.run("/src/scripts/package", "--into", "dist/later", "--version", LATER)
+        root.apt_get("install", "--no-install-recommends", "lintian")
+        unknown_host = "bogus-mail-host,bogus-mail-host-in-debian-changelog"
+        root.run(
+            *("lintian", "--allow-root", "--fail-on", "error", "--suppress-tags", unknown_host),
+            *sorted(f"/{path.relative_to(folder)}" for path in folder.glob("src/dist/now/*.deb")),
+        )
+    dist = folder / "src" / "dist"
+    return Packages(dist / "now"), Packages(dist / "later")
+
+
+def try_packages(suite: str, cache: Path, build_only: bool) -> None:
+    archives = cache / "archives" / suite
+    (archives / "partial").mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with step(f"a clean Debian {suite}"):
+        base = base_root(suite, cache)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="try-") as folder:
+        builder, site = Path(folder) / "build", Path(folder) / "site"
+        with step("build, in a root with nothing but what the packages ask for"):
+            now, later = build(copy_of(base, builder), archives)
+        if build_only:
+            shutil.copytree(now.folder, ROOT / "dist" / suite, dirs_exist_ok=True)
+            return
+        with step("a machine to install them on"):
+            prepare(copy_of(base, site), archives)
+            copy_of_checkout(site / "src")
+            shutil.copytree(now.folder, site / "now")
+            shutil.copytree(later.folder, site / "later")
+        with booted(site, archives) as root:
+            for trial in TRIALS:
+                with step((trial.__doc__ or "").rstrip(".")):
+                    trial(root, now, later)
+    print(f"the packages are as they should be: {time.monotonic() - began:.0f} s")
+
+
+def follow_readme(suite: str, cache: Path) -> None:
+    archives = cache / "archives" / suite
+    (archives / "partial").mkdir(parents=True, exist_ok=True)
+    with step(f"a clean Debian {suite}"):
+        base = base_root(suite, cache)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="new-") as folder:
+        prepare(copy_of(base, Path(folder) / "new"), archives)
+        copy_of_checkout(Path(folder) / "new" / "src")
+        with booted(Path(folder) / "new", archives) as root:
+            for trial in readme_test.TRIALS:
+                with step((trial.__doc__ or "").rstrip(".")):
+                    trial(root)
+
+
+def prepare(folder: Path, archives: Path) -> None:
+    """What a machine has that runs services; not what the packages are to bring along."""
+    with used(folder, archives) as root:
+        root.apt_get("update")
+        root.apt_get("install", "--no-install-recommends", "systemd")

@@ -1,0 +1,195 @@
+"""The manual pages, written from the commands' own help and the settings' own descriptions.
+
+python3 -m scripts.tools.packages.manual FOLDER
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from scripts.tools.packages.commands import commands, exit_codes, inner_commands
+from slurm_tiresias import __version__
+from slurm_tiresias.cli.config import limits_of, tables, toml
+from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, PROGRAM
+
+DAEMON = f"{PROGRAM}-controller"
+CONFIG_PAGE = "tiresias.toml"
+STATE_DIR = "/var/lib/slurm-tiresias"
+FILES = {
+    DEFAULT_CONFIG: f"The configuration, see {CONFIG_PAGE}(5).",
+    f"{STATE_DIR}/state.json": "What the controller published last, for status and explain.",
+    f"{STATE_DIR}/ledger.sqlite": "What each managed job has used; the controller's own.",
+    f"{STATE_DIR}/profiles.sqlite": "What is known of models; the controller's own.",
+    f"{STATE_DIR}/profiles-published.sqlite": "A copy of it, for all users.",
+    "/usr/share/doc/slurm-tiresias": "More documentation.",
+}
+SIGNALS = {
+    "SIGTERM, SIGINT": "It ends after the present step. Jobs keep the priorities that they have, "
+    "and Slurm goes on by these; to give the jobs back first, call tiresias-slurm release.",
+    "SIGKILL": "Does no harm: what it intended is in the ledger, and the next one carries on.",
+}
+
+_ROFF = str.maketrans(
+    {
+        "\\": r"\(rs",
+        "-": r"\-",
+        "'": r"\(aq",
+        "`": r"\(ga",
+        "^": r"\(ha",
+        "~": r"\(ti",
+        '"': r"\(dq",
+    }
+)
+
+
+def section_of(page: str) -> int:
+    """The part of the manual that a page belongs to: the daemon's is 8, the file's is 5."""
+    return {DAEMON: 8, CONFIG_PAGE: 5}.get(page, 1)
+
+
+def escaped(text: str) -> str:
+    """Text in which nothing is an order to the formatter, for one line of a page."""
+    printable = "".join(one if one.isprintable() else " " for one in text)
+    safe = printable.translate(_ROFF)
+    return rf"\&{safe}" if safe.startswith(".") else safe
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """The file name and the text of every page."""
+    for context in commands():
+        name = _name(context)
+        yield f"{name}.{section_of(name)}", _text(_command_page(context))
+    yield f"{CONFIG_PAGE}.5", _text(_config_page())
+
+
+def _name(context: click.Context) -> str:
+    return context.command_path.replace(" ", "-")
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def _command_page(context: click.Context) -> Iterator[str]:
+    command = context.command
+    name = _name(context)
+    summary, _, more = inspect.cleandoc(command.help or "").partition("\n\n")
+    yield from _head(name, " ".join(summary.split()))
+    yield ".SH SYNOPSIS"
+    yield rf"\fB{escaped(context.command_path)}\fR"
+    yield escaped(" ".join(command.collect_usage_pieces(context)))
+    yield ".SH DESCRIPTION"
+    yield from _paragraphs("\n\n".join(filter(None, (summary, more))))
+    yield from _options(context)
+    yield from _listed("COMMANDS", _summaries(context))
+    if command.epilog:
+        yield ".SH NOTES"
+        yield from _paragraphs(inspect.cleandoc(command.epilog))
+    if name == DAEMON:
+        yield from _listed("SIGNALS", SIGNALS.items())
+    if name in (PROGRAM, DAEMON):
+        yield from _listed("EXIT STATUS", exit_codes())
+        yield from _listed("ENVIRONMENT", [(CONFIG_VARIABLE, "The configuration file.")])
+        yield from _listed("FILES", FILES.items())
+    yield from _see_also(name, context)
+
+
+def _config_page() -> Iterator[str]:
+    yield from _head(CONFIG_PAGE, "configuration of Tiresias on Slurm")
+    yield ".SH DESCRIPTION"
+    yield from _paragraphs(
+        "A file in TOML, https://toml.io. Every setting may be left out and then stands at its "
+        "default. tiresias-slurm config check says what is wrong with a file, tiresias-slurm "
+        "config example prints one. The controller reads it when it starts."
+    )
+    for name, table, settings in tables():
+        yield f".SH [{escaped(name)}]"
+        yield from _paragraphs(inspect.getdoc(table) or "")
+        for field in settings:
+            yield ".TP"
+            yield rf"\fB{escaped(field.name)}\fR = {escaped(toml(field.default))}"
+            yield escaped(field.metadata["doc"])
+            if limits := limits_of(field):
+                yield ".br"
+                yield escaped(f"{limits[0].upper()}{limits[1:]}.")
+    yield from _listed("FILES", [(DEFAULT_CONFIG, "Where it is looked for.")])
+    yield ".SH SEE ALSO"
+    yield _references([PROGRAM, DAEMON, f"{PROGRAM}-config"])
+
+
+def _head(name: str, summary: str) -> Iterator[str]:
+    date = os.environ.get("SOURCE_DATE_EPOCH")
+    day = datetime.fromtimestamp(int(date), UTC) if date else datetime.now(UTC)
+    title = escaped(name.upper() if section_of(name) != 5 else name)
+    version = escaped(f"slurm-tiresias {__version__}")
+    yield f'.TH "{title}" "{section_of(name)}" "{day:%Y-%m-%d}" "{version}"'
+    yield ".SH NAME"
+    yield rf"{escaped(name)} \- {escaped(summary.rstrip('.'))}"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Paragraphs as click tells them apart; one that begins with \\b keeps its lines."""
+    for number, paragraph in enumerate(re.split(r"\n\s*\n", text.strip("\n"))):
+        if number:
+            yield ".PP"
+        if paragraph.lstrip().startswith("\b"):
+            yield ".nf"
+            yield from (_kept(line) for line in paragraph.split("\b", 1)[1].strip("\n").split("\n"))
+            yield ".fi"
+        else:
+            yield escaped(" ".join(paragraph.split()))
+
+
+def _kept(line: str) -> str:
+    """A line whose spaces count, also at its beginning."""
+    return rf"\&{escaped(line.rstrip())}"
+
+
+def _options(context: click.Context) -> Iterator[str]:
+    records = (option.get_help_record(context) for option in context.command.get_params(context))
+    yield from _listed("OPTIONS", filter(None, records))
+
+
+def _summaries(context: click.Context) -> Iterator[tuple[str, str]]:
+    for inner in inner_commands(context):
+        name = _name(inner)
+        yield f"{name}({section_of(name)})", inner.command.get_short_help_str(limit=1000)
+
+
+def _listed(title: str, entries: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for number, (term, meaning) in enumerate(entries):
+        if not number:
+            yield f".SH {title}"
+        yield ".TP"
+        yield rf"\fB{escaped(term)}\fR"
+        yield escaped(" ".join(meaning.split())) or r"\&"
+
+
+def _see_also(name: str, context: click.Context) -> Iterator[str]:
+    others = [_name(context.parent)] if context.parent else []
+    yield ".SH SEE ALSO"
+    yield _references([*others, *(p for p in (DAEMON, CONFIG_PAGE) if p != name)])
+
+
+def _references(names: Iterable[str]) -> str:
+    return ", ".join(rf"\fB{escaped(name)}\fR({section_of(name)})" for name in names)
+
+
+def main() -> None:
+    """Write the pages into the folder that the command line names."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The page of all commands, docs/cli.md, written from their own help.
+
+python3 -m scripts.tools.packages.reference
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+
+import click
+
+from scripts.tools.packages.commands import commands, exit_codes, inner_commands
+from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, PROGRAM
+
+HEAD = f"""\
+# Commands
+
+Every command of `{PROGRAM}` with all its options. This page is written from the program
+(`scripts/dev generate`), like the manual pages that the packages bring along (`man {PROGRAM}`).
+
+The configuration is `{DEFAULT_CONFIG}`, unless `{CONFIG_VARIABLE}` or
+`--config` names another file. `--config` may stand before or after the command."""
+
+
+def page() -> str:
+    """The whole page, in Markdown."""
+    every = commands()
+    return "\n".join([HEAD, *_contents(every), *_codes(), *_each(every)]) + "\n"
+
+
+def _contents(every: list[click.Context]) -> Iterator[str]:
+    yield from ("", "| command | what it does |", "|---|---|")
+    for context in every:
+        if isinstance(context.command, click.Group):
+            continue
+        path = context.command_path
+        yield f"| [`{path}`](#{path.replace(' ', '-')}) | {_cell(_summary(context))} |"
+
+
+def _codes() -> Iterator[str]:
+    yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
+    yield from (f"| {code} | {_cell(meaning)} |" for code, meaning in exit_codes())
+
+
+def _each(every: list[click.Context]) -> Iterator[str]:
+    for context in every:
+        yield from ("", f"## {context.command_path}")
+        text = inspect.cleandoc(context.command.help or "")
+        yield from _paragraphs(text)
+        usage = " ".join(context.command.collect_usage_pieces(context))
+        yield from ("", "```text", f"{context.command_path} {usage}", "```")
+        yield from _options(context)
+        if context.parent is not None:
+            yield from _commands_of(context)
+        if context.command.epilog:
+            yield from _paragraphs(inspect.cleandoc(context.command.epilog))
+
+
+def _commands_of(group: click.Context) -> Iterator[str]:
+    paths = [one.command_path for one in inner_commands(group)]
+    if paths:
+        links = (f"[`{path}`](#{path.replace(' ', '-')})" for path in paths)
+        yield from ("", f"Its commands: {', '.join(links)}.")
+
+
+def _options(context: click.Context) -> Iterator[str]:
+    yield from ("", "| option | meaning |", "|---|---|")
+    for option in context.command.get_params(context):
+        names, meaning = option.get_help_record(context) or ("", "")
+        if meaning:
+            yield f"| {_code(names)} | {_cell(meaning)} |"
+
+
+def _summary(context: click.Context) -> str:
+    text = inspect.cleandoc(context.command.help or "").partition("\n\n")[0]
+    return " ".join(text.split())
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """As click tells them apart; one that begins with \\b keeps its lines."""
+    for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
+        yield ""
+        if paragraph.lstrip().startswith("\b"):
+            kept = paragraph.split("\b", 1)[1].strip("\n").split("\n")
+            yield from ("```text", *(line.rstrip() for line in kept), "```")
+        else:
+            yield _escaped(" ".join(paragraph.split()))
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+def _cell(text: str) -> str:
+    return _escaped(" ".join(text.split())).replace("|", r"\|")
+
+
+def _escaped(text: str) -> str:
+    """Text of which Markdown makes nothing but text; what is between backticks stays as it is."""
+    pieces = re.split(r"(`[^`]+`)", text)
+    return "".join(
+        piece if piece.startswith("`") else re.sub(r"([*_<\[\]])", r"\\\1", piece)
+        for piece in pieces
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,221 @@
+"""The rules of the architecture: imports run one way, and what is pure stays pure."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "slurm_tiresias"
+SHELLS = {
+    "os.system",
+    "os.popen",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+    "eval",
+    "exec",
+}
+
+MAY_IMPORT = {
+    "errors": set(),
+    "owned_file": set(),
+    "atomic_write": set(),
+    "warn_once": set(),
+    "json_codec": set(),
+    "database": {"owned_file"},
+    "extras": {"errors"},
+    "gpu_hours": set(),
+    "model": set(),
+    "reasons": {"model"},
+    "config": {"errors"},
+    "policy": {"config", "model"},
+    "placement": {"config", "model", "policy"},
+    "scheduling": {"config", "model", "placement", "policy"},
+    "lifecycle": {"model"},
+    "job_hints": {"config", "model"},
+    "slurm": {"errors", "json_codec", "model", "warn_once"},
+    "store": {"config", "database", "errors", "lifecycle", "model", "owned_file", "policy"},
+    "profiler": {
+        "atomic_write",
+        "config",
+        "database",
+        "errors",
+        "job_hints",
+        "model",
+        "owned_file",
+        "slurm",
+        "store",
+        "warn_once",
+    },
+    "status": {
+        "atomic_write",
+        "config",
+        "errors",
+        "json_codec",
+        "model",
+        "slurm",
+        "store",
+        "warn_once",
+    },
+    "web": {"config", "errors", "json_codec", "model", "reasons", "status", "store", "warn_once"},
+    "daemon": {"errors"},
+    "ha": {"atomic_write", "daemon", "errors", "slurm"},
+    "controller": {
+        "config",
+        "daemon",
+        "errors",
+        "extras",
+        "ha",
+        "job_hints",
+        "json_codec",
+        "lifecycle",
+        "model",
+        "owned_file",
+        "policy",
+        "profiler",
+        "reasons",
+        "scheduling",
+        "slurm",
+        "status",
+        "store",
+        "web",
+    },
+    "doctor": {"config", "controller", "daemon", "errors", "model", "profiler", "slurm", "status"},
+    "plotting": {"gpu_hours"},
+    "simulator": {
+        "config",
+        "errors",
+        "extras",
+        "model",
+        "placement",
+        "plotting",
+        "policy",
+        "scheduling",
+        "slurm",
+    },
+    "report": {"plotting", "simulator", "status", "store"},
+    "cli": {
+        "atomic_write",
+        "config",
+        "controller",
+        "daemon",
+        "doctor",
+        "errors",
+        "extras",
+        "gpu_hours",
+        "job_hints",
+        "model",
+        "profiler",
+        "reasons",
+        "report",
+        "simulator",
+        "status",
+        "store",
+    },
+}
+"""What each part may import of the others, besides itself."""
+
+PURE = ("model", "policy", "placement", "scheduling", "lifecycle")
+IMPURE_MODULES = {"time", "datetime", "random", "logging", "os", "pathlib", "subprocess", "socket"}
+
+
+def _imports(part: str) -> Iterator[tuple[Path, str]]:
+    """Every module that a part imports, with the file that does."""
+    path = PACKAGE / part
+    for file in path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]:
+        for module in _imported_by(file):
+            yield file, module
+
+
+def _imported_by(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_imports_run_one_way(part: str) -> None:
+    for file, module in _imports(part):
+        package, _, rest = module.partition(".")
+        if package == "slurm_tiresias" and rest:
+            assert rest.split(".")[0] in {part, *MAY_IMPORT[part]}, f"{file} imports {module}"
+
+
+@pytest.mark.parametrize(
+    ("folder", "allowed"),
+    [
+        # It runs with the system's Python, before anything is installed.
+        ("testbed/cluster", ("scripts.testbed.cluster.",)),
+        ("testbed", ("scripts.testbed.", "slurm_tiresias.")),
+        ("tools", ("scripts.", "slurm_tiresias.")),
+    ],
+)
+def test_tests_import_tools_and_tools_the_testbed_and_never_the_other_way(
+    folder: str, allowed: tuple[str, ...]
+) -> None:
+    for file in (ROOT / "scripts" / folder).rglob("*.py"):
+        for module in _imported_by(file):
+            if module.split(".")[0] in ("scripts", "slurm_tiresias", "tests"):
+                assert module == "scripts" or f"{module}.".startswith(allowed), (
+                    f"{file} imports {module}"
+                )
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_a_decision_has_no_clock_no_chance_and_no_files(part: str) -> None:
+    for file, module in _imports(part):
+        assert module.split(".")[0] not in IMPURE_MODULES, f"{file} imports {module}"
+
+
+def test_only_the_slurm_package_starts_processes() -> None:
+    for part in MAY_IMPORT:
+        for file, module in _imports(part):
+            assert module != "subprocess" or part == "slurm", f"{file} imports {module}"
+
+
+def test_only_one_file_asks_which_release_of_slurm_it_is() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Compare) and file.name != "release.py":
+                sides = [node.left, *node.comparators]
+                assert not any(_is_a_release(side) for side in sides), f"{file}:{node.lineno}"
+
+
+def _is_a_release(side: ast.expr) -> bool:
+    """A tuple like (25, 11) or a text like "25.11"."""
+    try:
+        value = ast.literal_eval(side)
+    except ValueError:
+        return False
+    if isinstance(value, str):
+        return re.fullmatch(r"2\d\.\d\d(\.\d+)?", value) is not None
+    return isinstance(value, tuple) and len(value) >= 2 and value[0] in range(20, 40)
+
+
+BECOMES_A_COMMAND = PACKAGE / "slurm" / "ended_at.py"
+"""A process of its own, which gives itself a time to end and then becomes a command of Slurm's."""
+
+
+def test_nothing_is_ever_passed_through_a_shell() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                assert all(keyword.arg != "shell" for keyword in node.keywords), file
+                called = ast.unparse(node.func)
+                assert called not in SHELLS, f"{file}: {called}"
+                assert not called.startswith("os.exec") or file == BECOMES_A_COMMAND, (
+                    f"{file}: {called}"
+                )
+    for file in (ROOT / "etc").rglob("*.lua"):
+        assert not re.search(r"\b(os\.execute|io\.popen|loadstring|load)\s*\(", file.read_text())
+
+
+def test_every_part_of_the_package_has_its_rule() -> None:
+    parts = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert parts - {"__init__", "__pycache__"} == MAY_IMPORT.keys()
