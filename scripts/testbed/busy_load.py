@@ -43,8 +43,8 @@ SHAPES: Sequence[tuple[float, tuple[str, ...]]] = (
     (2.0, ("-N2", "--ntasks-per-node=1", "--gres=gpu:1")),
     (3.0, ("-n1", "--gpus=1", "-w", "n1")),
 )
-"""Seconds of work, and what is asked of sbatch: jobs that fall into the lower tier, short ones that
-make them leave, ones that get a node list, and one that has a list of its own."""
+"""Seconds of work, and options of sbatch: jobs that fall into the lower tier, short ones that
+preempt them, jobs that get a node list, and a job with a list of its own."""
 
 JOBS_ALIVE = 10
 PATIENCE_S = 40.0
@@ -71,7 +71,7 @@ class Job:
 
 @dataclass
 class Busy:
-    """Jobs come as others end, so that somebody always has to leave for somebody."""
+    """Jobs come as others end, so that there is always one to preempt for another."""
 
     cluster: RealCluster
     folder: Path
@@ -190,14 +190,14 @@ def not_remembered(controller: RealController, busy: Busy) -> list[str]:
         with closing(Ledger(Path(folder) / FILE_NAME)) as ledger:
             records = ledger.jobs()
     return [
-        f"job {key} waits for {nodes}, and nobody will take that back"
+        f"job {key} waits for {nodes}, and the ledger does not know that it wrote that"
         for key, nodes in busy.node_lists_left().items()
         if key not in records or refolded(nodes) not in records[key].written_nodes.split()
     ]
 
 
 def count_preemptions(controller: RealController, busy: Busy) -> int:
-    """How often somebody had to leave for somebody, by the ledger."""
+    """The number of preemptions by the ledger."""
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
         records = [ledger.job(job.key) for job in busy.jobs]
     return sum(record.preemptions for record in records if record)
@@ -219,7 +219,7 @@ def drain(controller: RealController, busy: Busy) -> list[str]:
 
 
 def _until_nothing(look: Callable[[], list[str]], controller: RealController) -> list[str]:
-    """What still stands after a while of which Slurm and its accounting may need a part."""
+    """What ``look`` still finds after a while, which Slurm and its accounting may need."""
     give_up_s = time.monotonic() + SETTLE_S
     while (found := look()) and time.monotonic() < give_up_s:
         controller.cycles(1)
@@ -318,4 +318,4 @@ def _requeued_twice(events: Sequence[EventRecord], runs: Mapping[str, int]) -> I
             yield f"job {victim} was requeued {times} times for {starts}"
     for event in events:
         if event.kind == "requeued":
-            yield f"job {event.job_id} was requeued and nobody knows for whom"
+            yield f"job {event.job_id} was requeued for no job on record"

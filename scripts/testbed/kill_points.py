@@ -92,7 +92,7 @@ def _commits_in(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_commit(call: ast.Call) -> bool:
-    """``job_store.commit()``, wherever the book is."""
+    """``job_store.commit()``, wherever the ledger is."""
     return isinstance(call.func, ast.Attribute) and call.func.attr == "commit"
 
 

@@ -79,7 +79,7 @@ class Pair:
         )
 
     def acting(self) -> str:
-        """The host of the one that acts."""
+        """The host of the active controller."""
         pid = self.state().pid
         return next(host for host in self.controllers if self.pid(host) == pid)
 
@@ -119,7 +119,7 @@ def _is_completed(cluster: RealCluster, job: str) -> bool:
 
 
 def check_requeues(cluster: RealCluster, pair: Pair, jobs: list[str]) -> None:
-    """Every restart was meant, once, and is known to whoever acts now; no node list is left."""
+    """Every restart was meant, once, and the active controller knows it; no node list is left."""
     restarts = {job: int(cluster.squeue_field(job, "RestartCnt")) for job in jobs}
     events = pair.state().events
     assert [event for event in events if event.kind == "requeued"] == []
@@ -133,7 +133,7 @@ FAULTS = ("killed", "stopped", "stopped and continued", "stopped while it writes
 
 
 def harm_at_random(pair: Pair, chance: random.Random) -> tuple[str, float | None]:
-    """Let one fault happen to whoever acts; which, and how long until the other acted.
+    """Let one fault happen to the active controller; return it and how long the failover took.
 
     None where the lease was not lost: it was stopped for less than that. Afterwards both are there
     again, one of them acting.

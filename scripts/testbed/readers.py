@@ -1,4 +1,4 @@
-"""Everything that reads what Slurm or somebody else has written, by name, with what it takes.
+"""All readers of what Slurm and users write, by name, with inputs that they take.
 
 A reader may refuse what it is given, by an error of this program, and nothing worse. What users
 write into the fields of their jobs may not be refused either: it would end the cycle for all.
@@ -97,7 +97,7 @@ def _pickle(content: bytes) -> object:
     try:
         return list(pickles.tensors_in(content))
     except Unreadable as error:
-        raise TiresiasError(str(error), "as whoever reads the whole checkpoint says") from error
+        raise TiresiasError(str(error), "as the reader of whole checkpoints says") from error
 
 
 def _pickle_in(checkpoint: Path) -> bytes:

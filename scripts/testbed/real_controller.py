@@ -157,7 +157,7 @@ class RealController:
         return next((job for job in self.state().jobs if job.job_id == key), None)
 
     def events(self, kind: str) -> list[tuple[str, str]]:
-        """The jobs, with whom else, to which this kind of thing happened."""
+        """The job and the other job of each event of a kind."""
         return [(e.job_id, e.other) for e in self.state().events if e.kind == kind]
 
     def runs(self, key: str) -> list[RunRecord]:

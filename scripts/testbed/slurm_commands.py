@@ -75,7 +75,7 @@ class Commands:
         )
 
     def stop_at_next_write(self) -> Path:
-        """Stop (SIGSTOP) whoever writes next, as it waits; the file is gone when that is done."""
+        """Stop (SIGSTOP) the next process that writes; the file is removed once it is stopped."""
         path = self.folder / "stop-at-next-write"
         path.touch()
         return path

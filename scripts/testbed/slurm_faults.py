@@ -69,7 +69,7 @@ class Bed:
     def wait_until_requeues_are_in_flight(self) -> None:
         self.cluster.wait_until(
             lambda: any(write.line.startswith("requeue") for write in self.commands.writes()),
-            "somebody is asked to leave",
+            "a requeue",
         )
 
     def wait_until_saved(self) -> None:
@@ -129,8 +129,7 @@ class Bed:
         return [job for job in self.jobs if ended.get(job) != "COMPLETED"]
 
     def requeued_too_often(self, by_slurm: int = 0) -> list[str]:
-        """Jobs that were restarted more often than they were asked to leave; so many times more
-        ``by_slurm`` itself may be."""
+        """Jobs that restarted more often than the controller's and ``by_slurm`` requeues."""
         asked: dict[str, int] = {}
         for write in self.commands.writes():
             if write.line.startswith("requeue"):

@@ -1,4 +1,4 @@
-"""A cluster of several users' jobs, in one of which anything stands that its user may write.
+"""A cluster of several users' jobs; one has arbitrary text in all that its user may write.
 
 The commands' driver reads it as it reads real commands: only what starts them is replaced.
 """
@@ -35,7 +35,7 @@ KEYS = ("46", "63", "9", "7", "27", "28", "29", "54_0", "54_1", "54_2", "61", "4
 """Ended, completing, waiting and running jobs; with bounds, named nodes and features."""
 
 WRITERS = ("9", "49")
-"""One that waits and one that runs: either may be the hostile one."""
+"""A waiting job and a running one; either may be the hostile job."""
 
 FIELDS: Mapping[str, str] = {
     "name": "JobName",

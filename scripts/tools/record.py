@@ -93,7 +93,7 @@ def write_answers(cluster: RealCluster, folder: Path, known: release.Release) ->
 def submit_shapes(cluster: RealCluster) -> None:
     """Every shape of job, put off so that it stays as it was asked.
 
-    Not held: 24.11 and later show bounds of ``-N`` that nobody set until Slurm has tried the job.
+    Not held: 24.11 and later show bounds of ``-N`` that no user set, until Slurm has tried the job.
     """
     for node in ("n1", "n2", "n3", "n4"):
         features = ["AvailableFeatures=fast,ib", "ActiveFeatures=fast,ib"]

@@ -51,7 +51,7 @@ def slurm_version() -> tuple[int, ...]:
 
 
 def default_lines(place: Place, shape: Shape, ports: Ports) -> list[str]:
-    # A number: 26.05 knows nobody of the name "nobody".
+    # A number, because 26.05 does not find the user "nobody" by name.
     user = os.getuid()
     lines = [
         f"ClusterName={place.cluster_name}",
@@ -82,7 +82,7 @@ def default_lines(place: Place, shape: Shape, ports: Ports) -> list[str]:
         "PropagateResourceLimits=NONE",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
-        # Without it a job that names no memory gets the whole node's, and shares with nobody.
+        # Without it a job that names no memory gets all of the node's and shares with no other.
         f"DefMemPerCPU={max(1, shape.memory_mb // shape.cpus)}",
         "GresTypes=gpu",
         "PriorityType=priority/multifactor",
@@ -180,7 +180,7 @@ def put_over(ours: str, theirs: str) -> str:
         fields = {key_of(part): part for part in [*ours.split(), *theirs.split()]}
         return " ".join(fields.values())
     if key == "authinfo" and "socket=" not in theirs:
-        # Whoever sets cred_expire still means this cluster's munge.
+        # A line that sets cred_expire still means this cluster's munge.
         return f"{ours},{theirs.partition('=')[2]}"
     return theirs
 
@@ -214,7 +214,7 @@ def cgroup_conf_text(version: tuple[int, ...]) -> str:
 
 
 def slurmdbd_conf_text(place: Place, shape: Shape, ports: Ports, password: str) -> str:
-    # 22.05 compares names; 26.05 knows nobody of the name "nobody".
+    # 22.05 compares names; 26.05 does not find the user "nobody" by name.
     user = own_user() if slurm_version() < (23, 2) else os.getuid()
     lines = [
         "# Written by scripts/cluster.",

@@ -19,7 +19,7 @@ LOWEST_PORT, HIGHEST_PORT = 20000, 32000
 
 
 def hold(name: str) -> socket.socket | None:
-    """Takes a name nobody else on this machine can hold; None where it is taken.
+    """Take a name that only one process of this machine can hold; None where it is taken.
 
     An abstract Unix socket is a lock that needs no file, that the kernel frees when its last
     holder dies, and that is seen exactly as far as the loopback ports are: in this network

@@ -49,7 +49,7 @@ class Shape:
     gres_conf_lines: tuple[str, ...] = ()
     backup: bool = False
     slurm_user: str = ""
-    """Whom slurmctld and slurmdbd become; empty: nobody but who starts them."""
+    """The user that slurmctld and slurmdbd run as; empty: the user who starts them."""
 
     def node_names(self) -> tuple[str, ...]:
         return tuple(f"n{number}" for number in range(1, self.nodes + 1))

@@ -74,8 +74,8 @@ def is_marked(found: Process, place: Place) -> bool:
     environment = found.environment()
     if place.mark in environment:
         return True
-    # slurmd starts slurmstepd with SLURM_CONF for its whole environment; and whoever restarts a
-    # daemon by hand does so with SLURM_CONF.
+    # slurmd starts slurmstepd with SLURM_CONF for its whole environment; and a daemon that
+    # a person restarts by hand has SLURM_CONF, too.
     if found.name in SLURM_DAEMONS and f"SLURM_CONF={place.slurm_conf}".encode() in environment:
         return True
     # A job's processes have their submitter's environment; what slurmstepd adds to it tells.

@@ -1,7 +1,7 @@
 """Running in another Debian, and leaving nothing behind.
 
 A command runs in namespaces of its own: its mounts, its processes and, where it is cut off, its
-network end with it, however it ends, and with whoever started it.
+network end with it, however it ends, and with the process that started it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", "PATH": SYSTEM_PATH}
 
 OWN_ADDRESS = "192.0.2.1/32"
-"""One that is nobody's (RFC 5737): with none but 127.0.0.1, glibc resolves no names for Slurm."""
+"""An address for documentation (RFC 5737). With 127.0.0.1 alone glibc resolves no names."""
 
 NAMESPACES = ("--mount", "--pid", "--fork", "--uts", "--kill-child", "--propagation=private")
 

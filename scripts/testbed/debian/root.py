@@ -24,7 +24,7 @@ from scripts.testbed.debian import machine, namespaces
 PATIENCE_S = 60.0
 
 ANY_DEBIAN = Path("/usr/share/debootstrap/scripts/sid")
-"""How any Debian is made, one that this debootstrap does not know yet too."""
+"""The script for any release, also for one that this debootstrap does not know yet."""
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

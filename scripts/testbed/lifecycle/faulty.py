@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 
 class Fault(enum.Enum):
-    """What goes wrong at an effect; one that does not apply there does nothing."""
+    """What goes wrong at an effect; a fault that does not apply there does nothing."""
 
     KILLED_BEFORE = "killed before"
     KILLED_AFTER = "killed after"

@@ -83,7 +83,7 @@ waits_s = st.sampled_from([1.0, 3.0, 10.0, 10.0, 16.0, 31.0, 61.0, 125.0])
 
 FAULTY = tuple((5.0, fault, at) for fault in Fault for at in range(MOST_EFFECTS))
 turns = st.sampled_from([(0.0, None, 0)] * 12 + [(5.0, None, 0), (10.0, None, 0)] * 14 + [*FAULTY])
-"""What follows a rule: mostly some time and a cycle, in every other of which something fails."""
+"""What follows a rule: mostly some time and a cycle; something fails in every other cycle."""
 
 
 def paced(**strategies: Any) -> Callable[[Callable[..., None]], Any]:

@@ -152,7 +152,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """A requeue that the controller sent, and for whom."""
+    """A requeue that the controller sent, and its preemptor."""
 
     key: str
     preemptor: str
@@ -344,7 +344,7 @@ class World:
         self._check_nothing_changed()
 
     def _all_there_is(self) -> object:
-        """What a controller may change, and one that is superseded may not."""
+        """All that a controller may change, unless it is superseded."""
         return self.jobs(), len(self.sim.signals), stamps(self.ledger.path)
 
     def _check_nothing_changed(self) -> None:
@@ -378,7 +378,7 @@ class World:
         race: Callable[[], Sequence[str]] | None = None,
     ) -> Outcome | None:
         """Let the controller act, and check what it has done; None where it failed or was killed.
-        One that was killed is started again."""
+        A controller that was killed is started again."""
         before, slurm = self.jobs(), self.slurm
         raced: list[str] = []
         slurm.begin_cycle(fault, at)
@@ -588,7 +588,7 @@ class World:
         raise AssertionError("\n  ".join([what, *self.course]))
 
     def _check_requeue(self, write: Requeue) -> None:
-        """A run is ended only for a job that can start in its place, and only one that may be.
+        """A run is ended only if it may be, and only for a job that can start in its place.
 
         By what the controller has seen last: what happens after that it cannot know.
         """
@@ -786,7 +786,7 @@ class World:
         """The ledger says of each job what accounting says.
 
         Not where there is no accounting, or it was out for so long that it is asked no more; nor of
-        jobs of which accounting itself has it wrong.
+        jobs whose accounting is wrong.
         """
         if not self.setup.accounting or self.outage_s > MOST_OUTAGE_S:
             return

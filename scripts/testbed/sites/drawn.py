@@ -180,7 +180,7 @@ class _Draft:
 
 
 def ask(site: Site, random: Random) -> Ask:
-    """A random request, of which this site could serve at least each part."""
+    """A random request, each part of which the site could serve."""
     while True:
         draft = _shape(site, random)
         changes = random.sample(list(UNDERSTOOD), random.choice((0, 0, 0, 1, 1, 2)))

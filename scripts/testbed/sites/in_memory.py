@@ -201,8 +201,8 @@ class Round:
                 self.find(f"job {key} ({self.ask_of(job)}) waited ({why}) for no controller to run")
 
     def look_at_preemptions(self) -> None:
-        """No job is requeued twice for one that does not start in between, unless the site or a
-        request has changed."""
+        """A preemptor that has not started is preempted for once only, unless the site or a request
+        has changed."""
         last: dict[tuple[str, str], float] = {}
         for key, preemptor, at_s in self._preemptions():
             self.counts["preemptions"] += 1
@@ -222,7 +222,7 @@ class Round:
         started soon though nothing has changed.
 
         There may be some: Slurm may start a third job while an epilog runs, and that job may share
-        a limit with the one that waits for the epilog.
+        a limit with the preemptor.
         """
         for _, preemptor, at_s in self._preemptions():
             asked = self.asks[preemptor.partition("_")[0]].submission

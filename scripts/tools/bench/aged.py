@@ -222,7 +222,7 @@ def _state(place: Place) -> PublishedState | None:
 def _first_published_s(
     place: Place, holds: Callable[[PublishedState], bool] | None = None
 ) -> float:
-    """When a cycle has been published, of which that holds."""
+    """The time at which a cycle is published for which ``holds`` is true."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         state = _state(place)
@@ -261,7 +261,7 @@ def _command_s(place: Place, *arguments: str) -> float:
 
 
 def _fail_over_s(place: Place) -> float:
-    """Two controllers on one state directory; the one that acts is killed."""
+    """Seconds until the standby of two controllers acts after the active one is killed."""
     (place.state / published.FILE_NAME).unlink(missing_ok=True)
     configs = []
     for host in HOSTS:

@@ -34,7 +34,7 @@ interval_s = 10.0
 state_dir = "{state_dir}"
 """
 FOREIGN_PRIORITY = 77
-"""What somebody else sets: a cycle puts it right."""
+"""A priority that an administrator sets by hand; the next cycle corrects it."""
 
 
 @dataclass(frozen=True, slots=True)

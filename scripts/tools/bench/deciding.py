@@ -160,8 +160,8 @@ def _text(found: Mapping[Case, Measured]) -> str:
         f"`next` one on a snapshot in which {CHANGED} jobs differ from the one decided before "
         "(with nothing kept from one decision to the next). The least of "
         f"{PROCESSES} processes; `peak MB` is what the decision takes beside its snapshot at the "
-        "most. In a contested snapshot many that wait rank above many that run, and as many are "
-        "preempted as may be in one cycle; in a settled one nobody does, as between most cycles. "
+        "most. In a contested snapshot many waiting jobs rank above running ones, and as many are "
+        "preempted as may be in one cycle; in a settled one none does, as in most cycles. "
         "Jobs are of so many scripts, each with its own GPUs, CPUs, memory, GPU type and features; "
         "nodes have 4 or 8 GPUs.\n\n" + " ".join(_growth(found, crowd) for crowd in CROWDS)
     )

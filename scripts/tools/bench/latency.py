@@ -111,7 +111,7 @@ def measure(preemptions: int) -> None:
         f"{NODES} nodes of {GPUS} GPUs: a job of one GPU comes to a cluster full of jobs of the "
         "lower tier. The first two columns are with the nudge of etc/job_submit.lua, the others "
         f"without, at an interval of {POLL_INTERVAL_S:g} s. Slurm must have tried the job before "
-        "anybody leaves for it; it is asked whether it has after 50 ms, then ever more rarely."
+        "a victim is requeued; the controller looks after 50 ms, then ever more rarely."
     )
     write_section(
         "Latency of a preemption", f"scripts/dev bench latency --preemptions {preemptions}", text

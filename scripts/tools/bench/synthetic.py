@@ -54,9 +54,9 @@ class Crowd:
 
 
 CONTESTED = Crowd("contested", running=(20, 30, 50), waiting=(50, 30, 20))
-"""Many that wait rank above many that run: as many are preempted as may be in one cycle."""
+"""Many waiting jobs rank above running ones: the cycle preempts as many as it may."""
 SETTLED = Crowd("settled", running=(60, 40, 0), waiting=(0, 40, 60))
-"""Nobody who waits ranks above anybody who runs: as between one cycle and most others."""
+"""No waiting job ranks above a running one, as in most cycles."""
 CROWDS = (CONTESTED, SETTLED)
 
 

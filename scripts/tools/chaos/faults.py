@@ -133,7 +133,7 @@ def _told_of_pair(
         rows.append((fault, f"{len(seconds)}", median, longest))
     count = sum(map(len, took_s.values()))
     return (
-        f"Of two controllers with an interval of {INTERVAL_S:g} s the one that acted was harmed "
+        f"Of two controllers with an interval of {INTERVAL_S:g} s the active one was harmed "
         f"{count} times, while {len(jobs)} jobs came and went. All have completed, every restart "
         "of a job was meant by one preemption, and no node list is left. All that both wrote was "
         f"noted as scontrol was given it: in {terms} terms the writer changed {spans - 1} "
@@ -193,9 +193,9 @@ def _told(course: Course) -> str:
     return (
         f"{course.count} faults of {len(rows)} kinds on a busy cluster of {NODES} nodes of {GPUS} "
         f"GPUs, {course.jobs} jobs, {time.monotonic() - course.began_s:.0f} s. All were survived: "
-        "every job has completed, none was restarted more often than it was asked to leave (and "
-        "once for each fault in which Slurm itself requeues what runs on a node), no node list was "
-        "left. "
+        "every job has completed, none was restarted more often than the controller requeued it "
+        "(and once for each fault in which Slurm itself requeues what runs on a node), no node "
+        "list was left. "
         "While cycles failed nothing was written to Slurm, but where the writing itself went "
         f"wrong. The longest time from a fault to the next good cycle was {longest_s:.1f} s. The "
         "interval is 0.5 s here: with another the "

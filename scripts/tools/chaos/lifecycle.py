@@ -48,8 +48,8 @@ TOLD = (
 SOUND = (
     "At every step: no job was lost, none requeued twice for one start; held jobs stayed held and "
     "suspended ones suspended; no node list was left on a job that was not about to start; no run "
-    "was ended for a job that could not start, nor one that was protected, nor one that had not "
-    "heard its signal and had its grace since; a controller that had been stopped while another "
+    "was ended for a job that could not start, or while it was protected, or before it had heard "
+    "its signal and had its grace; a controller that had been stopped while another "
     "one took over changed nothing. And when nothing more happened: the cluster came to rest; no "
     "preemption had been in vain without being on record; the ledger had the service that "
     "accounting has; a release left neither priorities nor lists."

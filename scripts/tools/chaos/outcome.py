@@ -9,10 +9,11 @@ import click
 
 CHECKED = (
     "Afterwards, of every job: it has finished and done all its work; accounting shows it requeued "
-    "as often as the ledger says it was decided, and nobody left twice for one start of another; "
-    "each of its runs stands in the ledger with the GPUs of accounting and within a second of its "
-    "time (`sacct -D`). After each kill the ledger knew of every node list that had been written "
-    "to a waiting job; and once the controller was paused, none had a list but its user's own."
+    "as often as the ledger says it was decided, and no job was requeued twice for one start "
+    "of another; each of its runs stands in the ledger with the GPUs of accounting and within a "
+    "second of its time (`sacct -D`). After each kill the ledger knew of every node list that had "
+    "been written to a waiting job; and once the controller was paused, no job had a node list but "
+    "its user's own."
 )
 
 

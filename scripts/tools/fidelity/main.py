@@ -28,7 +28,7 @@ from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.simulator import run as simulation
 
 POLICY = "tiresias-l"
-"""The one that decides alike on both sides: the controller learns the distribution of jobs that
+"""This policy decides alike on both sides: the controller learns the distribution of jobs that
 tiresias-g needs as they end, while the simulator knows it from the start."""
 
 SLOWEST = 3.0

@@ -139,7 +139,7 @@ def sentences(result: Result) -> Iterator[str]:
 
 
 def record(result: Result, document: Path = DOCUMENT) -> None:
-    """Put the result in the place of the one that the document has for the same run."""
+    """Replace the result that the document has for the same run."""
     try:
         text = document.read_text()
         before, rest = text.split(BEGIN)

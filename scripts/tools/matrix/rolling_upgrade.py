@@ -154,7 +154,7 @@ def what_is_known(controller: RealController) -> Iterator[Known]:
 
 
 def changed_by_slurm(cluster: RealCluster, known: Sequence[Known]) -> Iterator[str]:
-    """What the new slurmctld tells otherwise than the old one did, before anybody writes to it."""
+    """Where the new slurmctld differs from the old one before the controller writes to it."""
     restarts, priorities = shown(cluster, "RestartCnt"), shown(cluster, "PriorityLong")
     for one in known:
         if one.key not in restarts:

@@ -99,7 +99,7 @@ def _cell(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text of which Markdown makes nothing but text; what is between backticks stays as it is."""
+    """Escape what Markdown would interpret, except between backticks."""
     pieces = re.split(r"(`[^`]+`)", text)
     return "".join(
         piece if piece.startswith("`") else re.sub(r"([*_<\[\]])", r"\\\1", piece)

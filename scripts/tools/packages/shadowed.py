@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slurm_tiresias.cli.config import example_lines, toml
 
-WHY = "The package begins so: whoever starts the service has nothing written to Slurm yet."
+WHY = "The package begins in shadow mode: starting the service writes nothing to Slurm."
 
 
 def shadowed() -> str:

@@ -120,9 +120,11 @@ def foreseen(head: Head, policy: str) -> Measures:
 
 
 def _as_it_answers(setting: Setting, calibration: Calibration) -> Setting:
-    """Slurm's hooks call the controller, which so answers sooner than by its interval. To the
-    simulator that is an interval of which a job waits the half, as it was measured to wait; the
-    nearest power of two, of which every multiple is a number without a rounding error."""
+    """The setting with the interval by which a job waits as long as it was measured to wait.
+
+    Slurm's hooks call the controller, so a job waits less than half of its real interval. The
+    nearest power of two, whose multiples have no rounding error.
+    """
     doublings = round(math.log2(2 * calibration.idle_start_s))
     return replace(setting, interval_s=max(LEAST_INTERVAL_S, 2.0**doublings))
 
