@@ -10,7 +10,7 @@ import pytest
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import ANY_TYPE, JobState
-from slurm_tiresias.slurm import job_rows, parse_jobs, pyslurm_records, text
+from slurm_tiresias.slurm import job_rows, notation, parse_jobs, pyslurm_records
 from slurm_tiresias.slurm import release as releases
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.parse_jobs import RowReader
@@ -37,7 +37,7 @@ def as_pyslurm_sees(row: JobRow, **odd: Any) -> SeenJob:
     task, in_het, offset = task.partition("+") if in_array else row.key.partition("+")
     sums = dict(part.split("=") for part in row.tres.split(",")) if row.tres else {}
     gres = {name: int(count) for name, count in sums.items() if name.startswith("gres/")}
-    limit_s = text.span(row.time_limit)
+    limit_s = notation.span(row.time_limit)
     seen: dict[str, Any] = {
         **dict.fromkeys(SeenJob._fields),
         "id": int(row.raw_id),
@@ -52,7 +52,7 @@ def as_pyslurm_sees(row: JobRow, **odd: Any) -> SeenJob:
         "is_batch_job": row.batch == "1",
         "is_requeueable": row.requeue == "1",
         **{name: _time(getattr(row, short)) for name, short in TIMES.items()},
-        "run_time": int(text.span(row.time_used) or 0),
+        "run_time": int(notation.span(row.time_used) or 0),
         "time_limit": None if limit_s is None else int(limit_s) // 60,
         "num_nodes": int(row.nodes),
         "max_nodes": int(row.most_nodes) or None,
@@ -61,16 +61,16 @@ def as_pyslurm_sees(row: JobRow, **odd: Any) -> SeenJob:
         "ntasks": int(row.tasks),
         "ntasks_per_node": int(row.tasks_per_node) if row.tasks_per_node.isdecimal() else None,
         "sockets_per_node": int(row.sockets) if row.sockets.isdecimal() else None,
-        "memory_per_node": text.mebibytes(row.memory) or None,
+        "memory_per_node": notation.mebibytes(row.memory) or None,
         "resource_sharing": row.over_subscribe,
         "required_nodes": row.required_nodes or None,
         "allocated_nodes": row.node_list or None,
-        "account": text.present(row.account) or None,
+        "account": notation.present(row.account) or None,
         "qos": row.qos,
         "partition": row.partitions,
-        "reservation": text.present(row.reservation) or None,
+        "reservation": notation.present(row.reservation) or None,
         "tres_nodes": int(sums["node"]) if "node" in sums else None,
-        "tres_memory_mb": text.mebibytes(sums["mem"]) if "mem" in sums else None,
+        "tres_memory_mb": notation.mebibytes(sums["mem"]) if "mem" in sums else None,
         "tres_gres": {name.removeprefix("gres/"): count for name, count in gres.items()},
     }
     return SeenJob(**{**seen, **odd})

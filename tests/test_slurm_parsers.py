@@ -25,12 +25,12 @@ from slurm_tiresias.slurm import (
     commands,
     job_details,
     job_rows,
+    notation,
     parse_accounting,
     parse_config,
     parse_jobs,
     parse_nodes,
     process,
-    text,
     write_lines,
 )
 from slurm_tiresias.slurm import (
@@ -718,7 +718,7 @@ def test_specialised_cores_and_memory_are_not_for_jobs() -> None:
     ],
 )
 def test_gpus_are_counted_in_every_releases_spelling(spelled: str, counted: object) -> None:
-    assert text.gpus(spelled) == counted
+    assert notation.gpus(spelled) == counted
 
 
 @pytest.mark.parametrize(
@@ -726,7 +726,7 @@ def test_gpus_are_counted_in_every_releases_spelling(spelled: str, counted: obje
 )
 def test_a_gpu_count_that_releases_read_differently_is_not_read(spelled: str) -> None:
     with pytest.raises(SlurmAnswerError, match="a GPU count"):
-        text.gpus(spelled)
+        notation.gpus(spelled)
 
 
 @pytest.mark.parametrize(
@@ -740,14 +740,14 @@ def test_a_gpu_count_that_releases_read_differently_is_not_read(spelled: str) ->
     ],
 )
 def test_spans_are_read_in_seconds(printed: str, seconds: float | None) -> None:
-    assert text.span(printed) == seconds
+    assert notation.span(printed) == seconds
 
 
 @pytest.mark.parametrize(
     ("printed", "mib"), [("500M", 500), ("4G", 4096), ("1.50G", 1536), ("0", 0), ("1025K", 2)]
 )
 def test_memory_is_read_in_mebibytes(printed: str, mib: int) -> None:
-    assert text.mebibytes(printed) == mib
+    assert notation.mebibytes(printed) == mib
 
 
 @pytest.mark.parametrize(
@@ -773,15 +773,15 @@ def test_a_hostlist_that_is_none_or_stands_for_more_names_than_there_is_memory_i
     hostlist: str,
 ) -> None:
     with pytest.raises(SlurmAnswerError, match=r"a node list|a number"):
-        text.node_names(hostlist)
+        notation.node_names(hostlist)
 
 
 def test_hostlists_are_read_as_slurm_writes_them() -> None:
-    assert text.node_names("n[1-3,7]") == ("n1", "n2", "n3", "n7")
-    assert text.node_names("gpu-a[01-02],login") == ("gpu-a01", "gpu-a02", "login")
-    assert text.node_names("(null)") == ()
-    assert text.node_names("n[1-2]88888888888") == ("n188888888888", "n288888888888")
-    assert text.node_names("r[1-2]n[09-10],r1n09") == ("r1n09", "r1n10", "r2n09", "r2n10")
+    assert notation.node_names("n[1-3,7]") == ("n1", "n2", "n3", "n7")
+    assert notation.node_names("gpu-a[01-02],login") == ("gpu-a01", "gpu-a02", "login")
+    assert notation.node_names("(null)") == ()
+    assert notation.node_names("n[1-2]88888888888") == ("n188888888888", "n288888888888")
+    assert notation.node_names("r[1-2]n[09-10],r1n09") == ("r1n09", "r1n10", "r2n09", "r2n10")
 
 
 numbers = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted), min_size=1)
@@ -795,7 +795,7 @@ hosts = st.tuples(
 @given(st.lists(hosts, min_size=1, max_size=4).map(",".join))
 def test_hostlists_stand_for_the_names_that_clustershell_finds_in_them(hostlist: str) -> None:
     expected = {str(name) for name in NodeSet(hostlist, resolver=RESOLVER_NOGROUP)}
-    names = text.node_names(hostlist)
+    names = notation.node_names(hostlist)
     assert set(names) == expected
     assert len(names) == len(expected)
 
@@ -804,7 +804,7 @@ def test_names_with_several_ranges_in_each_are_listed_at_once() -> None:
     ranges = ("a[9-98]b[5-39]8", "a[8,12]b[6,14]8c0", "a[7,14]b[5-74]8", "a[8-64]b[7-51]c[2-3]")
     hostlist = ",".join(f"{name}{end}" for name in ranges for end in ("", "x", "y0", "z"))
     began_s = time.process_time()
-    assert len(text.node_names(hostlist)) > 20_000
+    assert len(notation.node_names(hostlist)) > 20_000
     assert time.process_time() - began_s < 2
 
 
@@ -1029,7 +1029,14 @@ def test_a_scontrol_that_stopped_half_way_is_noticed() -> None:
 @example("n[1-99999999999]")
 @example("n[")
 def test_garbage_in_small_spellings_is_refused_and_nothing_worse(garbage: str) -> None:
-    readers = (text.gpus, text.span, text.mebibytes, text.epoch, text.known_epoch, text.node_names)
+    readers = (
+        notation.gpus,
+        notation.span,
+        notation.mebibytes,
+        notation.epoch,
+        notation.known_epoch,
+        notation.node_names,
+    )
     for reader in readers:
         try:
             reader(garbage)

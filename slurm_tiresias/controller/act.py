@@ -44,10 +44,10 @@ from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.lifecycle.nomination import (
     Blocker,
     Expired,
-    Looked,
     Nominated,
     Nomination,
     NominationState,
+    StillWaiting,
     Withdrawn,
     allocation_text,
 )
@@ -99,7 +99,7 @@ MOST_FAILURES_NOTED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteSummary:
     """What came of acting in one cycle."""
 
     writes: int
@@ -284,12 +284,12 @@ class Actor:
                 blocker = Blocker.NODES_IN_USE
             bound_s = self._config.preemption.start_bound_s
             situation = self._situation_tried(one.key)
-            looked = Looked(seen.at_s, blocker, bound_s, situation, _did_not_start(job))
-            self._job_store.nomination_event(one.key, looked)
+            waits = StillWaiting(seen.at_s, blocker, bound_s, situation, _did_not_start(job))
+            self._job_store.nomination_event(one.key, waits)
 
     # After the decision
 
-    def carry_out(self, plan: Plan, seen: Observation) -> Outcome:
+    def carry_out(self, plan: Plan, seen: Observation) -> WriteSummary:
         """Write everything in which Slurm differs from the plan."""
         jobs = {job.key: job for job in seen.jobs if job.state is not None}
         self._promote(plan, seen.at_s)
@@ -312,9 +312,9 @@ class Actor:
         self._job_store.commit()
         failures += self._send(due, seen.at_s)
         self._job_store.commit()
-        return Outcome(len(updates) + len(due), failures, not self._job_store.is_settled)
+        return WriteSummary(len(updates) + len(due), failures, not self._job_store.is_settled)
 
-    def stand_down(self, seen: Observation) -> Outcome:
+    def stand_down(self, seen: Observation) -> WriteSummary:
         """Act no more: take node lists and intents back, let requeued jobs start again."""
         jobs = {job.key: job for job in seen.jobs if job.state is not None}
         for victim in list(self._job_store.preemptions):
@@ -325,16 +325,16 @@ class Actor:
         self._job_store.commit()
         failures = self._send(writes, seen.at_s)
         self._job_store.commit()
-        return Outcome(len(writes), failures, unsettled=False)
+        return WriteSummary(len(writes), failures, unsettled=False)
 
-    def take_lists_back(self, seen: Observation) -> Outcome:
+    def take_lists_back(self, seen: Observation) -> WriteSummary:
         """Leave no node list behind for as long as no controller runs. What is under way stays in
         the ledger, and the next controller goes on with it."""
         writes = self._own_lists({job.key: job for job in seen.jobs}, seen)
         self._job_store.commit()
         failures = self._send(writes, seen.at_s)
         self._job_store.commit()
-        return Outcome(len(writes), failures, unsettled=False)
+        return WriteSummary(len(writes), failures, unsettled=False)
 
     def _own_lists(self, jobs: Mapping[str, JobStatus], seen: Observation) -> list[Write]:
         """What gives waiting jobs the node lists of their users back."""
@@ -344,7 +344,7 @@ class Actor:
         self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}
         return restored
 
-    def release(self, seen: Observation) -> Outcome:
+    def release(self, seen: Observation) -> WriteSummary:
         """Give every job back to Slurm as it would have been."""
         stood_down = self.stand_down(seen)
         given: list[tuple[JobStatus, Write]] = []
@@ -368,7 +368,7 @@ class Actor:
                 )
         self._job_store.note(seen.at_s, "released", "", f"{len(writes)} jobs given back to Slurm")
         self._job_store.commit()
-        return Outcome(
+        return WriteSummary(
             stood_down.writes + len(writes), (*stood_down.failures, *failures), unsettled=False
         )
 

@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.account import CycleStats, JobStore
-from slurm_tiresias.controller.act import Actor, Outcome
+from slurm_tiresias.controller.act import Actor, WriteSummary
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.reconcile import Reconciler
-from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.tiers import learned_policy
@@ -64,7 +64,7 @@ class Cycle:
     seen: Observation
     snapshot: Snapshot
     plan: Plan
-    outcome: Outcome
+    outcome: WriteSummary
     took: Took
     stats: CycleStats
 
@@ -107,7 +107,7 @@ class Cycles:
         self._profiler = profiler
         self.job_store = JobStore(ledger, config, cluster.accounting)
         self._reconciler = Reconciler(self.job_store, slurm)
-        self._view = View(self.job_store, config, profiler.placing)
+        self._snapshots = SnapshotBuilder(self.job_store, config, profiler.placing)
         self._actor = Actor(slurm, self.job_store, config, cluster.requeue_delay_s)
         self._policy: Policy | None = None
         self._planner: Planner | None = None
@@ -128,7 +128,7 @@ class Cycles:
             self._mode = mode
         accounted_s = time.monotonic()
         backoffs = self._actor.review(seen) if mode == ENFORCE else Backoffs()
-        snapshot = self._view.snapshot(seen, backoffs)
+        snapshot = self._snapshots.snapshot(seen, backoffs)
         policy = self._policy_at(seen.at_s)
         self._snapshot = snapshot
         plan = self._plan(snapshot, policy)
@@ -157,7 +157,7 @@ class Cycles:
             self._account(seen)
             self._actor.take_lists_back(seen)
 
-    def release(self) -> Outcome:
+    def release(self) -> WriteSummary:
         """Give every managed job back to Slurm."""
         seen = self._observe()
         self._account(seen)
@@ -208,7 +208,7 @@ class Cycles:
             self._history_s = now_s
         return self._policy
 
-    def _only_record(self, plan: Plan, now_s: float) -> Outcome:
+    def _only_record(self, plan: Plan, now_s: float) -> WriteSummary:
         """Shadow mode: note what would have been done, once for each change of mind."""
         planned = {d.job_id: (f"start on {folded(d.start_on)}", "") for d in plan.starts}
         planned |= {d.job_id: ("be preempted", d.preempted_for) for d in plan.preemptions}
@@ -217,4 +217,4 @@ class Cycles:
                 self.job_store.note(now_s, "would", key, what, other)
         self._planned = planned
         self.job_store.commit()
-        return Outcome(0, (), unsettled=False)
+        return WriteSummary(0, (), unsettled=False)

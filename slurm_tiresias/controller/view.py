@@ -34,8 +34,8 @@ from slurm_tiresias.model import (
 from slurm_tiresias.policy.standing import job_id_key
 from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.scheduling.tried_first import Contender, Holder, TriedFirst
+from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import Observation, Partition
-from slurm_tiresias.slurm.text import node_names
 
 NO_NODES: frozenset[str] = frozenset()
 
@@ -86,7 +86,7 @@ class _Facts(NamedTuple):
     """The partitions that would start it; None where that is all of its own, without bounds."""
 
 
-class View:
+class SnapshotBuilder:
     """Makes snapshots. Of thousands of jobs few differ from one to the next: the others are the
     same objects again."""
 

@@ -1,8 +1,8 @@
 """Nomination: GPUs set aside for a waiting job that is about to start.
 
-    none --Nominated, others run there--> PENDING --Looked, victims leave--> ASKED
-    none --Nominated, idle GPUs---------> FREE                                 |
-    PENDING, ASKED --Looked, nothing in the way--> FREE --Started--> none <----+
+    none --Nominated, others run there--> PENDING --StillWaiting, victims leave--> ASKED
+    none --Nominated, idle GPUs---------> FREE                                       |
+    PENDING, ASKED --StillWaiting, nothing in the way--> FREE --Started--> none <----+
 
 PENDING and FREE become EXPIRED where Slurm has not tried the job, or not started it, within
 ``preemption.start_bound_s``, and any of them when Slurm names a reason of its own to let the job
@@ -120,7 +120,7 @@ class Blocker(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class StillWaiting:
     """The job still waits: what is in its way, and the situation of this try if its time is up."""
 
     at_s: float
@@ -156,7 +156,7 @@ class Started:
     """The job runs, or is over."""
 
 
-NominationEvent = Nominated | Looked | Expired | VictimLeft | Withdrawn | Started
+NominationEvent = Nominated | StillWaiting | Expired | VictimLeft | Withdrawn | Started
 
 
 # Effects
@@ -191,8 +191,8 @@ def transition(
             return _without_gpus(current) if current.expirations else None, ()
         case VictimLeft():
             return replace(current, victims_left=current.is_active), ()
-        case Looked():
-            return _looked(current, event)
+        case StillWaiting():
+            return _still_waiting(current, event)
 
 
 def _nominated(key: str, current: Nomination | None, event: Nominated) -> Nomination:
@@ -210,7 +210,9 @@ def _nominated(key: str, current: Nomination | None, event: Nominated) -> Nomina
     )
 
 
-def _looked(current: Nomination, event: Looked) -> tuple[Nomination, NominationEffects]:
+def _still_waiting(
+    current: Nomination, event: StillWaiting
+) -> tuple[Nomination, NominationEffects]:
     if not current.is_active:
         return current, ()
     if event.blocker is Blocker.NODES_IN_USE:

@@ -26,6 +26,7 @@ from slurm_tiresias.model import JobSpec
 from slurm_tiresias.slurm import (
     job_details,
     job_rows,
+    notation,
     parse_accounting,
     parse_config,
     parse_jobs,
@@ -34,7 +35,6 @@ from slurm_tiresias.slurm import (
     process,
     release,
     tally,
-    text,
     write_lines,
 )
 from slurm_tiresias.slurm.clock import Moment, SlurmClock
@@ -330,7 +330,7 @@ class CommandSlurm:
         squeue = [self._commands.squeue, *of_job]
         answer = self._checked(squeue, self._run(tally.SQUEUE, squeue))
         said, end, _ = answer.partition(self._separator)
-        return text.present(said.strip()) if end else ""
+        return notation.present(said.strip()) if end else ""
 
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         """By the key of each of these jobs, the limits that it shares with others."""

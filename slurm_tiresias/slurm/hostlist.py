@@ -8,7 +8,7 @@ from functools import lru_cache
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from ClusterShell.RangeSet import RangeSet
 
-from slurm_tiresias.slurm.text import node_names
+from slurm_tiresias.slurm.notation import node_names
 
 
 def folded(nodes: Iterable[str]) -> str:

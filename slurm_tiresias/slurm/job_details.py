@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import Allocation, Amount
-from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.job_fields import JobFields
 
 
@@ -70,7 +70,7 @@ def details(record: str, fields: JobFields) -> JobDetails | None:
     if trusted is None:
         return None
     limit = _ARRAY_LIMIT.search(record.partition(" JobName=")[0])
-    has = text.attributes(trusted)
+    has = notation.attributes(trusted)
     if has.get("JobState") != fields.slurm_state:
         return None
     try:
@@ -99,14 +99,14 @@ def _without_users_words(record: str, fields: JobFields) -> str | None:
 def _details(trusted: str, has: Mapping[str, str], fields: JobFields) -> JobDetails | None:
     bounds = _RANGE.fullmatch(has.get("NumNodes", ""))
     allocation = _allocation(trusted)
-    on_the_same = text.node_names(has.get("NodeList", "")) == fields.allocated_nodes
+    on_the_same = notation.node_names(has.get("NodeList", "")) == fields.allocated_nodes
     if bounds is None or not on_the_same or not _agrees(allocation, fields):
         return None
     bounded = bounds[2] is not None
     return JobDetails(
         least_nodes=int(bounds[1]) if bounded else None,
         most_nodes=int(bounds[2]) if bounded else None,
-        excluded_nodes=frozenset(text.node_names(has.get("ExcNodeList", ""))),
+        excluded_nodes=frozenset(notation.node_names(has.get("ExcNodeList", ""))),
         memory_per_cpu="MinMemoryCPU" in has,
         allocation=allocation,
     )
@@ -115,8 +115,8 @@ def _details(trusted: str, has: Mapping[str, str], fields: JobFields) -> JobDeta
 def _allocation(trusted: str) -> Allocation:
     holdings: dict[str, Amount] = {}
     for match in _HOLDING.finditer(trusted):
-        amount = Amount(text.gpus(match[4]), _cpu_count(match[2]), int(match[3]))
-        holdings |= dict.fromkeys(text.node_names(match[1]), amount)
+        amount = Amount(notation.gpus(match[4]), _cpu_count(match[2]), int(match[3]))
+        holdings |= dict.fromkeys(notation.node_names(match[1]), amount)
     return holdings
 
 
@@ -125,7 +125,7 @@ def _cpu_count(cpu_ids: str) -> int:
     count = 0
     for part in cpu_ids.split(","):
         first, _, last = part.partition("-")
-        count += text.whole(last or first) - text.whole(first) + 1
+        count += notation.whole(last or first) - notation.whole(first) + 1
     return count
 
 

@@ -15,7 +15,7 @@ from slurm_tiresias.model import Allocation, JobState, JobStatus, Request
 from slurm_tiresias.slurm import observed_jobs
 from slurm_tiresias.slurm.job_details import JobDetails, details
 from slurm_tiresias.slurm.job_fields import JobFields
-from slurm_tiresias.slurm.request import Asked, request_of
+from slurm_tiresias.slurm.request import RequestFields, request_of
 
 _SHAPE = attrgetter(
     "raw_id",
@@ -63,7 +63,7 @@ class _Known:
     """False where its details were missing or not to be believed."""
     times_asked: int
     """How often its details have been asked for without success."""
-    while_pending: Asked | None
+    while_pending: RequestFields | None
 
 
 class JobMemory:
@@ -174,7 +174,9 @@ class JobMemory:
             job = observed_jobs.unreadable(fields, why)
             # No question would make more of it known.
             return _Known(fields, job, shape, True, times_asked, while_pending)
-        asked = observed_jobs.asked(fields, found, while_pending, counts_memory=self.counts_memory)
+        asked = observed_jobs.request_fields(
+            fields, found, while_pending, counts_memory=self.counts_memory
+        )
         request = self._one_for_all(request_of(asked))
         allocation = _allocation(fields, found, before)
         array_limit = found.array_limit if found else None

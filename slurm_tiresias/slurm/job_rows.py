@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.release import Release
 
 FIELDS = {
@@ -171,14 +171,14 @@ def rows(answer: str, separator: str, release: Release) -> Iterator[JobRow]:
     """
     pieces = answer.split(separator)
     if pieces.pop().strip("\n"):
-        raise text.unreadable("an end that is cut off", answer[-80:])
+        raise notation.unreadable("an end that is cut off", answer[-80:])
     width = len(FIELDS)
     if len(pieces) % width:
-        raise text.unreadable("a row that is cut off", answer[-80:])
+        raise notation.unreadable("a row that is cut off", answer[-80:])
     for at in range(0, len(pieces), width):
         row = pieces[at : at + width]
         if at and not row[0].startswith("\n"):
-            raise text.unreadable("a row without its own line", row[0])
+            raise notation.unreadable("a row without its own line", row[0])
         row[0] = row[0].removeprefix("\n")
         row[_SHARING] = release.sharing(row[_SHARING])
         yield JobRow._make(row)

@@ -15,7 +15,7 @@ from slurm_tiresias.slurm.job_fields import (
     RUNNING,
     JobFields,
 )
-from slurm_tiresias.slurm.request import Asked
+from slurm_tiresias.slurm.request import RequestFields
 
 _AS_READ = attrgetter(
     *(field.name for field in fields_of(JobSpec) if field.name in JobFields._fields)
@@ -109,13 +109,13 @@ def why_unreadable(fields: JobFields, details: JobDetails | None) -> str:
     return fields.unreadable or (fields.unreadable_sum if needs_the_sum else "")
 
 
-def asked(
+def request_fields(
     fields: JobFields,
     details: JobDetails | None,
-    while_pending: Asked | None,
+    while_pending: RequestFields | None,
     *,
     counts_memory: bool = True,
-) -> Asked:
+) -> RequestFields:
     """What the job asked for. ``counts_memory``: whether Slurm hands memory out to jobs.
 
     Once a job runs, and again after a requeue, Slurm shows how many nodes and tasks it got in the
@@ -144,7 +144,7 @@ def asked(
         # --mem=0: the whole memory of each node. The sum has that of one of the nodes.
         memory_mb = fields.tres_memory_mb // max(fields.tres_nodes or 1, 1)
         memory_per_cpu, not_modelled = False, (*not_modelled, "--mem=0")
-    return Asked(
+    return RequestFields(
         nodes=least_nodes,
         most_nodes=most_nodes,
         tasks=tasks,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 
 from slurm_tiresias.errors import SlurmAnswerError
-from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.protocol import AccountedRun
 
 COLUMNS = ("JobID", "Start", "End", "ElapsedRaw", "AllocTRES", "State", "Submit", "ExitCode")
@@ -40,7 +40,7 @@ def runs(
     where the answer is cut off.
     """
     if answer and not answer.endswith("\n"):
-        raise text.unreadable("an end that is cut off", answer[-80:])
+        raise notation.unreadable("an end that is cut off", answer[-80:])
     for line in answer.splitlines():
         try:
             row = _run(line)
@@ -54,19 +54,19 @@ def runs(
 def _run(line: str) -> AccountedRun:
     row = line.split("|")
     if len(row) != len(COLUMNS):
-        raise text.unreadable("a row of accounting", line)
+        raise notation.unreadable("a row of accounting", line)
     key, start, end, elapsed, tres, state, submit, exit_code = row
     state, _, canceller = state.partition(" by ")
-    elapsed_s = float(text.whole(elapsed))
+    elapsed_s = float(notation.whole(elapsed))
     return AccountedRun(
         key=key,
         # 22.05 shows when a job was cancelled as its start, though it never held anything.
-        start_s=text.epoch(start) if text.present(tres) or elapsed_s else None,
-        end_s=text.epoch(end),
+        start_s=notation.epoch(start) if notation.present(tres) or elapsed_s else None,
+        end_s=notation.epoch(end),
         elapsed_s=elapsed_s,
-        gpus=sum(text.gpus(tres).values()),
+        gpus=sum(notation.gpus(tres).values()),
         state=state,
-        submit_s=text.epoch(submit),
+        submit_s=notation.epoch(submit),
         exit_code=exit_code,
-        cancelled_by=text.whole(canceller) if canceller else None,
+        cancelled_by=notation.whole(canceller) if canceller else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from slurm_tiresias.slurm import release, text
+from slurm_tiresias.slurm import notation, release
 from slurm_tiresias.slurm.protocol import Cluster
 
 DEFAULT_CRED_EXPIRE_S = 120.0
@@ -32,7 +32,7 @@ def cluster(answer: str, now_s: float) -> Cluster:
         version=version,
         priority_type=_needed(has, "PriorityType"),
         accounting=_needed(has, "AccountingStorageType") == "accounting_storage/slurmdbd",
-        kill_wait_s=float(text.whole(_needed(has, "KillWait").removesuffix(" sec"))),
+        kill_wait_s=float(notation.whole(_needed(has, "KillWait").removesuffix(" sec"))),
         requeue_delay_s=requeue_delay_s(has, version),
         now_s=now_s,
         jobs_are_private=hides_jobs(answer),
@@ -51,8 +51,8 @@ def clock_s(answer: str) -> float:
     """What slurmctld's clock showed when it answered, in whole seconds."""
     match = _AS_OF.search(answer)
     if match is None:
-        raise text.unreadable("no time of its own", answer[:80])
-    return text.known_epoch(match[1])
+        raise notation.unreadable("no time of its own", answer[:80])
+    return notation.known_epoch(match[1])
 
 
 def counts_gpus(answer: str) -> bool:
@@ -69,7 +69,7 @@ def counts_memory(answer: str) -> bool:
 def slurm_user_id(answer: str) -> int:
     """The uid of SlurmUser, from ``SlurmUser = slurm(64030)``."""
     printed = _needed(settings(answer), "SlurmUser")
-    return text.whole(printed.rpartition("(")[2].removesuffix(")"))
+    return notation.whole(printed.rpartition("(")[2].removesuffix(")"))
 
 
 def settings(answer: str) -> dict[str, str]:
@@ -95,11 +95,11 @@ def _parameter(parameters: str, name: str) -> float | None:
     for parameter in parameters.split(","):
         key, _, value = parameter.strip().partition("=")
         if key.lower() == name:
-            return float(text.whole(value))
+            return float(notation.whole(value))
     return None
 
 
 def _needed(has: dict[str, str], key: str) -> str:
     if key not in has:
-        raise text.unreadable(f"no {key} in the configuration", ", ".join(list(has)[:3]))
+        raise notation.unreadable(f"no {key} in the configuration", ", ".join(list(has)[:3]))
     return has[key]

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import GpuCounts, JobState
-from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.job_fields import (
     COMPLETING,
     NO_GPUS,
@@ -21,7 +21,7 @@ from slurm_tiresias.slurm.job_fields import (
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.warn_once import WarnOnce
 
-_NO_NUMBER = text.NOTHING | {"*", str(NO_NUMBER)}
+_NO_NUMBER = notation.NOTHING | {"*", str(NO_NUMBER)}
 
 _NOT_ASKED_FOR = _NO_NUMBER | {"0"}
 
@@ -82,26 +82,26 @@ def fields(row: JobRow) -> JobFields:
 
     ``SlurmAnswerError`` where the job's id is none.
     """
-    raw_id = text.whole(row.raw_id)
+    raw_id = notation.whole(row.raw_id)
     read = _Attempts()
     sums = _sums(row.tres)
     return JobFields(
         key=row.key,
         raw_id=raw_id,
-        array_id=read(text.whole, row.array_id, raw_id) if "_" in row.key else None,
+        array_id=read(notation.whole, row.array_id, raw_id) if "_" in row.key else None,
         state=read(_state, row.state, COMPLETING),
         slurm_state=row.state,
-        priority=read(text.whole, row.priority, 0),
-        restarts=read(text.whole, row.restarts, 0),
+        priority=read(notation.whole, row.priority, 0),
+        restarts=read(notation.whole, row.restarts, 0),
         batch=row.batch == "1",
         requeue=row.requeue == "1",
-        het=text.present(row.het_id) != "",
-        submit_s=read(text.known_epoch, row.submit, 0.0),
-        eligible_s=read(text.epoch, row.eligible, None),
-        start_s=read(text.epoch, row.start, None),
-        end_s=read(text.epoch, row.end, None),
-        elapsed_s=read(text.span, row.time_used, None) or 0.0,
-        time_limit_s=read(text.span, row.time_limit, None),
+        het=notation.present(row.het_id) != "",
+        submit_s=read(notation.known_epoch, row.submit, 0.0),
+        eligible_s=read(notation.epoch, row.eligible, None),
+        start_s=read(notation.epoch, row.start, None),
+        end_s=read(notation.epoch, row.end, None),
+        elapsed_s=read(notation.span, row.time_used, None) or 0.0,
+        time_limit_s=read(notation.span, row.time_limit, None),
         nodes=read(_number_or_1, row.nodes, 1),
         most_nodes=_Attempts()(_number_or_0, row.most_nodes, 0),
         cpus=read(_number_or_1, row.cpus, 0),
@@ -109,26 +109,26 @@ def fields(row: JobRow) -> JobFields:
         tasks=read(_number_or_1, row.tasks, 1),
         tasks_per_node=read(_number_or_0, row.tasks_per_node, 0),
         sockets_per_node=read(_number_or_1, row.sockets, 1),
-        memory_mb=read(text.mebibytes, row.memory, 0),
+        memory_mb=read(notation.mebibytes, row.memory, 0),
         exclusive=row.over_subscribe == "NO",
-        required_node_list=text.present(row.required_nodes),
-        required_nodes=read(text.node_names, row.required_nodes, ()),
-        allocated_nodes=read(text.node_names, row.node_list, ()),
+        required_node_list=notation.present(row.required_nodes),
+        required_nodes=read(notation.node_names, row.required_nodes, ()),
+        allocated_nodes=read(notation.node_names, row.node_list, ()),
         options=(asked := options(row)),
         tres_nodes=sums.nodes,
         tres_memory_mb=sums.memory_mb,
         tres_gpus=sums.gpus,
         user=row.user,
-        account=text.present(row.account),
-        qos=text.present(row.qos),
+        account=notation.present(row.account),
+        qos=notation.present(row.qos),
         partitions=_partitions(row.partitions),
-        reservation=text.present(row.reservation),
+        reservation=notation.present(row.reservation),
         reason=row.reason,
-        features=text.present(row.features),
-        wckey=text.present(row.wckey),
-        admin_comment=text.present(row.admin_comment),
-        comment=text.present(row.comment),
-        name=text.present(row.name),
+        features=notation.present(row.features),
+        wckey=notation.present(row.wckey),
+        admin_comment=notation.present(row.admin_comment),
+        comment=notation.present(row.comment),
+        name=notation.present(row.name),
         printed_name=row.name,
         unreadable=read.why or sums.unreadable or asked.unreadable,
         unreadable_sum=sums.unreadable_memory,
@@ -141,7 +141,7 @@ def options(row: JobRow) -> Options:
         *(row.cpus_per_task, row.tres_per_job, row.tres_per_node, row.tres_per_socket),
         *(row.tres_per_task, row.cpus_per_tres, row.memory_per_tres),
         not_modelled(row),
-        *(text.present(row.licenses), row.deadline),
+        *(notation.present(row.licenses), row.deadline),
     )
 
 
@@ -151,8 +151,8 @@ def not_modelled(row: JobRow) -> tuple[str, ...]:
     shares_with_some = row.over_subscribe not in ("NO", "OK")
     others = {
         f"--exclusive={row.over_subscribe.lower()}": shares_with_some,
-        "--gres of another kind than gpu": any(map(text.has_other_gres, per_any)),
-        "--gpus of several types": text.has_several_types(row.tres_per_job),
+        "--gres of another kind than gpu": any(map(notation.has_other_gres, per_any)),
+        "--gpus of several types": notation.has_several_types(row.tres_per_job),
     }
     asked = (
         option
@@ -164,7 +164,7 @@ def not_modelled(row: JobRow) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _partitions(printed: str) -> tuple[str, ...]:
-    return tuple(text.present(printed).split(","))
+    return tuple(notation.present(printed).split(","))
 
 
 @lru_cache(maxsize=4096)
@@ -183,15 +183,15 @@ def _options(
     read = _Attempts()
     return Options(
         cpus_per_task=read(_number_or_1, cpus_per_task, 1),
-        gpus_per_job=read(text.gpus, per_job, NO_GPUS),
-        gpus_per_node=read(text.gpus, per_node, NO_GPUS),
-        gpus_per_socket=read(text.gpus, per_socket, NO_GPUS),
-        gpus_per_task=read(text.gpus, per_task, NO_GPUS),
-        cpus_per_gpu=sum(read(text.gpus, cpus_per_tres, NO_GPUS).values()),
+        gpus_per_job=read(notation.gpus, per_job, NO_GPUS),
+        gpus_per_node=read(notation.gpus, per_node, NO_GPUS),
+        gpus_per_socket=read(notation.gpus, per_socket, NO_GPUS),
+        gpus_per_task=read(notation.gpus, per_task, NO_GPUS),
+        cpus_per_gpu=sum(read(notation.gpus, cpus_per_tres, NO_GPUS).values()),
         memory_per_gpu_mb=read(_memory_per_gpu_mb, memory_per_tres, 0),
         not_modelled=not_modelled,
         licenses=licenses,
-        deadline_s=read(text.epoch, deadline, None),
+        deadline_s=read(notation.epoch, deadline, None),
         unreadable=read.why,
     )
 
@@ -251,34 +251,34 @@ def live_job_in(answer: str) -> str:
 
 def _state(word: str) -> JobState | None:
     if word not in STATES:
-        raise text.unreadable("a job state", word)
+        raise notation.unreadable("a job state", word)
     return STATES[word]
 
 
 def _number_or_0(printed: str) -> int:
     """A number, or 0 where Slurm prints ``*`` or a word for none."""
-    return 0 if printed in _NO_NUMBER else text.whole(printed)
+    return 0 if printed in _NO_NUMBER else notation.whole(printed)
 
 
 def _number_or_1(printed: str) -> int:
     """The same, with 1 for none."""
-    return 1 if printed in _NO_NUMBER else text.whole(printed)
+    return 1 if printed in _NO_NUMBER else notation.whole(printed)
 
 
 def _nodes_of_sum(tres: str) -> int | None:
-    return text.tres_value(tres, "node", text.whole)
+    return notation.tres_value(tres, "node", notation.whole)
 
 
 def _memory_of_sum(tres: str) -> int | None:
-    return text.tres_value(tres, "mem", text.mebibytes)
+    return notation.tres_value(tres, "mem", notation.mebibytes)
 
 
 def _gpus_of_sum(tres: str) -> GpuCounts | None:
-    counts = text.gpus(tres)
+    counts = notation.gpus(tres)
     return counts if counts or "gres/gpu" in tres else None
 
 
 def _memory_per_gpu_mb(memory_per_tres: str) -> int:
     """``gres:gpu:200``, or with a unit; in MiB where there is none."""
-    amount = text.present(memory_per_tres).rpartition("gpu")[2].lstrip(":=")
-    return text.mebibytes(amount) if amount else 0
+    amount = notation.present(memory_per_tres).rpartition("gpu")[2].lstrip(":=")
+    return notation.mebibytes(amount) if amount else 0

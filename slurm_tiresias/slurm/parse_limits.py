@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slurm_tiresias.model import JobSpec
-from slurm_tiresias.slurm import parse_config, text
+from slurm_tiresias.slurm import notation, parse_config
 from slurm_tiresias.slurm.protocol import Limit
 
 _ENFORCING = frozenset({"limits", "safe", "all"})
@@ -133,7 +133,7 @@ def limits(config: str, licenses: str, associations: str, partitions: str) -> Li
             name, of = _qos(line)
             qos[name] = of
         elif line.startswith("ClusterName="):
-            has = text.attributes(line)
+            has = notation.attributes(line)
             user = _USER.fullmatch(has.get("UserName", ""))
             if user is not None:
                 user_ids[user[1]] = user[2]
@@ -149,7 +149,7 @@ def _qos(line: str) -> tuple[str, _Qos]:
     of_accounts, _, of_users = rest.partition(" User Limits=")
     name = own.removeprefix("QOS=").partition("(")[0]
     return name, _Qos(
-        _left(text.attributes(own)),
+        _left(notation.attributes(own)),
         dict(_blocks(of_accounts)),
         {_id_in(user): left for user, left in _blocks(of_users)},
     )
@@ -163,7 +163,7 @@ def _id_in(user: str) -> str:
 
 def _blocks(words: str) -> Iterator[tuple[str, Left]]:
     for match in _BLOCK.finditer(words):
-        yield match[1], _left(text.attributes(match[2]))
+        yield match[1], _left(notation.attributes(match[2]))
 
 
 def _left(has: Mapping[str, str]) -> Left:

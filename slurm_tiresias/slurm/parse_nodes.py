@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import Amount, Node
-from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.protocol import Partition, Reservation
 
 Switches = Mapping[str, str]
@@ -86,10 +86,10 @@ def leaf_switches(answer: str, complain: Complain = ignore) -> Switches:
 
 
 def _leaf(line: str) -> Switches:
-    has = text.attributes(line)
+    has = notation.attributes(line)
     if has.get("Level") != "0":
         return {}
-    return dict.fromkeys(text.node_names(has.get("Nodes", "")), _needed(has, "SwitchName"))
+    return dict.fromkeys(notation.node_names(has.get("Nodes", "")), _needed(has, "SwitchName"))
 
 
 def partitions(answer: str, complain: Complain = ignore) -> tuple[Partition, ...]:
@@ -156,18 +156,20 @@ def node(
 
 
 def _reservation(line: str) -> Reservation:
-    has = text.attributes(line)
+    has = notation.attributes(line)
     return Reservation(
         name=_needed(has, "ReservationName"),
-        nodes=frozenset(text.node_names(has.get("Nodes", ""))),
-        start_s=text.known_epoch(_needed(has, "StartTime")),
-        end_s=text.known_epoch(_needed(has, "EndTime")),
+        nodes=frozenset(notation.node_names(has.get("Nodes", ""))),
+        start_s=notation.known_epoch(_needed(has, "StartTime")),
+        end_s=notation.known_epoch(_needed(has, "EndTime")),
         magnetic="MAGNETIC" in has.get("Flags", "").split(","),
     )
 
 
 def _cpus(line: str) -> int:
-    return text.tres_value(text.attributes(line).get("TRES", ""), "cpu", text.whole) or 0
+    return (
+        notation.tres_value(notation.attributes(line).get("TRES", ""), "cpu", notation.whole) or 0
+    )
 
 
 def _name(line: str) -> str:
@@ -180,17 +182,19 @@ def _records(answer: str, start: str) -> list[str]:
 
 
 def _node(line: str, up: Iterable[Partition], switches: Switches) -> Node:
-    has = text.attributes(line)
+    has = notation.attributes(line)
     name, state = _needed(has, "NodeName"), _needed(has, "State")
-    memory_mb = text.whole(_needed(has, "RealMemory")) - text.whole(has.get("MemSpecLimit", "0"))
+    memory_mb = notation.whole(_needed(has, "RealMemory")) - notation.whole(
+        has.get("MemSpecLimit", "0")
+    )
     return node(
         name=name,
         total=Amount(
-            gpus=text.gpus(has.get("Gres", "")),
-            cpus=text.whole(has.get("CPUEfctv") or _needed(has, "CPUTot")),
+            gpus=notation.gpus(has.get("Gres", "")),
+            cpus=notation.whole(has.get("CPUEfctv") or _needed(has, "CPUTot")),
             memory_mb=max(memory_mb, 0),
         ),
-        features=text.present(has.get("ActiveFeatures", "")).split(","),
+        features=notation.present(has.get("ActiveFeatures", "")).split(","),
         state=state,
         up=up,
         switches=switches,
@@ -198,14 +202,14 @@ def _node(line: str, up: Iterable[Partition], switches: Switches) -> Node:
 
 
 def _partition(line: str) -> Partition:
-    has = text.attributes(line)
+    has = notation.attributes(line)
     return Partition(
         name=_needed(has, "PartitionName"),
-        nodes=frozenset(text.node_names(_needed(has, "Nodes"))),
+        nodes=frozenset(notation.node_names(_needed(has, "Nodes"))),
         up=_needed(has, "State") in STARTS_QUEUED_JOBS,
-        priority_tier=text.whole(has.get("PriorityTier", "1")),
+        priority_tier=notation.whole(has.get("PriorityTier", "1")),
         most_nodes=_count(has, "MaxNodes"),
-        longest_s=text.span(has.get("MaxTime", "UNLIMITED")),
+        longest_s=notation.span(has.get("MaxTime", "UNLIMITED")),
         most_cpus_per_node=_count(has, "MaxCPUsPerNode"),
         accounts=allowed(_listed(has, "AllowAccounts")),
         denied_accounts=frozenset(_listed(has, "DenyAccounts")),
@@ -216,11 +220,11 @@ def _partition(line: str) -> Partition:
 
 def _count(has: Mapping[str, str], key: str) -> int | None:
     printed = has.get(key, "UNLIMITED")
-    return None if printed == "UNLIMITED" else text.whole(printed)
+    return None if printed == "UNLIMITED" else notation.whole(printed)
 
 
 def _listed(has: Mapping[str, str], key: str) -> Sequence[str]:
-    return list(filter(None, text.present(has.get(key, "")).split(",")))
+    return list(filter(None, notation.present(has.get(key, "")).split(",")))
 
 
 def allowed(names: Iterable[str]) -> frozenset[str] | None:
@@ -231,5 +235,5 @@ def allowed(names: Iterable[str]) -> frozenset[str] | None:
 
 def _needed(has: dict[str, str], key: str) -> str:
     if key not in has:
-        raise text.unreadable(f"a record without {key}", " ".join(has))
+        raise notation.unreadable(f"a record without {key}", " ".join(has))
     return has[key]

@@ -78,7 +78,7 @@ _Machines = tuple[tuple[Node, ...], tuple[Partition, ...], tuple[Reservation, ..
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Record:
     """One record: as pyslurm shows it, what squeue said of it (None: not yet), and the jobs that
     both together tell of."""
 
@@ -110,10 +110,10 @@ class PyslurmSlurm(CommandSlurm):
         self._given_up = False
         self._counts_gpus = True
         self._asked_all_s = _NEVER
-        self._told: dict[int, _Told] = {}
+        self._records: dict[int, _Record] = {}
         self._details: dict[int, JobDetails] = {}
         self._ids: dict[str, int] = {}
-        self._machines_told: Mapping[str, Any] = {}
+        self._machine_lists: Mapping[str, Any] = {}
         self._machines: tuple[parse_nodes.Switches, _Machines] | None = None
 
     def cluster(self) -> Cluster:
@@ -156,7 +156,7 @@ class PyslurmSlurm(CommandSlurm):
         if self._given_up:
             return super()._listed()
         self._see()
-        return tuple(job for told in self._told.values() for job in told.jobs)
+        return tuple(job for record in self._records.values() for job in record.jobs)
 
     def _see(self) -> None:
         """Take in what has changed since the last reading; all, if that was not taken in whole."""
@@ -169,24 +169,24 @@ class PyslurmSlurm(CommandSlurm):
 
     def _take_in(self, answer: Mapping[str, Any]) -> None:
         for job_id in answer["gone"]:
-            self._forget(self._told.pop(job_id))
+            self._forget(self._records.pop(job_id))
         for seen in map(SeenJob._make, answer["jobs"]):
-            self._tell(seen, self._still_shown(seen))
+            self._put(seen, self._still_shown(seen))
         self._ask_squeue()
         if answer["machines"] is not None:
-            self._machines_told, self._machines = answer["machines"], None
+            self._machine_lists, self._machines = answer["machines"], None
 
     def _still_shown(self, seen: SeenJob) -> JobRow | None:
         """What squeue said of this job, where it would say so again."""
-        before = self._told.get(seen.id)
+        before = self._records.get(seen.id)
         if before is None or pyslurm_records.asks_for(before.seen) != pyslurm_records.asks_for(
             seen
         ):
             return None
         return before.shown
 
-    def _tell(self, seen: SeenJob, shown: JobRow | None) -> None:
-        before = self._told.get(seen.id)
+    def _put(self, seen: SeenJob, shown: JobRow | None) -> None:
+        before = self._records.get(seen.id)
         if before is not None:
             self._forget(before)
         jobs: tuple[JobFields, ...] = ()
@@ -199,28 +199,28 @@ class PyslurmSlurm(CommandSlurm):
             self._unread_records.append(error)
             # As squeue has it, or without what cannot be read.
             jobs = jobs or ((parse_jobs.fields(shown),) if shown is not None else ())
-        self._told[seen.id] = _Told(seen, shown, jobs)
+        self._records[seen.id] = _Record(seen, shown, jobs)
         if not seen.array_tasks_waiting:
             self._ids |= {job.key: seen.id for job in jobs}
 
-    def _forget(self, told: _Told) -> None:
-        for job in told.jobs:
+    def _forget(self, record: _Record) -> None:
+        for job in record.jobs:
             self._details.pop(job.raw_id, None)
             self._ids.pop(job.key, None)
 
     def _ask_squeue(self) -> None:
         """What pyslurm does not show of the jobs of which that is not known, or not for long."""
-        wanted = {job_id for job_id, told in self._told.items() if told.shown is None}
+        wanted = {job_id for job_id, record in self._records.items() if record.shown is None}
         now_s = time.monotonic()
         if now_s - self._asked_all_s >= (ASK_ALL_AGAIN_S if self._counts_gpus else 0.0):
             self._asked_all_s = now_s
-            wanted |= self._told.keys()
+            wanted |= self._records.keys()
         if not wanted:
             return
         for job_id, row in self._rows_by_squeue(wanted).items():
-            told = self._told.get(job_id)
-            if told is not None and told.shown != row:
-                self._tell(told.seen, row)
+            record = self._records.get(job_id)
+            if record is not None and record.shown != row:
+                self._put(record.seen, row)
 
     def _rows_by_squeue(self, job_ids: set[int]) -> Mapping[int, JobRow]:
         """One row a record, for of the tasks in one record all ask for the same."""
@@ -238,14 +238,14 @@ class PyslurmSlurm(CommandSlurm):
     def _made_of(self, switches: parse_nodes.Switches) -> _Machines:
         """The nodes, partitions and reservations, the same objects while nothing differs."""
         if self._machines is None or self._machines[0] != switches:
-            told = self._machines_told
+            lists = self._machine_lists
             complain = self._unread_records.append
-            seen_partitions = map(SeenPartition._make, told["partitions"])
+            seen_partitions = map(SeenPartition._make, lists["partitions"])
             partitions = pyslurm_records.partitions(seen_partitions, complain)
-            seen = map(SeenNode._make, told["nodes"])
+            seen = map(SeenNode._make, lists["nodes"])
             nodes = pyslurm_records.nodes(seen, partitions, switches, complain)
             kept = pyslurm_records.reservations(
-                map(SeenReservation._make, told["reservations"]), nodes, complain
+                map(SeenReservation._make, lists["reservations"]), nodes, complain
             )
             self._machines = switches, (nodes, partitions, kept)
         return self._machines[1]
@@ -341,7 +341,7 @@ class PyslurmSlurm(CommandSlurm):
         if self._worker is not None:
             self._worker.end()
         self._worker = None
-        self._told, self._details, self._ids = {}, {}, {}
+        self._records, self._details, self._ids = {}, {}, {}
         self._asked_all_s = _NEVER
 
     def _give_up(self, error: BindingError) -> None:

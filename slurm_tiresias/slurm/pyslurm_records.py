@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import Amount, GpuCounts, Node
-from slurm_tiresias.slurm import parse_nodes, text
+from slurm_tiresias.slurm import notation, parse_nodes
 from slurm_tiresias.slurm.job_details import JobDetails
 from slurm_tiresias.slurm.job_fields import COMPLETING, NO_NUMBER, STATES, JobFields, Options
 from slurm_tiresias.slurm.job_rows import JobRow
@@ -212,11 +212,13 @@ def _fields(key: str, seen: SeenJob, shown: JobRow, options: Options) -> JobFiel
         partitions=_partitions(seen.partition or ""),
         reservation=seen.reservation or "",
         reason=seen.state_reason or "None",
-        features=text.present(",".join(seen.constraints) if seen.constraints else shown.features),
-        wckey=text.present(seen.wckey or shown.wckey),
-        admin_comment=text.present(seen.admin_comment or shown.admin_comment),
-        comment=text.present(seen.comment or shown.comment),
-        name=text.present(name),
+        features=notation.present(
+            ",".join(seen.constraints) if seen.constraints else shown.features
+        ),
+        wckey=notation.present(seen.wckey or shown.wckey),
+        admin_comment=notation.present(seen.admin_comment or shown.admin_comment),
+        comment=notation.present(seen.comment or shown.comment),
+        name=notation.present(name),
         printed_name=name,
         unreadable=odd or odd_required or odd_allocated or odd_gpus,
     )
@@ -245,7 +247,7 @@ def details(seen: SeenJob) -> JobDetails:
     return JobDetails(
         least_nodes=min(least_nodes, seen.max_nodes) if seen.max_nodes else None,
         most_nodes=seen.max_nodes,
-        excluded_nodes=frozenset(text.node_names(seen.excluded_nodes or "")),
+        excluded_nodes=frozenset(notation.node_names(seen.excluded_nodes or "")),
         memory_per_cpu=seen.memory_per_cpu is not None,
         array_limit=seen.array_tasks_parallel or None,
     )
@@ -260,7 +262,7 @@ def partitions(
         minutes = _bound(one.max_time)
         return Partition(
             name=one.name,
-            nodes=frozenset(text.node_names(one.nodes or "")),
+            nodes=frozenset(notation.node_names(one.nodes or "")),
             up=one.state in parse_nodes.STARTS_QUEUED_JOBS,
             priority_tier=one.priority_tier or 0,
             most_nodes=_bound(one.max_nodes),
@@ -294,7 +296,7 @@ def nodes(
         return parse_nodes.node(
             name=one.name,
             total=Amount(
-                gpus=text.gpus_by_type(
+                gpus=notation.gpus_by_type(
                     dict(_kinds(one.configured_gres.items())), totals_stand_beside=False
                 ),
                 cpus=one.effective_cpus or one.total_cpus,
@@ -322,14 +324,14 @@ def reservations(
     def read(one: SeenReservation) -> tuple[Reservation, int]:
         kept = Reservation(
             name=one.name,
-            nodes=frozenset(text.node_names(one.nodes or "")),
+            nodes=frozenset(notation.node_names(one.nodes or "")),
             start_s=float(one.start_time or 0),
             end_s=float(one.end_time or 0),
             magnetic=one.magnetic,
         )
         cpus = one.tres.get("cpu", 0)
         if not isinstance(cpus, int):
-            raise text.unreadable("a number", cpus)
+            raise notation.unreadable("a number", cpus)
         return kept, cpus
 
     return parse_nodes.of_whole_nodes(list(parse_nodes.readable(seen, read, complain)), nodes)
@@ -340,26 +342,26 @@ def _numbers(tasks: str) -> Iterator[int]:
     for part in tasks.split(","):
         match = _TASKS.fullmatch(part)
         if match is None:
-            raise text.unreadable("a list of array tasks", tasks)
+            raise notation.unreadable("a list of array tasks", tasks)
         first, last, step = (int(number or 0) for number in match.groups())
         if match[2] and last < first:
-            raise text.unreadable("a list of array tasks", tasks)
+            raise notation.unreadable("a list of array tasks", tasks)
         yield from range(first, max(first, last) + 1, step or 1)
 
 
 def _odd(seen: SeenJob) -> str:
     """What of the record is not as it must be, or ""."""
     if seen.state not in STATES:
-        return text.unreadable("a job state", seen.state).what
+        return notation.unreadable("a job state", seen.state).what
     if None in _NEEDED(seen):
-        return text.unreadable("a job without a number that all have", str(seen.id)).what
+        return notation.unreadable("a job without a number that all have", str(seen.id)).what
     return ""
 
 
 def _node_names(hostlist: str | None) -> tuple[tuple[str, ...], str]:
     """The names, and why they cannot be read, if so."""
     try:
-        return text.node_names(hostlist or ""), ""
+        return notation.node_names(hostlist or ""), ""
     except SlurmAnswerError as error:
         return (), error.what
 
@@ -376,7 +378,7 @@ def _gpus(gres: tuple[tuple[str, int], ...]) -> tuple[GpuCounts | None, str]:
         found = dict(_kinds(gres))
     except SlurmAnswerError as error:
         return None, error.what
-    return (text.gpus_by_type(found, totals_stand_beside=True) if found else None), ""
+    return (notation.gpus_by_type(found, totals_stand_beside=True) if found else None), ""
 
 
 def _kinds(gres: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
@@ -384,9 +386,9 @@ def _kinds(gres: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     for name, count in gres:
         word, _, kind = name.partition(":")
         if word == "gpu":
-            is_count = isinstance(count, int) and 0 <= count <= text.MOST_GPUS
+            is_count = isinstance(count, int) and 0 <= count <= notation.MOST_GPUS
             if kind.startswith("-") or not is_count:
-                raise text.unreadable("a GPU count", f"{name}:{count}")
+                raise notation.unreadable("a GPU count", f"{name}:{count}")
             yield kind, count
 
 

@@ -1,7 +1,7 @@
 """Slurm's releases, and everything in which they differ as far as this program is concerned.
 
 Nowhere else is a release asked for. What only looks different, as the spelling of GPUs, is read in
-every spelling by ``text.py`` and needs no entry here.
+every spelling by ``notation.py`` and needs no entry here.
 """
 
 from __future__ import annotations

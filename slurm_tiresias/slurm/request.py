@@ -13,7 +13,7 @@ from slurm_tiresias.model import ANY_TYPE, Amount, GpuCounts, Request
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestFields:
     """What a job asked for, option by option, as numbers; GPUs by type.
 
     ``tasks`` is None where the job named no number of tasks: Slurm then starts one on each node.
@@ -46,7 +46,7 @@ class Asked:
     not_modelled: tuple[str, ...] = ()
 
 
-def request_of(asked: Asked) -> Request:
+def request_of(asked: RequestFields) -> Request:
     """The request in chunks."""
     if asked.gpus_per_task:
         return _one_chunk_a_task(asked)
@@ -57,7 +57,7 @@ def request_of(asked: Asked) -> Request:
     return _cpus_only(asked)
 
 
-def gpus_on_a_node(asked: Asked) -> GpuCounts:
+def gpus_on_a_node(asked: RequestFields) -> GpuCounts:
     """The GPUs that ``--gres``, ``--gpus-per-node`` or ``--gpus-per-socket`` fix for each node."""
     if asked.gpus_per_node:
         return asked.gpus_per_node
@@ -65,12 +65,12 @@ def gpus_on_a_node(asked: Asked) -> GpuCounts:
     return {kind: count * asked.sockets_per_node for kind, count in per_socket.items()}
 
 
-def gpus_of_the_job(asked: Asked) -> GpuCounts:
+def gpus_of_the_job(asked: RequestFields) -> GpuCounts:
     """The GPUs that ``--gpus`` counts for the job; ``--ntasks-per-gpu`` only shows as TRES."""
     return asked.gpus_per_job or asked.tres_gpus
 
 
-def _one_chunk_a_task(asked: Asked) -> Request:
+def _one_chunk_a_task(asked: RequestFields) -> Request:
     gpus = asked.gpus_per_task
     tasks = asked.tasks or asked.nodes
     cpus = max(asked.cpus_per_task, asked.cpus_per_gpu * sum(gpus.values()))
@@ -84,7 +84,7 @@ def _one_chunk_a_task(asked: Asked) -> Request:
     )
 
 
-def _one_chunk_a_node(asked: Asked) -> Request:
+def _one_chunk_a_node(asked: RequestFields) -> Request:
     """``-N2-4`` is taken as two nodes: Slurm starts it on as few, and more cannot be foreseen."""
     gpus = gpus_on_a_node(asked)
     tasks_on_a_node = asked.tasks_per_node or _divide_up(asked.tasks or 1, asked.nodes)
@@ -104,7 +104,7 @@ def _one_chunk_a_node(asked: Asked) -> Request:
     )
 
 
-def _one_chunk_a_gpu(asked: Asked) -> Request:
+def _one_chunk_a_gpu(asked: RequestFields) -> Request:
     """``--gpus=N``. Slurm spans nodes freely, but starts no more nodes than there are tasks.
 
     A job without ``-n`` gets ``-c`` CPUs on every node. Slurm shows ``-n 1`` and no ``-n`` alike.
@@ -135,7 +135,7 @@ def _one_chunk_a_gpu(asked: Asked) -> Request:
     )
 
 
-def _cpus_only(asked: Asked) -> Request:
+def _cpus_only(asked: RequestFields) -> Request:
     tasks = max(asked.tasks or 1, asked.nodes)
     return _request(
         asked,
@@ -147,14 +147,14 @@ def _cpus_only(asked: Asked) -> Request:
     )
 
 
-def _nodes_for_tasks(asked: Asked) -> int:
+def _nodes_for_tasks(asked: RequestFields) -> int:
     """``-n8 --ntasks-per-node=4`` needs two nodes even where one has GPUs enough."""
     if asked.tasks is None or not asked.tasks_per_node:
         return 1
     return _divide_up(asked.tasks, asked.tasks_per_node)
 
 
-def _amount(asked: Asked, gpus: GpuCounts, cpus: int) -> Amount:
+def _amount(asked: RequestFields, gpus: GpuCounts, cpus: int) -> Amount:
     """A chunk with its share of memory; what is asked per node is no chunk's share."""
     if asked.memory_per_gpu_mb:
         return Amount(gpus, cpus, asked.memory_per_gpu_mb * sum(gpus.values()))
@@ -162,7 +162,7 @@ def _amount(asked: Asked, gpus: GpuCounts, cpus: int) -> Amount:
 
 
 def _request(
-    asked: Asked,
+    asked: RequestFields,
     *,
     chunk: Amount,
     chunks: int,
@@ -189,7 +189,7 @@ def _request(
     )
 
 
-def _not_modelled(asked: Asked) -> Sequence[str]:
+def _not_modelled(asked: RequestFields) -> Sequence[str]:
     """What of the request decides where it fits, and cannot be judged node by node: ``a*2`` counts
     nodes, ``[a|b]`` wants them alike."""
     if "[" in asked.features or "*" in asked.features:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError
 from slurm_tiresias.model import Node
-from slurm_tiresias.slurm import conf_file, parse_config, parse_nodes, pinned, process, text
+from slurm_tiresias.slurm import conf_file, notation, parse_config, parse_nodes, pinned, process
 from slurm_tiresias.slurm.conf_file import PlugstackLine, Written
 from slurm_tiresias.slurm.pinned import PinnedJob
 from slurm_tiresias.slurm.protocol import Commands
@@ -154,13 +154,13 @@ class _Look:
         return tuple(
             SurveyedPartition(
                 name=has["PartitionName"],
-                nodes=frozenset(text.node_names(has.get("Nodes", ""))),
+                nodes=frozenset(notation.node_names(has.get("Nodes", ""))),
                 up=has.get("State") == "UP",
-                priority_tier=text.whole(has.get("PriorityTier", "1")),
+                priority_tier=notation.whole(has.get("PriorityTier", "1")),
                 preempt_mode=has.get("PreemptMode", "OFF"),
                 least_loaded=has.get("LLN") == "YES",
             )
-            for has in map(text.attributes, answer.split("\n"))
+            for has in map(notation.attributes, answer.split("\n"))
             if "PartitionName" in has
         )
 
@@ -188,7 +188,7 @@ class _Look:
     def _plugstack(
         self, conf: Path, settings: Mapping[str, str]
     ) -> tuple[PlugstackLine, ...] | None:
-        named = text.present(settings.get("plugstackconfig", ""))
+        named = notation.present(settings.get("plugstackconfig", ""))
         path = Path(named) if named else conf.with_name("plugstack.conf")
         if conf.parent.is_dir() and not path.exists():
             return ()

@@ -14,7 +14,7 @@ COMMANDS = (PING, SHOW, UPDATE, SQUEUE, SACCT, SCANCEL, SACCTMGR, LOAD, MODIFY)
 
 
 @dataclass(slots=True)
-class Asked:
+class CommandCount:
     """What one kind of command was used for. A command may hold many requests: scontrol is given
     one in each line, pyslurm one for each list and each change."""
 
@@ -29,7 +29,9 @@ class Tally:
     """Counts from the start of this process on. One thread counts, any may read."""
 
     def __init__(self) -> None:
-        self.by_command: Mapping[str, Asked] = {command: Asked() for command in COMMANDS}
+        self.by_command: Mapping[str, CommandCount] = {
+            command: CommandCount() for command in COMMANDS
+        }
 
     @contextmanager
     def counting(self, command: str, requests: int = 1) -> Iterator[None]:

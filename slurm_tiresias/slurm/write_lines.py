@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Sequence
 
-from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update, Write, WriteFailure
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 1, 4294967293
@@ -80,7 +80,7 @@ def failures(
 
 def _single_keys(key: str) -> Sequence[str]:
     """``123_[4-5,7]`` is ``123_4``, ``123_5`` and ``123_7``."""
-    return text.node_names(key) if key.endswith("]") else [key]
+    return notation.node_names(key) if key.endswith("]") else [key]
 
 
 def _changes(update: Update, ahead_s: float) -> list[str]:
@@ -108,5 +108,5 @@ def _node_list(node_list: str) -> list[str]:
     takes the whole request with it; so a job that has started meanwhile stays as it is.
     """
     if not _NODE_LIST.fullmatch(node_list):
-        raise text.unreadable("a node list", node_list)
+        raise notation.unreadable("a node list", node_list)
     return [f"ReqNodeList={node_list}", "ResetAccrueTime"]

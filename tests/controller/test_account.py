@@ -15,7 +15,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.controller.reconcile import Reconciler
-from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.lifecycle.preemption import (
     GraceOver,
@@ -319,7 +319,9 @@ def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
     jobs = (running(1005, 5, **changes), running(1005, 5, key="8", raw_id=8))
     see(job_store, 1010, *jobs)
     suspended, other = (
-        View(job_store, CONFIG).snapshot(Observation(1010, jobs, (), ()), Backoffs()).jobs
+        SnapshotBuilder(job_store, CONFIG)
+        .snapshot(Observation(1010, jobs, (), ()), Backoffs())
+        .jobs
     )
     assert suspended.protected_by is Guard.HELD
     assert other.protected_by is None
@@ -328,7 +330,11 @@ def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
 def test_a_job_that_its_owner_has_held_while_it_runs_is_not_protected(job_store: JobStore) -> None:
     held = running(1005, 5, **HELD_BY_OWNER)
     see(job_store, 1010, held)
-    (job,) = View(job_store, CONFIG).snapshot(Observation(1010, (held,), (), ()), Backoffs()).jobs
+    (job,) = (
+        SnapshotBuilder(job_store, CONFIG)
+        .snapshot(Observation(1010, (held,), (), ()), Backoffs())
+        .jobs
+    )
     assert job.protected_by is None
 
 
@@ -392,7 +398,7 @@ def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wai
         waiting = job_store.record("8")
         assert waiting is not None
         assert at_s - waiting.queued_s == real_s - 1000
-        return View(job_store, CONFIG).snapshot(seen, Backoffs()).jobs[0]
+        return SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs()).jobs[0]
 
     look(1010, 0)
     job = look(1020, step_s)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import CHARGES, Config, parse
 from slurm_tiresias.controller.account import JobStore
-from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import JobStatus, JobView
 from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
 from slurm_tiresias.slurm.protocol import Observation
@@ -39,7 +39,9 @@ def second(job: JobStatus, user: str = "ann") -> JobStatus:
 def the_second(job_store: JobStore, at_s: float, *jobs: JobStatus) -> JobView:
     """The second job as a decision sees it, once these were observed."""
     see(job_store, at_s, *jobs)
-    snapshot = View(job_store, CONFIG).snapshot(Observation(at_s, jobs, (), ()), Backoffs())
+    snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(
+        Observation(at_s, jobs, (), ()), Backoffs()
+    )
     return next(job for job in snapshot.jobs if job.job_id == "8")
 
 

@@ -15,12 +15,12 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
-from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.lifecycle.nomination import (
     Blocker,
-    Looked,
     Nominated,
     Nomination,
+    StillWaiting,
     allocation_text,
 )
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node
@@ -54,7 +54,7 @@ def nominate(job_store: JobStore, key: str, free_s: float | None = 2000.0) -> No
     needs_victims = free_s != 2000.0
     job_store.nomination_event(key, Nominated(2000.0, allocation_text(ON_N1), needs_victims))
     if needs_victims and free_s is not None:
-        job_store.nomination_event(key, Looked(free_s, Blocker.NOTHING, 60.0, "", ""))
+        job_store.nomination_event(key, StillWaiting(free_s, Blocker.NOTHING, 60.0, "", ""))
 
 
 def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> Nomination | None:
@@ -182,13 +182,13 @@ def test_a_job_is_kept_off_what_is_reserved_before_it_could_end(
     waits = changed(pending(), time_limit_s=limit_s)
     seen = Observation(2001.0, (waits, holding("8", 1)), TWO_NODES, (), reservations)
     job_store.observe(seen)
-    waiting, running = View(job_store, CONFIG).snapshot(seen, Backoffs()).jobs
+    waiting, running = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs()).jobs
     assert waiting.request.reserved_nodes == kept_off
     assert running.request.reserved_nodes == frozenset()
 
 
 def test_what_a_job_waits_for_holds_until_slurm_has_looked_at_it_again(job_store: JobStore) -> None:
-    view = View(job_store, CONFIG)
+    view = SnapshotBuilder(job_store, CONFIG)
 
     def why_not(at_s: float, **changes: object) -> str:
         seen = Observation(at_s, (changed(pending(), **changes),), TWO_NODES, ())

@@ -13,7 +13,7 @@ import pytest
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import JobStore
-from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import Amount, Guard, JobState, JobStatus, JobView, Node
 from slurm_tiresias.slurm.protocol import Observation, Partition
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
@@ -51,7 +51,7 @@ def asking(**facts: Any) -> JobStatus:
 def viewed(job_store: JobStore, job: JobStatus, *partitions: Partition) -> JobView:
     seen = Observation(2000.0, (job,), (), partitions)
     job_store.observe(seen)
-    (view,) = View(job_store, CONFIG).snapshot(seen, Backoffs()).jobs
+    (view,) = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs()).jobs
     return view
 
 
@@ -128,7 +128,7 @@ def test_jobs_of_a_partition_have_no_more_cpus_of_a_node_than_it_may_have(
     gpu = Partition("gpu", frozenset({"n1", "n2"}), True, most_cpus_per_node=8)
     seen = Observation(2000.0, (ours, theirs), nodes, (gpu,))
     job_store.observe(seen)
-    view = View(job_store, CONFIG)
+    view = SnapshotBuilder(job_store, CONFIG)
     shown = view.snapshot(seen, Backoffs()).nodes
     assert [node.total.cpus for node in shown] == [14, 8]
     again = view.snapshot(replace(seen, nodes=tuple(map(replace, nodes))), Backoffs()).nodes
@@ -142,4 +142,4 @@ def test_a_bound_on_cpus_that_managed_partitions_share_is_left_to_slurm(
     gpu = Partition("gpu", N1, True, most_cpus_per_node=8)
     seen = Observation(2000.0, (asking(),), nodes, (gpu, OTHER))
     job_store.observe(seen)
-    assert View(job_store, CONFIG).snapshot(seen, Backoffs()).nodes == nodes
+    assert SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs()).nodes == nodes

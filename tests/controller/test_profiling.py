@@ -13,7 +13,7 @@ import pytest
 from scripts.testbed.traffic_files import rounds_of, traffic_file
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller.account import JobStore
-from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler import profile_index, service
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus, file_text
@@ -248,7 +248,7 @@ def test_the_decision_gets_the_style_and_the_reason(tmp_path: Path, profiler: Pr
         job_store = JobStore(ledger, parse({}), accounting=False)
         job = pending(comment="tiresias:model=vgg16")
         see(job_store, 1000, job)
-        view = View(job_store, parse({}), profiler.placing)
+        view = SnapshotBuilder(job_store, parse({}), profiler.placing)
         [decided] = view.snapshot(Observation(1000, (job,), (), ()), Backoffs()).jobs
     assert decided.style is CONSOLIDATE
     assert decided.skew == pytest.approx(0.743, abs=0.001)

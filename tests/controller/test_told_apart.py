@@ -11,7 +11,7 @@ import pytest
 
 from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.publish import Health, report
-from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.reasons import would_do, would_have
@@ -35,7 +35,7 @@ def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
     seen = Observation(NOW_S, jobs, (NODE,), (PARTITION,))
     job_store = JobStore(ledger, CONFIG, accounting=False)
     job_store.observe(seen)
-    snapshot = View(job_store, CONFIG).snapshot(seen, Backoffs())
+    snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs())
     plan = decide(snapshot, make_policy(CONFIG.policy), CONFIG)
     health = Health(mode, 0.0, 1, NOW_S, 0.1)
     return report(CLUSTER, CONFIG, health, snapshot, plan, job_store, ())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.errors import LedgerError, SlurmUnreachableError
 from slurm_tiresias.model import JobSpec, JobStatus
+from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import (
     AccountedRun,
     Cluster,
@@ -26,7 +27,6 @@ from slurm_tiresias.slurm.protocol import (
     Write,
     WriteFailure,
 )
-from slurm_tiresias.slurm.text import node_names
 from slurm_tiresias.store.ledger import Ledger
 
 

@@ -22,7 +22,7 @@ from scripts.testbed.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, K
 from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.act import Outcome
+from slurm_tiresias.controller.act import WriteSummary
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycles
 from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
 from slurm_tiresias.errors import TiresiasError
@@ -372,11 +372,11 @@ class World:
 
     def _guarded(
         self,
-        act: Callable[[], Outcome],
+        act: Callable[[], WriteSummary],
         fault: Fault | None,
         at: int,
         race: Callable[[], Sequence[str]] | None = None,
-    ) -> Outcome | None:
+    ) -> WriteSummary | None:
         """Let the controller act, and check what it has done; None where it failed or was killed.
         A controller that was killed is started again."""
         before, slurm = self.jobs(), self.slurm

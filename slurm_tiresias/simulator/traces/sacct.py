@@ -20,7 +20,7 @@ from slurm_tiresias.model import ANY_TYPE
 from slurm_tiresias.simulator.traces import reading
 from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, TraceFile
 from slurm_tiresias.simulator.workload import TraceJob, Workload
-from slurm_tiresias.slurm import text
+from slurm_tiresias.slurm import notation
 
 NAME = "sacct"
 TITLE = "Slurm's history: sacct --allocations --duplicates --parsable2"
@@ -241,7 +241,7 @@ def _run(line: int, values: Mapping[str, str]) -> _Row:
         ended_s=_moment(values.get("End", "")),
         ran_s=_ran_s(values),
         state=state,
-        gpus=text.gpus(values.get("AllocTRES", "")) or text.gpus(values.get("ReqTRES", "")),
+        gpus=notation.gpus(values.get("AllocTRES", "")) or notation.gpus(values.get("ReqTRES", "")),
         limit_s=_limit_s(values),
         partition=values.get("Partition", ""),
         user=values.get("User", ""),
@@ -252,7 +252,7 @@ def _run(line: int, values: Mapping[str, str]) -> _Row:
 
 def _moment(words: str) -> float | None:
     """Seconds since the epoch, or a date and time; None where Slurm knows none."""
-    if words in text.UNKNOWN_TIMES:
+    if words in notation.UNKNOWN_TIMES:
         return None
     return reading.number(words, "a time") if words.isdigit() else reading.date_s(words)
 
@@ -261,21 +261,21 @@ def _ran_s(values: Mapping[str, str]) -> float:
     if "ElapsedRaw" in values:
         return reading.duration(values["ElapsedRaw"] or "0")
     if "Elapsed" in values:
-        return text.span(values["Elapsed"]) or 0.0 if values["Elapsed"] else 0.0
+        return notation.span(values["Elapsed"]) or 0.0 if values["Elapsed"] else 0.0
     start_s, end_s = _moment(values["Start"]), _moment(values["End"])
     if start_s is None or end_s is None:
         return 0.0
     suspended = values.get("Suspended", "")
-    ran_s = end_s - start_s - ((text.span(suspended) or 0.0) if suspended else 0.0)
+    ran_s = end_s - start_s - ((notation.span(suspended) or 0.0) if suspended else 0.0)
     return reading.duration(str(ran_s))
 
 
 def _limit_s(values: Mapping[str, str]) -> float | None:
     minutes = values.get("TimelimitRaw", "")
-    if minutes and minutes not in text.UNLIMITED_SPANS:
-        return text.whole(minutes) * 60.0 or None
+    if minutes and minutes not in notation.UNLIMITED_SPANS:
+        return notation.whole(minutes) * 60.0 or None
     span = values.get("Timelimit", "")
-    return (text.span(span) or None) if span else None
+    return (notation.span(span) or None) if span else None
 
 
 def _lives(rows: Sequence[_Row]) -> Iterator[list[_Row]]:

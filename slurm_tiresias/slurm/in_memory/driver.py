@@ -15,6 +15,7 @@ from slurm_tiresias.slurm.in_memory.faults import Faults
 from slurm_tiresias.slurm.in_memory.placing import NodeRecord
 from slurm_tiresias.slurm.in_memory.records import SUSPENDED, JobRecord, Submission
 from slurm_tiresias.slurm.in_memory.slurmctld import ROOT_ID, Settings, Slurmctld
+from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import (
     AccountedRun,
     Cluster,
@@ -28,7 +29,6 @@ from slurm_tiresias.slurm.protocol import (
     Write,
     WriteFailure,
 )
-from slurm_tiresias.slurm.text import node_names
 
 VERSION = (22, 5, 8)
 """The release that it behaves like."""

@@ -31,9 +31,9 @@ from slurm_tiresias.slurm.in_memory.records import (
     JobRecord,
     Submission,
 )
+from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.parse_limits import licenses_of
 from slurm_tiresias.slurm.protocol import Limit, Partition, Reservation
-from slurm_tiresias.slurm.text import node_names
 
 ROOT_ID = 0
 """Who cancels a job, as accounting names that user."""

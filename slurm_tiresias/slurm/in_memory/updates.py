@@ -17,8 +17,8 @@ from slurm_tiresias.slurm.in_memory.records import (
     JobRecord,
 )
 from slurm_tiresias.slurm.in_memory.slurmctld import Slurmctld
+from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update, Write
-from slurm_tiresias.slurm.text import node_names
 
 INVALID_ID = "Invalid job id specified"
 FINISHED = "Job has already finished"

@@ -7,13 +7,13 @@ import pytest
 from slurm_tiresias.lifecycle.nomination import (
     Blocker,
     Expired,
-    Looked,
     Nominated,
     Nomination,
     NominationEvent,
     NominationState,
     NoteExpired,
     Started,
+    StillWaiting,
     VictimLeft,
     Withdrawn,
     shifted,
@@ -26,8 +26,8 @@ EARLY_S, LATE_S = 1030.0, 1100.0
 """Within the bound of what happened at 1000, and after it."""
 
 
-def looked(at_s: float, blocker: Blocker) -> Looked:
-    return Looked(at_s, blocker, BOUND_S, "abc", "Resources")
+def looked(at_s: float, blocker: Blocker) -> StillWaiting:
+    return StillWaiting(at_s, blocker, BOUND_S, "abc", "Resources")
 
 
 STATES: dict[str, Nomination | None] = {
