@@ -10,142 +10,83 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, get_type_hints
 
 from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.release import Release
 
-FIELDS = {
-    "key": "JobArrayID",
-    "raw_id": "JobID",
-    "array_id": "ArrayJobID",
-    "state": "State",
-    "priority": "PriorityLong",
-    "restarts": "RestartCnt",
-    "batch": "BatchFlag",
-    "requeue": "Requeue",
-    "het_id": "HetJobID",
-    "submit": "SubmitTime",
-    "eligible": "EligibleTime",
-    "start": "StartTime",
-    "end": "EndTime",
-    "time_used": "TimeUsed",
-    "time_limit": "TimeLimit",
-    "nodes": "NumNodes",
-    "most_nodes": "MaxNodes",
-    "cpus": "NumCPUs",
-    "cpus_per_node": "MinCPUs",
-    "tasks": "NumTasks",
-    "cpus_per_task": "cpus-per-task",
-    "tasks_per_node": "NTPerNode",
-    "sockets": "Sockets",
-    "memory": "MinMemory",
-    "over_subscribe": "OverSubscribe",
-    "required_nodes": "ReqNodes",
-    "node_list": "NodeList",
-    "tres_per_job": "tres-per-job",
-    "tres_per_node": "tres-per-node",
-    "tres_per_socket": "tres-per-socket",
-    "tres_per_task": "tres-per-task",
-    "cpus_per_tres": "cpus-per-tres",
-    "memory_per_tres": "mem-per-tres",
-    "tres": "tres-alloc",
-    "tasks_per_core": "NTPerCore",
-    "tasks_per_socket": "NTPerSocket",
-    "cores_per_socket": "Cores",
-    "threads_per_core": "Threads",
-    "specialised_cores": "CoreSpec",
-    "disk": "MinTmpDisk",
-    "contiguous": "Contiguous",
-    "switches": "ReqSwitch",
-    "mcs_label": "MCSLabel",
-    "deadline": "Deadline",
-    "user": "UserName",
-    "account": "Account",
-    "qos": "QOS",
-    "partitions": "Partition",
-    "reservation": "Reservation",
-    "reason": "Reason",
-    "features": "Feature",
-    "wckey": "WCKey",
-    "admin_comment": "admin_comment",
-    "comment": "Comment",
-    "licenses": "Licenses",
-    "network": "Network",
-    "burst_buffer": "BurstBuffer",
-    "name": "Name",
-}
-"""Our name of each field, and Slurm's; those that users write stand last.
-
-What tells of exclusive jobs is another column on some releases (``Release.exclusive_column``).
-"""
-
 
 class JobRow(NamedTuple):
-    """One job as squeue prints it, each field as text."""
+    """One job as squeue prints it, each field as text; beside it squeue's name for it.
 
-    key: str
-    raw_id: str
-    array_id: str
-    state: str
-    priority: str
-    restarts: str
-    batch: str
-    requeue: str
-    het_id: str
-    submit: str
-    eligible: str
-    start: str
-    end: str
-    time_used: str
-    time_limit: str
-    nodes: str
-    most_nodes: str
-    cpus: str
-    cpus_per_node: str
-    tasks: str
-    cpus_per_task: str
-    tasks_per_node: str
-    sockets: str
-    memory: str
-    over_subscribe: str
-    required_nodes: str
-    node_list: str
-    tres_per_job: str
-    tres_per_node: str
-    tres_per_socket: str
-    tres_per_task: str
-    cpus_per_tres: str
-    memory_per_tres: str
-    tres: str
-    tasks_per_core: str
-    tasks_per_socket: str
-    cores_per_socket: str
-    threads_per_core: str
-    specialised_cores: str
-    disk: str
-    contiguous: str
-    switches: str
-    mcs_label: str
-    deadline: str
-    user: str
-    account: str
-    qos: str
-    partitions: str
-    reservation: str
-    reason: str
-    features: str
-    wckey: str
-    admin_comment: str
-    comment: str
-    licenses: str
-    network: str
-    burst_buffer: str
-    name: str
+    Those that users write stand last. What tells of exclusive jobs is another column on some
+    releases (``Release.exclusive_column``).
+    """
+
+    key: Annotated[str, "JobArrayID"]
+    raw_id: Annotated[str, "JobID"]
+    array_id: Annotated[str, "ArrayJobID"]
+    state: Annotated[str, "State"]
+    priority: Annotated[str, "PriorityLong"]
+    restarts: Annotated[str, "RestartCnt"]
+    batch: Annotated[str, "BatchFlag"]
+    requeue: Annotated[str, "Requeue"]
+    het_id: Annotated[str, "HetJobID"]
+    submit: Annotated[str, "SubmitTime"]
+    eligible: Annotated[str, "EligibleTime"]
+    start: Annotated[str, "StartTime"]
+    end: Annotated[str, "EndTime"]
+    time_used: Annotated[str, "TimeUsed"]
+    time_limit: Annotated[str, "TimeLimit"]
+    nodes: Annotated[str, "NumNodes"]
+    most_nodes: Annotated[str, "MaxNodes"]
+    cpus: Annotated[str, "NumCPUs"]
+    cpus_per_node: Annotated[str, "MinCPUs"]
+    tasks: Annotated[str, "NumTasks"]
+    cpus_per_task: Annotated[str, "cpus-per-task"]
+    tasks_per_node: Annotated[str, "NTPerNode"]
+    sockets: Annotated[str, "Sockets"]
+    memory: Annotated[str, "MinMemory"]
+    over_subscribe: Annotated[str, "OverSubscribe"]
+    required_nodes: Annotated[str, "ReqNodes"]
+    node_list: Annotated[str, "NodeList"]
+    tres_per_job: Annotated[str, "tres-per-job"]
+    tres_per_node: Annotated[str, "tres-per-node"]
+    tres_per_socket: Annotated[str, "tres-per-socket"]
+    tres_per_task: Annotated[str, "tres-per-task"]
+    cpus_per_tres: Annotated[str, "cpus-per-tres"]
+    memory_per_tres: Annotated[str, "mem-per-tres"]
+    tres: Annotated[str, "tres-alloc"]
+    tasks_per_core: Annotated[str, "NTPerCore"]
+    tasks_per_socket: Annotated[str, "NTPerSocket"]
+    cores_per_socket: Annotated[str, "Cores"]
+    threads_per_core: Annotated[str, "Threads"]
+    specialised_cores: Annotated[str, "CoreSpec"]
+    disk: Annotated[str, "MinTmpDisk"]
+    contiguous: Annotated[str, "Contiguous"]
+    switches: Annotated[str, "ReqSwitch"]
+    mcs_label: Annotated[str, "MCSLabel"]
+    deadline: Annotated[str, "Deadline"]
+    user: Annotated[str, "UserName"]
+    account: Annotated[str, "Account"]
+    qos: Annotated[str, "QOS"]
+    partitions: Annotated[str, "Partition"]
+    reservation: Annotated[str, "Reservation"]
+    reason: Annotated[str, "Reason"]
+    features: Annotated[str, "Feature"]
+    wckey: Annotated[str, "WCKey"]
+    admin_comment: Annotated[str, "admin_comment"]
+    comment: Annotated[str, "Comment"]
+    licenses: Annotated[str, "Licenses"]
+    network: Annotated[str, "Network"]
+    burst_buffer: Annotated[str, "BurstBuffer"]
+    name: Annotated[str, "Name"]
 
 
-assert tuple(FIELDS) == JobRow._fields, "FIELDS and JobRow agree"
-
+FIELDS: dict[str, str] = {
+    name: kind.__metadata__[0] for name, kind in get_type_hints(JobRow, include_extras=True).items()
+}
+"""Our name of each field, and Slurm's."""
 
 _SHARING = JobRow._fields.index("over_subscribe")
 

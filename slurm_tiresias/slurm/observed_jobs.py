@@ -17,10 +17,10 @@ from slurm_tiresias.slurm.job_fields import (
 )
 from slurm_tiresias.slurm.request import RequestFields
 
-_AS_READ = attrgetter(
-    *(field.name for field in fields_of(JobSpec) if field.name in JobFields._fields)
-)
+_SHARED = [field.name for field in fields_of(JobSpec) if field.name in JobFields._fields]
 """What of a spec is as the fields have it."""
+
+_AS_READ = attrgetter(*_SHARED)
 
 LEAST_FORECAST_S = 30.0
 """What ends later than that has not ended: no time limit is shorter than a minute."""
@@ -42,29 +42,15 @@ def spec(
         and before.licenses == options.licenses
         and before.deadline_s == options.deadline_s
     )
-    if before and alike and _AS_READ(before) == _AS_READ(fields):
+    as_read = _AS_READ(fields)
+    if before and alike and _AS_READ(before) == as_read:
         return before
     return JobSpec(
-        key=fields.key,
-        array_id=fields.array_id,
         array_limit=array_limit,
-        name=fields.name,
-        user=fields.user,
-        account=fields.account,
-        qos=fields.qos,
-        partitions=fields.partitions,
-        batch=fields.batch,
-        requeue=fields.requeue,
-        het=fields.het,
-        submit_s=fields.submit_s,
-        time_limit_s=fields.time_limit_s,
         request=request,
-        required_node_list=fields.required_node_list,
-        reservation=fields.reservation,
         licenses=options.licenses,
         deadline_s=options.deadline_s,
-        comment=fields.comment,
-        admin_comment=fields.admin_comment,
+        **dict(zip(_SHARED, as_read, strict=True)),
     )
 
 
@@ -128,7 +114,9 @@ def request_fields(
     pending = fields.state is PENDING
     sums_show = pending and fields.tres_nodes is not None
     tres_gpus = (fields.tres_gpus or {}) if pending else {}
-    shows_what_it_got = not pending or _bounds_are_gone(fields, details)
+    # It has run before, and no update since has set its number of nodes.
+    bounds_are_gone = fields.restarts > 0 and (details is None or details.least_nodes is None)
+    shows_what_it_got = not pending or bounds_are_gone
     if while_pending is not None and shows_what_it_got:
         least_nodes, most_nodes = while_pending.nodes, while_pending.most_nodes
         tasks = while_pending.tasks
@@ -136,37 +124,33 @@ def request_fields(
     elif pending and shows_what_it_got:
         least_nodes = fields.tres_nodes or least_nodes
         most_nodes = max(least_nodes, fields.nodes)
-    options = fields.options
-    memory_per_cpu = _memory_is_per_cpu(fields, details)
+    options, memory_mb = fields.options, fields.memory_mb
+    if details is not None:
+        memory_per_cpu = details.memory_per_cpu
+    else:
+        memory_per_cpu = (fields.tres_memory_mb or 0) == memory_mb * fields.cpus
     per_gpu = options.memory_per_gpu_mb != 0
-    memory_mb, not_modelled = fields.memory_mb, options.not_modelled
     if counts_memory and not memory_mb and not per_gpu and fields.tres_memory_mb:
         # --mem=0: the whole memory of each node. The sum has that of one of the nodes.
         memory_mb = fields.tres_memory_mb // max(fields.tres_nodes or 1, 1)
-        memory_per_cpu, not_modelled = False, (*not_modelled, "--mem=0")
+        memory_per_cpu = False
+        options = options._replace(not_modelled=(*options.not_modelled, "--mem=0"))
     return RequestFields(
         nodes=least_nodes,
         most_nodes=most_nodes,
         tasks=tasks,
-        cpus_per_task=options.cpus_per_task,
         tasks_per_node=fields.tasks_per_node,
         cpus_per_node=fields.cpus_per_node,
         sockets_per_node=fields.sockets_per_node,
         memory_per_node_mb=0 if memory_per_cpu or per_gpu else memory_mb,
         memory_per_cpu_mb=memory_mb if memory_per_cpu and not per_gpu else 0,
-        memory_per_gpu_mb=options.memory_per_gpu_mb,
-        gpus_per_job=options.gpus_per_job,
-        gpus_per_node=options.gpus_per_node,
-        gpus_per_socket=options.gpus_per_socket,
-        gpus_per_task=options.gpus_per_task,
-        cpus_per_gpu=options.cpus_per_gpu,
+        options=options,
         tres_gpus=tres_gpus,
         exclusive=fields.exclusive,
         features=fields.features,
         required_nodes=frozenset(fields.required_nodes),
         excluded_nodes=details.excluded_nodes if details else frozenset(),
         partitions=fields.partitions,
-        not_modelled=not_modelled,
     )
 
 
@@ -252,17 +236,6 @@ def _counts(fields: JobFields, details: JobDetails | None) -> tuple[int, int | N
         least_nodes = fields.nodes
     named_tasks = fields.tasks if fields.tasks > (summed if pending else fields.nodes) else None
     return least_nodes, most_nodes, named_tasks
-
-
-def _bounds_are_gone(fields: JobFields, details: JobDetails | None) -> bool:
-    """Whether the job has run before, and no update since has set its number of nodes."""
-    return fields.restarts > 0 and (details is None or details.least_nodes is None)
-
-
-def _memory_is_per_cpu(fields: JobFields, details: JobDetails | None) -> bool:
-    if details is not None:
-        return details.memory_per_cpu
-    return (fields.tres_memory_mb or 0) == fields.memory_mb * fields.cpus
 
 
 def _share(count: int, parts: int, place: int) -> int:

@@ -6,10 +6,10 @@ Slurm's display does not tell two requests apart, the comment says which one is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from slurm_tiresias.model import ANY_TYPE, Amount, GpuCounts, Request
+from slurm_tiresias.slurm.job_fields import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,37 +18,30 @@ class RequestFields:
 
     ``tasks`` is None where the job named no number of tasks: Slurm then starts one on each node.
     ``nodes`` is the least number of nodes, ``most_nodes`` None where ``-N`` set no bound. The
-    memory is in MiB; all three are 0 where not asked. ``tres_gpus`` is what Slurm's own sum of the
-    request says, empty where GPUs are not among AccountingStorageTRES.
+    memory is in MiB, 0 where not asked. ``tres_gpus`` is what Slurm's own sum of the request says,
+    empty where GPUs are not among AccountingStorageTRES.
     """
 
-    nodes: int = 1
-    most_nodes: int | None = None
-    tasks: int | None = None
-    cpus_per_task: int = 1
-    tasks_per_node: int = 0
-    cpus_per_node: int = 0
-    sockets_per_node: int = 1
-    memory_per_node_mb: int = 0
-    memory_per_cpu_mb: int = 0
-    memory_per_gpu_mb: int = 0
-    gpus_per_job: GpuCounts = field(default_factory=dict)
-    gpus_per_node: GpuCounts = field(default_factory=dict)
-    gpus_per_socket: GpuCounts = field(default_factory=dict)
-    gpus_per_task: GpuCounts = field(default_factory=dict)
-    cpus_per_gpu: int = 0
-    tres_gpus: GpuCounts = field(default_factory=dict)
-    exclusive: bool = False
-    features: str = ""
-    required_nodes: frozenset[str] = frozenset()
-    excluded_nodes: frozenset[str] = frozenset()
-    partitions: tuple[str, ...] = ()
-    not_modelled: tuple[str, ...] = ()
+    nodes: int
+    most_nodes: int | None
+    tasks: int | None
+    tasks_per_node: int
+    cpus_per_node: int
+    sockets_per_node: int
+    memory_per_node_mb: int
+    memory_per_cpu_mb: int
+    options: Options
+    tres_gpus: GpuCounts
+    exclusive: bool
+    features: str
+    required_nodes: frozenset[str]
+    excluded_nodes: frozenset[str]
+    partitions: tuple[str, ...]
 
 
 def request_of(asked: RequestFields) -> Request:
     """The request in chunks."""
-    if asked.gpus_per_task:
+    if asked.options.gpus_per_task:
         return _one_chunk_a_task(asked)
     if gpus_on_a_node(asked):
         return _one_chunk_a_node(asked)
@@ -59,21 +52,21 @@ def request_of(asked: RequestFields) -> Request:
 
 def gpus_on_a_node(asked: RequestFields) -> GpuCounts:
     """The GPUs that ``--gres``, ``--gpus-per-node`` or ``--gpus-per-socket`` fix for each node."""
-    if asked.gpus_per_node:
-        return asked.gpus_per_node
-    per_socket = asked.gpus_per_socket
-    return {kind: count * asked.sockets_per_node for kind, count in per_socket.items()}
+    options, sockets = asked.options, asked.sockets_per_node
+    if options.gpus_per_node:
+        return options.gpus_per_node
+    return {kind: count * sockets for kind, count in options.gpus_per_socket.items()}
 
 
 def gpus_of_the_job(asked: RequestFields) -> GpuCounts:
     """The GPUs that ``--gpus`` counts for the job; ``--ntasks-per-gpu`` only shows as TRES."""
-    return asked.gpus_per_job or asked.tres_gpus
+    return asked.options.gpus_per_job or asked.tres_gpus
 
 
 def _one_chunk_a_task(asked: RequestFields) -> Request:
-    gpus = asked.gpus_per_task
+    options, gpus = asked.options, asked.options.gpus_per_task
     tasks = asked.tasks or asked.nodes
-    cpus = max(asked.cpus_per_task, asked.cpus_per_gpu * sum(gpus.values()))
+    cpus = max(options.cpus_per_task, options.cpus_per_gpu * sum(gpus.values()))
     return _request(
         asked,
         chunk=_amount(asked, gpus, cpus),
@@ -86,11 +79,11 @@ def _one_chunk_a_task(asked: RequestFields) -> Request:
 
 def _one_chunk_a_node(asked: RequestFields) -> Request:
     """``-N2-4`` is taken as two nodes: Slurm starts it on as few, and more cannot be foreseen."""
-    gpus = gpus_on_a_node(asked)
+    options, gpus = asked.options, gpus_on_a_node(asked)
     tasks_on_a_node = asked.tasks_per_node or _divide_up(asked.tasks or 1, asked.nodes)
     cpus = max(
-        tasks_on_a_node * asked.cpus_per_task,
-        asked.cpus_per_gpu * sum(gpus.values()),
+        tasks_on_a_node * options.cpus_per_task,
+        options.cpus_per_gpu * sum(gpus.values()),
         asked.cpus_per_node,
     )
     amount = _amount(asked, gpus, cpus)
@@ -109,16 +102,20 @@ def _one_chunk_a_gpu(asked: RequestFields) -> Request:
 
     A job without ``-n`` gets ``-c`` CPUs on every node. Slurm shows ``-n 1`` and no ``-n`` alike.
     """
-    by_type = gpus_of_the_job(asked)
+    options, by_type = asked.options, gpus_of_the_job(asked)
     count = sum(by_type.values())
     kind = next(iter(by_type)) if len(by_type) == 1 else ANY_TYPE
-    if asked.tasks is None:
-        cpus, cpus_on_a_node = asked.cpus_per_gpu, 0 if asked.cpus_per_gpu else asked.cpus_per_task
-    elif asked.cpus_per_gpu:
-        cpus, cpus_on_a_node = asked.cpus_per_gpu, 0
+    if options.cpus_per_gpu:
+        cpus, cpus_on_a_node = options.cpus_per_gpu, 0
+    elif asked.tasks is None:
+        cpus, cpus_on_a_node = 0, options.cpus_per_task
     else:
-        cpus, cpus_on_a_node = divmod(asked.tasks * asked.cpus_per_task, count)
+        cpus, cpus_on_a_node = divmod(asked.tasks * options.cpus_per_task, count)
     memory_by_cpu_mb = cpus_on_a_node * asked.memory_per_cpu_mb
+    least_nodes = 1
+    if asked.tasks is not None and asked.tasks_per_node:
+        # ``-n8 --ntasks-per-node=4`` needs two nodes even where one has GPUs enough.
+        least_nodes = _divide_up(asked.tasks, asked.tasks_per_node)
     most_nodes = [bound for bound in (asked.most_nodes, asked.tasks) if bound is not None]
     return _request(
         asked,
@@ -127,9 +124,9 @@ def _one_chunk_a_gpu(asked: RequestFields) -> Request:
         per_node=Amount(
             cpus=cpus_on_a_node,
             memory_mb=asked.memory_per_node_mb
-            + (0 if asked.memory_per_gpu_mb else memory_by_cpu_mb),
+            + (0 if options.memory_per_gpu_mb else memory_by_cpu_mb),
         ),
-        least_nodes=_nodes_for_tasks(asked),
+        least_nodes=least_nodes,
         most_nodes=min(most_nodes, default=None),
         may_be_one_task=asked.tasks is None and asked.nodes == 1 and not asked.most_nodes,
     )
@@ -139,7 +136,7 @@ def _cpus_only(asked: RequestFields) -> Request:
     tasks = max(asked.tasks or 1, asked.nodes)
     return _request(
         asked,
-        chunk=_amount(asked, {}, asked.cpus_per_task),
+        chunk=_amount(asked, {}, asked.options.cpus_per_task),
         chunks=tasks,
         per_node=Amount(memory_mb=asked.memory_per_node_mb),
         max_chunks_per_node=asked.tasks_per_node or None,
@@ -147,17 +144,11 @@ def _cpus_only(asked: RequestFields) -> Request:
     )
 
 
-def _nodes_for_tasks(asked: RequestFields) -> int:
-    """``-n8 --ntasks-per-node=4`` needs two nodes even where one has GPUs enough."""
-    if asked.tasks is None or not asked.tasks_per_node:
-        return 1
-    return _divide_up(asked.tasks, asked.tasks_per_node)
-
-
 def _amount(asked: RequestFields, gpus: GpuCounts, cpus: int) -> Amount:
     """A chunk with its share of memory; what is asked per node is no chunk's share."""
-    if asked.memory_per_gpu_mb:
-        return Amount(gpus, cpus, asked.memory_per_gpu_mb * sum(gpus.values()))
+    per_gpu_mb = asked.options.memory_per_gpu_mb
+    if per_gpu_mb:
+        return Amount(gpus, cpus, per_gpu_mb * sum(gpus.values()))
     return Amount(gpus, cpus, asked.memory_per_cpu_mb * cpus)
 
 
@@ -172,6 +163,10 @@ def _request(
     most_nodes: int | None = None,
     may_be_one_task: bool = False,
 ) -> Request:
+    not_modelled = asked.options.not_modelled
+    if "[" in asked.features or "*" in asked.features:
+        # Neither can be judged node by node: ``a*2`` counts nodes, ``[a|b]`` wants them alike.
+        not_modelled = (*not_modelled, "--constraint with counts or brackets")
     return Request(
         chunk=chunk,
         chunks=chunks,
@@ -185,16 +180,8 @@ def _request(
         required_nodes=asked.required_nodes,
         excluded_nodes=asked.excluded_nodes,
         partitions=asked.partitions,
-        opaque=", ".join(_not_modelled(asked)),
+        opaque=", ".join(not_modelled),
     )
-
-
-def _not_modelled(asked: RequestFields) -> Sequence[str]:
-    """What of the request decides where it fits, and cannot be judged node by node: ``a*2`` counts
-    nodes, ``[a|b]`` wants them alike."""
-    if "[" in asked.features or "*" in asked.features:
-        return (*asked.not_modelled, "--constraint with counts or brackets")
-    return asked.not_modelled
 
 
 def _divide_up(amount: int, parts: int) -> int:
