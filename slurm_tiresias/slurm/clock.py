@@ -47,11 +47,9 @@ class SlurmClock:
         if abs(ended.clock_s - began.clock_s - took_s) > SAME_S:
             return False
         earliest_s = began.clock_s + self.ahead_s - 1.0
-        if not earliest_s - SAME_S <= shown_s <= earliest_s + took_s + 1.0 + SAME_S:
-            self._note(shown_s + 0.5 - (began.clock_s + took_s / 2))
-        return True
-
-    def _note(self, ahead_s: float) -> None:
+        if earliest_s - SAME_S <= shown_s <= earliest_s + took_s + 1.0 + SAME_S:
+            return True
+        ahead_s = shown_s + 0.5 - (began.clock_s + took_s / 2)
         self.ahead_s = ahead_s if abs(ahead_s) > SAME_S else 0.0
         if self.ahead_s:
             way = "behind" if self.ahead_s > 0 else "ahead of"
@@ -61,6 +59,7 @@ class SlurmClock:
             )
         else:
             log.warning("this host's clock agrees with slurmctld's again")
+        return True
 
     def applied(self, seen: Observation) -> Observation:
         """The observation as it would be if this host's clock were slurmctld's."""
@@ -70,13 +69,10 @@ class SlurmClock:
         return replace(seen, at_s=at_s, jobs=tuple(self._applied(job, at_s) for job in seen.jobs))
 
     def _applied(self, job: JobStatus, at_s: float) -> JobStatus:
-        if job.state is not JobState.RUNNING or job.start_s is None or _stands_still(job):
+        # Of a suspended job slurmctld itself tells how long it has run.
+        stands_still = job.slurm_state in ("SUSPENDED", "STOPPED")
+        if job.state is not JobState.RUNNING or job.start_s is None or stands_still:
             return job
         # squeue shows nothing for one that seems to start in the future.
         elapsed_s = min(job.elapsed_s + self.ahead_s, at_s - job.start_s)
         return replace(job, elapsed_s=max(0.0, elapsed_s))
-
-
-def _stands_still(job: JobStatus) -> bool:
-    """Of a suspended job slurmctld itself tells how long it has run."""
-    return job.slurm_state in ("SUSPENDED", "STOPPED")

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 from slurm_tiresias.errors import SlurmAnswerError, SlurmUnreachableError, TiresiasError
 from slurm_tiresias.model import JobSpec
@@ -94,6 +95,8 @@ PING_AFTER_S = 1.0
 
 _NEVER = float("-inf")
 
+Item = TypeVar("Item")
+
 _CLUSTER_QUESTIONS = (
     "show config",
     "show partition",
@@ -113,7 +116,6 @@ _NOT_THERE = re.compile(
     r"(?:slurm_load_jobs? error: )?Invalid job id specified(?: for job .*)?|Job \S+ not found"
     r"|(?:scontrol: error: )?No topology information available"
 )
-_NO_ACCOUNTING = "Slurm accounting storage is disabled"
 _PROMPT = re.compile(r"\A(?:scontrol: )+")
 _SIGNAL = re.compile(r"(?:SIG)?[A-Z][A-Z0-9+-]*", re.ASCII)
 _SIGNALLED = re.compile(r"Kill job error on job id ([\w+]+)(?=:)", re.ASCII)
@@ -216,18 +218,15 @@ class CommandSlurm:
             self._unread_records.clear()
             seen, shown_s = self._read(began.clock_s)
             if self._clock.compare(began, shown_s):
-                self._complain_of_records()
+                if unread := self._unread_records[:5]:
+                    self._odd_records.warn("; ".join(error.what for error in unread))
+                else:
+                    self._odd_records.clear()
                 return replace(self._clock.applied(seen), steady_s=began.steady_s)
         raise SlurmAnswerError(
             f"This host's clock was set during each of {MOST_READINGS} readings of the jobs",
             "see what sets the clock, and let one service set it (chronyc sources, timedatectl)",
         )
-
-    def _complain_of_records(self) -> None:
-        if self._unread_records:
-            self._odd_records.warn("; ".join(error.what for error in self._unread_records[:5]))
-        else:
-            self._odd_records.clear()
 
     def _read(self, at_s: float) -> tuple[Observation, float]:
         """What Slurm shows, and what its clock showed meanwhile."""
@@ -293,7 +292,13 @@ class CommandSlurm:
 
     def _release_of_squeue(self) -> Release:
         """By which squeue's columns go, whatever release slurmctld is of: asked when it changes."""
-        file = _identity(self._commands.squeue, self._environment.get("PATH"))
+        path = shutil.which(self._commands.squeue, path=self._environment.get("PATH"))
+        try:
+            found = Path(path).stat() if path else None
+        except OSError:
+            found = None
+        # What changes when squeue is replaced; None where it is not found.
+        file = (found.st_dev, found.st_ino, found.st_mtime_ns) if found else None
         if file is None or file != self._squeue_file:
             answer = self._run(tally.SQUEUE, [self._commands.squeue, "--version"], requests=0)
             self._release = release.of(release.version_in(answer.stdout))
@@ -308,7 +313,7 @@ class CommandSlurm:
         """
         found = [
             run
-            for some in _in_parts(sorted(keys))
+            for some in in_parts(sorted(keys), MOST_KEYS_A_COMMAND)
             for run in parse_accounting.runs(
                 self._ask_accounting(parse_accounting.arguments(some, since_s)),
                 frozenset(some),
@@ -350,11 +355,8 @@ class CommandSlurm:
         """
         if self._lease.check() == math.inf:
             return self._write(writes)
-        some = [
-            writes[at : at + MOST_WRITES_A_LEASE]
-            for at in range(0, len(writes), MOST_WRITES_A_LEASE)
-        ]
-        return [failure for part in some for failure in self._write(part)]
+        parts = in_parts(writes, MOST_WRITES_A_LEASE)
+        return [failure for part in parts for failure in self._write(part)]
 
     def _write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         if not writes:
@@ -385,8 +387,11 @@ class CommandSlurm:
         if not _SIGNAL.fullmatch(signal):
             raise ValueError(f"{signal!r} is no signal")
         refused: dict[str, str] = {}
-        for some in _in_parts(keys):
-            options = (f"--signal={_as_number(signal)}", "--full", "--state=RUNNING")
+        # scancel knows few signals by their names, and all by their numbers.
+        number = getattr(signals, f"SIG{signal.removeprefix('SIG')}", None)
+        named = signal if number is None else f"{number:d}"
+        for some in in_parts(keys, MOST_KEYS_A_COMMAND):
+            options = (f"--signal={named}", "--full", "--state=RUNNING")
             scancel = [self._commands.scancel, *options, *some]
             answer = self._run(tally.SCANCEL, scancel, requests=len(some), changes=True)
             error = process.complaint("scancel", answer.stderr)
@@ -457,7 +462,7 @@ class CommandSlurm:
             answer = process.run(
                 sacct, stdin="", timeout_s=self._commands.timeout_s, environment=self._environment
             )
-        if _NO_ACCOUNTING in answer.stderr:
+        if process.NO_ACCOUNTING in answer.stderr:
             return ""
         if _is_refusal(answer):
             raise process.complaint(sacct[0], answer.stderr)
@@ -536,12 +541,6 @@ def _slurmdbd_conf_hides_jobs(config: str) -> bool:
         return False
 
 
-def _as_number(name: str) -> str:
-    """scancel knows few signals by their names, and all by their numbers."""
-    number = getattr(signals, f"SIG{name.removeprefix('SIG')}", None)
-    return name if number is None else f"{number:d}"
-
-
 def _refused_signals(answer: Answer, keys: Sequence[str]) -> Mapping[str, str]:
     """The jobs that scancel complains about, all of them where it names none; without those that
     have ended."""
@@ -555,16 +554,6 @@ def _refused_signals(answer: Answer, keys: Sequence[str]) -> Mapping[str, str]:
         if not says_that_job_ended(words):
             refused |= dict.fromkeys(keys if named is None else [named[1]], words)
     return {key: words for key, words in refused.items() if key in keys}
-
-
-def _identity(command: str, folders: str | None) -> tuple[int, int, int] | None:
-    """What changes when a command is replaced; None where it is not found."""
-    path = shutil.which(command, path=folders)
-    try:
-        found = Path(path).stat() if path else None
-    except OSError:
-        return None
-    return (found.st_dev, found.st_ino, found.st_mtime_ns) if found else None
 
 
 def _is_refusal(answer: Answer) -> bool:
@@ -592,6 +581,7 @@ def job_records(questions: Sequence[str], answers: Sequence[str]) -> Mapping[int
     return found
 
 
-def _in_parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    for at in range(0, len(keys), MOST_KEYS_A_COMMAND):
-        yield keys[at : at + MOST_KEYS_A_COMMAND]
+def in_parts(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
+    """The items in their order, ``most`` at a time."""
+    for at in range(0, len(items), most):
+        yield items[at : at + most]

@@ -18,7 +18,6 @@ PATIENCE_S = 1800.0
 MOST_WORDS = 300
 """Of a complaint, in characters."""
 
-_NO_ACCOUNTING = "Slurm accounting storage is disabled"
 _NO_SUCH_TIME = re.compile(r"Invalid time specification|Start time .* requested is after end time")
 _TOO_MUCH = re.compile(r"Too wide of a date range in query|Query result exceeds size limit")
 """slurmdbd.conf may bound both: MaxQueryTimeRange, and the size of an answer."""
@@ -73,7 +72,7 @@ def _read(file: IO[bytes]) -> bytes:
 
 def _refused(said: str) -> TiresiasError:
     words = " ".join(said.split())[:MOST_WORDS]
-    if _NO_ACCOUNTING in said:
+    if process.NO_ACCOUNTING in said:
         return UsageError(
             "this cluster keeps no accounts of its jobs",
             "Set AccountingStorageType=accounting_storage/slurmdbd, or use a trace from elsewhere",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import Allocation, Amount
@@ -73,13 +73,24 @@ def details(record: str, fields: JobFields) -> JobDetails | None:
     has = notation.attributes(trusted)
     if has.get("JobState") != fields.slurm_state:
         return None
+    bounds = _RANGE.fullmatch(has.get("NumNodes", ""))
     try:
-        found = _details(trusted, has, fields)
+        allocation = _allocation(trusted)
+        nodes = notation.node_names(has.get("NodeList", ""))
+        excluded_nodes = frozenset(notation.node_names(has.get("ExcNodeList", "")))
     except SlurmAnswerError:
         return None
-    if found is None or limit is None:
-        return found
-    return replace(found, array_limit=int(limit[1]))
+    if bounds is None or nodes != fields.allocated_nodes or not _agrees(allocation, fields):
+        return None
+    bounded = bounds[2] is not None
+    return JobDetails(
+        least_nodes=int(bounds[1]) if bounded else None,
+        most_nodes=int(bounds[2]) if bounded else None,
+        excluded_nodes=excluded_nodes,
+        memory_per_cpu="MinMemoryCPU" in has,
+        array_limit=int(limit[1]) if limit else None,
+        allocation=allocation,
+    )
 
 
 def _without_users_words(record: str, fields: JobFields) -> str | None:
@@ -94,22 +105,6 @@ def _without_users_words(record: str, fields: JobFields) -> str | None:
         rest = rest.replace(wckey, " ", 1)
     trusted, end, _ = rest.partition(_END)
     return trusted if end else None
-
-
-def _details(trusted: str, has: Mapping[str, str], fields: JobFields) -> JobDetails | None:
-    bounds = _RANGE.fullmatch(has.get("NumNodes", ""))
-    allocation = _allocation(trusted)
-    on_the_same = notation.node_names(has.get("NodeList", "")) == fields.allocated_nodes
-    if bounds is None or not on_the_same or not _agrees(allocation, fields):
-        return None
-    bounded = bounds[2] is not None
-    return JobDetails(
-        least_nodes=int(bounds[1]) if bounded else None,
-        most_nodes=int(bounds[2]) if bounded else None,
-        excluded_nodes=frozenset(notation.node_names(has.get("ExcNodeList", ""))),
-        memory_per_cpu="MinMemoryCPU" in has,
-        allocation=allocation,
-    )
 
 
 def _allocation(trusted: str) -> Allocation:

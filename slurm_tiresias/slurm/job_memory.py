@@ -99,15 +99,13 @@ class JobMemory:
             if known is None or not known.complete or known.shape != _shape(fields):
                 asked_for.setdefault(fields.raw_id, fields)
         unknown = sorted(asked_for.values(), key=self._times_asked)
-        arrays = {raw_id: waiting_arrays[raw_id] for raw_id in waiting_arrays.keys() - asked_for}
-        return (*unknown, *self._arrays_in_turn(arrays))
-
-    def _arrays_in_turn(self, arrays: Mapping[int, JobFields]) -> Sequence[JobFields]:
-        """Of the arrays that are known some, one after the other."""
-        in_turn = sorted(arrays, key=lambda raw_id: (raw_id <= self._last_array, raw_id))
-        chosen = in_turn[:MOST_ARRAYS_AGAIN]
-        self._last_array = chosen[-1] if chosen else 0
-        return [arrays[raw_id] for raw_id in chosen]
+        # Of the arrays that are known some, one after the other.
+        in_turn = sorted(
+            waiting_arrays.keys() - asked_for,
+            key=lambda raw_id: (raw_id <= self._last_array, raw_id),
+        )[:MOST_ARRAYS_AGAIN]
+        self._last_array = in_turn[-1] if in_turn else 0
+        return (*unknown, *(waiting_arrays[raw_id] for raw_id in in_turn))
 
     def _times_asked(self, fields: JobFields) -> int:
         known = self._known.get(fields.key)
@@ -143,7 +141,9 @@ class JobMemory:
                 or not _is_as_before(known, fields)
                 or (fields.array_id is not None and _may_have_another_limit(known, records, seen))
             ):
-                found = seen.get(fields.raw_id) or _details(records.get(fields.raw_id), fields)
+                found = seen.get(fields.raw_id)
+                if found is None and fields.raw_id in records:
+                    found = details(records[fields.raw_id], fields)
                 known = self._learned(fields, found, known)
                 if not known.complete and fields.raw_id in asked:
                     known = replace(known, times_asked=known.times_asked + 1)
@@ -177,7 +177,9 @@ class JobMemory:
         asked = observed_jobs.request_fields(
             fields, found, while_pending, counts_memory=self.counts_memory
         )
-        request = self._one_for_all(request_of(asked))
+        request = request_of(asked)
+        # The same object for all jobs that ask alike: who decides then sees that they do.
+        request = self._requests.setdefault(request.shape, request)
         allocation = _allocation(fields, found, before)
         array_limit = found.array_limit if found else None
         spec = observed_jobs.spec(fields, request, array_limit, before.job.spec if before else None)
@@ -186,10 +188,6 @@ class JobMemory:
             while_pending = asked
         complete = found is not None or fields.state not in _LIVE
         return _Known(fields, job, shape, complete, times_asked, while_pending)
-
-    def _one_for_all(self, request: Request) -> Request:
-        """The same object for all jobs that ask alike: who decides then sees that they do."""
-        return self._requests.setdefault(request.shape, request)
 
 
 def _is_as_before(known: _Known | None, fields: JobFields) -> bool:
@@ -219,10 +217,6 @@ def _shape(fields: JobFields) -> Shape:
     pending = fields.state is JobState.PENDING
     untried = pending and (fields.priority == 0 or fields.reason == "None")
     return fields.state, untried, None if pending else fields.start_s, _SHAPE(fields)
-
-
-def _details(record: str | None, fields: JobFields) -> JobDetails | None:
-    return None if record is None else details(record, fields)
 
 
 def _allocation(fields: JobFields, found: JobDetails | None, before: _Known | None) -> Allocation:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from slurm_tiresias.slurm import process
 
 PATIENCE_S = 30.0
-_GONE = "Invalid job id specified"
 
 
 def live_tasks(job_id: str) -> frozenset[str]:
@@ -19,6 +18,6 @@ def live_tasks(job_id: str) -> frozenset[str]:
     )
     if answer.status == 0:
         return frozenset(answer.stdout.split())
-    if _GONE in answer.stderr:
+    if process.UNKNOWN_JOB in answer.stderr:
         return frozenset()
     raise process.complaint("squeue", answer.stderr)

@@ -209,10 +209,14 @@ class _Sums(NamedTuple):
 @lru_cache(maxsize=4096)
 def _sums(tres: str) -> _Sums:
     read, read_memory = _Attempts(), _Attempts()
+    listed = notation.tres(tres)
+    nodes = read(notation.whole, listed["node"], None) if "node" in listed else None
+    memory_mb = read_memory(notation.mebibytes, listed["mem"], None) if "mem" in listed else None
+    gpus = read(notation.gpus, tres, None)
     return _Sums(
-        nodes=read(_nodes_of_sum, tres, None),
-        memory_mb=read_memory(_memory_of_sum, tres, None),
-        gpus=read(_gpus_of_sum, tres, None),
+        nodes=nodes,
+        memory_mb=memory_mb,
+        gpus=gpus if gpus or "gres/gpu" in tres else None,
         unreadable=read.why,
         unreadable_memory=read_memory.why,
     )
@@ -230,11 +234,6 @@ class _Attempts:
         except SlurmAnswerError as error:
             self.why = self.why or error.what
             return otherwise
-
-
-def is_unknown(complaint: str) -> bool:
-    """Whether squeue complains that slurmctld does not know the job that it was asked for."""
-    return "Invalid job id specified" in complaint
 
 
 def live_job_in(answer: str) -> str:
@@ -263,19 +262,6 @@ def _number_or_0(printed: str) -> int:
 def _number_or_1(printed: str) -> int:
     """The same, with 1 for none."""
     return 1 if printed in _NO_NUMBER else notation.whole(printed)
-
-
-def _nodes_of_sum(tres: str) -> int | None:
-    return notation.tres_value(tres, "node", notation.whole)
-
-
-def _memory_of_sum(tres: str) -> int | None:
-    return notation.tres_value(tres, "mem", notation.mebibytes)
-
-
-def _gpus_of_sum(tres: str) -> GpuCounts | None:
-    counts = notation.gpus(tres)
-    return counts if counts or "gres/gpu" in tres else None
 
 
 def _memory_per_gpu_mb(memory_per_tres: str) -> int:

@@ -173,10 +173,7 @@ def _left(has: Mapping[str, str]) -> Left:
         for part in has[name].split(","):
             kind, equals, bound = part.rpartition("=")
             if bound not in ("", "N") and not bound.startswith("N("):
-                left[f"{name}{equals}{kind}"] = _left_of(bound)
+                match = _BOUND.fullmatch(bound)
+                free = float(match[1]) - float(match[2]) if match else 0.0
+                left[f"{name}{equals}{kind}"] = max(0.0, free)
     return left
-
-
-def _left_of(bound: str) -> float:
-    match = _BOUND.fullmatch(bound)
-    return max(0.0, float(match[1]) - float(match[2])) if match else 0.0

@@ -30,14 +30,13 @@ class PinnedJob:
 
 def pinned_jobs(answer: str) -> tuple[PinnedJob, ...]:
     """The pinned ones of what ``sprio --format`` printed by ``FORMAT``."""
-    rows = (line.strip().split("|") for line in answer.split("\n"))
-    return tuple(
-        PinnedJob(row[0], row[1], int(row[2]))
-        for row in rows
-        if len(row) == len(FIELDS) and row[2].isdecimal() and _is_pinned(int(row[2]), row[3:])
-    )
-
-
-def _is_pinned(priority: int, nice_and_factors: list[str]) -> bool:
-    # Slurm sets nice to zero where it pins.
-    return priority > COMPUTED_FLOOR and not any(map(_NOT_ZERO.search, nice_and_factors))
+    found: list[PinnedJob] = []
+    for line in answer.split("\n"):
+        row = line.strip().split("|")
+        if len(row) != len(FIELDS) or not row[2].isdecimal():
+            continue
+        job_id, partition, priority, *nice_and_factors = row
+        # Slurm sets nice to zero where it pins.
+        if int(priority) > COMPUTED_FLOOR and not any(map(_NOT_ZERO.search, nice_and_factors)):
+            found.append(PinnedJob(job_id, partition, int(priority)))
+    return tuple(found)

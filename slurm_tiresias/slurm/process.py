@@ -35,6 +35,12 @@ _CHANGES_ANSWERS = re.compile(
 )
 """What an administrator may have set for their own use of the commands."""
 
+NO_ACCOUNTING = "Slurm accounting storage is disabled"
+"""What sacct says on a cluster that keeps no accounts."""
+
+UNKNOWN_JOB = "Invalid job id specified"
+"""What squeue says of a job that slurmctld does not know."""
+
 MEANWHILE_EVERY_S = 0.2
 
 _ENDED_AT = (sys.executable, "-I", "-S", str(Path(__file__).with_name("ended_at.py")))

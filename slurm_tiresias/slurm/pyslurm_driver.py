@@ -27,6 +27,7 @@ from slurm_tiresias.slurm import (
     parse_config,
     parse_jobs,
     parse_nodes,
+    process,
     pyslurm_records,
     tally,
     write_lines,
@@ -34,6 +35,7 @@ from slurm_tiresias.slurm import (
 from slurm_tiresias.slurm.commands import (
     MOST_JOBS_ONE_BY_ONE,
     CommandSlurm,
+    in_parts,
     job_questions,
     job_records,
 )
@@ -155,35 +157,27 @@ class PyslurmSlurm(CommandSlurm):
     def _listed(self) -> tuple[JobFields, ...]:
         if self._given_up:
             return super()._listed()
-        self._see()
-        return tuple(job for record in self._records.values() for job in record.jobs)
-
-    def _see(self) -> None:
-        """Take in what has changed since the last reading; all, if that was not taken in whole."""
         answer = self._ask_pyslurm(tally.LOAD, {}, READINGS)
         try:
             self._take_in(answer)
         except BaseException:
+            # What has changed was not taken in whole: a new worker tells all again.
             self._end_worker()
             raise
+        return tuple(job for record in self._records.values() for job in record.jobs)
 
     def _take_in(self, answer: Mapping[str, Any]) -> None:
         for job_id in answer["gone"]:
             self._forget(self._records.pop(job_id))
         for seen in map(SeenJob._make, answer["jobs"]):
-            self._put(seen, self._still_shown(seen))
+            before = self._records.get(seen.id)
+            asked = None if before is None else pyslurm_records.asks_for(before.seen)
+            # What squeue said of the job holds for as long as it would say so again.
+            holds = asked == pyslurm_records.asks_for(seen)
+            self._put(seen, before.shown if before and holds else None)
         self._ask_squeue()
         if answer["machines"] is not None:
             self._machine_lists, self._machines = answer["machines"], None
-
-    def _still_shown(self, seen: SeenJob) -> JobRow | None:
-        """What squeue said of this job, where it would say so again."""
-        before = self._records.get(seen.id)
-        if before is None or pyslurm_records.asks_for(before.seen) != pyslurm_records.asks_for(
-            seen
-        ):
-            return None
-        return before.shown
 
     def _put(self, seen: SeenJob, shown: JobRow | None) -> None:
         before = self._records.get(seen.id)
@@ -229,7 +223,7 @@ class PyslurmSlurm(CommandSlurm):
         if len(job_ids) <= MOST_JOBS_ONE_BY_ONE:
             squeue.append(f"--jobs={','.join(map(str, sorted(job_ids)))}")
         answer = self._run(tally.SQUEUE, squeue)
-        if parse_jobs.is_unknown(answer.stderr):
+        if process.UNKNOWN_JOB in answer.stderr:
             return {}
         rows = job_rows.rows(self._checked(squeue, answer), self._separator, spoken)
         are_numbers = (row for row in rows if row.raw_id.isascii() and row.raw_id.isdecimal())
@@ -280,8 +274,7 @@ class PyslurmSlurm(CommandSlurm):
 
     def _send_through_pyslurm(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         failures: list[WriteFailure] = []
-        for at in range(0, len(writes), MOST_WRITES_AT_ONCE):
-            some = writes[at : at + MOST_WRITES_AT_ONCE]
+        for some in in_parts(writes, MOST_WRITES_AT_ONCE):
             wanted = [(self._ids[write.key], self._changes(write)) for write in some]
             request = {"writes": wanted}
             until_s = self._lease.check()

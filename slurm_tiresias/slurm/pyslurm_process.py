@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from slurm_tiresias import json_codec
 from slurm_tiresias.errors import (
@@ -23,7 +23,7 @@ from slurm_tiresias.errors import (
 )
 from slurm_tiresias.slurm import process
 from slurm_tiresias.slurm.protocol import Commands
-from slurm_tiresias.slurm.release import Version, version_in
+from slurm_tiresias.slurm.release import Version, series, version_in
 
 PATIENCE_S = 20.0
 """For the import, and for reading slurm.conf, which may have to be fetched from slurmctld."""
@@ -47,12 +47,13 @@ class PyslurmProcess:
         environment = process.environment(commands.environment)
         self.slurm = _installed(commands, environment)
         self._complaints = os.fdopen(os.memfd_create("stderr"), "w+b")
+        paths = [_PACKAGE_IN, *filter(None, [environment.get("PYTHONPATH")])]
         self._child = subprocess.Popen(
             _COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
-            env=_that_finds_this_package(environment),
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
             start_new_session=True,
         )
         try:
@@ -61,8 +62,8 @@ class PyslurmProcess:
             built_for = version_in(says["built_for"])[:2]
             if built_for != self.slurm:
                 raise BindingError(
-                    f"pyslurm {self.version} was built for Slurm {_in_words(built_for)}, and here "
-                    f"is {_in_words(self.slurm)}",
+                    f"pyslurm {self.version} was built for Slurm {series(built_for)}, and here "
+                    f"is {series(self.slurm)}",
                     _REMEDY,
                 )
         except BaseException:
@@ -108,8 +109,10 @@ class PyslurmProcess:
         """End it, whatever it is doing."""
         self._child.kill()
         self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout, self._complaints):
-            _close(pipe)
+        for pipe in filter(None, (self._child.stdin, self._child.stdout, self._complaints)):
+            # There may be something left to write to a worker that is gone.
+            with suppress(OSError):
+                pipe.close()
 
     def _imported(self) -> dict[str, Any]:
         try:
@@ -154,11 +157,6 @@ class PyslurmProcess:
         return _cannot_be_used(self._complaints.read().decode(errors="replace"), status)
 
 
-def _that_finds_this_package(environment: Mapping[str, str]) -> dict[str, str]:
-    paths = [_PACKAGE_IN, *filter(None, [environment.get("PYTHONPATH")])]
-    return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
-
-
 def _cannot_be_used(said: str, status: int) -> BindingError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     words = lines[-1][:MOST_WORDS] if lines else ""
@@ -174,8 +172,8 @@ def check_fits(worker: PyslurmProcess, slurmctld: Version) -> None:
     """``BindingError`` where slurmctld is of another release than the library that pyslurm uses."""
     if worker.slurm != slurmctld[:2]:
         raise BindingError(
-            f"pyslurm speaks as Slurm {_in_words(worker.slurm)}, and slurmctld is of "
-            f"{_in_words(slurmctld[:2])}",
+            f"pyslurm speaks as Slurm {series(worker.slurm)}, and slurmctld is of "
+            f"{series(slurmctld[:2])}",
             _REMEDY,
         )
 
@@ -191,17 +189,6 @@ def _installed(commands: Commands, environment: Mapping[str, str]) -> Series:
     return version_in(said.stdout)[:2]
 
 
-def _in_words(series: Series) -> str:
-    return f"{series[0]:02}.{series[1]:02}"
-
-
 _REMEDY = (
     'build it for this Slurm (scripts/pyslurm), or set driver = "commands" in the table [slurm]'
 )
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is not None:
-        # There may be something left to write to a worker that is gone.
-        with suppress(OSError):
-            pipe.close()

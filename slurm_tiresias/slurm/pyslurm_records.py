@@ -274,10 +274,11 @@ def partitions(
             denied_qos=frozenset(one.denied_qos) - {"ALL"},
         )
 
-    def instead(one: SeenPartition) -> Partition:
-        return parse_nodes.unreadable_partition(one.name)
-
-    return tuple(parse_nodes.readable(seen, read, complain, instead))
+    return tuple(
+        parse_nodes.readable(
+            seen, read, complain, lambda one: parse_nodes.unreadable_partition(one.name)
+        )
+    )
 
 
 def nodes(
@@ -308,10 +309,11 @@ def nodes(
             switches=switches,
         )
 
-    def instead(one: SeenNode) -> Node:
-        return parse_nodes.unreadable_node(one.name)
-
-    return tuple(parse_nodes.readable(seen, read, complain, instead))
+    return tuple(
+        parse_nodes.readable(
+            seen, read, complain, lambda one: parse_nodes.unreadable_node(one.name)
+        )
+    )
 
 
 def reservations(

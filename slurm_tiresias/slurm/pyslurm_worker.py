@@ -41,25 +41,15 @@ _RESERVATION = attrgetter(*(name for name in SeenReservation._fields if name != 
 
 def main() -> None:
     """Say which pyslurm this is, and answer requests until the other end is closed."""
-    answers = _with_stdout_to_itself()
+    # What the binding prints goes to standard error, and standard output has only answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
     import pyslurm
 
     worker = _Worker(pyslurm)
     _send(answers, _releases(pyslurm))
     for line in sys.stdin.buffer:
         _send(answers, worker.answer(json_codec.loads(line)))
-
-
-def _with_stdout_to_itself() -> BinaryIO:
-    """Where answers go; what the binding prints goes to standard error."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    return answers
-
-
-def _send(answers: BinaryIO, answer: Answer) -> None:
-    answers.write(json_codec.dumps(answer) + b"\n")
-    answers.flush()
 
 
 def _releases(pyslurm: Any) -> Answer:
@@ -69,6 +59,11 @@ def _releases(pyslurm: Any) -> Answer:
         "pyslurm": pyslurm.__version__,
         "built_for": (built_for or pyslurm.__version__).strip(),
     }
+
+
+def _send(answers: BinaryIO, answer: Answer) -> None:
+    answers.write(json_codec.dumps(answer) + b"\n")
+    answers.flush()
 
 
 class _Worker:

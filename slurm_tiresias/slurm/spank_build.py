@@ -45,11 +45,7 @@ def _number(image: bytes) -> int | None:
                 name, _, _, home, address, _ = _SYMBOL.unpack_from(image, at)
                 begins = names + name
                 if image[begins : image.index(b"\0", begins)] == SYMBOL:
-                    return _word(image, sections[home], address)
+                    # The word at this address, which lies in the section ``home``.
+                    at = sections[home][4] + address - sections[home][3]
+                    return int(struct.unpack_from("<I", image, at)[0])
     return None
-
-
-def _word(image: bytes, section: tuple[int, ...], address: int) -> int:
-    """The 32-bit word at this address, which lies in this section."""
-    (found,) = struct.unpack_from("<I", image, section[4] + address - section[3])
-    return int(found)

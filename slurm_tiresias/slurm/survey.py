@@ -136,12 +136,12 @@ class _Look:
         return {key.lower(): value for key, value in parse_config.settings(answer).items()}, ahead_s
 
     def _release(self, running: Mapping[str, str] | None) -> tuple[int, int, int] | None:
-        printed = (running or {}).get("slurm_version") or self._tried("the release", self._version)
+        question = [self._commands.scontrol, "--version"]
+        printed = (running or {}).get("slurm_version") or self._tried(
+            "the release", lambda: self._ask(question, PING_TIMEOUT_S)
+        )
         match = _RELEASE.search(printed or "")
         return (int(match[1]), int(match[2]), int(match[3])) if match else None
-
-    def _version(self) -> str:
-        return self._ask([self._commands.scontrol, "--version"], PING_TIMEOUT_S)
 
     def _slurm_conf(self, running: Mapping[str, str] | None) -> Path:
         """slurmctld's own file where it is on this host, too; else the one for this user."""

@@ -55,7 +55,8 @@ def lines(write: Write, ahead_s: float = 0.0) -> Sequence[str]:
         case Unpin(key):
             return [f"release {key}"]
         case Update():
-            keys = [write.key] if write.node_list is None else _single_keys(write.key)
+            singly = write.node_list is not None and write.key.endswith("]")
+            keys = notation.node_names(write.key) if singly else [write.key]
             changes = " ".join(_changes(write, ahead_s))
             return [f"update JobId={key} {changes}" for key in keys] if changes else []
 
@@ -78,11 +79,6 @@ def failures(
     return tuple(failed) if done == len(writes) else None
 
 
-def _single_keys(key: str) -> Sequence[str]:
-    """``123_[4-5,7]`` is ``123_4``, ``123_5`` and ``123_7``."""
-    return notation.node_names(key) if key.endswith("]") else [key]
-
-
 def _changes(update: Update, ahead_s: float) -> list[str]:
     changes: list[str] = []
     if update == Update(update.key):
@@ -97,16 +93,10 @@ def _changes(update: Update, ahead_s: float) -> list[str]:
     if update.start_in_s is not None and ahead_s >= 0:
         changes.append(f"StartTime=now+{max(update.start_in_s, 0) + round(ahead_s)}")
     if update.node_list is not None:
-        changes += _node_list(update.node_list)
+        if not _NODE_LIST.fullmatch(update.node_list):
+            raise notation.unreadable("a node list", update.node_list)
+        # On a running job ReqNodeList shrinks it and kills its steps. ResetAccrueTime is refused on
+        # any job but a pending one, before the nodes are looked at, and takes the whole request
+        # with it; so a job that has started meanwhile stays as it is.
+        changes += [f"ReqNodeList={update.node_list}", "ResetAccrueTime"]
     return changes
-
-
-def _node_list(node_list: str) -> list[str]:
-    """On a running job ReqNodeList shrinks it and kills its steps.
-
-    ResetAccrueTime is refused on any job but a pending one, before the nodes are looked at, and
-    takes the whole request with it; so a job that has started meanwhile stays as it is.
-    """
-    if not _NODE_LIST.fullmatch(node_list):
-        raise notation.unreadable("a node list", node_list)
-    return [f"ReqNodeList={node_list}", "ResetAccrueTime"]
