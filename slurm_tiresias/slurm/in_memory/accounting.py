@@ -77,27 +77,23 @@ class Accounting:
 
     def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
         """As ``protocol.Slurm.runs``; another thread may ask while rows are added."""
+        rows = [(key, row) for key in keys for row in tuple(self._rows.get(key, {}).values())]
+        # What ended while it waited is known by its end alone.
         found = [
             self._shown(key, row)
-            for key in keys
-            for row in tuple(self._rows.get(key, {}).values())
-            if self._is_known(row)
+            for key, row in rows
+            if self._has_come(row.end_known_from_s if row.start_s is None else row.known_from_s)
         ]
         alive = [row for row in found if row.end_s is None or row.end_s >= since_s]
         return sorted(
             alive, key=lambda row: (row.start_s or row.end_s or 0.0, row.submit_s or 0.0, row.key)
         )
 
-    def _is_known(self, row: _Row) -> bool:
-        if row.start_s is None:
-            return row.end_known_from_s is not None and self._has_come(row.end_known_from_s)
-        return self._has_come(row.known_from_s)
-
-    def _has_come(self, known_from_s: float) -> bool:
-        return known_from_s <= self._clock.steady_s
+    def _has_come(self, known_from_s: float | None) -> bool:
+        return known_from_s is not None and known_from_s <= self._clock.steady_s
 
     def _shown(self, key: str, row: _Row) -> AccountedRun:
-        if row.end_known_from_s is None or not self._has_come(row.end_known_from_s):
+        if not self._has_come(row.end_known_from_s):
             # Until its end is known a run seems to go on.
             start_s = row.start_s or 0.0
             until_s = row.suspended_since_s or self._clock.whole_s

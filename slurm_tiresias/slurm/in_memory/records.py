@@ -139,11 +139,6 @@ class JobRecord:
         return self.state not in ALIVE
 
     @property
-    def is_unsplit(self) -> bool:
-        """Whether it is the record in which an array's tasks wait together."""
-        return self.raw_id == self.spec.array_id and self.is_pending
-
-    @property
     def computed_priority(self) -> int:
         """What Slurm's priority plugin makes of it."""
         priority = self.submission.own_priority + self.site_factor - self.nice
@@ -189,12 +184,15 @@ class JobRecord:
 
     def _made(self, now_s: float) -> tuple[JobStatus, ...]:
         started = self.state != PENDING and self.start_s is not None
+        state = JobState.COMPLETING if self.completing else _JOB_STATES.get(self.state)
+        # The record in which an array's tasks wait together.
+        unsplit = self.raw_id == self.spec.array_id and self.is_pending
         specs = self._specs_of_tasks()
         first = JobStatus(
             spec=specs[0],
             raw_id=self.raw_id,
-            unsplit_array=self.is_unsplit and not self.completing,
-            state=self._job_state(),
+            unsplit_array=unsplit and not self.completing,
+            state=state,
             slurm_state="COMPLETING" if self.completing else self.state,
             reason=self.reason,
             priority=self.priority,
@@ -220,11 +218,6 @@ class JobRecord:
             if key not in known:
                 known[key] = replace(asked, key=key)
         return [known[key] for key in self.keys]
-
-    def _job_state(self) -> JobState | None:
-        if self.completing:
-            return JobState.COMPLETING
-        return _JOB_STATES.get(self.state)
 
 
 _JOB_STATES: Mapping[str, JobState] = {

@@ -6,7 +6,7 @@ names its nodes: then only those are kept for it (``schedule()`` in src/slurmctl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from slurm_tiresias.slurm.in_memory.records import (
     Condition,
     JobRecord,
 )
-from slurm_tiresias.slurm.protocol import Partition
 
 if TYPE_CHECKING:
     from slurm_tiresias.slurm.in_memory.slurmctld import Slurmctld
@@ -59,7 +58,13 @@ def run(ctld: Slurmctld) -> None:
         if _is_due(ctld, record)
         for partition in record.spec.partitions
     ]
-    queue.sort(key=lambda entry: _rank(entry[0], entry[1], ctld.partitions))
+
+    def rank(entry: tuple[JobRecord, str]) -> tuple[int, int, float, int]:
+        record, partition = entry
+        tier = ctld.partitions[partition].priority_tier
+        return -tier, -record.priority, record.spec.submit_s, record.raw_id
+
+    queue.sort(key=rank)
     out = frozenset(name for name, one in ctld.nodes.items() if not one.node.available)
     state = _Pass(out, frozenset(ctld.completing_nodes()))
     for record, partition in queue:
@@ -67,13 +72,6 @@ def run(ctld: Slurmctld) -> None:
             if _is_at_array_limit(ctld, record):
                 _give_reason(record, "JobArrayTaskLimit")
                 break
-
-
-def _rank(
-    record: JobRecord, partition: str, partitions: dict[str, Partition]
-) -> tuple[int, int, float, int]:
-    tier = partitions[partition].priority_tier
-    return -tier, -record.priority, record.spec.submit_s, record.raw_id
 
 
 def _give_reason(record: JobRecord, reason: str) -> None:
@@ -84,8 +82,7 @@ def _give_reason(record: JobRecord, reason: str) -> None:
 
 def _is_due(ctld: Slurmctld, record: JobRecord) -> bool:
     """Whether a waiting job may be tried; its reason where not."""
-    reason = _why_not_due(ctld, record)
-    if reason:
+    if reason := _why_not_due(ctld, record):
         _give_reason(record, reason)
         return False
     if record.begin_s is None:
@@ -99,7 +96,10 @@ def _is_due(ctld: Slurmctld, record: JobRecord) -> bool:
 def _why_not_due(ctld: Slurmctld, record: JobRecord) -> str:
     if record.priority == 0:
         return record.reason if record.reason in HOLDS else HELD_BY_ADMIN
-    record.conditions = tuple(_unmet(ctld, record.conditions))
+    met = {one: False if one.failed else _is_met(ctld, one) for one in record.conditions}
+    record.conditions = tuple(
+        replace(one, failed=met[one] is False) for one in record.conditions if not met[one]
+    )
     if any(condition.failed for condition in record.conditions):
         return "DependencyNeverSatisfied"
     if record.conditions:
@@ -114,14 +114,6 @@ def _is_at_array_limit(ctld: Slurmctld, record: JobRecord) -> bool:
     if record.spec.array_id is None or limit is None:
         return False
     return sum(one.runs for one in ctld.of_array(record.spec.array_id)) >= limit
-
-
-def _unmet(ctld: Slurmctld, conditions: Iterable[Condition]) -> Iterable[Condition]:
-    """The conditions that are not met yet, or never will be."""
-    for condition in conditions:
-        met = False if condition.failed else _is_met(ctld, condition)
-        if not met:
-            yield replace(condition, failed=met is False)
 
 
 def _is_met(ctld: Slurmctld, condition: Condition) -> bool | None:

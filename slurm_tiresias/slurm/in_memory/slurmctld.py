@@ -257,12 +257,17 @@ class Slurmctld:
             comment=submission.comment,
             admin_comment=submission.admin_comment,
         )
+        conditions = tuple(
+            Condition(kind, int(job_id))
+            for kind, *job_ids in (part.split(":") for part in submission.dependency.split(","))
+            for job_id in job_ids
+        )
         record = JobRecord(
             raw_id=self.next_id,
             tasks=submission.array or (0,),
             submission=submission,
             spec=spec,
-            conditions=_conditions(submission.dependency),
+            conditions=conditions,
         )
         self.ask(record, required_node_list=refolded(submission.node_list))
         self.next_id += 1
@@ -363,14 +368,6 @@ class Slurmctld:
         dies_in_s = 0.0 if by_itself else record.submission.dies_in_s
         dies_in_s = min(dies_in_s, max(self.settings.kill_wait_s, 5.0))
         record.epilog_over_s = self.clock.in_s(dies_in_s + self.settings.epilog_s)
-
-    def _epilog_is_over(self, record: JobRecord) -> None:
-        record.completing, record.epilog_over_s = False, None
-        record.allocation = {}
-        if record.is_pending:
-            self._wait_again(record)
-        self.touch(record)
-        self.schedule_due_s = self.clock.steady_s
 
     def _wait_again(self, record: JobRecord) -> None:
         """A requeued job is as if submitted now, and waits for Slurm's delay unless it was told to
@@ -508,7 +505,12 @@ class Slurmctld:
                 self.finish(self.records[raw_id])
         for record in list(self.records.values()):
             if record.epilog_over_s is not None and record.epilog_over_s <= steady_s:
-                self._epilog_is_over(record)
+                record.completing, record.epilog_over_s = False, None
+                record.allocation = {}
+                if record.is_pending:
+                    self._wait_again(record)
+                self.touch(record)
+                self.schedule_due_s = steady_s
             at_s = self._deadline_s(record)
             if at_s is None or at_s > self.clock.now_s:
                 continue
@@ -563,28 +565,14 @@ class Slurmctld:
             record.changed()
             if record.runs:
                 self._hold_on_nodes(record, -1)
-        self._reconcile()
-        self.schedule_soon()
-
-    def _reconcile(self) -> None:
-        """The nodes report what runs."""
-        found = {
+        # The nodes report what runs.
+        running = {raw_id: record for raw_id, record in self.records.items() if record.runs}
+        self.runs = {
             raw_id: run
             for raw_id, run in self.runs.items()
-            if raw_id in self.records
-            and self.records[raw_id].runs
-            and self.records[raw_id].start_s == run.start_s
+            if raw_id in running and running[raw_id].start_s == run.start_s
         }
-        lost = [r for r in self.records.values() if r.runs and r.raw_id not in found]
-        self.runs = found
-        for record in lost:
-            self.lose(record)
-
-
-def _conditions(dependency: str) -> tuple[Condition, ...]:
-    """``afterok:12:13,afterany:14`` job by job."""
-    found: list[Condition] = []
-    for part in filter(None, dependency.split(",")):
-        kind, *job_ids = part.split(":")
-        found += (Condition(kind, int(job_id)) for job_id in job_ids)
-    return tuple(found)
+        for raw_id, record in running.items():
+            if raw_id not in self.runs:
+                self.lose(record)
+        self.schedule_soon()

@@ -6,6 +6,7 @@ start time, the site factor. The first that is refused ends it, and what came be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -42,22 +43,25 @@ def apply(ctld: Slurmctld, write: Write) -> str:
     """Carry out one write of the controller; Slurm's words, "" where all of it was done."""
     match write:
         case Requeue(key, allow):
-            return each(ctld, key, lambda record: _requeue_if_it_runs(ctld, record, allow))
+
+            def requeue_if_it_runs(record: JobRecord) -> str:
+                """``scontrol requeue incomplete``: a job that does not run is left alone."""
+                if allow and not record.has_ended:
+                    ctld.ask(record, requeue=True)
+                return requeue(ctld, record) if record.runs else ""
+
+            return each(ctld, key, requeue_if_it_runs)
         case Unpin(key):
             words = each(ctld, key, lambda record: release(ctld, record))
             # scontrol then tries it as a suspended one.
             again = words.partition(" for job ")[0]
             return f"{words}; slurm_suspend error: {again}" if words and "_" not in key else words
         case Update():
-            if write.node_list is not None and write.key.endswith("]"):
-                # Slurm takes a node list for single tasks only.
-                singly = (_update(ctld, write, key) for key in node_names(write.key))
-                return "; ".join(filter(None, singly))
-            return _update(ctld, write, write.key)
-
-
-def _update(ctld: Slurmctld, write: Update, key: str) -> str:
-    return each(ctld, key, lambda record: update(ctld, record, write))
+            # Slurm takes a node list for single tasks only.
+            singly = write.node_list is not None and write.key.endswith("]")
+            keys = node_names(write.key) if singly else [write.key]
+            answers = (each(ctld, key, lambda record: update(ctld, record, write)) for key in keys)
+            return "; ".join(filter(None, answers))
 
 
 def each(ctld: Slurmctld, key: str, change: Change) -> str:
@@ -70,7 +74,11 @@ def each(ctld: Slurmctld, key: str, change: Change) -> str:
         words = change(records[0]) if records else INVALID_ID
         return f"{words} for job {key}" if words else ""
     records = ctld.of_array(number)
-    wanted = _task_numbers(key) if tasks else [task for one in records for task in one.tasks]
+    if tasks:
+        names = node_names(key) if key.endswith("]") else [key]
+        wanted = [int(name.partition("_")[2]) for name in names]
+    else:
+        wanted = [task for one in records for task in one.tasks]
     refused: dict[str, list[str]] = {}
     for record in list(records):
         for part in _parts(ctld, record, wanted):
@@ -79,12 +87,9 @@ def each(ctld: Slurmctld, key: str, change: Change) -> str:
     known = {task for one in ctld.of_array(number) for task in one.tasks}
     if unknown := [f"{number}_{task}" for task in wanted if task not in known]:
         refused.setdefault(INVALID_ID, []).extend(unknown)
-    return "; ".join(f"{_folded_tasks(keys)}: {words}" for words, keys in refused.items())
-
-
-def _task_numbers(key: str) -> list[int]:
-    names = node_names(key) if key.endswith("]") else [key]
-    return [int(name.partition("_")[2]) for name in names]
+    # ``73_1,5-9``, as Slurm names tasks in its answers.
+    named = {words: re.sub(r"[\[\]]", "", array_tasks(keys)) for words, keys in refused.items()}
+    return "; ".join(f"{tasks}: {words}" for words, tasks in named.items())
 
 
 def _parts(ctld: Slurmctld, record: JobRecord, wanted: Sequence[int]) -> Iterable[JobRecord]:
@@ -93,11 +98,6 @@ def _parts(ctld: Slurmctld, record: JobRecord, wanted: Sequence[int]) -> Iterabl
     if len(mine) == len(record.tasks):
         return [record]
     return [ctld.split_off(record, task) for task in mine]
-
-
-def _folded_tasks(keys: Sequence[str]) -> str:
-    """``73_1,5-9``, as Slurm names tasks in its answers."""
-    return array_tasks(keys).replace("[", "").replace("]", "")
 
 
 def update(ctld: Slurmctld, record: JobRecord, write: Update) -> str:
@@ -173,13 +173,6 @@ def hold(ctld: Slurmctld, record: JobRecord, *, by_admin: bool) -> str:
     if by_admin or record.reason != HELD_BY_ADMIN:
         ctld.hold(record, by_admin=by_admin)
     return ""
-
-
-def _requeue_if_it_runs(ctld: Slurmctld, record: JobRecord, allow: bool) -> str:
-    """``scontrol requeue incomplete``: a job that does not run is left alone."""
-    if allow and not record.has_ended:
-        ctld.ask(record, requeue=True)
-    return requeue(ctld, record) if record.runs else ""
 
 
 def requeue(ctld: Slurmctld, record: JobRecord) -> str:
