@@ -6,8 +6,7 @@ promotions, how often a job was preempted and for whom.
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import Observation, Slurm
-from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, check_cluster, put_in_place
+from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, check_cluster, put_in_place, value_in
 from slurm_tiresias.store.terms import newest_ledger
 
 
@@ -52,13 +51,17 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
     cluster, seen = slurm.cluster(), slurm.observe()
     check_cluster(path, cluster.name)
     # Whether the old ledger can still be read to say that the controller is not to act.
-    paused = _value_in(path, "paused") == "yes"
+    paused = value_in(path, "paused") == "yes"
     with closing(Ledger(draft)) as ledger:
         ledger.bind(cluster.name)
         job_store = JobStore(ledger, config, cluster.accounting)
         job_store.observe(seen)
         Reconciler(job_store, slurm).ask_and_wait(seen.at_s)
-        _number_by_first_start(job_store, ledger)
+        # The order inside a tier, which Slurm does not keep.
+        records = job_store.records().values()
+        started = [record for record in records if record.first_started_s is not None]
+        for record in sorted(started, key=lambda record: record.first_started_s or 0.0):
+            job_store.put(replace(record, start_number=ledger.next_number()))
         node_lists = _take_for_claims(job_store, seen, config.priority.write)
         # Once more, by the service that is known now: the tiers.
         job_store.observe(seen)
@@ -66,7 +69,7 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         if paused:
             ledger.set_value("paused", "yes")
         # Unknown is the beginning of time: then no job is left out of reports.
-        ledger.set_value(FIRST_LOOK, _value_in(path, FIRST_LOOK) or "0")
+        ledger.set_value(FIRST_LOOK, value_in(path, FIRST_LOOK) or "0")
     replaced = put_in_place(draft, path)
     alive = [record.key for record in job_store.records().values() if record.ended_s is None]
     return Rebuilt(
@@ -79,24 +82,6 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         incomplete=tuple(key for key in alive if job_store.is_doubtful(key)),
         node_lists=node_lists,
     )
-
-
-def _value_in(path: Path, name: str) -> str | None:
-    """A value of the old ledger, as far as it can still be read."""
-    where = f"{path.absolute().as_uri()}?mode=ro"
-    with suppress(sqlite3.Error), closing(sqlite3.connect(where, uri=True)) as old:
-        row = old.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
-    return None
-
-
-def _number_by_first_start(job_store: JobStore, ledger: Ledger) -> None:
-    """The order inside a tier, which Slurm does not keep."""
-    started = [
-        record for record in job_store.records().values() if record.first_started_s is not None
-    ]
-    for record in sorted(started, key=lambda record: record.first_started_s or 0.0):
-        job_store.put(replace(record, start_number=ledger.next_number()))
 
 
 def _take_for_claims(job_store: JobStore, seen: Observation, written_as: str) -> tuple[str, ...]:

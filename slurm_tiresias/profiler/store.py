@@ -105,8 +105,7 @@ class ProfileStore:
             "FROM profiles ORDER BY kind DESC, name, user"
         )
         with self._explained():
-            rows = self._database.execute(query).fetchall()
-        return [_profile(row) for row in rows]
+            return [_profile(row) for row in self._database.execute(query)]
 
     def save(self, profiles: Iterable[Profile]) -> None:
         """Store these profiles in the place of what was known under the same keys."""
@@ -117,15 +116,15 @@ class ProfileStore:
     def forget(self, keys: Iterable[Key]) -> int:
         """Drop all that is kept under these keys, runs and what they did with their GPUs with the
         profiles; returns of how many keys there was anything."""
+        found = 0
         with self._transaction():
-            return sum(self._forget(key) for key in set(keys))
-
-    def _forget(self, key: Key) -> bool:
-        rows = [
-            self._database.execute(f"DELETE FROM {table} {_OF_KEY}", _columns_of(key)).rowcount
-            for table in ("profiles", "runs", "gpu_runs")
-        ]
-        return any(rows)
+            for key in set(keys):
+                rows = [
+                    self._database.execute(f"DELETE FROM {table} {_OF_KEY}", _columns_of(key))
+                    for table in ("profiles", "runs", "gpu_runs")
+                ]
+                found += any(one.rowcount for one in rows)
+        return found
 
     # Runs
 
@@ -136,17 +135,33 @@ class ProfileStore:
         """
         with self._transaction():
             self._put_run(node_run, now_s)
-            profile = self._learned(node_run.run.key)
-            if profile is not None and self._may_replace(profile.key):
+            key = node_run.run.key
+            profile = self._learned(key)
+            noted = self._database.execute(
+                f"SELECT source FROM profiles {_OF_KEY}", _columns_of(key)
+            ).fetchone()
+            # What an operator noted stands until he forgets it.
+            if profile is not None and (noted is None or noted[0] in MEASURED):
                 self._put(profile)
-            self._prune(node_run.run.key)
+            self._prune(key)
 
     def add_gpus(self, seen: NodeGpus, now_s: float) -> None:
         """Note what a run did with the GPUs of a node."""
         with self._transaction():
-            self._put_gpus(seen, now_s)
+            whose = (*dataclasses.astuple(seen.run_id), *_columns_of(seen.key))
+            rows = [(*whose, *dataclasses.astuple(gpu), now_s) for gpu in seen.gpus]
+            self._database.executemany(
+                f"INSERT OR REPLACE INTO gpu_runs VALUES ({', '.join('?' * 19)})", rows
+            )
             self._keep_latest_runs("gpu_runs", seen.key)
-            self._keep_latest_programs(seen.key.user)
+            # Of what runs did with their GPUs, which does not need a profile to be there.
+            surplus = self._database.execute(
+                "SELECT kind, name, user FROM gpu_runs WHERE user = ? GROUP BY kind, name "
+                "ORDER BY MAX(noted_s) DESC, name LIMIT -1 OFFSET ?",
+                (seen.key.user, MEASURED_KEPT_OF_A_USER),
+            ).fetchall()
+            for where in surplus:
+                self._database.execute(f"DELETE FROM gpu_runs {_OF_KEY}", where)
 
     def runs(self) -> list[Run]:
         """Every run over all its nodes, the oldest job first."""
@@ -169,16 +184,14 @@ class ProfileStore:
         )
         with self._explained():
             # Who may only read cannot bring a store of an earlier version up to date.
-            rows = self._database.execute(query, (name,)).fetchall() if self._has_gpus() else []
+            there = "SELECT 1 FROM sqlite_master WHERE name = 'gpu_runs'"
+            has_gpus = self._database.execute(there).fetchone() is not None
+            rows = self._database.execute(query, (name,)).fetchall() if has_gpus else []
         of_a_node = groupby(rows, lambda row: (RunId(*row[:3]), Key(*row[3:6])))
         return [
             NodeGpus(run_id, key, tuple(GpuRun(*row[6:]) for row in gpus))
             for (run_id, key), gpus in of_a_node
         ]
-
-    def _has_gpus(self) -> bool:
-        query = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'gpu_runs'"
-        return bool(self._database.execute(query).fetchone()[0])
 
     def _put(self, profile: Profile) -> None:
         key, skew = profile.key, profile.skew
@@ -198,30 +211,15 @@ class ProfileStore:
             ),
         )
 
-    def _put_gpus(self, seen: NodeGpus, now_s: float) -> None:
-        whose = (*dataclasses.astuple(seen.run_id), *_columns_of(seen.key))
-        rows = [(*whose, *dataclasses.astuple(gpu), now_s) for gpu in seen.gpus]
-        self._database.executemany(
-            f"INSERT OR REPLACE INTO gpu_runs VALUES ({', '.join('?' * 19)})", rows
-        )
-
     def _learned(self, key: Key) -> Profile | None:
         """What the latest run of a program says, by the node of it that sent the most."""
         row = self._database.execute(
             "SELECT kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s FROM runs"
-            " WHERE kind = ? AND name = ? AND user = ?"
+            f" {_OF_KEY}"
             " ORDER BY job_id DESC, restarts DESC, sent_bytes DESC LIMIT 1",
             _columns_of(key),
         ).fetchone()
         return None if row is None else _profile(row)
-
-    def _may_replace(self, key: Key) -> bool:
-        """What an operator noted stands until he forgets it."""
-        row = self._database.execute(
-            "SELECT source FROM profiles WHERE kind = ? AND name = ? AND user = ?",
-            _columns_of(key),
-        ).fetchone()
-        return row is None or row[0] in MEASURED
 
     def _prune(self, key: Key) -> None:
         self._keep_latest_runs("runs", key)
@@ -241,16 +239,6 @@ class ProfileStore:
             "ORDER BY job_id DESC, restarts DESC LIMIT ?)",
             (*_columns_of(key), *_columns_of(key), RUNS_KEPT),
         )
-
-    def _keep_latest_programs(self, user: str) -> None:
-        """Of what runs did with their GPUs, which does not need a profile to be there."""
-        surplus = self._database.execute(
-            "SELECT kind, name, user FROM gpu_runs WHERE user = ? GROUP BY kind, name "
-            "ORDER BY MAX(noted_s) DESC, name LIMIT -1 OFFSET ?",
-            (user, MEASURED_KEPT_OF_A_USER),
-        ).fetchall()
-        for where in surplus:
-            self._database.execute(f"DELETE FROM gpu_runs {_OF_KEY}", where)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

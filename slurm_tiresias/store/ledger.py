@@ -455,36 +455,26 @@ class Ledger:
         some do not need goes to the others.
         """
         query = (
-            "SELECT at_s, kind, job_id, other, text FROM (SELECT * FROM "
+            f"{_SELECT_EVENTS} FROM (SELECT * FROM "
             "(SELECT *, ROW_NUMBER() OVER (PARTITION BY user ORDER BY number DESC) AS place FROM "
             "(SELECT events.*, jobs.user FROM events LEFT JOIN jobs ON jobs.key = events.job_id "
             "ORDER BY number DESC LIMIT ?)) ORDER BY place, number DESC LIMIT ?) ORDER BY number"
         )
-        with _explained(self._path):
-            rows = self._database.execute(query, (LOOKED_AT_FOR_EACH * count, count))
-            return [EventRecord(*row) for row in rows]
+        return list(self._read(EventRecord, query, LOOKED_AT_FOR_EACH * count, count))
 
     def events_of(self, key: str, since_s: float) -> list[EventRecord]:
         """What happened to a job, and what it was the reason for, oldest first.
 
         From ``since_s`` on: before that another job had its id.
         """
-        query = (
-            "SELECT at_s, kind, job_id, other, text FROM events "
-            "WHERE (job_id = ? OR other = ?) AND at_s >= ? ORDER BY number"
-        )
-        with _explained(self._path):
-            rows = self._database.execute(query, (key, key, since_s))
-            return [EventRecord(*row) for row in rows]
+        where = "(job_id = ? OR other = ?) AND at_s >= ?"
+        query = f"{_SELECT_EVENTS} FROM events WHERE {where} ORDER BY number"
+        return list(self._read(EventRecord, query, key, key, since_s))
 
     def events_of_kind(self, kind: str, since_s: float) -> list[EventRecord]:
         """All events of one kind from a time on, oldest first."""
-        query = (
-            "SELECT at_s, kind, job_id, other, text FROM events "
-            "WHERE kind = ? AND at_s >= ? ORDER BY number"
-        )
-        with _explained(self._path):
-            return [EventRecord(*row) for row in self._database.execute(query, (kind, since_s))]
+        query = f"{_SELECT_EVENTS} FROM events WHERE kind = ? AND at_s >= ? ORDER BY number"
+        return list(self._read(EventRecord, query, kind, since_s))
 
     # Retention
 
@@ -591,7 +581,12 @@ class Ledger:
         self._database.execute("PRAGMA synchronous = FULL")
         if version < SCHEMA_VERSION:
             self._migrate(version)
-        self._check_columns()
+        for table, kind in _TABLES.items():
+            query = f"SELECT name FROM pragma_table_info('{table}')"
+            there = {str(row[0]) for row in self._database.execute(query)}
+            missing = {field.name for field in dataclasses.fields(kind)} - there
+            if missing:
+                raise damaged(self._path, f"{table} lacks {', '.join(sorted(missing))}")
         # What cannot be written is found out now, and not by the first cycle.
         self.set_value("written_by", __version__)
 
@@ -625,14 +620,6 @@ class Ledger:
                 _MIGRATIONS[older](self._database)
             self.set_value("schema_version", str(SCHEMA_VERSION))
         log.info("the ledger has been brought up to date; as it was, it lies in %s", backup)
-
-    def _check_columns(self) -> None:
-        for table, kind in _TABLES.items():
-            query = f"SELECT name FROM pragma_table_info('{table}')"
-            there = {str(row[0]) for row in self._database.execute(query)}
-            missing = {field.name for field in dataclasses.fields(kind)} - there
-            if missing:
-                raise damaged(self._path, f"{table} lacks {', '.join(sorted(missing))}")
 
     def _read(self, kind: type[T], query: str, *values: object) -> Iterator[T]:
         fields = dataclasses.fields(kind)  # type: ignore[arg-type]
@@ -678,6 +665,8 @@ _TABLES: Mapping[str, type[Any]] = {
     "nominations": Nomination,
     "preemptions_under_way": Preemption,
 }
+_SELECT_EVENTS = "SELECT at_s, kind, job_id, other, text"
+
 _OLDEST_TABLES = {"facts", "jobs", "incarnations", "events"}
 """Those that a ledger of any version has."""
 
@@ -754,18 +743,13 @@ _OF_PREEMPTOR = ("for_tier", "for_gpus", "for_start_s", "for_end_s")
 """Columns of a preemption that are null where that job is another user's."""
 
 
-def _columns_seen(table: str) -> dict[str, str]:
+def _rows_of(table: str, source: str) -> str:
     columns = dict(PERIOD[table])
     if table == "preemptions":
         for names, user in ((_OF_VICTIM, "v.user"), (_OF_PREEMPTOR, "o.user")):
             seen = _IS_SEEN.format(user)
             columns |= {name: f"CASE WHEN {seen} THEN {columns[name]} END" for name in names}
-    return columns
-
-
-def _rows_of(table: str, source: str) -> str:
-    columns = ", ".join(_columns_seen(table).values())
-    return f"SELECT json_array({columns}) FROM {source}"
+    return f"SELECT json_array({', '.join(columns.values())}) FROM {source}"
 
 
 _PERIOD_QUERIES: Mapping[str, str] = {
@@ -973,12 +957,18 @@ def _explained(path: Path) -> Iterator[None]:
 def check_cluster(path: Path, cluster: str) -> None:
     """``ConfigError`` where a ledger can be read and is of another cluster; it may be missing, and
     in use on another host: no lock is taken, and no other file looked at."""
-    where = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    found = value_in(path, CLUSTER, "mode=ro&immutable=1")
+    if found not in (None, cluster):
+        raise _of_another_cluster(path, found, cluster)
+
+
+def value_in(path: Path, name: str, how: str = "mode=ro") -> str | None:
+    """A single value of a ledger that may be damaged, as far as it can be read."""
+    where = f"{path.absolute().as_uri()}?{how}"
     with suppress(sqlite3.Error), closing(sqlite3.connect(where, uri=True)) as database:
-        query = "SELECT value FROM facts WHERE name = ?"
-        found = database.execute(query, (CLUSTER,)).fetchone()
-        if found is not None and found[0] != cluster:
-            raise _of_another_cluster(path, found[0], cluster)
+        row = database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+    return None
 
 
 def _of_another_cluster(path: Path, bound_to: object, cluster: str) -> ConfigError:
@@ -1025,16 +1015,13 @@ def put_in_place(draft: Path, path: Path) -> Path | None:
 
 
 def _columns(kind: type[Any], **special: str) -> str:
+    types = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", **dict.fromkeys(_STATES, "TEXT")}
     return ", ".join(
-        special.get(field.name, f"{field.name} {_sql_type(str(field.type))}")
+        special.get(
+            field.name, f"{field.name} {types.get(str(field.type).split(' | ')[0], 'REAL')}"
+        )
         for field in dataclasses.fields(kind)
     )
-
-
-def _sql_type(annotation: str) -> str:
-    kinds: Mapping[str, str] = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER"}
-    kinds = {**kinds, **dict.fromkeys(_STATES, "TEXT")}
-    return kinds.get(annotation.split(" | ")[0], "REAL")
 
 
 def changed(record: JobAccount, **values: object) -> JobAccount:

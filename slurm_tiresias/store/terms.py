@@ -99,7 +99,10 @@ def _inherited(state_dir: Path, term: int, name: str) -> Path:
     before = _newest(state_dir, name)
     if before.exists():
         _copy(before, mine)
-    _remove_all_but_the_latest(state_dir, mine, name)
+    others = sorted((path for path in _of_terms(state_dir, name) if path != mine), key=_term)
+    for path in others[: -(KEPT - 1)]:
+        for suffix in ("", "-wal", "-shm"):
+            _with(path, suffix).unlink(missing_ok=True)
     return mine
 
 
@@ -142,13 +145,6 @@ def stamps(database: Path) -> list[tuple[int, int] | None]:
         except FileNotFoundError:
             found.append(None)
     return found
-
-
-def _remove_all_but_the_latest(state_dir: Path, mine: Path, name: str) -> None:
-    others = sorted((path for path in _of_terms(state_dir, name) if path != mine), key=_term)
-    for path in others[: -(KEPT - 1)]:
-        for suffix in ("", "-wal", "-shm"):
-            _with(path, suffix).unlink(missing_ok=True)
 
 
 def _of_terms(state_dir: Path, name: str) -> list[Path]:
