@@ -192,15 +192,13 @@ class JobStore:
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
         """Remember an event; committed with the rest."""
         self._stats.events[kind] += 1
-        if self._folder.takes(at_s, kind, self._user_of(job_id), job_id):
-            return
-        self._remember(EventRecord(at_s, kind, job_id, other, text))
-
-    def _user_of(self, job_id: str) -> str:
+        user = ""
         if record := self._records.get(job_id):
-            return record.user
-        before = self._as_before.get(job_id)
-        return before.job.spec.user if before else ""
+            user = record.user
+        elif before := self._as_before.get(job_id):
+            user = before.job.spec.user
+        if not self._folder.takes(at_s, kind, user, job_id):
+            self._remember(EventRecord(at_s, kind, job_id, other, text))
 
     def _remember(self, event: EventRecord) -> None:
         self._events.append(event)
@@ -249,15 +247,12 @@ class JobStore:
             "Slurm's clock was set by %+.0f s; run, wait and back-off times leave the step out",
             set_by_s,
         )
-        self._set_clock_by(set_by_s)
-        return True
-
-    def _set_clock_by(self, seconds: float) -> None:
-        self._lifecycles.shift(seconds)
-        self._runs.clock_was_set(seconds)
+        self._lifecycles.shift(set_by_s)
+        self._runs.clock_was_set(set_by_s)
         for record in list(self._records.values()):
-            self.put(replace(record, queued_s=record.queued_s + seconds))
-        self._first_look_s += seconds
+            self.put(replace(record, queued_s=record.queued_s + set_by_s))
+        self._first_look_s += set_by_s
+        return True
 
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
@@ -280,7 +275,7 @@ class JobStore:
         self._note_recent_service()
         for job in managed if self._recent is None else seen.jobs:
             if not shown[job.key].unmanaged:
-                self.put(self._follow_tier(self._records[job.key], seen.at_s))
+                self._follow_tier(self._records[job.key], seen.at_s)
                 # Not before: the ledger may fail, and the job would be passed over the next time.
                 shown[job.key].account = self._records[job.key]
                 shown[job.key].learned = self._runs.learned(job.key)
@@ -300,20 +295,17 @@ class JobStore:
         shown: dict[str, _Followed] = {}
         new: list[JobStatus] = []
         for job in jobs:
-            one = self._as_before.get(job.key)
+            key = job.key
+            one = self._as_before.get(key)
             if one is None or one.job is not job or one.started_managed:
                 one = self._newly_shown(job, one)
                 new.append(job)
-            elif self._has_changed(one):
+            elif one.account is not self._records.get(key) or (
+                one.learned != self._runs.learned(key)
+            ):
                 new.append(job)
-            shown[job.key] = one
+            shown[key] = one
         return shown, new
-
-    def _has_changed(self, before: _Followed) -> bool:
-        """Whether something has been learned of a job that Slurm shows as before."""
-        key = before.job.key
-        known = before.account is self._records.get(key)
-        return not known or before.learned != self._runs.learned(key)
 
     def _newly_shown(self, job: JobStatus, before: _Followed | None) -> _Followed:
         manage = self._config.manage
@@ -407,8 +399,9 @@ class JobStore:
 
         A victim may leave before that: its user requeues it, or its node fails.
         """
-        queued_s = self._left_s(job, now_s)
-        failed = min(self._held_before(job.key) & down.keys(), default="")
+        before = self._as_before.get(job.key)
+        held_before = before.job.allocation.keys() if before else frozenset[str]()
+        failed = min(held_before & down.keys(), default="")
         under_way = self.preemptions.get(job.key)
         sent_s = under_way.requeue_sent_s if under_way else None
         # Slurm shows the time of its requeue as the submission of a job that is pending again.
@@ -421,13 +414,25 @@ class JobStore:
             self.note(now_s, "node-failed", job.key, f"{failed} is {down[failed]}, {restart}")
         else:
             self.note(now_s, "preempted" if by else "requeued", job.key, restart, by)
-        self.put(replace(record, restarts=job.restarts, queued_s=queued_s))
+        self.put(replace(record, restarts=job.restarts, queued_s=self._left_s(job, now_s)))
         self.preemption_event(job.key, Requeued(now_s, by_others))
         return self._records[job.key]
 
     def _count_preemption(self, of: Preemption, now_s: float) -> None:
         record = self._records[of.key]
-        self._preemptions.append(self._preemption(record, of, now_s))
+        over = (run.start_s for run in self._runs.of(of.key) if run.end_s is not None)
+        preemptor = self._records.get(of.preemptor)
+        self._preemptions.append(
+            PreemptionRecord(
+                key=of.key,
+                for_job=of.preemptor,
+                at_s=now_s,
+                run_start_s=max(over, default=None),
+                asked_s=of.signalled_s,
+                tier=record.tier,
+                for_tier=preemptor.tier if preemptor else None,
+            )
+        )
         self._note_loss(record, of, now_s)
         self.put(
             replace(
@@ -445,11 +450,6 @@ class JobStore:
         if left_s is None:
             left_s = now_s if job.start_s is None else job.spec.submit_s
         return left_s if job.start_s is None else min(left_s, job.start_s)
-
-    def _held_before(self, key: str) -> frozenset[str]:
-        """The nodes that a job held at the last look."""
-        before = self._as_before.get(key)
-        return frozenset(before.job.allocation) if before else frozenset()
 
     def node_failed(self, record: JobAccount, now_s: float) -> None:
         """Accounting says that the last run before this job was requeued ended with its node."""
@@ -491,19 +491,6 @@ class JobStore:
             self._losses = RecentLosses(config, losses)
         return self._losses
 
-    def _preemption(self, record: JobAccount, of: Preemption, now_s: float) -> PreemptionRecord:
-        over = (i.start_s for i in self._runs.of(record.key) if i.end_s is not None)
-        preemptor = self._records.get(of.preemptor)
-        return PreemptionRecord(
-            key=record.key,
-            for_job=of.preemptor,
-            at_s=now_s,
-            run_start_s=max(over, default=None),
-            asked_s=of.signalled_s,
-            tier=record.tier,
-            for_tier=preemptor.tier if preemptor else None,
-        )
-
     def _follow_start(self, job: JobStatus, record: JobAccount) -> JobAccount:
         if record.first_started_s is None:
             first_s = min((i.start_s for i in self._runs.of(job.key)), default=job.start_s)
@@ -514,12 +501,13 @@ class JobStore:
         self.preemption_event(job.key, Running())
         return record
 
-    def _follow_tier(self, record: JobAccount, now_s: float) -> JobAccount:
+    def _follow_tier(self, record: JobAccount, now_s: float) -> None:
         own_gpu_s = self._runs.attained_gpu_s(record.key) - record.promoted_at_gpu_s
         charged_gpu_s = own_gpu_s + self.inherited_gpu_s(record, now_s)
         tier = tier_by_service(charged_gpu_s, self._config.policy)
         # Where the policy goes by more, the tier is known once it is decided: ``follow``.
-        return record if tier is None else self._in_tier(record, tier, now_s)
+        if tier is not None:
+            self._put_in_tier(record, tier, now_s)
 
     def follow(self, plan: Plan, now_s: float) -> None:
         """Take in the tiers that were decided, where they do not follow from service alone."""
@@ -530,29 +518,31 @@ class JobStore:
             if record is not None and decision.tier is not None:
                 # The first tier of a job is none that it has come down to.
                 known = key in self._followed
-                self.put(self._in_tier(record, decision.tier, now_s, told=known))
+                self._put_in_tier(record, decision.tier, now_s, told=known)
         self._followed = frozenset(plan.decisions)
 
-    def _in_tier(
-        self, record: JobAccount, tier: int, now_s: float, told: bool = True
-    ) -> JobAccount:
+    def _put_in_tier(self, record: JobAccount, tier: int, now_s: float, told: bool = True) -> None:
         if tier == record.tier or record.ended_s is not None:
-            return record
+            return
         if tier > record.tier and told:
             self.note(now_s, "demoted", record.key, f"from tier {record.tier} to tier {tier}")
-        return replace(
-            record, tier=tier, tier_entered_s=now_s, entry_number=self._ledger.next_number()
-        )
+        number = self._ledger.next_number()
+        self.put(replace(record, tier=tier, tier_entered_s=now_s, entry_number=number))
 
     def _observe_absences(self, present: Collection[str], now_s: float) -> None:
         """Jobs that Slurm no longer remembers have ended."""
-        uncommitted = self._uncommitted()
+        # The ledger lacks something of these; it may have failed the last time.
+        uncommitted = self._changed_jobs | self._runs.changed_keys
         for key, record in list(self._records.items()):
             if key in present:
                 continue
             if record.ended_s is not None:
-                if key not in uncommitted:
-                    self._let_go(key)
+                if key not in uncommitted and not self._awaits_accounting(key):
+                    # Over and settled: it is kept in the ledger only.
+                    self._tell_end_of(key)
+                    self._records.pop(key)
+                    self._runs.let_go(key)
+                    self._inherited_gpu_s.pop(key, None)
                 continue
             self._runs.close_as_last_seen(key)
             # What it did since it was last seen is asked of accounting.
@@ -568,19 +558,6 @@ class JobStore:
             )
             self._ending.add(key)
         self._told_ended = {key for key in self._told_ended if key in present}
-
-    def _let_go(self, key: str) -> None:
-        """Keep a job that is over and settled in the ledger only."""
-        if self._awaits_accounting(key):
-            return
-        self._tell_end_of(key)
-        self._records.pop(key)
-        self._runs.let_go(key)
-        self._inherited_gpu_s.pop(key, None)
-
-    def _uncommitted(self) -> set[str]:
-        """The jobs of which the ledger lacks something yet; it may have failed the last time."""
-        return self._changed_jobs | self._runs.changed_keys
 
     # What is told
 

@@ -45,7 +45,6 @@ from slurm_tiresias.lifecycle.nomination import (
     Blocker,
     Expired,
     Nominated,
-    Nomination,
     NominationState,
     StillWaiting,
     Withdrawn,
@@ -157,14 +156,22 @@ class Actor:
         self._withdraw_where_others_run(seen)
         self._expire_where_victims_stay(jobs, seen)
         self._look_at_nominations(jobs, seen)
-        self._abandon_without_preemptor(jobs)
+        for victim in list(self._job_store.preemptions.values()):
+            # A job that no longer waits on its nomination no longer needs its victims.
+            if not self._is_awaited(victim.preemptor, jobs):
+                self._tell_victim(victim.key, PreemptorGone(_runs(jobs.get(victim.key))))
         self._awaited = {
             key: awaited
             for key, awaited in self._awaited.items()
             if any(self._is_about_to_start(other, jobs) for other in awaited.others)
         }
         nominations = self._job_store.nominations.values()
-        in_vain = frozenset(one.key for one in nominations if self._was_in_vain(one))
+        # Jobs were preempted for these, as things stand, and they did not start.
+        in_vain = frozenset(
+            one.key
+            for one in nominations
+            if one.in_vain and one.in_vain == self._situations.of(one.key)
+        )
         retry_s = self._config.preemption.retry_after_s
         # Whose victims have left starts there or not at all: no others leave for it elsewhere.
         half_done = (one.key for one in nominations if one.is_active and one.victims_left)
@@ -189,16 +196,6 @@ class Actor:
         the job does not back off from those.
         """
         return self._tried_in.get(key) or self._situations.of(key)
-
-    def _was_in_vain(self, one: Nomination) -> bool:
-        """Whether jobs were preempted for this one, as things stand, and it did not start."""
-        return bool(one.in_vain) and one.in_vain == self._situations.of(one.key)
-
-    def _abandon_without_preemptor(self, jobs: Mapping[str, JobStatus]) -> None:
-        """A job that no longer waits on its nomination no longer needs its victims."""
-        for victim in list(self._job_store.preemptions.values()):
-            if not self._is_awaited(victim.preemptor, jobs):
-                self._tell_victim(victim.key, PreemptorGone(_runs(jobs.get(victim.key))))
 
     def _expire_where_victims_stay(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
         """A victim that was suspended, or held by an administrator, or cannot be read any more, or
@@ -301,7 +298,13 @@ class Actor:
         updates = [*self._updates(plan, jobs, seen), *self._restarts(jobs, seen.at_s)]
         self._job_store.commit()
         failures = self._send(updates, seen.at_s)
-        self._withdraw_refused(failures)
+        # A job that could not be put in front (it was just held, say) gets no GPUs set aside.
+        refused = {key for failure in failures for key in self._keys_of(failure.write)}
+        for one in list(self._job_store.preemptions.values()):
+            if one.preemptor in refused:
+                self._tell_victim(one.key, PreemptorGone(victim_runs=True))
+        for key in refused & self._job_store.nominations.keys():
+            self._job_store.nomination_event(key, Withdrawn())
         # Only now: no job is preempted for one that Slurm would not let stand in front, or has not
         # tried to start since then and found to lack nothing but room.
         told = {key for update in updates for key in self._keys_of(update)}
@@ -398,18 +401,13 @@ class Actor:
                 if nomination is not None and nomination.is_active and is_pending(jobs.get(key)):
                     self._withdraw(key, decision, jobs[key], seen.at_s)
             elif self._job_store.record(key) is not None:
-                self._nominate_one(decision, jobs[key], vacated, seen.at_s)
-
-    def _nominate_one(
-        self, decision: Decision, job: JobStatus, vacated: set[str], now_s: float
-    ) -> None:
-        if decision.victims:
-            allocation = allocation_text(decision.start_on)
-            self._job_store.nomination_event(decision.job_id, Nominated(now_s, allocation, True))
-        elif decision.reason is Reason.STARTS:
-            named = self._names_its_nodes(job) and not vacated & decision.start_on.keys()
-            allocation = allocation_text(decision.start_on) if named else ""
-            self._job_store.nomination_event(decision.job_id, Nominated(now_s, allocation, False))
+                named = bool(decision.victims) or (
+                    self._names_its_nodes(jobs[key]) and vacated.isdisjoint(decision.start_on)
+                )
+                if decision.victims or decision.reason is Reason.STARTS:
+                    allocation = allocation_text(decision.start_on) if named else ""
+                    event = Nominated(seen.at_s, allocation, bool(decision.victims))
+                    self._job_store.nomination_event(key, event)
 
     def _names_its_nodes(self, job: JobStatus) -> bool:
         """Whether a start on idle GPUs is to name its nodes.
@@ -418,10 +416,8 @@ class Actor:
         several pieces it lays over nodes in the order of their names. And one that did not start
         where it was told to is left to Slurm.
         """
-        nomination, record = (
-            self._job_store.nominations.get(job.key),
-            self._job_store.record(job.key),
-        )
+        nomination = self._job_store.nominations.get(job.key)
+        record = self._job_store.record(job.key)
         left_to_slurm = record is None or why_left_to_slurm(job, record)
         if left_to_slurm or job.spec.request.chunks == 1:
             return False
@@ -509,8 +505,12 @@ class Actor:
         key, record = difference.job.key, difference.record
         if not difference.own_list_shown:
             self._own_list_since_s.pop(key, None)
-        elif self._stays_taken_back(key, seen.steady_s):
-            record = without_lists(record)
+        else:
+            since_s = self._own_list_since_s.setdefault(key, seen.steady_s)
+            if seen.steady_s - since_s > STATE_SAVED_WITHIN_S:
+                # The user's own list stands there again for good.
+                del self._own_list_since_s[key]
+                record = without_lists(record)
         if record is not self._job_store.record(key):
             self._job_store.put(record)
         if difference.user_changed_nodes:
@@ -521,14 +521,6 @@ class Actor:
         if difference.repaired:
             self._job_store.note(seen.at_s, "repaired", key, difference.repaired)
         return difference.writes
-
-    def _stays_taken_back(self, key: str, steady_s: float) -> bool:
-        """Whether a user's own node list stands there again for good."""
-        since_s = self._own_list_since_s.setdefault(key, steady_s)
-        if steady_s - since_s <= STATE_SAVED_WITHIN_S:
-            return False
-        del self._own_list_since_s[key]
-        return True
 
     def _with_arrays_whole(self, writes: Iterable[tuple[JobStatus, Write]]) -> list[Write]:
         """Tasks that wait together in an array's record are written to together.
@@ -671,15 +663,6 @@ class Actor:
                 if isinstance(effect, SendRequeue):
                     due.append(Requeue(one.key, allow=effect.allow))
         return due
-
-    def _withdraw_refused(self, failures: Iterable[WriteFailure]) -> None:
-        """A job that could not be put in front (it was just held, say) gets no GPUs set aside."""
-        refused = {key for failure in failures for key in self._keys_of(failure.write)}
-        for one in list(self._job_store.preemptions.values()):
-            if one.preemptor in refused:
-                self._tell_victim(one.key, PreemptorGone(victim_runs=True))
-        for key in refused & self._job_store.nominations.keys():
-            self._job_store.nomination_event(key, Withdrawn())
 
     def _signal(
         self, victims: Collection[str], jobs: Mapping[str, JobStatus], now_s: float

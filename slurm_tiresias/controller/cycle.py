@@ -129,9 +129,17 @@ class Cycles:
         accounted_s = time.monotonic()
         backoffs = self._actor.review(seen) if mode == ENFORCE else Backoffs()
         snapshot = self._snapshots.snapshot(seen, backoffs)
-        policy = self._policy_at(seen.at_s)
+        # Not before it either: the clock may have been set back.
+        if self._policy is None or not 0 <= seen.at_s - self._history_s < HISTORY_EVERY_S:
+            self._policy = learned_policy(
+                self._config.policy, lambda: self._samples.latest(seen.at_s)
+            )
+            self._history_s = seen.at_s
         self._snapshot = snapshot
-        plan = self._plan(snapshot, policy)
+        # A planner that failed halfway is not kept: what it knows may be no snapshot's.
+        planner, self._planner = self._planner or Planner(self._policy, self._config), None
+        plan = planner.plan(snapshot, self._policy)
+        self._planner = planner
         self._snapshot = None
         self.job_store.follow(plan, seen.at_s)
         decided_s = time.monotonic()
@@ -193,20 +201,6 @@ class Cycles:
         self._reconciler.reconcile(seen.at_s)
         self.job_store.commit()
         self._profiler.learn(seen, self.job_store.ran_s)
-
-    def _plan(self, snapshot: Snapshot, policy: Policy) -> Plan:
-        # A planner that failed halfway is not kept: what it knows may be no snapshot's.
-        planner, self._planner = self._planner or Planner(policy, self._config), None
-        plan = planner.plan(snapshot, policy)
-        self._planner = planner
-        return plan
-
-    def _policy_at(self, now_s: float) -> Policy:
-        # Not before it either: the clock may have been set back.
-        if self._policy is None or not 0 <= now_s - self._history_s < HISTORY_EVERY_S:
-            self._policy = learned_policy(self._config.policy, lambda: self._samples.latest(now_s))
-            self._history_s = now_s
-        return self._policy
 
     def _only_record(self, plan: Plan, now_s: float) -> WriteSummary:
         """Shadow mode: note what would have been done, once for each change of mind."""

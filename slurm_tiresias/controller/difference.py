@@ -56,14 +56,23 @@ def from_decision(
     if nodes.user_changed_nodes or why_left_to_slurm(job, record):
         # It must not be given the nodes that others leave for jobs with a list of their own.
         nomination = None
-    update = _merged(job, nodes)
-    if decision.action is Action.START and _is_put_off(job, now_s):
+    (update,) = nodes.writes or (Update(job.key),)
+    assert isinstance(update, Update)
+    starts = decision.action is Action.START
+    waits_for_us = starts and is_pending(job) and is_put_off_for_us(job)
+    if waits_for_us and (job.eligible_s or 0.0) > now_s:
         update = replace(update, start_in_s=0)
+    # A job over budget stands behind all others, or those that ask for the same node would wait
+    # for it.
+    over_budget = decision.reason is Reason.OVER_BUDGET
+    tier = config.tier_count - 1 if over_budget else decision.tier or 0
     if config.priority.write == "pinned":
-        wanted = _wanted_priority(nodes.record, nomination, decision, config)
+        wanted = bands.tier_priority(nodes.record, tier, config.policy.order)
+        if starts:
+            wanted = bands.nomination_priority(nomination)
         return _with_priority(nodes, update, wanted)
-    wanted = bands.tier_site_factor(_band_of(decision, config))
-    if decision.action is Action.START:
+    wanted = bands.tier_site_factor(tier)
+    if starts:
         wanted = bands.nomination_site_factor(nomination)
     # Slurm does not show the site factor, and takes it for pending jobs only.
     stands = record.written_site_factor == wanted and factor_shows
@@ -166,12 +175,6 @@ def without_band(job: JobStatus, config: Config) -> Write:
     return Update(job.key, site_factor=0)
 
 
-def _merged(job: JobStatus, difference: Difference) -> Update:
-    (update,) = difference.writes or (Update(job.key),)
-    assert isinstance(update, Update)
-    return update
-
-
 def _with(difference: Difference, update: Update) -> Difference:
     nothing = update == Update(difference.job.key)
     return replace(difference, writes=() if nothing else (update,))
@@ -188,23 +191,3 @@ def _with_priority(difference: Difference, update: Update, wanted: int) -> Diffe
     if written not in (None, found, 0):
         repaired = f"priority was {written}, found {found}; set to {wanted}"
     return _with(replace(difference, repaired=repaired), replace(update, priority=wanted))
-
-
-def _wanted_priority(
-    record: JobAccount, nomination: Nomination | None, decision: Decision, config: Config
-) -> int:
-    if decision.action is Action.START:
-        return bands.nomination_priority(nomination)
-    return bands.tier_priority(record, _band_of(decision, config), config.policy.order)
-
-
-def _band_of(decision: Decision, config: Config) -> int:
-    """The tier in whose band a job stands; a job over budget behind all others, or those that ask
-    for the same node would wait for it."""
-    if decision.reason is Reason.OVER_BUDGET:
-        return config.tier_count - 1
-    return decision.tier or 0
-
-
-def _is_put_off(job: JobStatus, now_s: float) -> bool:
-    return is_pending(job) and is_put_off_for_us(job) and (job.eligible_s or 0.0) > now_s

@@ -34,7 +34,7 @@ from slurm_tiresias.controller.cycle import Cycle
 from slurm_tiresias.errors import TiresiasError, kinds
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import COMMANDS, Tally
-from slurm_tiresias.status.published import PublishedJob, PublishedState
+from slurm_tiresias.status.published import PublishedState
 from slurm_tiresias.web.http import Answer
 
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -242,13 +242,10 @@ def _of_tiers(state: PublishedState) -> Iterator[Family]:
     for job in state.jobs:
         if job.tier is not None:
             attained_gpu_s[job.tier] += job.attained_gpu_s
-            longest_s[job.tier] = max(longest_s[job.tier], _waits_for_room_s(job))
+            if job.reason in measured.LACKS_ROOM:
+                longest_s[job.tier] = max(longest_s[job.tier], job.waited_s)
     yield _gauge(measured.ATTAINED, [((str(tier),), s) for tier, s in attained_gpu_s.items()])
     yield _gauge(measured.LONGEST_WAIT, [((str(tier),), s) for tier, s in longest_s.items()])
-
-
-def _waits_for_room_s(job: PublishedJob) -> float:
-    return job.waited_s if job.reason in measured.LACKS_ROOM else 0.0
 
 
 def _gauge(metric: measured.Metric, values: Values) -> Family:

@@ -203,8 +203,7 @@ def _jobs(
         blockers = known.get(id(decision.blockers))
         if blockers is None:
             blockers = known[id(decision.blockers)] = tuple(
-                Blocker(blocker, guard.value, _protected_until_s(views[blocker], guard, config))
-                for blocker, guard in decision.blockers
+                _blocker(views[blocker], guard, config) for blocker, guard in decision.blockers
             )
         job = _job(views[key], decision, job_store, snapshot.now_s, config.preemption)
         job.rank, job.blockers, job.slurm_place = ranks.get(key), blockers, places.get(key)
@@ -226,10 +225,11 @@ def _slurm_places(jobs: Iterable[JobView]) -> Mapping[str, int]:
     return places
 
 
-def _protected_until_s(job: JobView, guard: Guard, config: Config) -> float | None:
-    if guard is not Guard.MIN_RUN or job.running_since_s is None:
-        return None
-    return job.running_since_s + protected_for_s(job.preemptions, config.preemption)
+def _blocker(job: JobView, guard: Guard, config: Config) -> Blocker:
+    until_s = None
+    if guard is Guard.MIN_RUN and job.running_since_s is not None:
+        until_s = job.running_since_s + protected_for_s(job.preemptions, config.preemption)
+    return Blocker(job.job_id, guard.value, until_s)
 
 
 def _job(

@@ -81,11 +81,11 @@ class Reconciler:
 
     def _due(self, now_s: float) -> list[str]:
         """The jobs about which accounting is to be asked now."""
-        job_store = self._job_store
         return [
             key
-            for key in job_store.records()
-            if job_store.is_doubtful(key) and self._may_ask(key, now_s)
+            for key in self._job_store.records()
+            if self._job_store.is_doubtful(key)
+            and now_s >= self._questions.get(key, _Question()).next_s
         ]
 
     def _since_s(self, keys: Iterable[str]) -> float:
@@ -98,9 +98,6 @@ class Reconciler:
         for key in keys:
             if key in self._job_store.records():  # it may have been forgotten since
                 self._take_word(key, answers.get(key, []), now_s)
-
-    def _may_ask(self, key: str, now_s: float) -> bool:
-        return now_s >= self._questions.get(key, _Question()).next_s
 
     def _take_word(self, key: str, rows: Sequence[AccountedRun], now_s: float) -> None:
         record = self._job_store.records()[key]
@@ -122,7 +119,12 @@ class Reconciler:
                 record = replace(record, ended_s=max(row.end_s or 0.0 for row in ended))
         if enough or len(ended) >= record.restarts + is_over:
             record = replace(record, accounted_restarts=record.restarts)
-        self._job_store.put(self._with_first_start(record))
+        first_s = min((run.start_s for run in self._job_store.runs.of(key)), default=None)
+        if first_s is not None and (record.first_started_s or first_s + 1) > first_s:
+            # Accounting knows of an earlier start than was ever seen.
+            number = record.start_number or self._job_store.next_number()
+            record = replace(record, first_started_s=first_s, start_number=number)
+        self._job_store.put(record)
         pause_s = min(2 * asked.pause_s, LAST_PAUSE_S)
         self._questions[key] = _Question(now_s + asked.pause_s, pause_s, asked.asked + 1)
         if not self._job_store.is_doubtful(key):
@@ -145,11 +147,3 @@ class Reconciler:
         lives = any(row.end_s is None for row in rows) or record.ended_s is not None
         own = own[-(record.restarts + lives) :] if record.restarts + lives else []
         return replace(record, submitted_s=min([record.submitted_s, *own]))
-
-    def _with_first_start(self, record: JobAccount) -> JobAccount:
-        """Accounting may know of an earlier start than was ever seen."""
-        first_s = min((i.start_s for i in self._job_store.runs.of(record.key)), default=None)
-        if first_s is None or (record.first_started_s or first_s + 1) <= first_s:
-            return record
-        number = record.start_number or self._job_store.next_number()
-        return replace(record, first_started_s=first_s, start_number=number)

@@ -160,9 +160,15 @@ def _run_in_turns(config: Config) -> None:
 
 def _first_contact(slurm: Slurm, config: Config) -> Cluster:
     # Rights first: a user without them gets that one line, and nothing about files of slurmdbd.
-    _check_rights(slurm)
-    cluster = slurm.cluster()
-    _check_partitions(slurm, config)
+    if not slurm.may_operate():
+        raise SlurmPermissionError(
+            "This user may neither set priorities nor requeue other users' jobs",
+            "Run the controller as SlurmUser or root, or give this user AdminLevel=Operator",
+        )
+    cluster, seen = slurm.cluster(), slurm.observe()
+    # A misspelt partition would silently manage nothing.
+    if missing := missing_partitions(seen, config.manage):
+        raise no_such_partitions(missing, seen)
     collect_seldom()
     return cluster
 
@@ -260,17 +266,13 @@ class Controller:
                     else:
                         wakeups.recv(4096)
         if not self._standbys():
-            self._take_lists_back()
+            if self._mode() == ENFORCE:
+                try:
+                    self._cycles.take_lists_back()
+                except TiresiasError as error:
+                    log.warning("node lists were left on waiting jobs: %s", error)
             self._put(replace(self._health, mode=STOPPED).shown_on(self._state))
         log.info("stopped; Slurm goes on by the priorities that stand there")
-
-    def _take_lists_back(self) -> None:
-        if self._mode() != ENFORCE:
-            return
-        try:
-            self._cycles.take_lists_back()
-        except TiresiasError as error:
-            log.warning("node lists were left on waiting jobs: %s", error)
 
     def _wait(self, selector: selectors.BaseSelector) -> list[object]:
         """Wait until the next cycle is due or a client connects; returns the client."""
@@ -289,10 +291,6 @@ class Controller:
             ready = selector.select(min(left_s, look_every_s))
             if ready or left_s <= look_every_s:
                 return [key.fileobj for key, _ in ready]
-
-    def _keep_lease(self) -> None:
-        if self._lease:
-            self._lease.renew()
 
     def _hands_over(self) -> bool:
         """Whether another controller acts from now on, because slurmctld acts on its host.
@@ -400,7 +398,8 @@ class Controller:
         return self._reports.get(what)
 
     def _sign_of_life(self) -> None:
-        self._keep_lease()
+        if self._lease:
+            self._lease.renew()
         self._systemd.ping()
 
     def _until_next_s(self, cycle: Cycle) -> float:
@@ -558,19 +557,3 @@ def _control_socket(state_dir: Path) -> Iterator[socket.socket]:
         listener.listen(8)
         with removed_afterwards(path):
             yield listener
-
-
-def _check_partitions(slurm: Slurm, config: Config) -> None:
-    """A misspelt partition would silently manage nothing."""
-    seen = slurm.observe()
-    if missing := missing_partitions(seen, config.manage):
-        raise no_such_partitions(missing, seen)
-
-
-def _check_rights(slurm: Slurm) -> None:
-    """Without the rights of an operator no priority can be raised: say so before the first job."""
-    if not slurm.may_operate():
-        raise SlurmPermissionError(
-            "This user may neither set priorities nor requeue other users' jobs",
-            "Run the controller as SlurmUser or root, or give this user AdminLevel=Operator",
-        )

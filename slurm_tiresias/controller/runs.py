@@ -79,7 +79,13 @@ class Runs:
         shown = job.start_s if runs else None
         for start_s, run in list(mine.items()):
             if run.end_s is None and start_s != shown:
-                self._close_unseen(run, now_s if requeue_sent_s is None else requeue_sent_s)
+                # It ended between two looks: until accounting tells, it lasted at least as long as
+                # it was seen to, and at most one interval more.
+                latest_s = now_s if requeue_sent_s is None else requeue_sent_s
+                most_s = run.elapsed_s + self._interval_s
+                elapsed_s = max(run.elapsed_s, min(latest_s - start_s, most_s))
+                end_s, final = start_s + elapsed_s, not self._has_accounting
+                self.keep(replace(run, end_s=end_s, elapsed_s=elapsed_s, confirmed=final))
         if shown is not None:
             ended = job.state is not JobState.RUNNING
             known = mine.get(shown)
@@ -136,16 +142,6 @@ class Runs:
         # Slurm shows nothing for one that seems to start in the future.
         shown_s = min(job.elapsed_s, now_s - job.start_s)
         return max(least_s, shown_s - (since_s - job.start_s))
-
-    def _close_unseen(self, run: RunRecord, latest_s: float) -> None:
-        """A run ended between two looks: estimate its end until accounting tells.
-
-        It lasted at least as long as it was seen to, and at most one interval more.
-        """
-        most_s = run.elapsed_s + self._interval_s
-        elapsed_s = max(run.elapsed_s, min(latest_s - run.start_s, most_s))
-        end_s, final = run.start_s + elapsed_s, not self._has_accounting
-        self.keep(replace(run, end_s=end_s, elapsed_s=elapsed_s, confirmed=final))
 
     # What the ledger lacks
 

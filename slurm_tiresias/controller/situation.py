@@ -42,7 +42,8 @@ class Situations:
             *(own_list, spec.partitions, spec.qos, spec.account, spec.licenses),
             *(spec.reservation, spec.time_limit_s, spec.deadline_s),
         )
-        return _short(f"{self._topology(spec.partitions)} {asked}")
+        described = f"{self._topology(spec.partitions)} {asked}"
+        return hashlib.sha256(described.encode()).hexdigest()[:16]
 
     def _topology(self, partitions: tuple[str, ...]) -> str:
         """What the nodes are like that the partitions start jobs on."""
@@ -55,7 +56,3 @@ class Situations:
             )
             self._topologies[partitions] = "\n".join(lines)
         return self._topologies[partitions]
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

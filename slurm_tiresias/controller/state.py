@@ -45,7 +45,12 @@ def state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]:
     state_dir = Path(config.controller.state_dir)
     try:
         state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _check_that_only_its_user_writes_in(state_dir)
+        status = state_dir.stat()
+        if is_anybodys(status.st_uid, status.st_mode, os.geteuid()):
+            raise ConfigError(
+                f"Others may write into the state directory {state_dir}, or it is another user's",
+                "Give it to the controller's user, mode 755",
+            )
         make_if_missing(state_dir / LOCK_NAME, 0o600)
         descriptor = os.open(state_dir / LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -66,15 +71,6 @@ def state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]:
         yield state_dir
     finally:
         os.close(descriptor)
-
-
-def _check_that_only_its_user_writes_in(folder: Path) -> None:
-    status = folder.stat()
-    if is_anybodys(status.st_uid, status.st_mode, os.geteuid()):
-        raise ConfigError(
-            f"Others may write into the state directory {folder}, or it is another user's",
-            "Give it to the controller's user, mode 755",
-        )
 
 
 @contextmanager

@@ -116,7 +116,10 @@ class SnapshotBuilder:
         over = self._beyond_array_limits(alive)
         waits = self._why_not_eligible(alive, seen)
         limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
-        over_budget = self._job_store.over_budget(seen.at_s, self._managed_gpus(seen))
+        managed = self._config.manage.partitions
+        mine = (node for node in seen.nodes if not node.partitions.isdisjoint(managed))
+        gpus = sum(node.total.gpu_count for node in mine)
+        over_budget = self._job_store.over_budget(seen.at_s, gpus)
         made: dict[str, tuple[_Facts, JobView]] = {}
         for facts in self._facts(alive, seen, backoffs, limits, over_budget):
             key = facts.job.key
@@ -165,10 +168,6 @@ class SnapshotBuilder:
             made[node.name] = before if before and kept else (node, replace(node, total=total))
         self._nodes = made
         return tuple(node for _, node in made.values())
-
-    def _managed_gpus(self, seen: Observation) -> int:
-        managed = self._config.manage.partitions
-        return sum(n.total.gpu_count for n in seen.nodes if not n.partitions.isdisjoint(managed))
 
     def _facts(
         self,
@@ -301,10 +300,12 @@ class SnapshotBuilder:
         def tier_of(job: JobStatus) -> int:
             return self._priority_tier(job, partitions)
 
+        nominations = self._job_store.nominations
+        has_nodes = {key for key, one in nominations.items() if one.allocated()}
         in_line = [
             job
             for job in alive
-            if is_in_line(job) and job.spec.request.gpu_count and not self._has_nodes(job.key)
+            if is_in_line(job) and job.spec.request.gpu_count and job.key not in has_nodes
         ]
         in_line.sort(key=lambda job: (-tier_of(job), -job.priority))
         least = min((tier_of(job) for job in alive if job.state is JobState.PENDING), default=0)
@@ -321,29 +322,21 @@ class SnapshotBuilder:
         first = TriedFirst(seen.nodes, holders, contenders)
         return lambda job, until_s: first.kept_from(job.spec.request, tier_of(job), until_s)
 
-    def _has_nodes(self, key: str) -> bool:
-        """Whether nodes are named for a job that is about to start."""
-        nomination = self._job_store.nominations.get(key)
-        return nomination is not None and bool(nomination.allocated())
-
     def _beyond_array_limits(self, alive: Iterable[JobStatus]) -> set[str]:
         """Waiting tasks of arrays that may run no more at once (``--array=0-9%2``)."""
         arrays: dict[int, list[JobStatus]] = {}
         for job in alive:
             if job.spec.array_id is not None and job.spec.array_limit:
                 arrays.setdefault(job.spec.array_id, []).append(job)
+        nominated = {key for key, one in self._job_store.nominations.items() if one.is_active}
         over: set[str] = set()
         for tasks in arrays.values():
             limit = min(task.spec.array_limit or 0 for task in tasks)
             running = sum(task.state is JobState.RUNNING for task in tasks)
             waiting = [task.key for task in tasks if task.state is JobState.PENDING]
-            waiting.sort(key=lambda key: (not self._is_nominated(key), job_id_key(key)))
+            waiting.sort(key=lambda key: (key not in nominated, job_id_key(key)))
             over.update(waiting[max(0, limit - running) :])
         return over
-
-    def _is_nominated(self, key: str) -> bool:
-        nomination = self._job_store.nominations.get(key)
-        return nomination is not None and nomination.is_active
 
     def _view_of(self, facts: _Facts) -> JobView:
         job, account, placing = facts.job, facts.account, facts.placing
