@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.profiler.profile import BUILT_IN, OPERATOR, Profile, is_sound, key_of
@@ -44,34 +42,28 @@ def parsed(content: bytes) -> list[Profile]:
 
 
 def _profile(number: int, entry: object) -> Profile:
+    unsound = UsageError(
+        f"Profile {number} of the list is not a sound one",
+        "Give it kind, name, largest_bytes and total_bytes, the largest no more than the total",
+    )
     try:
         if not isinstance(entry, dict):
             raise TypeError
-        profile = _built(entry)
+        key = key_of(_text(entry["kind"]), _text(entry["name"]), _text(entry.get("user", "")))
+        sizes = (entry["largest_bytes"], entry["total_bytes"], entry.get("pieces", 1))
+        source, noted_s = _text(entry.get("source", OPERATOR)), entry.get("noted_s", 0)
+        if any(type(size) is not int for size in sizes) or type(noted_s) not in (int, float):
+            raise TypeError
+        source = OPERATOR if source == BUILT_IN else source
+        profile = Profile(key, Skew(*sizes), source, float(noted_s))
     except (TypeError, LookupError, OverflowError) as error:
-        raise _unsound(number) from error
+        raise unsound from error
     if not is_sound(profile):
-        raise _unsound(number)
+        raise unsound
     return profile
-
-
-def _built(entry: Mapping[str, Any]) -> Profile:
-    key = key_of(_text(entry["kind"]), _text(entry["name"]), _text(entry.get("user", "")))
-    sizes = (entry["largest_bytes"], entry["total_bytes"], entry.get("pieces", 1))
-    source, noted_s = _text(entry.get("source", OPERATOR)), entry.get("noted_s", 0)
-    if any(type(size) is not int for size in sizes) or type(noted_s) not in (int, float):
-        raise TypeError
-    return Profile(key, Skew(*sizes), OPERATOR if source == BUILT_IN else source, float(noted_s))
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
-
-
-def _unsound(number: int) -> UsageError:
-    return UsageError(
-        f"Profile {number} of the list is not a sound one",
-        "Give it kind, name, largest_bytes and total_bytes, the largest no more than the total",
-    )

@@ -39,8 +39,4 @@ def fitted_pack_limit(pairs: Sequence[Pair], prior: float, least_pairs: int) -> 
     skews = sorted({pair.skew for pair in pairs})
     between = [(low + high) / 2 for low, high in pairwise(skews)]
     cuts = [prior, *sorted(between, key=lambda cut: abs(cut - prior))]
-    return min(cuts, key=lambda cut: _errors(pairs, cut))
-
-
-def _errors(pairs: Sequence[Pair], cut: float) -> int:
-    return sum((pair.skew > cut) != pair.gains for pair in pairs)
+    return min(cuts, key=lambda cut: sum((pair.skew > cut) != pair.gains for pair in pairs))

@@ -218,17 +218,15 @@ def _or_absent(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
-def _is_name(name: str) -> bool:
-    return name.isprintable() and len(name) <= MOST_NAME_CHARACTERS
-
-
 _BYTES = _or_absent(_whole(MOST_BYTES))
 _IS_SOUND: Mapping[str, Check] = {
     "uuid": _text(is_uuid),
     "samples": _whole(_MOST_SAMPLES, least=1),
     "seen_s": _number(_MOST_SECONDS),
     "pci": _or_absent(_text(is_pci_address)),
-    "name": _or_absent(_text(_is_name)),
+    "name": _or_absent(
+        _text(lambda name: name.isprintable() and len(name) <= MOST_NAME_CHARACTERS)
+    ),
     "utilization": _or_absent(_number(1.0)),
     "peak_memory_bytes": _BYTES,
     "memory_bytes": _BYTES,
@@ -266,6 +264,8 @@ class GpuSummary:
 def summary_of(seen: Sequence[NodeGpus]) -> GpuSummary:
     gpus = [gpu for node in seen for gpu in node.gpus]
     fullest = max(gpus, key=lambda gpu: gpu.peak_memory_bytes or 0)
+    pcie_sent = _mean((gpu.pcie_sent_bytes_per_s, gpu.samples) for gpu in gpus)
+    pcie_received = _mean((gpu.pcie_received_bytes_per_s, gpu.samples) for gpu in gpus)
     return GpuSummary(
         runs=len({(node.run_id.job_id, node.run_id.restarts) for node in seen}),
         gpus=len({gpu.uuid for gpu in gpus}),
@@ -273,12 +273,8 @@ def summary_of(seen: Sequence[NodeGpus]) -> GpuSummary:
         utilization=_mean((gpu.utilization, gpu.samples) for gpu in gpus),
         peak_memory_bytes=fullest.peak_memory_bytes,
         memory_bytes=fullest.memory_bytes,
-        pcie_sent_bytes_per_s=_rounded(
-            _mean((gpu.pcie_sent_bytes_per_s, gpu.samples) for gpu in gpus)
-        ),
-        pcie_received_bytes_per_s=_rounded(
-            _mean((gpu.pcie_received_bytes_per_s, gpu.samples) for gpu in gpus)
-        ),
+        pcie_sent_bytes_per_s=None if pcie_sent is None else round(pcie_sent),
+        pcie_received_bytes_per_s=None if pcie_received is None else round(pcie_received),
         nvlink_sent_bytes_per_s=_rate((gpu.nvlink_sent_bytes, gpu.seen_s) for gpu in gpus),
         nvlink_received_bytes_per_s=_rate((gpu.nvlink_received_bytes, gpu.seen_s) for gpu in gpus),
     )
@@ -295,7 +291,3 @@ def _rate(counted: Iterable[tuple[int | None, float]]) -> int | None:
     present = [(count, seen_s) for count, seen_s in counted if count is not None]
     total_s = sum(seen_s for _, seen_s in present)
     return round(sum(count for count, _ in present) / total_s) if total_s else None
-
-
-def _rounded(number: float | None) -> int | None:
-    return None if number is None else round(number)

@@ -21,7 +21,7 @@ from pathlib import Path
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import AlreadyRunningError, TiresiasError
 from slurm_tiresias.profiler.gpu_runs import MOST_GPUS, GpuSums, file_text
-from slurm_tiresias.profiler.gpu_use import GpuAtWork, gpus_at_work
+from slurm_tiresias.profiler.gpu_use import gpus_at_work
 from slurm_tiresias.profiler.processes import Claim, claim_of
 from slurm_tiresias.profiler.run_id import (
     GPUS_KIND,
@@ -55,7 +55,11 @@ def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
     What was seen of jobs that go on then is forgotten: the next sampler begins them anew, and an
     run never has two files.
     """
-    _check_collect_dir(collect_dir)
+    if not _may_write_into(collect_dir):
+        raise SamplerFolderError(
+            f"The folder {collect_dir} is not there, or may not be written to",
+            "Give --collect as in plugstack.conf, and see that it is mounted",
+        )
     with _folder_locked(run_dir), _signals_held():
         sampler = Sampler(run_dir, collect_dir)
         log.info("samples the GPUs of profiled jobs in %s every %g s", run_dir, every_s)
@@ -100,26 +104,22 @@ class Sampler:
 
     def _sample(self, owners: Mapping[RunId, int], now_s: float) -> None:
         gpus = gpus_at_work()
-        self._tell_of_driver(gpus is not None)
+        has_driver = gpus is not None
+        if has_driver != self._has_driver:
+            absent = "without NVML (nvidia-ml-py and the driver) nothing is sampled"
+            log.warning("NVML is there again" if has_driver else absent)
+        self._has_driver = has_driver
         jobs = _by_claim(owners)
         for gpu in gpus or ():
-            for run_id in _users_of(gpu, jobs):
-                self._add(run_id, gpu, now_s)
-
-    def _tell_of_driver(self, there: bool) -> None:
-        """Once, when it goes or comes."""
-        if there != self._has_driver:
-            absent = "without NVML (nvidia-ml-py and the driver) nothing is sampled"
-            log.warning("NVML is there again" if there else absent)
-        self._has_driver = there
-
-    def _add(self, run_id: RunId, gpu: GpuAtWork, now_s: float) -> None:
-        uuid = gpu.use.uuid
-        if uuid is None:  # lost this very moment
-            return
-        sums = self._sums.setdefault(run_id, {})
-        if uuid in sums or len(sums) < MOST_GPUS:
-            sums.setdefault(uuid, GpuSums(uuid, now_s)).add(gpu.use, now_s)
+            uuid = gpu.use.uuid
+            if uuid is None:
+                continue  # lost this very moment
+            # Profiled runs that share a GPU are all told of it.
+            claims = {claim_of(pid) for pid in gpu.pids}
+            for run_id in {run_id for claim in claims if claim for run_id in jobs.get(claim, ())}:
+                sums = self._sums.setdefault(run_id, {})
+                if uuid in sums or len(sums) < MOST_GPUS:
+                    sums.setdefault(uuid, GpuSums(uuid, now_s)).add(gpu.use, now_s)
 
     def _write_all_but(self, running: Iterable[RunId]) -> None:
         """Write what is over; what cannot be written is tried again with the next tick."""
@@ -165,12 +165,6 @@ def _by_claim(owners: Mapping[RunId, int]) -> Jobs:
     return jobs
 
 
-def _users_of(gpu: GpuAtWork, jobs: Jobs) -> set[RunId]:
-    """The profiled runs that compute on a GPU: those that share it are all told of it."""
-    claims = {claim_of(pid) for pid in gpu.pids}
-    return {run_id for claim in claims if claim for run_id in jobs.get(claim, ())}
-
-
 # Folders and files
 
 
@@ -178,39 +172,35 @@ def _users_of(gpu: GpuAtWork, jobs: Jobs) -> set[RunId]:
 def _folder_locked(run_dir: Path) -> Iterator[None]:
     """The plugin's folder, with this sampler alone in it."""
     folder = _own_folder(run_dir)
+    # A file that only its owner can open. The folder itself every user can open, and so lock.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        lock = _open_lock(folder, run_dir)
+        lock = os.open(LOCK_NAME, flags, 0o600, dir_fd=folder)
+    except OSError as error:
+        raise _unusable(run_dir, error) from error
     finally:
         os.close(folder)
     try:
-        _lock(lock, run_dir)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise AlreadyRunningError(
+                f"Another sampler looks after the jobs in {run_dir}",
+                "Use that one, or stop it first",
+            ) from error
         yield
     finally:
         os.close(lock)
 
 
-def _open_lock(folder: int, run_dir: Path) -> int:
-    """A file that only its owner can open. The folder itself every user can open, and so lock."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(LOCK_NAME, flags, 0o600, dir_fd=folder)
-    except OSError as error:
-        raise _unusable(run_dir, error) from error
-
-
-def _lock(descriptor: int, run_dir: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise AlreadyRunningError(
-            f"Another sampler looks after the jobs in {run_dir}", "Use that one, or stop it first"
-        ) from error
-
-
 def _own_folder(path: Path) -> int:
     """A folder in which other users cannot create files, or they could name any job as theirs."""
     try:
-        _make_as_the_plugin_does(path)
+        # The first sampler after the start of a node creates it, open to the tasks of jobs, as the
+        # plugin does.
+        with suppress(FileExistsError):
+            path.mkdir()
+            path.chmod(0o755)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise _unusable(path, error) from error
@@ -227,21 +217,6 @@ def _unusable(run_dir: Path, error: OSError) -> SamplerFolderError:
     return SamplerFolderError(
         f"The run folder {run_dir} cannot be used: {error.strerror}", _RUN_REMEDY
     )
-
-
-def _make_as_the_plugin_does(path: Path) -> None:
-    """The first sampler after the start of a node creates it, open to the tasks of jobs."""
-    with suppress(FileExistsError):
-        path.mkdir()
-        path.chmod(0o755)
-
-
-def _check_collect_dir(path: Path) -> None:
-    if not _may_write_into(path):
-        raise SamplerFolderError(
-            f"The folder {path} is not there, or may not be written to",
-            "Give --collect as in plugstack.conf, and see that it is mounted",
-        )
 
 
 def _may_write_into(folder: Path) -> bool:

@@ -78,7 +78,9 @@ def use_of(gpus: Sequence[str]) -> list[GpuUse]:
         if nvml is None:
             return [GpuUse(gpu) for gpu in gpus]
         if gpus:
-            return [_use(nvml, gpu, _handle(nvml, gpu)) for gpu in gpus]
+            by_uuid, by_pci = nvml.nvmlDeviceGetHandleByUUID, nvml.nvmlDeviceGetHandleByPciBusId
+            named = ((gpu, by_uuid if is_uuid(gpu) else by_pci) for gpu in gpus)
+            return [_use(nvml, gpu, _got(nvml, find, gpu.encode("ascii"))) for gpu, find in named]
         return [_use(nvml, "", handle) for handle in _all_handles(nvml)]
 
 
@@ -142,11 +144,6 @@ def _pids(nvml: Any, device: Any) -> frozenset[int]:
     return frozenset(process.pid for ask in asks for process in _got(nvml, ask, device) or ())
 
 
-def _handle(nvml: Any, gpu: str) -> Any:
-    find = nvml.nvmlDeviceGetHandleByUUID if is_uuid(gpu) else nvml.nvmlDeviceGetHandleByPciBusId
-    return _got(nvml, find, gpu.encode("ascii"))
-
-
 def _got(nvml: Any, ask: Callable[..., Any], *arguments: Any) -> Any:
     """The answer of NVML; None where the GPU, the driver or its age does not allow for one."""
     try:
@@ -158,10 +155,8 @@ def _got(nvml: Any, ask: Callable[..., Any], *arguments: Any) -> Any:
 def _use(nvml: Any, gpu: str, handle: Any) -> GpuUse:
     if handle is None:
         return GpuUse(gpu)
-    uuid, name = (
-        _got(nvml, nvml.nvmlDeviceGetUUID, handle),
-        _got(nvml, nvml.nvmlDeviceGetName, handle),
-    )
+    uuid = _got(nvml, nvml.nvmlDeviceGetUUID, handle)
+    name = _got(nvml, nvml.nvmlDeviceGetName, handle)
     pci = _got(nvml, nvml.nvmlDeviceGetPciInfo, handle)
     rates = _got(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
     memory = _got(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
@@ -187,11 +182,10 @@ def _use(nvml: Any, gpu: str, handle: Any) -> GpuUse:
 
 
 def _nvlink_bytes(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
-    sent, received = (
-        nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
-        nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
-    )
-    fields = [(sent, _ALL_LINKS), (received, _ALL_LINKS)]
+    fields = [
+        (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
+        (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+    ]
     values = _got(nvml, nvml.nvmlDeviceGetFieldValues, handle, fields)
     if values is None:
         return None, None

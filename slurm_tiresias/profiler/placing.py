@@ -51,7 +51,8 @@ def by_skew(profile: Profile, limits: Limits) -> Placing:
     skew = profile.skew
     piece = "message" if profile.measured else "tensor"
     share, limit = _percent(skew.ratio), _percent(limits.pack_limit)
-    number = f"largest {piece} {share} of {_named(profile)} ({_learned_from(profile)})"
+    source = _LEARNED_FROM.get(profile.source, f"{profile.source} of {profile.key.user}'s jobs")
+    number = f"largest {piece} {share} of {_named(profile)} ({source})"
     bound = f"limit {limit}"
     if skew.ratio > limits.pack_limit and skew.largest_bytes < limits.least_bytes:
         bound = f"but of {_mb(skew.largest_bytes)} MB only, limit {_mb(limits.least_bytes)} MB"
@@ -66,10 +67,6 @@ def by_setting(model: str, style: PlacementStyle) -> Placing:
 
 def _named(profile: Profile) -> str:
     return f"jobs named {profile.key.name}" if profile.key.kind == JOB else profile.key.name
-
-
-def _learned_from(profile: Profile) -> str:
-    return _LEARNED_FROM.get(profile.source, f"{profile.source} of {profile.key.user}'s jobs")
 
 
 def _percent(share: float) -> str:

@@ -6,7 +6,7 @@ whole lines with what it expects of a job, so each name in them is one word.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,28 +25,22 @@ def text_of(profiles: Mapping[Key, Profile]) -> str:
     """The file's text. Should it become too long, what was noted first is left out: such jobs
     are counted once more."""
     ordered = sorted(profiles.values(), key=lambda profile: (profile.measured, -profile.noted_s))
-    lines = _those_that_fit(_line(profile.key) for profile in ordered)
-    return FIRST_LINE + "".join(sorted(lines))
-
-
-def _those_that_fit(lines: Iterable[str]) -> Iterable[str]:
+    lines: list[str] = []
     room_bytes = MOST_BYTES - len(FIRST_LINE)
-    for line in lines:
+    for profile in ordered:
+        line = _line(profile.key)
         room_bytes -= len(line)
         if room_bytes < 0:
-            return
-        yield line
+            break
+        lines.append(line)
+    return FIRST_LINE + "".join(sorted(lines))
 
 
 def _line(key: Key) -> str:
     """``KIND NAME USER``, or without a user where it counts for all users."""
     kind = BUILT_IN if key.kind == MODEL and not key.user and key.name in NAMES else key.kind
-    names = (name for name in (key.name, key.user) if name)
-    return " ".join([kind, *(_word(name) for name in names)]) + "\n"
-
-
-def _word(name: str) -> str:
-    return quote(name, safe="+", errors="replace")
+    names = (quote(name, safe="+", errors="replace") for name in (key.name, key.user) if name)
+    return " ".join([kind, *names]) + "\n"
 
 
 class KnownFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -35,7 +35,7 @@ from slurm_tiresias.profiler.run_id import GPUS_KIND, RunId, parsed_file_name
 from slurm_tiresias.profiler.skew import MB, Limits
 from slurm_tiresias.profiler.speeds import Run
 from slurm_tiresias.profiler.store import NodeRun, ProfileStore
-from slurm_tiresias.profiler.traffic import FILE_BYTES, Sent, Traffic, parse, sent_in
+from slurm_tiresias.profiler.traffic import FILE_BYTES, Traffic, parse, sent_in
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.warn_once import WarnOnce
 
@@ -109,7 +109,8 @@ class Profiler:
     def learn(self, seen: Observation, ran_s: RanSeconds) -> None:
         """Take in what jobs that have ended were seen to send and to do with their GPUs, and what
         others have stored; tell the nodes what is known."""
-        self._forget_placings_but(job.key for job in seen.jobs)
+        found = self._placings
+        self._placings = {job.key: found[job.key] for job in seen.jobs if job.key in found}
         try:
             self._collect(seen, ran_s)
             self._refresh()
@@ -118,10 +119,6 @@ class Profiler:
         else:
             self._warning.clear()
         self._known_file.write()
-
-    def _forget_placings_but(self, keys: Iterable[str]) -> None:
-        found = self._placings
-        self._placings = {key: found[key] for key in keys if key in found}
 
     # What is known
 
@@ -185,7 +182,8 @@ class Profiler:
         if not isinstance(found, Traffic):
             self._store.add_gpus(NodeGpus(run_id, _key_of(job.spec), found), now_s)
             return
-        for run in _runs_in(found, job.spec, ran_s(job.key, run_id.restarts)):
+        run = _run_in(found, job.spec, ran_s(job.key, run_id.restarts))
+        if run is not None:
             self._store.add(NodeRun(run_id, run), now_s)
             self._version = -1
 
@@ -220,17 +218,14 @@ def _is_over(job: JobStatus, restarts: int) -> bool:
 
 def _content(collected: _Collected) -> Traffic | tuple[GpuRun, ...]:
     """What a collected file says; raises where it is not what its name promises."""
-    content = _bytes_of(collected.path)
-    return parse_gpus(content) if collected.kind == GPUS_KIND else parse(content)
-
-
-def _bytes_of(path: Path) -> bytes:
-    """A collected file, or as much of it as shows that it is none."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    path, flags = collected.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise TiresiasError(f"{path.name} is not a file", "Remove it")
-        return stream.read(max(FILE_BYTES, MOST_FILE_BYTES) + 1)
+        # Or as much of it as shows that it is too long.
+        content = stream.read(max(FILE_BYTES, MOST_FILE_BYTES) + 1)
+    return parse_gpus(content) if collected.kind == GPUS_KIND else parse(content)
 
 
 def _put_aside(path: Path) -> None:
@@ -249,13 +244,11 @@ def _key_of(job: JobSpec) -> Key:
     return _program_of(job, hints_of(job.admin_comment, job.comment))
 
 
-def _runs_in(traffic: Traffic, job: JobSpec, elapsed_s: float) -> list[Run]:
+def _run_in(traffic: Traffic, job: JobSpec, elapsed_s: float) -> Run | None:
     """What one node saw of a run: collectives tell more than the messages that carry them."""
-    sections = ((COLLECTIVES, traffic.collectives), (TRAFFIC, traffic.messages))
-    found = ((source, sent_in(section)) for source, section in sections)
-    runs = [_run(_key_of(job), source, sent, job, elapsed_s) for source, sent in found if sent]
-    return runs[:1]
-
-
-def _run(key: Key, source: str, sent: Sent, job: JobSpec, elapsed_s: float) -> Run:
-    return Run(key, source, sent.skew, sent.sent_bytes, job.request.gpu_count, 1, elapsed_s)
+    gpus = job.request.gpu_count
+    for source, section in ((COLLECTIVES, traffic.collectives), (TRAFFIC, traffic.messages)):
+        if sent := sent_in(section):
+            key = _key_of(job)
+            return Run(key, source, sent.skew, sent.sent_bytes, gpus, nodes=1, elapsed_s=elapsed_s)
+    return None

@@ -74,17 +74,16 @@ def what_spreading_costs(runs: Iterable[Run]) -> dict[Key, Spreading]:
 
 def _compared(group: list[Run]) -> Spreading | None:
     latest = group[-1].skew
-    alike = [run for run in group if _are_alike(run.skew, latest)]
+    leeway_bytes = ALIKE * latest.largest_bytes
+    alike = [
+        run for run in group if abs(run.skew.largest_bytes - latest.largest_bytes) <= leeway_bytes
+    ]
     fewest = min(run.nodes for run in alike)
     few = [run.rate for run in alike if run.nodes == fewest]
     many = [run.rate for run in alike if run.nodes > fewest]
     if len(few) < LEAST_RUNS or len(many) < LEAST_RUNS:
         return None
     return Spreading(fmean(few) / fmean(many), len(alike), latest.ratio)
-
-
-def _are_alike(one: Skew, other: Skew) -> bool:
-    return abs(one.largest_bytes - other.largest_bytes) <= ALIKE * other.largest_bytes
 
 
 def pairs_of(costs: Mapping[Key, Spreading]) -> list[Pair]:

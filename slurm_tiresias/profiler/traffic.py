@@ -138,7 +138,11 @@ def _section(content: bytes, in_lists: Mapping[int, int]) -> Section:
 def _octave(number: int, words: Sequence[int]) -> Octave:
     messages, total_bytes, largest_bytes, reserved = words[:4]
     listed = _slots(words[4:])
-    _check_unlisted(number, messages, total_bytes, largest_bytes)
+    misplaced = largest_bytes and largest_bytes >> number != 1
+    unexplained = (messages or total_bytes) and not largest_bytes
+    # A killed task may have counted a message and not yet its bytes, never the other way round.
+    if misplaced or unexplained or total_bytes > messages * largest_bytes:
+        raise _fault("its sums contradict each other")
     if reserved or any(size >> number != 1 for size in listed):
         raise _fault("its sizes contradict each other")
     return Octave(listed, messages, total_bytes, largest_bytes)
@@ -152,14 +156,6 @@ def _slots(words: Sequence[int]) -> Counter[int]:
     if 0 in counts or len(counts) < len(taken):
         raise _fault("its sizes contradict each other")
     return counts
-
-
-def _check_unlisted(number: int, messages: int, total_bytes: int, largest_bytes: int) -> None:
-    misplaced = largest_bytes and largest_bytes >> number != 1
-    unexplained = (messages or total_bytes) and not largest_bytes
-    # A killed task may have counted a message and not yet its bytes, never the other way round.
-    if misplaced or unexplained or total_bytes > messages * largest_bytes:
-        raise _fault("its sums contradict each other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,34 +186,26 @@ def sent_in(section: Section) -> Sent | None:
     sent_bytes += sum(octave.unlisted_bytes for octave in unlisted)
     largest_bytes = max([*recurring, *(octave.unlisted_largest_bytes for octave in unlisted)])
     messages = sum(recurring.values()) + sum(octave.unlisted_messages for octave in unlisted)
-    if _are_chunks(largest_bytes, listed.get(largest_bytes, 0) / rounds):
+    # The largest messages look like pieces of larger ones, with a library's framing.
+    over_bytes = largest_bytes - (1 << largest_bytes.bit_length() - 1)
+    small = largest_bytes <= LARGEST_CHUNK_BYTES + _FRAMING_BYTES
+    many = listed.get(largest_bytes, 0) / rounds >= _LEAST_CHUNKS
+    if small and many and over_bytes <= _FRAMING_BYTES:
         return None
     each_bytes = max(largest_bytes, round(sent_bytes / rounds))
     return Sent(Skew(largest_bytes, each_bytes, round(messages / rounds)), rounds, sent_bytes)
-
-
-def _are_chunks(largest_bytes: int, times: float) -> bool:
-    """Whether the largest messages look like pieces of larger ones, with a library's framing."""
-    over = largest_bytes - (1 << largest_bytes.bit_length() - 1)
-    small = largest_bytes <= LARGEST_CHUNK_BYTES + _FRAMING_BYTES
-    return small and over <= _FRAMING_BYTES and times >= _LEAST_CHUNKS
 
 
 def _rounds(listed: Mapping[int, int]) -> int:
     """The largest number of iterations that explains how often each size was sent; 0 if none."""
     heaviest = sorted(listed, key=lambda size: size * listed[size], reverse=True)[:_CANDIDATES]
     for rounds in sorted({listed[size] for size in heaviest}, reverse=True):
-        if _explains(rounds, listed):
+        least = _ONE_OFF + 1 if rounds >= _ROUNDS_TO_KNOW_ONE_OFFS else 0
+        counted = [(size, count) for size, count in listed.items() if count >= least]
+        whole = sum(size * count for size, count in counted if _is_multiple(count, rounds))
+        if whole >= _CONSISTENT * sum(size * count for size, count in counted):
             return rounds
     return 0
-
-
-def _explains(rounds: int, listed: Mapping[int, int]) -> bool:
-    counted = listed.items()
-    if rounds >= _ROUNDS_TO_KNOW_ONE_OFFS:
-        counted = {size: n for size, n in counted if n > _ONE_OFF}.items()
-    whole = sum(size * count for size, count in counted if _is_multiple(count, rounds))
-    return whole >= _CONSISTENT * sum(size * count for size, count in counted)
 
 
 def _is_multiple(count: int, rounds: int) -> bool:

@@ -156,7 +156,12 @@ def _tensor(wire: _Wire, message: _Field) -> StoredTensor | None:
         raise Unreadable(f"a tensor has the unknown data type {described.type_number}")
     shape = checked_shape(described.dimensions)
     size_bytes = -(-prod(shape) * bits // 8)
-    _check_claim(described, prod(shape), size_bytes, message.end - message.begin)
+    # What the tensor claims to be must be there; only external data lies elsewhere.
+    if not described.external:
+        if described.raw_bytes not in (None, size_bytes):
+            raise Unreadable("a tensor's shape does not agree with its data")
+        if described.raw_bytes is None and prod(shape) > message.end - message.begin:
+            raise Unreadable("a tensor claims more elements than it holds")
     return StoredTensor(described.name, shape, size_bytes)
 
 
@@ -174,13 +179,3 @@ def _take_in(described: _Described, found: _Field, wire: _Wire) -> None:
         described.raw_bytes = found.end - found.begin
     elif found.number == _DATA_LOCATION:
         described.external = found.value == _EXTERNAL
-
-
-def _check_claim(described: _Described, elements: int, size_bytes: int, held_bytes: int) -> None:
-    """What the tensor claims to be must be there; only external data lies elsewhere."""
-    if described.external:
-        return
-    if described.raw_bytes not in (None, size_bytes):
-        raise Unreadable("a tensor's shape does not agree with its data")
-    if described.raw_bytes is None and elements > held_bytes:
-        raise Unreadable("a tensor claims more elements than it holds")

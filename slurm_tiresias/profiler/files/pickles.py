@@ -313,16 +313,11 @@ def _called(called: object, arguments: tuple[Any, ...]) -> object:
 def _rebuilt(arguments: tuple[Any, ...]) -> Rebuilt:
     match arguments:
         case (Storage() as storage, offset, tuple(shape), *rest):
-            return Rebuilt(storage, offset, shape, _element_bytes(storage, rest))
+            # The type is the storage's; that of an untyped one is named in the call.
+            named = (one.name for one in rest if isinstance(one, _Name) and one.module == "torch")
+            sizes = (_BYTES_OF_TYPE[name] for name in named if name in _BYTES_OF_TYPE)
+            return Rebuilt(storage, offset, shape, next(sizes, storage.element_bytes))
     raise Unreadable("its pickle rebuilds a tensor from what is no storage")
-
-
-def _element_bytes(storage: Storage, rest: list[Any]) -> int:
-    """The type is the storage's; that of an untyped one is named in the call."""
-    names = (value.name for value in rest if isinstance(value, _Name) and value.module == "torch")
-    return next(
-        (_BYTES_OF_TYPE[name] for name in names if name in _BYTES_OF_TYPE), storage.element_bytes
-    )
 
 
 def _storage(persistent_id: object) -> Storage:

@@ -45,7 +45,13 @@ def tensors_in(stream: BinaryIO, file_bytes: int) -> Iterator[StoredTensor]:
     entries = [(name, entry) for name, entry in header.items() if name != _METADATA]
     if len(entries) > MOST_TENSORS:
         raise Unreadable(f"it claims {len(entries):,} tensors")
-    spans = [_span(entry, data_bytes) for _, entry in entries]
+    spans: list[tuple[int, int]] = []
+    for _, entry in entries:
+        match entry.get("data_offsets") if isinstance(entry, dict) else None:
+            case [int(begin), int(end)] if 0 <= begin <= end <= data_bytes:
+                spans.append((begin, end))
+            case _:
+                raise Unreadable("a tensor lies outside of the file")
     if any(later[0] < earlier[1] for earlier, later in pairwise(sorted(spans))):
         raise Unreadable("two of its tensors lie in the same place")
     for (name, entry), (begin, end) in zip(entries, spans, strict=True):
@@ -67,14 +73,6 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(table) < len(pairs):
         raise ValueError("a name comes twice")
     return table
-
-
-def _span(entry: object, data_bytes: int) -> tuple[int, int]:
-    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-    match offsets:
-        case [int(begin), int(end)] if 0 <= begin <= end <= data_bytes:
-            return begin, end
-    raise Unreadable("a tensor lies outside of the file")
 
 
 def _tensor(name: str, entry: Mapping[str, Any], size_bytes: int) -> StoredTensor:

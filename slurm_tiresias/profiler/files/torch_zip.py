@@ -85,16 +85,12 @@ def _tensors(
         stored_bytes = held.get(f"{place}data/{storage.key}", -1)
         if not storage.size_bytes <= stored_bytes <= file_bytes:
             raise Unreadable("a tensor claims more than the file holds")
-        shape = checked_shape(rebuilt.shape)
+        shape, offset = checked_shape(rebuilt.shape), rebuilt.offset
+        if not isinstance(offset, int) or not 0 <= offset <= MOST_ELEMENTS:
+            raise Unreadable("a tensor begins nowhere")
         # A view may repeat what it looks at; it takes no more than that.
         size_bytes = min(prod(shape) * rebuilt.element_bytes, storage.size_bytes)
-        where = (storage.key, _checked_offset(rebuilt.offset), size_bytes)
+        where = (storage.key, offset, size_bytes)
         if where not in seen:
             seen.add(where)
             yield StoredTensor(name, shape, size_bytes)
-
-
-def _checked_offset(offset: object) -> int:
-    if not isinstance(offset, int) or not 0 <= offset <= MOST_ELEMENTS:
-        raise Unreadable("a tensor begins nowhere")
-    return offset
