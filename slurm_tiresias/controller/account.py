@@ -650,7 +650,9 @@ class JobStore:
         """Whether a run is missing, or one has ended by an estimate only."""
         record = self._records[key]
         missing = record.accounted_restarts < record.restarts
-        return missing or self._runs.are_estimates(key)
+        return missing or any(
+            not run.confirmed and run.end_s is not None for run in self._runs.of(key)
+        )
 
     def _awaits_accounting(self, key: str) -> bool:
         return self.has_accounting and self.is_doubtful(key)

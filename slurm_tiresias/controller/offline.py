@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from slurm_tiresias.config import Config
@@ -46,10 +47,7 @@ def prune_ledger(config: Config, before_s: float | None, *, dry_run: bool) -> Pr
             ledger.check_version()
             return prune_all(ledger, config, before_s, dry_run=True)
     try:
-        with (
-            state_dir_locked(config) as state_dir,
-            closing(Ledger(newest_ledger(state_dir))) as ledger,
-        ):
+        with _ledger_alone(config) as ledger:
             return prune_all(ledger, config, before_s, dry_run=False)
     except AlreadyRunningError as error:
         raise AlreadyRunningError(
@@ -63,10 +61,7 @@ def adopt_ledger(config: Config) -> tuple[str, str]:
     """Bind the ledger to the present name of the cluster, while no controller runs; returns the
     name that it was bound to before and the one it is bound to now."""
     cluster = driver(config).cluster()
-    with (
-        state_dir_locked(config) as state_dir,
-        closing(Ledger(newest_ledger(state_dir))) as ledger,
-    ):
+    with _ledger_alone(config) as ledger:
         before = ledger.cluster or ""
         ledger.bind(cluster.name, renamed=True)
         return before, cluster.name
@@ -74,8 +69,15 @@ def adopt_ledger(config: Config) -> tuple[str, str]:
 
 def set_paused(config: Config, paused: bool) -> None:
     """Remember for the next controller whether it is to act, while none runs."""
+    with _ledger_alone(config) as ledger:
+        note_paused(ledger, paused)
+
+
+@contextmanager
+def _ledger_alone(config: Config) -> Iterator[Ledger]:
+    """The newest ledger, with the state directory locked."""
     with (
         state_dir_locked(config) as state_dir,
         closing(Ledger(newest_ledger(state_dir))) as ledger,
     ):
-        note_paused(ledger, paused)
+        yield ledger

@@ -20,7 +20,6 @@ from slurm_tiresias.model import (
     Decision,
     Guard,
     JobState,
-    JobStatus,
     JobView,
     Node,
     Plan,
@@ -243,6 +242,9 @@ def _job(
         checkpoint = checkpoint_of(spec.admin_comment, spec.comment, site, over_budget)
         # As it is since the plan was carried out.
         account = job_store.record(job.job_id) or account
+    waits = status.state is JobState.PENDING and not status.held
+    # Slurm lets it wait by itself, as its user asked for, or after a requeue.
+    slurm_waits = waits and (status.eligible_s or 0.0) > now_s
     style = decision.style.value if decision.style and decision.action is Action.START else ""
     return PublishedJob(
         job_id=job.job_id,
@@ -283,11 +285,5 @@ def _job(
         grace_s=checkpoint.grace_s,
         inherited_gpu_s=job.inherited_gpu_s,
         left_to_slurm=why_left_to_slurm(status, account) if job.managed else "",
-        begins_s=_begins_s(status, now_s),
+        begins_s=status.eligible_s if slurm_waits and not is_put_off_for_us(status) else None,
     )
-
-
-def _begins_s(job: JobStatus, now_s: float) -> float | None:
-    """Until when Slurm lets it wait by itself, as its user asked for, or after a requeue."""
-    waits = job.state is JobState.PENDING and not job.held and not is_put_off_for_us(job)
-    return job.eligible_s if waits and (job.eligible_s or 0.0) > now_s else None

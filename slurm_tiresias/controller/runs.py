@@ -66,10 +66,6 @@ class Runs:
         """Running seconds over all runs."""
         return sum(run.elapsed_s for run in self.of(key))
 
-    def are_estimates(self, key: str) -> bool:
-        """Whether a run has ended by an estimate only."""
-        return any(not run.confirmed and run.end_s is not None for run in self.of(key))
-
     # What is seen
 
     def measure(self, job: JobStatus, requeue_sent_s: float | None, now_s: float) -> None:

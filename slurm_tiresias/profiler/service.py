@@ -90,21 +90,18 @@ class Profiler:
 
     def _found(self, job: JobSpec) -> Placing:
         hints = hints_of(job.admin_comment, job.comment)
-        found = self._placing(job, hints)
-        if hints.problem:
-            return replace(
-                found, because=f"its hint is not heeded, {hints.problem}; {found.because}"
-            )
-        return found
-
-    def _placing(self, job: JobSpec, hints: Hints) -> Placing:
-        if hints.style is not None:
-            return placing.by_wish(hints.style)
         profile = find(self._knowledge.profiles, job.user, hints.model, job.name)
-        if profile is not None:
-            return self._knowledge.placing(profile, _program_of(job, hints))
-        unknown = PlacementStyle(self._config.placement.unknown_model)
-        return placing.by_setting(hints.model, unknown)
+        if hints.style is not None:
+            found = placing.by_wish(hints.style)
+        elif profile is not None:
+            found = self._knowledge.placing(profile, _program_of(job, hints))
+        else:
+            unknown = PlacementStyle(self._config.placement.unknown_model)
+            found = placing.by_setting(hints.model, unknown)
+        if hints.problem:
+            because = f"its hint is not heeded, {hints.problem}; {found.because}"
+            found = replace(found, because=because)
+        return found
 
     def learn(self, seen: Observation, ran_s: RanSeconds) -> None:
         """Take in what jobs that have ended were seen to send and to do with their GPUs, and what
@@ -166,26 +163,15 @@ class Profiler:
             log.warning("%s is put aside: %s", collected.path.name, error)
             self._finish(collected, aside=True)
             return
-        # The owner of a job that Slurm has forgotten is unknown.
-        if job is not None:
-            self._keep(collected.run_id, found, job, ran_s, now_s)
-        self._finish(collected, aside=False)
-
-    def _keep(
-        self,
-        run_id: RunId,
-        found: Traffic | tuple[GpuRun, ...],
-        job: JobStatus,
-        ran_s: RanSeconds,
-        now_s: float,
-    ) -> None:
-        if not isinstance(found, Traffic):
+        run_id = collected.run_id
+        if job is None:
+            pass  # The owner of a job that Slurm has forgotten is unknown.
+        elif not isinstance(found, Traffic):
             self._store.add_gpus(NodeGpus(run_id, _key_of(job.spec), found), now_s)
-            return
-        run = _run_in(found, job.spec, ran_s(job.key, run_id.restarts))
-        if run is not None:
+        elif run := _run_in(found, job.spec, ran_s(job.key, run_id.restarts)):
             self._store.add(NodeRun(run_id, run), now_s)
             self._version = -1
+        self._finish(collected, aside=False)
 
     def _finish(self, collected: _Collected, aside: bool) -> None:
         """Remove what has been read; where that is not allowed it is only not read again."""

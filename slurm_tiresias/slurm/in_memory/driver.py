@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 
 from slurm_tiresias.model import Amount, JobSpec, JobStatus, Node
 from slurm_tiresias.slurm import write_lines
@@ -274,21 +275,20 @@ class InMemorySlurm:
         array_limit: int | None = None,
     ) -> str:
         """``scontrol update`` by the job's owner, of each given field in turn."""
-        ctld = self._ctld
-        done = []
-        if priority is not None:
-            done.append(lambda record: updates.lower_priority(ctld, record, priority))
-        if nice is not None:
-            done.append(lambda record: updates.change_nice(ctld, record, nice))
-        if requeue is not None:
-            done.append(lambda record: updates.change_requeue(ctld, record, requeue))
-        if node_list is not None:
-            done.append(lambda record: updates.change_node_list(ctld, record, node_list))
-        if partitions is not None:
-            done.append(lambda record: updates.change_partitions(ctld, record, partitions))
-        if array_limit is not None:
-            done.append(lambda record: updates.change_array_limit(ctld, record, array_limit))
-        return "; ".join(words for change in done if (words := updates.each(ctld, key, change)))
+        changes = {
+            "priority": priority,
+            "nice": nice,
+            "requeue": requeue,
+            "node_list": node_list,
+            "partitions": partitions,
+            "array_limit": array_limit,
+        }
+        answers = (
+            updates.each(self._ctld, key, partial(updates.edit, self._ctld, name, value))
+            for name, value in changes.items()
+            if value is not None
+        )
+        return "; ".join(filter(None, answers))
 
     def requeue(self, key: str) -> str:
         """``scontrol requeue`` by a user or an administrator; reruns a job that has ended."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from slurm_tiresias.slurm.hostlist import array_tasks, folded
 from slurm_tiresias.slurm.in_memory.records import (
@@ -187,67 +188,39 @@ def requeue(ctld: Slurmctld, record: JobRecord) -> str:
     return ""
 
 
-def lower_priority(ctld: Slurmctld, record: JobRecord, priority: int) -> str:
-    """``Priority=`` by a user, who may only lower it; Slurm does it and complains."""
-    if record.has_ended:
+def edit(ctld: Slurmctld, field: str, value: Any, record: JobRecord) -> str:
+    """``scontrol update`` of one field by the job's owner: priority, nice, requeue, node_list,
+    partitions or array_limit (0 takes the limit away)."""
+    if record.has_ended and field != "array_limit":
         return FINISHED
-    if record.priority == 0:
-        return HELD
-    if priority > record.priority:
-        return DENIED
-    record.priority = priority
-    updated(ctld, record, priority_written=True)
-    return NOT_PERSISTENT
-
-
-def change_partitions(ctld: Slurmctld, record: JobRecord, partitions: tuple[str, ...]) -> str:
-    """``Partition=``."""
-    if record.has_ended:
-        return FINISHED
-    if not record.is_pending:
-        return NOT_PENDING
-    if any(name not in ctld.partitions for name in partitions):
-        return INVALID_PARTITION
-    ctld.ask(record, partitions=partitions)
-    updated(ctld, record)
-    return ""
-
-
-def change_node_list(ctld: Slurmctld, record: JobRecord, node_list: str) -> str:
-    """``ReqNodeList=`` by the owner; on a running job, which it would shrink, the cluster's
-    ``disable_job_shrink`` refuses it."""
-    if record.has_ended:
-        return FINISHED
-    if not record.is_pending:
-        return NOT_PENDING
-    words = set_node_list(ctld, record, node_list)
-    if not words:
-        updated(ctld, record)
-    return words
-
-
-def change_nice(ctld: Slurmctld, record: JobRecord, nice: int) -> str:
-    """``Nice=``, which a pinned priority ignores."""
-    if record.has_ended:
-        return FINISHED
-    if record.priority and not record.pinned:
-        record.nice = nice
-        record.priority = record.computed_priority
-    updated(ctld, record)
-    return ""
-
-
-def change_array_limit(ctld: Slurmctld, record: JobRecord, limit: int) -> str:
-    """``ArrayTaskThrottle=``; 0 takes the limit away."""
-    record.spec = replace(record.spec, array_limit=limit or None)
-    updated(ctld, record)
-    return ""
-
-
-def change_requeue(ctld: Slurmctld, record: JobRecord, requeue: bool) -> str:
-    """``Requeue=``."""
-    if record.has_ended:
-        return FINISHED
-    ctld.ask(record, requeue=requeue)
+    match field:
+        case "priority":
+            if record.priority == 0:
+                return HELD
+            if value > record.priority:
+                return DENIED
+            # A user may lower it; Slurm does it and complains.
+            record.priority = value
+            updated(ctld, record, priority_written=True)
+            return NOT_PERSISTENT
+        case "nice":
+            # A pinned priority ignores it.
+            if record.priority and not record.pinned:
+                record.nice = value
+                record.priority = record.computed_priority
+        case "requeue":
+            ctld.ask(record, requeue=value)
+        case "array_limit":
+            record.spec = replace(record.spec, array_limit=value or None)
+        case _ if not record.is_pending:
+            # The node list would shrink a running job: ``disable_job_shrink`` refuses that.
+            return NOT_PENDING
+        case "partitions":
+            if any(name not in ctld.partitions for name in value):
+                return INVALID_PARTITION
+            ctld.ask(record, partitions=value)
+        case "node_list":
+            if words := set_node_list(ctld, record, value):
+                return words
     updated(ctld, record)
     return ""
