@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.config import Config, tiers_follow_service
 from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.inherited import InheritedService
 from slurm_tiresias.controller.manage import why_unmanaged
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.lifecycle.nomination import (
@@ -41,7 +42,6 @@ from slurm_tiresias.lifecycle.preemption import (
 )
 from slurm_tiresias.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Plan
-from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_of
 from slurm_tiresias.policy.losses import RecentLosses, losses_of
 from slurm_tiresias.policy.tiers import tier_by_service
 from slurm_tiresias.slurm.protocol import Observation
@@ -99,6 +99,7 @@ class JobStore:
         self.has_accounting = accounting
         self._records = ledger.jobs()
         self._runs = Runs(ledger, config.controller.interval_s, accounting)
+        self.inherited = InheritedService(ledger, config.policy, self._runs)
         self._lifecycles = LifecycleTracker(ledger.nominations(), ledger.preemptions_under_way())
         self._as_before: dict[str, _Followed] = {}
         """The jobs of the last observation, by key."""
@@ -109,12 +110,9 @@ class JobStore:
         self._events: list[EventRecord] = []
         self._folder = EventFolder()
         self._preemptions: list[PreemptionRecord] = []
-        self._recent: RecentService | None = None
         self._losses: RecentLosses | None = None
         self.users_over_budget: frozenset[str] = frozenset()
         """As of the last snapshot."""
-        self._inherited_gpu_s: dict[str, float] = {}
-        """What jobs began with that have started: settled once and for all."""
         self._looked: tuple[float, float] | None = None
         """When Slurm was last looked at, by its own clock and by a monotonic one."""
         self._stats = CycleStats()
@@ -260,7 +258,7 @@ class JobStore:
             self._ledger.note_first_look(seen.at_s)
         self._first_look_s = min(self._first_look_s, seen.at_s)
         shown, new = self._compared(seen.jobs)
-        self._know_recent_service(seen.at_s)
+        self.inherited.begin(self._records, seen.at_s)
         managed = [job for job in new if not shown[job.key].unmanaged]
         # Numbers are given out on the way: for entries as submitted, for first starts as started.
         managed.sort(key=lambda job: (job.spec.submit_s, job.raw_id))
@@ -272,15 +270,14 @@ class JobStore:
             under_way = self.preemptions.get(job.key)
             self._runs.measure(job, under_way.requeue_sent_s if under_way else None, seen.at_s)
             self.put(self._follow_state(job, self._records[job.key], seen.at_s, down))
-        self._note_recent_service()
-        for job in managed if self._recent is None else seen.jobs:
+        self.inherited.note_ended_runs(self._records)
+        for job in seen.jobs if self.inherited.counts else managed:
             if not shown[job.key].unmanaged:
                 self._follow_tier(self._records[job.key], seen.at_s)
                 # Not before: the ledger may fail, and the job would be passed over the next time.
                 shown[job.key].account = self._records[job.key]
                 shown[job.key].learned = self._runs.learned(job.key)
-        if self._recent is not None:
-            self._recent.forget_before(seen.at_s)
+        self.inherited.forget_before(seen.at_s)
         self._observe_absences(shown, seen.at_s)
         self._as_before = shown
 
@@ -366,7 +363,7 @@ class JobStore:
         self._records.pop(key, None)
         self._lifecycles.forget(key)
         self._runs.forget(key)
-        self._inherited_gpu_s.pop(key, None)
+        self.inherited.let_go(key)
         self._changed_jobs.discard(key)
         self._preemptions = [one for one in self._preemptions if one.key != key]
 
@@ -503,7 +500,7 @@ class JobStore:
 
     def _follow_tier(self, record: JobAccount, now_s: float) -> None:
         own_gpu_s = self._runs.attained_gpu_s(record.key) - record.promoted_at_gpu_s
-        charged_gpu_s = own_gpu_s + self.inherited_gpu_s(record, now_s)
+        charged_gpu_s = own_gpu_s + self.inherited.gpu_s(record, now_s)
         tier = tier_by_service(charged_gpu_s, self._config.policy)
         # Where the policy goes by more, the tier is known once it is decided: ``follow``.
         if tier is not None:
@@ -542,7 +539,7 @@ class JobStore:
                     self._tell_end_of(key)
                     self._records.pop(key)
                     self._runs.let_go(key)
-                    self._inherited_gpu_s.pop(key, None)
+                    self.inherited.let_go(key)
                 continue
             self._runs.close_as_last_seen(key)
             # What it did since it was last seen is asked of accounting.
@@ -593,43 +590,6 @@ class JobStore:
         own_gpu_s = self._runs.attained_gpu_s(key) - record.promoted_at_gpu_s
         tier = tier_by_service(own_gpu_s, self._config.policy)
         self._stats.ended.append(EndedJob(max(record.tier, tier or 0), jct_s, queued_s))
-
-    # What jobs inherit from earlier ones of their user or account
-
-    def _know_recent_service(self, now_s: float) -> None:
-        """At first, fetch from the ledger what the jobs that are there may have begun with."""
-        policy = self._config.policy
-        if policy.charge != BY_JOB and self._recent is None:
-            starts_s = (r.first_started_s for r in self._records.values() if r.ended_s is None)
-            first_s = min((at_s for at_s in starts_s if at_s is not None), default=now_s)
-            since_s = min(first_s, now_s) - policy.charge_window_s
-            runs = self._ledger.ended_runs(since_s, policy.charge)
-            self._recent = RecentService(policy.charge_window_s, runs)
-
-    def _note_recent_service(self) -> None:
-        """Take in which runs are over. Accounting may still correct what they used."""
-        if self._recent is None:
-            return
-        for key, record in self._records.items():
-            payer = self._payer_of(record)
-            for run in self._runs.of(key):
-                if run.end_s is not None:
-                    service_gpu_s = run.attained_gpu_s
-                    self._recent.put(EndedRun(key, run.start_s, payer, run.end_s, service_gpu_s))
-
-    def _payer_of(self, record: JobAccount) -> str:
-        return payer_of(self._config.policy.charge, record.user, record.account)
-
-    def inherited_gpu_s(self, record: JobAccount, now_s: float) -> float:
-        """What counts for a job beyond its own service; a promotion forgives that too."""
-        if self._recent is None or record.promotions:
-            return 0.0
-        if record.first_started_s is None:
-            return self._recent.gpu_s(self._payer_of(record), now_s)
-        if record.key not in self._inherited_gpu_s:
-            inherited_gpu_s = self._recent.gpu_s(self._payer_of(record), record.first_started_s)
-            self._inherited_gpu_s[record.key] = inherited_gpu_s
-        return self._inherited_gpu_s[record.key]
 
     # What is known of a job
 

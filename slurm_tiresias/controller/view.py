@@ -199,7 +199,7 @@ class SnapshotBuilder:
                 account,
                 nominations.get(key),
                 under_way.preemptor if under_way and under_way.makes_room else "",
-                job_store.inherited_gpu_s(account, seen.at_s) if account else 0.0,
+                job_store.inherited.gpu_s(account, seen.at_s) if account else 0.0,
                 placing(job.spec) if placing else None,
                 limits.get(key, ""),
                 key in backoffs.backing_off,
