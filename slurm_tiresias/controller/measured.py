@@ -1,8 +1,8 @@
 """What the controller measures of itself: each metric with its meaning, in one place.
 
-The page docs/metrics.md is generated from it (``scripts/dev generate``), and no other metric is ever
-exported (``metrics.py``). No label has a word of a user's in it, and there are only so many values
-of each: neither jobs nor users nor accounts are told apart.
+The page docs/metrics.md is generated from it (``scripts/dev generate``), and no other metric is
+ever exported (``metrics.py``). No label has a word of a user's in it, and each has few values:
+neither jobs nor users nor accounts are told apart.
 """
 
 from __future__ import annotations
