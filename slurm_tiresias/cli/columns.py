@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.screen import Column
 from slurm_tiresias.cli.text import duration, moment, printable
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.gpu_hours import gpu_hours

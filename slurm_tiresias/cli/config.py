@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 import click
 
-from slurm_tiresias.cli.options import config_option, config_path, takes_config
+from slurm_tiresias.cli.options import config_option, config_path, json_option, takes_config
 from slurm_tiresias.cli.screen import stdout
 from slurm_tiresias.cli.text import count, printable
 from slurm_tiresias.config import Config, Setting, load
@@ -43,7 +43,7 @@ def check(file: str | None) -> None:
 
 
 @config.command()
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @takes_config
 def show(config: Config, as_json: bool) -> None:
     """Print every setting as it takes effect; those that stand at their default say so."""

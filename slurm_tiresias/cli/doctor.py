@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 
-from slurm_tiresias.cli.options import config_option, config_path
-from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.options import config_option, config_path, json_option
+from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.cli.text import cells, count, pad, printable
 from slurm_tiresias.doctor.checks import CHECKS
-from slurm_tiresias.doctor.diagnosis import Diagnosis, Line, diagnose
+from slurm_tiresias.doctor.diagnosis import Diagnosis, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
 from slurm_tiresias.doctor.look import look
 from slurm_tiresias.doctor.seen import Seen
@@ -33,7 +33,7 @@ AFTERWARDS = "Then: scontrol reconfigure, or restart slurmctld where plugins cha
 
 @click.command()
 @click.option("-q", "--quiet", is_flag=True, help="Only what is wrong: no notes, nothing right.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @click.option(
     "--reference",
     is_flag=True,
@@ -55,12 +55,12 @@ def doctor(quiet: bool, as_json: bool) -> None:
     """
     seen = look(config_path())
     diagnosis = diagnose(seen)
-    if as_json:
-        click.echo(json.dumps(as_object(seen, diagnosis)))
-    else:
-        screen = stdout()
-        least = Severity.WARNING if quiet else Severity.OK
-        screen.show(report(seen, diagnosis, screen, least))
+    least = Severity.WARNING if quiet else Severity.OK
+    show_or_json(
+        as_json,
+        lambda: as_object(seen, diagnosis),
+        lambda screen: report(seen, diagnosis, screen, least),
+    )
     code = {Severity.ERROR: ERRORS, Severity.WARNING: WARNINGS}.get(diagnosis.worst, 0)
     click.get_current_context().exit(code)
 
@@ -96,19 +96,15 @@ def as_object(seen: Seen, diagnosis: Diagnosis) -> dict[str, Any]:
                 "severity": finding.severity.value,
                 "seen": finding.seen,
                 "why": finding.why,
-                "write": [_line_as_object(line) for line in diagnosis.lines_of(finding)],
+                "write": [asdict(line) for line in diagnosis.lines_of(finding)],
                 "do": list(finding.do),
             }
             for finding in diagnosis.findings
         ],
-        "write": [_line_as_object(line) for line in diagnosis.lines.values()],
+        "write": [asdict(line) for line in diagnosis.lines.values()],
         "not_checked": list(diagnosis.unchecked),
         "not_seen": list(seen.not_seen),
     }
-
-
-def _line_as_object(line: Line) -> dict[str, str]:
-    return {"file": line.file, "line": line.line, "place": line.place}
 
 
 def report(
@@ -125,7 +121,12 @@ def report(
         else:
             for finding in found:
                 yield from _wrong(finding, diagnosis, screen)
-    yield from _left_out(seen, diagnosis, screen)
+    for sentence in seen.not_seen:
+        yield from screen.prose(printable(f"not seen: {sentence}"), indent="")
+    if diagnosis.unchecked:
+        yield from screen.prose(f"not checked: {', '.join(diagnosis.unchecked)}", indent="")
+    if seen.not_seen or diagnosis.unchecked:
+        yield ""
     yield from screen.prose(_sum(diagnosis), indent="")
     if any(diagnosis.lines_of(finding) for finding in diagnosis.findings):
         yield from screen.prose(AFTERWARDS, indent="")
@@ -155,27 +156,13 @@ def _sentence(text: str) -> str:
 
 def _right(found: Sequence[Finding], screen: Screen) -> Iterator[str]:
     width = max((cells(finding.name) for finding in found), default=0)
+    behind = Screen(None if screen.width is None else max(20, screen.width - width - 6))
     for finding in found:
         word = screen.style(Severity.OK.value, LOOKS[Severity.OK])
-        begun = f"{word}  {pad(finding.name, width)}  "
-        first, *rest = Screen(_left(screen, width)).prose(printable(finding.seen), indent="")
-        yield begun + first
+        first, *rest = behind.prose(printable(finding.seen), indent="")
+        yield f"{word}  {pad(finding.name, width)}  {first}"
         yield from (" " * (width + 6) + line for line in rest)
     if found:
-        yield ""
-
-
-def _left(screen: Screen, width: int) -> int | None:
-    """What a line has left for what was seen, behind the name."""
-    return None if screen.width is None else max(20, screen.width - width - 6)
-
-
-def _left_out(seen: Seen, diagnosis: Diagnosis, screen: Screen) -> Iterator[str]:
-    for sentence in seen.not_seen:
-        yield from screen.prose(printable(f"not seen: {sentence}"), indent="")
-    if diagnosis.unchecked:
-        yield from screen.prose(f"not checked: {', '.join(diagnosis.unchecked)}", indent="")
-    if seen.not_seen or diagnosis.unchecked:
         yield ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from slurm_tiresias.cli.options import (
     answers_to,
     checked_job_id,
     complain_if_not_current,
+    json_option,
     takes_config,
 )
-from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.screen import Screen, show_or_json, stdout
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable
 from slurm_tiresias.config import Config, tiers_follow_service
 from slurm_tiresias.errors import TiresiasError, UsageError
@@ -106,7 +107,7 @@ class Case:
 @click.argument(
     "job_id", metavar="JOBID", shell_complete=complete.of_state(complete.jobs, several=False)
 )
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @takes_config
 def explain(config: Config, job_id: str, as_json: bool) -> None:
     """Say why a job waits, runs or was preempted.
@@ -121,7 +122,13 @@ def explain(config: Config, job_id: str, as_json: bool) -> None:
     checked_job_id(job_id)
     state, now_s = published.read(Path(config.controller.state_dir)), time.time()
     if tasks := _tasks_of(state, job_id):
-        _explain_array(job_id, tasks, state, as_json)
+        from slurm_tiresias.cli import explain_array
+
+        show_or_json(
+            as_json,
+            lambda: explain_array.summary(job_id, tasks, state),
+            lambda screen: explain_array.lines(job_id, tasks, state, screen),
+        )
         complain_if_not_current(state, now_s)
         return
     job = _the_job(state, job_id)
@@ -135,11 +142,7 @@ def explain(config: Config, job_id: str, as_json: bool) -> None:
         now_s=now_s,
         depends_on=_dependency(config, job),
     )
-    if as_json:
-        click.echo(json.dumps(as_data(case)))
-    else:
-        screen = stdout()
-        screen.show(lines(case, screen))
+    show_or_json(as_json, lambda: as_data(case), lambda screen: lines(case, screen))
     complain_if_not_current(state, now_s)
 
 
@@ -148,18 +151,6 @@ def _tasks_of(state: PublishedState, array: str) -> list[PublishedJob]:
     tasks = [job for job in state.jobs if array_of(job.job_id) == array]
     alone = len(tasks) == 1 or any(job.job_id == array for job in state.jobs)
     return [] if alone else tasks
-
-
-def _explain_array(
-    array: str, tasks: Sequence[PublishedJob], state: PublishedState, as_json: bool
-) -> None:
-    from slurm_tiresias.cli import explain_array
-
-    if as_json:
-        click.echo(json.dumps(explain_array.summary(array, tasks, state)))
-    else:
-        screen = stdout()
-        screen.show(explain_array.lines(array, tasks, state, screen))
 
 
 def _dependency(config: Config, job: PublishedJob) -> str:
@@ -189,10 +180,18 @@ def _explain_ended(
     config: Config, job_id: str, state: PublishedState, now_s: float, *, as_json: bool
 ) -> None:
     """Say what became of a job that the last cycle did not see, by what is remembered of it."""
-    life = _ended_life(config, job_id)
+    try:
+        life = look_up(Path(config.controller.state_dir), job_id).life
+    except TiresiasError:
+        life = None
     if life is None or life.ended_s is None:
         complain_if_not_current(state, now_s)
-        raise _unknown(state, job_id)
+        whose = f" of {printable(state.only_of)}, who may see no others" if state.only_of else ""
+        raise TiresiasError(
+            f"The controller knows no job {job_id}{whose}: it has ended, was submitted just now, "
+            "or never asked for GPUs in a managed partition",
+            f"See Slurm's own records with: sacct -j {job_id}",
+        )
     when = f"{duration(now_s - life.ended_s)} ago ({moment(life.ended_s)})"
     ended = f"Job {printable(life.job_id)} has ended, {when}."
     if as_json:
@@ -203,22 +202,6 @@ def _explain_ended(
     screen = stdout()
     screen.show(iter([*screen.prose(f"{ended} What is remembered of it:", indent=""), ""]))
     click.get_current_context().invoke(history, job_id=life.job_id, as_json=False)
-
-
-def _ended_life(config: Config, job_id: str) -> Life | None:
-    try:
-        return look_up(Path(config.controller.state_dir), job_id).life
-    except TiresiasError:
-        return None
-
-
-def _unknown(state: PublishedState, job_id: str) -> TiresiasError:
-    whose = f" of {printable(state.only_of)}, who may see no others" if state.only_of else ""
-    return TiresiasError(
-        f"The controller knows no job {job_id}{whose}: it has ended, was submitted just now, or "
-        "never asked for GPUs in a managed partition",
-        f"See Slurm's own records with: sacct -j {job_id}",
-    )
 
 
 def _as_data_of_ended(life: Life, ended: str, state: PublishedState) -> dict[str, object]:
@@ -238,16 +221,16 @@ def _as_data_of_ended(life: Life, ended: str, state: PublishedState) -> dict[str
 
 def as_data(case: Case) -> dict[str, object]:
     """The explanation for programs; fields are added, never changed."""
-    job = case.job
+    room = room_expected(case.job, case.state, case.jobs)
     return {
         "schema": EXPLANATION_SCHEMA,
         "cluster": case.state.cluster,
         "mode": case.state.mode,
         "at_s": case.state.at_s,
-        "job": asdict(job),
+        "job": asdict(case.job),
         "tier": asdict(case.tier) if case.tier else None,
         "blocking_jobs": [asdict(other) for other in case.blocking_jobs],
-        "room_expected_at_s": room[0] if (room := expected(case)) else None,
+        "room_expected_at_s": room[0] if room else None,
         "events": [asdict(event) for event in case.events],
         "sections": [asdict(section) for section in sections(case)],
     }
@@ -266,9 +249,7 @@ def section_lines(section: Section, screen: Screen) -> Iterator[str]:
     for sentence in section.sentences:
         yield from screen.prose(sentence)
     for item in section.items:
-        first, *rest = screen.prose(item, indent="    ")
-        yield "  - " + first.lstrip()
-        yield from rest
+        yield from screen.item(item)
 
 
 def _headline(case: Case) -> str:
@@ -284,33 +265,32 @@ def _headline(case: Case) -> str:
 
 def sections(case: Case) -> list[Section]:
     """The whole explanation; sections that have nothing to say are left out."""
-    candidates = _of_what_is_done(case) if case.state.acts else _of_what_would_be_done(case)
+    job = case.job
+    blockers = tuple(_blockers(case))
+    do = what_to_do(job.reason, job.slurm_reason).replace("JOBID", printable(job.job_id))
+    if case.state.acts:
+        candidates = [
+            Section("Where it stands", tuple(_standing(case))),
+            Section(_title_of_why(case), tuple(_why(case)), blockers),
+            Section("Preemptions", tuple(_preemptions(case))),
+            Section("What happens next", tuple(_next(case))),
+        ]
+    else:
+        # What Slurm does comes first, and by itself.
+        candidates = [
+            Section("What Slurm does", tuple(_slurm_does(case))),
+            Section("What the controller would do", tuple(_would(case)), blockers),
+            Section("Where it stands for the controller", tuple(_standing(case))),
+            Section("Preemptions", tuple(_past_preemptions(case))),
+        ]
+        if job.action in (Action.START.value, Action.PREEMPT.value, Action.RUN_ON.value):
+            do = ""
+    events = [f"{_ago(case, event.at_s)}: {told_of(job.job_id, event)}" for event in case.events]
+    candidates += [
+        Section("What its user can do", (do,) if do else ()),
+        Section("What happened to it lately", (), tuple(events)),
+    ]
     return [section for section in candidates if section.sentences or section.items]
-
-
-def _of_what_is_done(case: Case) -> list[Section]:
-    return [
-        Section("Where it stands", tuple(_standing(case))),
-        Section(_title_of_why(case), tuple(_why(case)), tuple(_blockers(case))),
-        Section("Preemptions", tuple(_preemptions(case))),
-        Section("What happens next", (_ends(case), *_next(case))),
-        Section("What its user can do", tuple(_do(case))),
-        Section("What happened to it lately", (), tuple(_events(case))),
-    ]
-
-
-def _of_what_would_be_done(case: Case) -> list[Section]:
-    """Where the controller does not act, what Slurm does comes first, and by itself."""
-    carried_out = (Action.START.value, Action.PREEMPT.value, Action.RUN_ON.value)
-    do = () if case.job.action in carried_out else tuple(_do(case))
-    return [
-        Section("What Slurm does", tuple(_slurm_does(case))),
-        Section("What the controller would do", tuple(_would(case)), tuple(_blockers(case))),
-        Section("Where it stands for the controller", tuple(_standing(case))),
-        Section("Preemptions", tuple(_past_preemptions(case))),
-        Section("What its user can do", do),
-        Section("What happened to it lately", (), tuple(_events(case))),
-    ]
 
 
 def _slurm_does(case: Case) -> Iterator[str]:
@@ -347,18 +327,6 @@ def _would(case: Case) -> Iterator[str]:
         yield "These hold what it needs, and would not be preempted for it:"
 
 
-def _ends(case: Case) -> str:
-    in_last_tier = case.tier is not None and case.tier.to_gpu_s is None
-    ends = ends_text(case.job.reason, in_last_tier=in_last_tier)
-    return ends.replace("JOBID", printable(case.job.job_id))
-
-
-def _do(case: Case) -> Iterator[str]:
-    do = what_to_do(case.job.reason, case.job.slurm_reason)
-    if do:
-        yield do.replace("JOBID", printable(case.job.job_id))
-
-
 def _title_of_why(case: Case) -> str:
     if case.job.state == JobState.RUNNING.value:
         return "Why it stops" if case.job.reason in LEAVES else "Why it runs"
@@ -374,7 +342,9 @@ def _standing(case: Case) -> Iterator[str]:
         return
     order = "the whole order" if case.state.acts else "the controller's order"
     rank = "" if job.rank is None else f", place {job.rank + 1} in {order}"
-    yield f"It is in tier {job.tier}{_among_tiers(case)}{rank}."
+    last = len(case.state.tiers) - 1
+    among = f" (0 is the highest, {last} the lowest)" if last > 0 else ""
+    yield f"It is in tier {job.tier}{among}{rank}."
     attained = f"It has attained {gpu_hours(job.attained_gpu_s)}"
     yield f"{attained} (GPUs x running time, over all its runs){_way_to_next_tier(case)}."
     if job.inherited_gpu_s > 0.0:
@@ -391,11 +361,6 @@ def _standing(case: Case) -> Iterator[str]:
         )
     if case.waits:
         yield f"It has waited {duration(job.waited_s)} since it last ran or was submitted."
-
-
-def _among_tiers(case: Case) -> str:
-    last = len(case.state.tiers) - 1
-    return f" (0 is the highest, {last} the lowest)" if last > 0 else ""
 
 
 def _way_to_next_tier(case: Case) -> str:
@@ -423,7 +388,11 @@ def _why(case: Case) -> Iterator[str]:
     if job.start_on:
         style = f", to {printable(job.style)}" if job.style else ""
         yield f"It is to start on {printable(job.start_on)}{style}."
-    yield from _placement(job)
+    if job.left_to_slurm:
+        yield f"Its nodes are left to Slurm: {printable(job.left_to_slurm)}."
+    elif job.gpus > 1 and job.placement_because:  # one GPU cannot be spread
+        style = PLACED.get(job.placement, job.placement)
+        yield f"Placement: {printable(style)}: {printable(job.placement_because)}."
     if job.victims:
         victims = listed(tuple(case.who(victim) for victim in job.victims))
         yield f"Room is made by preempting {victims}."
@@ -457,21 +426,14 @@ def _place_in_slurm(case: Case) -> Iterator[str]:
         )
 
 
-def _placement(job: PublishedJob) -> Iterator[str]:
-    """By which rule and number; a job of one GPU has nothing to be spread."""
-    if job.left_to_slurm:
-        yield f"Its nodes are left to Slurm: {printable(job.left_to_slurm)}."
-        return
-    if job.gpus > 1 and job.placement_because:
-        style = PLACED.get(job.placement, job.placement)
-        yield f"Placement: {printable(style)}: {printable(job.placement_because)}."
-
-
 def _blockers(case: Case) -> Iterator[str]:
     blockers = case.job.blockers
     for blocker in blockers[:MOST_BLOCKERS]:
         because = printable(guard_text(blocker.guard).because)
-        yield f"{_holding(case, blocker)}: {because}{_until(case, blocker)}."
+        # Only a protection that runs out by itself has a time.
+        left_s = 0.0 if blocker.until_s is None else blocker.until_s - case.now_s
+        left = f"; {duration(left_s)} to go" if left_s > 0 else ""
+        yield f"{_holding(case, blocker)}: {because}{left}."
     if len(blockers) > MOST_BLOCKERS:
         yield f"And {count(len(blockers) - MOST_BLOCKERS, 'job')} more."
 
@@ -488,16 +450,16 @@ def _holding(case: Case, blocker: Blocker) -> str:
     return f"{who}{tier}, {what}{where}"
 
 
-def _until(case: Case, blocker: Blocker) -> str:
-    """How long the protection lasts yet, where it runs out by itself."""
-    left_s = 0.0 if blocker.until_s is None else blocker.until_s - case.now_s
-    return f"; {duration(left_s)} to go" if left_s > 0 else ""
-
-
 def _preemptions(case: Case) -> Iterator[str]:
-    job = case.job
-    if job.managed:
-        yield from _output(case.state.output_appended)
+    job, appended = case.job, case.state.output_appended
+    if job.managed and appended:
+        yield "When it starts again it adds to its output files, unless --open-mode=truncate."
+    elif job.managed and appended is not None:
+        # How it was submitted Slurm does not say.
+        yield (
+            "When it starts again its output files are truncated, unless it was submitted with "
+            "--open-mode=append."
+        )
     if job.signal:
         yield (
             f"Before it is preempted it gets SIG{printable(job.signal)} and "
@@ -518,6 +480,9 @@ def _past_preemptions(case: Case) -> Iterator[str]:
 
 
 def _next(case: Case) -> Iterator[str]:
+    in_last_tier = case.tier is not None and case.tier.to_gpu_s is None
+    ends = ends_text(case.job.reason, in_last_tier=in_last_tier)
+    yield ends.replace("JOBID", printable(case.job.job_id))
     if waits_for_room(case.job) and case.job.managed:
         yield from _queue_before(case)
         yield from _estimate(case)
@@ -532,16 +497,11 @@ def _queue_before(case: Case) -> Iterator[str]:
         yield f"{count(len(before), 'waiting job')} {come} before it, and {ask} for {gpus}."
 
 
-def expected(case: Case) -> tuple[float, tuple[PublishedJob, ...]] | None:
-    """When room can be made for it, and by which jobs."""
-    return room_expected(case.job, case.state, case.jobs)
-
-
 def _estimate(case: Case) -> Iterator[str]:
     """Until when it waits, as far as that can be known."""
     if not case.job.blockers:
         return
-    room = expected(case)
+    room = room_expected(case.job, case.state, case.jobs)
     if room is None:
         yield "When that will be cannot be said: it depends on how long other jobs run."
         return
@@ -553,22 +513,6 @@ def _estimate(case: Case) -> Iterator[str]:
         f"An estimate: {when} {who} can be preempted for it. Sooner if jobs end; later if new jobs "
         "come before it, or if that room is on nodes that do not suit it."
     )
-
-
-def _output(appended: bool | None) -> Iterator[str]:
-    """What becomes of its log when it starts again; how it was submitted Slurm does not tell."""
-    if appended:
-        yield "When it starts again it adds to its output files, unless --open-mode=truncate."
-    elif appended is not None:
-        yield (
-            "When it starts again its output files are truncated, unless it was submitted with "
-            "--open-mode=append."
-        )
-
-
-def _events(case: Case) -> Iterator[str]:
-    for event in case.events:
-        yield f"{_ago(case, event.at_s)}: {told_of(case.job.job_id, event)}"
 
 
 def _ago(case: Case, at_s: float) -> str:

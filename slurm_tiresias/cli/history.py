@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,11 +10,10 @@ from pathlib import Path
 
 import click
 
-from slurm_tiresias.cli import complete, table
+from slurm_tiresias.cli import complete
 from slurm_tiresias.cli.events import told_of
-from slurm_tiresias.cli.options import checked_job_id, takes_config
-from slurm_tiresias.cli.screen import Screen, stdout
-from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.options import checked_job_id, json_option, takes_config
+from slurm_tiresias.cli.screen import Column, Screen, show_or_json
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.driver import driver
@@ -83,7 +81,7 @@ class ToldEnd:
 @click.argument(
     "job_id", metavar="JOBID", shell_complete=complete.of_state(complete.jobs, several=False)
 )
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @takes_config
 def history(config: Config, job_id: str, as_json: bool) -> None:
     """Tell a job's whole life: each run, what ended it, and what happened between.
@@ -97,11 +95,11 @@ def history(config: Config, job_id: str, as_json: bool) -> None:
     accounted = _accounted(config, life)
     runs = told_runs(life, accounted)
     end = told_end(life, runs, accounted)
-    if as_json:
-        click.echo(json.dumps(as_data(life, runs, end)))
-    else:
-        screen = stdout()
-        screen.show(lines(life, runs, end, screen, now_s))
+    show_or_json(
+        as_json,
+        lambda: as_data(life, runs, end),
+        lambda screen: lines(life, runs, end, screen, now_s),
+    )
 
 
 def _the_life(config: Config, job_id: str) -> Life:
@@ -224,18 +222,12 @@ def lines(
         yield from screen.prose(sentence)
     if runs:
         yield ""
-        yield from table.lines(table.that_fit(COLUMNS, runs, screen), runs, screen)
+        yield from screen.table(COLUMNS, runs)
     if life.events:
         yield ""
         yield screen.style("What happened", "title")
         for event in life.events:
-            yield from _item(f"{moment(event.at_s)}: {told_of(life.job_id, event)}", screen)
-
-
-def _item(text: str, screen: Screen) -> Iterator[str]:
-    first, *rest = screen.prose(text, indent="    ")
-    yield "  - " + first.lstrip()
-    yield from rest
+            yield from screen.item(f"{moment(event.at_s)}: {told_of(life.job_id, event)}")
 
 
 def _in_short(life: Life, runs: Sequence[ToldRun], end: ToldEnd | None) -> str:

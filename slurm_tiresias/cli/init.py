@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import grp
-import json
 import pwd
 import re
 import shutil
@@ -18,9 +17,9 @@ import click
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.cli import init_files
 from slurm_tiresias.cli.init_files import Choice, NodeKind, Step, compose, node_kinds, step_lines
-from slurm_tiresias.cli.options import PROGRAM, config_path, words
+from slurm_tiresias.cli.options import PROGRAM, config_path, json_option, words
 from slurm_tiresias.cli.progress import progress
-from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.cli.simulation_options import unguarded
 from slurm_tiresias.cli.text import count, listed, printable
 from slurm_tiresias.config import parse
@@ -82,7 +81,7 @@ class Thresholds:
     help="Where the controller is to keep what it knows.",
 )
 @click.option("--force", is_flag=True, help="Write over files that are there.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 def init(
     folder: str,
     partitions: tuple[str, ...],
@@ -100,7 +99,12 @@ def init(
     """
     seen = look(config_path())
     chosen = _partitions(seen, partitions)
-    _check_state_dir(state_dir)
+    if not _PLAIN_PATH.fullmatch(state_dir):
+        # It goes into a unit, a script and Lua, each with quotes of its own.
+        raise UsageError(
+            f"--state-dir {printable(state_dir)} is no plain path",
+            "Write an absolute path of letters, digits and . _ + -",
+        )
     kinds = node_kinds(seen, chosen)
     _check_free(Path(folder), force)
     found = Thresholds(None, f"{_DEFAULT_STAYS}.") if no_history else _thresholds(since, kinds)
@@ -110,13 +114,13 @@ def init(
         {"manage": {"partitions": list(chosen)}, "controller": {"state_dir": state_dir}},
         "the command line",
     )
-    files, told = compose(seen, choice, folder)
+    files, steps = compose(seen, choice, folder)
     _write(Path(folder), files)
-    if as_json:
-        click.echo(json.dumps(_as_object(folder, files, told, choice, kinds)))
-    else:
-        screen = stdout()
-        screen.show(_report(folder, files, told, choice, kinds, screen))
+    show_or_json(
+        as_json,
+        lambda: _as_object(folder, files, steps, choice, kinds),
+        lambda screen: _report(folder, files, steps, choice, kinds, screen),
+    )
 
 
 def _partitions(seen: Seen, asked: tuple[str, ...]) -> tuple[str, ...]:
@@ -143,22 +147,8 @@ def _partitions(seen: Seen, asked: tuple[str, ...]) -> tuple[str, ...]:
     return asked or with_gpus
 
 
-def _check_state_dir(state_dir: str) -> None:
-    """It goes into a unit, a script and Lua, each with quotes of its own."""
-    if not _PLAIN_PATH.fullmatch(state_dir):
-        raise UsageError(
-            f"--state-dir {printable(state_dir)} is no plain path",
-            "Write an absolute path of letters, digits and . _ + -",
-        )
-
-
 def _check_free(folder: Path, force: bool) -> None:
-    names = (
-        *(init_files.CONFIG, init_files.CLUSTER, init_files.UNIT, init_files.SLURM_CONF),
-        *(init_files.CGROUP_CONF, init_files.PLUGSTACK, init_files.JOB_SUBMIT),
-        *(init_files.NUDGE, init_files.STEPS),
-    )
-    there = tuple(name for name in names if (folder / name).exists())
+    there = tuple(name for name in init_files.NAMES if (folder / name).exists())
     if there and not force:
         raise UsageError(
             f"{printable(str(folder))} has {listed(there)} already",
@@ -201,8 +191,8 @@ def _advised(workload: Workload, site: Site, since: str) -> Thresholds:
     config = unguarded()
     setup = run.Setup(site, config, Costs(site, True, None), Timing(config.controller.interval_s))
     cells = [Cell(cuts) for cuts in tuning.candidates(workload)]
-    with progress("settings", len(cells)) as told:
-        results = sweep.run_here(Task(workload, setup), cells, told)
+    with progress("settings", len(cells)) as advance:
+        results = sweep.run_here(Task(workload, setup), cells, advance)
     advice = tuning.advise(workload, results, "average")
     jobs = f"{count(len(workload.jobs), 'job')} since {since}"
     if advice.warnings:
@@ -228,7 +218,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
 def _as_object(
     folder: str,
     files: Mapping[str, str],
-    told: Sequence[Step],
+    steps: Sequence[Step],
     choice: Choice,
     kinds: Sequence[NodeKind],
 ) -> dict[str, Any]:
@@ -243,14 +233,14 @@ def _as_object(
         ],
         "thresholds_gpu_s": list(init_files.configured(choice).policy.thresholds_gpu_s),
         "thresholds_because": choice.because,
-        "steps": [{"title": step.title, "commands": list(step.commands)} for step in told],
+        "steps": [{"title": step.title, "commands": list(step.commands)} for step in steps],
     }
 
 
 def _report(
     folder: str,
     files: Mapping[str, str],
-    told: Sequence[Step],
+    steps: Sequence[Step],
     choice: Choice,
     kinds: Sequence[NodeKind],
     screen: Screen,
@@ -260,6 +250,6 @@ def _report(
     summary = f"Manages {managed} with {count(gpus, 'GPU')}. {choice.because}"
     names = f"In {printable(folder)}: {', '.join(sorted(files))}."
     lines = [*screen.prose(summary, indent=""), *screen.prose(names, indent=""), ""]
-    for line in step_lines(told):
+    for line in step_lines(steps):
         lines.append(screen.style(line, "title") if line[:1].isdigit() else line)
     return lines

@@ -32,6 +32,7 @@ PLUGSTACK = "plugstack.conf.d/tiresias.conf"
 JOB_SUBMIT = "job_submit.lua"
 NUDGE = "nudge"
 STEPS = "STEPS"
+NAMES = (CONFIG, CLUSTER, UNIT, SLURM_CONF, CGROUP_CONF, PLUGSTACK, JOB_SUBMIT, NUDGE, STEPS)
 
 EXECUTABLE = frozenset({NUDGE})
 INSTALLED_CONFIG = "/etc/slurm-tiresias/tiresias.toml"
@@ -95,7 +96,9 @@ def node_kinds(seen: Seen, partitions: Sequence[str]) -> tuple[NodeKind, ...]:
 
 def compose(seen: Seen, choice: Choice, folder: str) -> tuple[Mapping[str, str], tuple[Step, ...]]:
     """The files by their names, the steps among them, and the steps themselves."""
-    diagnosis = _diagnosed_with(seen, choice)
+    # What the doctor would say if this configuration were installed already, and acted.
+    acting = replace(configured(choice), controller=ControllerConfig(state_dir=choice.state_dir))
+    diagnosis = diagnose(replace(seen, config=acting, config_there=True, config_error=""))
     written = {
         CONFIG: _config(seen, choice),
         CLUSTER: _cluster(node_kinds(seen, choice.partitions)),
@@ -108,8 +111,8 @@ def compose(seen: Seen, choice: Choice, folder: str) -> tuple[Mapping[str, str],
     beside = f"{seen.slurm_conf_folder}/cgroup.conf"
     if any(line.file == beside for line in diagnosis.lines.values()):
         written[CGROUP_CONF] = _lines_for(beside, diagnosis)
-    told = steps(seen, choice, folder, CGROUP_CONF in written)
-    return written | {STEPS: "\n".join(step_lines(told)) + "\n"}, told
+    steps = _steps(seen, choice, folder, CGROUP_CONF in written)
+    return written | {STEPS: "\n".join(step_lines(steps)) + "\n"}, steps
 
 
 def configured(choice: Choice) -> Config:
@@ -123,12 +126,6 @@ def configured(choice: Choice) -> Config:
         policy=replace(default.policy, thresholds_gpu_s=thresholds),
         controller=controller,
     )
-
-
-def _diagnosed_with(seen: Seen, choice: Choice) -> Diagnosis:
-    """What the doctor would say if this configuration were installed already."""
-    config = replace(configured(choice), controller=ControllerConfig(state_dir=choice.state_dir))
-    return diagnose(replace(seen, config=config, config_there=True, config_error=""))
 
 
 def _config(seen: Seen, choice: Choice) -> str:
@@ -145,12 +142,9 @@ def _config(seen: Seen, choice: Choice) -> str:
         said["policy", "thresholds_gpu_s"] = ("", (choice.because,))
     if choice.state_dir != DEFAULT_STATE_DIR:
         said["controller", "state_dir"] = (toml(choice.state_dir), ())
-    head = f"# For cluster {printable(_name(seen))}, by tiresias-slurm init."
+    cluster = seen.settings.text("ClusterName") if seen.settings else ""
+    head = f"# For cluster {printable(cluster)}, by tiresias-slurm init."
     return "\n".join([head, *example_lines(said)]) + "\n"
-
-
-def _name(seen: Seen) -> str:
-    return seen.settings.text("ClusterName") if seen.settings else ""
 
 
 def _about(seen: Seen, choice: Choice) -> Iterator[str]:
@@ -209,18 +203,14 @@ def _lines_for(path: str, diagnosis: Diagnosis) -> str:
         for line in diagnosis.lines_of(finding):
             if line.file == path:
                 reasons.setdefault(line, []).append(finding)
-    body = [_with_reasons(line, why) for line, why in reasons.items()]
+    body = []
+    for line, findings in reasons.items():
+        said = [f"{each.severity.value}: {printable(each.seen)}. {each.why}" for each in findings]
+        said += [f"{line.place[:1].upper()}{line.place[1:]}:"] if line.place else []
+        comments = [part for sentence in said for part in commented(sentence)]
+        may_stay = all(each.severity is Severity.NOTE for each in findings)
+        body.append("\n".join([*comments, f"#{line.line}" if may_stay else line.line]))
     return "\n\n".join([head, *(body or ["# Nothing is wanting."])]) + "\n"
-
-
-def _with_reasons(line: Line, reasons: Sequence[Finding]) -> str:
-    told = [
-        f"{finding.severity.value}: {printable(finding.seen)}. {finding.why}" for finding in reasons
-    ]
-    told += [f"{line.place[:1].upper()}{line.place[1:]}:"] if line.place else []
-    firm = any(finding.severity is not Severity.NOTE for finding in reasons)
-    comments = [part for sentence in told for part in commented(sentence)]
-    return "\n".join([*comments, line.line if firm else f"#{line.line}"])
 
 
 def _packaged(name: str) -> str:
@@ -228,36 +218,11 @@ def _packaged(name: str) -> str:
     return files("slurm_tiresias.cli").joinpath("etc", name).read_text(encoding="utf-8")
 
 
-def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
+def _steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
     """What to do next, and how to undo it."""
-    owner = f"-o {choice.user} -g {choice.group}"
-    # The default one systemd makes by itself.
-    make_dir = (
-        (f"install -d {owner} -m 755 {choice.state_dir}",)
-        if choice.state_dir != DEFAULT_STATE_DIR
-        else ()
-    )
-    here = shlex.quote(folder.rstrip("/"))
-    install_unit = (
-        f"install -m 644 {here}/{UNIT} /etc/systemd/system/",
-        *make_dir,
-        "systemctl daemon-reload",
-    )
-    nodes = "on login and compute nodes"
-    if choice.packaged:
-        plugin = f"apt-get install ./slurm-tiresias-spank_*.deb    # {nodes}"
-        remove = (
-            "apt-get purge slurm-tiresias-controller slurm-tiresias",
-            f"apt-get purge slurm-tiresias-spank    # {nodes}, if you installed it",
-        )
-    else:
-        plugin = f"make -C spank install    # in the checkout, {nodes}"
-        remove = (
-            "rm -r /etc/slurm-tiresias",
-            f"rm -r /usr/lib/slurm-tiresias    # {nodes}, if you installed the plugin",
-        )
-    own_unit = (f"rm /etc/systemd/system/{UNIT}", "systemctl daemon-reload")
-    slurm = shlex.quote(seen.slurm_conf_folder)
+    here, slurm = shlex.quote(folder.rstrip("/")), shlex.quote(seen.slurm_conf_folder)
+    install_unit, remove_unit = _unit_commands(choice, here)
+    install_plugin, remove_program = _package_commands(choice)
     cgroup = (f"cat {here}/{CGROUP_CONF}    # into cgroup.conf of the nodes",) if has_cgroup else ()
     return (
         Step(
@@ -272,7 +237,7 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
             "Run it in shadow mode: it writes nothing to Slurm",
             (
                 f"install -D -m 644 {here}/{CONFIG} {INSTALLED_CONFIG}",
-                *(() if choice.has_unit else install_unit),
+                *install_unit,
                 "systemctl enable --now tiresias-slurm",
                 "tiresias-slurm status",
             ),
@@ -304,7 +269,7 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
                 f"sed -i 's/^local write = .*/local write = \"priority\"/' {slurm}/{JOB_SUBMIT}",
                 f"install -m 755 {here}/{NUDGE} /etc/slurm-tiresias/{NUDGE}",
                 f"cat {here}/{SLURM_CONF}    # now also the lines that are commented out",
-                plugin,
+                install_plugin,
                 f"install -D -m 644 {here}/{PLUGSTACK} {slurm}/{PLUGSTACK}",
                 f"echo 'include {slurm}/plugstack.conf.d/*.conf' >> {slurm}/plugstack.conf",
             ),
@@ -315,16 +280,42 @@ def steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[St
                 "# First out of slurm.conf: EpilogSlurmctld and JobSubmitPlugins, if you set them.",
                 "tiresias-slurm release    # where it has acted",
                 "systemctl disable --now tiresias-slurm",
-                *(() if choice.has_unit else own_unit),
-                *remove,
+                *remove_unit,
+                *remove_program,
             ),
         ),
     )
 
 
-def step_lines(told: Sequence[Step]) -> Iterator[str]:
+def _unit_commands(choice: Choice, here: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """How to install the unit from this folder, and to remove it; none for the packages' own."""
+    if choice.has_unit:
+        return (), ()
+    install = [f"install -m 644 {here}/{UNIT} /etc/systemd/system/"]
+    if choice.state_dir != DEFAULT_STATE_DIR:  # the default one systemd makes by itself
+        owner = f"-o {choice.user} -g {choice.group}"
+        install.append(f"install -d {owner} -m 755 {choice.state_dir}")
+    reload = "systemctl daemon-reload"
+    return (*install, reload), (f"rm /etc/systemd/system/{UNIT}", reload)
+
+
+def _package_commands(choice: Choice) -> tuple[str, tuple[str, ...]]:
+    """How to install the plugin, and to remove it and the program."""
+    nodes = "on login and compute nodes"
+    if choice.packaged:
+        return f"apt-get install ./slurm-tiresias-spank_*.deb    # {nodes}", (
+            "apt-get purge slurm-tiresias-controller slurm-tiresias",
+            f"apt-get purge slurm-tiresias-spank    # {nodes}, if you installed it",
+        )
+    return f"make -C spank install    # in the checkout, {nodes}", (
+        "rm -r /etc/slurm-tiresias",
+        f"rm -r /usr/lib/slurm-tiresias    # {nodes}, if you installed the plugin",
+    )
+
+
+def step_lines(steps: Sequence[Step]) -> Iterator[str]:
     """The steps in lines; none is wrapped, for they are there to be copied."""
-    for number, step in enumerate(told, start=1):
+    for number, step in enumerate(steps, start=1):
         if number > 1:
             yield ""
         yield f"{number}. {step.title}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurm_tiresias.cli.options import config_option, takes_config
+from slurm_tiresias.cli.options import config_option, json_option, takes_config
 from slurm_tiresias.cli.text import count, date_and_time, listed, printable
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.config import Config
@@ -27,7 +27,7 @@ def ledger() -> None:
 
 
 @ledger.command()
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @takes_config
 def rebuild(config: Config, as_json: bool) -> None:
     """Build the ledger anew from Slurm and its accounting.
@@ -55,7 +55,7 @@ def rebuild(config: Config, as_json: bool) -> None:
     "controller.keep_ended_jobs_days does not keep.",
 )
 @click.option("--dry-run", is_flag=True, help="Only count them; a controller may run.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @takes_config
 def prune(config: Config, before_s: float | None, dry_run: bool, as_json: bool) -> None:
     """Remove jobs that ended long ago from the ledger.

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from slurm_tiresias.cli.options import config_option, config_path
+from slurm_tiresias.cli.options import config_option, config_path, json_option
 from slurm_tiresias.config import load
 from slurm_tiresias.controller.metrics_asked import Sample, metrics_samples, metrics_text
 
@@ -20,7 +20,7 @@ OF_SEVERAL = ("_bucket", "_count", "_sum")
 
 @click.command()
 @click.option("--reference", is_flag=True, help="What each metric means, in Markdown; no values.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @config_option
 def metrics(reference: bool, as_json: bool) -> None:
     """Print what the controller measures now, as Prometheus reads it.

@@ -65,6 +65,9 @@ def config_option(command: Command) -> Command:
     )(command)
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+
+
 def remember_config(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     """The callback of every ``--config``: the last one that names a file counts."""
     if value is None:

@@ -14,12 +14,16 @@ from typing import BinaryIO
 
 import click
 
-from slurm_tiresias.cli import table
 from slurm_tiresias.cli.gpu_text import gpu_use_text
-from slurm_tiresias.cli.options import config_option, config_path, named_config_path, takes_config
+from slurm_tiresias.cli.options import (
+    config_option,
+    config_path,
+    json_option,
+    named_config_path,
+    takes_config,
+)
 from slurm_tiresias.cli.profile_sample import sample
-from slurm_tiresias.cli.screen import Screen, stdout
-from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.screen import Column, Screen, show_or_json
 from slurm_tiresias.cli.text import count, moment, printable
 from slurm_tiresias.config import Config, load
 from slurm_tiresias.errors import TiresiasError, UsageError
@@ -77,33 +81,21 @@ def model(
     them. Nothing in them is executed. Exit code 2: not a model's file, or a damaged one.
     """
     tensors = tuple(tensor for file in files for tensor in read(file))
-    name = _checked_name(save_as) if save_as is not None else files[0].name
-    config = load(config_path()) if save_as is not None else _config_if_any(context)
-    study = _studied(name, tensors, config)
+    if save_as is not None and not is_model_name(save_as):
+        raise UsageError(
+            f"{printable(save_as[:80])!r} cannot be the name of a model",
+            "Write up to 64 letters, digits and . _ + -, a letter or digit first",
+        )
+    # A file can be read where no configuration is; what was named must be there.
+    is_needed = save_as is not None or named_config_path(context) is not None
+    config = load(config_path()) if is_needed or config_path().exists() else Config()
+    study = _studied(files[0].name if save_as is None else save_as, tensors, config)
     if save_as is not None:
         with closing(_store(config)) as store:
             store.save([study.profile])
-    if as_json:
-        click.echo(json.dumps(study.as_data()))
-    else:
-        screen = stdout()
-        screen.show(study.lines(screen, saved=save_as is not None))
-
-
-def _checked_name(name: str) -> str:
-    if not is_model_name(name):
-        raise UsageError(
-            f"{printable(name[:80])!r} cannot be the name of a model",
-            "Write up to 64 letters, digits and . _ + -, a letter or digit first",
-        )
-    return name
-
-
-def _config_if_any(context: click.Context) -> Config:
-    """A file can be read where no configuration is; what was named must be there."""
-    if named_config_path(context) is None and not config_path().exists():
-        return Config()
-    return load(config_path())
+    show_or_json(
+        as_json, study.as_data, lambda screen: study.lines(screen, saved=save_as is not None)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +132,8 @@ class Study:
         if saved:
             yield f"  saved as          {printable(self.profile.key.name)}"
         yield ""
-        yield from table.lines(_TENSORS, _largest(self.tensors), screen)
+        largest = sorted(self.tensors, key=lambda tensor: -tensor.size_bytes)[:LARGEST_SHOWN]
+        yield from screen.table(_TENSORS, largest)
 
 
 def _studied(name: str, tensors: tuple[StoredTensor, ...], config: Config) -> Study:
@@ -149,10 +142,6 @@ def _studied(name: str, tensors: tuple[StoredTensor, ...], config: Config) -> St
     assert skew is not None and bucketed is not None, "a file without tensors was refused"
     found = Profile(key_of(MODEL, name), skew, FILE, time.time())
     return Study(found, tensors, bucketed, known(config, [], []).placing(found, found.key))
-
-
-def _largest(tensors: Sequence[StoredTensor]) -> list[StoredTensor]:
-    return sorted(tensors, key=lambda tensor: -tensor.size_bytes)[:LARGEST_SHOWN]
 
 
 _TENSORS: Sequence[Column[StoredTensor]] = (
@@ -167,35 +156,38 @@ _TENSORS: Sequence[Column[StoredTensor]] = (
 
 @profile.command("list")
 @click.option("-n", "--noheader", is_flag=True, help="Only the rows.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @takes_config
 def list_profiles(config: Config, noheader: bool, as_json: bool) -> None:
     """List every profile: the built-in ones, those from files, those that were measured."""
-    _show_rows(_rows(_knowledge(config)), noheader, as_json)
+    rows = _rows(config)
+    show_or_json(
+        as_json,
+        lambda: {"schema": SCHEMA, "profiles": _as_data(rows)},
+        lambda screen: screen.table(_COLUMNS, rows, header=not noheader),
+    )
 
 
 @profile.command()
 @click.argument("name")
 @click.option("-u", "--user", metavar="USER", help="Only what is known of this user's jobs.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @takes_config
 def show(config: Config, name: str, user: str | None, as_json: bool) -> None:
     """Say all that is known of a model, or of jobs of a name, and how they are placed for it.
 
     Also what its runs did with their GPUs, where the nodes sample that.
     """
-    found = _rows(_knowledge(config))
-    rows = {row.profile.key: row for row in found if _is_of(row.profile.key, name, user)}
+    rows = {row.profile.key: row for row in _rows(config) if _is_of(row.profile.key, name, user)}
     gpus = _gpu_use(config, name, user)
     if not rows and not gpus:
         raise _unknown(name)
-    if as_json:
-        use = [{**asdict(key), **asdict(summary)} for key, summary in gpus.items()]
-        data = {"schema": SCHEMA, "profiles": _as_data(rows.values()), "gpu_use": use}
-        click.echo(json.dumps(data))
-    else:
-        screen = stdout()
-        screen.show(_known_of(rows, gpus, screen))
+    use = [{**asdict(key), **asdict(summary)} for key, summary in gpus.items()]
+    show_or_json(
+        as_json,
+        lambda: {"schema": SCHEMA, "profiles": _as_data(rows.values()), "gpu_use": use},
+        lambda screen: _known_of(rows, gpus, screen),
+    )
 
 
 def _known_of(
@@ -309,19 +301,11 @@ _COLUMNS: Sequence[Column[Row]] = (
 )
 
 
-def _rows(knowledge: Knowledge) -> list[Row]:
+def _rows(config: Config) -> list[Row]:
+    _, knowledge = _stored(config)
     return [
         Row(found, knowledge.placing(found, found.key)) for found in knowledge.profiles.values()
     ]
-
-
-def _show_rows(rows: Sequence[Row], noheader: bool, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({"schema": SCHEMA, "profiles": _as_data(rows)}))
-        return
-    screen = stdout()
-    columns = table.that_fit(_COLUMNS, rows, screen)
-    screen.show(table.lines(columns, rows, screen, header=not noheader))
 
 
 def _as_data(rows: Iterable[Row]) -> list[dict[str, object]]:
@@ -347,7 +331,7 @@ def _unknown(name: str) -> TiresiasError:
 @profile.command()
 @click.argument("gpus", metavar="[GPU]...", nargs=-1)
 @click.option("-n", "--noheader", is_flag=True, help="Only the rows.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 def gpu(gpus: tuple[str, ...], noheader: bool, as_json: bool) -> None:
     """Show how GPUs of this machine are used right now, named by UUID or PCI address.
 
@@ -355,26 +339,25 @@ def gpu(gpus: tuple[str, ...], noheader: bool, as_json: bool) -> None:
     srun --overlap --jobid=JOBID tiresias-slurm profile gpu. A number that cannot be had is -.
     """
     found = use_of(gpus)
-    if as_json:
-        click.echo(json.dumps({"schema": SCHEMA, "gpus": [asdict(use) for use in found]}))
-        return
-    screen = stdout()
-    columns = table.that_fit(_GPU_COLUMNS, found, screen)
-    screen.show(table.lines(columns, found, screen, header=not noheader))
+    show_or_json(
+        as_json,
+        lambda: {"schema": SCHEMA, "gpus": [asdict(use) for use in found]},
+        lambda screen: screen.table(_GPU_COLUMNS, found, header=not noheader),
+    )
 
 
 def _in_mb(number: int | None) -> str:
     return "-" if number is None else _mb(number, 0)
 
 
-def _utilization(use: GpuUse) -> str:
-    return "-" if use.utilization is None else f"{use.utilization:.0%}"
-
-
 _GPU_COLUMNS: Sequence[Column[GpuUse]] = (
     Column("GPU", lambda use: printable(use.gpu), least=12),
     Column("NAME", lambda use: printable(use.name or "-"), least=8, goes=1),
-    Column("UTIL", _utilization, right=True),
+    Column(
+        "UTIL",
+        lambda use: "-" if use.utilization is None else f"{use.utilization:.0%}",
+        right=True,
+    ),
     Column("MEM_MB", lambda use: _in_mb(use.memory_used_bytes), right=True),
     Column("OF_MB", lambda use: _in_mb(use.memory_bytes), right=True, goes=2),
     Column("PCIE_TX_MB/S", lambda use: _in_mb(use.pcie_sent_bytes_per_s), right=True),
@@ -412,10 +395,6 @@ def _stored(config: Config) -> tuple[list[Profile], Knowledge]:
     with closing(ProfileStore(path, writable=False)) as store:
         profiles = store.profiles()
         return profiles, known(config, profiles, store.runs())
-
-
-def _knowledge(config: Config) -> Knowledge:
-    return _stored(config)[1]
 
 
 def _mb(size_bytes: int, digits: int = 1) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slurm_tiresias.cli.options import takes_config, words
+from slurm_tiresias.cli.options import json_option, takes_config, words
 from slurm_tiresias.cli.screen import stdout
 from slurm_tiresias.cli.text import moment, printable
 from slurm_tiresias.cli.times import slurm_time
@@ -70,7 +70,7 @@ NEEDED_FOR_A_PAGE = (*NEEDED, "matplotlib", "jinja2")
 )
 @click.option("--own", is_flag=True, help="Your own jobs only; that is a shorter answer, too.")
 @click.option("-n", "--noheader", is_flag=True, help="Tables without their first line.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @click.option(
     "--html",
     "html_file",

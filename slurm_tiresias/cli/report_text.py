@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from slurm_tiresias.cli import table
-from slurm_tiresias.cli.screen import Screen
-from slurm_tiresias.cli.table import Column, Row
+from slurm_tiresias.cli.screen import Column, Row, Screen
 from slurm_tiresias.cli.text import count, date_and_time, duration, listed, moment, printable
 from slurm_tiresias.gpu_hours import gpu_hours, hours
 from slurm_tiresias.report.figures import (
@@ -43,7 +41,7 @@ def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
         if text := list(part()):
             yield from text
             yield ""
-    yield from _prose("What each figure means, and what cannot be known: docs/report.md.", screen)
+    yield from told.prose("What each figure means, and what cannot be known: docs/report.md.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class _Told:
 
     def sizes(self) -> Iterator[str]:
         report = self.report
-        yield self.title("Completed jobs: completion time (JCT), queueing (Q) and slowdown")
+        yield from self.title("Completed jobs: completion time (JCT), queueing (Q) and slowdown")
         rows = [report.all_sizes, *report.by_kind]
         yield from self.table(_size_columns("KIND"), rows)
         yield ""
@@ -72,7 +70,7 @@ class _Told:
 
     def preemptions(self) -> Iterator[str]:
         found = self.report.preemptions
-        yield self.title("Preemptions")
+        yield from self.title("Preemptions")
         for sentence in _preempted(found):
             yield from self.prose(sentence)
         if not found.preemptions:
@@ -86,7 +84,7 @@ class _Told:
 
     def parties(self) -> Iterator[str]:
         report = self.report
-        yield self.title("Who gained and who paid")
+        yield from self.title("Who gained and who paid")
         yield from self.prose(_fairness(report))
         for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
             shown, left_out = _ends_of(parties)
@@ -97,25 +95,20 @@ class _Told:
 
     def over_time(self) -> Iterator[str]:
         course = self.report.over_time
-        yield self.title("GPUs in use and jobs that wait, over the time")
+        yield from self.title("GPUs in use and jobs that wait, over the time")
         yield from self.prose(
             f"{course.peak_gpus:,.0f} GPUs at the most, {course.peak_waiting:,.0f} jobs that wait."
         )
         yield from self.table(_span_columns(), _spans(self.report))
 
-    def title(self, text: str) -> str:
-        return "\n".join(self.screen.style(line, "title") for line in self.prose(text))
+    def title(self, text: str) -> list[str]:
+        return self.screen.prose(text, indent="", look="title")
 
     def prose(self, text: str) -> list[str]:
-        return _prose(text, self.screen)
+        return self.screen.prose(text, indent="")
 
     def table(self, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Iterator[str]:
-        fitting = table.that_fit(columns, rows, self.screen)
-        return table.lines(fitting, rows, self.screen, self.header)
-
-
-def _prose(text: str, screen: Screen) -> list[str]:
-    return screen.prose(text, indent="")
+        return self.screen.table(columns, rows, self.header)
 
 
 # Sentences

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -13,10 +12,8 @@ from pathlib import Path
 
 import click
 
-from slurm_tiresias.cli import table
-from slurm_tiresias.cli.options import config_option, takes_config
-from slurm_tiresias.cli.screen import Screen, stdout
-from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.options import config_option, json_option, takes_config
+from slurm_tiresias.cli.screen import Column, Screen, show_or_json
 from slurm_tiresias.cli.text import count, duration, moment, printable
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.config import Config
@@ -55,7 +52,7 @@ def shadow() -> None:
     metavar="TIME",
     help="From this day or moment on; otherwise since shadow mode last began.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 @takes_config
 def report(config: Config, since_s: float | None, as_json: bool) -> None:
     """Hold what shadow mode would have done against what Slurm did.
@@ -64,11 +61,7 @@ def report(config: Config, since_s: float | None, as_json: bool) -> None:
     shadow mode.
     """
     found = _found(config, since_s)
-    if as_json:
-        click.echo(json.dumps(as_data(found)))
-    else:
-        screen = stdout()
-        screen.show(lines(found, screen))
+    show_or_json(as_json, lambda: as_data(found), lambda screen: lines(found, screen))
 
 
 def _found(config: Config, since_s: float | None) -> Shadowed:
@@ -132,25 +125,20 @@ def _gained(sooner: Sequence[Sooner], screen: Screen) -> Iterator[str]:
         indent="",
     )
     yield ""
-    yield from table.lines(WIDTH_COLUMNS, _by_width(sooner), screen)
+    yield from screen.table(WIDTH_COLUMNS, _by_width(sooner))
     yield ""
     yield screen.style("Those that would have gained most", "title")
-    shown = sooner[:MOST_SHOWN]
-    yield from table.lines(table.that_fit(SOONER_COLUMNS, shown, screen), shown, screen)
+    yield from screen.table(SOONER_COLUMNS, sooner[:MOST_SHOWN])
 
 
 def _by_width(sooner: Sequence[Sooner]) -> list[Width]:
-    rows = [Width(width_title(low, high), _within(sooner, low, high)) for low, high in WIDTHS]
+    started = [(one.gpus, one.by_s) for one in sooner if one.gpus is not None]
+    rows = []
+    for low, high in WIDTHS:
+        by_s = [by_s for gpus, by_s in started if gpus >= low and (high is None or gpus <= high)]
+        rows.append(Width(width_title(low, high), tuple(by_s)))
     rows.append(Width("never ran", tuple(one.by_s for one in sooner if one.gpus is None)))
     return [row for row in rows if row.sooner_s]
-
-
-def _within(sooner: Sequence[Sooner], low: int, high: int | None) -> tuple[float, ...]:
-    return tuple(
-        one.by_s
-        for one in sooner
-        if one.gpus is not None and one.gpus >= low and (high is None or one.gpus <= high)
-    )
 
 
 def _paid(disturbed: Sequence[Disturbed], screen: Screen) -> Iterator[str]:
@@ -164,8 +152,7 @@ def _paid(disturbed: Sequence[Disturbed], screen: Screen) -> Iterator[str]:
         indent="",
     )
     yield ""
-    shown = disturbed[:MOST_SHOWN]
-    yield from table.lines(table.that_fit(DISTURBED_COLUMNS, shown, screen), shown, screen)
+    yield from screen.table(DISTURBED_COLUMNS, disturbed[:MOST_SHOWN])
 
 
 WIDTH_COLUMNS: tuple[Column[Width], ...] = (

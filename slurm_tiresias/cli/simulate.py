@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from slurm_tiresias.cli import simulate_text
+from slurm_tiresias.cli.options import json_option
 from slurm_tiresias.cli.progress import progress
 from slurm_tiresias.cli.screen import stdout
 from slurm_tiresias.cli.simulate_options import (
@@ -46,59 +47,6 @@ DEPLOYED = defaults_of(Base(Config(), None))
 """What a site would get without a configuration of its own."""
 
 FilePath = click.Path(path_type=Path)
-Command = Callable[..., Any]
-
-
-def policy_options(command: Command) -> Command:
-    """Options that say under which policies, and with which tiers."""
-    for option in reversed(POLICY_OPTIONS):
-        command = option(command)
-    return command
-
-
-POLICY_OPTIONS = (
-    click.option(
-        "--policy",
-        "names",
-        metavar="NAME[,...]",
-        multiple=True,
-        default=DEPLOYED["names"],
-        show_default=True,
-        callback=policies,
-        help=f"Any of {', '.join(run.POLICIES)}; {ALL} is every one. May be given several times. "
-        f"With --config: {STOCK} and the policy of the site.",
-    ),
-    order_option,
-    click.option(
-        "--thresholds",
-        metavar="GPU-S[,...]",
-        default=DEPLOYED["thresholds"],
-        show_default=True,
-        help="Where the tiers are cut, in GPU-seconds.",
-    ),
-    click.option(
-        "--queues",
-        type=click.IntRange(2, MAX_TIERS),
-        metavar="N",
-        help="The number of tiers. With one threshold the next are twice the one before.",
-    ),
-    click.option(
-        "--promote-knob",
-        type=float,
-        metavar="NUMBER",
-        default=0.0,
-        show_default=True,
-        help="PROMOTEKNOB of the paper; 0 is off.",
-    ),
-    click.option(
-        "--pack-limit",
-        type=click.FloatRange(0, 1),
-        metavar="SHARE",
-        default=DEPLOYED["pack_limit"],
-        show_default=True,
-        help="Models of a larger skew are consolidated.",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +90,48 @@ class Outputs:
     show_default=True,
     help="How long a preempted job cannot start again.",
 )
-@policy_options
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@click.option(
+    "--policy",
+    "names",
+    metavar="NAME[,...]",
+    multiple=True,
+    default=DEPLOYED["names"],
+    show_default=True,
+    callback=policies,
+    help=f"Any of {', '.join(run.POLICIES)}; {ALL} is every one. May be given several times. "
+    f"With --config: {STOCK} and the policy of the site.",
+)
+@order_option
+@click.option(
+    "--thresholds",
+    metavar="GPU-S[,...]",
+    default=DEPLOYED["thresholds"],
+    show_default=True,
+    help="Where the tiers are cut, in GPU-seconds.",
+)
+@click.option(
+    "--queues",
+    type=click.IntRange(2, MAX_TIERS),
+    metavar="N",
+    help="The number of tiers. With one threshold the next are twice the one before.",
+)
+@click.option(
+    "--promote-knob",
+    type=float,
+    metavar="NUMBER",
+    default=0.0,
+    show_default=True,
+    help="PROMOTEKNOB of the paper; 0 is off.",
+)
+@click.option(
+    "--pack-limit",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    default=DEPLOYED["pack_limit"],
+    show_default=True,
+    help="Models of a larger skew are consolidated.",
+)
+@json_option
 @click.option("--csv", "csv_file", type=FilePath, metavar="FILE", help="A line for each job.")
 @click.option("--html", "html_file", type=FilePath, metavar="FILE", help="A page with plots.")
 def simulate(
@@ -164,9 +152,15 @@ def simulate(
     Slurm and other baselines without it go at their own pace. Times are simulated.
     """
     source = source_or_paper480(source)
-    if tiers["queues"] is not None and not _is_given("thresholds"):
+    thresholds_from = click.get_current_context().get_parameter_source("thresholds")
+    if tiers["queues"] is not None and thresholds_from is not ParameterSource.COMMANDLINE:
         tiers["thresholds"], *_ = tiers["thresholds"].split(",")
-    setup = _setup(world, requeue_delay_s, scheduler_config(base.config, **tiers))
+    config = scheduler_config(base.config, **tiers)
+    timing = Timing(
+        checked_seconds("--interval", world.interval_s),
+        checked_seconds("--requeue-delay", requeue_delay_s),
+    )
+    setup = replace(world.setup(world.site(), config), timing=timing)
     outputs = Outputs.checked(csv_file, html_file, (source.trace, Path(world.cluster), base.file))
     report = replace(
         _compare(source, world.cluster, setup, names),
@@ -180,39 +174,22 @@ def simulate(
         _show(report, as_json)
 
 
-def _is_given(parameter: str) -> bool:
-    source = click.get_current_context().get_parameter_source(parameter)
-    return source is ParameterSource.COMMANDLINE
-
-
-def _setup(world: World, requeue_delay_s: float, config: Config) -> run.Setup:
-    timing = Timing(
-        checked_seconds("--interval", world.interval_s),
-        checked_seconds("--requeue-delay", requeue_delay_s),
-    )
-    return replace(world.setup(world.site(), config), timing=timing)
-
-
 def _compare(source: Source, cluster: str, setup: run.Setup, names: Sequence[str]) -> Report:
     workload, unfit = fitting(source.load(setup.site), setup.site, cluster)
+    speed = best_speed if setup.costs.speeds else unit_speed
     return Report(
         workload=workload,
         cluster=cluster,
         unfit=unfit,
         setup=setup,
-        lower_bound_jct_s=_lower_bound_jct_s(workload, setup),
+        lower_bound_jct_s=lower_bound_jct_s(workload.jobs, setup.site.gpus, speed),
         results=tuple(_result(workload, policy, setup) for policy in names),
     )
 
 
-def _lower_bound_jct_s(workload: Workload, setup: run.Setup) -> float:
-    speed = best_speed if setup.costs.speeds else unit_speed
-    return lower_bound_jct_s(workload.jobs, setup.site.gpus, speed)
-
-
 def _result(workload: Workload, policy: str, setup: run.Setup) -> Result:
-    with progress(policy, len(workload.jobs)) as told:
-        outcomes = run.simulate(workload, policy, setup, told)
+    with progress(policy, len(workload.jobs)) as advance:
+        outcomes = run.simulate(workload, policy, setup, advance)
     return Result(policy, outcomes, figures(outcomes, setup.site.gpus))
 
 

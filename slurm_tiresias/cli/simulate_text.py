@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.cli import table
-from slurm_tiresias.cli.screen import Screen
-from slurm_tiresias.cli.table import Column
+from slurm_tiresias.cli.screen import Column, Screen
 from slurm_tiresias.cli.text import duration, printable
 from slurm_tiresias.gpu_hours import hours
 from slurm_tiresias.simulator.report import (
@@ -41,10 +39,6 @@ class _Row:
     def times(self, figure: str) -> str:
         """One of its figures in multiples of the reference's."""
         return _times(ratio(getattr(self.figures, figure), getattr(self.reference, figure)))
-
-    def average_of_bin(self, number: int) -> str:
-        average_s = self.figures.bins[number].average_jct_s
-        return "-" if average_s is None else duration(average_s)
 
 
 def _times(multiple: float | None) -> str:
@@ -82,6 +76,7 @@ COST: Sequence[Column[_Row]] = (
 def lines(report: Report, screen: Screen) -> Iterator[str]:
     """The whole comparison."""
     rows = [_Row(report, result) for result in report.results]
+    bins = [_bin_column(n, found) for n, found in enumerate(report.reference.figures.bins)]
     yield from _head(report, screen)
     yield ""
     bound = duration(report.lower_bound_jct_s)
@@ -90,21 +85,21 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
         f"xBOUND of the lower bound, {bound}: no scheduler's average is below it.",
         indent="",
     )
-    yield from _table(COMPLETION, rows, screen)
+    yield from screen.table(COMPLETION, rows)
     yield ""
     yield from screen.prose(
         f"Average by kind of job: small (up to {SMALL_GPUS} GPUs) or large, then short (under "
         f"{SHORT_S:g} s) or long, and how many of them.",
         indent="",
     )
-    yield from _table(_bin_columns(report), rows, screen)
+    yield from screen.table((POLICY, *bins), rows)
     yield ""
     yield from screen.prose(
         "Queueing delay, and what preemption costs. Lost: GPU time held while jobs saved and "
         "loaded.",
         indent="",
     )
-    yield from _table(COST, rows, screen)
+    yield from screen.table(COST, rows)
 
 
 def _head(report: Report, screen: Screen) -> Iterator[str]:
@@ -115,15 +110,9 @@ def _head(report: Report, screen: Screen) -> Iterator[str]:
         yield from text[1:]
 
 
-def _bin_columns(report: Report) -> Sequence[Column[_Row]]:
-    bins = report.reference.figures.bins
-    return (POLICY, *(_bin_column(number, found) for number, found in enumerate(bins)))
-
-
 def _bin_column(number: int, found: BinFigures) -> Column[_Row]:
-    title = f"{found.name} ({found.jobs:,})"
-    return Column(title, lambda row: row.average_of_bin(number), right=True)
+    def average(row: _Row) -> str:
+        average_s = row.figures.bins[number].average_jct_s
+        return "-" if average_s is None else duration(average_s)
 
-
-def _table(columns: Sequence[Column[_Row]], rows: Sequence[_Row], screen: Screen) -> Iterator[str]:
-    return table.lines(table.that_fit(columns, rows, screen), rows, screen)
+    return Column(f"{found.name} ({found.jobs:,})", average, right=True)

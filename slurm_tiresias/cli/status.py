@@ -5,18 +5,17 @@ It reads what the controller published and never asks slurmctld anything.
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
 
 from slurm_tiresias.cli import columns as job_columns
-from slurm_tiresias.cli import complete, table
+from slurm_tiresias.cli import complete
 from slurm_tiresias.cli.arrays import folded
 from slurm_tiresias.cli.columns import (
     COLUMNS,
@@ -35,8 +34,7 @@ from slurm_tiresias.cli.options import (
     takes_config,
     words,
 )
-from slurm_tiresias.cli.screen import Screen, stdout
-from slurm_tiresias.cli.table import WIDE_GAP, Column, shares
+from slurm_tiresias.cli.screen import WIDE_GAP, Column, Screen, shares, show_or_json, stdout
 from slurm_tiresias.cli.text import cells, count, duration, listed, moment, pad, printable, shorten
 from slurm_tiresias.config import Config
 from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
@@ -81,17 +79,14 @@ class Selection:
         return job.managed or self.everyone or bool(self.job_ids)
 
     def _wants(self, job: PublishedJob) -> bool:
+        state_names = (job.slurm_state, job_columns.state_code(job), job.state.upper())
         return (
             (not self.users or job.user in self.users)
             and (not self.job_ids or any(answers_to(job.job_id, i) for i in self.job_ids))
             and (not self.partitions or not self.partitions.isdisjoint(job.partition.split(",")))
-            and (not self.states or not self.states.isdisjoint(_names_of_state(job)))
+            and (not self.states or not self.states.isdisjoint(state_names))
             and (not self.tiers or str(job.tier) in self.tiers)
         )
-
-
-def _names_of_state(job: PublishedJob) -> tuple[str, ...]:
-    return job.slurm_state, job_columns.state_code(job), job.state.upper()
 
 
 @click.command(
@@ -224,11 +219,11 @@ def status(
         return
     state, now_s = published.read(state_dir), time.time()
     _check_known(selection.job_ids, state, now_s)
-    if as_json:
-        click.echo(json.dumps(asdict(replace(state, jobs=selection.of(state.jobs)))))
-    else:
-        screen = stdout()
-        screen.show(view.lines(state, screen, now_s))
+    show_or_json(
+        as_json,
+        lambda: asdict(replace(state, jobs=selection.of(state.jobs))),
+        lambda screen: view.lines(state, screen, now_s),
+    )
     complain_if_not_current(state, now_s)
 
 
@@ -298,19 +293,17 @@ class View:
     def _job_lines(self, state: PublishedState, screen: Screen) -> Iterator[str]:
         found = job_columns.in_order(self.selection.of(state.jobs), self.sort)
         rows = [(job, 1) for job in found] if self.every_task else folded(found)
-        jobs = [job for job, _ in rows[: self._most(screen)]]
+        limit = self.limit
+        if limit is None and screen.width is not None:
+            limit = MOST_ON_TERMINAL
+        jobs = [job for job, _ in rows[: limit or None]]
         columns = self.columns
         if not self.as_asked:
             columns = _that_fit(self.columns, jobs, screen, state.acts)
         if jobs:
-            yield from table.lines(columns, jobs, screen, self.header)
+            yield from screen.whole_table(columns, jobs, self.header)
         if self.header:
             yield from self._footer(state, rows, len(jobs), columns, screen)
-
-    def _most(self, screen: Screen) -> int | None:
-        if self.limit is None:
-            return MOST_ON_TERMINAL if screen.width is not None else None
-        return self.limit or None
 
     def _footer(
         self,
@@ -333,10 +326,11 @@ class View:
             said.append(f"{hidden:,} not managed and not shown (-a shows all)")
         if state.only_of:
             said.append(f"jobs are private here: only those of {printable(state.only_of)}")
-        if missing := _missing(self.columns, columns):
-            said.append(f"no room for {', '.join(missing)} (choose with -o)")
-        lines = screen.prose("; ".join(said) + ".", indent="")
-        yield from (screen.style(line, "quiet") for line in lines)
+        missing = [c.title for c in self.columns if c not in columns]
+        # Without NODES, the column of the reason says the nodes.
+        if named := [title for title in missing if title not in ("NODES", "REASON")]:
+            said.append(f"no room for {', '.join(named)} (choose with -o)")
+        yield from screen.prose("; ".join(said) + ".", indent="", look="quiet")
 
 
 def _that_fit(
@@ -346,14 +340,10 @@ def _that_fit(
     least = LEAST_REASON if acts else LEAST_REASON_TOLD_APART
     reason, instead = COLUMNS["REASON"], replace(NODES_OR_REASON, least=least)
     wanted = [replace(reason, least=least) if column is reason else column for column in columns]
-    fitting = table.that_fit(wanted, jobs, screen)
+    fitting = screen.columns_that_fit(wanted, jobs)
     if COLUMNS["NODES"] in fitting:
         return fitting
     return tuple(instead if column.title == reason.title else column for column in fitting)
-
-
-def _missing(wanted: Columns, shown: Columns) -> list[str]:
-    return [c.title for c in wanted if c not in shown and c.title not in ("NODES", "REASON")]
 
 
 def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterator[str]:
@@ -370,37 +360,28 @@ def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterato
         ]
     )
     if state.mode in MODE_TEXTS:
-        said = f"{MODE_TEXTS[state.mode]}{_paused(state)}"
-        yield from (screen.style(line, "note") for line in screen.prose(said, indent=""))
+        said = MODE_TEXTS[state.mode]
+        pauses = [event for event in state.events if event.kind == PAUSED]
+        if state.mode == PAUSED and pauses:
+            said += f" Paused {printable(pauses[-1].text)}, {moment(pauses[-1].at_s)}."
+        yield from screen.prose(said, indent="", look="note")
     if state.driver_because:
-        lines = screen.prose(f"Not through pyslurm: {printable(state.driver_because)}.", indent="")
-        yield from (screen.style(line, "quiet") for line in lines)
+        said = f"Not through pyslurm: {printable(state.driver_because)}."
+        yield from screen.prose(said, indent="", look="quiet")
     if state.term:
-        yield from screen.prose(_who_acts(state), indent="")
+        waiting = ", ".join(printable(standby.host) for standby in state.standbys)
+        stands_by = f"{waiting} stands by" if waiting else "no standby"
+        said = f"{printable(state.host)} acts (term {state.term}); {stands_by}."
+        yield from screen.prose(said, indent="")
     if state.failures:
         again = ""
         if state.next_try_s is not None and state.next_try_s > now_s:
             again = f", next try in {duration(state.next_try_s - now_s)}"
         failed = f"{count(state.failures, 'cycle')} failed since{again}: {printable(state.error)}"
-        yield from (screen.style(line, "bad") for line in screen.prose(failed, indent=""))
+        yield from screen.prose(failed, indent="", look="bad")
     if state.warning:
-        lines = screen.prose(printable(state.warning), indent="")
-        yield from (screen.style(line, "bad") for line in lines)
+        yield from screen.prose(printable(state.warning), indent="", look="bad")
     yield from _gpu_lines(state, screen)
-
-
-def _paused(state: PublishedState) -> str:
-    """Since when and by whom; empty where that is not known any more."""
-    said = [event for event in state.events if event.kind == PAUSED]
-    if state.mode != PAUSED or not said:
-        return ""
-    return f" Paused {printable(said[-1].text)}, {moment(said[-1].at_s)}."
-
-
-def _who_acts(state: PublishedState) -> str:
-    waiting = ", ".join(printable(standby.host) for standby in state.standbys)
-    stands_by = f"{waiting} stands by" if waiting else "no standby"
-    return f"{printable(state.host)} acts (term {state.term}); {stands_by}."
 
 
 def _gpu_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
@@ -436,24 +417,26 @@ def tier_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
         Column("PEND", lambda tier: f"{tier.pending_jobs}", right=True),
         Column("GPUS", lambda tier: f"{tier.pending_gpus}", right=True, goes=2),
     ]
-    width = _tier_bar_cells(counts, state.tiers, screen)
+    width = TIER_BAR_CELLS
+    if screen.width is not None:
+        without_bars = max(map(cells, Screen().table(counts, state.tiers)))
+        width = min(TIER_BAR_CELLS, (screen.width - without_bars) // 2 - 1)
     # A bar that is full is the whole cluster; a queue may ask for many times as much.
     there = max(state.gpus.total, *(tier.running_gpus for tier in state.tiers), 0)
-    asked = max(there, *(tier.pending_gpus for tier in state.tiers), 0)
+    requested = max(there, *(tier.pending_gpus for tier in state.tiers), 0)
+
+    def bar(mark: str, part: int, whole: int) -> str:
+        """As long as its part of the whole; where there is something, there is a bar."""
+        return pad(mark * shares([part, whole - part], width)[0], width)
+
     if width >= LEAST_BAR_CELLS:
-        counts.insert(4, Column("", lambda t: _bar("█", t.running_gpus, there, width), look=_green))
-        counts.append(Column("", lambda t: _bar("▒", t.pending_gpus, asked, width), look=_yellow))
-    yield from table.lines(table.that_fit(counts, state.tiers, screen), state.tiers, screen)
-
-
-def _tier_bar_cells(
-    counts: Sequence[Column[PublishedTier]], tiers: Sequence[PublishedTier], screen: Screen
-) -> int:
-    """How wide each of the two bars may be."""
-    if screen.width is None:
-        return TIER_BAR_CELLS
-    without_bars = max(cells(line) for line in table.lines(counts, tiers, Screen()))
-    return min(TIER_BAR_CELLS, (screen.width - without_bars) // 2 - 1)
+        counts = [
+            *counts[:4],
+            Column("", lambda t: bar("█", t.running_gpus, there), look=lambda _: "good"),
+            *counts[4:],
+            Column("", lambda t: bar("▒", t.pending_gpus, requested), look=lambda _: "note"),
+        ]
+    yield from screen.table(counts, state.tiers)
 
 
 def _service_range(tier: PublishedTier) -> str:
@@ -465,38 +448,10 @@ def _service_range(tier: PublishedTier) -> str:
     return f"{low.removesuffix(high.lstrip('0123456789.,'))} to {high}"
 
 
-def _bar(mark: str, part: int, whole: int, width: int) -> str:
-    """A bar as long as its part of the whole; where there is something, there is a bar."""
-    filled = shares([part, whole - part], width)[0]
-    return pad(mark * filled, width)
-
-
-def _green(_tier: PublishedTier) -> str:
-    return "good"
-
-
-def _yellow(_tier: PublishedTier) -> str:
-    return "note"
-
-
 def _watch(state_dir: Path, view: View, every_s: float, as_json: bool) -> None:
     """Show the state in place, until interrupted."""
-    screen = stdout()
-    if screen.width is None or as_json:
+    if stdout().width is None or as_json:
         raise UsageError("--watch needs a terminal, and no --json", "Leave --watch out")
-    _show_in_place(lambda: _picture(state_dir, view), every_s)
-
-
-def _picture(state_dir: Path, view: View) -> list[str]:
-    screen = stdout()
-    try:
-        state, now_s = published.read(state_dir), time.time()
-    except (NotRunningError, RefusedError) as error:
-        return [screen.style(line, "bad") for line in screen.prose(printable(str(error)), "")]
-    return [screen.encodable(line) for line in view.lines(state, screen, now_s)]
-
-
-def _show_in_place(picture: Callable[[], list[str]], every_s: float) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -505,9 +460,18 @@ def _show_in_place(picture: Callable[[], list[str]], every_s: float) -> None:
     # Left alone, standard output still tells its encoding and width at every picture.
     with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
         while True:
-            shown = cut(picture(), console.height, console.width)
+            shown = cut(_picture(state_dir, view), console.height, console.width)
             live.update(Text.from_ansi("\n".join(shown), no_wrap=True), refresh=True)
             time.sleep(every_s)
+
+
+def _picture(state_dir: Path, view: View) -> list[str]:
+    screen = stdout()
+    try:
+        state, now_s = published.read(state_dir), time.time()
+    except (NotRunningError, RefusedError) as error:
+        return screen.prose(printable(str(error)), indent="", look="bad")
+    return [screen.encodable(line) for line in view.lines(state, screen, now_s)]
 
 
 def cut(lines: list[str], height: int, width: int) -> list[str]:

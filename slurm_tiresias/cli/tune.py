@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from slurm_tiresias import __version__
-from slurm_tiresias.cli import table
+from slurm_tiresias.cli.options import json_option
 from slurm_tiresias.cli.progress import progress
-from slurm_tiresias.cli.screen import Screen, stdout
+from slurm_tiresias.cli.screen import Column, Screen, stdout
 from slurm_tiresias.cli.simulation_options import (
     Base,
     Command,
@@ -27,7 +27,6 @@ from slurm_tiresias.cli.simulation_options import (
     together,
     world_options,
 )
-from slurm_tiresias.cli.table import Column
 from slurm_tiresias.cli.text import count, duration, printable
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import sensitivity, sweep, sweep_on_slurm
@@ -44,7 +43,7 @@ WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Inputs:
     """The jobs as they are simulated, and what is said about them."""
 
     task: Task
@@ -147,7 +146,7 @@ def slurm_options(command: Command) -> Command:
     help="Processes at once; 0: one a core.",
 )
 @slurm_options
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@json_option
 def tune(
     base: Base,
     source: Source,
@@ -167,26 +166,26 @@ def tune(
     that sets.
     """
     jobs = slurm.jobs()
-    asked = _asked(base, source, world)
+    inputs = _inputs(base, source, world)
 
     def simulated(cells: Sequence[Cell]) -> tuple[Result, ...]:
-        with progress("settings", len(cells)) as told:
+        with progress("settings", len(cells)) as advance:
             if jobs is not None:
-                return sweep_on_slurm.run_on_slurm(asked.task, cells, jobs, told)
-            return sweep.run_here(asked.task, cells, told, workers)
+                return sweep_on_slurm.run_on_slurm(inputs.task, cells, jobs, advance)
+            return sweep.run_here(inputs.task, cells, advance, workers)
 
     if sweep_name is not None:
-        _show_sweep(asked, sweep_name, order, simulated, as_json)
+        _show_sweep(inputs, sweep_name, order, simulated, as_json)
     else:
-        like = replace(asked.like, policy=policy, order=order)
-        _show_advice(asked, like, objective, simulated, as_json)
+        like = replace(inputs.like, policy=policy, order=order)
+        _show_advice(inputs, like, objective, simulated, as_json)
 
 
-def _asked(base: Base, source: Source, world: World) -> _Asked:
+def _inputs(base: Base, source: Source, world: World) -> _Inputs:
     site = world.site()
     setup = world.setup(site, base.config)
     workload, unfit = fitting(source.load(site), site, world.cluster)
-    return _Asked(Task(workload, setup), world.cluster, unfit, base)
+    return _Inputs(Task(workload, setup), world.cluster, unfit, base)
 
 
 Simulated = Callable[[Sequence[Cell]], tuple[Result, ...]]
@@ -197,37 +196,33 @@ def _screen() -> Screen:
     return replace(screen, width=WIDTH) if screen.width is None else screen
 
 
-def _preamble(asked: _Asked, screen: Screen) -> Iterator[str]:
-    workload = asked.workload
+def _preamble(inputs: _Inputs, screen: Screen) -> Iterator[str]:
+    workload = inputs.workload
     jobs, days = count(len(workload.jobs), "job"), tuning.span_days(workload)
-    yield f"{printable(workload.name)}: {jobs} on {printable(asked.cluster)}, {days:.1f} days"
-    for sentence in _notes(asked):
-        yield from screen.prose(printable(sentence), indent="")
+    yield f"{printable(workload.name)}: {jobs} on {printable(inputs.cluster)}, {days:.1f} days"
+    notes = [*workload.notes, *workload.what_was_dropped()]
+    if (file := inputs.base.file) is not None:
+        guarded = guards(inputs.task.setup.config.preemption)
+        notes.insert(0, f"as {file} has it; guards: {guarded}")
+    if inputs.unfit:
+        notes.append(what_cannot_run(inputs.unfit))
+    for note in notes:
+        yield from screen.prose(printable(note), indent="")
 
 
-def _notes(asked: _Asked) -> Iterator[str]:
-    """With what it is simulated, and what of the history is not as it was."""
-    if asked.base.file is not None:
-        yield f"as {asked.base.file} has it; guards: {guards(asked.task.setup.config.preemption)}"
-    yield from asked.workload.notes
-    yield from asked.workload.what_was_dropped()
-    if asked.unfit:
-        yield what_cannot_run(asked.unfit)
-
-
-def _about(asked: _Asked) -> dict[str, Any]:
+def _about(inputs: _Inputs) -> dict[str, Any]:
     return {
         "version": __version__,
-        "workload": asked.workload.name,
-        "sha256": asked.workload.sha256,
-        "jobs": len(asked.workload.jobs),
-        "dropped": len(asked.workload.dropped),
-        "notes": list(asked.workload.notes),
-        "cannot_run_on_the_cluster": asked.unfit,
-        "span_days": tuning.span_days(asked.workload),
-        "cluster": asked.cluster,
-        "config_file": asked.base.named,
-        "config": settings(asked.task.setup),
+        "workload": inputs.workload.name,
+        "sha256": inputs.workload.sha256,
+        "jobs": len(inputs.workload.jobs),
+        "dropped": len(inputs.workload.dropped),
+        "notes": list(inputs.workload.notes),
+        "cannot_run_on_the_cluster": inputs.unfit,
+        "span_days": tuning.span_days(inputs.workload),
+        "cluster": inputs.cluster,
+        "config_file": inputs.base.named,
+        "config": settings(inputs.task.setup),
     }
 
 
@@ -246,26 +241,33 @@ def _failures(failed: Sequence[Failed]) -> Iterator[str]:
 
 
 def _show_advice(
-    asked: _Asked, like: Cell, objective: str, simulated: Simulated, as_json: bool
+    inputs: _Inputs, like: Cell, objective: str, simulated: Simulated, as_json: bool
 ) -> None:
-    cuts_to_try = tuning.candidates(asked.workload, like.thresholds_gpu_s)
+    cuts_to_try = tuning.candidates(inputs.workload, like.thresholds_gpu_s)
     cells = [replace(like, thresholds_gpu_s=cuts) for cuts in cuts_to_try]
-    advice = tuning.advise(asked.workload, simulated(cells), objective)
+    advice = tuning.advise(inputs.workload, simulated(cells), objective)
     if as_json:
-        click.echo(json.dumps(_about(asked) | _advice_as_json(advice, asked.present)))
+        click.echo(json.dumps(_about(inputs) | _advice_as_json(advice, inputs.present)))
         return
-    screen, present = _screen(), asked.present
-    screen.show(_preamble(asked, screen))
+    screen, present = _screen(), inputs.present
+    screen.show(_preamble(inputs, screen))
     screen.show([f"under the {present} {advice.waiting:.0%} of the jobs waited a minute or more"])
     screen.show(_evidence(advice, present, screen))
     screen.show(_failures(advice.failed))
-    conclusion = _conclusion(advice, present, screen)
-    screen.show(["", *conclusion, "", *tuning.fragment(advice).splitlines()])
+    paragraphs = [f"warning: {warning}." for warning in advice.warnings]
+    paragraphs.append(sentence(advice, present))
+    screen.show(["", *(line for text in paragraphs for line in screen.prose(text, indent=""))])
+    screen.show(["", *tuning.fragment(advice).splitlines()])
 
 
 def _evidence(advice: Advice, present: str, screen: Screen) -> Iterator[str]:
+    def mark(row: Evidence) -> str:
+        if row is advice.recommended:
+            return "*"
+        return "=" if row.as_good_as_best else ""
+
     columns: Sequence[Column[Evidence]] = (
-        Column("", lambda row: _mark(row, advice)),
+        Column("", mark),
         Column("GPU-HOURS", lambda row: _setting(row.cell)),
         Column("QUEUES", lambda row: str(row.cell.queues), right=True, goes=2),
         Column(advice.objective.upper(), lambda row: duration(row.objective_s), right=True),
@@ -280,7 +282,7 @@ def _evidence(advice: Advice, present: str, screen: Screen) -> Iterator[str]:
         Column("PREEMPT", lambda row: str(row.preemptions), right=True, goes=1),
     )
     rows = sorted(advice.evidence, key=lambda row: (row.cell.queues, row.cell.thresholds_gpu_s))
-    yield from table.lines(table.that_fit(columns, rows, screen), rows, screen)
+    yield from screen.table(columns, rows)
     yield from screen.prose(
         "* recommended, = as good as the best of the first half as far as can be told. "
         f"FIRST and SECOND: {_jct(advice)} of the jobs of that half as a multiple of the "
@@ -290,21 +292,9 @@ def _evidence(advice: Advice, present: str, screen: Screen) -> Iterator[str]:
     )
 
 
-def _mark(row: Evidence, advice: Advice) -> str:
-    if row is advice.recommended:
-        return "*"
-    return "=" if row.as_good_as_best else ""
-
-
 def _jct(advice: Advice) -> str:
     names = {"average": "the average JCT", "median": "the median JCT", "p95": "the 95th percentile"}
     return names[advice.objective]
-
-
-def _conclusion(advice: Advice, present: str, screen: Screen) -> Iterator[str]:
-    for warning in advice.warnings:
-        yield from screen.prose(f"warning: {warning}.", indent="")
-    yield from screen.prose(sentence(advice, present), indent="")
 
 
 def sentence(advice: Advice, present: str = "default") -> str:
@@ -390,18 +380,20 @@ SENSITIVITY: Sequence[Column[sensitivity.Row]] = (
 )
 
 
-def _show_sweep(asked: _Asked, name: str, order: str, simulated: Simulated, as_json: bool) -> None:
+def _show_sweep(
+    inputs: _Inputs, name: str, order: str, simulated: Simulated, as_json: bool
+) -> None:
     results = simulated(sensitivity.cells_of(name, order))
     rows = sensitivity.compared(results)
     failed = [result for result in results if isinstance(result, Failed)]
     if as_json:
         found = {"sweep": name, "rows": [asdict(row) for row in rows]}
         failures = {"failed": [_failed_as_json(each) for each in failed]}
-        click.echo(json.dumps(_about(asked) | found | failures))
+        click.echo(json.dumps(_about(inputs) | found | failures))
         return
     screen = _screen()
-    screen.show(_preamble(asked, screen))
-    screen.show(table.lines(table.that_fit(SENSITIVITY, rows, screen), rows, screen))
+    screen.show(_preamble(inputs, screen))
+    screen.show(screen.table(SENSITIVITY, rows))
     screen.show(_failures(failed))
     screen.show(
         screen.prose(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.cli.config import toml
-from slurm_tiresias.cli.table import shares
+from slurm_tiresias.cli.screen import shares
 from slurm_tiresias.cli.text import (
     as_ascii,
     cells,
