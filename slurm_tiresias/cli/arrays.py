@@ -30,7 +30,14 @@ def folded(jobs: Sequence[PublishedJob]) -> list[tuple[PublishedJob, int]]:
     groups: dict[object, list[PublishedJob]] = {}
     for number, job in enumerate(jobs):
         groups.setdefault(_same_line(job) or number, []).append(job)
-    return [(_one_for(tasks), len(tasks)) for tasks in groups.values()]
+    rows = []
+    for tasks in groups.values():
+        row = tasks[0]
+        if len(tasks) > 1:
+            job_id = numbered([task.job_id for task in tasks])
+            row = replace(row, job_id=job_id, waited_s=max(task.waited_s for task in tasks))
+        rows.append((row, len(tasks)))
+    return rows
 
 
 def _same_line(job: PublishedJob) -> tuple[object, ...]:
@@ -46,14 +53,6 @@ def why_alike(job: PublishedJob) -> tuple[str, str, str]:
     if it acted."""
     by_slurm = job.would or job.reason == Reason.SLURM_WAITS.value
     return job.reason, job.slurm_reason if by_slurm else "", job.would
-
-
-def _one_for(tasks: Sequence[PublishedJob]) -> PublishedJob:
-    first = tasks[0]
-    if len(tasks) == 1:
-        return first
-    job_id = numbered([job.job_id for job in tasks])
-    return replace(first, job_id=job_id, waited_s=max(job.waited_s for job in tasks))
 
 
 def numbered(job_ids: Sequence[str]) -> str:

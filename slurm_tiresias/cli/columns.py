@@ -68,7 +68,7 @@ def _added_to_reason(job: PublishedJob) -> str:
     return printable(job.detail)
 
 
-def nodes_or_reason(job: PublishedJob) -> str:
+def _nodes_or_reason(job: PublishedJob) -> str:
     """As squeue's last column: where it runs; or the reason, where that says more."""
     stays = job.reason in (Reason.RUNS_ON.value, Reason.UNMANAGED.value)
     if job.would and job.nodes:
@@ -81,10 +81,6 @@ def _preemptions(job: PublishedJob) -> str:
         return NOTHING
     by = f" by {printable(job.preempted_by)}" if job.preempted_by else ""
     return f"{job.preemptions}{by}"
-
-
-def _attained(job: PublishedJob) -> str:
-    return gpu_hours(job.attained_gpu_s) if job.managed else NOTHING
 
 
 def _waited(job: PublishedJob) -> str:
@@ -110,18 +106,10 @@ def _text(field: str) -> Callable[[PublishedJob], str]:
     return lambda job: printable(getattr(job, field)) or NOTHING
 
 
-def _number(field: str) -> Callable[[PublishedJob], str]:
+def _number(field: str, written: Callable[[float], str] = str) -> Callable[[PublishedJob], str]:
     def write(job: PublishedJob) -> str:
         value = getattr(job, field)
-        return NOTHING if value is None else f"{value}"
-
-    return write
-
-
-def _time(field: str) -> Callable[[PublishedJob], str]:
-    def write(job: PublishedJob) -> str:
-        value = getattr(job, field)
-        return NOTHING if value is None else moment(value)
+        return NOTHING if value is None else written(value)
 
     return write
 
@@ -135,7 +123,7 @@ _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
     Column("GPUS", _number("gpus"), "GPUs held, or asked for", right=True, goes=6),
     Column(
         "ATTAINED",
-        _attained,
+        lambda job: gpu_hours(job.attained_gpu_s) if job.managed else NOTHING,
         "GPU-time attained over all its runs",
         right=True,
         goes=5,
@@ -153,25 +141,21 @@ _ON_REQUEST: tuple[Column[PublishedJob], ...] = (
     Column("PARTITION", _text("partition"), "partitions", least=6),
     Column("STATE", _text("slurm_state"), "Slurm's job state", least=6),
     Column("RANK", _number("rank"), "place in the whole order, from 0", right=True),
-    Column("SUBMITTED", _time("submitted_s"), "time of submission"),
-    Column("STARTED", _time("running_since_s"), "start of the present run"),
-    Column("FIRST", _time("first_started_s"), "first start ever"),
+    Column("SUBMITTED", _number("submitted_s", moment), "time of submission"),
+    Column("STARTED", _number("running_since_s", moment), "start of the present run"),
+    Column("FIRST", _number("first_started_s", moment), "first start ever"),
     Column("RESTARTS", _number("restarts"), "times requeued, for any reason", right=True),
     Column("PROMOTIONS", _number("promotions"), "times promoted to tier 0", right=True),
     Column("STYLE", _text("style"), "placement: consolidate or spread"),
     Column("STARTON", _text("start_on"), "nodes it is to start on, or would", least=8),
-    Column(
-        "ACTION",
-        _text("action"),
-        "code of what was decided for it, done or not",
-    ),
+    Column("ACTION", _text("action"), "code of what was decided for it, done or not"),
     Column("CODE", _text("reason"), "code of the reason for that"),
     Column("DETAIL", _text("detail"), "detail of the reason", least=LEAST_REASON),
     Column("SLURMREASON", _text("slurm_reason"), "Slurm's own reason", least=8),
 )
 
 NODES_OR_REASON: Column[PublishedJob] = Column(
-    "NODES(REASON)", nodes_or_reason, least=LEAST_REASON, worth=14, look=_look_of_reason
+    "NODES(REASON)", _nodes_or_reason, least=LEAST_REASON, worth=14, look=_look_of_reason
 )
 """Takes the place of REASON where there is no room for NODES."""
 
@@ -237,24 +221,19 @@ def in_order(jobs: Iterable[PublishedJob], names: Sequence[str] = ()) -> list[Pu
     stays in the order in which the controller goes through the jobs."""
     found = sorted(jobs, key=lambda job: (_or_last(job.rank), numbers_in(job.job_id)))
     for name in reversed(names):
-        found.sort(key=_SORTED_BY[_sortable(name)], reverse=name.startswith("-"))
+        column = name.lstrip("+-").upper()
+        found.sort(key=_SORTED_BY[column], reverse=name.startswith("-"))
     return found
 
 
-def checked_sort(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, if they are all of columns that can be sorted by."""
+def check_sort(names: Sequence[str]) -> None:
+    """``UsageError`` unless jobs can be sorted by all these columns."""
     for name in names:
-        _sortable(name)
-    return tuple(names)
-
-
-def _sortable(name: str) -> str:
-    column = name.lstrip("+-").upper()
-    if column not in _SORTED_BY:
-        raise UsageError(
-            f"Jobs cannot be sorted by {printable(name)!r}", f"By these: {', '.join(_SORTED_BY)}"
-        )
-    return column
+        if name.lstrip("+-").upper() not in _SORTED_BY:
+            raise UsageError(
+                f"Jobs cannot be sorted by {printable(name)!r}",
+                f"By these: {', '.join(_SORTED_BY)}",
+            )
 
 
 def help_on_columns() -> str:

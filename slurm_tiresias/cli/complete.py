@@ -58,7 +58,8 @@ def of_state(offer: Callable[[PublishedState], Offer], several: bool = True) -> 
         context: click.Context, _parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         try:
-            config = load(Path(_config_path(context)))
+            path = last_config(context) or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
+            config = load(Path(path))
             state = published.read(Path(config.controller.state_dir), PATIENCE_S)
         except (TiresiasError, OSError):
             return []
@@ -91,7 +92,3 @@ def _matching(offer: Offer, incomplete: str, several: bool) -> Iterator[Completi
     for word, what in offer:
         if word.startswith(last) and _HARMLESS.fullmatch(word):
             yield CompletionItem(before + comma + word, help=what or None)
-
-
-def _config_path(context: click.Context) -> str:
-    return last_config(context) or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG

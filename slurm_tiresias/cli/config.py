@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, get_type_hints
 import click
 
 from slurm_tiresias.cli.options import config_option, config_path, json_option, takes_config
-from slurm_tiresias.cli.screen import stdout
+from slurm_tiresias.cli.screen import show_or_json, stdout
 from slurm_tiresias.cli.text import count, printable
 from slurm_tiresias.config import Config, Setting, load
 from slurm_tiresias.gpu_hours import exact_gpu_hours
@@ -47,10 +46,7 @@ def check(file: str | None) -> None:
 @takes_config
 def show(config: Config, as_json: bool) -> None:
     """Print every setting as it takes effect; those that stand at their default say so."""
-    if as_json:
-        click.echo(json.dumps(dataclasses.asdict(config)))
-    else:
-        stdout().show(effective(config))
+    show_or_json(as_json, lambda: dataclasses.asdict(config), lambda _: effective(config))
 
 
 @config.command()
@@ -97,15 +93,10 @@ def toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return '"' + "".join(map(_toml_character, value)) + '"'
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        plain = (c if c.isascii() and c.isprintable() else f"\\U{ord(c):08X}" for c in escaped)
+        return f'"{"".join(plain)}"'
     return repr(value)
-
-
-def _toml_character(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    plain = character.isascii() and character.isprintable()
-    return character if plain else f"\\U{ord(character):08X}"
 
 
 def tables() -> Iterator[tuple[str, type, tuple[Setting, ...]]]:

@@ -89,15 +89,14 @@ def _tell(config: Config, word: str, done: str, without_controller: Callable[[],
 def _said(answer: dict[str, Any], done: str) -> str:
     """What the controller said, or that it was done; a refusal is raised."""
     if error := answer.get("error"):
-        raise _refusal(printable(str(error)), answer.get("exit_code"))
+        # An error of the class that the exit code stands for.
+        kinds = {kind.exit_code: kind for kind in TiresiasError.__subclasses__()}
+        exit_code = answer.get("exit_code")
+        kind = kinds.get(exit_code, TiresiasError) if isinstance(exit_code, int) else TiresiasError
+        raise kind(
+            f"The controller could not do it: {printable(str(error))}", "Its log may say more"
+        )
     return printable(str(answer.get("text") or done))
-
-
-def _refusal(error: str, exit_code: object) -> TiresiasError:
-    """The controller's error, of the class that its exit code stands for."""
-    kinds = {kind.exit_code: kind for kind in TiresiasError.__subclasses__()}
-    kind = kinds.get(exit_code, TiresiasError) if isinstance(exit_code, int) else TiresiasError
-    return kind(f"The controller could not do it: {error}", "Its log may say more")
 
 
 def _in_shadow(word: str) -> str:

@@ -39,7 +39,7 @@ AFTERWARDS = "Then: scontrol reconfigure, or restart slurmctld where plugins cha
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=lambda context, _, asked: _show_reference(context) if asked else None,
+    callback=lambda context, _, given: _show_reference(context) if given else None,
     help="Print the list of all checks, in Markdown.",
 )
 @config_option

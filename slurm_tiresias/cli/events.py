@@ -7,7 +7,7 @@ from slurm_tiresias.reasons import IN_SHADOW, would_have
 from slurm_tiresias.status.published import PublishedEvent
 
 
-def told_of(job_id: str, event: PublishedEvent) -> str:
+def event_text(job_id: str, event: PublishedEvent) -> str:
     """The event as something that this job did, or that was done to it."""
     if not event.job_id:
         return f"the controller was {_kind(event)} {printable(event.text)}".rstrip()

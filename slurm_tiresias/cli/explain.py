@@ -12,7 +12,7 @@ import click
 
 from slurm_tiresias.cli import complete
 from slurm_tiresias.cli.arrays import array_of
-from slurm_tiresias.cli.events import told_of
+from slurm_tiresias.cli.events import event_text
 from slurm_tiresias.cli.options import (
     answers_to,
     checked_job_id,
@@ -36,8 +36,8 @@ from slurm_tiresias.reasons import (
     would_text,
 )
 from slurm_tiresias.status import published
-from slurm_tiresias.status.eta import room_expected, waits_before, waits_for_room
-from slurm_tiresias.status.job_history import Life, look_up
+from slurm_tiresias.status.eta import estimated_room, waits_before, waits_for_room
+from slurm_tiresias.status.job_history import JobHistory, query_history
 from slurm_tiresias.status.published import (
     Blocker,
     PublishedEvent,
@@ -181,10 +181,10 @@ def _explain_ended(
 ) -> None:
     """Say what became of a job that the last cycle did not see, by what is remembered of it."""
     try:
-        life = look_up(Path(config.controller.state_dir), job_id).life
+        job = query_history(Path(config.controller.state_dir), job_id).history
     except TiresiasError:
-        life = None
-    if life is None or life.ended_s is None:
+        job = None
+    if job is None or job.ended_s is None:
         complain_if_not_current(state, now_s)
         whose = f" of {printable(state.only_of)}, who may see no others" if state.only_of else ""
         raise TiresiasError(
@@ -192,19 +192,19 @@ def _explain_ended(
             "or never asked for GPUs in a managed partition",
             f"See Slurm's own records with: sacct -j {job_id}",
         )
-    when = f"{duration(now_s - life.ended_s)} ago ({moment(life.ended_s)})"
-    ended = f"Job {printable(life.job_id)} has ended, {when}."
+    when = f"{duration(now_s - job.ended_s)} ago ({moment(job.ended_s)})"
+    ended = f"Job {printable(job.job_id)} has ended, {when}."
     if as_json:
-        click.echo(json.dumps(_as_data_of_ended(life, ended, state)))
+        click.echo(json.dumps(_as_data_of_ended(job, ended, state)))
         return
     from slurm_tiresias.cli.history import history
 
     screen = stdout()
     screen.show(iter([*screen.prose(f"{ended} What is remembered of it:", indent=""), ""]))
-    click.get_current_context().invoke(history, job_id=life.job_id, as_json=False)
+    click.get_current_context().invoke(history, job_id=job.job_id, as_json=False)
 
 
-def _as_data_of_ended(life: Life, ended: str, state: PublishedState) -> dict[str, object]:
+def _as_data_of_ended(job: JobHistory, ended: str, state: PublishedState) -> dict[str, object]:
     return {
         "schema": EXPLANATION_SCHEMA,
         "cluster": state.cluster,
@@ -214,14 +214,14 @@ def _as_data_of_ended(life: Life, ended: str, state: PublishedState) -> dict[str
         "tier": None,
         "blocking_jobs": [],
         "room_expected_at_s": None,
-        "events": [asdict(event) for event in life.events[-MOST_EVENTS:]],
+        "events": [asdict(event) for event in job.events[-MOST_EVENTS:]],
         "sections": [asdict(Section("What became of it", (ended,)))],
     }
 
 
 def as_data(case: Case) -> dict[str, object]:
     """The explanation for programs; fields are added, never changed."""
-    room = room_expected(case.job, case.state, case.jobs)
+    room = estimated_room(case.job, case.state, case.jobs)
     return {
         "schema": EXPLANATION_SCHEMA,
         "cluster": case.state.cluster,
@@ -285,7 +285,7 @@ def sections(case: Case) -> list[Section]:
         ]
         if job.action in (Action.START.value, Action.PREEMPT.value, Action.RUN_ON.value):
             do = ""
-    events = [f"{_ago(case, event.at_s)}: {told_of(job.job_id, event)}" for event in case.events]
+    events = [f"{_ago(case, event.at_s)}: {event_text(job.job_id, event)}" for event in case.events]
     candidates += [
         Section("What its user can do", (do,) if do else ()),
         Section("What happened to it lately", (), tuple(events)),
@@ -501,7 +501,7 @@ def _estimate(case: Case) -> Iterator[str]:
     """Until when it waits, as far as that can be known."""
     if not case.job.blockers:
         return
-    room = room_expected(case.job, case.state, case.jobs)
+    room = estimated_room(case.job, case.state, case.jobs)
     if room is None:
         yield "When that will be cannot be said: it depends on how long other jobs run."
         return

@@ -26,7 +26,7 @@ MOST_REASONS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTier:
+class TierSummary:
     """Tasks of one tier; None for tasks that are not managed."""
 
     tier: int | None
@@ -37,7 +37,7 @@ class ToldTier:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldReason:
+class ReasonSummary:
     """Tasks in one state for one reason. ``slurm_reason`` only where Slurm makes them wait;
     ``would`` only where the controller does not act, and Slurm does something else."""
 
@@ -78,10 +78,10 @@ def lines(
     attained = f"They have attained {gpu_hours(sum(task.attained_gpu_s for task in tasks))} in all."
     if not state.acts:
         yield from screen.prose(MODE_TEXTS.get(state.mode, ""), indent="")
-    told = reasons(tasks)
-    because = tuple(_because(each) for each in told[:MOST_REASONS])
-    if len(told) > MOST_REASONS:
-        because = (*because, f"And {count(len(told) - MOST_REASONS, 'reason')} more.")
+    summaries = reasons(tasks)
+    because = tuple(_because(each) for each in summaries[:MOST_REASONS])
+    if len(summaries) > MOST_REASONS:
+        because = (*because, f"And {count(len(summaries) - MOST_REASONS, 'reason')} more.")
     candidates = [
         Section("Where its tasks stand", (attained,), tuple(map(_standing, tiers(tasks)))),
         Section("Why, from the most frequent reason on", (), because),
@@ -92,50 +92,50 @@ def lines(
             yield from section_lines(section, screen)
 
 
-def tiers(tasks: Sequence[PublishedJob]) -> tuple[ToldTier, ...]:
+def tiers(tasks: Sequence[PublishedJob]) -> tuple[TierSummary, ...]:
     """The highest tier first."""
-    found: dict[int | None, ToldTier] = {}
+    found: dict[int | None, TierSummary] = {}
     for tier in sorted({task.tier for task in tasks}, key=lambda t: (t is None, t)):
         here = [task for task in tasks if task.tier == tier]
         waiting = [task for task in here if _waits(task)]
         waiting_gpus = sum(task.gpus for task in waiting)
         gpus = sum(task.gpus for task in here) - waiting_gpus
-        found[tier] = ToldTier(tier, len(here) - len(waiting), gpus, len(waiting), waiting_gpus)
+        found[tier] = TierSummary(tier, len(here) - len(waiting), gpus, len(waiting), waiting_gpus)
     return tuple(found.values())
 
 
-def reasons(tasks: Sequence[PublishedJob]) -> tuple[ToldReason, ...]:
+def reasons(tasks: Sequence[PublishedJob]) -> tuple[ReasonSummary, ...]:
     """What most tasks run or wait for first; the tasks in the controller's order."""
     alike: dict[tuple[str, str, str, str], list[str]] = {}
     for task in in_order(tasks):
         alike.setdefault((task.state, *why_alike(task)), []).append(task.job_id)
-    found = (ToldReason(*why, tuple(job_ids)) for why, job_ids in alike.items())
-    return tuple(sorted(found, key=lambda told: -len(told.tasks)))
+    found = (ReasonSummary(*why, tuple(job_ids)) for why, job_ids in alike.items())
+    return tuple(sorted(found, key=lambda summary: -len(summary.tasks)))
 
 
 def _waits(task: PublishedJob) -> bool:
     return task.state == JobState.PENDING.value
 
 
-def _standing(tier: ToldTier) -> str:
+def _standing(tier: TierSummary) -> str:
     where = "Not managed" if tier.tier is None else f"Tier {tier.tier}"
-    told = (
+    parts = (
         (tier.running_tasks, f"run on {count(tier.running_gpus, 'GPU')}"),
         (tier.pending_tasks, f"wait for {count(tier.pending_gpus, 'GPU')}"),
     )
-    return f"{where}: {', '.join(f'{tasks:,} {what}' for tasks, what in told if tasks)}."
+    return f"{where}: {', '.join(f'{tasks:,} {what}' for tasks, what in parts if tasks)}."
 
 
-def _because(told: ToldReason) -> str:
-    text = reason_text(told.reason)
-    if told.would:
-        pending = told.state == JobState.PENDING.value
-        does = slurm_does(pending, told.state, slurm_reason_text(told.slurm_reason))
-        which = f"{len(told.tasks):,} {told.state} ({numbered(told.tasks)}), by Slurm: {does}"
-        return f"{printable(which)}. The controller {printable(told.would)}."
-    short = f"{text.short}: {slurm_reason_text(told.slurm_reason)}".removesuffix(": ")
-    which = f"{len(told.tasks):,} {told.state} ({printable(numbered(told.tasks))}), {short}"
-    return f"{printable(which)}. {f'{text.means} {text.ends}'.replace('JOBID', told.tasks[0])}"
+def _because(why: ReasonSummary) -> str:
+    text = reason_text(why.reason)
+    if why.would:
+        pending = why.state == JobState.PENDING.value
+        does = slurm_does(pending, why.state, slurm_reason_text(why.slurm_reason))
+        which = f"{len(why.tasks):,} {why.state} ({numbered(why.tasks)}), by Slurm: {does}"
+        return f"{printable(which)}. The controller {printable(why.would)}."
+    short = f"{text.short}: {slurm_reason_text(why.slurm_reason)}".removesuffix(": ")
+    which = f"{len(why.tasks):,} {why.state} ({printable(numbered(why.tasks))}), {short}"
+    return f"{printable(which)}. {f'{text.means} {text.ends}'.replace('JOBID', why.tasks[0])}"
 
 
 def _next(waiting: Sequence[PublishedJob], *, acts: bool) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli import complete
-from slurm_tiresias.cli.events import told_of
+from slurm_tiresias.cli.events import event_text
 from slurm_tiresias.cli.options import checked_job_id, json_option, takes_config
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
 from slurm_tiresias.cli.text import count, duration, listed, moment, printable
@@ -19,7 +19,12 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import gpu_hours
-from slurm_tiresias.status.job_history import Accounted, Life, accounted_of, look_up
+from slurm_tiresias.status.job_history import (
+    AccountedEnd,
+    JobHistory,
+    accounted_ends,
+    query_history,
+)
 from slurm_tiresias.status.published import PublishedEvent
 from slurm_tiresias.store.ledger import RunRecord
 
@@ -45,7 +50,7 @@ IN_WORDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ToldRun:
+class RunSummary:
     """One run for people: ``waited_s`` is from the end of the one before, or from submission.
 
     ``state``, ``exit_code`` (``code:signal``) and ``cancelled_by`` are those of Slurm's accounting.
@@ -66,7 +71,7 @@ class ToldRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldEnd:
+class JobEnd:
     """How a job ended: in words, and as Slurm's accounting has it, as far as that can be asked."""
 
     told: str
@@ -91,21 +96,21 @@ def history(config: Config, job_id: str, as_json: bool) -> None:
     Exit code 15: it is too much to be told, or was asked for too often.
     """
     checked_job_id(job_id)
-    life, now_s = _the_life(config, job_id), time.time()
-    accounted = _accounted(config, life)
-    runs = told_runs(life, accounted)
-    end = told_end(life, runs, accounted)
+    job, now_s = _found(config, job_id), time.time()
+    accounted = _accounted(config, job)
+    runs = run_summaries(job, accounted)
+    end = job_end(job, runs, accounted)
     show_or_json(
         as_json,
-        lambda: as_data(life, runs, end),
-        lambda screen: lines(life, runs, end, screen, now_s),
+        lambda: as_data(job, runs, end),
+        lambda screen: lines(job, runs, end, screen, now_s),
     )
 
 
-def _the_life(config: Config, job_id: str) -> Life:
-    found = look_up(Path(config.controller.state_dir), job_id)
-    if found.life:
-        return found.life
+def _found(config: Config, job_id: str) -> JobHistory:
+    found = query_history(Path(config.controller.state_dir), job_id)
+    if found.history:
+        return found.history
     if found.parts:
         raise UsageError(
             f"Job {job_id} has several tasks: {listed(found.parts)}", "Name one of them"
@@ -117,24 +122,24 @@ def _the_life(config: Config, job_id: str) -> Life:
     )
 
 
-def _accounted(config: Config, life: Life) -> Sequence[Accounted]:
+def _accounted(config: Config, job: JobHistory) -> Sequence[AccountedEnd]:
     """How each run ended by Slurm's accounting, and the job itself if it did not run then; nothing
     where accounting does not answer."""
     try:
-        return accounted_of(driver(config).runs([life.job_id], life.submitted_s))
+        return accounted_ends(driver(config).runs([job.job_id], job.submitted_s))
     except TiresiasError:
         return ()
 
 
-def told_runs(life: Life, accounted: Sequence[Accounted]) -> tuple[ToldRun, ...]:
-    """The runs of a life, and how each ended: by accounting, and by what the controller noted."""
-    told: list[ToldRun] = []
-    free_since_s = life.submitted_s
-    for number, (run, following) in enumerate(zip_longest(life.runs, life.runs[1:]), start=1):
+def run_summaries(job: JobHistory, accounted: Sequence[AccountedEnd]) -> tuple[RunSummary, ...]:
+    """The runs of a job, and how each ended: by accounting, and by what the controller noted."""
+    told: list[RunSummary] = []
+    free_since_s = job.submitted_s
+    for number, (run, following) in enumerate(zip_longest(job.runs, job.runs[1:]), start=1):
         until_s = following.start_s if following else None
         row = next((row for row in accounted if _is_of(row, run)), None)
         told.append(
-            ToldRun(
+            RunSummary(
                 number=number,
                 start_s=run.start_s,
                 end_s=run.end_s,
@@ -142,7 +147,7 @@ def told_runs(life: Life, accounted: Sequence[Accounted]) -> tuple[ToldRun, ...]
                 gpus=run.gpus,
                 attained_gpu_s=run.attained_gpu_s,
                 waited_s=max(0.0, run.start_s - free_since_s),
-                ended="" if run.end_s is None else _how_it_ended(life, run, until_s, row),
+                ended="" if run.end_s is None else _how_it_ended(job, run, until_s, row),
                 state=row.state if row else "",
                 exit_code=row.exit_code if row else "",
                 cancelled_by=row.cancelled_by if row else "",
@@ -152,15 +157,17 @@ def told_runs(life: Life, accounted: Sequence[Accounted]) -> tuple[ToldRun, ...]
     return tuple(told)
 
 
-def _is_of(row: Accounted, run: RunRecord) -> bool:
+def _is_of(row: AccountedEnd, run: RunRecord) -> bool:
     return row.start_s is not None and abs(row.start_s - run.start_s) <= SAME_START_S
 
 
-def _how_it_ended(life: Life, run: RunRecord, until_s: float | None, row: Accounted | None) -> str:
+def _how_it_ended(
+    job: JobHistory, run: RunRecord, until_s: float | None, row: AccountedEnd | None
+) -> str:
     """Accounting does not say who requeued a job: the controller's events do."""
     if row is not None and row.state != REQUEUED:
         return _in_words(row)
-    event = next((e for e in life.events if _ends(life.job_id, e, run, until_s)), None)
+    event = next((e for e in job.events if _ends(job.job_id, e, run, until_s)), None)
     if event and (row is None or event.kind == "preempted"):
         kind = event.kind.replace("-", " ")
         return f"{kind} by {event.other}" if event.other else kind
@@ -173,23 +180,25 @@ def _ends(job_id: str, event: PublishedEvent, run: RunRecord, until_s: float | N
     return mine and event.at_s >= run.start_s and (until_s is None or event.at_s <= until_s)
 
 
-def told_end(life: Life, runs: Sequence[ToldRun], accounted: Sequence[Accounted]) -> ToldEnd | None:
+def job_end(
+    job: JobHistory, runs: Sequence[RunSummary], accounted: Sequence[AccountedEnd]
+) -> JobEnd | None:
     """How the job ended; None for one that has not."""
-    if life.ended_s is None:
+    if job.ended_s is None:
         return None
     # Accounting lags behind: with fewer rows it does not know the end yet.
-    last = accounted[-1] if len(accounted) > life.restarts else None
+    last = accounted[-1] if len(accounted) > job.restarts else None
     # With as many runs as requeues, the job ended while it waited after the last of them.
-    while_waiting = last.start_s is None if last else len(runs) <= life.restarts
+    while_waiting = last.start_s is None if last else len(runs) <= job.restarts
     if last is None:
         told = "ended while it waited" if while_waiting and runs else ""
         told = told or (runs[-1].ended if runs else "ended without having run")
-        return ToldEnd(told, while_waiting)
+        return JobEnd(told, while_waiting)
     told = f"{_in_words(last)} while it waited" if while_waiting else _in_words(last)
-    return ToldEnd(told, while_waiting, last.state, last.exit_code, last.cancelled_by)
+    return JobEnd(told, while_waiting, last.state, last.exit_code, last.cancelled_by)
 
 
-def _in_words(row: Accounted) -> str:
+def _in_words(row: AccountedEnd) -> str:
     """``completed``, ``failed with exit code 3``, ``cancelled by alice``."""
     words = IN_WORDS.get(row.state, row.state.lower().replace("_", " "))
     if row.cancelled_by:
@@ -200,70 +209,70 @@ def _in_words(row: Accounted) -> str:
     return f"{words} by signal {signal}" if signal != "0" else f"{words} with exit code {code}"
 
 
-def as_data(life: Life, runs: Sequence[ToldRun], end: ToldEnd | None) -> dict[str, object]:
-    """The life for programs; fields are added, never changed."""
+def as_data(job: JobHistory, runs: Sequence[RunSummary], end: JobEnd | None) -> dict[str, object]:
+    """The history for programs; fields are added, never changed."""
     return {
         "schema": HISTORY_SCHEMA,
-        **asdict(life),
+        **asdict(job),
         "runs": [asdict(run) for run in runs],
         "end": asdict(end) if end else None,
     }
 
 
 def lines(
-    life: Life, runs: Sequence[ToldRun], end: ToldEnd | None, screen: Screen, now_s: float
+    job: JobHistory, runs: Sequence[RunSummary], end: JobEnd | None, screen: Screen, now_s: float
 ) -> Iterator[str]:
-    """The life for people."""
-    whose = f" of {printable(life.user)}" if life.user else ""
-    name = f" ({printable(life.name)})" if life.name else ""
-    headline = f"Job {printable(life.job_id)}{name}{whose}: {_in_short(life, runs, end)}."
+    """The history for people."""
+    whose = f" of {printable(job.user)}" if job.user else ""
+    name = f" ({printable(job.name)})" if job.name else ""
+    headline = f"Job {printable(job.job_id)}{name}{whose}: {_in_short(job, runs, end)}."
     yield from screen.prose(headline, indent="")
-    for sentence in _sums(life, runs, now_s):
+    for sentence in _sums(job, runs, now_s):
         yield from screen.prose(sentence)
     if runs:
         yield ""
         yield from screen.table(COLUMNS, runs)
-    if life.events:
+    if job.events:
         yield ""
         yield screen.style("What happened", "title")
-        for event in life.events:
-            yield from screen.item(f"{moment(event.at_s)}: {told_of(life.job_id, event)}")
+        for event in job.events:
+            yield from screen.item(f"{moment(event.at_s)}: {event_text(job.job_id, event)}")
 
 
-def _in_short(life: Life, runs: Sequence[ToldRun], end: ToldEnd | None) -> str:
+def _in_short(job: JobHistory, runs: Sequence[RunSummary], end: JobEnd | None) -> str:
     if end is not None:
         return printable(end.told)
     running = bool(runs) and runs[-1].end_s is None
-    return f"{'running' if running else 'waiting'} in tier {life.tier}"
+    return f"{'running' if running else 'waiting'} in tier {job.tier}"
 
 
-def _sums(life: Life, runs: Sequence[ToldRun], now_s: float) -> Iterator[str]:
-    submitted = f"Submitted {moment(life.submitted_s)}"
-    if life.first_started_s is not None:
-        after = duration(life.first_started_s - life.submitted_s)
-        submitted += f", first started {moment(life.first_started_s)}, after {after}"
-    if life.ended_s is not None:
-        whole = duration(life.ended_s - life.submitted_s)
-        submitted += f", ended {moment(life.ended_s)}, {whole} after its submission"
+def _sums(job: JobHistory, runs: Sequence[RunSummary], now_s: float) -> Iterator[str]:
+    submitted = f"Submitted {moment(job.submitted_s)}"
+    if job.first_started_s is not None:
+        after = duration(job.first_started_s - job.submitted_s)
+        submitted += f", first started {moment(job.first_started_s)}, after {after}"
+    if job.ended_s is not None:
+        whole = duration(job.ended_s - job.submitted_s)
+        submitted += f", ended {moment(job.ended_s)}, {whole} after its submission"
     yield submitted + "."
     if runs:
         yield (
             f"It ran {duration(sum(run.ran_s for run in runs))} in {count(len(runs), 'run')}, "
-            f"waited {duration(_waited_s(life, runs, now_s))} in all and attained "
+            f"waited {duration(_waited_s(job, runs, now_s))} in all and attained "
             f"{gpu_hours(sum(run.attained_gpu_s for run in runs))}."
         )
     else:
-        yield f"It never ran, and waited {duration(_waited_s(life, runs, now_s))}."
-    if life.preemptions:
-        yield f"It was preempted {_times(life.preemptions)}."
-    if life.promotions:
-        yield f"It was promoted to tier 0 {_times(life.promotions)} for having waited long."
+        yield f"It never ran, and waited {duration(_waited_s(job, runs, now_s))}."
+    if job.preemptions:
+        yield f"It was preempted {_times(job.preemptions)}."
+    if job.promotions:
+        yield f"It was promoted to tier 0 {_times(job.promotions)} for having waited long."
 
 
-def _waited_s(life: Life, runs: Sequence[ToldRun], now_s: float) -> float:
+def _waited_s(job: JobHistory, runs: Sequence[RunSummary], now_s: float) -> float:
     """All the time from its submission to its end, or until now, in which it did not run."""
-    waits_since_s = runs[-1].end_s if runs else life.submitted_s
-    until_s = now_s if life.ended_s is None else life.ended_s
+    waits_since_s = runs[-1].end_s if runs else job.submitted_s
+    until_s = now_s if job.ended_s is None else job.ended_s
     last_s = 0.0 if waits_since_s is None else max(0.0, until_s - waits_since_s)
     return sum(run.waited_s for run in runs) + last_s
 
@@ -272,7 +281,7 @@ def _times(number: int) -> str:
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
-COLUMNS: tuple[Column[ToldRun], ...] = (
+COLUMNS: tuple[Column[RunSummary], ...] = (
     Column("RUN", lambda run: f"{run.number}", right=True),
     Column("WAITED", lambda run: duration(run.waited_s), right=True, goes=1),
     Column("STARTED", lambda run: moment(run.start_s)),

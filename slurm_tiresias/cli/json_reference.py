@@ -8,9 +8,9 @@ from dataclasses import is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from slurm_tiresias.cli.explain import Section
-from slurm_tiresias.cli.explain_array import ToldReason, ToldTier
-from slurm_tiresias.cli.history import ToldEnd, ToldRun
-from slurm_tiresias.status.job_history import Life
+from slurm_tiresias.cli.explain_array import ReasonSummary, TierSummary
+from slurm_tiresias.cli.history import JobEnd, RunSummary
+from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import (
     PublishedEvent,
     PublishedJob,
@@ -39,8 +39,8 @@ ARRAY: Mapping[str, object] = {
     "mode": str,
     "at_s": float,
     "array": str,
-    "tiers": tuple[ToldTier, ...],
-    "reasons": tuple[ToldReason, ...],
+    "tiers": tuple[TierSummary, ...],
+    "reasons": tuple[ReasonSummary, ...],
 }
 
 COMMANDS: Mapping[str, Mapping[str, object]] = {
@@ -49,9 +49,9 @@ COMMANDS: Mapping[str, Mapping[str, object]] = {
     "explain ARRAY": ARRAY,
     "history": {
         "schema": int,
-        **get_type_hints(Life),
-        "runs": tuple[ToldRun, ...],
-        "end": ToldEnd | None,
+        **get_type_hints(JobHistory),
+        "runs": tuple[RunSummary, ...],
+        "end": JobEnd | None,
     },
 }
 """By command: the fields of the object that it prints, and their types."""
@@ -80,8 +80,10 @@ def fields_of(command: str) -> dict[str, str]:
 
 def _fields(hints: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
     for name, hint in hints.items():
-        kind, null = _without_none(hint)
-        suffix = " or null" if null else ""
+        kind, suffix = hint, ""
+        if get_origin(hint) in (Union, types.UnionType):
+            (kind,) = (each for each in get_args(hint) if each is not type(None))
+            suffix = " or null"
         path = before + name
         if get_origin(kind) is tuple:
             (each, _) = get_args(kind)
@@ -99,13 +101,6 @@ def _one_or_its_fields(path: str, kind: Any, suffix: str) -> Iterator[tuple[str,
     if suffix:
         yield path, f"object{suffix}"
     yield from _fields(get_type_hints(kind), f"{path}.")
-
-
-def _without_none(hint: Any) -> tuple[Any, bool]:
-    if get_origin(hint) not in (Union, types.UnionType):
-        return hint, False
-    (kind,) = (each for each in get_args(hint) if each is not type(None))
-    return kind, True
 
 
 def reference_lines() -> Iterator[str]:

@@ -42,7 +42,7 @@ def rebuild(config: Config, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(rebuilt)))
     else:
-        click.echo("\n".join(map(printable, _told(rebuilt))))
+        click.echo("\n".join(map(printable, _rebuilt(rebuilt))))
 
 
 @ledger.command()
@@ -105,7 +105,7 @@ def adopt(config: Config) -> None:
     click.echo(printable(f"The ledger is of cluster {now} now{was}."))
 
 
-def _told(rebuilt: Rebuilt) -> Iterator[str]:
+def _rebuilt(rebuilt: Rebuilt) -> Iterator[str]:
     yield (
         f"Rebuilt {rebuilt.ledger}: {count(rebuilt.jobs, 'job')}, "
         f"{count(rebuilt.incarnations, 'run')}, "

@@ -23,10 +23,7 @@ class OneLine(logging.Formatter):
 def log_to_stderr(debug: bool = False) -> None:
     """Begin to log; systemd's journal notes the time of each line by itself."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine(PLAIN if _journal_reads() else TIMED, TIME))
+    # A terminal started by a service inherits the variable, but not the journal.
+    in_journal = "JOURNAL_STREAM" in os.environ and not sys.stderr.isatty()
+    handler.setFormatter(OneLine(PLAIN if in_journal else TIMED, TIME))
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[handler])
-
-
-def _journal_reads() -> bool:
-    """A terminal started by a service inherits the variable, but not the journal."""
-    return "JOURNAL_STREAM" in os.environ and not sys.stderr.isatty()

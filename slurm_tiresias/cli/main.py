@@ -83,9 +83,9 @@ class Program(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         limit = formatter.width - 6 - max(map(len, COMMANDS))
-        told = [(name, each.get_short_help_str(limit)) for name, each in self.commands.items()]
+        rows = [(name, each.get_short_help_str(limit)) for name, each in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl(told)
+            formatter.write_dl(rows)
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         items = [
@@ -96,21 +96,18 @@ class Program(click.Group):
         return [*items, *click.Command.shell_complete(self, context, incomplete)]
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        sys.exit(self._exit_code(*arguments, **{**options, "standalone_mode": False}))
-
-    def _exit_code(self, *arguments: Any, **options: Any) -> int:
         try:
-            code = super().main(*arguments, **options)
+            code = super().main(*arguments, **{**options, "standalone_mode": False})
         except TiresiasError as error:
-            return _fail(error)
+            code = _fail(error)
         except click.UsageError as error:
-            return _fail(_usage_error(error))
+            code = _fail(_usage_error(error))
         except click.Abort:
-            return INTERRUPTED
+            code = INTERRUPTED
         except OSError as error:
             _abandon_broken_stdout()
-            return _fail(_system_error(error))
-        return code if isinstance(code, int) else 0
+            code = _fail(_system_error(error))
+        sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -162,7 +159,7 @@ def _flush_stdout() -> None:
 @click.group(
     cls=Program,
     name=PROGRAM,
-    commands=[click.Command(name, help=told) for name, (_, told) in COMMANDS.items()],
+    commands=[click.Command(name, help=text) for name, (_, text) in COMMANDS.items()],
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -182,14 +179,10 @@ def cli() -> None:
     """
 
 
-def _write_nowhere_what_is_closed() -> None:
-    """A standard stream that the caller closed is None, which click before 8.1.4 stumbles over."""
+def main() -> None:
+    """Run what the command line says; ``begin`` is the entry point."""
+    # A standard stream that the caller closed is None, which click before 8.1.4 stumbles over.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-
-
-def main() -> None:
-    """Run what the command line says; ``begin`` is the entry point."""
-    _write_nowhere_what_is_closed()
     cli(prog_name=PROGRAM)

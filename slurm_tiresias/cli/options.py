@@ -14,14 +14,11 @@ from click.core import ParameterSource
 from slurm_tiresias.cli.text import duration, printable, shorten
 from slurm_tiresias.config import Config, load
 from slurm_tiresias.errors import NotRunningError, UsageError
-from slurm_tiresias.status.published import STALE_AFTER_INTERVALS, PublishedState
+from slurm_tiresias.status.published import STOPPED, PublishedState
 
 PROGRAM = "tiresias-slurm"
 DEFAULT_CONFIG = "/etc/slurm-tiresias/tiresias.toml"
 CONFIG_VARIABLE = "TIRESIAS_CONFIG"
-STALE_GRACE_S = 5.0
-STOPPED = "stopped"
-"""The mode that a controller publishes when it ends."""
 
 _CONFIG_KEY = "slurm_tiresias.config"
 _NAMED_CONFIG_KEY = "slurm_tiresias.named_config"
@@ -114,12 +111,9 @@ def words(
     by an empty shell variable, would select everything: it is refused."""
     found = tuple(filter(None, (word.strip() for word in (value or "").split(","))))
     if value is not None and not found:
-        raise UsageError(f"{_given(parameter)} names nothing", "Name something, or leave it out")
+        given = "/".join(parameter.opts)
+        raise UsageError(f"{given} names nothing", "Name something, or leave it out")
     return found
-
-
-def _given(parameter: click.Parameter) -> str:
-    return "/".join(parameter.opts)
 
 
 def checked_job_id(job_id: str) -> str:
@@ -138,13 +132,6 @@ def answers_to(job_id: str, asked: str) -> bool:
     return job_id == asked or job_id.startswith((f"{asked}_", f"{asked}+"))
 
 
-def is_stale(state: PublishedState, now_s: float) -> bool:
-    """Whether the last good cycle is so long ago that the controller cannot be well."""
-    if state.mode == STOPPED:
-        return False
-    return now_s - state.at_s > STALE_AFTER_INTERVALS * state.interval_s + STALE_GRACE_S
-
-
 def complain_if_not_current(state: PublishedState, now_s: float) -> None:
     """Raise ``NotRunningError`` for a state of a stopped or unwell controller.
 
@@ -156,7 +143,7 @@ def complain_if_not_current(state: PublishedState, now_s: float) -> None:
             f"The controller was stopped; its last cycle was {age} ago",
             f"Start it with: {PROGRAM} controller",
         )
-    if not is_stale(state, now_s):
+    if not state.is_stale(now_s):
         return
     if state.failures:
         raise NotRunningError(

@@ -20,7 +20,7 @@ from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, 
 from slurm_tiresias.extras import check_installed
 from slurm_tiresias.simulator import files
 from slurm_tiresias.status import published
-from slurm_tiresias.status.report_query import Period, look_back
+from slurm_tiresias.status.report_query import Period, query_report
 
 if TYPE_CHECKING:
     from slurm_tiresias.report.figures import Drawn, Report
@@ -109,7 +109,7 @@ def report(
             "Name a --since that has passed, and an --until after it",
         )
     state_dir = Path(config.controller.state_dir)
-    period = look_back(state_dir, since_s, until_s, own=own)
+    period = query_report(state_dir, since_s, until_s, own=own)
     found, drawn = _made(period, (users, accounts, partitions), state_dir)
     try:
         if target:

@@ -36,16 +36,16 @@ class _Span:
 
 def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
     """The whole report."""
-    told = _Told(report, screen, header)
-    for part in (told.head, told.sizes, told.preemptions, told.parties, told.over_time):
-        if text := list(part()):
-            yield from text
+    text = _ReportText(report, screen, header)
+    for part in (text.head, text.sizes, text.preemptions, text.parties, text.over_time):
+        if part_lines := list(part()):
+            yield from part_lines
             yield ""
-    yield from told.prose("What each figure means, and what cannot be known: docs/report.md.")
+    yield from text.prose("What each figure means, and what cannot be known: docs/report.md.")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _ReportText:
     report: Report
     screen: Screen
     header: bool
@@ -87,9 +87,12 @@ class _Told:
         yield from self.title("Who gained and who paid")
         yield from self.prose(_fairness(report))
         for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
-            shown, left_out = _ends_of(parties)
+            name_column: Column[PartyFigures] = Column(name, lambda row: _whose(row.name), least=6)
+            left_out = max(0, len(parties) - 2 * MOST_SHOWN)
+            # Those that gained most, and those that paid most.
+            shown = (*parties[:MOST_SHOWN], *parties[-MOST_SHOWN:]) if left_out else parties
             yield ""
-            yield from self.table((_party(name), *PARTY_COLUMNS), shown)
+            yield from self.table((name_column, *PARTY_COLUMNS), shown)
             if left_out:
                 yield from self.prose(f"{left_out:,} between them are left out; --json has them.")
 
@@ -99,7 +102,7 @@ class _Told:
         yield from self.prose(
             f"{course.peak_gpus:,.0f} GPUs at the most, {course.peak_waiting:,.0f} jobs that wait."
         )
-        yield from self.table(_span_columns(), _spans(self.report))
+        yield from self.table(SPAN_COLUMNS, _spans(self.report))
 
     def title(self, text: str) -> list[str]:
         return self.screen.prose(text, indent="", look="title")
@@ -216,24 +219,16 @@ def _times(median_s: float | None, p95_s: float | None) -> str:
 
 def _fairness(report: Report) -> str:
     index = report.fairness.users
-    told = (
+    meaning = (
         "JCT, queueing and slowdown are means of the jobs that ended. MOVED is what preemption "
         "brought (+) or took (-), in GPU-hours."
     )
     if index is None:
-        return told
+        return meaning
     return (
-        f"{told} Jain's index of the users' progress is {index:.2f}: 1 where the jobs of all run "
-        "for the same share of the time that they are there."
+        f"{meaning} Jain's index of the users' progress is {index:.2f}: 1 where the jobs of all "
+        "run for the same share of the time that they are there."
     )
-
-
-def _ends_of(parties: Sequence[PartyFigures]) -> tuple[Sequence[PartyFigures], int]:
-    """Those that gained most and those that paid most."""
-    left_out = max(0, len(parties) - 2 * MOST_SHOWN)
-    if not left_out:
-        return parties, 0
-    return (*parties[:MOST_SHOWN], *parties[-MOST_SHOWN:]), left_out
 
 
 def _spans(report: Report) -> list[_Span]:
@@ -322,10 +317,6 @@ JOB_COLUMNS: tuple[Column[PreemptedJob], ...] = (
 )
 
 
-def _party(title: str) -> Column[PartyFigures]:
-    return Column(title, lambda row: _whose(row.name), least=6)
-
-
 PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
     Column("JOBS", lambda row: f"{row.jobs:,}", right=True),
     Column("GPU-H", lambda row: hours(row.gpu_s), right=True, goes=7),
@@ -339,10 +330,9 @@ PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
 )
 
 
-def _span_columns() -> tuple[Column[_Span], ...]:
-    return (
-        Column("FROM", lambda row: moment(row.since_s), least=12),
-        Column("GPUS", lambda row: f"{row.gpus:,.1f}", right=True),
-        Column("WAITING", lambda row: f"{row.waiting:,.1f}", right=True, goes=2),
-        Column("", lambda row: "█" * round(BAR_CELLS * row.gpus / row.most), goes=1),
-    )
+SPAN_COLUMNS: tuple[Column[_Span], ...] = (
+    Column("FROM", lambda row: moment(row.since_s), least=12),
+    Column("GPUS", lambda row: f"{row.gpus:,.1f}", right=True),
+    Column("WAITING", lambda row: f"{row.waiting:,.1f}", right=True, goes=2),
+    Column("", lambda row: "█" * round(BAR_CELLS * row.gpus / row.most), goes=1),
+)

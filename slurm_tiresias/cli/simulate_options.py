@@ -53,11 +53,16 @@ def scheduler_config(
     promote_knob: float,
     pack_limit: float,
 ) -> Config:
-    """The controller's configuration: the base with what the options say."""
+    """The controller's configuration: the base with what the options say. Raises ``UsageError``."""
+    cuts_gpu_s = _cuts_gpu_s(thresholds, queues)
+    if not 0.0 <= promote_knob < MOST_SECONDS:
+        raise UsageError(
+            f"--promote-knob {promote_knob:g} is no multiple", "Write 0, or a number above"
+        )
     options = {
         "order": order,
-        "thresholds_gpu_s": _cuts_gpu_s(thresholds, queues),
-        "promote_knob": checked_knob(promote_knob),
+        "thresholds_gpu_s": cuts_gpu_s,
+        "promote_knob": promote_knob,
     }
     tables = {
         "policy": asdict(base.policy) | options,
@@ -97,11 +102,4 @@ def checked_seconds(option: str, value: float) -> float:
             f"{option} {value:g} is no time to wait",
             f"Write seconds, at least 0 and below {MOST_SECONDS:.0f}",
         )
-    return value
-
-
-def checked_knob(value: float) -> float:
-    """The PROMOTEKNOB: a finite number. Raises ``UsageError``."""
-    if not 0.0 <= value < MOST_SECONDS:
-        raise UsageError(f"--promote-knob {value:g} is no multiple", "Write 0, or a number above")
     return value

@@ -54,14 +54,10 @@ class Source:
         if self.trace is not None:
             return load_trace(self.trace, self.trace_format)
         if self.since is not None:
-            return _accounted(self.since)
+            from slurm_tiresias.simulator.history import from_sacct
+
+            return from_sacct(self.since)
         return generated(self.workload or "", site)
-
-
-def _accounted(since: str) -> Workload:
-    from slurm_tiresias.simulator.history import from_sacct
-
-    return from_sacct(since)
 
 
 def generated(name: str, site: Site) -> Workload:

@@ -26,11 +26,9 @@ from slurm_tiresias.cli.columns import (
     help_on_columns,
 )
 from slurm_tiresias.cli.options import (
-    STOPPED,
     answers_to,
     checked_job_id,
     complain_if_not_current,
-    is_stale,
     takes_config,
     words,
 )
@@ -41,7 +39,7 @@ from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, 
 from slurm_tiresias.gpu_hours import exact_gpu_hours
 from slurm_tiresias.reasons import MODE_TEXTS
 from slurm_tiresias.status import published
-from slurm_tiresias.status.published import PublishedJob, PublishedState, PublishedTier
+from slurm_tiresias.status.published import STOPPED, PublishedJob, PublishedState, PublishedTier
 
 Columns = Sequence[Column[PublishedJob]]
 
@@ -211,8 +209,8 @@ def status(
         everyone=everyone,
     )
     columns = job_columns.chosen(wanted)
-    order = job_columns.checked_sort(sort)
-    view = View(selection, columns, bool(wanted), not noheader, limit, order, every_task)
+    job_columns.check_sort(sort)
+    view = View(selection, columns, bool(wanted), not noheader, limit, sort, every_task)
     state_dir = Path(config.controller.state_dir)
     if watch_s is not None:
         _watch(state_dir, view, watch_s, as_json)
@@ -356,7 +354,7 @@ def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterato
             f"Slurm {printable(state.slurm_version)} by {printable(state.driver)}",
             f"{printable(state.policy)}, order {printable(state.order)}",
             screen.style(mode, MODE_LOOKS.get(mode, "")),
-            screen.style(f"STALE: {age}", "bad") if is_stale(state, now_s) else age,
+            screen.style(f"STALE: {age}", "bad") if state.is_stale(now_s) else age,
         ]
     )
     if state.mode in MODE_TEXTS:

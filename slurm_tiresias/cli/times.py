@@ -35,23 +35,17 @@ def slurm_time(
     time zone. Raises ``UsageError``."""
     if value is None:
         return None
-    at_s = _seconds(value.strip())
-    if at_s is None:
-        raise UsageError(
-            f"{parameter.opts[-1]} {printable(value[:LONGEST_SHOWN])!r} is no time",
-            "Write a date, like 2026-01-31 or 2026-01-31T12:00, or a span, like now-7days",
-        )
-    return at_s
-
-
-def _seconds(text: str) -> float | None:
-    """The moment that the text names; None where it names none."""
-    now = datetime.fromtimestamp(time.time())
+    text, now = value.strip(), datetime.fromtimestamp(time.time())
     try:
         moment = _relative(text, now) or _absolute(text, now)
-        return None if moment is None else moment.timestamp()
+        if moment is not None:
+            return moment.timestamp()
     except (ValueError, OverflowError, OSError):
-        return None
+        pass
+    raise UsageError(
+        f"{parameter.opts[-1]} {printable(value[:LONGEST_SHOWN])!r} is no time",
+        "Write a date, like 2026-01-31 or 2026-01-31T12:00, or a span, like now-7days",
+    )
 
 
 def _relative(text: str, now: datetime) -> datetime | None:

@@ -65,10 +65,10 @@ from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally
 from slurm_tiresias.status import published
 from slurm_tiresias.status.answers import Peer, peer_of, removed_afterwards, serving
-from slurm_tiresias.status.job_history import lives
+from slurm_tiresias.status.job_history import history_service
 from slurm_tiresias.status.privacy import Views
-from slurm_tiresias.status.published import PublishedStandby, PublishedState
-from slurm_tiresias.status.report_query import periods
+from slurm_tiresias.status.published import STOPPED, PublishedStandby, PublishedState
+from slurm_tiresias.status.report_query import report_service
 from slurm_tiresias.store.ledger import Ledger, check_cluster
 from slurm_tiresias.store.terms import (
     newest_ledger,
@@ -100,9 +100,6 @@ exists."""
 
 HAND_OVER_INTERVALS = 2
 """So long slurmctld must have acted elsewhere: it may only have been restarted."""
-
-STOPPED = "stopped"
-"""The mode that a controller publishes when it ends."""
 
 LONGEST_BACKOFF_S = 120.0
 MOST_DOUBLINGS = 16
@@ -226,8 +223,8 @@ class Controller:
         self._state = nothing_yet(cluster, config, self._health)
         self._views = Views(state_dir, self._state) if cluster.jobs_are_private else None
         self._services = [
-            lives(state_dir, ledger.path, private=cluster.jobs_are_private),
-            periods(state_dir, ledger.path, private=cluster.jobs_are_private),
+            history_service(state_dir, ledger.path, private=cluster.jobs_are_private),
+            report_service(state_dir, ledger.path, private=cluster.jobs_are_private),
             metrics_service(state_dir, instruments.metrics),
             *([self._views.service] if self._views else []),
         ]

@@ -25,7 +25,7 @@ class Systemd:
         self.ping_every_s = PING_EVERY_S
         if watchdog_us.isdecimal() and int(watchdog_us) > 0:
             self.ping_every_s = min(PING_EVERY_S, int(watchdog_us) / 1e6 / PINGS_A_WATCHDOG)
-        self._told_s = time.monotonic()
+        self._sent_s = time.monotonic()
 
     def tell(self, status: str) -> None:
         """Say that this process is ready and alive, and how it is."""
@@ -34,11 +34,11 @@ class Systemd:
 
     def ping(self) -> None:
         """Say that this process is alive, where that has not been said for ``ping_every_s``."""
-        if time.monotonic() - self._told_s >= self.ping_every_s:
+        if time.monotonic() - self._sent_s >= self.ping_every_s:
             self._send("WATCHDOG=1")
 
     def _send(self, text: str) -> None:
-        self._told_s = time.monotonic()
+        self._sent_s = time.monotonic()
         if not self._address:
             return
         address = self._address

@@ -55,26 +55,33 @@ def diagnose(seen: Seen, checks: Iterable[Check] = CHECKS) -> Diagnosis:
         elif verdict := check.judge(seen):
             findings.append(
                 Finding(
-                    *(check.name, verdict.severity, verdict.seen, check.why),
-                    *(verdict.mends, verdict.do),
+                    name=check.name,
+                    severity=verdict.severity,
+                    seen=verdict.seen,
+                    why=check.why,
+                    mends=verdict.mends,
+                    do=verdict.do,
                 )
             )
-    mends = [mend for finding in findings for mend in finding.mends]
-    return Diagnosis(tuple(findings), tuple(unchecked), _lines(mends, seen))
-
-
-def _lines(mends: Iterable[Mend], seen: Seen) -> dict[tuple[str, str], Line]:
     by_place: dict[tuple[str, str], list[Mend]] = {}
-    for mend in mends:
-        by_place.setdefault((mend.file, mend.key), []).append(mend)
-    return {place: _line(*place, some, seen) for place, some in by_place.items()}
+    for finding in findings:
+        for mend in finding.mends:
+            by_place.setdefault((mend.file, mend.key), []).append(mend)
+    lines = {(file, key): _line(file, key, by_place[file, key], seen) for file, key in by_place}
+    return Diagnosis(tuple(findings), tuple(unchecked), lines)
 
 
 def _line(file: str, key: str, mends: list[Mend], seen: Seen) -> Line:
     """One line that does all of this."""
     values = [mend.value for mend in mends if mend.value]
-    value = values[-1] if values else _changed_list(key, mends, seen)
-    return Line(_path(file, seen), f"{_before(file, key)}{value}", _place(file, mends[0], seen))
+    if not values:
+        # The words that stand there, less those that are dropped, and those that come to it.
+        gone = {name.lower() for mend in mends for name in mend.drop}
+        words = seen.settings.words(key) if seen.settings else ()
+        kept = [word for word in words if word.partition("=")[0].strip().lower() not in gone]
+        values = [",".join([*kept, *(word for mend in mends for word in mend.add)])]
+    sign = " " if file == PLUGSTACK_CONF else " = " if file in SPACED else "="
+    return Line(_path(file, seen), f"{key}{sign}{values[-1]}", _place(file, mends[0], seen))
 
 
 def _place(file: str, mend: Mend, seen: Seen) -> str:
@@ -82,20 +89,6 @@ def _place(file: str, mend: Mend, seen: Seen) -> str:
         return f"below {mend.section}"
     stands = seen.places.get(mend.key.lower(), "") if file == SLURM_CONF else ""
     return f"in the place of {stands.removesuffix(f' of {seen.slurm_conf}')}" if stands else ""
-
-
-def _changed_list(key: str, mends: list[Mend], seen: Seen) -> str:
-    """The words that stand there, less those that are dropped, and those that come to it."""
-    gone = {name.lower() for mend in mends for name in mend.drop}
-    stands = seen.settings.words(key) if seen.settings else ()
-    kept = [word for word in stands if word.partition("=")[0].strip().lower() not in gone]
-    return ",".join([*kept, *(word for mend in mends for word in mend.add)])
-
-
-def _before(file: str, key: str) -> str:
-    if file == PLUGSTACK_CONF:
-        return f"{key} "
-    return f"{key} = " if file in SPACED else f"{key}="
 
 
 def _path(file: str, seen: Seen) -> str:

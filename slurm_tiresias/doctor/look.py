@@ -14,12 +14,10 @@ from slurm_tiresias.errors import ConfigError, NotRunningError, RefusedError
 from slurm_tiresias.slurm import spank_build
 from slurm_tiresias.slurm.conf_file import PlugstackLine, Written
 from slurm_tiresias.slurm.protocol import Commands
-from slurm_tiresias.slurm.survey import Survey, survey, user_name
+from slurm_tiresias.slurm.survey import survey, user_name
 from slurm_tiresias.status import published
 
 PLUGIN_NAME = "spank_tiresias.so"
-QUIET_INTERVALS = 3
-QUIET_GRACE_S = 5.0
 REPAIRED = "repaired"
 """The event of a priority that was changed from outside."""
 
@@ -30,12 +28,13 @@ def look(config_file: Path, commands: Commands | None = None) -> Seen:
     folder = Path(config.controller.state_dir)
     state_dir = _place(folder)
     files: tuple[Place, ...] = ()
-    barred: tuple[str, ...] = ()
     found = survey(commands, of_user=state_dir.owner if state_dir else "")
+    not_seen = found.not_seen
     try:
-        files = _files_in(folder) if state_dir else ()
+        places = map(_place, sorted(folder.iterdir())) if state_dir else ()
+        files = tuple(place for place in places if place)
     except OSError as refused:
-        barred = (f"{folder}: {refused.strerror}",)
+        not_seen = (*not_seen, f"{folder}: {refused.strerror}")
     written = _values(found.file)
     spank = _spank(found.plugstack or ())
     return Seen(
@@ -47,7 +46,7 @@ def look(config_file: Path, commands: Commands | None = None) -> Seen:
         settings=Settings(found.running) if found.running is not None else written,
         running=found.running is not None,
         written=written,
-        places=_places(found.file or {}),
+        places={key: f"line {at.line} of {at.file}" for key, at in (found.file or {}).items()},
         slurm_conf=found.slurm_conf,
         cgroup=_values(found.cgroup),
         plugstack=found.plugstack,
@@ -65,7 +64,7 @@ def look(config_file: Path, commands: Commands | None = None) -> Seen:
         state_dir=state_dir,
         state_files=files,
         controller=_controller(folder),
-        not_seen=_not_seen(found, barred),
+        not_seen=not_seen,
     )
 
 
@@ -81,14 +80,6 @@ def _config(path: Path) -> tuple[Config, str]:
 
 def _values(written: Mapping[str, Written] | None) -> Settings | None:
     return None if written is None else Settings({key: w.value for key, w in written.items()})
-
-
-def _places(written: Mapping[str, Written]) -> Mapping[str, str]:
-    return {key: f"line {each.line} of {each.file}" for key, each in written.items()}
-
-
-def _not_seen(found: Survey, barred: tuple[str, ...]) -> tuple[str, ...]:
-    return (*found.not_seen, *barred)
 
 
 def _spank(lines: tuple[PlugstackLine, ...]) -> SpankPlugin | None:
@@ -109,21 +100,16 @@ def _place(path: Path) -> Place | None:
     return Place(str(path), found.st_uid, user_name(found.st_uid), stat.S_IMODE(found.st_mode))
 
 
-def _files_in(folder: Path) -> tuple[Place, ...]:
-    places = (_place(path) for path in sorted(folder.iterdir()))
-    return tuple(place for place in places if place)
-
-
 def _controller(folder: Path) -> Controller | None:
     try:
         state = published.read(folder)
     except (NotRunningError, RefusedError):
         return None
-    quiet_s = time.time() - state.at_s
+    now_s = time.time()
     return Controller(
         mode=state.mode,
         host=state.host,
-        quiet_s=quiet_s,
-        stale=quiet_s > QUIET_INTERVALS * state.interval_s + QUIET_GRACE_S,
+        quiet_s=now_s - state.at_s,
+        stale=state.is_stale(now_s),
         repaired=tuple(dict.fromkeys(e.job_id for e in state.events if e.kind == REPAIRED)),
     )

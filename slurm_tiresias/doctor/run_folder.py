@@ -27,7 +27,10 @@ class RunFolder:
 def run_folder(plugin: PlugstackLine, mounts: Path = MOUNTS) -> RunFolder | None:
     """What this host has of it; None where it is not there."""
     try:
-        path = Path(_named_by(plugin)).resolve()
+        # Of several run= the last counts, as for the plugin. A line may be continued.
+        lines = Path(plugin.file).read_text(errors="replace").split("\n")[plugin.line - 1 :]
+        whole = "\n".join(lines).replace("\\\n", " ").partition("\n")[0].partition("#")[0]
+        path = Path([DEFAULT, *_RUN.findall(whole)][-1]).resolve()
         if not path.is_dir():
             return None
         found = _tmpfs_options(path, mounts.read_text(errors="surrogateescape"))
@@ -35,14 +38,6 @@ def run_folder(plugin: PlugstackLine, mounts: Path = MOUNTS) -> RunFolder | None
         return None
     size = None if found is None else _SIZE.search(found)
     return RunFolder(str(path), found is not None, int(size[1]) * 1024 or None if size else None)
-
-
-def _named_by(plugin: PlugstackLine) -> str:
-    """Its ``run=``; of several the last counts, as for the plugin. A line may be continued."""
-    lines = Path(plugin.file).read_text(errors="replace").split("\n")[plugin.line - 1 :]
-    whole = "\n".join(lines).replace("\\\n", " ").partition("\n")[0].partition("#")[0]
-    named: list[str] = _RUN.findall(whole)
-    return named[-1] if named else DEFAULT
 
 
 def _tmpfs_options(folder: Path, mounts: str) -> str | None:

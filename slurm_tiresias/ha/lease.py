@@ -124,22 +124,19 @@ class FileLease:
         """The controllers that wait and have lately given a sign of life."""
         found: list[Standby] = []
         for path in self._files(_STANDBY_FILE):
-            said = self._heard(path)
-            if said is not None and self._now_s() - said.since_s < self.lease_s:
+            text = _text(path)
+            said = self._standbys.get(path.name)
+            if said is None or said.text != text:
+                said = self._standbys[path.name] = _Said(text, self._now_s())
+            silent_s = self._now_s() - said.since_s
+            if text and silent_s < self.lease_s:
                 with suppress(ValueError, KeyError, TypeError):
-                    raw = json.loads(said.text)
+                    raw = json.loads(text)
                     found.append(Standby(str(raw["host"]), int(raw["pid"]), bool(raw["wanted"])))
-            elif said is not None and self._now_s() - said.since_s > FORGOTTEN_AFTER_S:
+            elif text and silent_s > FORGOTTEN_AFTER_S:
                 path.unlink(missing_ok=True)
                 del self._standbys[path.name]
         return found
-
-    def _heard(self, path: Path) -> _Said | None:
-        text = _text(path)
-        before = self._standbys.get(path.name)
-        if before is None or before.text != text:
-            self._standbys[path.name] = _Said(text, self._now_s())
-        return self._standbys[path.name] if text else None
 
     # For who stands by
 
@@ -164,8 +161,12 @@ class FileLease:
         """Take the lease if it is free; the look that sees that should come every ``beat_s``."""
         try:
             term = self._highest_term()
-            self._see(term, _text(self._term_file(term)) if term else "")
-            return self._is_free() and self._begin(term + 1)
+            text = _text(self._term_file(term)) if term else ""
+            if (term, text) != (self._seen_term, self._seen.text):
+                self._seen_term, self._seen = term, _Said(text, self._now_s())
+            is_released = not term or _fields(text).get("released_to") in (ANYBODY, self.host)
+            is_over = self._now_s() - self._seen.since_s >= self.lease_s
+            return (is_released or is_over) and self._begin(term + 1)
         except OSError:  # another host was first, or the directory is out of reach for now
             return False
 
@@ -182,18 +183,10 @@ class FileLease:
         self._until_s = began_s + HOLDERS_SHARE * self.lease_s
         self._next_beat_s = began_s + self.beat_s
         self.leave()
-        self._remove_old_terms()
+        for path in self._files(_TERM_FILE):
+            if int(path.name.partition("-")[2]) <= term - TERMS_KEPT:
+                path.unlink(missing_ok=True)
         return True
-
-    def _see(self, term: int, text: str) -> None:
-        if (term, text) != (self._seen_term, self._seen.text):
-            self._seen_term, self._seen = term, _Said(text, self._now_s())
-
-    def _is_free(self) -> bool:
-        released_to = _fields(self._seen.text).get("released_to")
-        if not self._seen_term or released_to in (ANYBODY, self.host):
-            return True
-        return self._now_s() - self._seen.since_s >= self.lease_s
 
     # The files
 
@@ -229,11 +222,6 @@ class FileLease:
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(json.dumps(said))
-
-    def _remove_old_terms(self) -> None:
-        for path in self._files(_TERM_FILE):
-            if int(path.name.partition("-")[2]) <= self.term - TERMS_KEPT:
-                path.unlink(missing_ok=True)
 
 
 def _plain(host: str) -> str:

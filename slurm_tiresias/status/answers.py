@@ -198,12 +198,12 @@ class _Computer:
     """A thread that computes one answer at a time."""
 
     def __init__(
-        self, name: str, told: Callable[[_Client, bytes | bytearray, float], None]
+        self, name: str, on_answer: Callable[[_Client, bytes | bytearray, float], None]
     ) -> None:
         self.works_for: _Client | None = None
         self.free_s: dict[int, float] = {}
         """From when on the next question of a user may be computed, by uid."""
-        self._told = told
+        self._on_answer = on_answer
         self._given: queue.SimpleQueue[_Client | None] = queue.SimpleQueue()
         self._warning = WarnOnce("a user could not be answered")
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -214,9 +214,6 @@ class _Computer:
 
     def close(self) -> None:
         self._given.put(None)
-
-    def is_free_for(self, peer: Peer, now_s: float) -> bool:
-        return now_s >= self.free_s.get(peer.uid, 0.0)
 
     def is_done(self, peer: Peer, took_s: float, now_s: float) -> None:
         """Let the user wait for so long that its share of the time is not exceeded."""
@@ -229,7 +226,7 @@ class _Computer:
         while (client := self._given.get()) is not None:
             began_s = time.monotonic()
             answer = self._answer(client)
-            self._told(client, answer, time.monotonic() - began_s)
+            self._on_answer(client, answer, time.monotonic() - began_s)
 
     def _answer(self, client: _Client) -> bytes | bytearray:
         text = client.said.decode("ascii", errors="replace").strip()
@@ -244,7 +241,7 @@ class _Computer:
 
 
 class _Loop:
-    """All connections, in one thread. Only ``close`` and ``_tell`` are called by others."""
+    """All connections, in one thread. Only ``close`` and ``_take_answer`` are called by others."""
 
     def __init__(self, listeners: list[tuple[socket.socket, Service]]) -> None:
         self._clients: dict[_Client, None] = {}
@@ -257,8 +254,8 @@ class _Loop:
         self._woken.setblocking(False)
         self._wakes.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._quick = _Computer("answers", self._tell)
-        self._long = _Computer("long answers", self._tell)
+        self._quick = _Computer("answers", self._take_answer)
+        self._long = _Computer("long answers", self._take_answer)
         self._warning = WarnOnce("users are not answered for a moment")
 
     def close(self) -> None:
@@ -269,7 +266,7 @@ class _Loop:
         with suppress(OSError):
             self._wakes.send(b"x")
 
-    def _tell(self, client: _Client, answer: bytes | bytearray, took_s: float) -> None:
+    def _take_answer(self, client: _Client, answer: bytes | bytearray, took_s: float) -> None:
         self._computed.append((client, answer, took_s))
         self._wake()
 
@@ -298,7 +295,10 @@ class _Loop:
             else:
                 self._woken.recv(4096)
         while self._computed:
-            self._take(*self._computed.popleft())
+            client, answer, took_s = self._computed.popleft()
+            self._of(client).is_done(client.peer, took_s, time.monotonic())
+            if not client.is_over():
+                self._begin_to_send(client, answer)
         self._end_overdue(time.monotonic())
         for computer in (self._quick, self._long):
             self._give_work(computer, time.monotonic())
@@ -414,30 +414,24 @@ class _Loop:
 
     def _give_work(self, computer: _Computer, now_s: float) -> None:
         """Have the oldest question computed whose user has nothing else in work."""
-        if computer.works_for or (computer is self._long and self._unread() > MOST_UNREAD_BYTES):
+        if computer.works_for:
             return
-        busy = {c.peer.uid for c in self._clients if self._of(c) is computer and _is_in_work(c)}
-        for client in self._clients:
-            mine = client.stage is _Stage.WAITS and self._of(client) is computer
-            if mine and client.peer.uid not in busy and computer.is_free_for(client.peer, now_s):
+        clients = [client for client in self._clients if self._of(client) is computer]
+        unread_bytes = sum(len(client.unread) for client in clients)
+        if computer is self._long and unread_bytes > MOST_UNREAD_BYTES:
+            return
+        in_work = (_Stage.IS_COMPUTED, _Stage.READS)
+        busy = {client.peer.uid for client in clients if client.stage in in_work}
+        for client in clients:
+            uid = client.peer.uid
+            is_its_turn = uid not in busy and now_s >= computer.free_s.get(uid, 0.0)
+            if client.stage is _Stage.WAITS and is_its_turn:
                 client.stage = _Stage.IS_COMPUTED
                 computer.begin(client)
                 return
 
     def _of(self, client: _Client) -> _Computer:
         return self._long if client.service.long else self._quick
-
-    def _unread(self) -> int:
-        return sum(len(client.unread) for client in self._clients if client.service.long)
-
-    def _take(self, client: _Client, answer: bytes | bytearray, took_s: float) -> None:
-        self._of(client).is_done(client.peer, took_s, time.monotonic())
-        if not client.is_over():
-            self._begin_to_send(client, answer)
-
-
-def _is_in_work(client: _Client) -> bool:
-    return client.stage in (_Stage.IS_COMPUTED, _Stage.READS)
 
 
 def _hung_up(clients: list[_Client]) -> set[_Client]:
@@ -463,28 +457,37 @@ def refusal(what: str, remedy: str) -> bytes:
     return json_codec.dumps({"schema": 0, "refused": [what, remedy]})
 
 
-def asked_or_read(
+def query_or_read(
     service_path: Path,
     question: str,
     schema: int,
-    made_of: Callable[[Mapping[str, Any]], T],
+    from_answer: Callable[[Mapping[str, Any]], T],
     read: Callable[[Ledger, bool], T],
     answer_s: float,
 ) -> T:
     """What a controller answers to a question; where none does, or the answer is too large for it,
     what its ledger says, as far as this user may read that.
 
-    ``made_of`` is given the answer's JSON and raises ``ValueError`` and the like where it is none.
+    ``from_answer`` reads the answer's JSON; it raises ``ValueError`` and the like for any other.
     ``read`` is told whether a controller runs. ``NotRunningError`` where there is neither a
     controller nor a ledger to be read, ``RefusedError`` where the controller refuses.
     """
     state_dir = service_path.parent
     try:
         answer = answer_of(service_path, f"{question}\n".encode(), answer_s)
-    except OSError as error:
-        return _read_instead(state_dir, read, error)
+    except OSError as no_answer:
+        try:
+            with closing(_ledger_in(state_dir)) as ledger:
+                return read(ledger, False)
+        except DamagedLedgerError:
+            raise
+        except (OSError, TiresiasError) as error:
+            raise NotRunningError(
+                f"No controller answers in {state_dir} ({no_answer.strerror or no_answer})",
+                "Start it with: tiresias-slurm controller --config FILE, or name its config here",
+            ) from error
     try:
-        return made_of(checked_answer(answer, schema))
+        return from_answer(checked_answer(answer, schema))
     except RefusedError:
         with suppress(OSError, TiresiasError), closing(_ledger_in(state_dir)) as ledger:
             return read(ledger, True)
@@ -493,19 +496,6 @@ def asked_or_read(
         raise NotRunningError(
             f"What answers at {service_path} is not a controller of this version",
             "Restart the controller with the same version as this command",
-        ) from error
-
-
-def _read_instead(state_dir: Path, read: Callable[[Ledger, bool], T], refused: OSError) -> T:
-    try:
-        with closing(_ledger_in(state_dir)) as ledger:
-            return read(ledger, False)
-    except DamagedLedgerError:
-        raise
-    except (OSError, TiresiasError) as error:
-        raise NotRunningError(
-            f"No controller answers in {state_dir} ({refused.strerror or refused})",
-            "Start it with: tiresias-slurm controller --config FILE, or name its config here",
         ) from error
 
 

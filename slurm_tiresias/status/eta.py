@@ -13,7 +13,7 @@ _FOR_SOMETHING_ELSE = {
 }
 
 
-def room_expected(
+def estimated_room(
     job: PublishedJob, state: PublishedState, jobs: Mapping[str, PublishedJob]
 ) -> tuple[float, tuple[PublishedJob, ...]] | None:
     """When enough of what holds its GPUs may be preempted for it, and which jobs those are.

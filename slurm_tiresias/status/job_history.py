@@ -1,4 +1,4 @@
-"""A job's whole life: its runs and what happened to it, as long as the ledger remembers them.
+"""A job's history: its runs and what happened to it, as long as the ledger remembers them.
 
 Users may not read the ledger; they ask a socket beside it (``answers.py``). Where Slurm keeps jobs
 private they are told of their own only.
@@ -7,7 +7,7 @@ private they are told of their own only.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any
 from slurm_tiresias import json_codec
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
-from slurm_tiresias.status.answers import Peer, Question, Service, asked_or_read
+from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
 from slurm_tiresias.status.published import PublishedEvent, all_known
-from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger, RunRecord
 
 SCHEMA = 1
 SOCKET_NAME = "history.sock"
@@ -26,7 +26,7 @@ MOST_PARTS = 1000
 """Of an array so many tasks are named."""
 
 PAUSES = ("paused", "resumed")
-"""Events of the controller that a job's life is told with."""
+"""Events of the controller that belong to the history of each job."""
 
 LONGEST_S = 2.0
 """To look a job up takes some milliseconds, with 200,000 events about others 20."""
@@ -34,7 +34,7 @@ ANSWER_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class JobHistory:
     """All that is remembered of a job; runs and events oldest first. User and name are hostile."""
 
     job_id: str
@@ -53,7 +53,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Accounted:
+class AccountedEnd:
     """The end of one run by Slurm's accounting, or of a job that waited (``start_s`` is None).
 
     ``state`` is REQUEUED, FAILED and so on, ``exit_code`` Slurm's ``code:signal``, and
@@ -67,24 +67,24 @@ class Accounted:
     cancelled_by: str
 
 
-def accounted_of(rows: Iterable[AccountedRun]) -> tuple[Accounted, ...]:
+def accounted_ends(rows: Iterable[AccountedRun]) -> tuple[AccountedEnd, ...]:
     """What accounting says of those that are over."""
+
+    def name_of(uid: int | None) -> str:
+        return "" if uid is None else Peer(uid).name or f"user {uid}"
+
     return tuple(
-        Accounted(row.start_s, row.end_s, row.state, row.exit_code, _name_of(row.cancelled_by))
+        AccountedEnd(row.start_s, row.end_s, row.state, row.exit_code, name_of(row.cancelled_by))
         for row in rows
         if row.end_s is not None
     )
 
 
-def _name_of(uid: int | None) -> str:
-    return "" if uid is None else Peer(uid).name or f"user {uid}"
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a job id leads to: one life, or the ``parts`` of an array to choose from, or nothing."""
+    """What a job id leads to: a history, the ``parts`` of an array to choose from, or nothing."""
 
-    life: Life | None = None
+    history: JobHistory | None = None
     parts: tuple[str, ...] = ()
 
 
@@ -96,21 +96,26 @@ def find(ledger: Ledger, job_id: str, user: str | None = None) -> Found:
 
     record = ledger.job(job_id)
     if record and shown(record):
-        return Found(_life(ledger, record, whole=user is None))
+        return Found(_history(ledger, record, whole=user is None))
     tasks = [task for task in ledger.tasks_of(job_id, MOST_PARTS) if shown(task)]
     if len(tasks) == 1:
-        return Found(_life(ledger, tasks[0], whole=user is None))
+        return Found(_history(ledger, tasks[0], whole=user is None))
     return Found(parts=tuple(task.key for task in tasks))
 
 
-def _life(ledger: Ledger, record: JobAccount, *, whole: bool) -> Life:
-    """A job's life; unless ``whole``, without the words about other jobs."""
-    events = [
-        event if whole or event.job_id in ("", record.key) else replace(event, text="")
-        for event in (*ledger.events_of(record.key, record.submitted_s), *_pauses(ledger, record))
-    ]
+def _history(ledger: Ledger, record: JobAccount, *, whole: bool) -> JobHistory:
+    """A job's history; unless ``whole``, without the words about other jobs."""
+    events = list(ledger.events_of(record.key, record.submitted_s))
+    # While the controller was paused, nothing was done for the job.
+    until_s = math.inf if record.ended_s is None else record.ended_s
+    for kind in PAUSES:
+        pauses = ledger.events_of_kind(kind, record.submitted_s)
+        events += [event for event in pauses if event.at_s <= until_s]
     events.sort(key=lambda event: event.at_s)
-    return Life(
+    if not whole:
+        own = ("", record.key)
+        events = [each if each.job_id in own else replace(each, text="") for each in events]
+    return JobHistory(
         job_id=record.key,
         user=record.user,
         name=record.name,
@@ -126,52 +131,39 @@ def _life(ledger: Ledger, record: JobAccount, *, whole: bool) -> Life:
     )
 
 
-def _pauses(ledger: Ledger, record: JobAccount) -> Iterator[EventRecord]:
-    """When nothing was done for the job, though it was there, because an admin had said so."""
-    until_s = math.inf if record.ended_s is None else record.ended_s
-    for kind in PAUSES:
-        events = ledger.events_of_kind(kind, record.submitted_s)
-        yield from (event for event in events if event.at_s <= until_s)
-
-
-def lives(state_dir: Path, ledger: Path, *, private: bool) -> Service:
+def history_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
     """Tells users of their jobs' lives; where ``private``, each of own jobs only."""
 
     def answer(question: Question) -> bytes:
         everything = question.peer.sees_everything or not private
         user = None if everything else question.peer.name
         with closing(Ledger.to_read(ledger, question.stop_after(LONGEST_S))) as reader:
-            return _text(find(reader, question.text, user))
+            found = find(reader, question.text, user)
+        return json_codec.dumps({"schema": SCHEMA, "life": found.history, "parts": found.parts})
 
     remedy = "See Slurm's own records of the job with sacct -D -j"
     return Service(state_dir / SOCKET_NAME, answer, remedy=remedy)
 
 
-def _text(found: Found) -> bytes:
-    return json_codec.dumps({"schema": SCHEMA, "life": found.life, "parts": found.parts})
-
-
-def look_up(state_dir: Path, job_id: str) -> Found:
-    """Ask the controller for a job's life; where none runs, read the ledger as far as one may.
+def query_history(state_dir: Path, job_id: str) -> Found:
+    """Ask the controller for a job's history; where none runs, read the ledger as far as one may.
 
     ``NotRunningError`` where neither is possible, ``RefusedError`` where the controller refuses.
     """
-    return asked_or_read(
+
+    def from_answer(raw: Mapping[str, Any]) -> Found:
+        history = raw["life"]
+        if history:
+            runs = all_known(RunRecord, history["runs"])
+            events = all_known(PublishedEvent, history["events"])
+            history = all_known(JobHistory, [{**history, "runs": runs, "events": events}])[0]
+        return Found(history, tuple(raw["parts"]))
+
+    return query_or_read(
         state_dir / SOCKET_NAME,
         job_id,
         SCHEMA,
-        made_of=_found,
+        from_answer=from_answer,
         read=lambda ledger, _live: find(ledger, job_id),
         answer_s=ANSWER_S,
     )
-
-
-def _found(raw: Mapping[str, Any]) -> Found:
-    life = raw["life"] and _life_from(raw["life"])
-    return Found(life, tuple(raw["parts"]))
-
-
-def _life_from(raw: Mapping[str, Any]) -> Life:
-    runs = all_known(RunRecord, raw["runs"])
-    events = all_known(PublishedEvent, raw["events"])
-    return all_known(Life, [{**raw, "runs": runs, "events": events}])[0]

@@ -11,6 +11,7 @@ from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
+from slurm_tiresias import json_codec
 from slurm_tiresias.status.answers import Question, Service
 from slurm_tiresias.status.published import (
     VIEW_NAME,
@@ -18,7 +19,6 @@ from slurm_tiresias.status.published import (
     PublishedJob,
     PublishedNode,
     PublishedState,
-    text_of,
 )
 
 
@@ -79,5 +79,5 @@ class Views:
         peer = question.peer
         if peer.uid not in texts:
             seen = state if peer.sees_everything else seen_by(state, peer.name)
-            texts[peer.uid] = text_of(seen)
+            texts[peer.uid] = json_codec.dumps(seen)
         return texts[peer.uid]

@@ -20,12 +20,13 @@ from slurm_tiresias.errors import NotRunningError, RefusedError
 SCHEMA = 1
 FILE_NAME = "state.json"
 VIEW_NAME = "view.sock"
-"""Where those ask who may not read the file (``views.py``)."""
+"""Where those ask who may not read the file (``privacy.py``)."""
 
 ANSWER_S = 10.0
 """How long they wait for the whole of the answer's next part."""
 
 STALE_AFTER_INTERVALS = 3
+STALE_GRACE_S = 5.0
 
 T = TypeVar("T")
 
@@ -67,6 +68,8 @@ class Blocker:
 
 
 ENFORCE = "enforce"
+STOPPED = "stopped"
+"""The mode that a controller publishes when it ends."""
 
 
 @dataclass(slots=True)
@@ -231,15 +234,16 @@ class PublishedState:
         """Whether the controller carries out what it decides: not in shadow mode, for example."""
         return self.mode == ENFORCE
 
+    def is_stale(self, now_s: float) -> bool:
+        """Whether the last good cycle is so long ago that the controller cannot be well."""
+        longest_s = STALE_AFTER_INTERVALS * self.interval_s + STALE_GRACE_S
+        return self.mode != STOPPED and now_s - self.at_s > longest_s
+
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:
     """Put the state in place of the one before, readable by all users or by the owner only."""
-    write_atomically(state_dir / FILE_NAME, text_of(state), 0o600 if private else 0o644)
-
-
-def text_of(state: PublishedState) -> bytes:
-    """The state as it is published."""
-    return json_codec.dumps(state)
+    text = json_codec.dumps(state)
+    write_atomically(state_dir / FILE_NAME, text, 0o600 if private else 0o644)
 
 
 def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:

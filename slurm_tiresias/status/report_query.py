@@ -1,7 +1,7 @@
 """All that was in some time, as the ledger has it: what a report is made of.
 
-Who may not read the ledger asks a socket beside it, as for a job's life (``life.py``): all users
-of all jobs, but where Slurm keeps jobs private each of own ones only.
+Users may not read the ledger; they ask a socket beside it (``answers.py``) for the jobs of all
+users, or where Slurm keeps jobs private for their own only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.status.answers import Peer, Question, Service, asked_or_read
+from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
 from slurm_tiresias.store.ledger import Ledger
 
 SCHEMA = 1
@@ -65,12 +65,14 @@ OF_USERS = _Limits(most_s=10.0, most_bytes=32e6)
 OF_ADMINS = _Limits(most_s=60.0, most_bytes=128e6)
 
 
-def periods(state_dir: Path, ledger: Path, *, private: bool) -> Service:
+def report_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
     """Tells users what was in a time; where ``private``, each of own jobs only."""
 
     def answer(question: Question) -> bytes | bytearray:
+        words = question.text.split()
+        own = words[2:] == [OWN]
         try:
-            since_s, until_s, own = _understood(question.text)
+            since_s, until_s = map(float, words[:2] if own else words)
         except ValueError:
             return json_codec.dumps({"schema": 0})
         peer = question.peer
@@ -88,21 +90,14 @@ def periods(state_dir: Path, ledger: Path, *, private: bool) -> Service:
     return Service(state_dir / SOCKET_NAME, answer, long=True, remedy=remedy)
 
 
-def _understood(text: str) -> tuple[float, float, bool]:
-    since, until, *more = text.split()
-    if more not in ([], [OWN]):
-        raise ValueError("not a question")
-    return float(since), float(until), bool(more)
-
-
-def look_back(state_dir: Path, since_s: float, until_s: float, *, own: bool = False) -> Period:
+def query_report(state_dir: Path, since_s: float, until_s: float, *, own: bool = False) -> Period:
     """Ask the controller; where none runs, read the ledger as far as one may.
 
     ``own``: for own jobs only. ``NotRunningError`` where neither is possible, ``RefusedError``
     where the controller refuses.
     """
 
-    def asked(raw: Mapping[str, Any]) -> Period:
+    def from_answer(raw: Mapping[str, Any]) -> Period:
         return Period(since_s, until_s, raw["only_of"], True, **raw["rows"])
 
     def read(ledger: Ledger, live: bool) -> Period:
@@ -112,4 +107,4 @@ def look_back(state_dir: Path, since_s: float, until_s: float, *, own: bool = Fa
         return Period(since_s, until_s, only_of, live, **rows)
 
     question = f"{since_s!r} {until_s!r}{f' {OWN}' * own}"
-    return asked_or_read(state_dir / SOCKET_NAME, question, SCHEMA, asked, read, ANSWER_S)
+    return query_or_read(state_dir / SOCKET_NAME, question, SCHEMA, from_answer, read, ANSWER_S)

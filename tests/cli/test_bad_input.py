@@ -377,7 +377,7 @@ def test_every_command_ends_well_for_a_user_who_may_see_nothing_of_others(
         file.chmod(0o600)
     with serving(
         Views(place.state_dir, seen).service,
-        job_history.lives(place.state_dir, place.ledger, private=True),
+        job_history.history_service(place.state_dir, place.ledger, private=True),
     ):
         call = partial(
             program_for_others.call, environment=place.environment(), folder=place.folder

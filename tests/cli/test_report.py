@@ -18,7 +18,7 @@ from slurm_tiresias.cli.report import NEEDED_FOR_A_PAGE
 from slurm_tiresias.cli.text import cells
 from slurm_tiresias.status import answers, report_query
 from slurm_tiresias.status.answers import serving
-from slurm_tiresias.status.report_query import periods
+from slurm_tiresias.status.report_query import report_service
 from slurm_tiresias.store.ledger import PreemptionRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, state
@@ -294,7 +294,7 @@ def test_a_report_that_the_controller_refuses_is_one_line(
     fill(site)
     ledger = site.folder / "ledger.sqlite"
     monkeypatch.setattr(report_query, "OF_ADMINS", replace(report_query.OF_ADMINS, most_bytes=10))
-    with serving(periods(site.folder, ledger, private=False)):
+    with serving(report_service(site.folder, ledger, private=False)):
         assert "3 managed jobs" in told(site), "who may read the ledger reads that"
         monkeypatch.setattr(answers, "newest_ledger", lambda folder: folder / "is-not-yours")
         result = site.run("report")

@@ -12,12 +12,10 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.cli import options
 from slurm_tiresias.cli.columns import COLUMNS, chosen
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.status import Selection, View, cut, header_lines, tier_lines
 from slurm_tiresias.cli.text import as_ascii, cells
-from slurm_tiresias.controller import run
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import (
     PublishedEvent,
@@ -308,10 +306,6 @@ def test_a_stopped_controller_is_told_from_a_stale_one(site: Site) -> None:
         "The controller was stopped; its last cycle was 10m00s ago. "
         "Start it with: tiresias-slurm controller."
     )
-
-
-def test_the_mode_of_a_stopped_controller_is_the_one_it_publishes() -> None:
-    assert options.STOPPED == run.STOPPED
 
 
 def test_unmanaged_jobs_have_no_service_and_no_wait_that_anybody_counts(site: Site) -> None:

@@ -23,9 +23,9 @@ from slurm_tiresias import json_codec
 from slurm_tiresias.errors import RefusedError
 from slurm_tiresias.status import answers, job_history, report_query
 from slurm_tiresias.status.answers import Peer, Question, Service, serving
-from slurm_tiresias.status.job_history import lives, look_up
+from slurm_tiresias.status.job_history import history_service, query_history
 from slurm_tiresias.status.published import answer_of, checked_answer
-from slurm_tiresias.status.report_query import look_back, periods
+from slurm_tiresias.status.report_query import query_report, report_service
 from slurm_tiresias.store.ledger import Ledger
 from tests.report.pictures import job, remember
 
@@ -55,11 +55,11 @@ sys.stdin.read()
 ASKS_FOR_A_REPORT = f"""
 import sys
 from pathlib import Path
-from slurm_tiresias.status.report_query import look_back
+from slurm_tiresias.status.report_query import query_report
 from slurm_tiresias.errors import TiresiasError
 {AS_NOBODY}
 try:
-    print(len(look_back(Path(sys.argv[1]), 0.0, 2e9, own=sys.argv[2:] == ["own"]).jobs))
+    print(len(query_report(Path(sys.argv[1]), 0.0, 2e9, own=sys.argv[2:] == ["own"]).jobs))
 except TiresiasError as error:
     print(error.exit_code, error)
 """
@@ -68,9 +68,9 @@ SERVES = """
 import sys
 from pathlib import Path
 from slurm_tiresias.status.answers import serving
-from slurm_tiresias.status.report_query import periods
+from slurm_tiresias.status.report_query import report_service
 folder = Path(sys.argv[1])
-with serving(periods(folder, folder / "ledger.sqlite", private=False)):
+with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
     print("serves", flush=True)
     sys.stdin.read()
 """
@@ -113,12 +113,15 @@ def test_silent_connections_of_one_user_keep_no_other_from_being_answered(
 ) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 3 * WITHIN_S)
     ledger = folder / "ledger.sqlite"
-    services = lives(folder, ledger, private=False), periods(folder, ledger, private=False)
+    services = (
+        history_service(folder, ledger, private=False),
+        report_service(folder, ledger, private=False),
+    )
     with serving(*services), running(STAYS_SILENT, str(folder / name), str(connections)):
         began_s = time.monotonic()
-        assert look_up(folder, "1").life is not None
-        assert len(look_back(folder, 0.0, 2000.0).jobs) == 1
-        assert look_back(folder, 0.0, 2000.0).live
+        assert query_history(folder, "1").history is not None
+        assert len(query_report(folder, 0.0, 2000.0).jobs) == 1
+        assert query_report(folder, 0.0, 2000.0).live
         assert time.monotonic() - began_s < WITHIN_S
 
 
@@ -126,12 +129,12 @@ def test_a_user_with_all_places_taken_by_silent_connections_is_answered_still(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 3 * WITHIN_S)
-    service = lives(folder, folder / "ledger.sqlite", private=False)
+    service = history_service(folder, folder / "ledger.sqlite", private=False)
     with serving(service), ExitStack() as stack:
         for _ in range(2 * answers.MOST_OF_A_USER):
             stack.enter_context(connected(service.path))
         began_s = time.monotonic()
-        assert look_up(folder, "1").life is not None
+        assert query_history(folder, "1").history is not None
         assert time.monotonic() - began_s < WITHIN_S
 
 
@@ -302,13 +305,13 @@ def test_twenty_reports_at_once_take_no_more_memory_than_one_and_users_get_a_bou
         assert too_large in said and said <= {too_large, waited}
         assert any("your own jobs alone (--own)" in line for line in told)
         assert most_memory_bytes(process.pid) < 200e6
-        assert len(look_back(large, 0.0, 2e9).jobs) == 300_000, "root gets all of them"
+        assert len(query_report(large, 0.0, 2e9).jobs) == 300_000, "root gets all of them"
         assert most_memory_bytes(process.pid) < 300e6
 
 
 @as_root
 def test_a_user_gets_own_jobs_where_those_of_all_are_too_many(large: Path) -> None:
-    with serving(periods(large, large / "ledger.sqlite", private=False)):
+    with serving(report_service(large, large / "ledger.sqlite", private=False)):
         assert asks_for_a_report(large, "own") == "15000\n"
 
 
@@ -324,12 +327,12 @@ def test_where_an_answer_is_too_large_a_reader_of_the_ledger_reads_that(
 ) -> None:
     monkeypatch.setattr(report_query, "OF_ADMINS", report_query.OF_ADMINS.__class__(1.0, 10))
     path = folder / "ledger.sqlite"
-    with serving(periods(folder, path, private=False)):
+    with serving(report_service(folder, path, private=False)):
         with pytest.raises(RefusedError, match="has more than"):
             checked_answer(
                 answer_of(folder / report_query.SOCKET_NAME, b"0.0 2000.0\n"), report_query.SCHEMA
             )
-        found = look_back(folder, 0.0, 2000.0)
+        found = query_report(folder, 0.0, 2000.0)
     assert len(found.jobs) == 1 and found.live, "a controller runs"
 
 

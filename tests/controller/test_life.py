@@ -1,4 +1,4 @@
-"""Who is told of which job's life, by the socket that the controller answers."""
+"""Who is told of which job's history, by the socket that the controller answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ import pytest
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.status import answers
 from slurm_tiresias.status.answers import serving
-from slurm_tiresias.status.job_history import SOCKET_NAME, Found, find, lives, look_up
+from slurm_tiresias.status.job_history import (
+    SOCKET_NAME,
+    Found,
+    find,
+    history_service,
+    query_history,
+)
 from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -25,11 +31,11 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 ASKS = """
 import os, sys
 from pathlib import Path
-from slurm_tiresias.status.job_history import look_up
+from slurm_tiresias.status.job_history import query_history
 from slurm_tiresias.errors import NotRunningError
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
-    print(look_up(Path(sys.argv[1]), sys.argv[2]))
+    print(query_history(Path(sys.argv[1]), sys.argv[2]))
 except NotRunningError as error:
     print(error)
 """
@@ -71,13 +77,13 @@ def ledger_of(folder: Path) -> Path:
 
 
 def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
-    from_ledger = look_up(folder, "1")
-    assert from_ledger.life is not None
-    assert [run.attained_gpu_s for run in from_ledger.life.runs] == [120.0]
-    assert [event.other for event in from_ledger.life.events] == ["2"]
-    with serving(lives(folder, ledger_of(folder), private=False)):
-        assert look_up(folder, "1") == from_ledger
-        assert look_up(folder, "4") == Found()
+    from_ledger = query_history(folder, "1")
+    assert from_ledger.history is not None
+    assert [run.attained_gpu_s for run in from_ledger.history.runs] == [120.0]
+    assert [event.other for event in from_ledger.history.events] == ["2"]
+    with serving(history_service(folder, ledger_of(folder), private=False)):
+        assert query_history(folder, "1") == from_ledger
+        assert query_history(folder, "4") == Found()
 
 
 def test_a_life_has_the_pauses_of_the_controller_while_the_job_was_there(folder: Path) -> None:
@@ -92,34 +98,34 @@ def test_a_life_has_the_pauses_of_the_controller_while_the_job_was_there(folder:
             ledger.save_jobs([replace(job("1", "nobody"), ended_s=70.0)])
             ledger.add_events(pauses)
         for user in (None, "nobody"):
-            life = find(ledger, "1", user).life
-            assert life is not None
-            told = [(event.at_s, event.kind) for event in life.events]
+            history = find(ledger, "1", user).history
+            assert history is not None
+            told = [(event.at_s, event.kind) for event in history.events]
             assert told == [(12.0, "resumed"), (50.0, "preempted"), (60.0, "paused")]
-            assert life.events[-1].text == "by slurm (uid 64030)"
+            assert history.events[-1].text == "by slurm (uid 64030)"
 
 
 @as_root
 def test_everybody_is_told_of_every_job_where_jobs_are_not_private(folder: Path) -> None:
-    with serving(lives(folder, ledger_of(folder), private=False)):
+    with serving(history_service(folder, ledger_of(folder), private=False)):
         assert "name of 1" in asked_by_nobody(folder, "1")
         assert "name of 2" in asked_by_nobody(folder, "2")
 
 
 @as_root
 def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> None:
-    with serving(lives(folder, ledger_of(folder), private=True)):
+    with serving(history_service(folder, ledger_of(folder), private=True)):
         assert "name of 1" in asked_by_nobody(folder, "1")
         assert "name of" not in asked_by_nobody(folder, "2")
         assert "name of" not in asked_by_nobody(folder, "3")
-        assert look_up(folder, "2").life is not None, "root sees them all"
+        assert query_history(folder, "2").history is not None, "root sees them all"
 
 
 def test_words_about_others_jobs_are_not_told_where_jobs_are_private(folder: Path) -> None:
     with closing(Ledger(folder / "ledger.sqlite")) as ledger:
         with ledger.transaction():
             ledger.add_events([EventRecord(60.0, "preempted", "2", "1", "restart 7 of alice's")])
-        whole, own = find(ledger, "1").life, find(ledger, "1", "nobody").life
+        whole, own = find(ledger, "1").history, find(ledger, "1", "nobody").history
     assert whole and own
     assert [event.text for event in whole.events] == ["restart 1", "restart 7 of alice's"]
     assert [event.text for event in own.events] == ["restart 1", ""]
@@ -131,10 +137,10 @@ def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> Non
 
 
 def test_what_is_no_job_id_finds_nothing_and_harms_nothing(folder: Path) -> None:
-    with serving(lives(folder, ledger_of(folder), private=False)):
+    with serving(history_service(folder, ledger_of(folder), private=False)):
         for asked in ("1' OR '1'='1", "%", "*", "é" * 400, ""):
-            assert look_up(folder, asked) == Found()
-        assert look_up(folder, "1").life is not None
+            assert query_history(folder, asked) == Found()
+        assert query_history(folder, "1").history is not None
 
 
 def test_who_asks_nothing_holds_up_the_others_for_a_moment_only(
@@ -142,8 +148,8 @@ def test_who_asks_nothing_holds_up_the_others_for_a_moment_only(
 ) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 0.1)
     with (
-        serving(lives(folder, ledger_of(folder), private=False)),
+        serving(history_service(folder, ledger_of(folder), private=False)),
         socket.socket(socket.AF_UNIX) as silent,
     ):
         silent.connect(str(folder / SOCKET_NAME))
-        assert look_up(folder, "1").life is not None
+        assert query_history(folder, "1").history is not None

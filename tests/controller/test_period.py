@@ -15,7 +15,7 @@ import pytest
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.published import answer_of
-from slurm_tiresias.status.report_query import SOCKET_NAME, Period, look_back, periods
+from slurm_tiresias.status.report_query import SOCKET_NAME, Period, query_report, report_service
 from slurm_tiresias.store.ledger import PERIOD, EventRecord, Ledger
 from tests.report.pictures import job, period_of, preempted, remember
 
@@ -24,11 +24,11 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 ASKS = """
 import os, sys
 from pathlib import Path
-from slurm_tiresias.status.report_query import look_back
+from slurm_tiresias.status.report_query import query_report
 from slurm_tiresias.errors import NotRunningError
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
-    print(look_back(Path(sys.argv[1]), 0.0, 2000.0))
+    print(query_report(Path(sys.argv[1]), 0.0, 2000.0))
 except NotRunningError as error:
     print(error)
 """
@@ -65,24 +65,24 @@ def rows_of(period: Period) -> tuple[object, ...]:
 
 
 def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
-    from_ledger = look_back(folder, 0.0, 2000.0)
+    from_ledger = query_report(folder, 0.0, 2000.0)
     assert not from_ledger.live and len(from_ledger.jobs) == 4
     assert len(from_ledger.preemptions) == 2 and from_ledger.events == {"demoted": 4}
-    with serving(periods(folder, folder / "ledger.sqlite", private=False)):
-        asked = look_back(folder, 0.0, 2000.0)
+    with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
+        asked = query_report(folder, 0.0, 2000.0)
     assert asked.live and rows_of(asked) == rows_of(from_ledger)
 
 
 def test_only_what_was_in_the_time_is_told(folder: Path) -> None:
-    with serving(periods(folder, folder / "ledger.sqlite", private=False)):
-        period = look_back(folder, 750.0, 2000.0)
+    with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
+        period = query_report(folder, 750.0, 2000.0)
     assert [row[0] for row in period.jobs] == ["1"], "the others have ended before"
     assert not period.preemptions and not period.events
 
 
 @as_root
 def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> None:
-    with serving(periods(folder, folder / "ledger.sqlite", private=True)):
+    with serving(report_service(folder, folder / "ledger.sqlite", private=True)):
         told = asked_by_nobody(folder)
         assert "only_of='nobody'" in told and "secret of nobody" in told
         for other in ("alice", "bob", "somebody"):
@@ -90,7 +90,7 @@ def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> N
         assert "'1', '2'" in told, "for which job it made room"
         assert "'3', '4'" not in told
         assert "'demoted': 1" in told
-        everything = look_back(folder, 0.0, 2000.0)
+        everything = query_report(folder, 0.0, 2000.0)
         assert everything.only_of == "" and len(everything.jobs) == 4, "root sees them all"
 
 
@@ -121,7 +121,7 @@ def test_of_a_preemption_only_ones_own_side_is_told(tmp_path: Path) -> None:
 
 @as_root
 def test_everybody_is_told_of_every_job_where_jobs_are_not_private(folder: Path) -> None:
-    with serving(periods(folder, folder / "ledger.sqlite", private=False)):
+    with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
         assert "secret of alice" in asked_by_nobody(folder)
 
 
@@ -136,14 +136,14 @@ def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> Non
 
 
 def test_what_is_no_time_is_answered_and_harms_nothing(folder: Path) -> None:
-    with serving(periods(folder, folder / "ledger.sqlite", private=False)):
+    with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
         for asked in (b"1; DROP TABLE jobs 2\n", b"\xff\n", b"1\n", b"a b\n", b"nan inf\n", b"\n"):
             assert b"secret" not in answer_of(folder / SOCKET_NAME, asked)
-        assert len(look_back(folder, 0.0, 2000.0).jobs) == 4
+        assert len(query_report(folder, 0.0, 2000.0).jobs) == 4
 
 
 def test_a_ledger_of_another_version_is_not_misread(folder: Path) -> None:
     with closing(Ledger(folder / "ledger.sqlite")) as ledger:
         ledger.set_value("schema_version", "3")
     with pytest.raises(NotRunningError, match="No controller answers"):
-        look_back(folder, 0.0, 2000.0)
+        query_report(folder, 0.0, 2000.0)

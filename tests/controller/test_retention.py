@@ -91,7 +91,7 @@ def test_what_ended_before_a_time_is_removed_with_all_that_belongs_to_it(aged: L
     for table in ("jobs", "incarnations", "preemptions", "events"):
         assert keys(aged, table) == {"4", "5", "6", "7"}, table
     assert aged.pruned_before_s == before_s
-    assert find(aged, "3").life is None and find(aged, "4").life is not None
+    assert find(aged, "3").history is None and find(aged, "4").history is not None
     assert not aged.prune(before_s, at_most=100)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_tiresias import json_codec
 from slurm_tiresias.status import answers, published
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.privacy import Views, seen_by
@@ -42,11 +43,12 @@ NOBODY = 65534
 READS = """
 import os, sys
 from pathlib import Path
+from slurm_tiresias import json_codec
 from slurm_tiresias.status import published
 from slurm_tiresias.errors import NotRunningError
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
-    print(published.text_of(published.read(Path(sys.argv[1]))).decode())
+    print(json_codec.dumps(published.read(Path(sys.argv[1]))).decode())
 except NotRunningError as error:
     print(error)
 """
@@ -108,8 +110,8 @@ def test_a_user_that_nobody_knows_sees_no_job_at_all() -> None:
 
 
 def test_words_of_others_are_nowhere_in_what_a_user_sees() -> None:
-    assert b"secret" not in published.text_of(seen_by(STATE, "nobody"))
-    assert b"alice" not in published.text_of(seen_by(STATE, "nobody"))
+    assert b"secret" not in json_codec.dumps(seen_by(STATE, "nobody"))
+    assert b"alice" not in json_codec.dumps(seen_by(STATE, "nobody"))
 
 
 @as_root

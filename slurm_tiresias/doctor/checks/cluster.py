@@ -15,9 +15,21 @@ CLOCKS_APART_S = 3.0
 MOST_NAMED = 4
 
 COMPARED = (
-    *("AccountingStorageType", "CompleteWait", "JobFileAppend", "JobRequeue", "JobSubmitPlugins"),
-    *("KillWait", "MaxJobCount", "MinJobAge", "PreemptMode", "PreemptType", "PriorityType"),
-    *("ProctrackType", "SchedulerParameters", "SchedulerType", "SelectType"),
+    "AccountingStorageType",
+    "CompleteWait",
+    "JobFileAppend",
+    "JobRequeue",
+    "JobSubmitPlugins",
+    "KillWait",
+    "MaxJobCount",
+    "MinJobAge",
+    "PreemptMode",
+    "PreemptType",
+    "PriorityType",
+    "ProctrackType",
+    "SchedulerParameters",
+    "SchedulerType",
+    "SelectType",
 )
 
 

@@ -11,6 +11,7 @@ from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok,
 from slurm_tiresias.doctor.seen import Place, Seen
 from slurm_tiresias.profiler import public_copy
 from slurm_tiresias.slurm.commands import ADMIN_LEVELS
+from slurm_tiresias.status.published import STOPPED
 
 PRIVATE = ("lock", "control.sock")
 """Files of the state directory that other users must not read, besides every ledger and every
@@ -114,7 +115,7 @@ def _slurm_state(seen: Seen) -> Verdict | None:
 
 def _controller(seen: Seen) -> Verdict:
     found = seen.controller
-    if found is None or found.mode == "stopped":
+    if found is None or found.mode == STOPPED:
         return note("no controller runs", do=("systemctl enable --now tiresias-slurm",))
     if found.stale:
         return error(

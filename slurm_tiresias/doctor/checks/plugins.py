@@ -17,7 +17,6 @@ from slurm_tiresias.doctor.checks.files import (
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
 from slurm_tiresias.doctor.seen import Seen, Settings
 from slurm_tiresias.slurm import release
-from slurm_tiresias.slurm.pinned import PinnedJob
 
 MOST_NAMED = 8
 """Jobs that a finding names."""
@@ -83,7 +82,10 @@ def _write(seen: Seen) -> str:
 
 def _other_writers(seen: Seen) -> Verdict:
     has = known(seen)
-    found = [f"JobSubmitPlugins={name}" for name in _foreign_plugins(has)]
+    # all_partitions has a check of its own.
+    known_plugins = HARMLESS | {ALL_PARTITIONS}
+    unknown = [name for name in _submit_plugins(has) if name not in known_plugins]
+    found = [f"JobSubmitPlugins={name}" for name in unknown]
     script = _LUA_COMMENT.sub("", seen.job_submit or "")
     if _SETS_PRIORITY.search(script) and OURS not in script:
         found.append("job_submit.lua sets priorities")
@@ -94,7 +96,14 @@ def _other_writers(seen: Seen) -> Verdict:
         named = _some(seen.controller.repaired)
         found.append(f"others have changed the priority of {named} lately")
         do = ("tiresias-slurm history JOBID    # when, and to which priority",)
-    if pinned := tuple(dict.fromkeys(job.job_id for job in _pinned_by_others(seen))):
+    # What lies in a band of the tiers is this controller's own.
+    foreign = (
+        job.job_id
+        for job in seen.pinned or ()
+        if job.partition in seen.config.manage.partitions
+        and not is_in_a_band(job.priority, "pinned")
+    )
+    if pinned := tuple(dict.fromkeys(foreign)):
         ids = " ".join(pinned[:MOST_NAMED])
         found.append(f"something else has pinned the priority of {_some(pinned)}, which wait")
         do = (
@@ -107,24 +116,9 @@ def _other_writers(seen: Seen) -> Verdict:
     return warning("; ".join(found), do=do or ("tiresias-slurm status    # shows which jobs",))
 
 
-def _pinned_by_others(seen: Seen) -> list[PinnedJob]:
-    """Of the managed partitions; what lies in a band of the tiers is this controller's own."""
-    names = seen.config.manage.partitions
-    return [
-        job
-        for job in seen.pinned or ()
-        if job.partition in names and not is_in_a_band(job.priority, "pinned")
-    ]
-
-
 def _some(job_ids: tuple[str, ...]) -> str:
     more = f" and {len(job_ids) - MOST_NAMED} more" if len(job_ids) > MOST_NAMED else ""
     return f"job{'s' * (len(job_ids) > 1)} {', '.join(job_ids[:MOST_NAMED])}{more}"
-
-
-def _foreign_plugins(has: Settings) -> list[str]:
-    """Plugins unknown to this program; all_partitions has a check of its own."""
-    return [name for name in _submit_plugins(has) if name not in HARMLESS | {ALL_PARTITIONS}]
 
 
 def _submit_plugins(has: Settings) -> list[str]:

@@ -35,17 +35,13 @@ def content(kind: str, plain: bytes, etag: str = "") -> Content:
 def as_asked(what: Content, request: Request, headers: Mapping[str, str]) -> Answer:
     """The content, packed if the browser takes it so; or 304 if it has it already."""
     common = {**headers, "ETag": what.etag, "Vary": "Accept-Encoding"}
-    if _has_it(request.headers.get("if-none-match", ""), what.etag):
+    known = request.headers.get("if-none-match", "").split(",")
+    if any(tag.strip().removeprefix("W/") in ("*", what.etag) for tag in known):
         return Answer(what.kind, b"", HTTPStatus.NOT_MODIFIED, common)
     if what.packed and _takes_gzip(request.headers.get("accept-encoding", "")):
         packed = {**common, "Content-Encoding": "gzip"}
         return Answer(what.kind, what.packed, headers=packed)
     return Answer(what.kind, what.plain, headers=common)
-
-
-def _has_it(if_none_match: str, etag: str) -> bool:
-    tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
-    return any(tag in ("*", etag) for tag in tags)
 
 
 def _takes_gzip(accept_encoding: str) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.status.job_history import LONGEST_S, Life, find
+from slurm_tiresias.status.job_history import LONGEST_S, JobHistory, find
 from slurm_tiresias.status.privacy import seen_by
 from slurm_tiresias.status.published import PublishedState
 from slurm_tiresias.store.ledger import CompletedJob, Ledger
@@ -104,59 +104,51 @@ class Page:
             shown = self._shown
             if shown is None:
                 return refusal(503, "It has only just started, or stands by while another one acts")
-            found = self._of_now(shown, request.path)
+            if request.path == "/state":
+                found = self._state(shown)
+            else:
+                found = self._job(shown, unquote(request.path.removeprefix("/jobs/")))
         if found is None:
             return refusal(404, "There is nothing here; the page is at /")
         return as_asked(found, request, HEADERS)
 
-    def _of_now(self, shown: _Shown, path: str) -> Content | None:
-        if path == "/state":
-            return self._state(shown)
-        return self._job(shown, unquote(path.removeprefix("/jobs/")))
-
     def _state(self, shown: _Shown) -> Content:
         with self._making:
             if self._made is None or self._made[0] != shown.etag:
-                seen = self._visible(shown.state)
-                text = payload.of_cluster(seen, self._completed_jobs(shown.ledger), shown.samples)
+                visible = seen_by(shown.state, "") if self._private else shown.state
+                completed = self._completed_jobs(shown.ledger)
+                text = payload.of_cluster(visible, completed, shown.samples)
                 self._made = shown.etag, content(JSON, text, shown.etag)
             return self._made[1]
-
-    def _visible(self, state: PublishedState) -> PublishedState:
-        """What every visitor may see."""
-        return seen_by(state, "") if self._private else state
 
     def _completed_jobs(self, ledger: Path) -> Sequence[CompletedJob]:
         if self._private:
             return ()
         now_s = time.monotonic()
         if self._completed is None or now_s - self._completed[0] >= COMPLETED_EVERY_S:
-            self._completed = now_s, _completed_in(ledger)
+            jobs: Sequence[CompletedJob] = ()
+            try:
+                with closing(Ledger.to_read(ledger)) as reader:
+                    jobs = reader.completed_jobs(MOST_COMPLETED)
+            except TiresiasError as error:
+                log.debug("the page shows no jobs that have ended: %s", error)
+            self._completed = now_s, jobs
         return self._completed[1]
 
     def _job(self, shown: _Shown, job_id: str) -> Content | None:
         if self._private or not 0 < len(job_id) <= LONGEST_JOB_ID:
             return None
-        text = payload.of_job(shown.state, job_id, _life_in(shown.ledger, job_id))
+        text = payload.of_job(shown.state, job_id, _history_in(shown.ledger, job_id))
         return None if text is None else content(JSON, text)
 
 
-def _completed_in(ledger: Path) -> Sequence[CompletedJob]:
-    try:
-        with closing(Ledger.to_read(ledger)) as reader:
-            return reader.completed_jobs(MOST_COMPLETED)
-    except TiresiasError as error:
-        log.debug("the page shows no jobs that have ended: %s", error)
-        return ()
-
-
-def _life_in(ledger: Path, job_id: str) -> Life | None:
+def _history_in(ledger: Path, job_id: str) -> JobHistory | None:
     try:
         until_s = time.monotonic() + LONGEST_S
         with closing(Ledger.to_read(ledger, lambda: time.monotonic() > until_s)) as reader:
-            return find(reader, job_id).life
+            return find(reader, job_id).history
     except TiresiasError as error:
-        log.debug("the page does not show a job's life: %s", error)
+        log.debug("the page does not show a job's history: %s", error)
         return None
 
 

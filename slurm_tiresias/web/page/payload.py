@@ -1,4 +1,4 @@
-"""What the page is told, as JSON: the whole cluster in brief, and one job at length.
+"""What the page is sent, as JSON: the whole cluster in brief, and one job at length.
 
 Jobs, nodes and what else there are many of go as columns: their names are said once, and 10,000
 jobs take a tenth of what they take in the published state.
@@ -6,8 +6,8 @@ jobs take a tenth of what they take in the published state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -25,8 +25,8 @@ from slurm_tiresias.reasons import (
     would_do,
     would_text,
 )
-from slurm_tiresias.status.eta import room_expected, waits_before, waits_for_room
-from slurm_tiresias.status.job_history import Life
+from slurm_tiresias.status.eta import estimated_room, waits_before, waits_for_room
+from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
 from slurm_tiresias.status.shadow_comparison import WOULD
 from slurm_tiresias.store.ledger import CompletedJob
@@ -36,16 +36,51 @@ MOST_EVENTS = 200
 MOST_BLOCKERS = 50
 
 OF_JOB = (
-    *("job_id", "name", "user", "account", "partition", "state", "tier", "rank", "gpus", "nodes"),
-    *("waited_s", "running_since_s", "submitted_s", "attained_gpu_s", "restarts", "preemptions"),
-    *("action", "reason", "preempted_for", "start_on", "would", "slurm_reason"),
+    "job_id",
+    "name",
+    "user",
+    "account",
+    "partition",
+    "state",
+    "tier",
+    "rank",
+    "gpus",
+    "nodes",
+    "waited_s",
+    "running_since_s",
+    "submitted_s",
+    "attained_gpu_s",
+    "restarts",
+    "preemptions",
+    "action",
+    "reason",
+    "preempted_for",
+    "start_on",
+    "would",
+    "slurm_reason",
 )
+OF_OTHER_JOB = ("user", "tier", "gpus", "nodes")
 OF_ENDED = ("key", "ended_s", "jct_s", "queued_s", "gpus", "tier", "preemptions")
-OF_SAMPLE = ("at_s", "waiting_jobs", "waiting_gpus", "running_gpus", "other_gpus")
 OF_STATE = (
-    *("cluster", "slurm_version", "version", "mode", "policy", "order", "interval_s", "host"),
-    *("started_s", "cycle", "at_s", "took_s", "failures", "error", "next_try_s", "warning"),
-    *("only_of", "gpus", "tiers"),
+    "cluster",
+    "slurm_version",
+    "version",
+    "mode",
+    "policy",
+    "order",
+    "interval_s",
+    "host",
+    "started_s",
+    "cycle",
+    "at_s",
+    "took_s",
+    "failures",
+    "error",
+    "next_try_s",
+    "warning",
+    "only_of",
+    "gpus",
+    "tiers",
 )
 
 
@@ -53,19 +88,19 @@ def of_cluster(
     state: PublishedState, ended: Sequence[CompletedJob], samples: Sequence[Sample]
 ) -> bytes:
     """Everything but the single jobs' pages."""
-    told: dict[str, Any] = {name: getattr(state, name) for name in OF_STATE}
-    told["acts"] = state.acts
-    told["nodes"] = {
+    data: dict[str, Any] = {name: getattr(state, name) for name in OF_STATE}
+    data["acts"] = state.acts
+    data["nodes"] = {
         **_columns(("name", "gpus", "available", "state"), state.nodes),
         "held": [[[h.job_id, h.gpus, h.tier] for h in node.held] for node in state.nodes],
     }
-    told["jobs"] = _columns(OF_JOB, state.jobs)
-    told["jobs"]["victims"] = {job.job_id: job.victims for job in state.jobs if job.victims}
-    told["jobs"]["progress"] = _progress(state)
-    told["events"] = [_past(event) for event in state.events[-MOST_EVENTS:]]
-    told["ended"] = _columns(OF_ENDED, ended)
-    told["course"] = _columns(OF_SAMPLE, samples)
-    return json_codec.dumps(told)
+    data["jobs"] = _columns(OF_JOB, state.jobs)
+    data["jobs"]["victims"] = {job.job_id: job.victims for job in state.jobs if job.victims}
+    data["jobs"]["progress"] = _progress(state)
+    data["events"] = [_past(event) for event in state.events[-MOST_EVENTS:]]
+    data["ended"] = _columns(OF_ENDED, ended)
+    data["course"] = _columns([field.name for field in fields(Sample)], samples)
+    return json_codec.dumps(data)
 
 
 def _past(event: PublishedEvent) -> PublishedEvent:
@@ -95,46 +130,42 @@ def _progress(state: PublishedState) -> list[float | None]:
     return [of(job) for job in state.jobs]
 
 
-def of_job(state: PublishedState, job_id: str, life: Life | None) -> bytes | None:
+def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> bytes | None:
     """One job at length; None where nothing is known of it."""
     jobs = {job.job_id: job for job in state.jobs}
     job = jobs.get(job_id)
-    if job is None and life is None:
+    if job is None and history is None:
         return None
     blockers = job.blockers[:MOST_BLOCKERS] if job else ()
     named = {blocker.job_id for blocker in blockers}
     if job:
         named |= {*job.victims, job.preempted_for, job.preempted_by}
     waits = job is not None and job.managed and waits_for_room(job)
-    expected = room_expected(job, state, jobs) if job and blockers else None
-    at_s, makers = expected or (None, ())
+    room = estimated_room(job, state, jobs) if job and blockers else None
+    at_s, makers = room or (None, ())
     named |= {maker.job_id for maker in makers}
     before = waits_before(job, state) if job and waits else ()
-    told = {
+    in_last_tier = job is not None and bool(state.tiers) and job.tier == state.tiers[-1].tier
+    data = {
         "job": job and {**asdict(job), "blockers": blockers},
         "room_expected_at_s": at_s,
         "room_made_by": [maker.job_id for maker in makers],
         "before": {"jobs": len(before), "gpus": sum(other.gpus for other in before)},
         "slurm_reason": slurm_reason_text(job.slurm_reason or "None") if job else "",
-        "ends": _ends(job, state) if job else "",
+        "ends": ends_text(job.reason, in_last_tier=in_last_tier) if job else "",
         "do": what_to_do(job.reason, job.slurm_reason) if job else "",
         "output_appended": state.output_appended,
         "more_blockers": len(job.blockers) - len(blockers) if job else 0,
-        "others": {name: _in_brief(jobs[name]) for name in named if name in jobs},
-        "life": life and replace(life, events=tuple(map(_past, life.events))),
+        "others": {
+            name: {field: getattr(jobs[name], field) for field in OF_OTHER_JOB}
+            for name in named
+            if name in jobs
+        },
+        "life": history and replace(history, events=tuple(map(_past, history.events))),
         "acts": state.acts,
         "mode": state.mode,
     }
-    return json_codec.dumps(told)
-
-
-def _ends(job: PublishedJob, state: PublishedState) -> str:
-    in_last_tier = bool(state.tiers) and job.tier == state.tiers[-1].tier
-    return ends_text(job.reason, in_last_tier=in_last_tier)
-
-
-def _in_brief(job: PublishedJob) -> Mapping[str, object]:
-    return {"user": job.user, "tier": job.tier, "gpus": job.gpus, "nodes": job.nodes}
+    return json_codec.dumps(data)
 
 
 def words() -> bytes:
@@ -149,5 +180,5 @@ def words() -> bytes:
         for code, text in ((reason.value, REASON_TEXTS[reason]) for reason in Reason)
     }
     guards = {guard.value: asdict(GUARD_TEXTS[guard]) for guard in Guard}
-    told = {"reasons": reasons, "guards": guards, "modes": MODE_TEXTS, "slurm": SLURM_WORDS}
-    return json_codec.dumps(told)
+    data = {"reasons": reasons, "guards": guards, "modes": MODE_TEXTS, "slurm": SLURM_WORDS}
+    return json_codec.dumps(data)
