@@ -16,21 +16,17 @@ def write_atomically(
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        _write_new(draft, content, mode, group_of_folder)
+        descriptor = os.open(draft, flags, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            if group_of_folder:
+                os.fchown(descriptor, -1, path.parent.stat().st_gid)
+            # os.open would apply the umask to the mode.
+            os.fchmod(descriptor, mode)
+            stream.write(content)
         draft.rename(path)
     except OSError:
         with suppress(OSError):
             draft.unlink()
         raise
-
-
-def _write_new(path: Path, content: bytes, mode: int, group_of_folder: bool) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        if group_of_folder:
-            os.fchown(descriptor, -1, path.parent.stat().st_gid)
-        # os.open would apply the umask to the mode.
-        os.fchmod(descriptor, mode)
-        stream.write(content)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from slurm_tiresias.errors import ConfigError
 
@@ -52,14 +52,8 @@ def setting(
     choices: tuple[str, ...] = (),
 ) -> Any:
     """Declare one setting; everything that is said about it anywhere comes from here."""
-    metadata = {
-        "doc": doc,
-        "unit": unit,
-        "minimum": minimum,
-        "maximum": maximum,
-        "choices": choices,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+    limits = {"unit": unit, "minimum": minimum, "maximum": maximum, "choices": choices}
+    return dataclasses.field(default=default, metadata={"doc": doc, **limits})
 
 
 @dataclass(frozen=True)
@@ -416,7 +410,7 @@ def load(path: Path) -> Config:
         ) from error
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also integers of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}", "Mend that line") from error
     return parse(tables, str(path))
 
@@ -449,7 +443,9 @@ def _parse_table(
     fields = {field.name: field for field in dataclasses.fields(table)}  # type: ignore[arg-type]
     for name in values:
         if name not in fields:
-            raise ConfigError(f"{source} has no setting {name!r}", _did_you_mean(name, fields))
+            close = get_close_matches(name, fields, n=1)
+            hint = f"Perhaps {close[0]!r} was meant" if close else f"There are: {', '.join(fields)}"
+            raise ConfigError(f"{source} has no setting {name!r}", hint)
     return table(
         **{
             name: parse_value(types[name], fields[name], value, source)
@@ -458,17 +454,11 @@ def _parse_table(
     )
 
 
-def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f"Perhaps {close[0]!r} was meant" if close else f"There are: {', '.join(known)}"
-
-
 def _parse_setting(wanted: Any, field: Setting, value: Any, source: str) -> Any:
-    read, kind = _READERS[wanted]
     try:
-        setting_value = read(value)
-    except (TypeError, ValueError):
-        unit = field.metadata["unit"]
+        setting_value = _read(wanted, value)
+    except (TypeError, ValueError, OverflowError):
+        kind, unit = _KINDS[wanted], field.metadata["unit"]
         raise ConfigError(
             f"{source} {field.name} = {value!r} is not {kind}",
             f"Write {kind}{f' ({unit}, without the unit)' if unit else ''}",
@@ -477,49 +467,35 @@ def _parse_setting(wanted: Any, field: Setting, value: Any, source: str) -> Any:
     return setting_value
 
 
-def _as_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    if any(ord(character) < 32 for character in value):
-        raise ValueError
-    return value
-
-
-def _as_switch(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _as_integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError
-    return value
-
-
-def _as_number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _as_tuple(value: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
-    if not isinstance(value, list):
-        raise TypeError
-    return tuple(read(item) for item in value)
-
-
-_READERS: Mapping[Any, tuple[Callable[[Any], Any], str]] = {
-    str: (_as_text, "text in quotes"),
-    bool: (_as_switch, "true or false"),
-    int: (_as_integer, "a whole number"),
-    float: (_as_number, "a number"),
-    tuple[str, ...]: (lambda value: _as_tuple(value, _as_text), "a list of texts"),
-    tuple[float, ...]: (lambda value: _as_tuple(value, _as_number), "a list of numbers"),
+_KINDS: Mapping[Any, str] = {
+    str: "text in quotes",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    tuple[str, ...]: "a list of texts",
+    tuple[float, ...]: "a list of numbers",
 }
+
+
+def _read(wanted: Any, value: Any) -> Any:
+    """The value, in the type of its setting; ``TypeError`` or ``ValueError`` where it has another
+    type, or is text with control characters, or a number without end."""
+    if get_origin(wanted) is tuple:
+        if not isinstance(value, list):
+            raise TypeError
+        return tuple(_read(get_args(wanted)[0], item) for item in value)
+    # In Python, a bool is an int, too.
+    if isinstance(value, bool) is not (wanted is bool):
+        raise TypeError
+    if not isinstance(value, int | float if wanted is float else wanted):
+        raise TypeError
+    if isinstance(value, str) and any(ord(character) < 32 for character in value):
+        raise ValueError
+    if wanted is not float:
+        return value
+    if not math.isfinite(value):
+        raise ValueError
+    return float(value)
 
 
 def _check_range(field: Setting, value: Any, source: str) -> None:
@@ -571,23 +547,17 @@ def _check_places(config: Config) -> None:
         raise ConfigError(
             "manage.partitions is empty: no job would be managed", "Name at least one partition"
         )
-    if not Path(config.controller.state_dir).is_absolute():
-        raise ConfigError(
-            f"controller.state_dir = {config.controller.state_dir!r} is not an absolute path",
-            "Write the path of a directory, from the root",
-        )
-    nudge_file = config.controller.nudge_file
-    if nudge_file and not Path(nudge_file).is_absolute():
-        raise ConfigError(
-            f"controller.nudge_file = {nudge_file!r} is not an absolute path",
-            "Write the path of a file, from the root, or nothing",
-        )
+    state_dir, nudge_file = config.controller.state_dir, config.controller.nudge_file
     collect_dir = config.profiler.collect_dir
-    if collect_dir and not Path(collect_dir).is_absolute():
-        raise ConfigError(
-            f"profiler.collect_dir = {collect_dir!r} is not an absolute path",
-            "Write the path of a directory, from the root, or leave it empty",
-        )
+    for name, path, may_be_empty, what in (
+        ("controller.state_dir", state_dir, False, "directory, from the root"),
+        ("controller.nudge_file", nudge_file, True, "file, from the root, or nothing"),
+        ("profiler.collect_dir", collect_dir, True, "directory, from the root, or leave it empty"),
+    ):
+        if not Path(path).is_absolute() and not (may_be_empty and not path):
+            raise ConfigError(
+                f"{name} = {path!r} is not an absolute path", f"Write the path of a {what}"
+            )
 
 
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+):([0-9]{1,5})", re.ASCII)
@@ -602,9 +572,10 @@ def host_and_port(listen: str) -> tuple[str, int]:
 
 
 def _check_listen(listen: str) -> None:
+    if not listen:
+        return
     try:
-        if listen:
-            host_and_port(listen)
+        host_and_port(listen)
     except ValueError:
         raise ConfigError(
             f"http.listen = {listen!r} is no address with a port",

@@ -404,7 +404,18 @@ def test_a_configuration_that_this_user_may_not_read_is_exit_code_four(
     assert "Permission denied" in ends["status"].stderr
 
 
-@pytest.mark.parametrize("file", ["[controller\nx", None, "folder"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "[controller\nx",
+        f"[controller]\ninterval_s = {'9' * 400}",
+        f"[controller]\ninterval_s = {'9' * 5000}",
+        f"a = {'[' * 100_000}",
+        None,
+        "folder",
+    ],
+    ids=["torn", "too large", "too many digits", "too deep", "missing", "folder"],
+)
 def test_every_command_ends_well_by_a_bad_configuration(
     place: Place, program: Warm, file: str | None
 ) -> None:
