@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from slurm_tiresias.cli.screen import Column
-from slurm_tiresias.cli.text import duration, moment, printable
+from slurm_tiresias.cli.text import NOTHING, duration, moment, or_dash, printable
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.model import JobState, Reason
 from slurm_tiresias.reasons import guard_text, reason_text, slurm_does
 from slurm_tiresias.status.published import PublishedJob
 
-NOTHING = "-"
 LEAST_REASON = 24
 """Cells that are kept for the reason before any other column."""
 
@@ -107,11 +106,7 @@ def _text(field: str) -> Callable[[PublishedJob], str]:
 
 
 def _number(field: str, written: Callable[[float], str] = str) -> Callable[[PublishedJob], str]:
-    def write(job: PublishedJob) -> str:
-        value = getattr(job, field)
-        return NOTHING if value is None else written(value)
-
-    return write
+    return lambda job: or_dash(getattr(job, field), written)
 
 
 _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (

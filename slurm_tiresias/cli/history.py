@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +26,6 @@ from slurm_tiresias.status.job_history import (
     accounted_ends,
     query_history,
 )
-from slurm_tiresias.status.published import PublishedEvent
 from slurm_tiresias.store.ledger import RunRecord
 
 HISTORY_SCHEMA = 1
@@ -133,12 +133,12 @@ def _accounted(config: Config, job: JobHistory) -> Sequence[AccountedEnd]:
 
 def run_summaries(job: JobHistory, accounted: Sequence[AccountedEnd]) -> tuple[RunSummary, ...]:
     """The runs of a job, and how each ended: by accounting, and by what the controller noted."""
-    told: list[RunSummary] = []
+    summaries: list[RunSummary] = []
     free_since_s = job.submitted_s
     for number, (run, following) in enumerate(zip_longest(job.runs, job.runs[1:]), start=1):
         until_s = following.start_s if following else None
         row = next((row for row in accounted if _is_of(row, run)), None)
-        told.append(
+        summaries.append(
             RunSummary(
                 number=number,
                 start_s=run.start_s,
@@ -154,7 +154,7 @@ def run_summaries(job: JobHistory, accounted: Sequence[AccountedEnd]) -> tuple[R
             )
         )
         free_since_s = run.end_s or run.start_s
-    return tuple(told)
+    return tuple(summaries)
 
 
 def _is_of(row: AccountedEnd, run: RunRecord) -> bool:
@@ -167,17 +167,14 @@ def _how_it_ended(
     """Accounting does not say who requeued a job: the controller's events do."""
     if row is not None and row.state != REQUEUED:
         return _in_words(row)
-    event = next((e for e in job.events if _ends(job.job_id, e, run, until_s)), None)
+    # The event that ended it is noted once it is seen.
+    latest_s = math.inf if until_s is None else until_s
+    ends = (e for e in job.events if e.job_id == job.job_id and e.kind in LEFT)
+    event = next((e for e in ends if run.start_s <= e.at_s <= latest_s), None)
     if event and (row is None or event.kind == "preempted"):
         kind = event.kind.replace("-", " ")
         return f"{kind} by {event.other}" if event.other else kind
     return "ended" if row is None else _in_words(row)
-
-
-def _ends(job_id: str, event: PublishedEvent, run: RunRecord, until_s: float | None) -> bool:
-    """Whether this run ended by this event, which is noted once it is seen."""
-    mine = event.job_id == job_id and event.kind in LEFT
-    return mine and event.at_s >= run.start_s and (until_s is None or event.at_s <= until_s)
 
 
 def job_end(
@@ -191,11 +188,11 @@ def job_end(
     # With as many runs as requeues, the job ended while it waited after the last of them.
     while_waiting = last.start_s is None if last else len(runs) <= job.restarts
     if last is None:
-        told = "ended while it waited" if while_waiting and runs else ""
-        told = told or (runs[-1].ended if runs else "ended without having run")
-        return JobEnd(told, while_waiting)
-    told = f"{_in_words(last)} while it waited" if while_waiting else _in_words(last)
-    return JobEnd(told, while_waiting, last.state, last.exit_code, last.cancelled_by)
+        if not runs:
+            return JobEnd("ended without having run", while_waiting)
+        return JobEnd("ended while it waited" if while_waiting else runs[-1].ended, while_waiting)
+    words = f"{_in_words(last)} while it waited" if while_waiting else _in_words(last)
+    return JobEnd(words, while_waiting, last.state, last.exit_code, last.cancelled_by)
 
 
 def _in_words(row: AccountedEnd) -> str:
@@ -225,7 +222,12 @@ def lines(
     """The history for people."""
     whose = f" of {printable(job.user)}" if job.user else ""
     name = f" ({printable(job.name)})" if job.name else ""
-    headline = f"Job {printable(job.job_id)}{name}{whose}: {_in_short(job, runs, end)}."
+    if end is not None:
+        state = printable(end.told)
+    else:
+        running = bool(runs) and runs[-1].end_s is None
+        state = f"{'running' if running else 'waiting'} in tier {job.tier}"
+    headline = f"Job {printable(job.job_id)}{name}{whose}: {state}."
     yield from screen.prose(headline, indent="")
     for sentence in _sums(job, runs, now_s):
         yield from screen.prose(sentence)
@@ -237,13 +239,6 @@ def lines(
         yield screen.style("What happened", "title")
         for event in job.events:
             yield from screen.item(f"{moment(event.at_s)}: {event_text(job.job_id, event)}")
-
-
-def _in_short(job: JobHistory, runs: Sequence[RunSummary], end: JobEnd | None) -> str:
-    if end is not None:
-        return printable(end.told)
-    running = bool(runs) and runs[-1].end_s is None
-    return f"{'running' if running else 'waiting'} in tier {job.tier}"
 
 
 def _sums(job: JobHistory, runs: Sequence[RunSummary], now_s: float) -> Iterator[str]:

@@ -24,7 +24,7 @@ from slurm_tiresias.cli.options import (
 )
 from slurm_tiresias.cli.profile_sample import sample
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
-from slurm_tiresias.cli.text import count, moment, printable
+from slurm_tiresias.cli.text import count, moment, or_dash, printable
 from slurm_tiresias.config import Config, load
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.job_hints import is_model_name
@@ -346,24 +346,18 @@ def gpu(gpus: tuple[str, ...], noheader: bool, as_json: bool) -> None:
     )
 
 
-def _in_mb(number: int | None) -> str:
-    return "-" if number is None else _mb(number, 0)
-
-
 _GPU_COLUMNS: Sequence[Column[GpuUse]] = (
     Column("GPU", lambda use: printable(use.gpu), least=12),
     Column("NAME", lambda use: printable(use.name or "-"), least=8, goes=1),
+    Column("UTIL", lambda use: or_dash(use.utilization, "{:.0%}".format), right=True),
+    Column("MEM_MB", lambda use: or_dash(use.memory_used_bytes, _whole_mb), right=True),
+    Column("OF_MB", lambda use: or_dash(use.memory_bytes, _whole_mb), right=True, goes=2),
+    Column("PCIE_TX_MB/S", lambda use: or_dash(use.pcie_sent_bytes_per_s, _whole_mb), right=True),
     Column(
-        "UTIL",
-        lambda use: "-" if use.utilization is None else f"{use.utilization:.0%}",
-        right=True,
+        "PCIE_RX_MB/S", lambda use: or_dash(use.pcie_received_bytes_per_s, _whole_mb), right=True
     ),
-    Column("MEM_MB", lambda use: _in_mb(use.memory_used_bytes), right=True),
-    Column("OF_MB", lambda use: _in_mb(use.memory_bytes), right=True, goes=2),
-    Column("PCIE_TX_MB/S", lambda use: _in_mb(use.pcie_sent_bytes_per_s), right=True),
-    Column("PCIE_RX_MB/S", lambda use: _in_mb(use.pcie_received_bytes_per_s), right=True),
-    Column("NVLINK_TX_MB", lambda use: _in_mb(use.nvlink_sent_bytes), right=True),
-    Column("NVLINK_RX_MB", lambda use: _in_mb(use.nvlink_received_bytes), right=True),
+    Column("NVLINK_TX_MB", lambda use: or_dash(use.nvlink_sent_bytes, _whole_mb), right=True),
+    Column("NVLINK_RX_MB", lambda use: or_dash(use.nvlink_received_bytes, _whole_mb), right=True),
 )
 
 
@@ -399,6 +393,10 @@ def _stored(config: Config) -> tuple[list[Profile], Knowledge]:
 
 def _mb(size_bytes: int, digits: int = 1) -> str:
     return f"{size_bytes / MB:.{digits}f}"
+
+
+def _whole_mb(size_bytes: int) -> str:
+    return _mb(size_bytes, 0)
 
 
 def _percent(share: float) -> str:

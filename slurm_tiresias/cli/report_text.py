@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from slurm_tiresias.cli.screen import Column, Row, Screen
-from slurm_tiresias.cli.text import count, date_and_time, duration, listed, moment, printable
+from slurm_tiresias.cli.text import (
+    NOTHING,
+    count,
+    date_and_time,
+    duration,
+    listed,
+    moment,
+    or_dash,
+    printable,
+)
 from slurm_tiresias.gpu_hours import gpu_hours, hours
 from slurm_tiresias.report.figures import (
     PairFigures,
@@ -250,20 +259,8 @@ def _spans(report: Report) -> list[_Span]:
 # Tables
 
 
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else duration(seconds)
-
-
-def _multiple(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
-
-
 def _whose(name: str) -> str:
-    return printable(name) or "-"
+    return printable(name) or NOTHING
 
 
 def _moved(gpu_s: float) -> str:
@@ -274,28 +271,26 @@ def _balance_look(party: PartyFigures) -> str:
     return "good" if party.balance_gpu_s > 0 else "note" if party.balance_gpu_s < 0 else ""
 
 
-def _tier(tier: int | None) -> str:
-    return "-" if tier is None else f"{tier}"
-
-
 def _size_columns(title: str) -> tuple[Column[SizeFigures], ...]:
     return (
         Column(title, lambda row: row.name, least=13),
         Column("JOBS", lambda row: f"{row.jobs:,}", right=True, goes=8),
-        Column("JCT", lambda row: _time(row.jct.mean_s), right=True),
-        Column("MEDIAN", lambda row: _time(row.jct.median_s), right=True, goes=4),
-        Column("P95", lambda row: _time(row.jct.p95_s), right=True, goes=3),
-        Column("Q", lambda row: _time(row.queueing.mean_s), right=True, goes=7),
-        Column("MEDIAN", lambda row: _time(row.queueing.median_s), right=True, goes=6),
-        Column("P95", lambda row: _time(row.queueing.p95_s), right=True, goes=5),
-        Column("SLOW", lambda row: _multiple(row.mean_slowdown), right=True, goes=2),
+        Column("JCT", lambda row: or_dash(row.jct.mean_s, duration), right=True),
+        Column("MEDIAN", lambda row: or_dash(row.jct.median_s, duration), right=True, goes=4),
+        Column("P95", lambda row: or_dash(row.jct.p95_s, duration), right=True, goes=3),
+        Column("Q", lambda row: or_dash(row.queueing.mean_s, duration), right=True, goes=7),
+        Column("MEDIAN", lambda row: or_dash(row.queueing.median_s, duration), right=True, goes=6),
+        Column("P95", lambda row: or_dash(row.queueing.p95_s, duration), right=True, goes=5),
+        Column(
+            "SLOW", lambda row: or_dash(row.mean_slowdown, "{:,.1f}".format), right=True, goes=2
+        ),
         Column("PREEMPTED", lambda row: f"{row.preempted_jobs:,}", right=True, goes=1),
     )
 
 
 TIER_COLUMNS: tuple[Column[TierFigures], ...] = (
-    Column("FOR TIER", lambda row: _tier(row.for_tier), right=True),
-    Column("OF TIER", lambda row: _tier(row.tier), right=True, goes=2),
+    Column("FOR TIER", lambda row: or_dash(row.for_tier, str), right=True),
+    Column("OF TIER", lambda row: or_dash(row.tier, str), right=True, goes=2),
     Column("TIMES", lambda row: f"{row.preemptions:,}", right=True),
     Column("GPU-H MOVED", lambda row: hours(row.moved_gpu_s), right=True, goes=1),
 )
@@ -320,10 +315,10 @@ JOB_COLUMNS: tuple[Column[PreemptedJob], ...] = (
 PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
     Column("JOBS", lambda row: f"{row.jobs:,}", right=True),
     Column("GPU-H", lambda row: hours(row.gpu_s), right=True, goes=7),
-    Column("JCT", lambda row: _time(row.mean_jct_s), right=True, goes=4),
-    Column("QUEUEING", lambda row: _time(row.mean_queueing_s), right=True, goes=6),
-    Column("SLOW", lambda row: _multiple(row.mean_slowdown), right=True, goes=3),
-    Column("PROGRESS", lambda row: _share(row.progress), right=True, goes=2),
+    Column("JCT", lambda row: or_dash(row.mean_jct_s, duration), right=True, goes=4),
+    Column("QUEUEING", lambda row: or_dash(row.mean_queueing_s, duration), right=True, goes=6),
+    Column("SLOW", lambda row: or_dash(row.mean_slowdown, "{:,.1f}".format), right=True, goes=3),
+    Column("PROGRESS", lambda row: or_dash(row.progress, "{:.0%}".format), right=True, goes=2),
     Column("PREEMPTED", lambda row: f"{row.preempted:,}", right=True, goes=5),
     Column("PREEMPTING", lambda row: f"{row.preempting:,}", right=True, goes=1),
     Column("MOVED", lambda row: _moved(row.balance_gpu_s), right=True, look=_balance_look),

@@ -14,7 +14,7 @@ import click
 
 from slurm_tiresias.cli.options import config_option, json_option, takes_config
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
-from slurm_tiresias.cli.text import count, duration, moment, printable
+from slurm_tiresias.cli.text import NOTHING, count, duration, moment, or_dash, printable
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.config import Config
 from slurm_tiresias.errors import NotRunningError, TiresiasError
@@ -165,16 +165,16 @@ WIDTH_COLUMNS: tuple[Column[Width], ...] = (
 
 SOONER_COLUMNS: tuple[Column[Sooner], ...] = (
     Column("JOBID", lambda one: printable(one.job_id), right=True),
-    Column("USER", lambda one: printable(one.user) or "-", least=6, goes=2),
-    Column("NAME", lambda one: printable(one.name) or "-", least=8, goes=1),
-    Column("GPUS", lambda one: "-" if one.gpus is None else f"{one.gpus}", right=True),
+    Column("USER", lambda one: printable(one.user) or NOTHING, least=6, goes=2),
+    Column("NAME", lambda one: printable(one.name) or NOTHING, least=8, goes=1),
+    Column("GPUS", lambda one: or_dash(one.gpus, str), right=True),
     Column("WOULD START", lambda one: moment(one.would_start_s), goes=3),
     Column("SOONER BY", lambda one: duration(one.by_s), right=True),
 )
 
 DISTURBED_COLUMNS: tuple[Column[Disturbed], ...] = (
     Column("JOBID", lambda one: printable(one.job_id), right=True),
-    Column("USER", lambda one: printable(one.user) or "-", least=6, goes=2),
-    Column("NAME", lambda one: printable(one.name) or "-", least=8, goes=1),
+    Column("USER", lambda one: printable(one.user) or NOTHING, least=6, goes=2),
+    Column("NAME", lambda one: printable(one.name) or NOTHING, least=8, goes=1),
     Column("WOULD BE PREEMPTED", lambda one: count(one.times, "time"), right=True),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.cli.screen import Column, Screen
-from slurm_tiresias.cli.text import duration, printable
+from slurm_tiresias.cli.text import duration, or_dash, printable
 from slurm_tiresias.gpu_hours import hours
 from slurm_tiresias.simulator.report import (
     SHORT_S,
@@ -19,6 +19,7 @@ from slurm_tiresias.simulator.report import (
 )
 
 LABEL_CELLS = 11
+MULTIPLE = "{:.2f}".format
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,8 @@ class _Row:
 
     def times(self, figure: str) -> str:
         """One of its figures in multiples of the reference's."""
-        return _times(ratio(getattr(self.figures, figure), getattr(self.reference, figure)))
-
-
-def _times(multiple: float | None) -> str:
-    return "-" if multiple is None else f"{multiple:.2f}"
+        multiple = ratio(getattr(self.figures, figure), getattr(self.reference, figure))
+        return or_dash(multiple, MULTIPLE)
 
 
 POLICY: Column[_Row] = Column("POLICY", lambda row: row.result.policy)
@@ -57,7 +55,12 @@ COMPLETION: Sequence[Column[_Row]] = (
     Column("xMED", lambda row: row.times("median_jct_s"), right=True, goes=4),
     Column("xP95", lambda row: row.times("p95_jct_s"), right=True, goes=3),
     Column("xMAKE", lambda row: row.times("makespan_s"), right=True, goes=1),
-    Column("xBOUND", lambda row: _times(row.report.over_the_bound(row.result)), right=True, goes=5),
+    Column(
+        "xBOUND",
+        lambda row: or_dash(row.report.over_the_bound(row.result), MULTIPLE),
+        right=True,
+        goes=5,
+    ),
 )
 
 COST: Sequence[Column[_Row]] = (
@@ -111,8 +114,7 @@ def _head(report: Report, screen: Screen) -> Iterator[str]:
 
 
 def _bin_column(number: int, found: BinFigures) -> Column[_Row]:
-    def average(row: _Row) -> str:
-        average_s = row.figures.bins[number].average_jct_s
-        return "-" if average_s is None else duration(average_s)
-
-    return Column(f"{found.name} ({found.jobs:,})", average, right=True)
+    title = f"{found.name} ({found.jobs:,})"
+    return Column(
+        title, lambda row: or_dash(row.figures.bins[number].average_jct_s, duration), right=True
+    )

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
+from typing import TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
+NOTHING = "-"
 UNPRINTABLE = "?"
 ELLIPSIS = "…"
 LONGEST_DAYS = 9999
+
+Value = TypeVar("Value")
 
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _ASCII_TWINS = str.maketrans({ELLIPSIS: "~", "█": "#", "▓": "=", "▒": "-", "░": "."})
@@ -66,6 +71,11 @@ def duration(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size}{unit}{whole % size // fraction:02d}{smaller}"
     return f"{whole}s"
+
+
+def or_dash(value: Value | None, written: Callable[[Value], str]) -> str:
+    """The value as it is written; ``-`` where there is none."""
+    return NOTHING if value is None else written(value)
 
 
 def count(number: int, noun: str) -> str:

@@ -27,7 +27,7 @@ from slurm_tiresias.cli.simulation_options import (
     together,
     world_options,
 )
-from slurm_tiresias.cli.text import count, duration, printable
+from slurm_tiresias.cli.text import count, duration, or_dash, printable
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import sensitivity, sweep, sweep_on_slurm
 from slurm_tiresias.simulator import tune as tuning
@@ -362,19 +362,16 @@ def _failed_as_json(failed: Failed) -> dict[str, Any]:
 # How much one setting matters
 
 
-def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
+RATIO = "{:.3f}".format
 SENSITIVITY: Sequence[Column[sensitivity.Row]] = (
     Column("POLICY", lambda row: row.cell.policy),
     Column("GPU-HOURS", lambda row: _setting(row.cell)),
     Column("KNOB", lambda row: f"{row.cell.promote_knob or math.inf:g}", right=True),
     Column("AVERAGE", lambda row: duration(row.average_jct_s), right=True),
-    Column("RATIO", lambda row: _ratio(row.average), right=True),
-    Column("MEDIAN", lambda row: _ratio(row.median), right=True),
-    Column("P95", lambda row: _ratio(row.p95), right=True),
-    Column("MAX", lambda row: _ratio(row.largest), right=True),
+    Column("RATIO", lambda row: or_dash(row.average, RATIO), right=True),
+    Column("MEDIAN", lambda row: or_dash(row.median, RATIO), right=True),
+    Column("P95", lambda row: or_dash(row.p95, RATIO), right=True),
+    Column("MAX", lambda row: or_dash(row.largest, RATIO), right=True),
     Column("PREEMPT", lambda row: str(row.preemptions), right=True),
     Column("PROMOTED", lambda row: str(row.promotions), right=True, goes=1),
 )

@@ -28,10 +28,11 @@ def seen_by(state: PublishedState, user: str) -> PublishedState:
     Sums over all jobs stay, so does how many GPUs of a node are held, and so do the bare ids of
     other jobs: of those that one of the user's makes room for, or waits for and why.
     """
-    mine = {job.job_id for job in state.jobs if user and job.user == user}
+    own_jobs = [job for job in state.jobs if user and job.user == user]
+    mine = {job.job_id for job in own_jobs}
     return replace(
         state,
-        jobs=tuple(_own(job, mine) for job in state.jobs if job.job_id in mine),
+        jobs=tuple(_without_moments_of_others(job, mine) for job in own_jobs),
         events=tuple(
             event if not event.job_id or event.job_id in mine else replace(event, text="")
             for event in state.events
@@ -42,7 +43,7 @@ def seen_by(state: PublishedState, user: str) -> PublishedState:
     )
 
 
-def _own(job: PublishedJob, mine: Container[str]) -> PublishedJob:
+def _without_moments_of_others(job: PublishedJob, mine: Container[str]) -> PublishedJob:
     """The job, without the moments that would tell since when another user's job runs."""
     blockers = (b if b.job_id in mine else replace(b, until_s=None) for b in job.blockers)
     return replace(job, blockers=tuple(blockers))
