@@ -17,7 +17,7 @@ from slurm_tiresias.status.published import PublishedJob
 LEAST_REASON = 24
 """Cells that are kept for the reason before any other column."""
 
-LEAST_REASON_TOLD_APART = 40
+LEAST_REASON_IN_SHADOW = 40
 """The same where it says what Slurm does and what the controller would do."""
 
 STATE_CODES: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""What the controller noted of a job, told from that job's point of view."""
+"""What the controller noted of a job, from that job's point of view."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from slurm_tiresias.cli import complete
 from slurm_tiresias.cli.arrays import array_of
 from slurm_tiresias.cli.events import event_text
 from slurm_tiresias.cli.options import (
-    answers_to,
     checked_job_id,
     complain_if_not_current,
+    is_named_by,
     json_option,
     takes_config,
 )
@@ -166,7 +166,7 @@ def _dependency(config: Config, job: PublishedJob) -> str:
 
 
 def _the_job(state: PublishedState, job_id: str) -> PublishedJob | None:
-    answering = [job for job in state.jobs if answers_to(job.job_id, job_id)]
+    answering = [job for job in state.jobs if is_named_by(job.job_id, job_id)]
     exact = [job for job in answering if job.job_id == job_id]
     if exact or len(answering) == 1:
         return (exact or answering)[0]

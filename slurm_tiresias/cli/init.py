@@ -123,7 +123,7 @@ def init(
     )
 
 
-def _partitions(seen: Seen, asked: tuple[str, ...]) -> tuple[str, ...]:
+def _partitions(seen: Seen, requested: tuple[str, ...]) -> tuple[str, ...]:
     """What to manage: what was asked for, or whatever has GPUs."""
     if seen.partitions is None or seen.nodes is None:
         why = seen.not_seen[0] if seen.not_seen else "slurmctld does not answer"
@@ -133,7 +133,7 @@ def _partitions(seen: Seen, asked: tuple[str, ...]) -> tuple[str, ...]:
     there = {partition.name: partition for partition in seen.partitions}
     with_gpus = tuple(name for name, each in there.items() if seen.gpus_of(each))
     named = ", ".join(map(printable, with_gpus)) or "none"
-    for name in asked:
+    for name in requested:
         if name not in with_gpus:
             what = "has no GPUs" if name in there else "does not exist"
             raise UsageError(
@@ -144,7 +144,7 @@ def _partitions(seen: Seen, asked: tuple[str, ...]) -> tuple[str, ...]:
             "No partition of this cluster has GPUs, so there is nothing to manage",
             "Give nodes Gres=gpu:NUMBER in slurm.conf; `tiresias-slurm doctor` says more",
         )
-    return asked or with_gpus
+    return requested or with_gpus
 
 
 def _check_free(folder: Path, force: bool) -> None:

@@ -127,9 +127,9 @@ def checked_job_id(job_id: str) -> str:
     raise UsageError(f"{said} is not a job id", "Write a number, or 12_3 for an array's task")
 
 
-def answers_to(job_id: str, asked: str) -> bool:
-    """Whether the id asked for names this job: ``12`` also names its tasks ``12_3``."""
-    return job_id == asked or job_id.startswith((f"{asked}_", f"{asked}+"))
+def is_named_by(job_id: str, given: str) -> bool:
+    """Whether the id that was given names this job: ``12`` also names its tasks ``12_3``."""
+    return job_id == given or job_id.startswith((f"{given}_", f"{given}+"))
 
 
 def complain_if_not_current(state: PublishedState, now_s: float) -> None:

@@ -20,15 +20,15 @@ from slurm_tiresias.cli.arrays import folded
 from slurm_tiresias.cli.columns import (
     COLUMNS,
     LEAST_REASON,
-    LEAST_REASON_TOLD_APART,
+    LEAST_REASON_IN_SHADOW,
     NODES_OR_REASON,
     STATE_CODES,
     help_on_columns,
 )
 from slurm_tiresias.cli.options import (
-    answers_to,
     checked_job_id,
     complain_if_not_current,
+    is_named_by,
     takes_config,
     words,
 )
@@ -80,7 +80,7 @@ class Selection:
         state_names = (job.slurm_state, job_columns.state_code(job), job.state.upper())
         return (
             (not self.users or job.user in self.users)
-            and (not self.job_ids or any(answers_to(job.job_id, i) for i in self.job_ids))
+            and (not self.job_ids or any(is_named_by(job.job_id, i) for i in self.job_ids))
             and (not self.partitions or not self.partitions.isdisjoint(job.partition.split(",")))
             and (not self.states or not self.states.isdisjoint(state_names))
             and (not self.tiers or str(job.tier) in self.tiers)
@@ -227,7 +227,7 @@ def status(
 
 def _check_known(job_ids: Sequence[str], state: PublishedState, now_s: float) -> None:
     """Complain like squeue where none of the jobs that were asked for is there."""
-    known = any(answers_to(job.job_id, asked) for asked in job_ids for job in state.jobs)
+    known = any(is_named_by(job.job_id, given) for given in job_ids for job in state.jobs)
     if not job_ids or known:
         return
     complain_if_not_current(state, now_s)
@@ -335,7 +335,7 @@ def _that_fit(
     columns: Columns, jobs: Sequence[PublishedJob], screen: Screen, acts: bool
 ) -> Columns:
     """The columns there is room for; REASON says the nodes where NODES has to go."""
-    least = LEAST_REASON if acts else LEAST_REASON_TOLD_APART
+    least = LEAST_REASON if acts else LEAST_REASON_IN_SHADOW
     reason, instead = COLUMNS["REASON"], replace(NODES_OR_REASON, least=least)
     wanted = [replace(reason, least=least) if column is reason else column for column in columns]
     fitting = screen.columns_that_fit(wanted, jobs)

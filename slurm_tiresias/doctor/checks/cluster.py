@@ -90,10 +90,10 @@ def _partitions(seen: Seen) -> Verdict:
     if not missing:
         return ok(f"managed: {', '.join(wanted)}")
     names = ", ".join(json.dumps(name) for name in with_gpus or [p.name for p in there])
-    told = f"there is no partition {', '.join(sorted(missing))}"
+    problem = f"there is no partition {', '.join(sorted(missing))}"
     # Without a file the mistake is in a default.
     say = error if seen.config_there else note
-    return say(told, Mend(TIRESIAS_TOML, "partitions", f"[{names}]", section="[manage]"))
+    return say(problem, Mend(TIRESIAS_TOML, "partitions", f"[{names}]", section="[manage]"))
 
 
 def _gpus(seen: Seen) -> Verdict | None:
@@ -112,11 +112,11 @@ def _gpus(seen: Seen) -> Verdict | None:
     for node in nodes:
         for kind, number in node.total.gpus.items():
             kinds[kind] = kinds.get(kind, 0) + number
-    told = ", ".join(f"{number} {kind or 'of no type'}" for kind, number in sorted(kinds.items()))
-    told = f"{gpus} GPUs on {len(nodes) - len(without)} nodes ({told})"
+    types = ", ".join(f"{number} {kind or 'of no type'}" for kind, number in sorted(kinds.items()))
+    found = f"{gpus} GPUs on {len(nodes) - len(without)} nodes ({types})"
     if not without:
-        return ok(told)
-    return note(f"{told}; {len(without)} nodes without ({_some(without)})")
+        return ok(found)
+    return note(f"{found}; {len(without)} nodes without ({_some(without)})")
 
 
 def _higher_partitions(seen: Seen) -> Verdict | None:

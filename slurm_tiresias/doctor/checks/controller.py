@@ -50,14 +50,14 @@ def _rights(seen: Seen) -> Verdict:
         return ok(f"the controller runs as {seen.controller_user}")
     if seen.admin_level in ADMIN_LEVELS:
         return ok(f"the controller runs as {seen.controller_user}, {seen.admin_level}")
-    told = (
+    problem = (
         f"{seen.controller_user}, who owns the state directory, is neither SlurmUser nor operator"
     )
     if seen.admin_level:
         # Accounting knows this user, who can stay whom the service runs as.
         level = f"sacctmgr modify user {seen.controller_user} set AdminLevel=Operator"
-        return error(told, do=(level,))
-    return error(told, unit)
+        return error(problem, do=(level,))
+    return error(problem, unit)
 
 
 def _rate_limit(seen: Seen) -> Verdict | None:

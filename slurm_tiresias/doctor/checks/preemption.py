@@ -52,15 +52,16 @@ def _requeue_delay(seen: Seen) -> Verdict:
 
 
 def _kill_wait(seen: Seen) -> Verdict:
-    wait_s, asked = known(seen).number("KillWait") or 0.0, seen.config.preemption
+    wait_s, preemption = known(seen).number("KillWait") or 0.0, seen.config.preemption
     line = slurm_conf("KillWait", str(ENOUGH_TO_SAVE_S))
-    told = f"KillWait={wait_s:g}"
-    if asked.signal and asked.grace_s >= ENOUGH_TO_SAVE_S:
-        return ok(f"{asked.signal} comes {asked.grace_s:g} s ahead of SIGTERM, {told} after it")
+    setting = f"KillWait={wait_s:g}"
+    if preemption.signal and preemption.grace_s >= ENOUGH_TO_SAVE_S:
+        ahead = f"{preemption.signal} comes {preemption.grace_s:g} s ahead of SIGTERM"
+        return ok(f"{ahead}, {setting} after it")
     if wait_s < ENOUGH_TO_SAVE_S:
-        return warning(f"{told}: so many seconds to save its state", line)
+        return warning(f"{setting}: so many seconds to save its state", line)
     if wait_s > LONG_TO_WAIT_S:
-        return note(f"{told}: its GPUs may be kept from others for so long", line)
+        return note(f"{setting}: its GPUs may be kept from others for so long", line)
     return ok(f"{wait_s:g} s between SIGTERM and SIGKILL")
 
 

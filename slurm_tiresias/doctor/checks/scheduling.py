@@ -132,20 +132,20 @@ def _max_job_count(seen: Seen) -> Verdict | None:
     most = known(seen).number("MaxJobCount")
     if not most or seen.known_jobs is None:
         return None
-    told = f"{seen.known_jobs:,} jobs of MaxJobCount={most:.0f} are in slurmctld's memory"
+    found = f"{seen.known_jobs:,} jobs of MaxJobCount={most:.0f} are in slurmctld's memory"
     if seen.known_jobs < ALMOST_FULL * most:
-        return ok(told)
-    return warning(told, slurm_conf("MaxJobCount", f"{2 * most:.0f}"))
+        return ok(found)
+    return warning(found, slurm_conf("MaxJobCount", f"{2 * most:.0f}"))
 
 
 def _min_job_age(seen: Seen) -> Verdict:
     age_s = known(seen).number("MinJobAge")
     interval_s = seen.config.controller.interval_s
     least_s = max(LEAST_JOB_AGE_S, MIN_JOB_AGE_INTERVALS * interval_s)
-    told = f"MinJobAge={age_s:g}, and a cycle every {interval_s:g} s"
+    found = f"MinJobAge={age_s:g}, and a cycle every {interval_s:g} s"
     if age_s is None or age_s == 0 or age_s >= least_s:
-        return ok(told)
-    return warning(told, slurm_conf("MinJobAge", f"{max(300, least_s):.0f}"))
+        return ok(found)
+    return warning(found, slurm_conf("MinJobAge", f"{max(300, least_s):.0f}"))
 
 
 def _default_memory(seen: Seen) -> Verdict | None:
