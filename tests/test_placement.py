@@ -1,4 +1,4 @@
-"""Where jobs are laid: switches in pictures, and what holds for every pool."""
+"""Where jobs are laid: switches in pictures, and what holds for whatever is free."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Reque
 from slurm_tiresias.placement.candidate_index import CandidateIndex
 from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.placement.choose import goes_by_count, place, place_on_any
+from slurm_tiresias.placement.free_resources import FreeResources, NodeSet, chunks_that_fit, numbers
 from slurm_tiresias.placement.node_index import NodeIndex
-from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, numbers
 from slurm_tiresias.policy.standing import Rank
 from slurm_tiresias.scheduling.cluster import ClusterState
 from tests.one_by_one import node_sets
@@ -163,42 +163,42 @@ def test_required_nodes_are_stronger_than_switches() -> None:
 # At random
 
 
-def _pool(*gpus_of_nodes: int) -> Pool:
-    return Pool(
+def _free(*gpus_of_nodes: int) -> FreeResources:
+    return FreeResources(
         [Node(f"n{number:03}", Amount({"": count})) for number, count in enumerate(gpus_of_nodes)]
     )
 
 
-def _at_random(wanted: int, pool: Pool) -> Allocation:
-    found = place(Request(Amount({"": 1}), wanted), pool.all_nodes, pool, PlacementStyle.RANDOM)
+def _at_random(wanted: int, free: FreeResources) -> Allocation:
+    found = place(Request(Amount({"": 1}), wanted), free.all_nodes, free, PlacementStyle.RANDOM)
     assert found is not None
     return found
 
 
 def test_at_random_a_job_is_laid_over_many_nodes_though_one_could_take_it() -> None:
-    assert len(_at_random(8, _pool(*[8] * 32))) >= 5
+    assert len(_at_random(8, _free(*[8] * 32))) >= 5
 
 
 def test_at_random_the_same_pool_gives_the_same_nodes_and_another_gives_others() -> None:
-    pool, same = _pool(*[4] * 16), _pool(*[4] * 16)
-    first = _at_random(3, pool)
+    free, same = _free(*[4] * 16), _free(*[4] * 16)
+    first = _at_random(3, free)
     assert _at_random(3, same) == first
-    pool.take(first)
-    assert _at_random(3, pool) != first
-    pool.give(first)
-    assert _at_random(3, pool) == first
+    free.take(first)
+    assert _at_random(3, free) != first
+    free.give(first)
+    assert _at_random(3, free) == first
 
 
 def test_at_random_every_node_has_its_turn() -> None:
     """3,200 jobs on 16 nodes: 200 each; six standard deviations are 82."""
-    pool = _pool(*[4] * 16)
+    free = _free(*[4] * 16)
     turns: Counter[str] = Counter()
     held: list[Allocation] = []
     for number in range(3200):
         if len(held) == 20:
-            pool.give(held.pop(number * 7 % 20))
-        held.append(_at_random(1, pool))
-        pool.take(held[-1])
+            free.give(held.pop(number * 7 % 20))
+        held.append(_at_random(1, free))
+        free.take(held[-1])
         turns.update(held[-1].keys())
     assert len(turns) == 16
     assert all(118 <= count <= 282 for count in turns.values())
@@ -209,19 +209,19 @@ def test_no_configuration_asks_for_random_placement() -> None:
         configured(placement={"unknown_model": "random"})
 
 
-# What holds for every pool
+# What holds for whatever is free
 
 
 def test_nothing_fits_by_count_on_a_node_of_which_too_many_cpus_are_held() -> None:
     nodes = [Node(f"n{number}", Amount({"": 4 * number}), frozenset({"gpu"})) for number in (1, 2)]
-    board = ClusterState(nodes)
-    board.book({"n1": Amount({"": 1}, cpus=1)})
-    kind = board.class_of("", gpus(2, spanning=True), PlacementStyle.CONSOLIDATE)
-    assert kind.whole is None  # it asks for CPUs
+    state = ClusterState(nodes)
+    state.book({"n1": Amount({"": 1}, cpus=1)})
+    job_class = state.class_of("", gpus(2, spanning=True), PlacementStyle.CONSOLIDATE)
+    assert job_class.whole is None  # it asks for CPUs
     by_count = Request(Amount({"": 2}), partitions=("gpu",))
-    kind = board.class_of("by count", by_count, PlacementStyle.CONSOLIDATE)
-    assert kind.whole == Amount({"": 2})
-    assert board.on_idle(kind) == {"n2": Amount({"": 2})}
+    job_class = state.class_of("by count", by_count, PlacementStyle.CONSOLIDATE)
+    assert job_class.whole == Amount({"": 2})
+    assert state.on_idle(job_class) == {"n2": Amount({"": 2})}
 
 
 large = st.builds(
@@ -235,15 +235,15 @@ many_large = st.lists(large, min_size=4, max_size=9).map(
 
 
 @st.composite
-def pools(draw: st.DrawFn) -> Pool:
+def what_is_free(draw: st.DrawFn) -> FreeResources:
     """Nodes of several sizes and types, on switches or not, of which something has been taken."""
-    pool = Pool(
+    free = FreeResources(
         Node(one.name, one.total, switch=draw(st.sampled_from(["", "a", "b"])))
         for one in draw(st.one_of(many_large, nodes_lists))
     )
-    for allocation in draw(st.lists(_allocations(pool.names), max_size=3)):
-        pool.take(allocation)
-    return pool
+    for allocation in draw(st.lists(_allocations(free.names), max_size=3)):
+        free.take(allocation)
+    return free
 
 
 def _allocations(names: tuple[str, ...]) -> st.SearchStrategy[dict[str, Amount]]:
@@ -279,30 +279,30 @@ some_nodes = st.one_of(st.just(-1), st.integers(0, 511))
 
 
 @st.composite
-def boards(draw: st.DrawFn) -> ClusterState:
+def cluster_states(draw: st.DrawFn) -> ClusterState:
     """Nodes of several sizes and perhaps a type, of which something has been taken."""
     types = draw(st.sampled_from([("",), ("",), ("", "a100")]))
     totals = draw(st.lists(st.sampled_from([8, 4, 2, 1]), min_size=1, max_size=9))
-    board = ClusterState(
+    state = ClusterState(
         Node(f"n{number}", Amount({types[number % len(types)]: total}), frozenset({"gpu"}))
         for number, total in enumerate(totals)
     )
-    for allocation in draw(st.lists(_allocations(board.pool.names), max_size=3)):
-        board.book(allocation)
-    return board
+    for allocation in draw(st.lists(_allocations(state.free.names), max_size=3)):
+        state.book(allocation)
+    return state
 
 
-@given(boards(), counted, st.sampled_from(PlacementStyle))
+@given(cluster_states(), counted, st.sampled_from(PlacementStyle))
 def test_what_is_found_by_count_is_what_is_found_by_looking_at_all(
-    board: ClusterState, request: Request, style: PlacementStyle
+    state: ClusterState, request: Request, style: PlacementStyle
 ) -> None:
-    kind = board.class_of("", replace(request, partitions=("gpu",)), style)
-    assert board.on_idle(kind) == place(request, kind.nodes, board.pool, style)
+    job_class = state.class_of("", replace(request, partitions=("gpu",)), style)
+    assert state.on_idle(job_class) == place(request, job_class.nodes, state.free, style)
 
 
-@given(pools(), st.one_of(requests, bounded))
-def test_a_job_fits_in_every_style_or_in_none(pool: Pool, request: Request) -> None:
-    found = [place(request, pool.all_nodes, pool, style) for style in PlacementStyle]
+@given(what_is_free(), st.one_of(requests, bounded))
+def test_a_job_fits_in_every_style_or_in_none(free: FreeResources, request: Request) -> None:
+    found = [place(request, free.all_nodes, free, style) for style in PlacementStyle]
     assert len({allocation is None for allocation in found}) == 1
     for allocation in filter(None, found):
         assert len(allocation) >= request.min_nodes
@@ -310,21 +310,21 @@ def test_a_job_fits_in_every_style_or_in_none(pool: Pool, request: Request) -> N
         assert request.exclusive or _gpus(allocation) == request.chunks * request.chunk.gpu_count
 
 
-@given(pools(), st.one_of(requests, bounded))
+@given(what_is_free(), st.one_of(requests, bounded))
 def test_one_switch_never_costs_a_consolidated_job_another_node(
-    pool: Pool, request: Request
+    free: FreeResources, request: Request
 ) -> None:
-    blind = _without_switches(pool)
-    found = place(request, pool.all_nodes, pool, PlacementStyle.CONSOLIDATE)
+    blind = _without_switches(free)
+    found = place(request, free.all_nodes, free, PlacementStyle.CONSOLIDATE)
     there = place(request, blind.all_nodes, blind, PlacementStyle.CONSOLIDATE)
     assert (found is None) == (there is None)
     assert len(found or ()) <= len(there or ())
 
 
-def _without_switches(pool: Pool) -> Pool:
-    blind = Pool([Node(name, pool.free(name)) for name in pool.names])
-    for number, name in enumerate(pool.names):
-        if not pool.is_idle(number):
+def _without_switches(free: FreeResources) -> FreeResources:
+    blind = FreeResources([Node(name, free.on(name)) for name in free.names])
+    for number, name in enumerate(free.names):
+        if not free.is_idle(number):
             blind.take({name: Amount()})
     return blind
 
@@ -337,70 +337,70 @@ def _gpus(allocation: Allocation) -> int:
 def test_a_pool_keeps_its_books_through_every_taking_and_giving(
     nodes: list[Node], data: st.DataObject
 ) -> None:
-    pool = Pool(nodes)
+    free = FreeResources(nodes)
     held: list[dict[str, Amount]] = []
     for _ in range(data.draw(st.integers(0, 12))):
         gives: bool = data.draw(st.booleans())
         if held and gives:
-            pool.give(held.pop(data.draw(st.integers(0, len(held) - 1))))
+            free.give(held.pop(data.draw(st.integers(0, len(held) - 1))))
         else:
-            held.append(data.draw(_allocations(pool.names)))
-            pool.take(held[-1])
-    fresh = Pool(nodes)
+            held.append(data.draw(_allocations(free.names)))
+            free.take(held[-1])
+    fresh = FreeResources(nodes)
     for allocation in held:
         fresh.take(allocation)
-    assert pool.mark == fresh.mark
-    among = data.draw(some_nodes) & pool.all_nodes
-    for one in (pool, fresh):
+    assert free.mark == fresh.mark
+    among = data.draw(some_nodes) & free.all_nodes
+    for one in (free, fresh):
         _check_books(one, nodes, held, among)
 
 
 def _check_books(
-    pool: Pool, nodes: list[Node], held: list[dict[str, Amount]], among: NodeSet
+    free: FreeResources, nodes: list[Node], held: list[dict[str, Amount]], among: NodeSet
 ) -> None:
-    """The pool against what is found by counting."""
-    free = [
+    """What is free against what is found by counting."""
+    counted = [
         one.total.gpu_count - sum(had[one.name].gpu_count for had in held if one.name in had)
         for one in nodes
     ]
     idle = [not any(one.name in had for had in held) for one in nodes]
     chosen = list(numbers(among))
-    assert [pool.free_gpus(number) for number in range(len(nodes))] == free
-    assert [pool.is_idle(number) for number in range(len(nodes))] == idle
-    assert pool.most_free_gpus == sum(max(0, count) for count in free)
-    assert pool.gpus_free(among) == sum(max(0, free[number]) for number in chosen)
-    assert list(pool.fragments(among)) == sorted(
-        (number for number in chosen if free[number] > 0 and not idle[number]),
-        key=lambda number: (-free[number], number),
+    assert [free.free_gpus(number) for number in range(len(nodes))] == counted
+    assert [free.is_idle(number) for number in range(len(nodes))] == idle
+    assert free.most_free_gpus == sum(max(0, count) for count in counted)
+    assert free.gpus_free(among) == sum(max(0, counted[number]) for number in chosen)
+    assert list(free.fragments(among)) == sorted(
+        (number for number in chosen if counted[number] > 0 and not idle[number]),
+        key=lambda number: (-counted[number], number),
     )
-    assert list(pool.fullest_first(among, 2)) == sorted(
-        (number for number in chosen if free[number] >= 2),
-        key=lambda number: (free[number], number),
+    assert list(free.fullest_first(among, 2)) == sorted(
+        (number for number in chosen if counted[number] >= 2),
+        key=lambda number: (counted[number], number),
     )
-    assert list(numbers(pool.with_free_gpus(among, 2))) == [n for n in chosen if free[n] >= 2]
+    assert list(numbers(free.with_free_gpus(among, 2))) == [n for n in chosen if counted[n] >= 2]
     assert [
         (count, list(numbers(at_rest)), list(numbers(in_use)))
-        for count, at_rest, in_use in pool.emptiest_first(among)
+        for count, at_rest, in_use in free.emptiest_first(among)
     ] == [
         (
             count,
-            [n for n in chosen if free[n] == count and idle[n]],
-            [n for n in chosen if free[n] == count and not idle[n]],
+            [n for n in chosen if counted[n] == count and idle[n]],
+            [n for n in chosen if counted[n] == count and not idle[n]],
         )
-        for count in sorted({free[n] for n in chosen}, reverse=True)
+        for count in sorted({counted[n] for n in chosen}, reverse=True)
     ]
 
 
 @given(nodes_lists, requests)
-def test_a_fleet_knows_which_nodes_may_serve_a_request_and_whether_they_could(
+def test_a_node_index_knows_which_nodes_may_serve_a_request_and_whether_they_could(
     nodes: list[Node], request: Request
 ) -> None:
-    node_index, pool = NodeIndex(nodes), Pool(nodes)
+    node_index, free = NodeIndex(nodes), FreeResources(nodes)
     usable = [one for one in nodes if one.available]
-    for some, among in ((nodes, pool.all_nodes), (usable, node_index.usable)):
-        sets = tuple(pool.nodes(names) for names in node_sets(request, some))
+    for some, among in ((nodes, free.all_nodes), (usable, node_index.usable)):
+        sets = tuple(free.nodes(names) for names in node_sets(request, some))
         assert node_index.sets_for(request, among) == sets
-        found = place_on_any(request, sets, pool, PlacementStyle.CONSOLIDATE)
+        found = place_on_any(request, sets, free, PlacementStyle.CONSOLIDATE)
         assert node_index.could_hold(request, among) == (found is not None)
 
 
@@ -408,10 +408,10 @@ def test_a_fleet_knows_which_nodes_may_serve_a_request_and_whether_they_could(
 def test_what_may_be_one_task_is_kept_on_one_node_where_one_is_large_enough(
     nodes: list[Node], request: Request
 ) -> None:
-    node_index, pool = NodeIndex(nodes), Pool(nodes)
+    node_index, free = NodeIndex(nodes), FreeResources(nodes)
     shared = replace(request, exclusive=False)
     enough = any(
-        pool.chunks_that_fit(number, shared) >= shared.chunks
+        free.chunks_that_fit(number, shared) >= shared.chunks
         for allowed in node_index.sets_for(shared)
         for number in numbers(allowed)
     )
@@ -421,16 +421,16 @@ def test_what_may_be_one_task_is_kept_on_one_node_where_one_is_large_enough(
 
 
 @st.composite
-def candidates_of(draw: st.DrawFn, pool: Pool) -> list[Candidate]:
+def candidates_of(draw: st.DrawFn, free: FreeResources) -> list[Candidate]:
     """Jobs of three levels that run wherever they happen to, some of them guarded."""
-    held = draw(st.lists(_allocations(pool.names), max_size=6))
+    held = draw(st.lists(_allocations(free.names), max_size=6))
     return [
         Candidate(
             Rank(
                 (float(draw(st.integers(0, 2))),), (draw(st.sampled_from([1.0, 2.0])),), (), str(n)
             ),
             allocation,
-            pool.nodes(allocation),
+            free.nodes(allocation),
             _gpus(allocation),
             draw(st.booleans()),
         )
@@ -439,57 +439,59 @@ def candidates_of(draw: st.DrawFn, pool: Pool) -> list[Candidate]:
 
 
 @given(nodes_lists, requests, st.booleans(), st.sampled_from([-1.0, 0.0, 1.0]), st.data())
-def test_a_node_could_give_what_fits_on_it_once_its_tenants_have_left(
+def test_a_node_could_give_what_fits_on_it_once_its_candidates_have_left(
     nodes: list[Node], request: Request, even_guarded: bool, level: float, data: st.DataObject
 ) -> None:
-    pool = Pool(nodes)
-    candidates = data.draw(candidates_of(pool))
+    free = FreeResources(nodes)
+    candidates = data.draw(candidates_of(free))
     for candidate in candidates:
-        pool.take(candidate.allocation)
-    index = CandidateIndex(pool, candidates)
+        free.take(candidate.allocation)
+    index = CandidateIndex(free, candidates)
     gone = data.draw(st.sets(st.sampled_from(candidates))) if candidates else set()
     index.matrix()
     for candidate in gone:
         index.leave(candidate)
-        pool.give(candidate.allocation)
+        free.give(candidate.allocation)
     preemptor = Preemptor(
-        request, PlacementStyle.SPREAD, pool.all_nodes, (level,), even_guarded=even_guarded
+        request, PlacementStyle.SPREAD, free.all_nodes, (level,), even_guarded=even_guarded
     )
     offered = dict(index.matrix().reclaimable(preemptor).cheapest_first())
     for candidate in candidates:
         if candidate not in gone and preemptor.may_preempt(candidate):
-            pool.give(candidate.allocation)
-    fits = {n: _chunks_by_pool(n, request, pool) for n in range(len(nodes))}
+            free.give(candidate.allocation)
+    fits = {n: _chunks_by_number(n, request, free) for n in range(len(nodes))}
     assert offered == {number: chunks for number, chunks in fits.items() if chunks}
 
 
-def _chunks_by_pool(number: int, request: Request, pool: Pool) -> int:
-    free = pool.free(pool.names[number])
+def _chunks_by_number(number: int, request: Request, free: FreeResources) -> int:
+    amount = free.on(free.names[number])
     if goes_by_count(request):
-        free = Amount({"": free.gpu_count})
-    elif request.exclusive and not pool.is_idle(number):
+        amount = Amount({"": amount.gpu_count})
+    elif request.exclusive and not free.is_idle(number):
         return 0
-    return chunks_that_fit(free, request)
+    return chunks_that_fit(amount, request)
 
 
-def test_the_node_is_cheapest_whose_tenants_are_lowest_then_fewest_then_last() -> None:
-    pool = _pool(4, 4, 4, 4, 4)
+def test_the_node_is_cheapest_whose_candidates_are_lowest_then_fewest_then_last() -> None:
+    free = _free(4, 4, 4, 4, 4)
     candidates = [
-        _candidate(pool, "0", tier=1, place=9, on="n000", count=4),
-        _candidate(pool, "1", tier=2, place=1, on="n001", count=2),
-        _candidate(pool, "2", tier=2, place=2, on="n001", count=2),
-        _candidate(pool, "3", tier=2, place=3, on="n002", count=4),
-        _candidate(pool, "4", tier=2, place=4, on="n003", count=4),
+        _candidate(free, "0", tier=1, place=9, on="n000", count=4),
+        _candidate(free, "1", tier=2, place=1, on="n001", count=2),
+        _candidate(free, "2", tier=2, place=2, on="n001", count=2),
+        _candidate(free, "3", tier=2, place=3, on="n002", count=4),
+        _candidate(free, "4", tier=2, place=4, on="n003", count=4),
     ]
     preemptor = Preemptor(
-        Request(Amount({"": 4})), PlacementStyle.CONSOLIDATE, pool.all_nodes, (0.0,)
+        Request(Amount({"": 4})), PlacementStyle.CONSOLIDATE, free.all_nodes, (0.0,)
     )
-    reclaimable = CandidateIndex(pool, candidates).matrix().reclaimable(preemptor)
+    reclaimable = CandidateIndex(free, candidates).matrix().reclaimable(preemptor)
     assert list(reclaimable.cheapest_first()) == [(4, 1), (3, 1), (2, 1), (1, 1), (0, 1)]
 
 
-def _candidate(pool: Pool, job_id: str, *, tier: int, place: int, on: str, count: int) -> Candidate:
+def _candidate(
+    free: FreeResources, job_id: str, *, tier: int, place: int, on: str, count: int
+) -> Candidate:
     allocation = {on: Amount({"": count})}
-    pool.take(allocation)
+    free.take(allocation)
     rank = Rank((float(tier),), (float(place),), (), job_id)
-    return Candidate(rank, allocation, pool.nodes(allocation), count)
+    return Candidate(rank, allocation, free.nodes(allocation), count)

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator
 
 from slurm_tiresias.placement.candidate_matrix import Candidate, CandidateMatrix
-from slurm_tiresias.placement.pool import Pool, numbers
+from slurm_tiresias.placement.free_resources import FreeResources, numbers
 from slurm_tiresias.policy.standing import Key, Rank
 
 
@@ -17,11 +17,11 @@ class CandidateIndex:
     only when one is.
     """
 
-    def __init__(self, pool: Pool, candidates: Iterable[Candidate] = ()) -> None:
-        self._pool = pool
+    def __init__(self, free: FreeResources, candidates: Iterable[Candidate] = ()) -> None:
+        self._free = free
         self._matrix: CandidateMatrix | None = None
         self._new: dict[str, Candidate] = {candidate.job_id: candidate for candidate in candidates}
-        self._on: list[dict[str, Candidate]] = [{} for _ in pool.names]
+        self._on: list[dict[str, Candidate]] = [{} for _ in free.names]
         self._levels: dict[Key, dict[int, list[tuple[Rank, Candidate]]]] = {}
         self._gpus: dict[Key, int] = {}
         self._guarded_gpus: dict[Key, int] = {}
@@ -85,7 +85,7 @@ class CandidateIndex:
         if self._matrix is None:
             alike = (some for widths in self._levels.values() for some in widths.values())
             self._matrix = CandidateMatrix(
-                (candidate for some in alike for _, candidate in some), self._pool
+                (candidate for some in alike for _, candidate in some), self._free
             )
         return self._matrix
 

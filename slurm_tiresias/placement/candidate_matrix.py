@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from slurm_tiresias.model import Allocation, PlacementStyle, Request
 from slurm_tiresias.placement.choose import goes_by_count
-from slurm_tiresias.placement.pool import (
+from slurm_tiresias.placement.free_resources import (
     CPUS,
     HOLDERS,
     MEMORY,
     Counts,
+    FreeResources,
     NodeSet,
-    Pool,
     columns,
     numbers,
 )
@@ -47,11 +47,11 @@ class Candidate:
 
     _cells: list[tuple[int, list[int]]] | None = field(default=None, repr=False)
 
-    def cells_in(self, pool: Pool) -> list[tuple[int, list[int]]]:
-        """Its nodes, and what it holds on each as a column of ``Pool.table``."""
+    def cells_in(self, free: FreeResources) -> list[tuple[int, list[int]]]:
+        """Its nodes, and what it holds on each as a column of ``FreeResources.table``."""
         if self._cells is None:
             held = self.allocation
-            self._cells = [(n, pool.held(held[pool.names[n]])) for n in numbers(self.nodes)]
+            self._cells = [(n, free.held(held[free.names[n]])) for n in numbers(self.nodes)]
         return self._cells
 
     @property
@@ -83,8 +83,8 @@ class Preemptor:
 class CandidateMatrix:
     """The candidates on every node, those to keep first."""
 
-    def __init__(self, candidates: Iterable[Candidate], pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, candidates: Iterable[Candidate], free: FreeResources) -> None:
+        self._free = free
         ranked = sorted(candidates, key=rank_of)
         self._place = {candidate.job_id: place for place, candidate in enumerate(ranked)}
         self._levels = sorted({candidate.level for candidate in ranked})
@@ -95,19 +95,19 @@ class CandidateMatrix:
         self._fill(sorted(ranked, key=widest_stay))
 
     def _fill(self, candidates: Iterable[Candidate]) -> None:
-        taken = [0] * len(self._pool.names)
+        taken = [0] * len(self._free.names)
         at: list[int] = []
         who: list[int] = []
         held: list[Sequence[int]] = []
         for candidate in candidates:
             place = self._place[candidate.job_id]
-            for number, holds in candidate.cells_in(self._pool):
+            for number, holds in candidate.cells_in(self._free):
                 at.append(taken[number] * len(taken) + number)
                 taken[number] += 1
                 who.append(place)
                 held.append(holds)
         cells = max(taken, default=0) * len(taken)
-        rows = len(self._pool.table())
+        rows = len(self._free.table())
         places = np.full(cells, len(self._place), np.intp)
         places[at] = who
         self._who: Indices = places.reshape(-1, len(taken))
@@ -127,12 +127,12 @@ class CandidateMatrix:
         may_leave = self._level >= bisect_right(self._levels, preemptor.level)
         if not preemptor.even_guarded:
             may_leave &= ~self._guarded
-        demand = _Demand.of(preemptor.request, self._pool)
-        nodes = columns(preemptor.nodes, len(self._pool.names))
+        demand = _Demand.of(preemptor.request, self._free)
+        nodes = columns(preemptor.nodes, len(self._free.names))
         who = self._who[:, nodes]
         leaving = may_leave[who]
         held = self._held[demand.rows][:, :, nodes] * leaving
-        free = self._pool.table()[demand.rows][:, nodes] + held.sum(axis=1)
+        free = self._free.table()[demand.rows][:, nodes] + held.sum(axis=1)
         return Reclaimable(self, demand, nodes, who, leaving, held, free)
 
     def costs(self, who: Indices, leaving: Flags, chunks: Counts) -> list[npt.NDArray[Any]]:
@@ -203,7 +203,7 @@ class Reclaimable:
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """What a request needs of each resource that matters, as rows of ``Pool.table``."""
+    """What a request needs of each resource that matters, as rows of ``FreeResources.table``."""
 
     rows: list[int]
     chunk: list[int]
@@ -213,9 +213,9 @@ class _Demand:
     """Chunks that may be on one node."""
 
     @staticmethod
-    def of(request: Request, pool: Pool) -> _Demand:
+    def of(request: Request, free: FreeResources) -> _Demand:
         chunk, extra = request.chunk, request.per_node
-        takes = [(pool.row_of(kind), count, 0) for kind, count in chunk.gpus.items()]
+        takes = [(free.row_of(kind), count, 0) for kind, count in chunk.gpus.items()]
         if not goes_by_count(request):
             takes.append((CPUS, chunk.cpus, extra.cpus))
             takes.append((MEMORY, chunk.memory_mb, extra.memory_mb))

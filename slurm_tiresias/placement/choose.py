@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.config import PlacementConfig
 from slurm_tiresias.model import ANY_TYPE, Allocation, JobView, PlacementStyle, Request
-from slurm_tiresias.placement.pool import (
+from slurm_tiresias.placement.free_resources import (
+    FreeResources,
     NodeSet,
-    Pool,
     draws_from,
     first_from,
     node_set,
@@ -33,7 +33,7 @@ def style_of_skew(skew: float | None, config: PlacementConfig) -> PlacementStyle
 def place(
     request: Request,
     nodes: NodeSet,
-    pool: Pool,
+    free: FreeResources,
     style: PlacementStyle,
     last_resort: NodeSet = 0,
 ) -> Allocation | None:
@@ -45,7 +45,7 @@ def place(
         What the job asks for, as chunks of GPUs, CPUs and MiB of memory.
     nodes
         The nodes that it may use.
-    pool
+    free
         What is free on each node; it is not changed.
     style
         Consolidated on few nodes, or spread over leftover GPUs (paper page 491).
@@ -58,27 +58,27 @@ def place(
         What the job takes on each node; None where it does not fit.
     """
     fresh = nodes & ~last_resort
-    chosen = _choose(request, fresh, pool, style)
+    chosen = _choose(request, fresh, free, style)
     if chosen is None and fresh != nodes:
-        chosen = _choose(request, nodes, pool, style)
-    return None if chosen is None else pool.lay(chosen, request)
+        chosen = _choose(request, nodes, free, style)
+    return None if chosen is None else free.lay(chosen, request)
 
 
-def fits(request: Request, nodes: NodeSet, pool: Pool) -> bool:
+def fits(request: Request, nodes: NodeSet, free: FreeResources) -> bool:
     """Whether ``place`` finds room for the job on these nodes, in whatever style."""
-    return _Filling(request, nodes, pool).over_few_nodes() is not None
+    return _Filling(request, nodes, free).over_few_nodes() is not None
 
 
 def place_on_any(
     request: Request,
     sets: Iterable[NodeSet],
-    pool: Pool,
+    free: FreeResources,
     style: PlacementStyle,
     last_resort: NodeSet = 0,
 ) -> Allocation | None:
     """Place a job on the first set of nodes (``NodeIndex.sets_for``) that has room for it."""
     for nodes in sets:
-        allocation = place(request, nodes, pool, style, last_resort)
+        allocation = place(request, nodes, free, style, last_resort)
         if allocation is not None:
             return allocation
     return None
@@ -100,51 +100,53 @@ def goes_by_count(request: Request) -> bool:
 
 
 def _choose(
-    request: Request, nodes: NodeSet, pool: Pool, style: PlacementStyle
+    request: Request, nodes: NodeSet, free: FreeResources, style: PlacementStyle
 ) -> Mapping[int, int] | None:
     """How many chunks go on which node."""
     chosen = None
     if style is PlacementStyle.SPREAD and request.chunks > 1:
-        chosen = _Filling(request, nodes, pool).over_fragments()
+        chosen = _Filling(request, nodes, free).over_fragments()
     elif style is PlacementStyle.RANDOM:
-        chosen = _Filling(request, nodes, pool).at_random()
-    return _consolidated(request, nodes, pool) if chosen is None else chosen
+        chosen = _Filling(request, nodes, free).at_random()
+    return _consolidated(request, nodes, free) if chosen is None else chosen
 
 
-def _consolidated(request: Request, nodes: NodeSet, pool: Pool) -> Mapping[int, int] | None:
+def _consolidated(
+    request: Request, nodes: NodeSet, free: FreeResources
+) -> Mapping[int, int] | None:
     """On the fewest nodes; under one switch, where that takes no more of them.
 
     Of several such switches it is the one with the fewest GPUs to spare.
     """
-    chosen = _Filling(request, nodes, pool).over_few_nodes()
-    if chosen is None or len(chosen) == 1 or not pool.switches:
+    chosen = _Filling(request, nodes, free).over_few_nodes()
+    if chosen is None or len(chosen) == 1 or not free.switches:
         return chosen
-    for under_one in _tightest_switches(request, nodes, pool):
-        together = _Filling(request, under_one, pool).over_few_nodes()
+    for under_one in _tightest_switches(request, nodes, free):
+        together = _Filling(request, under_one, free).over_few_nodes()
         if together is not None and len(together) <= len(chosen):
             return together
     return chosen
 
 
-def _tightest_switches(request: Request, nodes: NodeSet, pool: Pool) -> list[NodeSet]:
+def _tightest_switches(request: Request, nodes: NodeSet, free: FreeResources) -> list[NodeSet]:
     """The nodes of each switch that has GPUs enough, those with the fewest free GPUs first."""
     gpus = request.chunks * request.chunk.gpu_count
-    roomy = pool.with_free_gpus(nodes, 1) if gpus else nodes
+    roomy = free.with_free_gpus(nodes, 1) if gpus else nodes
     there = (
-        (pool.gpus_free(roomy & switch), nodes & switch)
-        for switch in pool.switches
+        (free.gpus_free(roomy & switch), nodes & switch)
+        for switch in free.switches
         if roomy & switch
     )
-    enough = [(free, under_one) for free, under_one in there if free >= gpus]
+    enough = [(count, under_one) for count, under_one in there if count >= gpus]
     return [under_one for _, under_one in sorted(enough, key=lambda pair: pair[0])]
 
 
 class _Filling:
     """A job on its way onto nodes: what it has, and what is left to place."""
 
-    def __init__(self, request: Request, nodes: NodeSet, pool: Pool) -> None:
+    def __init__(self, request: Request, nodes: NodeSet, free: FreeResources) -> None:
         self._request = request
-        self._pool = pool
+        self._free = free
         self._nodes = nodes
         self._left = request.chunks
         self._chosen: dict[int, int] = {}
@@ -158,11 +160,11 @@ class _Filling:
         gpus = self._request.chunk.gpu_count
         if not gpus or not self._on_required_nodes():
             return None
-        for number in self._pool.fragments(self._nodes):
+        for number in self._free.fragments(self._nodes):
             if self._done():
                 break
             room = self._room(number)
-            used_up = room * gpus == self._pool.free_gpus(number)
+            used_up = room * gpus == self._free.free_gpus(number)
             if used_up and 0 < room <= self._share() and not self._take(number, room):
                 return None
         return self._chosen if self._done() else None
@@ -183,12 +185,12 @@ class _Filling:
     def at_random(self) -> Mapping[int, int] | None:
         """Chunk by chunk, each on the first node with room from one on that is drawn for it.
 
-        The draws follow from what is free where: the same pool gives the same nodes.
+        The draws follow from what is free where: the same state gives the same nodes.
         """
         if not self._on_required_nodes():
             return None
-        roomy = self._pool.with_free_gpus(self._nodes, self._request.chunk.gpu_count)
-        draws = draws_from(self._pool.mark, len(self._pool.names))
+        roomy = self._free.with_free_gpus(self._nodes, self._request.chunk.gpu_count)
+        draws = draws_from(self._free.mark, len(self._free.names))
         while self._left > 0:
             if len(self._chosen) == self._request.max_nodes:
                 roomy &= node_set(self._chosen)
@@ -207,7 +209,7 @@ class _Filling:
         return self._left <= 0 and len(self._chosen) >= self._request.min_nodes
 
     def _room(self, number: int) -> int:
-        return self._pool.chunks_that_fit(number, self._request)
+        return self._free.chunks_that_fit(number, self._request)
 
     def _share(self) -> int:
         """The most that the next node may take: each of those still wanted needs a chunk."""
@@ -229,7 +231,7 @@ class _Filling:
         """Begin with the nodes that the job insists on; false where that cannot be."""
         if not self._request.required_nodes:
             return True
-        required = self._pool.nodes(self._request.required_nodes)
+        required = self._free.nodes(self._request.required_nodes)
         if required & ~self._nodes or required.bit_count() < len(self._request.required_nodes):
             return False
         for number in numbers(required):
@@ -240,7 +242,7 @@ class _Filling:
     def _tightest(self, share: int) -> int | None:
         """The node that can take all of the share and has the least to spare."""
         gpus = share * self._request.chunk.gpu_count
-        for number in self._pool.fullest_first(self._nodes, gpus):
+        for number in self._free.fullest_first(self._nodes, gpus):
             if self._room(number) >= share > 0:
                 return number
         return None
@@ -250,8 +252,8 @@ class _Filling:
         gpus = self._request.chunk.gpu_count
         per_node = min(self._request.chunks, self._request.max_chunks_per_node or math.inf)
         best, most = None, 0
-        for free, idle, busy in self._pool.emptiest_first(self._nodes):
-            bound = min(per_node, free // gpus) if gpus else per_node
+        for count, idle, busy in self._free.emptiest_first(self._nodes):
+            bound = min(per_node, count // gpus) if gpus else per_node
             if bound < max(1, most):
                 break
             here, room = self._roomiest_of((idle, busy), bound)

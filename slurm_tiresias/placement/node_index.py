@@ -10,13 +10,19 @@ from itertools import islice
 from slurm_tiresias.model import Amount, Node, PlacementStyle, Request
 from slurm_tiresias.placement.choose import place_on_any
 from slurm_tiresias.placement.features import matches
-from slurm_tiresias.placement.pool import NodeSet, Pool, chunks_that_fit, node_set, numbers
+from slurm_tiresias.placement.free_resources import (
+    FreeResources,
+    NodeSet,
+    chunks_that_fit,
+    node_set,
+    numbers,
+)
 
 
 class NodeIndex:
     """Nodes by what they have in common, so that no request is held against each of them.
 
-    The numbers of the nodes are those of a ``Pool`` of the same nodes.
+    The numbers of the nodes are those of a ``FreeResources`` of the same nodes.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -35,8 +41,8 @@ class NodeIndex:
             self._as_large[size] = (node.total, self._as_large.get(size, (node.total, 0))[1] | bit)
 
     @cached_property
-    def _empty(self) -> Pool:
-        return Pool(self._nodes)
+    def _empty(self) -> FreeResources:
+        return FreeResources(self._nodes)
 
     def sets_for(self, request: Request, among: NodeSet = -1) -> tuple[NodeSet, ...]:
         """The nodes that Slurm would let the job run on: one set for each of its partitions.

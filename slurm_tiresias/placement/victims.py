@@ -18,7 +18,13 @@ from slurm_tiresias.placement.candidate_matrix import (
     widest_stay,
 )
 from slurm_tiresias.placement.choose import fits, goes_by_count, place
-from slurm_tiresias.placement.pool import NodeSet, Pool, lowest, node_set, numbers
+from slurm_tiresias.placement.free_resources import (
+    FreeResources,
+    NodeSet,
+    lowest,
+    node_set,
+    numbers,
+)
 from slurm_tiresias.policy.standing import Key
 
 
@@ -31,7 +37,7 @@ class PreemptionPlan:
 
 
 def find_victims(
-    preemptor: Preemptor, pool: Pool, index: CandidateIndex, last_resort: NodeSet = 0
+    preemptor: Preemptor, free: FreeResources, index: CandidateIndex, last_resort: NodeSet = 0
 ) -> PreemptionPlan | None:
     """The cheapest set of victims found that lets a waiting job start.
 
@@ -42,7 +48,7 @@ def find_victims(
     ----------
     preemptor
         The waiting job, and the nodes that it may use.
-    pool
+    free
         What is free on each node; it is left as it was.
     index
         The running jobs that may be preempted.
@@ -55,14 +61,14 @@ def find_victims(
         Without victims where the job fits as it is; None where preempting all candidates would
         not let it start.
     """
-    room = _Room(preemptor, pool, last_resort)
+    room = _Room(preemptor, free, last_resort)
     if not room.has_required_nodes():
         return None
     if room.fits():
         return room.start_without([])
     if is_divisible(preemptor):
-        return _from_anywhere(preemptor, pool, index, room)
-    return _node_by_node(preemptor, pool, index, room)
+        return _from_anywhere(preemptor, free, index, room)
+    return _node_by_node(preemptor, free, index, room)
 
 
 def is_divisible(preemptor: Preemptor) -> bool:
@@ -79,61 +85,61 @@ def is_divisible(preemptor: Preemptor) -> bool:
 
 
 class _Room:
-    """Whether a job fits into the pool as it is now."""
+    """Whether a job fits into what is free now."""
 
-    def __init__(self, preemptor: Preemptor, pool: Pool, last_resort: NodeSet) -> None:
+    def __init__(self, preemptor: Preemptor, free: FreeResources, last_resort: NodeSet) -> None:
         self._request, self._style, self._nodes = (
             preemptor.request,
             preemptor.style,
             preemptor.nodes,
         )
-        self._pool = pool
+        self._free = free
         self._last_resort = last_resort
         self._counting = is_divisible(preemptor) and goes_by_count(preemptor.request)
         self._needs_no_other = self._request.min_nodes == 1 and not self._request.required_nodes
 
     def has_required_nodes(self) -> bool:
         required = self._request.required_nodes
-        nodes = self._pool.nodes(required)
+        nodes = self._free.nodes(required)
         return not nodes & ~self._nodes and nodes.bit_count() == len(required)
 
     def fits(self, nodes: NodeSet | None = None) -> bool:
         if self._counting and self.missing_gpus() > 0:
             return False
         if nodes is not None and nodes.bit_count() == 1 and self._needs_no_other:
-            return self._pool.chunks_that_fit(lowest(nodes), self._request) >= self._request.chunks
-        return fits(self._request, self._nodes if nodes is None else nodes, self._pool)
+            return self._free.chunks_that_fit(lowest(nodes), self._request) >= self._request.chunks
+        return fits(self._request, self._nodes if nodes is None else nodes, self._free)
 
     def start_without(self, candidates: Iterable[Candidate]) -> PreemptionPlan:
         """The start of a job that fits, now that these candidates are gone."""
-        allocation = place(self._request, self._nodes, self._pool, self._style, self._last_resort)
+        allocation = place(self._request, self._nodes, self._free, self._style, self._last_resort)
         assert allocation is not None
         return PreemptionPlan(allocation, tuple(sorted(candidates, key=rank_of)))
 
     def missing_gpus(self) -> int:
         """GPUs that must become free before the job can fit."""
         wanted = self._request.chunks * self._request.chunk.gpu_count
-        return wanted - self._pool.gpus_free(self._nodes)
+        return wanted - self._free.gpus_free(self._nodes)
 
 
 # Where any GPUs will do
 
 
 def _from_anywhere(
-    preemptor: Preemptor, pool: Pool, index: CandidateIndex, room: _Room
+    preemptor: Preemptor, free: FreeResources, index: CandidateIndex, room: _Room
 ) -> PreemptionPlan | None:
     """Preempt the lowest levels first; within a level the fewest GPUs, then the latest ranks."""
     leaving: list[Candidate] = []
     try:
         for candidate in _least_disturbing(preemptor, index, room):
-            pool.give(candidate.allocation)
+            free.give(candidate.allocation)
             leaving.append(candidate)
             if room.fits():
-                return _sweep(pool, leaving, room)
+                return _sweep(free, leaving, room)
         return None
     finally:
         for candidate in leaving:
-            pool.take(candidate.allocation)
+            free.take(candidate.allocation)
 
 
 def _least_disturbing(
@@ -155,20 +161,20 @@ def _least_disturbing(
                 yield candidate
 
 
-def _sweep(pool: Pool, leaving: list[Candidate], room: _Room) -> PreemptionPlan:
+def _sweep(free: FreeResources, leaving: list[Candidate], room: _Room) -> PreemptionPlan:
     """Spare each candidate that is not needed, the best rank first.
 
     ``leaving`` together make enough room; spared candidates are removed from it, and hold their
-    GPUs in the pool again.
+    GPUs again.
     """
     for candidate in sorted(leaving, key=rank_of):
         if len(leaving) == 1:
             break  # without any victim the job does not fit
-        pool.take(candidate.allocation)
+        free.take(candidate.allocation)
         if room.fits():
             leaving.remove(candidate)
         else:
-            pool.give(candidate.allocation)
+            free.give(candidate.allocation)
     return room.start_without(leaving)
 
 
@@ -176,7 +182,7 @@ def _sweep(pool: Pool, leaving: list[Candidate], room: _Room) -> PreemptionPlan:
 
 
 def _node_by_node(
-    preemptor: Preemptor, pool: Pool, index: CandidateIndex, room: _Room
+    preemptor: Preemptor, free: FreeResources, index: CandidateIndex, room: _Room
 ) -> PreemptionPlan | None:
     """Collect nodes, cheapest first, until the job fits; then spare the victims not needed."""
 
@@ -184,26 +190,28 @@ def _node_by_node(
         return [candidate for candidate in index.on(number) if preemptor.may_preempt(candidate)]
 
     reclaimable = index.matrix().reclaimable(preemptor)
-    for enough in _ever_more_nodes(preemptor.request, pool, reclaimable):
+    for enough in _ever_more_nodes(preemptor.request, free, reclaimable):
         involved = {t.job_id: t for number in numbers(enough) for t in leaving(number)}.values()
-        with _without(pool, involved):
+        with _without(free, involved):
             if not room.fits(enough):
                 continue
             sweeps = [
-                _stripped(pool, sorted(involved, key=stay), lambda: room.fits(enough))  # noqa: B023
+                _stripped(free, sorted(involved, key=stay), lambda: room.fits(enough))  # noqa: B023
                 for stay in (widest_stay, rank_of)
             ]
         needed = min(sweeps, key=_preemption_cost)
         if len(needed) > 1:
             # A victim that spans nodes frees room elsewhere too, so others may not be needed.
-            with _without(pool, needed):
-                needed = _stripped(pool, sorted(needed, key=rank_of), room.fits)
-        with _without(pool, needed):
+            with _without(free, needed):
+                needed = _stripped(free, sorted(needed, key=rank_of), room.fits)
+        with _without(free, needed):
             return room.start_without(needed)
     return None
 
 
-def _ever_more_nodes(request: Request, pool: Pool, reclaimable: Reclaimable) -> Iterator[NodeSet]:
+def _ever_more_nodes(
+    request: Request, free: FreeResources, reclaimable: Reclaimable
+) -> Iterator[NodeSet]:
     """Sets of nodes to try: single nodes that suffice, then ever more of the cheapest."""
     if request.min_nodes == 1 and len(request.required_nodes) <= 1:
         yield from (1 << number for number, _ in reclaimable.cheapest_first(request.chunks))
@@ -218,29 +226,29 @@ def _ever_more_nodes(request: Request, pool: Pool, reclaimable: Reclaimable) -> 
             break
     more = nodes
     while more:
-        yield pool.nodes(request.required_nodes) | node_set(nodes)
+        yield free.nodes(request.required_nodes) | node_set(nodes)
         more = [number for number, _ in islice(cheapest, len(nodes))]
         nodes += more
 
 
 def _stripped(
-    pool: Pool, candidates: Sequence[Candidate], fits: Callable[[], bool]
+    free: FreeResources, candidates: Sequence[Candidate], fits: Callable[[], bool]
 ) -> tuple[Candidate, ...]:
     """The preempted candidates that are needed, sparing each that can be, in this order.
 
-    The pool, in which all of them are gone, is left as it was.
+    In ``free`` all of them are gone, before and after.
     """
     leaving: list[Candidate] = []
     staying: list[Candidate] = []
     for candidate in candidates:
-        pool.take(candidate.allocation)
+        free.take(candidate.allocation)
         if fits():
             staying.append(candidate)
         else:
-            pool.give(candidate.allocation)
+            free.give(candidate.allocation)
             leaving.append(candidate)
     for candidate in staying:
-        pool.give(candidate.allocation)
+        free.give(candidate.allocation)
     return tuple(leaving)
 
 
@@ -256,12 +264,12 @@ def preemption_cost(preemption: PreemptionPlan) -> tuple[Key, int, int]:
 
 
 @contextmanager
-def _without(pool: Pool, candidates: Collection[Candidate]) -> Iterator[None]:
-    """The pool without these candidates, for as long as the context lasts."""
+def _without(free: FreeResources, candidates: Collection[Candidate]) -> Iterator[None]:
+    """What is free without these candidates, for as long as the context lasts."""
     for candidate in candidates:
-        pool.give(candidate.allocation)
+        free.give(candidate.allocation)
     try:
         yield
     finally:
         for candidate in candidates:
-            pool.take(candidate.allocation)
+            free.take(candidate.allocation)

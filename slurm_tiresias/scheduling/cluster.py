@@ -18,8 +18,8 @@ from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, PlacementSt
 from slurm_tiresias.placement.candidate_index import CandidateIndex
 from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.placement.choose import goes_by_count, place_on_any
+from slurm_tiresias.placement.free_resources import FreeResources, NodeSet
 from slurm_tiresias.placement.node_index import NodeIndex
-from slurm_tiresias.placement.pool import NodeSet, Pool
 from slurm_tiresias.placement.victims import PreemptionPlan, find_victims, preemption_cost
 from slurm_tiresias.policy.standing import Key, Rank
 
@@ -81,11 +81,11 @@ class ClusterState:
     ) -> None:
         everywhere = sorted(nodes, key=lambda node: node.name)
         self.node_index = NodeIndex(everywhere)
-        self.pool = Pool(everywhere)
-        self._last_resort = self.pool.nodes(last_resort)
+        self.free = FreeResources(everywhere)
+        self._last_resort = self.free.nodes(last_resort)
         self.most_victims = most_victims
-        self._candidates = CandidateIndex(self.pool)
-        self._tenants: dict[str, Candidate] = {}
+        self._candidates = CandidateIndex(self.free)
+        self._running: dict[str, Candidate] = {}
         self._lapses: list[tuple[float, int, Candidate]] = []
         """When guards end. Numbered, for a job that is protected twice until one moment."""
         self._lapse_numbers = count()
@@ -120,7 +120,7 @@ class ClusterState:
         together = group.style is PlacementStyle.CONSOLIDATE or (
             group.style is PlacementStyle.SPREAD and group.request.chunks == 1
         )
-        one_set = not self._last_resort and not self.pool.has_types and len(group.sets) == 1
+        one_set = not self._last_resort and not self.free.has_types and len(group.sets) == 1
         return together and one_set and goes_by_count(group.request)
 
     def wait(self, rank: Rank, group: EquivalenceClass) -> None:
@@ -137,12 +137,12 @@ class ClusterState:
 
     def book(self, allocation: Allocation) -> None:
         """These resources are taken."""
-        self.pool.take(allocation)
+        self.free.take(allocation)
         self._version += 1
 
-    def free(self, allocation: Allocation) -> None:
+    def give_back(self, allocation: Allocation) -> None:
         """These resources, booked before, are idle again."""
-        self.pool.give(allocation)
+        self.free.give(allocation)
         self._note_growth()
 
     @property
@@ -165,15 +165,15 @@ class ClusterState:
         """The job that has booked these resources may be preempted, once it is not guarded."""
         self._version += 1
         guarded = guarded_until_s > -math.inf
-        candidate = Candidate(rank, allocation, self.pool.nodes(allocation), gpus, guarded)
-        self._tenants[rank.job_id] = candidate
+        candidate = Candidate(rank, allocation, self.free.nodes(allocation), gpus, guarded)
+        self._running[rank.job_id] = candidate
         self._candidates.enter(candidate)
         if guarded and guarded_until_s < math.inf:
             heapq.heappush(self._lapses, (guarded_until_s, next(self._lapse_numbers), candidate))
 
     def rerank(self, rank: Rank) -> None:
         """A running job has come to stand elsewhere."""
-        candidate = self._tenants[rank.job_id]
+        candidate = self._running[rank.job_id]
         if candidate.rank == rank:
             return
         self._version += 1
@@ -187,7 +187,7 @@ class ClusterState:
         """Many running jobs have come to stand elsewhere, most of them inside their level."""
         moved: list[tuple[Candidate, Rank]] = []
         for rank in ranks:
-            candidate = self._tenants[rank.job_id]
+            candidate = self._running[rank.job_id]
             if rank.level != candidate.rank.level:
                 self.rerank(rank)
             elif rank != candidate.rank:
@@ -198,9 +198,9 @@ class ClusterState:
 
     def leave(self, job_id: str) -> None:
         """A running job has ended, or holds other resources than before."""
-        candidate = self._tenants.pop(job_id)
+        candidate = self._running.pop(job_id)
         self._candidates.leave(candidate)
-        self.pool.give(candidate.allocation)
+        self.free.give(candidate.allocation)
         self._note_growth()
 
     def _note_growth(self) -> None:
@@ -215,7 +215,7 @@ class ClusterState:
 
     def is_running(self, job_id: str) -> bool:
         """Whether the job runs and has not been chosen as a victim."""
-        return job_id in self._tenants
+        return job_id in self._running
 
     @property
     def next_try_s(self) -> float:
@@ -228,7 +228,7 @@ class ClusterState:
         """When the next guard ends that a waiting job may be waiting for."""
         while self._lapses:
             candidate = self._lapses[0][2]
-            if self._tenants.get(candidate.job_id) is candidate:
+            if self._running.get(candidate.job_id) is candidate:
                 break
             heapq.heappop(self._lapses)
         return self._lapses[0][0] if self._lapses and self._waiting else math.inf
@@ -310,10 +310,10 @@ class ClusterState:
     def _start_at_once(self) -> Start | None:
         """The start of the only job that waits, if it needs no victims."""
         ((rank, group),) = self._waiting.values()
-        allocation = self.on_idle(group) if self.pool.most_free_gpus >= group.gpus else None
+        allocation = self.on_idle(group) if self.free.most_free_gpus >= group.gpus else None
         if allocation is None:
             return None
-        self.pool.take(allocation)
+        self.free.take(allocation)
         self._waiting.clear()
         group.waiting.clear()
         group.refused = None
@@ -341,7 +341,7 @@ class ClusterState:
         self, group: EquivalenceClass, level: Key, *, even_guarded: bool = False
     ) -> bool:
         """Whether there are enough GPUs, idle or to be freed by victims; not whether they fit."""
-        missing = group.gpus - self.pool.most_free_gpus
+        missing = group.gpus - self.free.most_free_gpus
         if missing <= 0:
             return True
         if group.only_idle:
@@ -351,28 +351,28 @@ class ClusterState:
     def on_idle(self, group: EquivalenceClass) -> Allocation | None:
         """Where a job of this class fits on idle GPUs."""
         if group.whole:
-            number = self.pool.tightest(group.nodes, group.gpus)
-            if number is not None and not self.pool.lacks_cpus_or_memory(number):
-                return {self.pool.names[number]: group.whole}
-        return place_on_any(group.request, group.sets, self.pool, group.style, self._last_resort)
+            number = self.free.tightest(group.nodes, group.gpus)
+            if number is not None and not self.free.lacks_cpus_or_memory(number):
+                return {self.free.names[number]: group.whole}
+        return place_on_any(group.request, group.sets, self.free, group.style, self._last_resort)
 
     def by_preempting(
         self, group: EquivalenceClass, level: Key, *, even_guarded: bool = False
     ) -> PreemptionPlan | None:
-        """Room made by jobs of lower levels; the pool stays as it is."""
+        """Room made by jobs of lower levels; nothing is booked."""
         if not self._candidates.any_below(level):
             return None
         best = None
         for nodes in group.sets:
             preemptor = Preemptor(group.request, group.style, nodes, level, even_guarded)
-            found = find_victims(preemptor, self.pool, self._candidates, self._last_resort)
+            found = find_victims(preemptor, self.free, self._candidates, self._last_resort)
             if found and (best is None or preemption_cost(found) < preemption_cost(best)):
                 best = found
         return best
 
     def start(self, group: EquivalenceClass, rank: Rank, allocation: Allocation) -> None:
         """Carry out one start."""
-        self.pool.take(allocation)
+        self.free.take(allocation)
         heapq.heappop(group.waiting)
         del self._waiting[rank.job_id]
 
@@ -380,18 +380,18 @@ class ClusterState:
         self, group: EquivalenceClass, rank: Rank, start: Start, victims: Iterable[Candidate]
     ) -> None:
         """Undo a start, and the preemptions for it."""
-        self.pool.give(start.allocation)
+        self.free.give(start.allocation)
         self._waiting[rank.job_id] = (rank, group)
         heapq.heappush(group.waiting, rank)
         for candidate in victims:
-            self.pool.take(candidate.allocation)
-            self._tenants[candidate.job_id] = candidate
+            self.free.take(candidate.allocation)
+            self._running[candidate.job_id] = candidate
             self._candidates.enter(candidate)
 
     def preempt(self, candidate: Candidate) -> None:
         self._candidates.leave(candidate)
-        self.pool.give(candidate.allocation)
-        del self._tenants[candidate.job_id]
+        self.free.give(candidate.allocation)
+        del self._running[candidate.job_id]
         # All that wait are offered what it leaves over in this very pass: no need for another.
         self._growth += 1
 

@@ -133,7 +133,7 @@ class Planner:
         self._promote_starved()
         later = {node for job in self._completing.values() for node in job.allocation}
         later.update(node.name for node in snapshot.nodes if node.powered_down)
-        self._engine.state.last_resort = self._engine.state.pool.nodes(later)
+        self._engine.state.last_resort = self._engine.state.free.nodes(later)
 
     def _differences(
         self, jobs: tuple[JobView, ...]
@@ -217,7 +217,7 @@ class Planner:
             job = self._foreign.pop(job_id)
             self._foreign_order = None
             if job.state is JobState.RUNNING:
-                state.free(job.allocation)
+                state.give_back(job.allocation)
                 self._runners_changed = True
             return
         entry = self._jobs.pop(job_id)
@@ -228,7 +228,7 @@ class Planner:
             state.leave(job_id)
             self._runners_changed = True
         elif entry.part is _Part.HOLDS:
-            state.free(entry.holds)
+            state.give_back(entry.holds)
 
     def _stays_in_its_part(self, entry: _Entry, job: JobView) -> bool:
         """Take in what has changed of a job that waits on as it did, or runs on; false where the
@@ -269,7 +269,10 @@ class Planner:
 
     def _is_there(self, job: JobView, on: Allocation) -> bool:
         """Whether all nodes of a nomination are there, and may serve the job."""
-        node_index, nominated = self._engine.state.node_index, self._engine.state.pool.nodes(on)
+        node_index, nominated = (
+            self._engine.state.node_index,
+            self._engine.state.free.nodes(on),
+        )
         if nominated.bit_count() != len(on):
             return False
         return any(

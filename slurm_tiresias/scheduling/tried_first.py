@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from slurm_tiresias.model import Allocation, Node, PlacementStyle, Request
 from slurm_tiresias.placement.choose import place_on_any
+from slurm_tiresias.placement.free_resources import FreeResources, NodeSet, numbers
 from slurm_tiresias.placement.node_index import NodeIndex
-from slurm_tiresias.placement.pool import NodeSet, Pool, numbers
 
 MOST_PLANNED = 8
 """So many different requests are planned for, the first in line."""
@@ -71,10 +71,10 @@ class TriedFirst:
         node_index = NodeIndex(everywhere)
         by_end = sorted(holders, key=lambda holder: holder.ends_s)
         for one in islice(alike.values(), MOST_PLANNED):
-            pool = Pool(everywhere)
+            free = FreeResources(everywhere)
             for holder in by_end:
-                pool.take(holder.allocation)
-            self._planned.append(_plan(one, node_index, pool, by_end))
+                free.take(holder.allocation)
+            self._planned.append(_plan(one, node_index, free, by_end))
 
     def kept_from(self, request: Request, priority_tier: int, ends_s: float) -> frozenset[str]:
         """The nodes on which a job that ends by then would not be started."""
@@ -89,7 +89,9 @@ class TriedFirst:
         return kept
 
 
-def _plan(one: Contender, node_index: NodeIndex, pool: Pool, by_end: Sequence[Holder]) -> _Planned:
+def _plan(
+    one: Contender, node_index: NodeIndex, free: FreeResources, by_end: Sequence[Holder]
+) -> _Planned:
     """Where and when a job can start, if every running job lasts as long as it may."""
     request = one.request
     sets = node_index.sets_for(request, node_index.usable)
@@ -97,8 +99,8 @@ def _plan(one: Contender, node_index: NodeIndex, pool: Pool, by_end: Sequence[Ho
     for some in sets:
         nodes |= some
     spans = request.chunks > 1 and request.max_nodes != 1
-    there = {pool.names[number] for number in numbers(nodes)}
-    idle_gpus = _counted((max(pool.free_gpus(number), 0) for number in numbers(nodes)), spans)
+    there = {free.names[number] for number in numbers(nodes)}
+    idle_gpus = _counted((max(free.free_gpus(number), 0) for number in numbers(nodes)), spans)
     held = ((a.gpu_count for node, a in h.allocation.items() if node in there) for h in by_end)
     widest = max((_counted(gpus, spans) for gpus in held), default=0)
     allocation, starts_s = None, math.inf
@@ -107,9 +109,9 @@ def _plan(one: Contender, node_index: NodeIndex, pool: Pool, by_end: Sequence[Ho
         if step - looked_at == 1:
             # The plan begins here at the earliest: it was not there when it was looked for last.
             starts_s = holder.ends_s
-        pool.give(holder.allocation)
+        free.give(holder.allocation)
         if step <= STEPS_LOOKED_AT or step >= 2 * looked_at or step == len(by_end):
-            allocation = place_on_any(request, sets, pool, PlacementStyle.CONSOLIDATE)
+            allocation = place_on_any(request, sets, free, PlacementStyle.CONSOLIDATE)
             looked_at = step
             if allocation is not None:
                 break

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import MAX_BLOCKERS, Guard, JobView, Reason
-from slurm_tiresias.placement.pool import NO_SHORTAGE, NodeSet, Shortage
+from slurm_tiresias.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
 from slurm_tiresias.placement.victims import PreemptionPlan
 from slurm_tiresias.policy.standing import Key, Rank
 from slurm_tiresias.scheduling.cluster import EquivalenceClass
@@ -124,14 +124,14 @@ class WhyJobsWait:
 
         @cache
         def on(node: str) -> Shortage:
-            if not state.pool.nodes((node,)) & group.nodes:
+            if not state.free.nodes((node,)) & group.nodes:
                 return NO_SHORTAGE
             leaving = (
                 job.allocation[node]
                 for rank, job in on_node.get(node, ())
                 if rank.level > level and not self._guard(job) and state.is_running(job.job_id)
             )
-            return state.pool.shortage(node, group.request, leaving)
+            return state.free.shortage(node, group.request, leaving)
 
         return on
 
@@ -144,7 +144,7 @@ class WhyJobsWait:
         return self._on_node
 
     def _is_on(self, nodes: NodeSet, job: JobView) -> bool:
-        return bool(self._engine.state.pool.nodes(job.allocation) & nodes)
+        return bool(self._engine.state.free.nodes(job.allocation) & nodes)
 
 
 def _holds_any(job: JobView, lacks: Callable[[str], Shortage]) -> bool:

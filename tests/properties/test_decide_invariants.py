@@ -28,7 +28,7 @@ from slurm_tiresias.model import (
 from slurm_tiresias.placement.candidate_index import CandidateIndex
 from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.placement.choose import fits, place, place_on_any
-from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.placement.free_resources import FreeResources
 from slurm_tiresias.placement.victims import find_victims
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.policy import Policy
@@ -158,20 +158,20 @@ configs = st.builds(
 def snapshots(draw: st.DrawFn) -> Snapshot:
     """A random cluster on which some of the jobs already run, wherever they happened to fit."""
     nodes = draw(nodes_lists)
-    pool = Pool(nodes)
+    free = FreeResources(nodes)
     jobs = []
     for one in draw(jobs_lists):
-        allocation = _anywhere(one, nodes, pool) if draw(st.booleans()) else None
+        allocation = _anywhere(one, nodes, free) if draw(st.booleans()) else None
         if allocation is not None:
-            pool.take(allocation)
+            free.take(allocation)
             one = changed(one, state=JobState.RUNNING, allocation=allocation, held=False)
         jobs.append(one)
     return Snapshot(NOW_S, tuple(nodes), tuple(jobs))
 
 
-def _anywhere(one: JobView, nodes: list[Node], pool: Pool) -> Allocation | None:
-    sets = [pool.nodes(names) for names in node_sets(one.request, nodes)]
-    return place_on_any(one.request, sets, pool, PlacementStyle.SPREAD)
+def _anywhere(one: JobView, nodes: list[Node], free: FreeResources) -> Allocation | None:
+    sets = [free.nodes(names) for names in node_sets(one.request, nodes)]
+    return place_on_any(one.request, sets, free, PlacementStyle.SPREAD)
 
 
 def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
@@ -179,14 +179,14 @@ def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
     return decide(snapshot, policy, config), policy
 
 
-def _pool_after(snapshot: Snapshot, plan: Plan) -> Pool:
-    pool = Pool(snapshot.nodes)
+def _free_after(snapshot: Snapshot, plan: Plan) -> FreeResources:
+    free = FreeResources(snapshot.nodes)
     for one in snapshot.jobs:
         decision = plan.decisions[one.job_id]
         if one.state is JobState.RUNNING and decision.action is not Action.PREEMPT:
-            pool.take(one.allocation)
-        pool.take(decision.start_on)
-    return pool
+            free.take(one.allocation)
+        free.take(decision.start_on)
+    return free
 
 
 def _promoted(one: JobView, now_s: float) -> JobView:
@@ -242,12 +242,12 @@ def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0)
 @given(snapshots(), configs)
 def test_every_plan_fits_its_nodes(snapshot: Snapshot, config: Config) -> None:
     plan, _ = _decided(snapshot, config)
-    pool = _pool_after(snapshot, plan)
+    free = _free_after(snapshot, plan)
     for node in snapshot.nodes:
-        free = pool.free(node.name)
-        assert free.cpus >= 0
-        assert free.memory_mb >= 0
-        assert all(count >= 0 for count in free.gpus.values())
+        amount = free.on(node.name)
+        assert amount.cpus >= 0
+        assert amount.memory_mb >= 0
+        assert all(count >= 0 for count in amount.gpus.values())
 
 
 @given(snapshots(), configs)
@@ -303,63 +303,63 @@ def test_no_victim_could_have_stayed(
     snapshot: Snapshot, request: Request, style: PlacementStyle
 ) -> None:
     """Put any one of the victims back, and the job fits nowhere."""
-    pool = Pool(snapshot.nodes)
+    free = FreeResources(snapshot.nodes)
     running = [one for one in snapshot.jobs if one.state is JobState.RUNNING]
     for one in running:
-        pool.take(one.allocation)
+        free.take(one.allocation)
     candidates = [
         Candidate(
             Rank((i % 3,), (i,), (), one.job_id),
             one.allocation,
-            pool.nodes(one.allocation),
+            free.nodes(one.allocation),
             one.gpus_held,
         )
         for i, one in enumerate(running)
     ]
-    nodes = pool.nodes(next(iter(node_sets(request, snapshot.nodes)), []))
-    before = [pool.free(node.name) for node in snapshot.nodes]
+    nodes = free.nodes(next(iter(node_sets(request, snapshot.nodes)), []))
+    before = [free.on(node.name) for node in snapshot.nodes]
     preemptor = Preemptor(request, style, nodes, level=(-1,))
-    preemption = find_victims(preemptor, pool, CandidateIndex(pool, candidates))
-    assert [pool.free(node.name) for node in snapshot.nodes] == before
+    preemption = find_victims(preemptor, free, CandidateIndex(free, candidates))
+    assert [free.on(node.name) for node in snapshot.nodes] == before
     if preemption is None:
         for candidate in candidates:
-            pool.give(candidate.allocation)
-        assert place(request, nodes, pool, style) is None
+            free.give(candidate.allocation)
+        assert place(request, nodes, free, style) is None
         return
     for candidate in preemption.victims:
-        pool.give(candidate.allocation)
-    assert place(request, nodes, pool, style) == preemption.allocation
+        free.give(candidate.allocation)
+    assert place(request, nodes, free, style) == preemption.allocation
     for candidate in preemption.victims:
-        pool.take(candidate.allocation)
-        assert place(request, nodes, pool, style) is None
-        pool.give(candidate.allocation)
+        free.take(candidate.allocation)
+        assert place(request, nodes, free, style) is None
+        free.give(candidate.allocation)
 
 
 @given(snapshots(), requests, st.sampled_from(PlacementStyle))
 def test_whether_a_job_fits_is_known_without_laying_it(
     snapshot: Snapshot, request: Request, style: PlacementStyle
 ) -> None:
-    pool = Pool(snapshot.nodes)
+    free = FreeResources(snapshot.nodes)
     for one in snapshot.jobs:
         if one.state is JobState.RUNNING:
-            pool.take(one.allocation)
+            free.take(one.allocation)
     for names in node_sets(request, snapshot.nodes):
-        nodes = pool.nodes(names)
-        laid = place(request, nodes, pool, style, last_resort=nodes & 5)
-        assert fits(request, nodes, pool) == (laid is not None)
+        nodes = free.nodes(names)
+        laid = place(request, nodes, free, style, last_resort=nodes & 5)
+        assert fits(request, nodes, free) == (laid is not None)
 
 
 @given(snapshots(), configs)
 def test_no_gpu_idles_while_a_job_that_fits_it_waits(snapshot: Snapshot, config: Config) -> None:
     plan, _ = _decided(snapshot, config)
-    pool = _pool_after(snapshot, plan)
+    free = _free_after(snapshot, plan)
     usable = [node for node in snapshot.nodes if node.available]
     for one in snapshot.jobs:
         decision = plan.decisions[one.job_id]
         may_start = one.state is JobState.PENDING and one.managed and not one.held
         if may_start and not one.backs_off and decision.action is Action.WAIT:
             for names, style in product(node_sets(one.request, usable), PlacementStyle):
-                assert place(one.request, pool.nodes(names), pool, style) is None
+                assert place(one.request, free.nodes(names), free, style) is None
 
 
 @given(snapshots(), configs, st.sampled_from([10, 1000]))

@@ -21,7 +21,7 @@ from slurm_tiresias.model import (
     Plan,
     Snapshot,
 )
-from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.placement.free_resources import FreeResources
 from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
@@ -80,10 +80,10 @@ class Cluster:
 
     def _that_fit(self, jobs: list[JobView]) -> tuple[JobView, ...]:
         """Slurm gives what is held once only, whatever has been planned."""
-        pool = Pool(self.snapshot.nodes)
+        free = FreeResources(self.snapshot.nodes)
         return tuple(
             changed(job, state=JobState.PENDING, allocation={})
-            if job.state is JobState.RUNNING and not _take(pool, job.allocation)
+            if job.state is JobState.RUNNING and not _take(free, job.allocation)
             else job
             for job in jobs
         )
@@ -141,16 +141,16 @@ class Cluster:
         )
 
 
-def _take(pool: Pool, allocation: Allocation) -> bool:
-    """Take this from the pool, unless that is more than there is."""
-    known = pool.nodes(allocation).bit_count() == len(allocation)
-    pool.take(allocation)
-    frees = [pool.free(node) for node in allocation if known]
+def _take(free: FreeResources, allocation: Allocation) -> bool:
+    """Take this, unless that is more than there is."""
+    known = free.nodes(allocation).bit_count() == len(allocation)
+    free.take(allocation)
+    amounts = [free.on(node) for node in allocation if known]
     enough = known and all(
-        min(free.cpus, free.memory_mb, *free.gpus.values()) >= 0 for free in frees
+        min(some.cpus, some.memory_mb, *some.gpus.values()) >= 0 for some in amounts
     )
     if not enough:
-        pool.give(allocation)
+        free.give(allocation)
     return enough
 
 

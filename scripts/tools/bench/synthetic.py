@@ -19,7 +19,7 @@ from slurm_tiresias.model import (
     Snapshot,
 )
 from slurm_tiresias.placement.choose import place
-from slurm_tiresias.placement.pool import Pool
+from slurm_tiresias.placement.free_resources import FreeResources
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (3600.0, 36_000.0)
@@ -181,14 +181,14 @@ def _request(chance: random.Random) -> Request:
 
 def _running(jobs: Sequence[JobView], nodes: Sequence[Node]) -> Iterator[tuple[str, Allocation]]:
     """Those of the jobs that run: who comes first is served first, while there is room."""
-    pool = Pool(nodes)
-    allowed = {"": pool.all_nodes, "ib": pool.nodes(n.name for n in nodes if "ib" in n.features)}
+    free = FreeResources(nodes)
+    allowed = {"": free.all_nodes, "ib": free.nodes(n.name for n in nodes if "ib" in n.features)}
     for job in jobs:
-        if pool.most_free_gpus <= IDLE * len(nodes):
+        if free.most_free_gpus <= IDLE * len(nodes):
             return
-        on = place(job.request, allowed[job.request.features], pool, PlacementStyle.CONSOLIDATE)
+        on = place(job.request, allowed[job.request.features], free, PlacementStyle.CONSOLIDATE)
         if on is not None:
-            pool.take(on)
+            free.take(on)
             yield job.job_id, on
 
 

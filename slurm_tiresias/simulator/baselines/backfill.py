@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node
-from slurm_tiresias.placement.pool import NodeSet, node_set, numbers
+from slurm_tiresias.placement.free_resources import NodeSet, node_set, numbers
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import SimJob

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from slurm_tiresias.model import Node
-from slurm_tiresias.placement.pool import NodeSet, Pool, first_from
+from slurm_tiresias.placement.free_resources import FreeResources, NodeSet, first_from
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import SimJob
@@ -22,7 +22,7 @@ class HeadOfLine:
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._pool = Pool(nodes)
+        self._free = FreeResources(nodes)
         self._where = Where(nodes)
         self._queue: deque[SimJob] = deque()
 
@@ -36,7 +36,7 @@ class HeadOfLine:
         pass
 
     def ended(self, job: SimJob) -> None:
-        self._pool.give(job.allocation)
+        self._free.give(job.allocation)
 
     def choose(self, now_s: float) -> Iterable[Start]:
         while self._queue:
@@ -44,8 +44,8 @@ class HeadOfLine:
             chosen = self._first_fit(job)
             if chosen is None:
                 return
-            allocation = self._pool.lay(chosen, job.ask.request)
-            self._pool.take(allocation)
+            allocation = self._free.lay(chosen, job.ask.request)
+            self._free.take(allocation)
             self._queue.popleft()
             yield Start(job.job_id, allocation)
 
@@ -57,7 +57,7 @@ class HeadOfLine:
 
     def _first_fit(self, job: SimJob) -> Mapping[int, int] | None:
         """How many GPUs of which node, or None where the job has to wait."""
-        if self._pool.most_free_gpus < job.width:
+        if self._free.most_free_gpus < job.width:
             return None
         nodes, left = self._where[job.ask], job.width
         chosen: dict[int, int] = {}
@@ -68,17 +68,17 @@ class HeadOfLine:
             number = self._first_idle(nodes)
             if number is None:
                 return None
-            chosen[number] = self._pool.free_gpus(number)
+            chosen[number] = self._free.free_gpus(number)
             left -= chosen[number]
             nodes &= ~(1 << number)
         return None
 
     def _first_with_room(self, nodes: NodeSet, gpus: int) -> int | None:
-        roomy = self._pool.with_free_gpus(nodes, gpus)
+        roomy = self._free.with_free_gpus(nodes, gpus)
         return first_from(roomy, 0) if roomy else None
 
     def _first_idle(self, nodes: NodeSet) -> int | None:
         """The first of the largest nodes that are idle."""
-        idle = (idle for _, idle, _ in self._pool.emptiest_first(nodes) if idle)
+        idle = (idle for _, idle, _ in self._free.emptiest_first(nodes) if idle)
         largest = next(idle, 0)
         return first_from(largest, 0) if largest else None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.placement.choose import place
-from slurm_tiresias.placement.pool import NodeSet, Pool
+from slurm_tiresias.placement.free_resources import FreeResources, NodeSet
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import Ask, SimJob
@@ -53,21 +53,21 @@ class _Spot(NamedTuple):
 
 
 class _Kinds:
-    """A pool's nodes in kinds: those of one may all be used by the same jobs."""
+    """Nodes in kinds: those of one may all be used by the same jobs."""
 
-    def __init__(self, nodes: Sequence[Node], pool: Pool, where: Where) -> None:
+    def __init__(self, nodes: Sequence[Node], free: FreeResources, where: Where) -> None:
         features = dict.fromkeys(node.features for node in nodes)
         alike = {each: kind for kind, each in enumerate(features)}
         self._of_node = {node.name: alike[node.features] for node in nodes}
         self._nodes: list[NodeSet] = [0] * len(alike)
         for name, kind in self._of_node.items():
-            self._nodes[kind] |= pool.nodes([name])
-        self._pool = pool
+            self._nodes[kind] |= free.nodes([name])
+        self._free = free
         self._where = where
 
     def free_gpus(self) -> list[int]:
         """By kind, what is idle."""
-        return [self._pool.gpus_free(nodes) for nodes in self._nodes]
+        return [self._free.gpus_free(nodes) for nodes in self._nodes]
 
     def held(self, job: SimJob) -> Iterable[tuple[int, int]]:
         """Kinds, with the GPUs that a job has there."""
@@ -123,9 +123,9 @@ class Repack:
 
     def __init__(self, cost: Cost, nodes: Sequence[Node]) -> None:
         self._cost = cost
-        self._pool = Pool(nodes)
+        self._free = FreeResources(nodes)
         self._where = Where(nodes)
-        self._kinds = _Kinds(nodes, self._pool, self._where)
+        self._kinds = _Kinds(nodes, self._free, self._where)
         self._turns = itertools.count()
         self._spots: dict[str, _Spot] = {}
         self._running: list[_Spot] = []
@@ -147,7 +147,7 @@ class Repack:
         pass
 
     def ended(self, job: SimJob) -> None:
-        self._pool.give(job.allocation)
+        self._free.give(job.allocation)
         self._runs_no_more(job.job_id)
         del self._spots[job.job_id]
 
@@ -226,7 +226,7 @@ class Repack:
         waiting = [(spot.cost, spot.job) for spot in self._firsts()]
         waiting += [(self._cost(job.width, job.remaining_s), job) for job in self._newcomers]
         return any(
-            job.width <= self._pool.most_free_gpus + self._gpus_behind(cost)
+            job.width <= self._free.most_free_gpus + self._gpus_behind(cost)
             for cost, job in waiting
         )
 
@@ -277,7 +277,7 @@ class Repack:
 
     def _start(self, starting: Sequence[SimJob], leaving: Sequence[SimJob]) -> list[Start]:
         for job in leaving:
-            self._pool.give(job.allocation)
+            self._free.give(job.allocation)
         starts = [start for job in starting if (start := self._on_nodes(job))]
         victims = tuple(job.job_id for job in leaving if not self._stays(job))
         for victim in victims:
@@ -287,17 +287,17 @@ class Repack:
 
     def _on_nodes(self, job: SimJob) -> Start | None:
         nodes = self._where[job.ask]
-        allocation = place(job.ask.request, nodes, self._pool, job.ask.style)
+        allocation = place(job.ask.request, nodes, self._free, job.ask.style)
         if allocation is None:
             self._queue(self._spots[job.job_id])
             return None
-        self._pool.take(allocation)
+        self._free.take(allocation)
         return Start(job.job_id, allocation)
 
     def _stays(self, job: SimJob) -> bool:
         """Let a job keep its GPUs if those that were to have them have found no place."""
         for node, amount in job.allocation.items():
-            if self._pool.free(node).gpu_count < amount.gpu_count:
+            if self._free.on(node).gpu_count < amount.gpu_count:
                 return False
-        self._pool.take(job.allocation)
+        self._free.take(job.allocation)
         return True

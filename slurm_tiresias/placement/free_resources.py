@@ -16,10 +16,10 @@ import numpy.typing as npt
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, GpuCounts, Node, Request
 
 NodeSet = int
-"""Nodes of a pool as bits, the first by name the lowest."""
+"""Nodes as bits, the first by name the lowest."""
 
 _MARKS = (1 << 64) - 59
-"""A large prime modulus, so that two states of a pool hardly ever have the same hash."""
+"""A large prime modulus, so that two states hardly ever have the same hash."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _64_BITS = (1 << 64) - 1
 
@@ -27,7 +27,7 @@ _64_BITS = (1 << 64) - 1
 Counts = npt.NDArray[np.int64]
 
 HOLDERS, CPUS, MEMORY, GPUS, NO_GPUS = range(5)
-"""The rows of ``Pool.table``; those of the single types of GPUs come after."""
+"""The rows of ``FreeResources.table``; those of the single types of GPUs come after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Shortage:
 NO_SHORTAGE = Shortage()
 
 
-class Pool:
+class FreeResources:
     """Free GPUs by type, CPUs and memory of each node; taken from and given back to.
 
     A node may hold more than it has (it came back with fewer GPUs): its free amount is then
@@ -83,7 +83,7 @@ class Pool:
         return (1 << len(self.names)) - 1
 
     def nodes(self, names: Iterable[str]) -> NodeSet:
-        """These nodes as a set; those that the pool does not have are left out."""
+        """These nodes as a set; unknown names are left out."""
         found = 0
         for name in names:
             number = self._number.get(name)
@@ -91,10 +91,8 @@ class Pool:
                 found |= 1 << number
         return found
 
-    def free(self, node: str) -> Amount:
-        return self._free(self._number[node])
-
-    def _free(self, number: int) -> Amount:
+    def on(self, node: str) -> Amount:
+        number = self._number[node]
         return Amount(dict(self._gpus[number]), self._cpus[number], self._memory_mb[number])
 
     def free_gpus(self, number: int) -> int:
@@ -178,7 +176,7 @@ class Pool:
     def table(self) -> Counts:
         """What is free now: a column for each node. Holders are counted as if owed, below 0.
 
-        The table is the pool's own, and good until something is taken or given back.
+        The table is not a copy, and good until something is taken or given back.
         """
         if self._table is None:
             columns = [self._free_on(number) for number in range(len(self.names))]
