@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from slurm_tiresias.model import Amount, Node, PlacementStyle
-from slurm_tiresias.policy.standing import Rank
+from slurm_tiresias.policy.job_rank import UniqueRank
 from slurm_tiresias.scheduling.cluster import ClusterState, EquivalenceClass
 from tests.pictures import gpus
 
 
-def rank(job_id: str, tier: int, place: int) -> Rank:
-    return Rank((float(tier),), (float(place),), (), job_id)
+def rank(job_id: str, tier: int, place: int) -> UniqueRank:
+    return UniqueRank((float(tier),), (float(place),), (), job_id)
 
 
 def job_class(state: ClusterState, count: int) -> EquivalenceClass:

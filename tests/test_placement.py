@@ -16,7 +16,7 @@ from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.placement.choose import goes_by_count, place, place_on_any
 from slurm_tiresias.placement.free_resources import FreeResources, NodeSet, chunks_that_fit, numbers
 from slurm_tiresias.placement.node_index import NodeIndex
-from slurm_tiresias.policy.standing import Rank
+from slurm_tiresias.policy.job_rank import UniqueRank
 from slurm_tiresias.scheduling.cluster import ClusterState
 from tests.one_by_one import node_sets
 from tests.pictures import after, cluster, configured, drawn, gpus, job, plan_for
@@ -426,7 +426,7 @@ def candidates_of(draw: st.DrawFn, free: FreeResources) -> list[Candidate]:
     held = draw(st.lists(_allocations(free.names), max_size=6))
     return [
         Candidate(
-            Rank(
+            UniqueRank(
                 (float(draw(st.integers(0, 2))),), (draw(st.sampled_from([1.0, 2.0])),), (), str(n)
             ),
             allocation,
@@ -493,5 +493,5 @@ def _candidate(
 ) -> Candidate:
     allocation = {on: Amount({"": count})}
     free.take(allocation)
-    rank = Rank((float(tier),), (float(place),), (), job_id)
+    rank = UniqueRank((float(tier),), (float(place),), (), job_id)
     return Candidate(rank, allocation, free.nodes(allocation), count)

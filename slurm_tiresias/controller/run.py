@@ -57,7 +57,7 @@ from slurm_tiresias.errors import (
 )
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.ha.standby import Standby, acting_host
-from slurm_tiresias.policy.standing import job_id_key
+from slurm_tiresias.policy.job_rank import job_id_key
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm

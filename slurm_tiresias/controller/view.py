@@ -31,7 +31,7 @@ from slurm_tiresias.model import (
     Request,
     Snapshot,
 )
-from slurm_tiresias.policy.standing import job_id_key
+from slurm_tiresias.policy.job_rank import job_id_key
 from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.scheduling.tried_first import Contender, Holder, TriedFirst
 from slurm_tiresias.slurm.notation import node_names

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from slurm_tiresias.placement.candidate_matrix import Candidate, CandidateMatrix
 from slurm_tiresias.placement.free_resources import FreeResources, numbers
-from slurm_tiresias.policy.standing import Key, Rank
+from slurm_tiresias.policy.job_rank import Key, UniqueRank
 
 
 class CandidateIndex:
@@ -22,7 +22,7 @@ class CandidateIndex:
         self._matrix: CandidateMatrix | None = None
         self._new: dict[str, Candidate] = {candidate.job_id: candidate for candidate in candidates}
         self._on: list[dict[str, Candidate]] = [{} for _ in free.names]
-        self._levels: dict[Key, dict[int, list[tuple[Rank, Candidate]]]] = {}
+        self._levels: dict[Key, dict[int, list[tuple[UniqueRank, Candidate]]]] = {}
         self._gpus: dict[Key, int] = {}
         self._guarded_gpus: dict[Key, int] = {}
 
@@ -68,7 +68,7 @@ class CandidateIndex:
         if self._matrix is not None:
             self._matrix.unprotect(candidate)
 
-    def reorder(self, moved: Iterable[tuple[Candidate, Rank]]) -> None:
+    def reorder(self, moved: Iterable[tuple[Candidate, UniqueRank]]) -> None:
         """Give candidates new ranks within their levels."""
         self._file_new()
         self._matrix = None

@@ -26,7 +26,7 @@ from slurm_tiresias.placement.free_resources import (
     columns,
     numbers,
 )
-from slurm_tiresias.policy.standing import Key, Rank
+from slurm_tiresias.policy.job_rank import Key, UniqueRank
 
 Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
@@ -39,7 +39,7 @@ _GONE = -1
 class Candidate:
     """A running job that may be preempted, unless it is guarded."""
 
-    rank: Rank
+    rank: UniqueRank
     allocation: Allocation
     nodes: NodeSet
     gpus: int
@@ -257,11 +257,11 @@ def _in_order(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
     yield from np.lexsort(keys[::-1])[1:]
 
 
-def rank_of(candidate: Candidate) -> Rank:
+def rank_of(candidate: Candidate) -> UniqueRank:
     return candidate.rank
 
 
-def widest_stay(candidate: Candidate) -> tuple[Key, int, Rank]:
+def widest_stay(candidate: Candidate) -> tuple[Key, int, UniqueRank]:
     return (candidate.rank.level, -candidate.gpus, candidate.rank)
 
 

@@ -25,7 +25,7 @@ from slurm_tiresias.placement.free_resources import (
     node_set,
     numbers,
 )
-from slurm_tiresias.policy.standing import Key
+from slurm_tiresias.policy.job_rank import Key
 
 
 @dataclass(frozen=True, slots=True)

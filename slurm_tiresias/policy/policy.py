@@ -6,8 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
+from slurm_tiresias.policy.job_rank import JobFacts, JobRank
 from slurm_tiresias.policy.promotion import NEVER, Promotion
-from slurm_tiresias.policy.standing import JobFacts, Standing
 
 
 class EndedJob(Protocol):
@@ -25,20 +25,20 @@ class EndedJob(Protocol):
 
 class Policy(ABC):
     """A scheduling policy, total on every job: two calls on a job with the same facts return the
-    same standing, unless the policy has learned of a job that ended between the two.
+    same rank, unless the policy has learned of a job that ended between the two.
 
-    What is not overridden is right for a policy whose standings never change by themselves.
+    What is not overridden is right for a policy whose ranks never change by themselves.
     """
 
     __slots__ = ()
 
     promotion: Promotion = NEVER
     learns: ClassVar[bool] = False
-    """Whether a job that ends may change the standing of others of the same user."""
+    """Whether a job that ends may change the ranks of others of the same user."""
 
     @abstractmethod
-    def standing(self, job: JobFacts) -> Standing:
-        """Where the job stands among all others."""
+    def rank(self, job: JobFacts) -> JobRank:
+        """Where the job ranks among all others."""
 
     def steady_for_s(self, job: JobFacts) -> float:
         """Seconds that a running job may run on before its level or tier can change."""
@@ -53,5 +53,5 @@ class Policy(ABC):
         return
 
     def is_judged_by(self, job: JobFacts, name: str) -> bool:
-        """Whether the end of a job of the same user and this name may change the standing."""
+        """Whether the end of a job of the same user and this name may change the rank."""
         return self.learns

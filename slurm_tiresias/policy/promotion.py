@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from slurm_tiresias.config import PolicyConfig
 from slurm_tiresias.model import JobState
-from slurm_tiresias.policy.standing import JobFacts, charged_gpu_s
+from slurm_tiresias.policy.job_rank import JobFacts, charged_gpu_s
 
 MOST_DOUBLINGS = 30
 """Of the time until the next promotion: by then it is longer than any job waits."""

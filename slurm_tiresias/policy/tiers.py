@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from slurm_tiresias.config import BY_RUNS_BEFORE, MAX_TIERS, PolicyConfig, tiers_follow_service
 from slurm_tiresias.model import JobState
 from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.job_rank import JobFacts, JobRank, Key, charged_gpu_s
 from slurm_tiresias.policy.policy import EndedJob, Policy
 from slurm_tiresias.policy.promotion import NEVER, Promotion
 from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.policy.standing import JobFacts, Key, Standing, charged_gpu_s
 
 _LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
 
@@ -65,10 +65,10 @@ class TieredLas(Policy):
     order: Callable[[JobFacts], Key]
     promotion: Promotion = NEVER
 
-    def standing(self, job: JobFacts) -> Standing:
+    def rank(self, job: JobFacts) -> JobRank:
         service_gpu_s = job.attained_since_promotion_gpu_s + job.inherited_gpu_s
         tier = bisect_right(self.thresholds_gpu_s, service_gpu_s)
-        return Standing(_LEVELS[tier], self.order(job), tier)
+        return JobRank(_LEVELS[tier], self.order(job), tier)
 
     def steady_for_s(self, job: JobFacts) -> float:
         return left_in_tier(charged_gpu_s(job), self.thresholds_gpu_s) / job.width
@@ -88,11 +88,11 @@ class TieredGittins(Policy):
     history: ServiceHistory
     promotion: Promotion = NEVER
 
-    def standing(self, job: JobFacts) -> Standing:
+    def rank(self, job: JobFacts) -> JobRank:
         tier = tier_of(charged_gpu_s(job), self.thresholds_gpu_s)
         last = tier == len(self.thresholds_gpu_s)
         order = self.order(job) if last else (-self._index(job, tier), *self.order(job))
-        return Standing(_LEVELS[tier], order, tier)
+        return JobRank(_LEVELS[tier], order, tier)
 
     def _index(self, job: JobFacts, tier: int) -> float:
         return self.history.index(job.attained_gpu_s, self.thresholds_gpu_s[tier])
@@ -119,10 +119,10 @@ class TieredHistory(Policy):
     promotion: Promotion = NEVER
     learns = True
 
-    def standing(self, job: JobFacts) -> Standing:
+    def rank(self, job: JobFacts) -> JobRank:
         expected_gpu_s = self._expected_gpu_s(job)
         tier = tier_of(expected_gpu_s, self.thresholds_gpu_s)
-        return Standing(_LEVELS[tier], (expected_gpu_s, job.submitted_s), tier)
+        return JobRank(_LEVELS[tier], (expected_gpu_s, job.submitted_s), tier)
 
     def _expected_gpu_s(self, job: JobFacts) -> float:
         if self._is_promoted(job):

@@ -21,7 +21,7 @@ from slurm_tiresias.placement.choose import goes_by_count, place_on_any
 from slurm_tiresias.placement.free_resources import FreeResources, NodeSet
 from slurm_tiresias.placement.node_index import NodeIndex
 from slurm_tiresias.placement.victims import PreemptionPlan, find_victims, preemption_cost
-from slurm_tiresias.policy.standing import Key, Rank
+from slurm_tiresias.policy.job_rank import Key, UniqueRank
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class EquivalenceClass:
     gpus: int = 0
     whole: Amount | None = None
     """What it takes on one node, if the whole job fits one and only the GPU count matters."""
-    waiting: list[Rank] = field(default_factory=list)
+    waiting: list[UniqueRank] = field(default_factory=list)
     """A heap; ranks that are no longer those of a waiting job lie in it until they come up."""
     refused: Key | None = None
     """The level of the first of them when it was last refused."""
@@ -62,7 +62,7 @@ class Start(NamedTuple):
     victims: tuple[str, ...] = ()
 
 
-Refused = Callable[[EquivalenceClass, Rank, PreemptionPlan | None], None]
+Refused = Callable[[EquivalenceClass, UniqueRank, PreemptionPlan | None], None]
 
 
 class ClusterState:
@@ -90,7 +90,7 @@ class ClusterState:
         """When guards end. Numbered, for a job that is protected twice until one moment."""
         self._lapse_numbers = count()
         self._classes: dict[Hashable, EquivalenceClass] = {}
-        self._waiting: dict[str, tuple[Rank, EquivalenceClass]] = {}
+        self._waiting: dict[str, tuple[UniqueRank, EquivalenceClass]] = {}
         self._to_try: set[EquivalenceClass] = set()
         self._room_grew = False
         self._growth = 0
@@ -123,7 +123,7 @@ class ClusterState:
         one_set = not self._last_resort and not self.free.has_types and len(group.sets) == 1
         return together and one_set and goes_by_count(group.request)
 
-    def wait(self, rank: Rank, group: EquivalenceClass) -> None:
+    def wait(self, rank: UniqueRank, group: EquivalenceClass) -> None:
         """A job waits, or waits with another rank than before."""
         self._waiting[rank.job_id] = (rank, group)
         heapq.heappush(group.waiting, rank)
@@ -160,7 +160,11 @@ class ClusterState:
         self._note_growth()
 
     def run(
-        self, rank: Rank, allocation: Allocation, gpus: int, guarded_until_s: float = -math.inf
+        self,
+        rank: UniqueRank,
+        allocation: Allocation,
+        gpus: int,
+        guarded_until_s: float = -math.inf,
     ) -> None:
         """The job that has booked these resources may be preempted, once it is not guarded."""
         self._version += 1
@@ -171,7 +175,7 @@ class ClusterState:
         if guarded and guarded_until_s < math.inf:
             heapq.heappush(self._lapses, (guarded_until_s, next(self._lapse_numbers), candidate))
 
-    def rerank(self, rank: Rank) -> None:
+    def rerank(self, rank: UniqueRank) -> None:
         """A running job has come to stand elsewhere."""
         candidate = self._running[rank.job_id]
         if candidate.rank == rank:
@@ -183,9 +187,9 @@ class ClusterState:
         candidate.rank = rank
         self._candidates.enter(candidate)
 
-    def rerank_all(self, ranks: Iterable[Rank]) -> None:
+    def rerank_all(self, ranks: Iterable[UniqueRank]) -> None:
         """Many running jobs have come to stand elsewhere, most of them inside their level."""
-        moved: list[tuple[Candidate, Rank]] = []
+        moved: list[tuple[Candidate, UniqueRank]] = []
         for rank in ranks:
             candidate = self._running[rank.job_id]
             if rank.level != candidate.rank.level:
@@ -208,7 +212,7 @@ class ClusterState:
         self._growth += 1
         self._version += 1
 
-    def refuse(self, group: EquivalenceClass, rank: Rank) -> None:
+    def refuse(self, group: EquivalenceClass, rank: UniqueRank) -> None:
         """The first of a class has no room; the class is tried again once room has grown."""
         group.refused, group.refused_in = rank.level, self._growth
         group.told_in = self._version
@@ -327,7 +331,7 @@ class ClusterState:
             self._candidates.unprotect(candidate)
             self._note_growth()
 
-    def first(self, group: EquivalenceClass) -> Rank | None:
+    def first(self, group: EquivalenceClass) -> UniqueRank | None:
         """The first of the waiting jobs of a group."""
         while group.waiting:
             rank = group.waiting[0]
@@ -370,14 +374,14 @@ class ClusterState:
                 best = found
         return best
 
-    def start(self, group: EquivalenceClass, rank: Rank, allocation: Allocation) -> None:
+    def start(self, group: EquivalenceClass, rank: UniqueRank, allocation: Allocation) -> None:
         """Carry out one start."""
         self.free.take(allocation)
         heapq.heappop(group.waiting)
         del self._waiting[rank.job_id]
 
     def take_back(
-        self, group: EquivalenceClass, rank: Rank, start: Start, victims: Iterable[Candidate]
+        self, group: EquivalenceClass, rank: UniqueRank, start: Start, victims: Iterable[Candidate]
     ) -> None:
         """Undo a start, and the preemptions for it."""
         self.free.give(start.allocation)
@@ -423,8 +427,8 @@ class SchedulingPass:
         self._refused = refused
         self.starts: list[Start] = []
         self.victims = 0
-        self._done: list[tuple[EquivalenceClass, Rank, Start, tuple[Candidate, ...]]] = []
-        self._heads: list[tuple[Rank, int, EquivalenceClass]] = []
+        self._done: list[tuple[EquivalenceClass, UniqueRank, Start, tuple[Candidate, ...]]] = []
+        self._heads: list[tuple[UniqueRank, int, EquivalenceClass]] = []
         self._seen: set[EquivalenceClass] = set()
         self.short_of_victims: list[EquivalenceClass] = []
         """Classes that would need more victims than one cycle may have."""
@@ -470,7 +474,7 @@ class SchedulingPass:
         if group.waiting:
             self._join([group])
 
-    def _try(self, group: EquivalenceClass, rank: Rank) -> Start | None:
+    def _try(self, group: EquivalenceClass, rank: UniqueRank) -> Start | None:
         group.refused = None
         preemption = None
         if self._state.may_have_room(group, rank.level):
@@ -489,7 +493,7 @@ class SchedulingPass:
             self._refused(group, rank, preemption)
         return None
 
-    def _try_idle(self, group: EquivalenceClass, rank: Rank) -> Start | None:
+    def _try_idle(self, group: EquivalenceClass, rank: UniqueRank) -> Start | None:
         allocation = self._state.on_idle(group)
         if allocation is None:
             return None
@@ -498,7 +502,7 @@ class SchedulingPass:
         self._done.append((group, rank, start, ()))
         return start
 
-    def _preemption_plan(self, group: EquivalenceClass, rank: Rank) -> PreemptionPlan | None:
+    def _preemption_plan(self, group: EquivalenceClass, rank: UniqueRank) -> PreemptionPlan | None:
         """The preemptions that would make room."""
         if group.only_idle:
             return None
@@ -508,7 +512,7 @@ class SchedulingPass:
         return self._state.by_preempting(group, rank.level)
 
     def _start_preempting(
-        self, group: EquivalenceClass, rank: Rank, preemption: PreemptionPlan
+        self, group: EquivalenceClass, rank: UniqueRank, preemption: PreemptionPlan
     ) -> Start:
         for candidate in preemption.victims:
             self._state.preempt(candidate)

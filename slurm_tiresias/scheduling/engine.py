@@ -13,9 +13,9 @@ from typing import Protocol
 from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.model import Allocation, Guard, Node, PlacementStyle, Request
 from slurm_tiresias.placement.choose import style_of_skew
+from slurm_tiresias.policy.job_rank import JobFacts, Key, UniqueRank
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.protection import protected_for_s
-from slurm_tiresias.policy.standing import JobFacts, Key, Rank
 from slurm_tiresias.scheduling.cluster import ClusterState, EquivalenceClass
 
 
@@ -82,13 +82,13 @@ class Engine:
 
     # What happens
 
-    def put_in_queue(self, job: Schedulable, rank: Rank) -> EquivalenceClass:
+    def put_in_queue(self, job: Schedulable, rank: UniqueRank) -> EquivalenceClass:
         """A job waits and may be started, or waits with another rank or request than before."""
         group = self.class_of(job, rank.level)
         self.state.wait(rank, group)
         return group
 
-    def put_on_nodes(self, job: Schedulable, rank: Rank, now_s: float) -> None:
+    def put_on_nodes(self, job: Schedulable, rank: UniqueRank, now_s: float) -> None:
         """A job runs; its resources are booked already."""
         until_s = guarded_until_s(job, self.config.preemption)
         if until_s <= now_s:

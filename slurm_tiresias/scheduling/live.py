@@ -13,8 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import JobState, Node
+from slurm_tiresias.policy.job_rank import Key, UniqueRank
 from slurm_tiresias.policy.policy import EndedJob, Policy
-from slurm_tiresias.policy.standing import Key, Rank
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.scheduling.engine import Engine, Schedulable
 
@@ -119,12 +119,12 @@ class LiveEngine(Engine, Generic[J]):
 
     # Ranks that change
 
-    def _rank(self, job: J, now_s: float) -> Rank:
-        standing = self.policy.standing(job)
-        if standing.tier != job.tier:
-            job.enter_tier(standing.tier, now_s)
-            standing = self.policy.standing(job)
-        return Rank(standing.level, standing.order, job.id_key, job.job_id)
+    def _rank(self, job: J, now_s: float) -> UniqueRank:
+        job_rank = self.policy.rank(job)
+        if job_rank.tier != job.tier:
+            job.enter_tier(job_rank.tier, now_s)
+            job_rank = self.policy.rank(job)
+        return UniqueRank(job_rank.level, job_rank.order_key, job.id_key, job.job_id)
 
     def _watch(self, job: J, now_s: float) -> None:
         if self.policy.learns:

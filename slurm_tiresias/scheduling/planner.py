@@ -31,8 +31,8 @@ from slurm_tiresias.model import (
     Snapshot,
 )
 from slurm_tiresias.placement.choose import style_of
+from slurm_tiresias.policy.job_rank import JobRank, UniqueRank, job_id_key
 from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.standing import Rank, Standing, job_id_key
 from slurm_tiresias.scheduling.cluster import EquivalenceClass, Start
 from slurm_tiresias.scheduling.engine import Engine
 from slurm_tiresias.scheduling.waiting import WhyJobsWait
@@ -62,7 +62,7 @@ class _Entry:
     """A managed job as it was last seen."""
 
     job: JobView
-    rank: Rank
+    rank: UniqueRank
     tier: int
     promoted: bool
     part: _Part
@@ -92,7 +92,7 @@ class Planner:
         """The jobs that are not managed."""
         self._foreign_order: list[str] | None = None
         """Their ids in order; None: to be sorted."""
-        self._order: list[Rank] | None = None
+        self._order: list[UniqueRank] | None = None
         """The ranks of the managed jobs; None: to be sorted."""
         self._ids: list[str] = []
         """Their ids in the same order: to ask each rank for its own takes longer."""
@@ -194,10 +194,10 @@ class Planner:
             self._runners_changed = True
 
     def _add(self, job: JobView) -> None:
-        standing, promoted = self._judge(job)
-        rank = Rank.of(job.job_id, standing)
+        job_rank, promoted = self._judge(job)
+        rank = UniqueRank.of(job.job_id, job_rank)
         part, holds = self._part_of(job)
-        entry = self._jobs[job.job_id] = _Entry(job, rank, standing.tier, promoted, part, holds)
+        entry = self._jobs[job.job_id] = _Entry(job, rank, job_rank.tier, promoted, part, holds)
         self._undecided.add(job.job_id)
         self._list(rank)
         if part is _Part.WAITS:
@@ -237,24 +237,24 @@ class Planner:
         part, _ = self._part_of(job)
         if part is not entry.part or part not in (_Part.RUNS, _Part.WAITS):
             return False
-        standing, promoted = self._judge(job)
-        moves = (standing.level, standing.order) != (entry.rank.level, entry.rank.order)
+        job_rank, promoted = self._judge(job)
+        moves = (job_rank.level, job_rank.order_key) != (entry.rank.level, entry.rank.order_key)
         if part is _Part.RUNS:
             if not _runs_on_unchanged(before, job):
                 return False
             if moves:
                 self._unlist(entry.rank)
-                entry.rank = Rank.of(job.job_id, standing)
+                entry.rank = UniqueRank.of(job.job_id, job_rank)
                 self._list(entry.rank)
                 self._engine.state.rerank(entry.rank)
                 self._runners_changed = True
-            if standing.tier != entry.tier:
+            if job_rank.tier != entry.tier:
                 self._undecided.add(job.job_id)
         else:
-            if moves or self._engine.class_of(job, standing.level) is not entry.group:
+            if moves or self._engine.class_of(job, job_rank.level) is not entry.group:
                 return False
             self._undecided.add(job.job_id)
-        entry.job, entry.tier, entry.promoted = job, standing.tier, promoted
+        entry.job, entry.tier, entry.promoted = job, job_rank.tier, promoted
         return True
 
     def _part_of(self, job: JobView) -> tuple[_Part, Allocation]:
@@ -281,16 +281,16 @@ class Planner:
 
     # Ranks
 
-    def _judge(self, job: JobView) -> tuple[Standing, bool]:
-        """The job's standing, and whether it is that of a promotion that is due."""
+    def _judge(self, job: JobView) -> tuple[JobRank, bool]:
+        """The rank of the job, and whether it is that of a promotion that is due."""
         due_s = self._policy.promotion.due_s(job)
         if due_s == math.inf or blocked_by_slurm(job):
-            return self._policy.standing(job), False
+            return self._policy.rank(job), False
         promoted = due_s <= self._now_s
         if not promoted and self._due_s.get(job.job_id) != due_s:
             self._due_s[job.job_id] = due_s
             heapq.heappush(self._due, (due_s, job.job_id))
-        return self._policy.standing(_reset(job) if promoted else job), promoted
+        return self._policy.rank(_reset(job) if promoted else job), promoted
 
     def _promote_starved(self) -> None:
         while self._due and self._due[0][0] <= self._now_s:
@@ -304,19 +304,19 @@ class Planner:
                 self._remove(job_id)
                 self._take_in(job)
 
-    def _list(self, rank: Rank) -> None:
+    def _list(self, rank: UniqueRank) -> None:
         """Put a job where it belongs in the order."""
         if (order := self._order_to_change()) is not None:
             place = bisect_left(order, rank)
             order.insert(place, rank)
             self._ids.insert(place, rank.job_id)
 
-    def _unlist(self, rank: Rank) -> None:
+    def _unlist(self, rank: UniqueRank) -> None:
         if (order := self._order_to_change()) is not None:
             place = bisect_left(order, rank)
             del order[place], self._ids[place]
 
-    def _order_to_change(self) -> list[Rank] | None:
+    def _order_to_change(self) -> list[UniqueRank] | None:
         """The order, for one more change; None where it will be sorted anew."""
         self._in_order = False
         if self._order is not None:
@@ -362,7 +362,7 @@ class Planner:
         self._decided = dict(zip(ids, map(self._decided.__getitem__, ids), strict=True))
         self._in_order = True
 
-    def _runners(self) -> list[tuple[Rank, JobView]]:
+    def _runners(self) -> list[tuple[UniqueRank, JobView]]:
         """The managed jobs that run, as they rank."""
         runs = (entry for entry in self._jobs.values() if entry.part is _Part.RUNS)
         return sorted(((entry.rank, entry.job) for entry in runs), key=itemgetter(0))

@@ -12,7 +12,7 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.model import MAX_BLOCKERS, Guard, JobView, Reason
 from slurm_tiresias.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
 from slurm_tiresias.placement.victims import PreemptionPlan
-from slurm_tiresias.policy.standing import Key, Rank
+from slurm_tiresias.policy.job_rank import Key, UniqueRank
 from slurm_tiresias.scheduling.cluster import EquivalenceClass
 from slurm_tiresias.scheduling.engine import Engine, guard_of
 
@@ -25,7 +25,7 @@ class Why(NamedTuple):
     blockers: tuple[tuple[str, Guard], ...] = ()
 
 
-Runner = tuple[Rank, JobView]
+Runner = tuple[UniqueRank, JobView]
 
 
 class WhyJobsWait:
@@ -57,7 +57,9 @@ class WhyJobsWait:
         """Why the jobs of a class wait that was refused."""
         return self._known[group]
 
-    def note(self, group: EquivalenceClass, rank: Rank, too_many: PreemptionPlan | None) -> None:
+    def note(
+        self, group: EquivalenceClass, rank: UniqueRank, too_many: PreemptionPlan | None
+    ) -> None:
         """Note why a class cannot start now; ``too_many`` exceeds the limit of victims."""
         if group.only_idle:
             return

@@ -355,7 +355,7 @@ class Simulation:
             self._eligible(job, now_s)
 
     def _eligible(self, job: SimJob, now_s: float) -> None:
-        """A waiting job may start, or has waited long enough for its standing to change."""
+        """A waiting job may start, or has waited long enough for its rank to change."""
         self._scheduler.waits(job, now_s)
         change_s = self._next_change_s(job, now_s)
         if change_s < math.inf:

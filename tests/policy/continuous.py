@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from slurm_tiresias.policy.job_rank import JobFacts, JobRank, Key, job_id_key
 from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.standing import JobFacts, Key, Standing, job_id_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Continuous(Policy):
 
     cost: Callable[[JobFacts], float]
 
-    def standing(self, job: JobFacts) -> Standing:
+    def rank(self, job: JobFacts) -> JobRank:
         level: Key = (self.cost(job), job.submitted_s, *job_id_key(job.job_id))
-        return Standing(level, (), 0)
+        return JobRank(level, (), 0)
 
 
 def continuous_las() -> Continuous:

@@ -71,8 +71,8 @@ def test_a_promoted_job_returns_to_the_top_whatever_its_like_have_run() -> None:
     policy = make_policy(CONFIG.policy, runs=RunHistory(1, ANN_TRAINS_LONG))
     starved = job("1", gpus(4), tier=2, user="ann", name="train")
     promoted = replace(starved, attained_since_promotion_gpu_s=0.0)
-    assert policy.standing(starved).tier == 2
-    assert policy.standing(promoted).tier == 0
+    assert policy.rank(starved).tier == 2
+    assert policy.rank(promoted).tier == 0
 
 
 seconds = st.integers(0, 10**6).map(float)

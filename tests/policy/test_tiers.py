@@ -92,14 +92,14 @@ def test_gittins_prefers_the_job_that_is_more_likely_to_end_soon() -> None:
     policy = make_policy(config, ServiceHistory([50, 60, 5000, 6000]))
     nearly = job("1", gpus(1), attained_gpu_s=45, attained_since_promotion_gpu_s=45)
     past_it = job("2", gpus(1), attained_gpu_s=70, attained_since_promotion_gpu_s=70)
-    assert policy.standing(nearly).order < policy.standing(past_it).order
+    assert policy.rank(nearly).order_key < policy.rank(past_it).order_key
 
 
 def test_gittins_orders_the_last_tier_as_las_does() -> None:
     config = configured(policy={"name": "2d-gittins", "gittins_samples": 2}).policy
     policy = make_policy(config, ServiceHistory([50, 60, 5000]))
     late = job("1", gpus(1), tier=2, first_started_s=9.0)
-    assert policy.standing(late).order == (0.0, 9.0)
+    assert policy.rank(late).order_key == (0.0, 9.0)
 
 
 def test_the_service_left_in_the_last_tier_is_endless() -> None:

@@ -31,9 +31,9 @@ from slurm_tiresias.placement.choose import fits, place, place_on_any
 from slurm_tiresias.placement.free_resources import FreeResources
 from slurm_tiresias.placement.victims import find_victims
 from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.job_rank import UniqueRank
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.policy.standing import Rank
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.engine import guard_of
@@ -292,7 +292,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
         assert guard_of(victim, snapshot.now_s, config.preemption) is None
         if plan.decisions[preemptor.job_id].promoted:
             preemptor = _promoted(preemptor, snapshot.now_s)
-        assert policy.standing(victim).level > policy.standing(preemptor).level
+        assert policy.rank(victim).level > policy.rank(preemptor).level
         assert plan.decisions[preemptor.job_id].action is Action.START
         assert victim.job_id in plan.decisions[preemptor.job_id].victims
     assert len(plan.preemptions) <= config.preemption.max_victims_per_cycle
@@ -309,7 +309,7 @@ def test_no_victim_could_have_stayed(
         free.take(one.allocation)
     candidates = [
         Candidate(
-            Rank((i % 3,), (i,), (), one.job_id),
+            UniqueRank((i % 3,), (i,), (), one.job_id),
             one.allocation,
             free.nodes(one.allocation),
             one.gpus_held,

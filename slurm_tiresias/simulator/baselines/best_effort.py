@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import Node
+from slurm_tiresias.policy.job_rank import JobFacts, JobRank
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.promotion import Promotion
-from slurm_tiresias.policy.standing import JobFacts, Standing
 from slurm_tiresias.simulator.schedulers import Decided
 
 
@@ -19,8 +19,8 @@ class _BySubmission(Policy):
 
     promotion: Promotion
 
-    def standing(self, job: JobFacts) -> Standing:
-        return Standing((0.0,), (job.submitted_s,), 0)
+    def rank(self, job: JobFacts) -> JobRank:
+        return JobRank((0.0,), (job.submitted_s,), 0)
 
 
 def best_effort(config: Config, nodes: Sequence[Node]) -> Decided:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import Node
+from slurm_tiresias.policy.job_rank import JobFacts, JobRank
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.promotion import Promotion
-from slurm_tiresias.policy.standing import JobFacts, Standing
 from slurm_tiresias.policy.tiers import left_in_tier, tier_of
 from slurm_tiresias.simulator.schedulers import Decided
 
@@ -21,9 +21,9 @@ class _ByRunningTime(Policy):
     thresholds_s: tuple[float, ...]
     promotion: Promotion
 
-    def standing(self, job: JobFacts) -> Standing:
+    def rank(self, job: JobFacts) -> JobRank:
         tier = tier_of(job.executed_since_promotion_s, self.thresholds_s)
-        return Standing((float(tier),), (job.submitted_s,), tier)
+        return JobRank((float(tier),), (job.submitted_s,), tier)
 
     def steady_for_s(self, job: JobFacts) -> float:
         return left_in_tier(job.executed_since_promotion_s, self.thresholds_s)

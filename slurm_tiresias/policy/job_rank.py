@@ -1,4 +1,4 @@
-"""What a policy says of a job: its standing among all others."""
+"""Where a policy ranks a job among all others."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from slurm_tiresias.model import JobState
 Key = tuple[float, ...]
 
 
-class Standing(NamedTuple):
-    """Where a job stands. Smaller is better everywhere.
+class JobRank(NamedTuple):
+    """Where a job ranks. Smaller is better everywhere.
 
     ``level`` is the preemption class: a job may take GPUs only from jobs of a strictly larger
-    level. ``order`` ranks jobs of one level. ``tier`` is what people see and what Slurm's
+    level. ``order_key`` ranks jobs of one level. ``tier`` is what people see and what Slurm's
     priority bands follow; for a discretized policy level and tier are the same thing.
     """
 
     level: Key
-    order: Key
+    order_key: Key
     tier: int
 
 
@@ -66,17 +66,17 @@ def charged_gpu_s(job: JobFacts) -> float:
     return job.attained_since_promotion_gpu_s + job.inherited_gpu_s
 
 
-class Rank(NamedTuple):
-    """A job's place among all others; smaller is better, and no two jobs have the same."""
+class UniqueRank(NamedTuple):
+    """A ``JobRank`` whose ties are broken by job id: no two jobs have the same."""
 
     level: Key
-    order: Key
+    order_key: Key
     id_key: Key
     job_id: str
 
     @staticmethod
-    def of(job_id: str, standing: Standing) -> Rank:
-        return Rank(standing.level, standing.order, job_id_key(job_id), job_id)
+    def of(job_id: str, job_rank: JobRank) -> UniqueRank:
+        return UniqueRank(job_rank.level, job_rank.order_key, job_id_key(job_id), job_id)
 
 
 def job_id_key(job_id: str) -> Key:
