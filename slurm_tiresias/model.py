@@ -148,7 +148,7 @@ class Reason(enum.Enum):
     UNMANAGED = "unmanaged"
 
 
-class Guard(enum.Enum):
+class Protection(enum.Enum):
     """Why a running job may not be preempted now."""
 
     MIN_RUN = "minimum-run-time"
@@ -335,7 +335,7 @@ class JobView:
     (``policy.charge``)."""
     running_since_s: float | None = None
     """By the clock as it is set now."""
-    protected_by: Guard | None = None
+    protected_by: Protection | None = None
     not_eligible: str = ""
     """Slurm's own reason to keep it waiting (held, dependency, a limit)."""
     nominated_to: Allocation | None = None
@@ -479,7 +479,7 @@ class Decision(NamedTuple):
     style: PlacementStyle | None = None
     victims: tuple[str, ...] = ()
     preempted_for: str = ""
-    blockers: tuple[tuple[str, Guard], ...] = ()
+    blockers: tuple[tuple[str, Protection], ...] = ()
     promoted: bool = False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.model import Guard, Reason
+from slurm_tiresias.model import Protection, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ReasonText:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardText:
+class ProtectionText:
     """``short`` stands in tables; ``because`` ends "it is not preempted, because"."""
 
     short: str
@@ -151,32 +151,34 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
     ),
 }
 
-GUARD_TEXTS: Mapping[Guard, GuardText] = {
-    Guard.MIN_RUN: GuardText(
+PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
+    Protection.MIN_RUN: ProtectionText(
         "minimum run time", "it has not yet run for the minimum time since it last started"
     ),
-    Guard.MAX_PREEMPTIONS: GuardText(
+    Protection.MAX_PREEMPTIONS: ProtectionText(
         "preempted often enough", "it has been preempted as often as a job may be"
     ),
-    Guard.MAX_VICTIMS: GuardText(
+    Protection.MAX_VICTIMS: ProtectionText(
         "victims of this cycle", "as many jobs as one cycle may preempt are preempted already"
     ),
-    Guard.HELD: GuardText("held or suspended", "it is suspended, or an administrator has held it"),
-    Guard.PARTITION: GuardText(
+    Protection.HELD: ProtectionText(
+        "held or suspended", "it is suspended, or an administrator has held it"
+    ),
+    Protection.PARTITION: ProtectionText(
         "could not come back",
         "its partition would not start it again: it is down, or its limits or access were changed",
     ),
-    Guard.DEADLINE: GuardText(
+    Protection.DEADLINE: ProtectionText(
         "deadline",
         "started anew it could not end before its deadline, and Slurm ends such a job for good",
     ),
-    Guard.TRIED_FIRST: GuardText(
+    Protection.TRIED_FIRST: ProtectionText(
         "higher PriorityTier",
         "its partition has a higher PriorityTier: Slurm would start it again before the job that "
         "waits",
     ),
-    Guard.UNMANAGED: GuardText("not managed", "it is not managed by this controller"),
-    Guard.SAME_TIER: GuardText(
+    Protection.UNMANAGED: ProtectionText("not managed", "it is not managed by this controller"),
+    Protection.SAME_TIER: ProtectionText(
         "same or higher tier", "it sits in the same tier as the job that waits, or in a higher one"
     ),
 }
@@ -314,9 +316,9 @@ def reason_text(code: str) -> ReasonText:
         return ReasonText(code, f"The controller says: {code}.", "This version cannot say more.")
 
 
-def guard_text(code: str) -> GuardText:
-    """The text of a guard; a code of a newer controller stands for itself."""
+def protection_text(code: str) -> ProtectionText:
+    """The text of a protection; a code of a newer controller stands for itself."""
     try:
-        return GUARD_TEXTS[Guard(code)]
+        return PROTECTION_TEXTS[Protection(code)]
     except ValueError:
-        return GuardText(code, f"the controller says {code}")
+        return ProtectionText(code, f"the controller says {code}")

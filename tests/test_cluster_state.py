@@ -84,12 +84,12 @@ def test_two_protections_of_one_job_may_end_at_the_same_moment() -> None:
     held = {"n1": Amount({"": 4}, cpus=4)}
     for _ in range(2):
         state.book(held)
-        state.run(rank("guarded", 1, 0), held, 4, guarded_until_s=20.0)
-        state.leave("guarded")
+        state.run(rank("protected", 1, 0), held, 4, protected_until_s=20.0)
+        state.leave("protected")
     state.book(held)
-    state.run(rank("guarded", 1, 0), held, 4, guarded_until_s=20.0)
+    state.run(rank("protected", 1, 0), held, 4, protected_until_s=20.0)
     state.wait(rank("first", 0, 1), job_class(state, 4))
     assert state.choose(19.0) == []
     assert state.next_try_s == 20.0
     (start,) = state.choose(20.0)
-    assert start.victims == ("guarded",)
+    assert start.victims == ("protected",)

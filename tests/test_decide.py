@@ -12,11 +12,11 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.model import (
     Action,
     Amount,
-    Guard,
     JobState,
     JobView,
     PlacementStyle,
     Plan,
+    Protection,
     Reason,
     Request,
     Snapshot,
@@ -78,7 +78,7 @@ def test_nobody_is_preempted_inside_a_tier() -> None:
     )
     plan = expect(before, "n1  2 2 2 2")
     assert plan.decisions["1"].reason is Reason.NO_ROOM
-    assert plan.decisions["1"].blockers == (("2", Guard.SAME_TIER),)
+    assert plan.decisions["1"].blockers == (("2", Protection.SAME_TIER),)
 
 
 def test_a_demoted_job_runs_on_while_nobody_above_needs_its_gpus() -> None:
@@ -342,20 +342,20 @@ def test_a_small_job_goes_where_it_leaves_the_least_behind() -> None:
         (
             {"running_since_s": NOW_S - 30},
             configured(preemption={"min_run_s": 60}),
-            Guard.MIN_RUN,
+            Protection.MIN_RUN,
         ),
         (
             {"running_since_s": NOW_S - 200, "preemptions": 2},
             configured(preemption={"min_run_s": 60, "min_run_growth": 2}),
-            Guard.MIN_RUN,
+            Protection.MIN_RUN,
         ),
-        ({"preemptions": 3}, configured(preemption={"max_per_job": 3}), Guard.MAX_PREEMPTIONS),
-        ({}, configured(preemption={"max_victims_per_cycle": 0}), Guard.MAX_VICTIMS),
-        ({"protected_by": Guard.HELD}, configured(), Guard.HELD),
+        ({"preemptions": 3}, configured(preemption={"max_per_job": 3}), Protection.MAX_PREEMPTIONS),
+        ({}, configured(preemption={"max_victims_per_cycle": 0}), Protection.MAX_VICTIMS),
+        ({"protected_by": Protection.HELD}, configured(), Protection.HELD),
     ],
 )
 def test_a_guarded_job_keeps_its_gpus_and_the_waiting_one_is_told_why(
-    protection: dict[str, Any], config: Config, guard: Guard
+    protection: dict[str, Any], config: Config, guard: Protection
 ) -> None:
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1, **protection), job("2", gpus(2))])
     plan = expect(before, "n1  1 1", config)
@@ -367,7 +367,7 @@ def test_jobs_that_are_not_managed_hold_their_gpus_and_are_left_alone() -> None:
     before = cluster("n1  # # . .", [job("1", gpus(4)), job("2", gpus(2))])
     plan = expect(before, "n1  # # 2 2")
     assert plan.decisions["999999"].action is Action.LEAVE
-    assert plan.decisions["1"].blockers[-1] == ("999999", Guard.UNMANAGED)
+    assert plan.decisions["1"].blockers[-1] == ("999999", Protection.UNMANAGED)
 
 
 def test_only_jobs_that_hold_what_is_short_are_named_as_blockers() -> None:
@@ -386,15 +386,15 @@ def test_only_jobs_that_hold_what_is_short_are_named_as_blockers() -> None:
     )
     snapshot = replace(before, jobs=(*before.jobs, on_one_cpu))
     assert plan_for(snapshot).decisions["3"].blockers == (
-        ("1", Guard.SAME_TIER),
-        ("2", Guard.SAME_TIER),
+        ("1", Protection.SAME_TIER),
+        ("2", Protection.SAME_TIER),
     )
     all_cpus = {"n1": Amount(cpus=4), "n2": Amount(cpus=4)}
     on_all_cpus = changed(on_one_cpu, allocation=all_cpus)
     nobody_else = (before.jobs[2], on_all_cpus)
     wants_cpus = replace(before.jobs[2].request, chunk=Amount({"": 4}, cpus=5))
     snapshot = replace(before, jobs=(changed(nobody_else[0], request=wants_cpus), on_all_cpus))
-    assert plan_for(snapshot).decisions["3"].blockers == (("4", Guard.UNMANAGED),)
+    assert plan_for(snapshot).decisions["3"].blockers == (("4", Protection.UNMANAGED),)
 
 
 def test_what_jobs_that_may_be_preempted_hold_is_not_short() -> None:
@@ -411,7 +411,7 @@ def test_what_jobs_that_may_be_preempted_hold_is_not_short() -> None:
         allocation={"n1": Amount(cpus=1)},
     )
     snapshot = replace(before, jobs=(hungry, frugal, before.jobs[2], on_one_cpu))
-    assert plan_for(snapshot).decisions["3"].blockers == (("2", Guard.SAME_TIER),)
+    assert plan_for(snapshot).decisions["3"].blockers == (("2", Protection.SAME_TIER),)
 
 
 def test_a_job_that_may_be_preempted_is_no_blocker_beside_one_that_may_not() -> None:
@@ -425,7 +425,7 @@ def test_a_job_that_may_be_preempted_is_no_blocker_beside_one_that_may_not() -> 
     )
     plan = expect(before, "n1  1 1 2 2", configured(preemption={"min_run_s": 60}))
     assert plan.decisions["3"].reason is Reason.GUARDED
-    assert plan.decisions["3"].blockers == (("2", Guard.MIN_RUN),)
+    assert plan.decisions["3"].blockers == (("2", Protection.MIN_RUN),)
 
 
 def test_cpus_and_memory_count_too() -> None:

@@ -422,7 +422,7 @@ def test_what_may_be_one_task_is_kept_on_one_node_where_one_is_large_enough(
 
 @st.composite
 def candidates_of(draw: st.DrawFn, free: FreeResources) -> list[Candidate]:
-    """Jobs of three levels that run wherever they happen to, some of them guarded."""
+    """Jobs of three levels that run wherever they happen to, some of them protected."""
     held = draw(st.lists(_allocations(free.names), max_size=6))
     return [
         Candidate(
@@ -440,7 +440,7 @@ def candidates_of(draw: st.DrawFn, free: FreeResources) -> list[Candidate]:
 
 @given(nodes_lists, requests, st.booleans(), st.sampled_from([-1.0, 0.0, 1.0]), st.data())
 def test_a_node_could_give_what_fits_on_it_once_its_candidates_have_left(
-    nodes: list[Node], request: Request, even_guarded: bool, level: float, data: st.DataObject
+    nodes: list[Node], request: Request, even_protected: bool, level: float, data: st.DataObject
 ) -> None:
     free = FreeResources(nodes)
     candidates = data.draw(candidates_of(free))
@@ -453,7 +453,7 @@ def test_a_node_could_give_what_fits_on_it_once_its_candidates_have_left(
         index.leave(candidate)
         free.give(candidate.allocation)
     preemptor = Preemptor(
-        request, PlacementStyle.SPREAD, free.all_nodes, (level,), even_guarded=even_guarded
+        request, PlacementStyle.SPREAD, free.all_nodes, (level,), even_protected=even_protected
     )
     offered = dict(index.matrix().reclaimable(preemptor).cheapest_first())
     for candidate in candidates:

@@ -11,7 +11,7 @@ from slurm_tiresias.cli.text import NOTHING, duration, moment, or_dash, printabl
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.model import JobState, Reason
-from slurm_tiresias.reasons import guard_text, reason_text, slurm_does
+from slurm_tiresias.reasons import protection_text, reason_text, slurm_does
 from slurm_tiresias.status.published import PublishedJob
 
 LEAST_REASON = 24
@@ -63,7 +63,7 @@ def _added_to_reason(job: PublishedJob) -> str:
     if job.reason == Reason.GUARDED.value and job.blockers:
         first = job.blockers[0]
         more = f" +{len(job.blockers) - 1}" if len(job.blockers) > 1 else ""
-        return f"{printable(first.job_id)}{more}, {printable(guard_text(first.guard).short)}"
+        return f"{printable(first.job_id)}{more}, {printable(protection_text(first.guard).short)}"
     return printable(job.detail)
 
 

@@ -29,7 +29,7 @@ from slurm_tiresias.model import Action, JobState, Reason
 from slurm_tiresias.reasons import (
     MODE_TEXTS,
     ends_text,
-    guard_text,
+    protection_text,
     reason_text,
     slurm_reason_text,
     what_to_do,
@@ -429,7 +429,7 @@ def _place_in_slurm(case: Case) -> Iterator[str]:
 def _blockers(case: Case) -> Iterator[str]:
     blockers = case.job.blockers
     for blocker in blockers[:MOST_BLOCKERS]:
-        because = printable(guard_text(blocker.guard).because)
+        because = printable(protection_text(blocker.guard).because)
         # Only a protection that runs out by itself has a time.
         left_s = 0.0 if blocker.until_s is None else blocker.until_s - case.now_s
         left = f"; {duration(left_s)} to go" if left_s > 0 else ""

@@ -18,11 +18,11 @@ from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
     Action,
     Decision,
-    Guard,
     JobState,
     JobView,
     Node,
     Plan,
+    Protection,
     Snapshot,
 )
 from slurm_tiresias.policy.protection import protected_for_s
@@ -202,7 +202,8 @@ def _jobs(
         blockers = known.get(id(decision.blockers))
         if blockers is None:
             blockers = known[id(decision.blockers)] = tuple(
-                _blocker(views[blocker], guard, config) for blocker, guard in decision.blockers
+                _blocker(views[blocker], protection, config)
+                for blocker, protection in decision.blockers
             )
         job = _job(views[key], decision, job_store, snapshot.now_s, config.preemption)
         job.rank, job.blockers, job.slurm_place = ranks.get(key), blockers, places.get(key)
@@ -224,11 +225,11 @@ def _slurm_places(jobs: Iterable[JobView]) -> Mapping[str, int]:
     return places
 
 
-def _blocker(job: JobView, guard: Guard, config: Config) -> Blocker:
+def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
     until_s = None
-    if guard is Guard.MIN_RUN and job.running_since_s is not None:
+    if protection is Protection.MIN_RUN and job.running_since_s is not None:
         until_s = job.running_since_s + protected_for_s(job.preemptions, config.preemption)
-    return Blocker(job.job_id, guard.value, until_s)
+    return Blocker(job.job_id, protection.value, until_s)
 
 
 def _job(

@@ -21,13 +21,13 @@ from slurm_tiresias.controller.manage import (
 )
 from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import (
-    Guard,
     JobAccount,
     JobSpec,
     JobState,
     JobStatus,
     JobView,
     Node,
+    Protection,
     Request,
     Snapshot,
 )
@@ -356,13 +356,13 @@ class SnapshotBuilder:
             request = replace(request, reserved_nodes=facts.reserved_nodes)
         if facts.taken_by and job.state is JobState.PENDING:
             request = _within(request, facts.taken_by)
-        guards = (
-            (is_protected(job), Guard.HELD),
-            (facts.taken_by == (), Guard.PARTITION),
-            (facts.is_past_deadline, Guard.DEADLINE),
-            (facts.is_tried_first, Guard.TRIED_FIRST),
+        protections = (
+            (is_protected(job), Protection.HELD),
+            (facts.taken_by == (), Protection.PARTITION),
+            (facts.is_past_deadline, Protection.DEADLINE),
+            (facts.is_tried_first, Protection.TRIED_FIRST),
         )
-        protected_by = next((guard for applies, guard in guards if applies), None)
+        protected_by = next((protection for applies, protection in protections if applies), None)
         runs = self._job_store.runs
         attained_gpu_s = runs.attained_gpu_s(account.key)
         executed_s = runs.executed_s(account.key)

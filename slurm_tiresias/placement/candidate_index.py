@@ -24,7 +24,7 @@ class CandidateIndex:
         self._on: list[dict[str, Candidate]] = [{} for _ in free.names]
         self._levels: dict[Key, dict[int, list[tuple[UniqueRank, Candidate]]]] = {}
         self._gpus: dict[Key, int] = {}
-        self._guarded_gpus: dict[Key, int] = {}
+        self._protected_gpus: dict[Key, int] = {}
 
     def enter(self, candidate: Candidate) -> None:
         self._new[candidate.rank.job_id] = candidate
@@ -37,18 +37,18 @@ class CandidateIndex:
         self._file_new()
         return self._on[number].values()
 
-    def gpus_below(self, level: Key, *, even_guarded: bool) -> int:
-        """GPUs held by jobs of lower levels that may be preempted; with ``even_guarded`` by all."""
+    def gpus_below(self, level: Key, *, even_protected: bool) -> int:
+        """GPUs held by jobs of lower levels that may be preempted; with ``even_protected`` by all."""
         if self._new:
             self._file_new()
         below = 0
         for other, gpus in self._gpus.items():
             if other > level:
-                below += gpus if even_guarded else gpus - self._guarded_gpus[other]
+                below += gpus if even_protected else gpus - self._protected_gpus[other]
         return below
 
     def any_below(self, level: Key) -> bool:
-        """Whether a job of a lower level runs, guarded or not."""
+        """Whether a job of a lower level runs, protected or not."""
         self._file_new()
         return any(other > level for other in self._levels)
 
@@ -61,10 +61,10 @@ class CandidateIndex:
 
     def unprotect(self, candidate: Candidate) -> None:
         """The protection of a candidate has ended."""
-        candidate.guarded = False
+        candidate.protected = False
         if candidate.job_id in self._new:
             return
-        self._guarded_gpus[candidate.level] -= candidate.gpus
+        self._protected_gpus[candidate.level] -= candidate.gpus
         if self._matrix is not None:
             self._matrix.unprotect(candidate)
 
@@ -99,8 +99,8 @@ class CandidateIndex:
             alike = self._levels.setdefault(level, {}).setdefault(candidate.gpus, [])
             insort(alike, (candidate.rank, candidate))
             self._gpus[level] = self._gpus.get(level, 0) + candidate.gpus
-            guarded_gpus = candidate.gpus if candidate.guarded else 0
-            self._guarded_gpus[level] = self._guarded_gpus.get(level, 0) + guarded_gpus
+            protected_gpus = candidate.gpus if candidate.protected else 0
+            self._protected_gpus[level] = self._protected_gpus.get(level, 0) + protected_gpus
         self._new.clear()
 
     def _take_off_file(self, candidate: Candidate) -> None:
@@ -113,9 +113,9 @@ class CandidateIndex:
         alike = widths[candidate.gpus]
         del alike[bisect_left(alike, (candidate.rank,))]
         self._gpus[level] -= candidate.gpus
-        if candidate.guarded:
-            self._guarded_gpus[level] -= candidate.gpus
+        if candidate.protected:
+            self._protected_gpus[level] -= candidate.gpus
         if not alike:
             del widths[candidate.gpus]
             if not widths:
-                del self._levels[level], self._gpus[level], self._guarded_gpus[level]
+                del self._levels[level], self._gpus[level], self._protected_gpus[level]

@@ -37,13 +37,13 @@ _GONE = -1
 
 @dataclass(slots=True, eq=False)
 class Candidate:
-    """A running job that may be preempted, unless it is guarded."""
+    """A running job that may be preempted, unless it is protected."""
 
     rank: UniqueRank
     allocation: Allocation
     nodes: NodeSet
     gpus: int
-    guarded: bool = False
+    protected: bool = False
 
     _cells: list[tuple[int, list[int]]] | None = field(default=None, repr=False)
 
@@ -67,17 +67,19 @@ class Candidate:
 class Preemptor:
     """A waiting job that may preempt candidates of lower levels on some nodes.
 
-    ``even_guarded`` asks what could be freed if no candidate were guarded.
+    ``even_protected`` asks what could be freed if no candidate were protected.
     """
 
     request: Request
     style: PlacementStyle
     nodes: NodeSet
     level: Key
-    even_guarded: bool = False
+    even_protected: bool = False
 
     def may_preempt(self, candidate: Candidate) -> bool:
-        return candidate.rank.level > self.level and (self.even_guarded or not candidate.guarded)
+        return candidate.rank.level > self.level and (
+            self.even_protected or not candidate.protected
+        )
 
 
 class CandidateMatrix:
@@ -90,7 +92,7 @@ class CandidateMatrix:
         self._levels = sorted({candidate.level for candidate in ranked})
         number_of = {level: number for number, level in enumerate(self._levels)}
         self._level = np.array([*(number_of[candidate.level] for candidate in ranked), _GONE])
-        self._guarded = np.array([*(candidate.guarded for candidate in ranked), False])
+        self._protected = np.array([*(candidate.protected for candidate in ranked), False])
         self._gpus = np.array([*(candidate.gpus for candidate in ranked), 0])
         self._fill(sorted(ranked, key=widest_stay))
 
@@ -120,13 +122,13 @@ class CandidateMatrix:
         self._level[self._place[candidate.job_id]] = _GONE
 
     def unprotect(self, candidate: Candidate) -> None:
-        self._guarded[self._place[candidate.job_id]] = False
+        self._protected[self._place[candidate.job_id]] = False
 
     def reclaimable(self, preemptor: Preemptor) -> Reclaimable:
         """What could be freed for a preemptor on the nodes that it may use."""
         may_leave = self._level >= bisect_right(self._levels, preemptor.level)
-        if not preemptor.even_guarded:
-            may_leave &= ~self._guarded
+        if not preemptor.even_protected:
+            may_leave &= ~self._protected
         demand = _Demand.of(preemptor.request, self._free)
         nodes = columns(preemptor.nodes, len(self._free.names))
         who = self._who[:, nodes]

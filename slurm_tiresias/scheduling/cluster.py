@@ -86,9 +86,9 @@ class ClusterState:
         self.most_victims = most_victims
         self._candidates = CandidateIndex(self.free)
         self._running: dict[str, Candidate] = {}
-        self._lapses: list[tuple[float, int, Candidate]] = []
-        """When guards end. Numbered, for a job that is protected twice until one moment."""
-        self._lapse_numbers = count()
+        self._protection_ends: list[tuple[float, int, Candidate]] = []
+        """When protections end. Numbered, for a job that is protected twice until one moment."""
+        self._end_numbers = count()
         self._classes: dict[Hashable, EquivalenceClass] = {}
         self._waiting: dict[str, tuple[UniqueRank, EquivalenceClass]] = {}
         self._to_try: set[EquivalenceClass] = set()
@@ -164,16 +164,18 @@ class ClusterState:
         rank: UniqueRank,
         allocation: Allocation,
         gpus: int,
-        guarded_until_s: float = -math.inf,
+        protected_until_s: float = -math.inf,
     ) -> None:
-        """The job that has booked these resources may be preempted, once it is not guarded."""
+        """The job that has booked these resources may be preempted, once it is not protected."""
         self._version += 1
-        guarded = guarded_until_s > -math.inf
-        candidate = Candidate(rank, allocation, self.free.nodes(allocation), gpus, guarded)
+        protected = protected_until_s > -math.inf
+        candidate = Candidate(rank, allocation, self.free.nodes(allocation), gpus, protected)
         self._running[rank.job_id] = candidate
         self._candidates.enter(candidate)
-        if guarded and guarded_until_s < math.inf:
-            heapq.heappush(self._lapses, (guarded_until_s, next(self._lapse_numbers), candidate))
+        if protected and protected_until_s < math.inf:
+            heapq.heappush(
+                self._protection_ends, (protected_until_s, next(self._end_numbers), candidate)
+            )
 
     def rerank(self, rank: UniqueRank) -> None:
         """A running job has come to stand elsewhere."""
@@ -223,19 +225,19 @@ class ClusterState:
 
     @property
     def next_try_s(self) -> float:
-        """When to choose again though no job comes or goes: at once, or when a guard ends."""
+        """When to choose again though no job comes or goes: at once, or when a protection ends."""
         if self._room_grew:
             return -math.inf
-        return self._next_lapse_s() if self._lapses else math.inf
+        return self._next_protection_end_s() if self._protection_ends else math.inf
 
-    def _next_lapse_s(self) -> float:
-        """When the next guard ends that a waiting job may be waiting for."""
-        while self._lapses:
-            candidate = self._lapses[0][2]
+    def _next_protection_end_s(self) -> float:
+        """When the next protection ends that a waiting job may be waiting for."""
+        while self._protection_ends:
+            candidate = self._protection_ends[0][2]
             if self._running.get(candidate.job_id) is candidate:
                 break
-            heapq.heappop(self._lapses)
-        return self._lapses[0][0] if self._lapses and self._waiting else math.inf
+            heapq.heappop(self._protection_ends)
+        return self._protection_ends[0][0] if self._protection_ends and self._waiting else math.inf
 
     @property
     def classes(self) -> Iterable[EquivalenceClass]:
@@ -259,8 +261,8 @@ class ClusterState:
             self._room_grew = False
             self._to_try.clear()
             return []
-        if self._lapses:
-            self._end_guards(now_s)
+        if self._protection_ends:
+            self._end_protections(now_s)
         if not self._room_grew and not self._to_try:
             return []
         if len(self._waiting) == 1:
@@ -290,7 +292,7 @@ class ClusterState:
         ``refused`` is told of every class with a waiting job that has no room, unless it was told
         before and nothing has changed since on which that depends.
         """
-        self._end_guards(now_s)
+        self._end_protections(now_s)
         waiting = [group for group in self._classes.values() if group.waiting]
         untold = [group for group in waiting if group.told_in != self._version]
         one = self._pass_over(untold, refused)
@@ -325,9 +327,9 @@ class ClusterState:
         self._room_grew = False
         return Start(rank.job_id, allocation)
 
-    def _end_guards(self, now_s: float) -> None:
-        while self._lapses and self._next_lapse_s() <= now_s:
-            _, _, candidate = heapq.heappop(self._lapses)
+    def _end_protections(self, now_s: float) -> None:
+        while self._protection_ends and self._next_protection_end_s() <= now_s:
+            _, _, candidate = heapq.heappop(self._protection_ends)
             self._candidates.unprotect(candidate)
             self._note_growth()
 
@@ -342,7 +344,7 @@ class ClusterState:
         return None
 
     def may_have_room(
-        self, group: EquivalenceClass, level: Key, *, even_guarded: bool = False
+        self, group: EquivalenceClass, level: Key, *, even_protected: bool = False
     ) -> bool:
         """Whether there are enough GPUs, idle or to be freed by victims; not whether they fit."""
         missing = group.gpus - self.free.most_free_gpus
@@ -350,7 +352,7 @@ class ClusterState:
             return True
         if group.only_idle:
             return False
-        return self._candidates.gpus_below(level, even_guarded=even_guarded) >= missing
+        return self._candidates.gpus_below(level, even_protected=even_protected) >= missing
 
     def on_idle(self, group: EquivalenceClass) -> Allocation | None:
         """Where a job of this class fits on idle GPUs."""
@@ -361,14 +363,14 @@ class ClusterState:
         return place_on_any(group.request, group.sets, self.free, group.style, self._last_resort)
 
     def by_preempting(
-        self, group: EquivalenceClass, level: Key, *, even_guarded: bool = False
+        self, group: EquivalenceClass, level: Key, *, even_protected: bool = False
     ) -> PreemptionPlan | None:
         """Room made by jobs of lower levels; nothing is booked."""
         if not self._candidates.any_below(level):
             return None
         best = None
         for nodes in group.sets:
-            preemptor = Preemptor(group.request, group.style, nodes, level, even_guarded)
+            preemptor = Preemptor(group.request, group.style, nodes, level, even_protected)
             found = find_victims(preemptor, self.free, self._candidates, self._last_resort)
             if found and (best is None or preemption_cost(found) < preemption_cost(best)):
                 best = found

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 from typing import Protocol
 
 from slurm_tiresias.config import Config, PreemptionConfig
-from slurm_tiresias.model import Allocation, Guard, Node, PlacementStyle, Request
+from slurm_tiresias.model import Allocation, Node, PlacementStyle, Protection, Request
 from slurm_tiresias.placement.choose import style_of_skew
 from slurm_tiresias.policy.job_rank import JobFacts, Key, UniqueRank
 from slurm_tiresias.policy.policy import Policy
@@ -37,10 +37,10 @@ class Schedulable(JobFacts, Protocol):
     @property
     def preemptions(self) -> int: ...
     @property
-    def protected_by(self) -> Guard | None: ...
+    def protected_by(self) -> Protection | None: ...
 
 
-def guarded_until_s(job: Schedulable, config: PreemptionConfig) -> float:
+def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
     """Until when a running job may not be preempted; infinite while what protects it lasts."""
     if job.protected_by is not None or 0 < config.max_per_job <= job.preemptions:
         return math.inf
@@ -50,13 +50,13 @@ def guarded_until_s(job: Schedulable, config: PreemptionConfig) -> float:
     return job.running_since_s + least_s
 
 
-def guard_of(job: Schedulable, now_s: float, config: PreemptionConfig) -> Guard | None:
+def protection_of(job: Schedulable, now_s: float, config: PreemptionConfig) -> Protection | None:
     """What protects a running job from preemption now, if anything does."""
     if job.protected_by is not None:
         return job.protected_by
     if 0 < config.max_per_job <= job.preemptions:
-        return Guard.MAX_PREEMPTIONS
-    return Guard.MIN_RUN if now_s < guarded_until_s(job, config) else None
+        return Protection.MAX_PREEMPTIONS
+    return Protection.MIN_RUN if now_s < protected_until_s(job, config) else None
 
 
 class Engine:
@@ -90,7 +90,7 @@ class Engine:
 
     def put_on_nodes(self, job: Schedulable, rank: UniqueRank, now_s: float) -> None:
         """A job runs; its resources are booked already."""
-        until_s = guarded_until_s(job, self.config.preemption)
+        until_s = protected_until_s(job, self.config.preemption)
         if until_s <= now_s:
             until_s = -math.inf
         self.state.run(rank, job.allocation, job.width, until_s)

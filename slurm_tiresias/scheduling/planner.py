@@ -21,12 +21,12 @@ from slurm_tiresias.model import (
     Action,
     Allocation,
     Decision,
-    Guard,
     JobState,
     JobView,
     Node,
     PlacementStyle,
     Plan,
+    Protection,
     Reason,
     Snapshot,
 )
@@ -463,7 +463,7 @@ def _verdict(
     style: PlacementStyle | None = None,
     victims: tuple[str, ...] = (),
     preempted_for: str = "",
-    blockers: tuple[tuple[str, Guard], ...] = (),
+    blockers: tuple[tuple[str, Protection], ...] = (),
 ) -> Decision:
     return Decision(
         entry.job.job_id,

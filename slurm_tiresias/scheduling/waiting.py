@@ -9,12 +9,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.model import MAX_BLOCKERS, Guard, JobView, Reason
+from slurm_tiresias.model import MAX_BLOCKERS, JobView, Protection, Reason
 from slurm_tiresias.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
 from slurm_tiresias.placement.victims import PreemptionPlan
 from slurm_tiresias.policy.job_rank import Key, UniqueRank
 from slurm_tiresias.scheduling.cluster import EquivalenceClass
-from slurm_tiresias.scheduling.engine import Engine, guard_of
+from slurm_tiresias.scheduling.engine import Engine, protection_of
 
 
 class Why(NamedTuple):
@@ -22,7 +22,7 @@ class Why(NamedTuple):
 
     reason: Reason
     detail: str = ""
-    blockers: tuple[tuple[str, Guard], ...] = ()
+    blockers: tuple[tuple[str, Protection], ...] = ()
 
 
 Runner = tuple[UniqueRank, JobView]
@@ -73,7 +73,9 @@ class WhyJobsWait:
     def _why(self, group: EquivalenceClass, level: Key, too_many: PreemptionPlan | None) -> Why:
         request, node_index = group.request, self._engine.state.node_index
         if too_many:
-            blockers = [(candidate.job_id, Guard.MAX_VICTIMS) for candidate in too_many.victims]
+            blockers = [
+                (candidate.job_id, Protection.MAX_VICTIMS) for candidate in too_many.victims
+            ]
             return Why(Reason.GUARDED, blockers=_first(blockers))
         if node_index.could_hold(request, node_index.usable):
             return self._what_is_in_the_way(group, level)
@@ -93,31 +95,33 @@ class WhyJobsWait:
 
     def _what_is_in_the_way(self, group: EquivalenceClass, level: Key) -> Why:
         state = self._engine.state
-        if state.may_have_room(group, level, even_guarded=True):
-            preemption = state.by_preempting(group, level, even_guarded=True)
+        if state.may_have_room(group, level, even_protected=True):
+            preemption = state.by_preempting(group, level, even_protected=True)
             if preemption is not None:
                 # Only what protects some of these keeps them from being preempted.
                 ids = [candidate.job_id for candidate in preemption.victims]
-                guards = [(job_id, self._guard(self._by_id[job_id])) for job_id in ids]
-                blockers = [(job_id, guard) for job_id, guard in guards if guard]
+                protections = [(job_id, self._protection(self._by_id[job_id])) for job_id in ids]
+                blockers = [
+                    (job_id, protection) for job_id, protection in protections if protection
+                ]
                 return Why(Reason.GUARDED, blockers=_first(blockers))
         return Why(Reason.NO_ROOM, blockers=_first(self._holders(group, level)))
 
-    def _guard(self, job: JobView) -> Guard | None:
-        return guard_of(job, self._now_s, self._preemption)
+    def _protection(self, job: JobView) -> Protection | None:
+        return protection_of(job, self._now_s, self._preemption)
 
-    def _holders(self, group: EquivalenceClass, level: Key) -> Iterator[tuple[str, Guard]]:
+    def _holders(self, group: EquivalenceClass, level: Key) -> Iterator[tuple[str, Protection]]:
         """The jobs that hold what these lack: managed ones first, as they rank."""
         lacks = self._shortages(group, level)
         is_running = self._engine.state.is_running
         for rank, job in self._running:
             if self._is_on(group.nodes, job) and is_running(job.job_id):
-                guard = self._guard(job) if rank.level > level else Guard.SAME_TIER
-                if guard and _holds_any(job, lacks):
-                    yield job.job_id, guard
+                protection = self._protection(job) if rank.level > level else Protection.SAME_TIER
+                if protection and _holds_any(job, lacks):
+                    yield job.job_id, protection
         for job in self._foreign:
             if self._is_on(group.nodes, job) and _holds_any(job, lacks):
-                yield job.job_id, Guard.UNMANAGED
+                yield job.job_id, Protection.UNMANAGED
 
     def _shortages(self, group: EquivalenceClass, level: Key) -> Callable[[str], Shortage]:
         """What these lack on a node once all have left it that may be preempted for them."""
@@ -131,7 +135,7 @@ class WhyJobsWait:
             leaving = (
                 job.allocation[node]
                 for rank, job in on_node.get(node, ())
-                if rank.level > level and not self._guard(job) and state.is_running(job.job_id)
+                if rank.level > level and not self._protection(job) and state.is_running(job.job_id)
             )
             return state.free.shortage(node, group.request, leaving)
 
@@ -153,5 +157,5 @@ def _holds_any(job: JobView, lacks: Callable[[str], Shortage]) -> bool:
     return any(lacks(node).is_eased_by(amount) for node, amount in job.allocation.items())
 
 
-def _first(blockers: Iterable[tuple[str, Guard]]) -> tuple[tuple[str, Guard], ...]:
+def _first(blockers: Iterable[tuple[str, Protection]]) -> tuple[tuple[str, Protection], ...]:
     return tuple(islice(blockers, MAX_BLOCKERS))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from slurm_tiresias.model import Allocation, Guard, JobState, PlacementStyle, Request
+from slurm_tiresias.model import Allocation, JobState, PlacementStyle, Protection, Request
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.workload import TraceJob
 
@@ -56,7 +56,7 @@ class SimJob:
     only_idle = False
     """Its user is over budget: it may use idle GPUs, and no job is preempted for it."""
     skew: float | None = None
-    protected_by: Guard | None = None
+    protected_by: Protection | None = None
     waited_before_s = 0.0
     lost_s = 0.0
     spread_s = 0.0

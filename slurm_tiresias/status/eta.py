@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slurm_tiresias.config import tiers_follow_service
-from slurm_tiresias.model import MAX_BLOCKERS, Action, Guard, JobState, Reason
+from slurm_tiresias.model import MAX_BLOCKERS, Action, JobState, Protection, Reason
 from slurm_tiresias.status.published import Blocker, PublishedJob, PublishedState
 
 _FOR_SOMETHING_ELSE = {
@@ -53,7 +53,7 @@ def _loose_at_s(
         return blocker.until_s
     other = jobs.get(blocker.job_id)
     tier = next((tier for tier in state.tiers if tier.tier == job.tier), None)
-    if blocker.guard != Guard.SAME_TIER.value or other is None or tier is None:
+    if blocker.guard != Protection.SAME_TIER.value or other is None or tier is None:
         return None
     if tier.to_gpu_s is None or not other.gpus:
         return None

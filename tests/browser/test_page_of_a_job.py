@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scripts.testbed.ports import free_port
-from slurm_tiresias.model import Guard
+from slurm_tiresias.model import Protection
 from slurm_tiresias.status.published import Blocker
 from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
 from slurm_tiresias.web.http import Listener
@@ -38,8 +37,8 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
         event = EventRecord(now_s - 601, "preempted", "2", "3", "restart 1")
         writer.add_events([event])
     blockers = (
-        Blocker("3", Guard.SAME_TIER.value, None),
-        Blocker("4", Guard.MIN_RUN.value, now_s + 3000),
+        Blocker("3", Protection.SAME_TIER.value, None),
+        Blocker("4", Protection.MIN_RUN.value, now_s + 3000),
     )
     told = state(
         waiting("1", rank=0, gpus=1),

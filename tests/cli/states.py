@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from slurm_tiresias.model import Guard
+from slurm_tiresias.model import Protection
 from slurm_tiresias.reasons import would_do
 from slurm_tiresias.status.published import (
     Blocker,
@@ -186,8 +186,8 @@ def busy_state(**changes: Any) -> PublishedState:
             waited_s=380.0,
             reason="guarded",
             blockers=(
-                Blocker("40718_3", Guard.MIN_RUN.value, until_s=NOW_S + 60),
-                Blocker("40600", Guard.SAME_TIER.value, until_s=None),
+                Blocker("40718_3", Protection.MIN_RUN.value, until_s=NOW_S + 60),
+                Blocker("40600", Protection.SAME_TIER.value, until_s=None),
             ),
         ),
         running(

@@ -12,7 +12,7 @@ import pytest
 
 from slurm_tiresias.controller import driver
 from slurm_tiresias.errors import SlurmUnreachableError
-from slurm_tiresias.model import Guard, Reason
+from slurm_tiresias.model import Protection, Reason
 from slurm_tiresias.status.published import (
     Blocker,
     PublishedEvent,
@@ -97,12 +97,12 @@ def test_it_names_who_holds_what_the_job_needs_and_what_protects_them(site: Site
 
 
 def test_a_protection_that_has_run_out_meanwhile_is_not_timed(site: Site) -> None:
-    over = Blocker("2", Guard.MIN_RUN.value, until_s=NOW_S - 1)
+    over = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S - 1)
     assert "to go" not in explained(site, waiting("1", reason="guarded", blockers=(over,)))
 
 
 def same_tier(job_id: str) -> Blocker:
-    return Blocker(job_id, Guard.SAME_TIER.value, until_s=None)
+    return Blocker(job_id, Protection.SAME_TIER.value, until_s=None)
 
 
 def test_who_waits_for_something_else_does_not_come_before_anybody(site: Site) -> None:
@@ -136,7 +136,7 @@ def test_who_may_release_a_held_job_depends_on_who_held_it(site: Site) -> None:
 
 
 def test_a_job_without_gpus_holds_other_things(site: Site) -> None:
-    blocker = Blocker("2", Guard.UNMANAGED.value, None)
+    blocker = Blocker("2", Protection.UNMANAGED.value, None)
     job = waiting("1", blockers=(blocker,))
     assert "Job 2 of root, CPUs or memory on gpu01: it is not" in explained(
         site, job, unmanaged("2", gpus=0)
@@ -144,7 +144,7 @@ def test_a_job_without_gpus_holds_other_things(site: Site) -> None:
 
 
 def test_room_that_may_be_made_already_is_not_timed(site: Site) -> None:
-    over = Blocker("2", Guard.MIN_RUN.value, until_s=NOW_S - 1)
+    over = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S - 1)
     job = waiting("1", reason="guarded", blockers=(over,))
     site.publish(state(job, running("2")))
     assert "An estimate: from now on job 2 of alice can be" in site.run("explain", "1").stdout
@@ -162,14 +162,14 @@ def test_until_when_is_estimated_by_when_others_come_down_a_tier(site: Site) -> 
 
 
 def test_the_estimate_names_no_more_jobs_than_are_needed(site: Site) -> None:
-    guarded = Blocker("2", Guard.MIN_RUN.value, until_s=NOW_S + 60)
+    guarded = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S + 60)
     job = waiting("1", gpus=4, blockers=(guarded, same_tier("3")))
     output = explained(site, job, running("2", tier=1), running("3", attained_gpu_s=1200.0))
     assert "in about 1m00s (Nov 14 22:14:20) job 2 of alice can be preempted" in output
 
 
 def test_a_guarded_job_may_start_once_no_guard_is_left(site: Site) -> None:
-    guards = [Blocker(j, Guard.MIN_RUN.value, until_s=NOW_S + 60 * int(j)) for j in ("2", "3")]
+    guards = [Blocker(j, Protection.MIN_RUN.value, until_s=NOW_S + 60 * int(j)) for j in ("2", "3")]
     job = waiting("1", gpus=32, reason="guarded", blockers=tuple(guards))
     others = (running("2", tier=1), running("3", tier=1))
     output = explained(site, job, *others)
@@ -245,13 +245,13 @@ def test_an_unmanaged_job_that_waits_is_told_its_place_by_slurms_priority(site: 
 @pytest.mark.parametrize(
     ("tier", "policy", "guard"),
     [
-        (2, "2d-las", Guard.SAME_TIER),
-        (0, "2d-history", Guard.SAME_TIER),
-        (0, "2d-las", Guard.UNMANAGED),
+        (2, "2d-las", Protection.SAME_TIER),
+        (0, "2d-history", Protection.SAME_TIER),
+        (0, "2d-las", Protection.UNMANAGED),
     ],
 )
 def test_where_nothing_is_known_no_time_is_made_up(
-    site: Site, tier: int, policy: str, guard: Guard
+    site: Site, tier: int, policy: str, guard: Protection
 ) -> None:
     blockers = (Blocker("2", guard.value, until_s=None),)
     job = waiting("1", tier=tier, reason="guarded", blockers=blockers)
@@ -287,8 +287,8 @@ def test_a_running_job_stops_only_where_it_is_preempted(site: Site) -> None:
     assert "\nWhy it stops\n" in explained(site, running("1", reason="vacating"))
 
 
-@pytest.mark.parametrize("guard", Guard)
-def test_every_guard_is_explained(site: Site, guard: Guard) -> None:
+@pytest.mark.parametrize("guard", Protection)
+def test_every_guard_is_explained(site: Site, guard: Protection) -> None:
     blocked = waiting("1", reason="guarded", blockers=(Blocker("2", guard.value, until_s=None),))
     assert "  - Job 2 of alice (tier 0), 4 GPUs on gpu01: " in explained(
         site, blocked, running("2")
@@ -302,7 +302,9 @@ def test_every_reason_is_explained(site: Site, reason: Reason) -> None:
 
 
 def test_many_blockers_are_summed_up(site: Site) -> None:
-    blockers = tuple(Blocker(str(i), Guard.SAME_TIER.value, until_s=None) for i in range(100, 120))
+    blockers = tuple(
+        Blocker(str(i), Protection.SAME_TIER.value, until_s=None) for i in range(100, 120)
+    )
     output = explained(site, waiting("1", reason="guarded", blockers=blockers))
     assert "  - Job 107:" in output and "Job 108:" not in output
     assert "And 12 jobs more." in output

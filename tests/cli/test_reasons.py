@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_tiresias.model import Guard, Reason
-from slurm_tiresias.reasons import GUARD_TEXTS, REASON_TEXTS, guard_text, reason_text
+from slurm_tiresias.model import Protection, Reason
+from slurm_tiresias.reasons import PROTECTION_TEXTS, REASON_TEXTS, protection_text, reason_text
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -15,12 +15,12 @@ def test_every_reason_has_its_text(reason: Reason) -> None:
     assert all(sentence.endswith(".") for sentence in (text.means, text.ends))
 
 
-@pytest.mark.parametrize("guard", Guard)
-def test_every_guard_has_its_text(guard: Guard) -> None:
-    text = GUARD_TEXTS[guard]
+@pytest.mark.parametrize("guard", Protection)
+def test_every_guard_has_its_text(guard: Protection) -> None:
+    text = PROTECTION_TEXTS[guard]
     assert text.short and text.because and not text.because.endswith(".")
 
 
 def test_a_code_of_a_newer_controller_stands_for_itself() -> None:
     assert reason_text("sent-to-mars").short == "sent-to-mars"
-    assert guard_text("too-precious").short == "too-precious"
+    assert protection_text("too-precious").short == "too-precious"

@@ -27,12 +27,12 @@ from slurm_tiresias.model import (
     Action,
     Amount,
     Decision,
-    Guard,
     JobState,
     JobStatus,
     JobView,
     Node,
     Plan,
+    Protection,
     Reason,
 )
 from slurm_tiresias.slurm.protocol import AccountedRun, Observation, Slurm
@@ -323,7 +323,7 @@ def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
         .snapshot(Observation(1010, jobs, (), ()), Backoffs())
         .jobs
     )
-    assert suspended.protected_by is Guard.HELD
+    assert suspended.protected_by is Protection.HELD
     assert other.protected_by is None
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.model import Guard, JobState, Reason
+from slurm_tiresias.model import JobState, Protection, Reason
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
 
@@ -46,7 +46,7 @@ def test_no_job_is_preempted_before_its_minimum_run_time(managed: Manage) -> Non
     wall = cluster.fill()
     short = cluster.submit(replace(ONE_GPU, script="ends"))
     decision = cluster.wait_for_reason(short, Reason.GUARDED)
-    assert {guard for _, guard in decision.blockers} == {Guard.MIN_RUN}
+    assert {guard for _, guard in decision.blockers} == {Protection.MIN_RUN}
     cluster.wait_for_state(short, None)
     assert [cluster.seen(key).restarts for key in wall].count(1) == 1
     ran_s = [run.elapsed_s for key in wall for run in cluster.ledger.runs_of(key)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.model import Guard, JobAccount, Reason
+from slurm_tiresias.model import JobAccount, Protection, Reason
 from slurm_tiresias.status.published import (
     Blocker,
     PublishedEvent,
@@ -164,7 +164,7 @@ def test_a_waiting_job_is_told_with_who_comes_before_it_and_until_when_it_waits(
 ) -> None:
     holds = running("3", gpus=4, attained_gpu_s=2400.0)
     first = waiting("1", rank=0, gpus=1)
-    blocker = Blocker("3", Guard.SAME_TIER.value, None)
+    blocker = Blocker("3", Protection.SAME_TIER.value, None)
     second = waiting("2", rank=1, gpus=3, blockers=(blocker,))
     page = Page(private=False)
     page.show(state(first, second, holds, output_appended=False), ledger)
@@ -188,7 +188,7 @@ def test_a_held_job_is_told_by_whom_and_what_its_user_can_do(ledger: Path) -> No
 def test_every_reason_and_every_guard_has_words(page: Page) -> None:
     words = told(page, "/words")
     assert set(words["reasons"]) == {reason.value for reason in Reason}
-    assert set(words["guards"]) == {guard.value for guard in Guard}
+    assert set(words["guards"]) == {guard.value for guard in Protection}
 
 
 def test_where_jobs_are_private_a_browser_sees_sums_and_tiers_and_nobody(ledger: Path) -> None:

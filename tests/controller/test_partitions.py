@@ -13,8 +13,8 @@ import pytest
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.account import JobStore
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.model import Amount, Guard, JobState, JobStatus, JobView, Node
+from slurm_tiresias.controller.view import Backoffs, View
+from slurm_tiresias.model import Amount, JobState, JobStatus, JobView, Node, Protection
 from slurm_tiresias.slurm.protocol import Observation, Partition
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.test_account import pending
@@ -64,7 +64,7 @@ def test_a_running_job_that_its_partition_would_not_start_again_is_guarded(
     )
     assert viewed(job_store, runs, Partition("gpu", N1, True), OTHER).protected_by is None
     limited = Partition("gpu", N1, **{"up": True, **limits})
-    assert viewed(job_store, runs, limited, OTHER).protected_by is Guard.PARTITION
+    assert viewed(job_store, runs, limited, OTHER).protected_by is Protection.PARTITION
 
 
 @pytest.mark.parametrize("limits", REFUSING)

@@ -36,7 +36,7 @@ from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
-from slurm_tiresias.scheduling.engine import guard_of
+from slurm_tiresias.scheduling.engine import protection_of
 from tests.one_by_one import node_sets
 from tests.pictures import NOW_S, configured
 
@@ -289,7 +289,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
     for preemption in plan.preemptions:
         victim, preemptor = jobs[preemption.job_id], jobs[preemption.preempted_for]
         assert victim.managed
-        assert guard_of(victim, snapshot.now_s, config.preemption) is None
+        assert protection_of(victim, snapshot.now_s, config.preemption) is None
         if plan.decisions[preemptor.job_id].promoted:
             preemptor = _promoted(preemptor, snapshot.now_s)
         assert policy.rank(victim).level > policy.rank(preemptor).level

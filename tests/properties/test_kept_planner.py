@@ -14,11 +14,11 @@ from slurm_tiresias.model import (
     Action,
     Allocation,
     Decision,
-    Guard,
     JobState,
     JobView,
     Node,
     Plan,
+    Protection,
     Snapshot,
 )
 from slurm_tiresias.placement.free_resources import FreeResources
@@ -101,7 +101,7 @@ class Cluster:
             if happens < 0.4 or job.preemptor:
                 return _requeued(job, now_s)
             if happens < 0.5:
-                return changed(job, protected_by=chance.choice((None, Guard.HELD)))
+                return changed(job, protected_by=chance.choice((None, Protection.HELD)))
             return _served(job, chance.choice((1.0, 30.0, 200.0)))
         if decision.action is Action.START and happens < 0.7:
             if job.nominated_to is None and happens < 0.4:

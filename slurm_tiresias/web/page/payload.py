@@ -12,10 +12,10 @@ from operator import attrgetter
 from typing import Any
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.model import Guard, Reason
+from slurm_tiresias.model import Protection, Reason
 from slurm_tiresias.reasons import (
-    GUARD_TEXTS,
     MODE_TEXTS,
+    PROTECTION_TEXTS,
     REASON_TEXTS,
     SLURM_WORDS,
     done_in_words,
@@ -179,6 +179,6 @@ def words() -> bytes:
         }
         for code, text in ((reason.value, REASON_TEXTS[reason]) for reason in Reason)
     }
-    guards = {guard.value: asdict(GUARD_TEXTS[guard]) for guard in Guard}
+    guards = {each.value: asdict(PROTECTION_TEXTS[each]) for each in Protection}
     data = {"reasons": reasons, "guards": guards, "modes": MODE_TEXTS, "slurm": SLURM_WORDS}
     return json_codec.dumps(data)
