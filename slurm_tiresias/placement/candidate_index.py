@@ -38,7 +38,7 @@ class CandidateIndex:
         return self._on[number].values()
 
     def gpus_below(self, level: Key, *, even_protected: bool) -> int:
-        """GPUs held by jobs of lower levels that may be preempted; with ``even_protected`` by all."""
+        """GPUs held by jobs of lower levels that may be preempted; or by all."""
         if self._new:
             self._file_new()
         below = 0

@@ -104,32 +104,32 @@ class ClusterState:
         self, key: Hashable, request: Request, style: PlacementStyle, *, only_idle: bool = False
     ) -> EquivalenceClass:
         """The equivalence class that goes by this key, which tells all that its jobs ask for."""
-        group = self._classes.get(key)
-        if group is None:
+        job_class = self._classes.get(key)
+        if job_class is None:
             sets = self.node_index.sets_for(request, self.node_index.usable)
-            group = self._classes[key] = EquivalenceClass(
+            job_class = self._classes[key] = EquivalenceClass(
                 len(self._classes), request, style, sets, only_idle
             )
-            group.whole = self._whole(group)
-        return group
+            job_class.whole = self._whole(job_class)
+        return job_class
 
-    def _whole(self, group: EquivalenceClass) -> Amount | None:
-        return Amount({ANY_TYPE: group.gpus}) if self._any_node_will_do(group) else None
+    def _whole(self, job_class: EquivalenceClass) -> Amount | None:
+        return Amount({ANY_TYPE: job_class.gpus}) if self._any_node_will_do(job_class) else None
 
-    def _any_node_will_do(self, group: EquivalenceClass) -> bool:
-        together = group.style is PlacementStyle.CONSOLIDATE or (
-            group.style is PlacementStyle.SPREAD and group.request.chunks == 1
+    def _any_node_will_do(self, job_class: EquivalenceClass) -> bool:
+        together = job_class.style is PlacementStyle.CONSOLIDATE or (
+            job_class.style is PlacementStyle.SPREAD and job_class.request.chunks == 1
         )
-        one_set = not self._last_resort and not self.free.has_types and len(group.sets) == 1
-        return together and one_set and goes_by_count(group.request)
+        one_set = not self._last_resort and not self.free.has_types and len(job_class.sets) == 1
+        return together and one_set and goes_by_count(job_class.request)
 
-    def wait(self, rank: UniqueRank, group: EquivalenceClass) -> None:
+    def wait(self, rank: UniqueRank, job_class: EquivalenceClass) -> None:
         """A job waits, or waits with another rank than before."""
-        self._waiting[rank.job_id] = (rank, group)
-        heapq.heappush(group.waiting, rank)
-        outdated = group.refused_in != self._growth
-        if outdated or group.refused is None or rank.level < group.refused:
-            self._to_try.add(group)
+        self._waiting[rank.job_id] = (rank, job_class)
+        heapq.heappush(job_class.waiting, rank)
+        outdated = job_class.refused_in != self._growth
+        if outdated or job_class.refused is None or rank.level < job_class.refused:
+            self._to_try.add(job_class)
 
     def withdraw(self, job_id: str) -> None:
         """A job waits no longer, and has not been started."""
@@ -155,8 +155,8 @@ class ClusterState:
         if nodes == self._last_resort:
             return
         self._last_resort = nodes
-        for group in self._classes.values():
-            group.whole = self._whole(group)
+        for job_class in self._classes.values():
+            job_class.whole = self._whole(job_class)
         self._note_growth()
 
     def run(
@@ -214,10 +214,10 @@ class ClusterState:
         self._growth += 1
         self._version += 1
 
-    def refuse(self, group: EquivalenceClass, rank: UniqueRank) -> None:
+    def refuse(self, job_class: EquivalenceClass, rank: UniqueRank) -> None:
         """The first of a class has no room; the class is tried again once room has grown."""
-        group.refused, group.refused_in = rank.level, self._growth
-        group.told_in = self._version
+        job_class.refused, job_class.refused_in = rank.level, self._growth
+        job_class.told_in = self._version
 
     def is_running(self, job_id: str) -> bool:
         """Whether the job runs and has not been chosen as a victim."""
@@ -272,9 +272,9 @@ class ClusterState:
         # Jobs that may use idle GPUs only have their turn in every pass: what a preemption leaves
         # over goes to those of later rank at their turn, and to those of earlier rank at the end.
         to_try = [
-            group
-            for group in self._classes.values()
-            if self._room_grew or group.only_idle or group in self._to_try
+            job_class
+            for job_class in self._classes.values()
+            if self._room_grew or job_class.only_idle or job_class in self._to_try
         ]
         self._room_grew = False
         self._to_try = set()
@@ -293,8 +293,8 @@ class ClusterState:
         before and nothing has changed since on which that depends.
         """
         self._end_protections(now_s)
-        waiting = [group for group in self._classes.values() if group.waiting]
-        untold = [group for group in waiting if group.told_in != self._version]
+        waiting = [job_class for job_class in self._classes.values() if job_class.waiting]
+        untold = [job_class for job_class in waiting if job_class.told_in != self._version]
         one = self._pass_over(untold, refused)
         if not one.starts:
             return []
@@ -315,14 +315,14 @@ class ClusterState:
 
     def _start_at_once(self) -> Start | None:
         """The start of the only job that waits, if it needs no victims."""
-        ((rank, group),) = self._waiting.values()
-        allocation = self.on_idle(group) if self.free.most_free_gpus >= group.gpus else None
+        ((rank, job_class),) = self._waiting.values()
+        allocation = self.on_idle(job_class) if self.free.most_free_gpus >= job_class.gpus else None
         if allocation is None:
             return None
         self.free.take(allocation)
         self._waiting.clear()
-        group.waiting.clear()
-        group.refused = None
+        job_class.waiting.clear()
+        job_class.refused = None
         self._to_try.clear()
         self._room_grew = False
         return Start(rank.job_id, allocation)
@@ -333,62 +333,68 @@ class ClusterState:
             self._candidates.unprotect(candidate)
             self._note_growth()
 
-    def first(self, group: EquivalenceClass) -> UniqueRank | None:
-        """The first of the waiting jobs of a group."""
-        while group.waiting:
-            rank = group.waiting[0]
+    def first(self, job_class: EquivalenceClass) -> UniqueRank | None:
+        """The first of the waiting jobs of a class."""
+        while job_class.waiting:
+            rank = job_class.waiting[0]
             current = self._waiting.get(rank.job_id)
-            if current is not None and current[0] is rank and current[1] is group:
+            if current is not None and current[0] is rank and current[1] is job_class:
                 return rank
-            heapq.heappop(group.waiting)
+            heapq.heappop(job_class.waiting)
         return None
 
     def may_have_room(
-        self, group: EquivalenceClass, level: Key, *, even_protected: bool = False
+        self, job_class: EquivalenceClass, level: Key, *, even_protected: bool = False
     ) -> bool:
         """Whether there are enough GPUs, idle or to be freed by victims; not whether they fit."""
-        missing = group.gpus - self.free.most_free_gpus
+        missing = job_class.gpus - self.free.most_free_gpus
         if missing <= 0:
             return True
-        if group.only_idle:
+        if job_class.only_idle:
             return False
         return self._candidates.gpus_below(level, even_protected=even_protected) >= missing
 
-    def on_idle(self, group: EquivalenceClass) -> Allocation | None:
+    def on_idle(self, job_class: EquivalenceClass) -> Allocation | None:
         """Where a job of this class fits on idle GPUs."""
-        if group.whole:
-            number = self.free.tightest(group.nodes, group.gpus)
+        if job_class.whole:
+            number = self.free.tightest(job_class.nodes, job_class.gpus)
             if number is not None and not self.free.lacks_cpus_or_memory(number):
-                return {self.free.names[number]: group.whole}
-        return place_on_any(group.request, group.sets, self.free, group.style, self._last_resort)
+                return {self.free.names[number]: job_class.whole}
+        return place_on_any(
+            job_class.request, job_class.sets, self.free, job_class.style, self._last_resort
+        )
 
     def by_preempting(
-        self, group: EquivalenceClass, level: Key, *, even_protected: bool = False
+        self, job_class: EquivalenceClass, level: Key, *, even_protected: bool = False
     ) -> PreemptionPlan | None:
         """Room made by jobs of lower levels; nothing is booked."""
         if not self._candidates.any_below(level):
             return None
         best = None
-        for nodes in group.sets:
-            preemptor = Preemptor(group.request, group.style, nodes, level, even_protected)
+        for nodes in job_class.sets:
+            preemptor = Preemptor(job_class.request, job_class.style, nodes, level, even_protected)
             found = find_victims(preemptor, self.free, self._candidates, self._last_resort)
             if found and (best is None or preemption_cost(found) < preemption_cost(best)):
                 best = found
         return best
 
-    def start(self, group: EquivalenceClass, rank: UniqueRank, allocation: Allocation) -> None:
+    def start(self, job_class: EquivalenceClass, rank: UniqueRank, allocation: Allocation) -> None:
         """Carry out one start."""
         self.free.take(allocation)
-        heapq.heappop(group.waiting)
+        heapq.heappop(job_class.waiting)
         del self._waiting[rank.job_id]
 
     def take_back(
-        self, group: EquivalenceClass, rank: UniqueRank, start: Start, victims: Iterable[Candidate]
+        self,
+        job_class: EquivalenceClass,
+        rank: UniqueRank,
+        start: Start,
+        victims: Iterable[Candidate],
     ) -> None:
         """Undo a start, and the preemptions for it."""
         self.free.give(start.allocation)
-        self._waiting[rank.job_id] = (rank, group)
-        heapq.heappush(group.waiting, rank)
+        self._waiting[rank.job_id] = (rank, job_class)
+        heapq.heappush(job_class.waiting, rank)
         for candidate in victims:
             self.free.take(candidate.allocation)
             self._running[candidate.job_id] = candidate
@@ -440,92 +446,96 @@ class SchedulingPass:
         """Let the first job of each class try, by rank, until no more jobs fit."""
         self._join(classes)
         while self._heads:
-            rank, _, group = heapq.heappop(self._heads)
-            start = self._try(group, rank)
+            rank, _, job_class = heapq.heappop(self._heads)
+            start = self._try(job_class, rank)
             if start is None:
                 continue
-            self._note(start, group)
+            self._note(start, job_class)
             if start.victims:
                 # Victims may have freed more than was needed, also for classes refused before.
-                self._join(group for group in self._state.classes if group not in self._seen)
+                self._join(
+                    job_class for job_class in self._state.classes if job_class not in self._seen
+                )
 
     def offer_what_is_left(self) -> None:
         """Once all classes have had their turn: for those that may not preempt, or not any more."""
         self._join([*self.short_of_victims, *self._patient])
         while self._heads:
-            rank, _, group = heapq.heappop(self._heads)
-            if start := self._try_idle(group, rank):
-                self._note(start, group)
+            rank, _, job_class = heapq.heappop(self._heads)
+            if start := self._try_idle(job_class, rank):
+                self._note(start, job_class)
 
     def _join(self, classes: Iterable[EquivalenceClass]) -> None:
-        for group in classes:
-            rank = self._state.first(group) if group.waiting else None
+        for job_class in classes:
+            rank = self._state.first(job_class) if job_class.waiting else None
             if rank is None:
                 continue
-            without_reasons = self._refused is None and not group.only_idle
-            if without_reasons and not self._state.may_have_room(group, rank.level):
+            without_reasons = self._refused is None and not job_class.only_idle
+            if without_reasons and not self._state.may_have_room(job_class, rank.level):
                 # Without a victim there will be no more room when its turn comes.
-                self._state.refuse(group, rank)
-                self._seen.discard(group)
+                self._state.refuse(job_class, rank)
+                self._seen.discard(job_class)
                 continue
-            self._seen.add(group)
-            heapq.heappush(self._heads, (rank, group.number, group))
+            self._seen.add(job_class)
+            heapq.heappush(self._heads, (rank, job_class.number, job_class))
 
-    def _note(self, start: Start, group: EquivalenceClass) -> None:
+    def _note(self, start: Start, job_class: EquivalenceClass) -> None:
         self.starts.append(start)
-        if group.waiting:
-            self._join([group])
+        if job_class.waiting:
+            self._join([job_class])
 
-    def _try(self, group: EquivalenceClass, rank: UniqueRank) -> Start | None:
-        group.refused = None
+    def _try(self, job_class: EquivalenceClass, rank: UniqueRank) -> Start | None:
+        job_class.refused = None
         preemption = None
-        if self._state.may_have_room(group, rank.level):
-            start = self._try_idle(group, rank)
+        if self._state.may_have_room(job_class, rank.level):
+            start = self._try_idle(job_class, rank)
             if start:
                 return start
-            preemption = self._preemption_plan(group, rank)
+            preemption = self._preemption_plan(job_class, rank)
             if preemption and self.victims + len(preemption.victims) <= self._state.most_victims:
-                return self._start_preempting(group, rank, preemption)
-        self._state.refuse(group, rank)
-        if group.only_idle:
-            self._patient.append(group)
+                return self._start_preempting(job_class, rank, preemption)
+        self._state.refuse(job_class, rank)
+        if job_class.only_idle:
+            self._patient.append(job_class)
         elif preemption:
-            self.short_of_victims.append(group)
+            self.short_of_victims.append(job_class)
         if self._refused:
-            self._refused(group, rank, preemption)
+            self._refused(job_class, rank, preemption)
         return None
 
-    def _try_idle(self, group: EquivalenceClass, rank: UniqueRank) -> Start | None:
-        allocation = self._state.on_idle(group)
+    def _try_idle(self, job_class: EquivalenceClass, rank: UniqueRank) -> Start | None:
+        allocation = self._state.on_idle(job_class)
         if allocation is None:
             return None
-        self._state.start(group, rank, allocation)
+        self._state.start(job_class, rank, allocation)
         start = Start(rank.job_id, allocation)
-        self._done.append((group, rank, start, ()))
+        self._done.append((job_class, rank, start, ()))
         return start
 
-    def _preemption_plan(self, group: EquivalenceClass, rank: UniqueRank) -> PreemptionPlan | None:
+    def _preemption_plan(
+        self, job_class: EquivalenceClass, rank: UniqueRank
+    ) -> PreemptionPlan | None:
         """The preemptions that would make room."""
-        if group.only_idle:
+        if job_class.only_idle:
             return None
         if self._before_preempting:
             self._before_preempting()
             self._before_preempting = None
-        return self._state.by_preempting(group, rank.level)
+        return self._state.by_preempting(job_class, rank.level)
 
     def _start_preempting(
-        self, group: EquivalenceClass, rank: UniqueRank, preemption: PreemptionPlan
+        self, job_class: EquivalenceClass, rank: UniqueRank, preemption: PreemptionPlan
     ) -> Start:
         for candidate in preemption.victims:
             self._state.preempt(candidate)
         self.victims += len(preemption.victims)
-        self._state.start(group, rank, preemption.allocation)
+        self._state.start(job_class, rank, preemption.allocation)
         victims = tuple(candidate.job_id for candidate in preemption.victims)
         start = Start(rank.job_id, preemption.allocation, victims)
-        self._done.append((group, rank, start, preemption.victims))
+        self._done.append((job_class, rank, start, preemption.victims))
         return start
 
     def undo(self) -> None:
         """Leave the state as it was before this pass."""
-        for group, rank, start, victims in reversed(self._done):
-            self._state.take_back(group, rank, start, victims)
+        for job_class, rank, start, victims in reversed(self._done):
+            self._state.take_back(job_class, rank, start, victims)

@@ -84,9 +84,9 @@ class Engine:
 
     def put_in_queue(self, job: Schedulable, rank: UniqueRank) -> EquivalenceClass:
         """A job waits and may be started, or waits with another rank or request than before."""
-        group = self.class_of(job, rank.level)
-        self.state.wait(rank, group)
-        return group
+        job_class = self.class_of(job, rank.level)
+        self.state.wait(rank, job_class)
+        return job_class
 
     def put_on_nodes(self, job: Schedulable, rank: UniqueRank, now_s: float) -> None:
         """A job runs; its resources are booked already."""
@@ -108,10 +108,10 @@ class Engine:
         style = style or style_of_skew(job.skew, self.config.placement)
         settled, shape = self._settle(request)
         key = (level, style, only_idle, shape)
-        group = self.state.class_of(key, settled, style, only_idle=only_idle)
+        job_class = self.state.class_of(key, settled, style, only_idle=only_idle)
         # The request is kept with it: the id of one that is gone may become another's.
-        self._class_of[known_as] = request, group
-        return group
+        self._class_of[known_as] = request, job_class
+        return job_class
 
     def _settle(self, request: Request) -> tuple[Request, Hashable]:
         """The request as it is to be laid over nodes, and its shape."""

@@ -67,7 +67,7 @@ class _Entry:
     promoted: bool
     part: _Part
     holds: Allocation
-    group: EquivalenceClass | None = None
+    job_class: EquivalenceClass | None = None
 
 
 class Planner:
@@ -201,7 +201,7 @@ class Planner:
         self._undecided.add(job.job_id)
         self._list(rank)
         if part is _Part.WAITS:
-            entry.group = self._engine.put_in_queue(job, rank)
+            entry.job_class = self._engine.put_in_queue(job, rank)
         elif part is not _Part.NONE:
             self._engine.state.book(holds)
             if part is _Part.RUNS:
@@ -251,7 +251,7 @@ class Planner:
             if job_rank.tier != entry.tier:
                 self._undecided.add(job.job_id)
         else:
-            if moves or self._engine.class_of(job, job_rank.level) is not entry.group:
+            if moves or self._engine.class_of(job, job_rank.level) is not entry.job_class:
                 return False
             self._undecided.add(job.job_id)
         entry.job, entry.tier, entry.promoted = job, job_rank.tier, promoted
@@ -339,7 +339,7 @@ class Planner:
         starts = self._engine.state.try_out(self._now_s, self._why.note)
         if self._why.changed:
             for entry in self._jobs.values():
-                if entry.group in self._why.changed:
+                if entry.job_class in self._why.changed:
                     self._undecided.add(entry.job.job_id)
         passing = dict(self._pass_on(starts))
         undecided: Collection[str] = self._undecided - passing.keys()
@@ -391,8 +391,8 @@ class Planner:
                 return _verdict(entry, Action.WAIT, Reason.BACKS_OFF, IN_VAIN * job.in_vain)
             if job.over_budget:
                 return _verdict(entry, Action.WAIT, Reason.OVER_BUDGET)
-            assert entry.group is not None
-            why = self._why.of(entry.group)
+            assert entry.job_class is not None
+            why = self._why.of(entry.job_class)
             return _verdict(entry, Action.WAIT, why.reason, why.detail, blockers=why.blockers)
         if job.state is JobState.COMPLETING:
             return _verdict(entry, Action.WAIT, Reason.COMPLETING)

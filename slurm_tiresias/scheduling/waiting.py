@@ -53,32 +53,32 @@ class WhyJobsWait:
         self._now_s = now_s
         self.changed = set()
 
-    def of(self, group: EquivalenceClass) -> Why:
+    def of(self, job_class: EquivalenceClass) -> Why:
         """Why the jobs of a class wait that was refused."""
-        return self._known[group]
+        return self._known[job_class]
 
     def note(
-        self, group: EquivalenceClass, rank: UniqueRank, too_many: PreemptionPlan | None
+        self, job_class: EquivalenceClass, rank: UniqueRank, too_many: PreemptionPlan | None
     ) -> None:
         """Note why a class cannot start now; ``too_many`` exceeds the limit of victims."""
-        if group.only_idle:
+        if job_class.only_idle:
             return
-        why = self._why(group, rank.level, too_many)
-        before = self._known.get(group)
+        why = self._why(job_class, rank.level, too_many)
+        before = self._known.get(job_class)
         if before != why:
-            self._known[group] = why
+            self._known[job_class] = why
             if before is not None:
-                self.changed.add(group)
+                self.changed.add(job_class)
 
-    def _why(self, group: EquivalenceClass, level: Key, too_many: PreemptionPlan | None) -> Why:
-        request, node_index = group.request, self._engine.state.node_index
+    def _why(self, job_class: EquivalenceClass, level: Key, too_many: PreemptionPlan | None) -> Why:
+        request, node_index = job_class.request, self._engine.state.node_index
         if too_many:
             blockers = [
                 (candidate.job_id, Protection.MAX_VICTIMS) for candidate in too_many.victims
             ]
             return Why(Reason.GUARDED, blockers=_first(blockers))
         if node_index.could_hold(request, node_index.usable):
-            return self._what_is_in_the_way(group, level)
+            return self._what_is_in_the_way(job_class, level)
         unreserved = replace(request, reserved_nodes=frozenset())
         if request.reserved_nodes and node_index.could_hold(unreserved, node_index.usable):
             return Why(Reason.RESERVED)
@@ -93,10 +93,10 @@ class WhyJobsWait:
             detail = f"no node of {where} may serve it"
         return Why(Reason.NEVER_FITS, detail)
 
-    def _what_is_in_the_way(self, group: EquivalenceClass, level: Key) -> Why:
+    def _what_is_in_the_way(self, job_class: EquivalenceClass, level: Key) -> Why:
         state = self._engine.state
-        if state.may_have_room(group, level, even_protected=True):
-            preemption = state.by_preempting(group, level, even_protected=True)
+        if state.may_have_room(job_class, level, even_protected=True):
+            preemption = state.by_preempting(job_class, level, even_protected=True)
             if preemption is not None:
                 # Only what protects some of these keeps them from being preempted.
                 ids = [candidate.job_id for candidate in preemption.victims]
@@ -105,39 +105,39 @@ class WhyJobsWait:
                     (job_id, protection) for job_id, protection in protections if protection
                 ]
                 return Why(Reason.GUARDED, blockers=_first(blockers))
-        return Why(Reason.NO_ROOM, blockers=_first(self._holders(group, level)))
+        return Why(Reason.NO_ROOM, blockers=_first(self._holders(job_class, level)))
 
     def _protection(self, job: JobView) -> Protection | None:
         return protection_of(job, self._now_s, self._preemption)
 
-    def _holders(self, group: EquivalenceClass, level: Key) -> Iterator[tuple[str, Protection]]:
+    def _holders(self, job_class: EquivalenceClass, level: Key) -> Iterator[tuple[str, Protection]]:
         """The jobs that hold what these lack: managed ones first, as they rank."""
-        lacks = self._shortages(group, level)
+        lacks = self._shortages(job_class, level)
         is_running = self._engine.state.is_running
         for rank, job in self._running:
-            if self._is_on(group.nodes, job) and is_running(job.job_id):
+            if self._is_on(job_class.nodes, job) and is_running(job.job_id):
                 protection = self._protection(job) if rank.level > level else Protection.SAME_TIER
                 if protection and _holds_any(job, lacks):
                     yield job.job_id, protection
         for job in self._foreign:
-            if self._is_on(group.nodes, job) and _holds_any(job, lacks):
+            if self._is_on(job_class.nodes, job) and _holds_any(job, lacks):
                 yield job.job_id, Protection.UNMANAGED
 
-    def _shortages(self, group: EquivalenceClass, level: Key) -> Callable[[str], Shortage]:
+    def _shortages(self, job_class: EquivalenceClass, level: Key) -> Callable[[str], Shortage]:
         """What these lack on a node once all have left it that may be preempted for them."""
         state = self._engine.state
         on_node = self._runners_on_nodes()
 
         @cache
         def on(node: str) -> Shortage:
-            if not state.free.nodes((node,)) & group.nodes:
+            if not state.free.nodes((node,)) & job_class.nodes:
                 return NO_SHORTAGE
             leaving = (
                 job.allocation[node]
                 for rank, job in on_node.get(node, ())
                 if rank.level > level and not self._protection(job) and state.is_running(job.job_id)
             )
-            return state.free.shortage(node, group.request, leaving)
+            return state.free.shortage(node, job_class.request, leaving)
 
         return on
 
