@@ -31,9 +31,9 @@ from slurm_tiresias.simulator import tune as tuning
 from slurm_tiresias.simulator.cluster_file import NodeGroup
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.history import from_sacct
+from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.sweep import Cell, Task
 from slurm_tiresias.simulator.workload import Workload
-from slurm_tiresias.simulator.world import Costs, Site
 
 SCHEMA = 1
 DEFAULT_FOLDER = "slurm-tiresias"
@@ -176,7 +176,7 @@ def _slurm_user(seen: Seen) -> tuple[str, str]:
 def _thresholds(since: str, kinds: Sequence[NodeKind]) -> Thresholds:
     """What this cluster's own history recommends, as ``tune`` would. A history that cannot be had
     is no reason to write nothing."""
-    site = Site(groups=tuple(NodeGroup(k.nodes, k.gpus, k.gpu_type) for k in kinds))
+    site = SimCluster(groups=tuple(NodeGroup(k.nodes, k.gpus, k.gpu_type) for k in kinds))
     try:
         kept, _ = run.fitting(from_sacct(since), site)
         if len(kept.jobs) < FEWEST_JOBS:
@@ -187,7 +187,7 @@ def _thresholds(since: str, kinds: Sequence[NodeKind]) -> Thresholds:
         return Thresholds(None, f"{_DEFAULT_STAYS}: {printable(error.what).rstrip('.')}.")
 
 
-def _advised(workload: Workload, site: Site, since: str) -> Thresholds:
+def _advised(workload: Workload, site: SimCluster, since: str) -> Thresholds:
     config = unguarded()
     setup = run.Setup(site, config, Costs(site, True, None), Timing(config.controller.interval_s))
     cells = [Cell(cuts) for cuts in tuning.candidates(workload)]

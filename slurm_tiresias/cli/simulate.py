@@ -175,7 +175,7 @@ def simulate(
 
 
 def _compare(source: Source, cluster: str, setup: run.Setup, names: Sequence[str]) -> Report:
-    workload, unfit = fitting(source.load(setup.site), setup.site, cluster)
+    workload, unfit = fitting(source.load(setup.cluster), setup.cluster, cluster)
     speed = best_speed if setup.costs.speeds else unit_speed
     return Report(
         workload=workload,
@@ -190,7 +190,7 @@ def _compare(source: Source, cluster: str, setup: run.Setup, names: Sequence[str
 def _result(workload: Workload, policy: str, setup: run.Setup) -> Result:
     with progress(policy, len(workload.jobs)) as advance:
         outcomes = run.simulate(workload, policy, setup, advance)
-    return Result(policy, outcomes, figures(outcomes, setup.site.gpus))
+    return Result(policy, outcomes, figures(outcomes, setup.cluster.gpus))
 
 
 def _show(report: Report, as_json: bool) -> None:

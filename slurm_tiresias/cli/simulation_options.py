@@ -18,9 +18,9 @@ from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.report import STOCK, UNBOUNDED
+from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, Costs, SimCluster, parse_cluster
 from slurm_tiresias.simulator.traces import AUTO, FORMATS, load_trace
 from slurm_tiresias.simulator.workload import PUBLISHED_SEED, Workload, paper480, philly_like
-from slurm_tiresias.simulator.world import PLACEMENTS, Costs, Site, parse_site
 
 Command = Callable[..., Any]
 
@@ -39,7 +39,7 @@ class Source:
     since: str | None
     workload: str | None
 
-    def load(self, site: Site) -> Workload:
+    def load(self, site: SimCluster) -> Workload:
         """The jobs. ``UsageError`` if not exactly one source is named, or it is wrong."""
         named = sum((self.trace is not None, self.from_sacct, self.workload is not None))
         if named != 1:
@@ -60,7 +60,7 @@ class Source:
         return generated(self.workload or "", site)
 
 
-def generated(name: str, site: Site) -> Workload:
+def generated(name: str, site: SimCluster) -> Workload:
     """``paper480[:SEED]``, or ``philly-like:JOBS[:SEED][@LOAD]`` for the GPUs of the cluster."""
     seed = r"(?::(?P<seed>\d{1,9}))?"
     load = r"(?:@(?P<load>\d{1,2}(?:\.\d{1,3})?))?"
@@ -88,10 +88,10 @@ class World:
     overhead: str
     interval_s: float
 
-    def site(self) -> Site:
-        return parse_site(self.cluster, self.placement)
+    def site(self) -> SimCluster:
+        return parse_cluster(self.cluster, self.placement)
 
-    def setup(self, site: Site, config: Config) -> run.Setup:
+    def setup(self, site: SimCluster, config: Config) -> run.Setup:
         """Raises ``UsageError`` for an overhead that is none."""
         costs = Costs(site, self.overhead != "none", flat_s(self.overhead))
         return run.Setup(site, config, costs, Timing(self.interval_s))
@@ -244,7 +244,7 @@ def flat_s(overhead: str) -> float | None:
     return seconds
 
 
-def fitting(workload: Workload, site: Site, cluster: str) -> tuple[Workload, int]:
+def fitting(workload: Workload, site: SimCluster, cluster: str) -> tuple[Workload, int]:
     """The jobs that the cluster can run, and how many it cannot; ``UsageError`` if none is left.
 
     The notes of the workload then say, too, what becomes of GPU types that no node has.

@@ -133,7 +133,7 @@ def _queue(report: Report, found: Sequence[Curve], until_s: float, span: str) ->
 
 
 def _gpu_use(report: Report, found: Sequence[Curve], until_s: float, span: str) -> Picture:
-    gpus = report.setup.site.gpus
+    gpus = report.setup.cluster.gpus
     shares = [Curve(curve.x, curve.y / gpus, curve.peak / gpus) for curve in found]
     figure, drawn = strips(_names(report), shares, until_s, SINCE)
     drawn[0].set_ylim(0.0, 1.0)

@@ -221,7 +221,7 @@ class Report:
             ("version", f"slurm-tiresias {__version__}"),
             ("input", f"{self.workload.name}, {_jobs(len(self.workload.jobs))}{seed}"),
             ("sha256", self.input_sha256),
-            ("cluster", f"{self.cluster}, {self.setup.site.gpus:,} GPUs"),
+            ("cluster", f"{self.cluster}, {self.setup.cluster.gpus:,} GPUs"),
             ("config", self.config_file or _without_file(self.preset)),
             *_settings(self.setup),
             *self._stock(),
@@ -270,7 +270,8 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
         ("guards", guards(setup.config.preemption)),
         (
             "placement",
-            f"{setup.site.placement}, pack limit {setup.config.placement.pack_limit:g}; {speeds}",
+            f"{setup.cluster.placement}, pack limit {setup.config.placement.pack_limit:g}; "
+            f"{speeds}",
         ),
         ("decisions", when),
         ("preemption", f"costs {restart}, requeue delay {timing.requeue_delay_s:g} s"),
@@ -312,7 +313,7 @@ def settings(setup: Setup) -> dict[str, Any]:
         "preemption": {name: config["preemption"][name] for name in heeded},
         "placement": config["placement"],
         "simulation": {
-            "placement": setup.site.placement,
+            "placement": setup.cluster.placement,
             "model_speeds": setup.costs.speeds,
             "restart_s": "by model" if setup.costs.flat_s is None else setup.costs.flat_s,
             **asdict(setup.timing),
@@ -377,7 +378,7 @@ def _input_record(report: Report) -> dict[str, Any]:
         "dropped": {"count": len(workload.dropped), "reasons": _reasons(workload)},
         "cannot_run_on_the_cluster": report.unfit,
         "cluster": report.cluster,
-        "gpus": report.setup.site.gpus,
+        "gpus": report.setup.cluster.gpus,
         "config_file": report.config_file,
         "preset": report.preset,
         "config": settings(report.setup),

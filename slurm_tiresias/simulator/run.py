@@ -18,12 +18,12 @@ from slurm_tiresias.simulator.baselines import (
     CONSOLIDATED_ONLY,
     OWN_PACE,
     SUSPENDING,
-    Stage,
+    BaselineSetup,
 )
 from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, SlurmParameters
 from slurm_tiresias.simulator.engine import Ask, Outcome, Scheduler, Simulation, Timing
+from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
-from slurm_tiresias.simulator.world import Costs, Site
 
 
 class Variant(NamedTuple):
@@ -51,7 +51,7 @@ class UnfinishedError(TiresiasError):
 class Setup:
     """What is the same for all policies of a comparison."""
 
-    site: Site
+    cluster: SimCluster
     config: Config
     costs: Costs
     timing: Timing
@@ -61,10 +61,10 @@ class Setup:
     """The interval of the policies in ``OWN_PACE``; 0: they answer at once."""
 
 
-def fitting(workload: Workload, site: Site) -> tuple[Workload, tuple[TraceJob, ...]]:
+def fitting(workload: Workload, cluster: SimCluster) -> tuple[Workload, tuple[TraceJob, ...]]:
     """The jobs that the cluster can run at all, and those that it cannot."""
-    wide = tuple(job for job in workload.jobs if not site.can_run(job))
-    kept = tuple(job for job in workload.jobs if site.can_run(job))
+    wide = tuple(job for job in workload.jobs if not cluster.can_run(job))
+    kept = tuple(job for job in workload.jobs if cluster.can_run(job))
     return replace(workload, jobs=kept), wide
 
 
@@ -113,25 +113,25 @@ def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask
 
     @cache
     def style(model: str) -> PlacementStyle:
-        forced = setup.site.style()
+        forced = setup.cluster.style()
         return forced or style_of_skew(physics.physics_of(model).skew, setup.config.placement)
 
     @cache
     def ask(gpus: int, gpu_type: str, style: PlacementStyle) -> Ask:
-        request = setup.site.request(gpus, gpu_type, only_consolidated=only_consolidated)
+        request = setup.cluster.request(gpus, gpu_type, only_consolidated=only_consolidated)
         return Ask(request, style)
 
     @cache
     def ask_of(gpus: int, gpu_type: str, model: str) -> Ask:
-        return ask(gpus, setup.site.type_for(gpu_type), style(model))
+        return ask(gpus, setup.cluster.type_for(gpu_type), style(model))
 
     return lambda job: ask_of(job.gpus, job.gpu_type, job.model)
 
 
 def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
-    config, nodes = setup.config, setup.site.as_nodes()
+    config, nodes = setup.config, setup.cluster.as_nodes()
     if policy in BASELINES:
-        return BASELINES[policy](Stage(workload, setup.site, config, setup.slurm))
+        return BASELINES[policy](BaselineSetup(workload, setup.cluster, config, setup.slurm))
     variant = TIRESIAS[policy]
     named = replace(config, policy=replace(config.policy, name=variant.policy))
     if not variant.knows_service:

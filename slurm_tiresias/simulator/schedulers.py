@@ -13,8 +13,8 @@ from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.scheduling.live import LiveEngine
 from slurm_tiresias.simulator.budgets import budgets_of
-from slurm_tiresias.simulator.charges import Charges, charges_of
 from slurm_tiresias.simulator.engine import SimJob
+from slurm_tiresias.simulator.fair_share import FairShareState, fair_share_of
 
 
 class Decided:
@@ -24,25 +24,25 @@ class Decided:
     def __init__(self, policy: Policy, config: Config, nodes: Sequence[Node]) -> None:
         self.policy = policy
         self._engine: LiveEngine[SimJob] = LiveEngine(policy, config, nodes)
-        self._charges = charges_of(config.policy)
+        self._fair_share = fair_share_of(config.policy)
         gpus = sum(node.total.gpu_count for node in nodes)
         self._budgets = budgets_of(config.preemption, gpus)
 
     def waits(self, job: SimJob, now_s: float) -> None:
-        if self._charges:
+        if self._fair_share:
             if job.runs:
-                self._charges.over(job, job.runs[-1])
+                self._fair_share.over(job, job.runs[-1])
             else:
-                self._charges.comes(job, now_s)
+                self._fair_share.comes(job, now_s)
         if self._budgets:
             self._budgets.waits(job)
         self._engine.waits(job, now_s)
 
     def runs(self, job: SimJob, now_s: float) -> None:
         self._engine.runs(job, now_s)
-        if self._charges:
+        if self._fair_share:
             # Those who have just left for it may have been its own payer's.
-            self._charges.starts(job)
+            self._fair_share.starts(job)
             self._engine.moved(job, now_s)
 
     def moved(self, job: SimJob, now_s: float) -> None:
@@ -53,13 +53,13 @@ class Decided:
         self._engine.ended(job)
         if self._budgets:
             self._budgets.ended(job)
-        if self._charges:
+        if self._fair_share:
             assert job.running_since_s is not None
-            self._charges.over(job, (job.running_since_s, job.end_s))
+            self._fair_share.over(job, (job.running_since_s, job.end_s))
 
     def choose(self, now_s: float) -> Iterable[Start]:
-        if self._charges:
-            self._recharge(self._charges, now_s)
+        if self._fair_share:
+            self._recharge(self._fair_share, now_s)
         if self._budgets:
             for job in self._budgets.changed(now_s):
                 self._engine.waits(job, now_s)
@@ -68,9 +68,9 @@ class Decided:
             self._budgets.carried_out(starts, now_s)
         return starts
 
-    def _recharge(self, charges: Charges, now_s: float) -> None:
-        changed = {job.job_id: job for job in charges.charged_anew(now_s)}
-        for job in charges.new_jobs:
+    def _recharge(self, fair_share: FairShareState, now_s: float) -> None:
+        changed = {job.job_id: job for job in fair_share.charged_anew(now_s)}
+        for job in fair_share.new_jobs:
             if self.policy.promotion.is_due(job, now_s):
                 changed[job.job_id] = job
         for job in changed.values():
@@ -83,10 +83,10 @@ class Decided:
         next_s = self._engine.next_wake_s
         if self._budgets:
             next_s = min(next_s, self._budgets.next_change_s)
-        if self._charges is None:
+        if self._fair_share is None:
             return next_s
-        due_s = min(map(self.policy.promotion.due_s, self._charges.new_jobs), default=math.inf)
-        return min(next_s, self._charges.next_change_s, due_s)
+        due_s = min(map(self.policy.promotion.due_s, self._fair_share.new_jobs), default=math.inf)
+        return min(next_s, self._fair_share.next_change_s, due_s)
 
 
 def tiresias(

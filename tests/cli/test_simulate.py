@@ -15,9 +15,9 @@ import pytest
 from slurm_tiresias import __version__
 from slurm_tiresias.cli.simulate import simulate
 from slurm_tiresias.simulator import files, history, run
+from slurm_tiresias.simulator.sim_cluster import PLACEMENTS
 from slurm_tiresias.simulator.traces import FORMATS
 from slurm_tiresias.simulator.workload import TraceJob, Workload
-from slurm_tiresias.simulator.world import PLACEMENTS
 from tests.cli.running import ROOT, Site, error_of, typed
 
 HEADER = "job_id,submit_time_s,num_gpus,duration_s,model\n"

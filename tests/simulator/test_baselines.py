@@ -17,7 +17,7 @@ from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Node
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator import run
-from slurm_tiresias.simulator.baselines import BASELINES, Stage
+from slurm_tiresias.simulator.baselines import BASELINES, BaselineSetup
 from slurm_tiresias.simulator.baselines.backfill import (
     DEFAULT_LIMIT_S,
     DEFAULTS,
@@ -33,9 +33,9 @@ from slurm_tiresias.simulator.baselines.repack import (
 from slurm_tiresias.simulator.cluster_file import NodeGroup
 from slurm_tiresias.simulator.engine import Outcome, Scheduler, SimJob, Simulation, Timing
 from slurm_tiresias.simulator.report import figures
+from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster, parse_cluster
 from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
-from slurm_tiresias.simulator.world import Costs, Site, parse_site
 from tests.simulator.test_real_traces import trace
 
 CONFIG: Config = parse(
@@ -46,9 +46,11 @@ CONFIG: Config = parse(
 )
 
 
-def setup_on(site: Site, *, flat_s: float = 0.0, timing: Timing | None = None) -> run.Setup:
-    costs = Costs(site, speeds=False, flat_s=flat_s)
-    return run.Setup(site, CONFIG, costs, timing or Timing())
+def setup_on(
+    sim_cluster: SimCluster, *, flat_s: float = 0.0, timing: Timing | None = None
+) -> run.Setup:
+    costs = Costs(sim_cluster, speeds=False, flat_s=flat_s)
+    return run.Setup(sim_cluster, CONFIG, costs, timing or Timing())
 
 
 def jobs_of(*rows: tuple[float, int, float]) -> Workload:
@@ -60,7 +62,7 @@ def jobs_of(*rows: tuple[float, int, float]) -> Workload:
 def simulated(
     workload: Workload, policy: str, cluster: str, placement: str = "consolidate"
 ) -> tuple[Outcome, ...]:
-    return run.simulate(workload, policy, setup_on(parse_site(cluster, placement)))
+    return run.simulate(workload, policy, setup_on(parse_cluster(cluster, placement)))
 
 
 # --------------------------------------------------------------------------- the authors' numbers
@@ -108,7 +110,7 @@ def test_the_authors_simulator_says_the_same(
 ) -> None:
     placement = "consolidate" if placement == "nodes" else placement
     outcomes = simulated(load_trace(trace(name)), policy, cluster, placement)
-    found = figures(outcomes, parse_site(cluster, placement).gpus)
+    found = figures(outcomes, parse_cluster(cluster, placement).gpus)
     assert round(found.average_jct_s, 2) == average
     for value, expected in (
         (found.median_jct_s, median),
@@ -192,13 +194,13 @@ def test_who_is_passed_over_keeps_its_progress_and_its_place() -> None:
 def test_nobody_leaves_for_a_job_that_then_finds_no_place() -> None:
     # Two kinds of node, all of a taken and half of b. The third job could have GPUs of a, but b is
     # the tighter fit; so the fourth, which must have b, finds none, and the first can stay.
-    site = Site(groups=(NodeGroup(1, 4, "a"), NodeGroup(1, 4, "b")))
+    sim_cluster = SimCluster(groups=(NodeGroup(1, 4, "a"), NodeGroup(1, 4, "b")))
     rows = [(0.0, 4, 100.0, "a"), (0.0, 2, 90.0, "b"), (5.0, 2, 10.0, ""), (5.0, 2, 20.0, "b")]
     jobs = tuple(
         TraceJob(str(i), at_s, gpus, long_s, gpu_type=gpu_type)
         for i, (at_s, gpus, long_s, gpu_type) in enumerate(rows)
     )
-    outcomes = run.simulate(Workload("drawn", jobs), "srtf", setup_on(site))
+    outcomes = run.simulate(Workload("drawn", jobs), "srtf", setup_on(sim_cluster))
     assert [outcome.first_start_s for outcome in outcomes] == [0, 0, 5, 15]
     assert [outcome.preemptions for outcome in outcomes] == [0, 0, 0, 0]
 
@@ -230,8 +232,8 @@ def test_a_job_gets_the_first_node_with_room_and_not_the_tightest() -> None:
 
 
 def test_where_nodes_differ_a_job_that_fits_the_largest_is_not_split_over_others() -> None:
-    site = Site(groups=(NodeGroup(1, 8), NodeGroup(2, 4)))
-    outcomes = run.simulate(jobs_of((0, 1, 50), (0, 8, 10)), "yarn-cs", setup_on(site))
+    sim_cluster = SimCluster(groups=(NodeGroup(1, 8), NodeGroup(2, 4)))
+    outcomes = run.simulate(jobs_of((0, 1, 50), (0, 8, 10)), "yarn-cs", setup_on(sim_cluster))
     assert outcomes[1].first_start_s == 50
 
 
@@ -239,7 +241,7 @@ def test_where_nodes_differ_a_job_that_fits_the_largest_is_not_split_over_others
 
 
 def test_two_jobs_take_turns_of_a_minute_and_a_turn_costs_nothing() -> None:
-    setup = setup_on(parse_site("1x4", "consolidate"), flat_s=50.0, timing=Timing(60, 20))
+    setup = setup_on(parse_cluster("1x4", "consolidate"), flat_s=50.0, timing=Timing(60, 20))
     outcomes = run.simulate(jobs_of((0, 4, 120), (0, 4, 120)), "gandiva", setup)
     assert outcomes[0].runs == ((0, 60), (120, 180))
     assert outcomes[1].runs == ((60, 120), (180, 240))
@@ -275,15 +277,15 @@ def backfilled(
     default_limit_s: float = DEFAULT_LIMIT_S,
 ) -> list[float]:
     """When jobs start that are (submitted, GPUs, duration, time limit), all in hours."""
-    site = parse_site(cluster, "consolidate")
+    sim_cluster = parse_cluster(cluster, "consolidate")
     jobs = tuple(
         TraceJob(str(i), at * H, gpus, long * H, limit_s=limit and limit * H)
         for i, (at, gpus, long, limit) in enumerate(rows)
     )
-    setup = setup_on(site)
+    setup = setup_on(sim_cluster)
     outcomes = Simulation(
         jobs,
-        Backfill(site.as_nodes(), parameters, default_limit_s),
+        Backfill(sim_cluster.as_nodes(), parameters, default_limit_s),
         setup.costs,
         setup.timing,
         run.asking(setup, only_consolidated=False),
@@ -367,7 +369,7 @@ def test_jobs_lie_on_the_nodes_that_a_real_slurm_chose() -> None:
         replace(job, submitted_s=job.submitted_s / 21, duration_s=job.duration_s / 21)
         for job in paper480(1).jobs[: len(chosen.split())]
     )
-    site = parse_site("15x4", "consolidate")
+    sim_cluster = parse_cluster("15x4", "consolidate")
     allocated: dict[str, str] = {}
 
     class Seen(Backfill):
@@ -378,10 +380,10 @@ def test_jobs_lie_on_the_nodes_that_a_real_slurm_chose() -> None:
 
     Simulation(
         jobs,
-        Seen(site.as_nodes()),
-        setup_on(site).costs,
+        Seen(sim_cluster.as_nodes()),
+        setup_on(sim_cluster).costs,
         Timing(interval_s=0.5),
-        run.asking(setup_on(site), only_consolidated=False),
+        run.asking(setup_on(sim_cluster), only_consolidated=False),
     ).run()
     assert " ".join(allocated[job.job_id] for job in jobs) == chosen
 
@@ -407,9 +409,12 @@ MIXED = (
     NodeGroup(3, 4, "k80", "rack"),
     NodeGroup(1, 2),
 )
-SITES = [
-    *(Site(3, 4, placement) for placement in ("skew", "consolidate", "spread", "random", "pooled")),
-    *(Site(placement=placement, groups=MIXED) for placement in ("skew", "pooled")),
+SIM_CLUSTERS = [
+    *(
+        SimCluster(3, 4, placement)
+        for placement in ("skew", "consolidate", "spread", "random", "pooled")
+    ),
+    *(SimCluster(placement=placement, groups=MIXED) for placement in ("skew", "pooled")),
 ]
 
 any_jobs = st.lists(
@@ -439,9 +444,9 @@ any_jobs = st.lists(
 class Watched:
     """A scheduler of which it is checked that no node is ever given more than it has."""
 
-    def __init__(self, watched: Scheduler, nodes: Sequence[Node], site: Site) -> None:
+    def __init__(self, watched: Scheduler, nodes: Sequence[Node], sim_cluster: SimCluster) -> None:
         self._watched = watched
-        self._site = site
+        self._sim_cluster = sim_cluster
         self._nodes = {node.name: node for node in nodes}
         self._taken: Counter[str] = Counter()
         self._running: dict[str, SimJob] = {}
@@ -451,7 +456,7 @@ class Watched:
 
     def runs(self, job: SimJob, now_s: float) -> None:
         self._running[job.job_id] = job
-        bound_to = self._site.type_for(job.trace.gpu_type)
+        bound_to = self._sim_cluster.type_for(job.trace.gpu_type)
         for name, amount in job.allocation.items():
             self._taken[name] += amount.gpu_count
             node = self._nodes[name]
@@ -487,20 +492,24 @@ class Watched:
 @pytest.mark.parametrize("policy", BASELINES)
 @given(
     workload=any_jobs,
-    site=st.sampled_from(SITES),
+    sim_cluster=st.sampled_from(SIM_CLUSTERS),
     timing=st.sampled_from([Timing(), Timing(requeue_delay_s=25), Timing(interval_s=15)]),
 )
 @settings(max_examples=80, deadline=None)
 def test_every_job_ends_and_no_node_is_overfull(
-    policy: str, workload: Workload, site: Site, timing: Timing
+    policy: str, workload: Workload, sim_cluster: SimCluster, timing: Timing
 ) -> None:
-    kept, _ = run.fitting(workload, site)
+    kept, _ = run.fitting(workload, sim_cluster)
     if policy == "gandiva":
         timing = Timing()
-    setup = setup_on(site, flat_s=7.0, timing=timing)
+    setup = setup_on(sim_cluster, flat_s=7.0, timing=timing)
     outcomes = Simulation(
         kept.jobs,
-        Watched(BASELINES[policy](Stage(kept, site, CONFIG)), site.as_nodes(), site),
+        Watched(
+            BASELINES[policy](BaselineSetup(kept, sim_cluster, CONFIG)),
+            sim_cluster.as_nodes(),
+            sim_cluster,
+        ),
         setup.costs,
         setup.timing,
         run.asking(setup, only_consolidated=policy == "yarn-cs"),

@@ -16,9 +16,9 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s
 from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
-from slurm_tiresias.simulator.world import Costs, Site
 from tests.simulator.test_real_traces import trace
 
 GPUS = 4
@@ -26,7 +26,7 @@ A_ROUNDING_ERROR = 1e-9
 
 
 def simulated_jct_s(
-    jobs: Sequence[TraceJob], policy: str, site: Site, *, speeds: bool = False
+    jobs: Sequence[TraceJob], policy: str, sim_cluster: SimCluster, *, speeds: bool = False
 ) -> float:
     config = parse(
         {
@@ -34,13 +34,13 @@ def simulated_jct_s(
             "preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9},
         }
     )
-    setup = run.Setup(site, config, Costs(site, speeds=speeds, flat_s=0.0), Timing())
+    setup = run.Setup(sim_cluster, config, Costs(sim_cluster, speeds=speeds, flat_s=0.0), Timing())
     ordered = tuple(sorted(jobs, key=lambda job: job.submitted_s))
     return fmean(outcome.jct_s for outcome in run.simulate(Workload("", ordered), policy, setup))
 
 
-def pooled(gpus: int) -> Site:
-    return Site(1, gpus, "pooled")
+def pooled(gpus: int) -> SimCluster:
+    return SimCluster(1, gpus, "pooled")
 
 
 def jobs_of(rows: Sequence[tuple[int, int, int]]) -> tuple[TraceJob, ...]:
@@ -160,7 +160,7 @@ def test_the_more_gpus_the_lower_the_bound() -> None:
 def test_a_spread_job_may_beat_the_bound_at_unit_speed_but_not_that_at_best_speed() -> None:
     """Two jobs take most of a node each; the third is left one GPU on either."""
     jobs = [TraceJob(str(number), 0, 2, 1000, "resnet50") for number in range(3)]
-    reached_s = simulated_jct_s(jobs, "srsf", Site(2, 3, "consolidate"), speeds=True)
+    reached_s = simulated_jct_s(jobs, "srsf", SimCluster(2, 3, "consolidate"), speeds=True)
     assert lower_bound_jct_s(jobs, 6, best_speed) < reached_s < lower_bound_jct_s(jobs, 6)
 
 

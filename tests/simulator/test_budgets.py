@@ -7,8 +7,8 @@ from typing import Any
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 HOUR_S = 3600
 HUNTED = TraceJob("long", 0, 4, 4 * HOUR_S, user="ann")
@@ -17,9 +17,11 @@ HONEST = TraceJob("short", 9000, 4, 60, user="bob")
 
 
 def simulated(**preemption: Any) -> dict[str, Outcome]:
-    site = parse_site("1x4", "pooled")
+    sim_cluster = parse_cluster("1x4", "pooled")
     tables = {"policy": {"thresholds_gpu_s": [400]}, "preemption": {"min_run_s": 20} | preemption}
-    setup = run.Setup(site, parse(tables), Costs(site, speeds=False, flat_s=15.0), Timing())
+    setup = run.Setup(
+        sim_cluster, parse(tables), Costs(sim_cluster, speeds=False, flat_s=15.0), Timing()
+    )
     jobs = sorted((HUNTED, HONEST, *HUNT), key=lambda job: job.submitted_s)
     outcomes = run.simulate(Workload("hunt", tuple(jobs)), "tiresias-l", setup)
     return {outcome.job.job_id: outcome for outcome in outcomes}
@@ -45,11 +47,13 @@ def test_a_user_over_budget_preempts_no_more_and_another_user_still_does() -> No
 
 def test_among_a_users_own_jobs_there_is_no_bound() -> None:
     own = [TraceJob(f"own{i}", 1000 + 100 * i, 4, 1, user="ann") for i in range(100)]
-    site = parse_site("1x4", "pooled")
+    sim_cluster = parse_cluster("1x4", "pooled")
     tables = {
         "policy": {"thresholds_gpu_s": [400]},
         "preemption": {"min_run_s": 20, "min_run_growth": 1, "budget_share": 0.001},
     }
-    setup = run.Setup(site, parse(tables), Costs(site, speeds=False, flat_s=0.0), Timing())
+    setup = run.Setup(
+        sim_cluster, parse(tables), Costs(sim_cluster, speeds=False, flat_s=0.0), Timing()
+    )
     outcomes = run.simulate(Workload("own", (HUNTED, *own)), "tiresias-l", setup)
     assert {o.job.job_id: o.preemptions for o in outcomes}["long"] == 100

@@ -7,8 +7,8 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 
 def simulate(
@@ -21,15 +21,15 @@ def simulate(
     thresholds_gpu_s: tuple[float, ...] = (3200,),
     timing: Timing | None = None,
 ) -> tuple[Outcome, ...]:
-    site = parse_site(cluster, placement)
+    sim_cluster = parse_cluster(cluster, placement)
     config = parse(
         {
             "policy": {"thresholds_gpu_s": list(thresholds_gpu_s)},
             "preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9},
         }
     )
-    costs = Costs(site, speeds=False, flat_s=flat_s)
-    return run.simulate(jobs, policy, run.Setup(site, config, costs, timing or Timing()))
+    costs = Costs(sim_cluster, speeds=False, flat_s=flat_s)
+    return run.simulate(jobs, policy, run.Setup(sim_cluster, config, costs, timing or Timing()))
 
 
 def _jobs(*rows: tuple[float, int, float]) -> Workload:
@@ -66,7 +66,7 @@ def test_who_gets_done_while_it_is_asked_to_leave_was_not_preempted() -> None:
 
 
 def test_a_job_wider_than_the_cluster_is_left_out_and_said_so() -> None:
-    kept, wide = run.fitting(_jobs((0, 4, 10), (0, 64, 10)), parse_site("1x8", "skew"))
+    kept, wide = run.fitting(_jobs((0, 4, 10), (0, 64, 10)), parse_cluster("1x8", "skew"))
     assert (len(kept.jobs), len(wide)) == (1, 1)
 
 

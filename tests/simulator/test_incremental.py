@@ -18,8 +18,8 @@ from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timing
 from slurm_tiresias.simulator.run import Setup, asking
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 
 class Checked:
@@ -169,7 +169,7 @@ def _run(
     scheduler: Scheduler,
     policy: Policy,
 ) -> Checked:
-    checked = Checked(scheduler, policy, setup.config, setup.site.as_nodes())
+    checked = Checked(scheduler, policy, setup.config, setup.cluster.as_nodes())
     ask = asking(setup, only_consolidated=False)
     outcomes = Simulation(workload.jobs, checked, setup.costs, setup.timing, ask).run()
     assert len(outcomes) == len(workload.jobs)
@@ -177,8 +177,8 @@ def _run(
 
 
 def _setup(config: Config, cluster: str, placement: str, timing: Timing) -> Setup:
-    site = parse_site(cluster, placement)
-    return Setup(site, config, Costs(site, speeds=False, flat_s=7.0), timing)
+    sim_cluster = parse_cluster(cluster, placement)
+    return Setup(sim_cluster, config, Costs(sim_cluster, speeds=False, flat_s=7.0), timing)
 
 
 @given(
@@ -192,7 +192,7 @@ def test_under_tiresias(
     workload: Workload, config: Config, cluster: str, placement: str, timing: Timing
 ) -> None:
     setup = _setup(config, cluster, placement, timing)
-    nodes = setup.site.as_nodes()
+    nodes = setup.cluster.as_nodes()
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
     scheduler = schedulers.tiresias(config, nodes, history)
     # The same policy: what it learns it learns once, when a job ends.

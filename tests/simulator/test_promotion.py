@@ -10,18 +10,18 @@ import pytest
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.simulator.workload import Workload, philly_like
-from slurm_tiresias.simulator.world import Costs, parse_site
 from tests.simulator.test_real_traces import trace
 
-SITE = parse_site("16x8", "pooled")
+SIM_CLUSTER = parse_cluster("16x8", "pooled")
 
 
 @cache
 def preemptions(workload: Workload, config: Config) -> int:
     """On 128 GPUs, each preemption costing the 62 s of the paper's testbed."""
-    setup = run.Setup(SITE, config, Costs(SITE, speeds=False, flat_s=62.0), Timing())
+    setup = run.Setup(SIM_CLUSTER, config, Costs(SIM_CLUSTER, speeds=False, flat_s=62.0), Timing())
     return sum(outcome.preemptions for outcome in run.simulate(workload, "tiresias-l", setup))
 
 
@@ -55,5 +55,5 @@ def test_with_two_tiers_as_in_the_paper_it_costs_more_and_no_longer_explodes() -
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_nor_does_it_under_a_load_that_was_made_up(seed: int) -> None:
-    busy = philly_like(1390, seed, SITE.gpus, load=2.0)
+    busy = philly_like(1390, seed, SIM_CLUSTER.gpus, load=2.0)
     assert preemptions(busy, with_knob(8.0)) <= 1.5 * preemptions(busy, with_knob(0.0))

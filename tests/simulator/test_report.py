@@ -30,8 +30,8 @@ from slurm_tiresias.simulator.report import (
     records,
 )
 from slurm_tiresias.simulator.run import POLICIES, Setup
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 
 def outcome(
@@ -58,15 +58,17 @@ def report(
     cluster: str = "1x4",
     bound_s: float = 50.0,
 ) -> Report:
-    site = parse_site("1x4", "skew")
+    sim_cluster = parse_cluster("1x4", "skew")
     jobs = tuple(each.job for each in results[0][1])
     return Report(
         workload=workload or Workload("drawn", jobs),
         cluster=cluster,
         unfit=0,
-        setup=Setup(site, Config(), Costs(site, speeds=False, flat_s=0.0), Timing()),
+        setup=Setup(sim_cluster, Config(), Costs(sim_cluster, speeds=False, flat_s=0.0), Timing()),
         lower_bound_jct_s=bound_s,
-        results=tuple(Result(name, found, figures(found, site.gpus)) for name, found in results),
+        results=tuple(
+            Result(name, found, figures(found, sim_cluster.gpus)) for name, found in results
+        ),
     )
 
 

@@ -17,9 +17,9 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run, sensitivity, sweep
 from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.sweep import Cell, Failed, Measured, Task, measure, run_here
 from slurm_tiresias.simulator.workload import TraceJob, Workload, philly_like
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 ROOT = Path(__file__).parents[2]
 SMALL = Cell((600.0,))
@@ -29,10 +29,10 @@ NEVER_DEMOTED = Cell((1e12,))
 
 
 def task(workload: Workload | None = None, cluster: str = "2x4") -> Task:
-    site = parse_site(cluster, "pooled")
+    sim_cluster = parse_cluster(cluster, "pooled")
     config = parse({"preemption": {"min_run_s": 0}})
-    setup = run.Setup(site, config, Costs(site, speeds=False, flat_s=30.0), Timing())
-    return Task(workload or run.fitting(philly_like(80, 1, 8, 1.2), site)[0], setup)
+    setup = run.Setup(sim_cluster, config, Costs(sim_cluster, speeds=False, flat_s=30.0), Timing())
+    return Task(workload or run.fitting(philly_like(80, 1, 8, 1.2), sim_cluster)[0], setup)
 
 
 def test_results_are_those_of_single_simulations_in_the_order_asked() -> None:
@@ -82,8 +82,10 @@ class Deadly(Costs):
 
 def test_a_worker_that_is_killed_costs_its_own_cell_only() -> None:
     some = task()
-    site = some.setup.site
-    deadly = replace(some, setup=replace(some.setup, costs=Deadly(site, speeds=False, flat_s=None)))
+    sim_cluster = some.setup.cluster
+    deadly = replace(
+        some, setup=replace(some.setup, costs=Deadly(sim_cluster, speeds=False, flat_s=None))
+    )
     killed, survived = run_here(deadly, (SMALL, NEVER_DEMOTED), workers=2)
     assert isinstance(killed, Failed) and "killed" in killed.why
     assert survived == measure(some, NEVER_DEMOTED)

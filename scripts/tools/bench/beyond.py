@@ -18,9 +18,9 @@ from slurm_tiresias.config import PolicyConfig, parse
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.report import Figures, figures
 from slurm_tiresias.simulator.run import Setup, simulate
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480, philly_like
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 TITLE = "Beyond the paper"
 CLAIRVOYANT = "srsf"
@@ -85,7 +85,7 @@ class Trial:
     candidate: Candidate | None
 
     def figures(self) -> Figures:
-        site = parse_site(self.sample.cluster, "skew")
+        site = parse_cluster(self.sample.cluster, "skew")
         config = parse({"policy": self.candidate.table() if self.candidate else {}})
         timing = Timing(INTERVAL_S, REQUEUE_DELAY_S)
         setup = Setup(site, config, Costs(site, speeds=True, flat_s=None), timing)

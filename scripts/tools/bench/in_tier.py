@@ -13,8 +13,8 @@ from slurm_tiresias.config import ORDERS, parse
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.report import Figures, figures
 from slurm_tiresias.simulator.run import Setup, simulate
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import Workload, paper480, philly_like
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 THRESHOLDS_GPU_S = ((3600,), (3600, 18000, 100000))
 PHILLY_JOBS = 4_000
@@ -35,7 +35,7 @@ class Trial:
 
     def figures(self) -> Figures:
         cluster, make = WORKLOADS[self.workload]
-        site = parse_site(cluster, "skew")
+        site = parse_cluster(cluster, "skew")
         policy = {"order": self.order, "thresholds_gpu_s": list(self.thresholds_gpu_s)}
         config = parse({"policy": policy})
         timing = Timing(INTERVAL_S, REQUEUE_DELAY_S)

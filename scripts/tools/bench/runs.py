@@ -11,8 +11,8 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.report import Figures, figures
 from slurm_tiresias.simulator.run import Setup, simulate
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import paper480
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 THRESHOLD_GPU_S = 3200
 """The paper's testbed (page 493): two queues."""
@@ -27,7 +27,7 @@ class Run:
     overhead: str
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        site = parse_site(self.cluster, self.placement)
+        site = parse_cluster(self.cluster, self.placement)
         config = parse(
             {
                 "policy": {"thresholds_gpu_s": [THRESHOLD_GPU_S]},
@@ -39,7 +39,7 @@ class Run:
         return simulate(paper480(self.seed), self.policy, Setup(site, config, costs, Timing()))
 
     def figures(self) -> Figures:
-        return figures(self.outcomes(), parse_site(self.cluster, self.placement).gpus)
+        return figures(self.outcomes(), parse_cluster(self.cluster, self.placement).gpus)
 
 
 def run_all(runs: Iterable[Run]) -> Mapping[Run, Figures]:

@@ -14,9 +14,9 @@ from scripts.tools.document import markdown, write_section
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.run import Setup, fitting, simulate
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.simulator.workload import Workload, philly_like
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 FEW, MANY = 8_000, 80_000
 LOAD, FULL = 0.7, 1.0
@@ -39,7 +39,7 @@ class Case:
     def workload(self) -> Workload:
         if self.trace is not None:
             return load_trace(self.trace)
-        return philly_like(self.jobs, 1, parse_site(self.cluster, "pooled").gpus, self.load)
+        return philly_like(self.jobs, 1, parse_cluster(self.cluster, "pooled").gpus, self.load)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _in_its_own_process(case: Case) -> Measured:
 
 
 def _measured(case: Case) -> Measured:
-    site = parse_site(case.cluster, case.placement)
+    site = parse_cluster(case.cluster, case.placement)
     config = parse(
         {
             "policy": {"thresholds_gpu_s": [3200]},

@@ -13,8 +13,8 @@ from slurm_tiresias.config import Config, parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines.backfill import SlurmParameters
 from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
-from slurm_tiresias.simulator.world import Costs, Site
 
 CONTROLLER_CONFIG = """\
 # Every time is that of a real cluster, divided by {factor:g}.
@@ -85,9 +85,9 @@ class Setting:
         text = self.controller_config().format(state_dir="/unused")
         return parse(tomllib.loads(text), "the configuration of both sides")
 
-    def site(self) -> Site:
+    def site(self) -> SimCluster:
         config = self.config()
-        return Site(self.nodes, self.gpus, config.placement.unknown_model)
+        return SimCluster(self.nodes, self.gpus, config.placement.unknown_model)
 
     def whole(self) -> Workload:
         """The first jobs of the paper's workload, at full length."""
@@ -118,7 +118,7 @@ class Setting:
         """The simulator's side, with what was measured."""
         site = self.site()
         return run.Setup(
-            site=site,
+            cluster=site,
             config=self.config(),
             costs=Costs(site, speeds=False, flat_s=self.load_s / self.factor),
             timing=self.timing(calibration),

@@ -18,46 +18,46 @@ from slurm_tiresias.simulator.baselines.gandiva import Gandiva
 from slurm_tiresias.simulator.baselines.head_of_line import HeadOfLine
 from slurm_tiresias.simulator.baselines.las import one_dimensional_las
 from slurm_tiresias.simulator.engine import Scheduler
+from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.simulator.workload import Workload
-from slurm_tiresias.simulator.world import Site
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class BaselineSetup:
     """What a baseline is set up with."""
 
     workload: Workload
-    site: Site
+    cluster: SimCluster
     config: Config
     slurm: SlurmParameters = DEFAULTS
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that GPUs are taken from."""
-        return self.site.as_nodes()
+        return self.cluster.as_nodes()
 
     def real_nodes(self) -> tuple[Node, ...]:
         """The nodes that there are; pooled ones go by the name of the pool that they are in."""
-        if not self.site.pooled:
+        if not self.cluster.pooled:
             return self.nodes
         pools = {node.features: node.name for node in self.nodes}
-        nodes = replace(self.site, placement="consolidate").as_nodes()
+        nodes = replace(self.cluster, placement="consolidate").as_nodes()
         return tuple(replace(node, name=pools[node.features]) for node in nodes)
 
 
-def _gandiva(stage: Stage) -> Gandiva:
-    return Gandiva(stage.real_nodes(), (job.submitted_s for job in stage.workload.jobs))
+def _gandiva(setup: BaselineSetup) -> Gandiva:
+    return Gandiva(setup.real_nodes(), (job.submitted_s for job in setup.workload.jobs))
 
 
-BASELINES: Mapping[str, Callable[[Stage], Scheduler]] = {
-    "slurm": lambda stage: Backfill(stage.real_nodes(), stage.slurm),
-    "yarn-cs": lambda stage: HeadOfLine(stage.nodes),
-    "best-effort": lambda stage: best_effort(stage.config, stage.nodes),
+BASELINES: Mapping[str, Callable[[BaselineSetup], Scheduler]] = {
+    "slurm": lambda setup: Backfill(setup.real_nodes(), setup.slurm),
+    "yarn-cs": lambda setup: HeadOfLine(setup.nodes),
+    "best-effort": lambda setup: best_effort(setup.config, setup.nodes),
     "gandiva": _gandiva,
-    "sf": lambda stage: repack.Repack(repack.fewest_gpus, stage.nodes),
-    "srtf": lambda stage: repack.Repack(repack.least_time, stage.nodes),
-    "srsf": lambda stage: repack.Repack(repack.least_service, stage.nodes),
-    "las": lambda stage: one_dimensional_las(stage.config, stage.nodes),
+    "sf": lambda setup: repack.Repack(repack.fewest_gpus, setup.nodes),
+    "srtf": lambda setup: repack.Repack(repack.least_time, setup.nodes),
+    "srsf": lambda setup: repack.Repack(repack.least_service, setup.nodes),
+    "las": lambda setup: one_dimensional_las(setup.config, setup.nodes),
 }
 """By the names of the command line."""
 

@@ -101,7 +101,7 @@ class _Group:
 
 
 class Gandiva:
-    """Time slicing over ``nodes``, of which several may go by one name (``Stage.real_nodes``).
+    """Time slicing over ``nodes``, of which several may go by one name (see ``real_nodes``).
 
     ``arrivals_s`` are the submissions that are to come.
     """

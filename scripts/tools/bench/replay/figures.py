@@ -15,8 +15,8 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import report, run
 from slurm_tiresias.simulator.bound import lower_bound_jct_s
 from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
-from slurm_tiresias.simulator.world import Costs, Site
 
 LEAST_INTERVAL_S = 0.25
 Measures = Mapping[str, float]
@@ -156,7 +156,7 @@ def with_perfect_limits(setting: Setting) -> Measures:
 
 def _without_cost(setting: Setting, policy: str, workload: Workload, placement: str) -> Measures:
     """Decisions at every event, no guards, and preemption for nothing."""
-    site = Site(setting.nodes, setting.gpus, placement)
+    site = SimCluster(setting.nodes, setting.gpus, placement)
     config = parse(
         {
             "policy": {"thresholds_gpu_s": list(setting.thresholds_gpu_s)},

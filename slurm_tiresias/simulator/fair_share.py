@@ -10,7 +10,7 @@ from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_
 from slurm_tiresias.simulator.engine import SimJob
 
 
-class Charges:
+class FairShareState:
     """Keeps ``inherited_gpu_s`` of the jobs that have not started yet as the controller would."""
 
     def __init__(self, charge: str, window_s: float) -> None:
@@ -68,6 +68,8 @@ class Charges:
         job.inherited_gpu_s = 0.0 if job.promotions else inherited_gpu_s
 
 
-def charges_of(config: PolicyConfig) -> Charges | None:
+def fair_share_of(config: PolicyConfig) -> FairShareState | None:
     """None where every job is charged for itself only."""
-    return None if config.charge == BY_JOB else Charges(config.charge, config.charge_window_s)
+    return (
+        None if config.charge == BY_JOB else FairShareState(config.charge, config.charge_window_s)
+    )

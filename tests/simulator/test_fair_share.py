@@ -10,8 +10,8 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
-from slurm_tiresias.simulator.world import Costs, parse_site
 
 WORK_S = 8000
 PIECES = 16
@@ -29,14 +29,14 @@ def submitted(*jobs: TraceJob) -> list[TraceJob]:
 
 
 def simulated(*jobs: TraceJob, policy: str = "tiresias-l", **settings: Any) -> list[Outcome]:
-    site = parse_site("1x4", "pooled")
+    sim_cluster = parse_cluster("1x4", "pooled")
     config = parse(
         {
             "policy": {"thresholds_gpu_s": [3200], **settings},
             "preemption": {"min_run_s": 0},
         }
     )
-    setup = run.Setup(site, config, Costs(site, speeds=False, flat_s=0.0), Timing())
+    setup = run.Setup(sim_cluster, config, Costs(sim_cluster, speeds=False, flat_s=0.0), Timing())
     return list(run.simulate(Workload("drawn", jobs), policy, setup))
 
 

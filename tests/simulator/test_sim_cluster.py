@@ -14,8 +14,8 @@ from slurm_tiresias.model import Allocation, PlacementStyle
 from slurm_tiresias.simulator import run, schedulers
 from slurm_tiresias.simulator.cluster_file import MOST_BYTES
 from slurm_tiresias.simulator.engine import Ask, Outcome, Simulation, Timing
+from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, Costs, SimCluster, parse_cluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
-from slurm_tiresias.simulator.world import PLACEMENTS, Costs, Site, parse_site
 
 EXAMPLES = Path(__file__).parents[2] / "etc" / "clusters"
 
@@ -49,8 +49,8 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
-def described(path: Path, placement: str = "skew") -> Site:
-    return parse_site(str(path), placement)
+def described(path: Path, placement: str = "skew") -> SimCluster:
+    return parse_cluster(str(path), placement)
 
 
 def a_job(gpus: int, gpu_type: str = "") -> TraceJob:
@@ -72,15 +72,19 @@ def workload(*jobs: tuple[float, int, float, str]) -> Workload:
 
 
 def test_nodes_times_gpus_is_a_cluster() -> None:
-    site = parse_site("15x4", "skew")
-    assert (len(site.as_nodes()), site.gpus, site.notes([a_job(1, "v100")])) == (15, 60, ())
-    assert site == Site(15, 4)
+    sim_cluster = parse_cluster("15x4", "skew")
+    assert (
+        len(sim_cluster.as_nodes()),
+        sim_cluster.gpus,
+        sim_cluster.notes([a_job(1, "v100")]),
+    ) == (15, 60, ())
+    assert sim_cluster == SimCluster(15, 4)
 
 
 def test_a_file_describes_nodes_of_several_kinds(cluster: Path) -> None:
-    site = described(cluster)
-    nodes = site.as_nodes()
-    assert site.gpus == 36 == sum(node.total.gpu_count for node in nodes)
+    sim_cluster = described(cluster)
+    nodes = sim_cluster.as_nodes()
+    assert sim_cluster.gpus == 36 == sum(node.total.gpu_count for node in nodes)
     assert [node.total.gpu_count for node in nodes] == [8] * 2 + [4] * 3 + [1] * 8
     assert [sorted(node.features) for node in nodes] == [["v100"]] * 2 + [["p100"]] * 3 + [[]] * 8
     switches = [node.switch for node in nodes]
@@ -90,14 +94,14 @@ def test_a_file_describes_nodes_of_several_kinds(cluster: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 9, 10, 100, 1234])
 def test_the_names_of_nodes_sort_as_their_numbers_do(count: int) -> None:
-    names = [node.name for node in parse_site(f"{count}x4", "skew").as_nodes()]
+    names = [node.name for node in parse_cluster(f"{count}x4", "skew").as_nodes()]
     assert names == sorted(names)
     assert len(set(names)) == count
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
 def test_the_examples_are_clusters(path: Path) -> None:
-    assert parse_site(str(path), "skew").gpus > 0
+    assert parse_cluster(str(path), "skew").gpus > 0
 
 
 def test_there_are_examples() -> None:
@@ -108,48 +112,50 @@ def test_there_are_examples() -> None:
 
 
 def test_a_job_is_bound_to_the_type_it_names_and_else_runs_on_any(cluster: Path) -> None:
-    site = described(cluster)
-    assert [site.gpus_for(kind) for kind in ("", "v100", "V100", "P100", "h100")] == [
+    sim_cluster = described(cluster)
+    assert [sim_cluster.gpus_for(kind) for kind in ("", "v100", "V100", "P100", "h100")] == [
         36,
         16,
         16,
         12,
         36,
     ]
-    assert site.request(4, "V100") == site.request(4, "v100") != site.request(4)
-    assert site.request(4, "h100") == site.request(4)
-    assert site.can_run(a_job(16, "v100"))
-    assert not site.can_run(a_job(17, "v100"))
-    assert site.can_run(a_job(36, "h100"))
-    assert not site.can_run(a_job(37))
+    assert (
+        sim_cluster.request(4, "V100") == sim_cluster.request(4, "v100") != sim_cluster.request(4)
+    )
+    assert sim_cluster.request(4, "h100") == sim_cluster.request(4)
+    assert sim_cluster.can_run(a_job(16, "v100"))
+    assert not sim_cluster.can_run(a_job(17, "v100"))
+    assert sim_cluster.can_run(a_job(36, "h100"))
+    assert not sim_cluster.can_run(a_job(37))
 
 
 def test_where_types_are_strict_a_job_of_a_type_that_is_not_there_cannot_run(
     cluster: Path,
 ) -> None:
     cluster.write_text("strict_types = true\n" + TWO_TYPES)
-    site = described(cluster)
-    assert site.strict_types
-    assert not site.can_run(a_job(1, "h100"))
-    assert site.can_run(a_job(1, "v100"))
-    assert site.can_run(a_job(36))
+    sim_cluster = described(cluster)
+    assert sim_cluster.strict_types
+    assert not sim_cluster.can_run(a_job(1, "h100"))
+    assert sim_cluster.can_run(a_job(1, "v100"))
+    assert sim_cluster.can_run(a_job(36))
 
 
 def test_types_that_no_node_has_are_told_with_what_becomes_of_their_jobs(cluster: Path) -> None:
-    site = described(cluster)
+    sim_cluster = described(cluster)
     jobs = [a_job(1, kind) for kind in ("t4", "t4", "\x1b[2J", "v100", "")]
-    (note,) = site.notes(jobs)
+    (note,) = sim_cluster.notes(jobs)
     assert note == "3 jobs name GPUs that no node has ('t4', '\\x1b[2J'): they run on any"
-    assert "cannot run" in replace(site, strict_types=True).notes(jobs)[0]
-    assert site.notes(jobs[3:]) == ()
-    (long,) = site.notes([a_job(1, str(number) * 1000) for number in range(100)])
+    assert "cannot run" in replace(sim_cluster, strict_types=True).notes(jobs)[0]
+    assert sim_cluster.notes(jobs[3:]) == ()
+    (long,) = sim_cluster.notes([a_job(1, str(number) * 1000) for number in range(100)])
     assert long.count("'") == 10
     assert len(long) < 300
 
 
 def test_the_fewest_nodes_are_the_largest(cluster: Path) -> None:
-    site = described(cluster)
-    assert [site.fewest_nodes(gpus) for gpus in (1, 8, 9, 16, 17, 20, 21, 28, 29, 36)] == [
+    sim_cluster = described(cluster)
+    assert [sim_cluster.fewest_nodes(gpus) for gpus in (1, 8, 9, 16, 17, 20, 21, 28, 29, 36)] == [
         1,
         1,
         2,
@@ -161,31 +167,31 @@ def test_the_fewest_nodes_are_the_largest(cluster: Path) -> None:
         6,
         13,
     ]
-    assert [site.fewest_nodes(gpus, "p100") for gpus in (4, 5, 12)] == [1, 2, 3]
-    assert Site(15, 4).fewest_nodes(9) == 3
+    assert [sim_cluster.fewest_nodes(gpus, "p100") for gpus in (4, 5, 12)] == [1, 2, 3]
+    assert SimCluster(15, 4).fewest_nodes(9) == 3
 
 
 def test_a_job_that_is_only_consolidated_asks_for_no_more_nodes_than_it_needs(
     cluster: Path,
 ) -> None:
-    site = described(cluster)
-    assert site.request(9, only_consolidated=True).max_nodes == 2
-    assert site.request(9, "p100", only_consolidated=True).max_nodes == 3
-    assert site.request(9).max_nodes is None
+    sim_cluster = described(cluster)
+    assert sim_cluster.request(9, only_consolidated=True).max_nodes == 2
+    assert sim_cluster.request(9, "p100", only_consolidated=True).max_nodes == 3
+    assert sim_cluster.request(9).max_nodes is None
     assert described(cluster, "pooled").request(36, only_consolidated=True).max_nodes is None
 
 
 def test_pooled_there_is_one_node_of_each_type(cluster: Path) -> None:
-    site = described(cluster, "pooled")
-    nodes = site.as_nodes()
+    sim_cluster = described(cluster, "pooled")
+    nodes = sim_cluster.as_nodes()
     assert {tuple(node.features): node.total.gpu_count for node in nodes} == {
         ("v100",): 16,
         ("p100",): 12,
         (): 8,
     }
-    assert len(parse_site("256x8", "pooled").as_nodes()) == 1
+    assert len(parse_cluster("256x8", "pooled").as_nodes()) == 1
     three = dict.fromkeys((node.name for node in nodes), nodes[0].total)
-    assert not Costs(site, speeds=True, flat_s=None).is_spread(a_job(9), three)
+    assert not Costs(sim_cluster, speeds=True, flat_s=None).is_spread(a_job(9), three)
 
 
 # What it costs
@@ -206,7 +212,7 @@ def test_a_job_is_spread_on_more_nodes_than_it_needs_of_its_type(
     cluster: Path, job: TraceJob, nodes: int, spread: bool
 ) -> None:
     costs = Costs(described(cluster), speeds=True, flat_s=None)
-    there = {node.name: node.total for node in costs.site.as_nodes()[:nodes]}
+    there = {node.name: node.total for node in costs.cluster.as_nodes()[:nodes]}
     assert costs.is_spread(job, there) == spread
     assert costs.speed(replace(job, model="vgg16"), there) == (0.73 if spread else 1.0)
 
@@ -228,35 +234,37 @@ class Watched:
         return 0.0
 
 
-def where_they_ran(jobs: Workload, site: Site) -> tuple[Watched, tuple[Outcome, ...]]:
-    style = site.style() or PlacementStyle.CONSOLIDATE
+def where_they_ran(jobs: Workload, sim_cluster: SimCluster) -> tuple[Watched, tuple[Outcome, ...]]:
+    style = sim_cluster.style() or PlacementStyle.CONSOLIDATE
     kinds = {
-        (job.gpus, site.type_for(job.gpu_type)): Ask(site.request(job.gpus, job.gpu_type), style)
+        (job.gpus, sim_cluster.type_for(job.gpu_type)): Ask(
+            sim_cluster.request(job.gpus, job.gpu_type), style
+        )
         for job in jobs.jobs
     }
     watched = Watched()
     outcomes = Simulation(
         jobs.jobs,
-        schedulers.tiresias(UNGUARDED, site.as_nodes()),
+        schedulers.tiresias(UNGUARDED, sim_cluster.as_nodes()),
         watched,
         Timing(),
-        lambda job: kinds[job.gpus, site.type_for(job.gpu_type)],
+        lambda job: kinds[job.gpus, sim_cluster.type_for(job.gpu_type)],
     ).run()
     return watched, outcomes
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_jobs_run_on_their_type_of_gpu_in_every_placement(cluster: Path, placement: str) -> None:
-    site = described(cluster, placement)
+    sim_cluster = described(cluster, placement)
     kinds = ("v100", "p100", "", "h100", "P100")
     jobs = workload(*((float(i * 20), 1 + i * 5 % 12, 90.0 + i, kinds[i % 5]) for i in range(60)))
-    watched, outcomes = where_they_ran(jobs, site)
+    watched, outcomes = where_they_ran(jobs, sim_cluster)
     assert len(outcomes) == 60
-    has = {node.name: next(iter(node.features), "") for node in site.as_nodes()}
+    has = {node.name: next(iter(node.features), "") for node in sim_cluster.as_nodes()}
     for job in jobs.jobs:
         for allocation in watched.starts[job.job_id]:
             assert sum(amount.gpu_count for amount in allocation.values()) == job.gpus
-            if wanted := site.type_for(job.gpu_type):
+            if wanted := sim_cluster.type_for(job.gpu_type):
                 assert {has[name] for name in allocation} == {wanted}
 
 
@@ -271,9 +279,11 @@ def test_a_job_waits_for_its_own_type_while_others_idle(cluster: Path) -> None:
 def test_on_nodes_of_several_sizes_every_job_ends_in_every_placement(
     cluster: Path, placement: str, policy: str
 ) -> None:
-    site = described(cluster, placement)
+    sim_cluster = described(cluster, placement)
     rows = ((float(i * 13), (1, 2, 6, 9, 20, 36)[i % 6], 50.0 + i, "") for i in range(90))
-    setup = run.Setup(site, UNGUARDED, Costs(site, speeds=True, flat_s=None), Timing())
+    setup = run.Setup(
+        sim_cluster, UNGUARDED, Costs(sim_cluster, speeds=True, flat_s=None), Timing()
+    )
     assert len(run.simulate(workload(*rows), policy, setup)) == 90
 
 
@@ -284,18 +294,22 @@ def test_a_file_of_nodes_that_are_all_alike_is_the_same_as_their_numbers(
     path = tmp_path / "alike.toml"
     path.write_text("[[group]]\nnodes = 10\ngpus = 4\n[[group]]\nnodes = 5\ngpus = 4\n")
 
-    def outcomes(site: Site) -> tuple[Outcome, ...]:
-        setup = run.Setup(site, UNGUARDED, Costs(site, speeds=True, flat_s=None), Timing())
+    def outcomes(sim_cluster: SimCluster) -> tuple[Outcome, ...]:
+        setup = run.Setup(
+            sim_cluster, UNGUARDED, Costs(sim_cluster, speeds=True, flat_s=None), Timing()
+        )
         return run.simulate(paper480(), "tiresias-l", setup)
 
-    assert outcomes(described(path, placement)) == outcomes(parse_site("15x4", placement))
+    assert outcomes(described(path, placement)) == outcomes(parse_cluster("15x4", placement))
 
 
 def test_placed_at_random_wide_jobs_are_hardly_ever_together() -> None:
     def share_spread(placement: str) -> float:
         """Of the time that jobs of several GPUs run."""
-        site = parse_site("15x4", placement)
-        setup = run.Setup(site, UNGUARDED, Costs(site, speeds=True, flat_s=0.0), Timing())
+        sim_cluster = parse_cluster("15x4", placement)
+        setup = run.Setup(
+            sim_cluster, UNGUARDED, Costs(sim_cluster, speeds=True, flat_s=0.0), Timing()
+        )
         outcomes = run.simulate(paper480(), "tiresias-l", setup)
         wide = [outcome for outcome in outcomes if outcome.job.gpus > 1]
         ran_s = sum(end_s - start_s for outcome in wide for start_s, end_s in outcome.runs)
@@ -353,7 +367,7 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(
     path = tmp_path / "c.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as error:
-        parse_site(str(path), "skew")
+        parse_cluster(str(path), "skew")
     assert complaint in error.value.what
     assert str(path) in error.value.what
     assert "\n" not in str(error.value)
@@ -364,7 +378,7 @@ def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="is not valid TOML"):
-        parse_site(str(path), "skew")
+        parse_cluster(str(path), "skew")
 
 
 @pytest.mark.parametrize(
@@ -376,7 +390,7 @@ def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
 )
 def test_what_is_neither_numbers_nor_a_file_is_one_line(spec: str) -> None:
     with pytest.raises(UsageError) as error:
-        parse_site(spec, "skew")
+        parse_cluster(spec, "skew")
     assert "is no cluster" in error.value.what or "has no groups" in error.value.what
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 250

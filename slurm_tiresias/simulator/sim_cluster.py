@@ -30,7 +30,7 @@ _FORCED = {style.value: style for style in PlacementStyle}
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SimCluster:
     """Nodes, and how jobs are laid over them: so many alike, or groups of them.
 
     The placement ``pooled`` counts GPUs only, as if those of a type were all in one node.
@@ -170,7 +170,7 @@ def _on_switches(groups: Iterable[NodeGroup]) -> Iterator[tuple[NodeGroup, str]]
                 yield group, group.switch
 
 
-def parse_site(spec: str, placement: str) -> Site:
+def parse_cluster(spec: str, placement: str) -> SimCluster:
     """``15x4``: fifteen nodes of four GPUs; anything else is the path of a cluster file.
 
     Raises ``UsageError``.
@@ -178,14 +178,14 @@ def parse_site(spec: str, placement: str) -> Site:
     match = re.fullmatch(r"(\d+)x(\d+)", spec)
     if match is None:
         found = read_cluster(Path(spec))
-        return Site(placement=placement, groups=found.groups, strict_types=found.strict_types)
+        return SimCluster(placement=placement, groups=found.groups, strict_types=found.strict_types)
     nodes, gpus = (int(digits) if len(digits) < 7 else 0 for digits in match.groups())
     if not (0 < nodes <= MOST_NODES and 0 < gpus <= MOST_GPUS_PER_NODE):
         raise UsageError(
             f"{spec[:40]!r} is no cluster",
             f"Write nodes x GPUs of each, like 15x4, up to {MOST_NODES}x{MOST_GPUS_PER_NODE}",
         )
-    return Site(nodes, gpus, placement)
+    return SimCluster(nodes, gpus, placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class Costs:
     of the GPUs: a job lasts as long as its trace says on any.
     """
 
-    site: Site
+    cluster: SimCluster
     speeds: bool
     flat_s: float | None
 
@@ -212,9 +212,9 @@ class Costs:
     def is_spread(self, job: TraceJob, allocation: Allocation) -> bool:
         """Whether the job is on more nodes than it needs, of those with its type of GPU."""
         nodes = len(allocation)
-        if nodes == 1 or self.site.pooled:
+        if nodes == 1 or self.cluster.pooled:
             return False
-        return nodes > self.site.fewest_nodes(job.gpus, job.gpu_type)
+        return nodes > self.cluster.fewest_nodes(job.gpus, job.gpu_type)
 
     def restart_s(self, job: TraceJob) -> float:
         """Running time lost to one preemption."""
