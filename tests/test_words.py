@@ -21,6 +21,8 @@ INSTEAD = {
     r"asked to leave|ask\w* \w+ to leave": "preempt, signal or requeue",
     r"incarnations?": "run",
     r"the book": "the job store",
+    r"fleets?": "node index",
+    r"boards?": "cluster state",
     r"given up on|gave up on": "backs off",
 }
 """What is not written any more, and the term that stands for it."""
