@@ -195,7 +195,8 @@ class Reclaimable:
     def _needed(self, some: Indices) -> Flags:
         """Which candidates must leave these nodes; those of the first rows stay if they can."""
         leaving, held = self._leaving[:, some], self._held[:, :, some]
-        spare = self._free[:, some] - self._demand.of_chunks(self._chunks[some])
+        spare = self._free[:, some] - np.outer(self._demand.chunk, self._chunks[some])
+        spare -= np.array(self._demand.once)[:, np.newaxis]
         for row in range(len(leaving)):
             stays = leaving[row] & (held[:, row] <= spare).all(axis=0)
             leaving[row] ^= stays
@@ -240,12 +241,6 @@ class _Demand:
         np.maximum(chunks, 0, out=chunks)
         return chunks
 
-    def of_chunks(self, chunks: Counts) -> Counts:
-        """What so many chunks need on each node."""
-        taken: Counts = np.outer(self.chunk, chunks)
-        taken += np.array(self.once)[:, np.newaxis]
-        return taken
-
 
 def _in_order(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
     """Positions, one at least, by several keys, of which the first counts most.
@@ -265,7 +260,3 @@ def rank_of(candidate: Candidate) -> UniqueRank:
 
 def widest_stay(candidate: Candidate) -> tuple[Key, int, UniqueRank]:
     return (candidate.rank.level, -candidate.gpus, candidate.rank)
-
-
-def backwards(key: Key) -> Key:
-    return tuple(-number for number in key)

@@ -108,16 +108,10 @@ def _choose(
         chosen = _Filling(request, nodes, free).over_fragments()
     elif style is PlacementStyle.RANDOM:
         chosen = _Filling(request, nodes, free).at_random()
-    return _consolidated(request, nodes, free) if chosen is None else chosen
-
-
-def _consolidated(
-    request: Request, nodes: NodeSet, free: FreeResources
-) -> Mapping[int, int] | None:
-    """On the fewest nodes; under one switch, where that takes no more of them.
-
-    Of several such switches it is the one with the fewest GPUs to spare.
-    """
+    if chosen is not None:
+        return chosen
+    # Consolidated: on the fewest nodes; under one switch, where that takes no more of them. Of
+    # several such switches it is the one with the fewest GPUs to spare.
     chosen = _Filling(request, nodes, free).over_few_nodes()
     if chosen is None or len(chosen) == 1 or not free.switches:
         return chosen

@@ -71,7 +71,11 @@ class FreeResources:
         self._changed: set[int] = set()
         self.most_free_gpus = sum(free for free in self._free_gpus if free > 0)
         """Free GPUs on all nodes together."""
-        self.switches: tuple[NodeSet, ...] = _by_switch(ordered)
+        under: dict[str, NodeSet] = {}
+        for number, node in enumerate(ordered):
+            if node.switch:
+                under[node.switch] = under.get(node.switch, 0) | 1 << number
+        self.switches: tuple[NodeSet, ...] = tuple(under.values())
         """The nodes of each switch, as far as that is known."""
         self._idle: dict[int, NodeSet] = {}
         self._busy: dict[int, NodeSet] = {}
@@ -126,25 +130,20 @@ class FreeResources:
             self._cpus[number] += sign * amount.cpus
             self._memory_mb[number] += sign * amount.memory_mb
             self._changed.add(number)
-            self._move(number, sign * count, -sign)
-
-    def _move(self, number: int, gpus: int, holders: int) -> None:
-        """Put a node where it now belongs among the others."""
-        bit = 1 << number
-        held, free = self._holders[number], self._free_gpus[number]
-        group = self._busy if held else self._idle
-        left = group[free] ^ bit
-        if left:
-            group[free] = left
-        else:
-            del group[free]
-        self._holders[number] = held = held + holders
-        self._free_gpus[number] = now_free = free + gpus
-        group = self._busy if held else self._idle
-        group[now_free] = group.get(now_free, 0) | bit
-        if now_free < 0 or free < 0:
-            gpus = max(now_free, 0) - max(free, 0)
-        self.most_free_gpus += gpus
+            # Put the node where it now belongs among the others.
+            bit = 1 << number
+            held, free = self._holders[number], self._free_gpus[number]
+            by_count = self._busy if held else self._idle
+            left = by_count[free] ^ bit
+            if left:
+                by_count[free] = left
+            else:
+                del by_count[free]
+            self._holders[number] = held = held - sign
+            self._free_gpus[number] = now_free = free + sign * count
+            by_count = self._busy if held else self._idle
+            by_count[now_free] = by_count.get(now_free, 0) | bit
+            self.most_free_gpus += max(now_free, 0) - max(free, 0)
 
     def gpus_free(self, nodes: NodeSet) -> int:
         """Free GPUs on these nodes; what some hold too much does not count against the others."""
@@ -259,16 +258,34 @@ class FreeResources:
             gpus.update(amount.gpus)
             cpus += amount.cpus
             memory_mb += amount.memory_mb
-        return _shortage(Amount(gpus, cpus, memory_mb), self._total[number], request)
+        most = chunks_that_fit(self._total[number], request)
+        if request.exclusive and most:
+            return Shortage(frozenset({ANY_TYPE}), cpus=True, memory=True)
+        chunk, extra = request.chunk, request.per_node
+        return Shortage(
+            frozenset(
+                gpu_type
+                for gpu_type, count in chunk.gpus.items()
+                if _times(_gpus_of(gpu_type, gpus), count, most) < most
+            ),
+            cpus=_times(cpus - extra.cpus, chunk.cpus, most) < most,
+            memory=_times(memory_mb - extra.memory_mb, chunk.memory_mb, most) < most,
+        )
 
     def lay(self, chunks: Mapping[int, int], request: Request) -> Allocation:
         """The amounts that so many chunks on each node take."""
         if request.exclusive:
             return {self.names[number]: self._total[number] for number in chunks}
-        return {
-            self.names[number]: _amount_of(self._gpus[number], request, count)
-            for number, count in chunks.items()
-        }
+        chunk, extra = request.chunk, request.per_node
+        laid = {}
+        for number, count in chunks.items():
+            wanted = {gpu_type: each * count for gpu_type, each in chunk.gpus.items()}
+            laid[self.names[number]] = Amount(
+                gpus=_typed(wanted, self._gpus[number]),
+                cpus=chunk.cpus * count + extra.cpus,
+                memory_mb=chunk.memory_mb * count + extra.memory_mb,
+            )
+        return laid
 
 
 def numbers(nodes: NodeSet) -> Iterator[int]:
@@ -316,14 +333,6 @@ def draws_from(mark: int, count: int) -> Iterator[int]:
         yield (mixed ^ mixed >> 31) % count
 
 
-def _by_switch(nodes: Iterable[Node]) -> tuple[NodeSet, ...]:
-    under: dict[str, NodeSet] = {}
-    for number, node in enumerate(nodes):
-        if node.switch:
-            under[node.switch] = under.get(node.switch, 0) | 1 << number
-    return tuple(under.values())
-
-
 def _least(group: Mapping[int, NodeSet], nodes: NodeSet, gpus: int) -> int:
     """The fewest free GPUs, yet enough, that any of the nodes has; 0 if none has enough."""
     least = 0
@@ -336,22 +345,6 @@ def _least(group: Mapping[int, NodeSet], nodes: NodeSet, gpus: int) -> int:
 def chunks_that_fit(free: Amount, request: Request) -> int:
     """How many chunks of a request go into a free amount; at most what it asks for a node."""
     return _chunks_that_fit(request, free.gpus, free.cpus, free.memory_mb)
-
-
-def _shortage(free: Amount, total: Amount, request: Request) -> Shortage:
-    most = chunks_that_fit(total, request)
-    if request.exclusive and most:
-        return Shortage(frozenset({ANY_TYPE}), cpus=True, memory=True)
-    chunk, extra = request.chunk, request.per_node
-    return Shortage(
-        frozenset(
-            gpu_type
-            for gpu_type, count in chunk.gpus.items()
-            if _times(_gpus_of(gpu_type, free.gpus), count, most) < most
-        ),
-        cpus=_times(free.cpus - extra.cpus, chunk.cpus, most) < most,
-        memory=_times(free.memory_mb - extra.memory_mb, chunk.memory_mb, most) < most,
-    )
 
 
 def _gpus_of(gpu_type: str, gpus: GpuCounts) -> int:
@@ -377,16 +370,6 @@ def _times(available: int, wanted: int, limit: int) -> int:
     if available < 0:
         return 0
     return min(limit, available // wanted) if wanted > 0 else limit
-
-
-def _amount_of(free: GpuCounts, request: Request, chunks: int) -> Amount:
-    chunk, extra = request.chunk, request.per_node
-    wanted = {gpu_type: count * chunks for gpu_type, count in chunk.gpus.items()}
-    return Amount(
-        gpus=_typed(wanted, free),
-        cpus=chunk.cpus * chunks + extra.cpus,
-        memory_mb=chunk.memory_mb * chunks + extra.memory_mb,
-    )
 
 
 def _typed(wanted: GpuCounts, free: GpuCounts) -> GpuCounts:

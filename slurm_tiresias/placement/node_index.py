@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import islice
 
 from slurm_tiresias.model import Amount, Node, PlacementStyle, Request
-from slurm_tiresias.placement.choose import place_on_any
+from slurm_tiresias.placement.choose import place
 from slurm_tiresias.placement.features import matches
 from slurm_tiresias.placement.free_resources import (
     FreeResources,
@@ -72,12 +72,12 @@ class NodeIndex:
 
     def could_hold(self, request: Request, among: NodeSet = -1) -> bool:
         """Whether the job would fit on empty nodes."""
-        sets = (self._some_of_each_size(nodes, request) for nodes in self.sets_for(request, among))
-        return place_on_any(request, sets, self._empty, PlacementStyle.CONSOLIDATE) is not None
-
-    def _some_of_each_size(self, nodes: NodeSet, request: Request) -> NodeSet:
-        """As many of these nodes as make a difference: empty ones of one size are alike."""
-        some = self._empty.nodes(request.required_nodes)
-        for _, as_large in self._as_large.values():
-            some |= node_set(islice(numbers(nodes & as_large), request.chunks))
-        return some & nodes
+        required = self._empty.nodes(request.required_nodes)
+        for nodes in self.sets_for(request, among):
+            # Empty nodes of one size are alike, so more of them make no difference.
+            some = required & nodes
+            for _, as_large in self._as_large.values():
+                some |= node_set(islice(numbers(nodes & as_large), request.chunks))
+            if place(request, some, self._empty, PlacementStyle.CONSOLIDATE) is not None:
+                return True
+        return False

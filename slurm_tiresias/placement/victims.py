@@ -13,7 +13,6 @@ from slurm_tiresias.placement.candidate_matrix import (
     Candidate,
     Preemptor,
     Reclaimable,
-    backwards,
     rank_of,
     widest_stay,
 )
@@ -88,11 +87,9 @@ class _Room:
     """Whether a job fits into what is free now."""
 
     def __init__(self, preemptor: Preemptor, free: FreeResources, last_resort: NodeSet) -> None:
-        self._request, self._style, self._nodes = (
-            preemptor.request,
-            preemptor.style,
-            preemptor.nodes,
-        )
+        self._request = preemptor.request
+        self._style = preemptor.style
+        self._nodes = preemptor.nodes
         self._free = free
         self._last_resort = last_resort
         self._counting = is_divisible(preemptor) and goes_by_count(preemptor.request)
@@ -199,7 +196,7 @@ def _node_by_node(
                 _stripped(free, sorted(involved, key=stay), lambda: room.fits(enough))  # noqa: B023
                 for stay in (widest_stay, rank_of)
             ]
-        needed = min(sweeps, key=_preemption_cost)
+        needed = min(sweeps, key=preemption_cost)
         if len(needed) > 1:
             # A victim that spans nodes frees room elsewhere too, so others may not be needed.
             with _without(free, needed):
@@ -252,15 +249,11 @@ def _stripped(
     return tuple(leaving)
 
 
-def _preemption_cost(candidates: Collection[Candidate]) -> tuple[Key, int, int]:
+def preemption_cost(candidates: Collection[Candidate]) -> tuple[Key, int, int]:
     """The cost of preempting these candidates; candidates of the lowest levels cost least."""
     best = min((candidate.rank.level for candidate in candidates), default=())
-    return (backwards(best), sum(candidate.gpus for candidate in candidates), len(candidates))
-
-
-def preemption_cost(preemption: PreemptionPlan) -> tuple[Key, int, int]:
-    """The cost of a plan, to compare it with another."""
-    return _preemption_cost(preemption.victims)
+    backwards = tuple(-number for number in best)
+    return (backwards, sum(candidate.gpus for candidate in candidates), len(candidates))
 
 
 @contextmanager

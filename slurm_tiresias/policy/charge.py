@@ -80,10 +80,8 @@ class RecentService:
     def _sums_of(self, payer: str) -> tuple[list[float], list[float]]:
         found = self._sums.get(payer)
         if found is None:
-            runs = sorted((run.end_s, run.service_gpu_s) for run in self._of(payer))
+            of_payer = self._of_payer.get(payer, {}).values()
+            runs = sorted((run.end_s, run.service_gpu_s) for run in of_payer)
             sums_gpu_s = accumulate((service_gpu_s for _, service_gpu_s in runs), initial=0.0)
             found = self._sums[payer] = [end_s for end_s, _ in runs], list(sums_gpu_s)
         return found
-
-    def _of(self, payer: str) -> Iterable[EndedRun]:
-        return self._of_payer.get(payer, {}).values()

@@ -91,11 +91,11 @@ class TieredGittins(Policy):
     def rank(self, job: JobFacts) -> JobRank:
         tier = tier_of(charged_gpu_s(job), self.thresholds_gpu_s)
         last = tier == len(self.thresholds_gpu_s)
-        order = self.order(job) if last else (-self._index(job, tier), *self.order(job))
-        return JobRank(_LEVELS[tier], order, tier)
-
-    def _index(self, job: JobFacts, tier: int) -> float:
-        return self.history.index(job.attained_gpu_s, self.thresholds_gpu_s[tier])
+        order_key = self.order(job)
+        if not last:
+            index = self.history.index(job.attained_gpu_s, self.thresholds_gpu_s[tier])
+            order_key = (-index, *order_key)
+        return JobRank(_LEVELS[tier], order_key, tier)
 
     def steady_for_s(self, job: JobFacts) -> float:
         return left_in_tier(charged_gpu_s(job), self.thresholds_gpu_s) / job.width

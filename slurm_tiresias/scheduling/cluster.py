@@ -114,14 +114,12 @@ class ClusterState:
         return job_class
 
     def _whole(self, job_class: EquivalenceClass) -> Amount | None:
-        return Amount({ANY_TYPE: job_class.gpus}) if self._any_node_will_do(job_class) else None
-
-    def _any_node_will_do(self, job_class: EquivalenceClass) -> bool:
         together = job_class.style is PlacementStyle.CONSOLIDATE or (
             job_class.style is PlacementStyle.SPREAD and job_class.request.chunks == 1
         )
         one_set = not self._last_resort and not self.free.has_types and len(job_class.sets) == 1
-        return together and one_set and goes_by_count(job_class.request)
+        any_node_will_do = together and one_set and goes_by_count(job_class.request)
+        return Amount({ANY_TYPE: job_class.gpus}) if any_node_will_do else None
 
     def wait(self, rank: UniqueRank, job_class: EquivalenceClass) -> None:
         """A job waits, or waits with another rank than before."""
@@ -278,10 +276,7 @@ class ClusterState:
         ]
         self._room_grew = False
         self._to_try = set()
-        one = SchedulingPass(self, refused, before_preempting)
-        one.offer_to(to_try)
-        if one.victims:
-            one.offer_what_is_left()
+        one = self._pass_over(to_try, refused, before_preempting)
         if one.short_of_victims:
             self._note_growth()
         return one.starts
@@ -306,8 +301,13 @@ class ClusterState:
         self._version += 1
         return one.starts
 
-    def _pass_over(self, classes: Iterable[EquivalenceClass], refused: Refused) -> SchedulingPass:
-        one = SchedulingPass(self, refused, lambda: None)
+    def _pass_over(
+        self,
+        classes: Iterable[EquivalenceClass],
+        refused: Refused | None,
+        before_preempting: Callable[[], None] = lambda: None,
+    ) -> SchedulingPass:
+        one = SchedulingPass(self, refused, before_preempting)
         one.offer_to(classes)
         if one.victims:
             one.offer_what_is_left()
@@ -374,7 +374,9 @@ class ClusterState:
         for nodes in job_class.sets:
             preemptor = Preemptor(job_class.request, job_class.style, nodes, level, even_protected)
             found = find_victims(preemptor, self.free, self._candidates, self._last_resort)
-            if found and (best is None or preemption_cost(found) < preemption_cost(best)):
+            if found and (
+                best is None or preemption_cost(found.victims) < preemption_cost(best.victims)
+            ):
                 best = found
         return best
 
@@ -491,7 +493,11 @@ class SchedulingPass:
             start = self._try_idle(job_class, rank)
             if start:
                 return start
-            preemption = self._preemption_plan(job_class, rank)
+            if not job_class.only_idle:
+                if self._before_preempting:
+                    self._before_preempting()
+                    self._before_preempting = None
+                preemption = self._state.by_preempting(job_class, rank.level)
             if preemption and self.victims + len(preemption.victims) <= self._state.most_victims:
                 return self._start_preempting(job_class, rank, preemption)
         self._state.refuse(job_class, rank)
@@ -511,17 +517,6 @@ class SchedulingPass:
         start = Start(rank.job_id, allocation)
         self._done.append((job_class, rank, start, ()))
         return start
-
-    def _preemption_plan(
-        self, job_class: EquivalenceClass, rank: UniqueRank
-    ) -> PreemptionPlan | None:
-        """The preemptions that would make room."""
-        if job_class.only_idle:
-            return None
-        if self._before_preempting:
-            self._before_preempting()
-            self._before_preempting = None
-        return self._state.by_preempting(job_class, rank.level)
 
     def _start_preempting(
         self, job_class: EquivalenceClass, rank: UniqueRank, preemption: PreemptionPlan

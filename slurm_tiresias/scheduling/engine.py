@@ -79,6 +79,7 @@ class Engine:
         )
         self._class_of: dict[Hashable, tuple[Request, EquivalenceClass]] = {}
         self._settled: dict[Hashable, tuple[Request, Hashable]] = {}
+        """By shape, of what may be one task: as it is laid over nodes, and the shape of that."""
 
     # What happens
 
@@ -106,23 +107,17 @@ class Engine:
         if known is not None:
             return known[1]
         style = style or style_of_skew(job.skew, self.config.placement)
-        settled, shape = self._settle(request)
+        settled, shape = request, request.shape
+        if request.may_be_one_task:
+            if shape not in self._settled:
+                settled = self.state.node_index.on_one_node_if_any_can(request)
+                self._settled[shape] = settled, settled.shape
+            settled, shape = self._settled[shape]
         key = (level, style, only_idle, shape)
         job_class = self.state.class_of(key, settled, style, only_idle=only_idle)
         # The request is kept with it: the id of one that is gone may become another's.
         self._class_of[known_as] = request, job_class
         return job_class
-
-    def _settle(self, request: Request) -> tuple[Request, Hashable]:
-        """The request as it is to be laid over nodes, and its shape."""
-        shape = request.shape
-        if not request.may_be_one_task:
-            return request, shape
-        known = self._settled.get(shape)
-        if known is None:
-            settled = self.state.node_index.on_one_node_if_any_can(request)
-            known = self._settled[shape] = settled, settled.shape
-        return known
 
     @property
     def known_requests(self) -> int:

@@ -119,7 +119,14 @@ class Planner:
     # What differs from the snapshot before
 
     def _update(self, snapshot: Snapshot) -> None:
-        if self._must_begin_anew(snapshot):
+        # What is kept is of no use if nodes differ, or time has gone back.
+        left_over = self._engine.known_requests - len(snapshot.jobs)
+        if (
+            not self._seen
+            or snapshot.now_s < self._now_s
+            or left_over > MOST_LEFT_OVER
+            or not _same_nodes(self._nodes, snapshot.nodes)
+        ):
             self._begin(snapshot.nodes)
         self._nodes, self._now_s = snapshot.nodes, snapshot.now_s
         gone, come = self._differences(snapshot.jobs)
@@ -164,16 +171,6 @@ class Planner:
         self._seen_ids.update(map(id, come))
         return gone, come
 
-    def _must_begin_anew(self, snapshot: Snapshot) -> bool:
-        """Whether what is kept is of no use: nodes differ, or time has gone back."""
-        left_over = self._engine.known_requests - len(snapshot.jobs)
-        return (
-            not self._seen
-            or snapshot.now_s < self._now_s
-            or left_over > MOST_LEFT_OVER
-            or not _same_nodes(self._nodes, snapshot.nodes)
-        )
-
     def _take_in(self, job: JobView) -> None:
         before = self._jobs.get(job.job_id)
         if before is not None and job.managed and self._stays_in_its_part(before, job):
@@ -188,7 +185,9 @@ class Planner:
         self._foreign[job.job_id] = job
         self._foreign_order = None
         self._in_order = False
-        self._decided[job.job_id] = _leave(job)
+        self._decided[job.job_id] = Decision(
+            job.job_id, Action.LEAVE, Reason.UNMANAGED, detail=job.unmanaged_because
+        )
         if job.state is JobState.RUNNING:
             self._engine.state.book(job.allocation)
             self._runners_changed = True
@@ -290,7 +289,15 @@ class Planner:
         if not promoted and self._due_s.get(job.job_id) != due_s:
             self._due_s[job.job_id] = due_s
             heapq.heappush(self._due, (due_s, job.job_id))
-        return self._policy.rank(_reset(job) if promoted else job), promoted
+        if promoted:
+            # All that counts goes back to zero (paper page 491).
+            job = replace(
+                job,
+                attained_since_promotion_gpu_s=0.0,
+                executed_since_promotion_s=0.0,
+                inherited_gpu_s=0.0,
+            )
+        return self._policy.rank(job), promoted
 
     def _promote_starved(self) -> None:
         while self._due and self._due[0][0] <= self._now_s:
@@ -333,7 +340,11 @@ class Planner:
             self._ids = [rank.job_id for rank in self._order]
         self._moves = 0
         if self._runners_changed:
-            self._why.follow(self._runners(), self._foreign_runners())
+            runs = (entry for entry in self._jobs.values() if entry.part is _Part.RUNS)
+            ranked = sorted(((entry.rank, entry.job) for entry in runs), key=itemgetter(0))
+            foreign = [job for job in self._foreign.values() if job.state is JobState.RUNNING]
+            foreign.sort(key=lambda job: job_id_key(job.job_id))
+            self._why.follow(ranked, foreign)
             self._runners_changed = False
         self._why.begin(self._now_s)
         starts = self._engine.state.try_out(self._now_s, self._why.note)
@@ -352,24 +363,12 @@ class Planner:
         # That a job starts, or is preempted, is decided for this plan only.
         self._undecided = set(passing)
         if not self._in_order:
-            self._put_in_order()
+            if self._foreign_order is None:
+                self._foreign_order = sorted(self._foreign, key=job_id_key)
+            ids = self._ids + self._foreign_order
+            self._decided = dict(zip(ids, map(self._decided.__getitem__, ids), strict=True))
+            self._in_order = True
         return Plan(self._decided.copy())
-
-    def _put_in_order(self) -> None:
-        if self._foreign_order is None:
-            self._foreign_order = sorted(self._foreign, key=job_id_key)
-        ids = self._ids + self._foreign_order
-        self._decided = dict(zip(ids, map(self._decided.__getitem__, ids), strict=True))
-        self._in_order = True
-
-    def _runners(self) -> list[tuple[UniqueRank, JobView]]:
-        """The managed jobs that run, as they rank."""
-        runs = (entry for entry in self._jobs.values() if entry.part is _Part.RUNS)
-        return sorted(((entry.rank, entry.job) for entry in runs), key=itemgetter(0))
-
-    def _foreign_runners(self) -> list[JobView]:
-        jobs = [job for job in self._foreign.values() if job.state is JobState.RUNNING]
-        return sorted(jobs, key=lambda job: job_id_key(job.job_id))
 
     def _pass_on(self, starts: Iterable[Start]) -> Iterator[tuple[str, Decision]]:
         """Which jobs start, and which are preempted for them."""
@@ -434,22 +433,12 @@ def _runs_on_unchanged(before: JobView, job: JobView) -> bool:
 
 def _same_nodes(before: tuple[Node, ...], now: tuple[Node, ...]) -> bool:
     """Whether nothing has changed that a decision depends on."""
-    return before is now or (len(before) == len(now) and all(map(_is_same_node, before, now)))
-
-
-def _is_same_node(before: Node, now: Node) -> bool:
-    return before is now or before == (
-        now if before.state == now.state else replace(now, state=before.state)
-    )
-
-
-def _reset(job: JobView) -> JobView:
-    """What a promotion makes of a job: all that counts back to zero (paper page 491)."""
-    return replace(
-        job,
-        attained_since_promotion_gpu_s=0.0,
-        executed_since_promotion_s=0.0,
-        inherited_gpu_s=0.0,
+    return before is now or (
+        len(before) == len(now)
+        and all(
+            a is b or a == (b if a.state == b.state else replace(b, state=a.state))
+            for a, b in zip(before, now, strict=True)
+        )
     )
 
 
@@ -478,7 +467,3 @@ def _verdict(
         blockers,
         entry.promoted,
     )
-
-
-def _leave(job: JobView) -> Decision:
-    return Decision(job.job_id, Action.LEAVE, Reason.UNMANAGED, detail=job.unmanaged_because)

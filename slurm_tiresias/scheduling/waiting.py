@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -126,7 +126,12 @@ class WhyJobsWait:
     def _shortages(self, job_class: EquivalenceClass, level: Key) -> Callable[[str], Shortage]:
         """What these lack on a node once all have left it that may be preempted for them."""
         state = self._engine.state
-        on_node = self._runners_on_nodes()
+        if self._on_node is None:
+            self._on_node = {}
+            for runner in self._running:
+                for node in runner[1].allocation:
+                    self._on_node.setdefault(node, []).append(runner)
+        on_node = self._on_node
 
         @cache
         def on(node: str) -> Shortage:
@@ -140,14 +145,6 @@ class WhyJobsWait:
             return state.free.shortage(node, job_class.request, leaving)
 
         return on
-
-    def _runners_on_nodes(self) -> Mapping[str, Sequence[Runner]]:
-        if self._on_node is None:
-            self._on_node = {}
-            for runner in self._running:
-                for node in runner[1].allocation:
-                    self._on_node.setdefault(node, []).append(runner)
-        return self._on_node
 
     def _is_on(self, nodes: NodeSet, job: JobView) -> bool:
         return bool(self._engine.state.free.nodes(job.allocation) & nodes)
