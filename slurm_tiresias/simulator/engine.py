@@ -132,17 +132,15 @@ class SimJob:
         """End a run: preempted, or done."""
         assert self.running_since_s is not None
         self.settle(now_s)
-        self._note_run(self.running_since_s, now_s)
+        start_s = self.running_since_s
+        if self.runs and self.runs[-1][1] == start_s:
+            start_s, _ = self.runs.pop()  # it went on at once, on the same nodes or on others
+        self.runs.append((start_s, now_s))
         self.state = JobState.PENDING
         self.running_since_s = None
         self.allocation = NOTHING
         self.queued_s = now_s
         self.version += 1
-
-    def _note_run(self, start_s: float, end_s: float) -> None:
-        if self.runs and self.runs[-1][1] == start_s:
-            start_s, _ = self.runs.pop()  # it went on at once, on the same nodes or on others
-        self.runs.append((start_s, end_s))
 
     def enter_tier(self, tier: int, now_s: float) -> None:
         """Note that it has come into another tier."""
@@ -157,7 +155,11 @@ class SimJob:
 
 
 class Scheduler(Protocol):
-    """Whatever says who starts, told of all that changes."""
+    """Decides which jobs start, told of all that changes.
+
+    What is not overridden is right for a scheduler that looks at the queue only, and only when a
+    job comes or ends.
+    """
 
     def waits(self, job: SimJob, now_s: float) -> None:
         """A job may be started: it has come, or it is eligible again after a preemption."""
@@ -165,11 +167,11 @@ class Scheduler(Protocol):
 
     def runs(self, job: SimJob, now_s: float) -> None:
         """A start that was chosen has taken place."""
-        ...
+        return
 
     def moved(self, job: SimJob, now_s: float) -> None:
         """A job's own progress has changed what ``next_change_s`` had foretold."""
-        ...
+        return
 
     def ended(self, job: SimJob) -> None: ...
 
@@ -179,11 +181,11 @@ class Scheduler(Protocol):
 
     def next_change_s(self, job: SimJob, now_s: float) -> float:
         """When a job's own progress, or its waiting, may next change what is chosen."""
-        ...
+        return math.inf
 
     def next_wake_s(self, now_s: float) -> float:
         """When to choose again though nothing happens; infinite where there is no need."""
-        ...
+        return math.inf
 
 
 class Physics(Protocol):
@@ -265,22 +267,19 @@ class Simulation:
 
     def run(self) -> tuple[Outcome, ...]:
         """Simulate until nothing can happen any more; outcomes in the order of the trace."""
+        now_s, told = -math.inf, 0
         with _without_garbage_collection():
-            self._run()
+            while (now_s := self._next_s(now_s)) < math.inf:
+                self._happen(now_s)
+                while self._next_arrival_s <= now_s:
+                    self._admit(now_s)
+                for start in self._scheduler.choose(now_s):
+                    self._carry_out(start, now_s)
+                if len(self._outcomes) >= told + ENDS_BETWEEN_PROGRESS:
+                    told = len(self._outcomes)
+                    self._progress(told)
         self._progress(len(self._outcomes))
         return tuple(outcome for _, outcome in sorted(self._outcomes, key=itemgetter(0)))
-
-    def _run(self) -> None:
-        now_s, told = -math.inf, 0
-        while (now_s := self._next_s(now_s)) < math.inf:
-            self._happen(now_s)
-            while self._next_arrival_s <= now_s:
-                self._admit(now_s)
-            for start in self._scheduler.choose(now_s):
-                self._carry_out(start, now_s)
-            if len(self._outcomes) >= told + ENDS_BETWEEN_PROGRESS:
-                told = len(self._outcomes)
-                self._progress(told)
 
     def _next_s(self, now_s: float) -> float:
         events = self._events
@@ -309,7 +308,8 @@ class Simulation:
             if job.state is not JobState.RUNNING:
                 self._eligible(job, now_s)
             elif job.end_s <= now_s:
-                self._end(job)
+                self._scheduler.ended(job)
+                self._conclude(job)
             else:
                 job.settle(now_s)
                 self._scheduler.moved(job, now_s)
@@ -324,14 +324,22 @@ class Simulation:
         self._next_arrival_s = self._arrivals[self._arrived].submitted_s if more else math.inf
         self._eligible(job, now_s)
 
-    def _end(self, job: SimJob) -> None:
-        self._scheduler.ended(job)
-        self._conclude(job)
-
     def _conclude(self, job: SimJob) -> None:
         job.stop(job.end_s)
         del self._live[job.job_id]
-        self._outcomes.append((job.number, _outcome(job)))
+        assert job.first_started_s is not None
+        outcome = Outcome(
+            job.trace,
+            job.first_started_s,
+            job.end_s,
+            job.waited_before_s,
+            job.preemptions,
+            job.lost_s,
+            job.promotions,
+            tuple(job.runs),
+            job.spread_s,
+        )
+        self._outcomes.append((job.number, outcome))
 
     def _carry_out(self, start: Start, now_s: float) -> None:
         start_s = now_s + self._timing.preempting_delay_s if start.victims else now_s
@@ -384,21 +392,6 @@ def _without_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _outcome(job: SimJob) -> Outcome:
-    assert job.first_started_s is not None
-    return Outcome(
-        job.trace,
-        job.first_started_s,
-        job.end_s,
-        job.waited_before_s,
-        job.preemptions,
-        job.lost_s,
-        job.promotions,
-        tuple(job.runs),
-        job.spread_s,
-    )
 
 
 def _tick(at_s: float, interval_s: float) -> float:

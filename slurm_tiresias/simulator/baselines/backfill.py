@@ -10,13 +10,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter
 
-from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node
+from slurm_tiresias.model import Node
 from slurm_tiresias.placement.free_resources import NodeSet, node_set, numbers
 from slurm_tiresias.scheduling.cluster import Start
-from slurm_tiresias.simulator.baselines.where import Where
-from slurm_tiresias.simulator.engine import SimJob
+from slurm_tiresias.simulator.baselines.where import Where, by_name
+from slurm_tiresias.simulator.engine import Scheduler, SimJob
 
 DEFAULT_LIMIT_S = 86400.0
 """The time limit of jobs whose trace has none: that of their partition, a day. Few users ask for
@@ -81,7 +82,7 @@ class _Slot:
     nodes: NodeSet
 
 
-class Backfill:
+class Backfill(Scheduler):
     """Multifactor priority and backfill; no job is preempted.
 
     Of the factors of priority a trace tells only age, so the queue is in the order of submission;
@@ -122,12 +123,6 @@ class Backfill:
         self._queue.append((job, self._class_of(job)))
         self._changed = True
 
-    def runs(self, job: SimJob, now_s: float) -> None:
-        pass
-
-    def moved(self, job: SimJob, now_s: float) -> None:
-        pass
-
     def ended(self, job: SimJob) -> None:
         self._free.add(self._running.pop(job.job_id).gpus)
         self._changed = True
@@ -136,22 +131,22 @@ class Backfill:
         starts: list[Start] = []
         if self._changed:
             self._changed = False
-            starts += self._start_from_the_front(now_s)
-            self._pass_at_s = min(self._pass_at_s, self._next_pass_s(now_s))
+            while self._queue:
+                _, first = self._queue[0]
+                chosen = _choose(self._free, first.nodes, first.width)
+                if chosen is None:
+                    break
+                starts.append(self._start(0, chosen, now_s))
+            interval_s = self._parameters.bf_interval_s
+            next_pass_s = max(now_s, math.ceil(now_s / interval_s) * interval_s)
+            self._pass_at_s = min(self._pass_at_s, next_pass_s)
         if self._pass_at_s <= now_s:
             self._pass_at_s = math.inf
             starts += self._backfill(now_s)
         return starts
 
-    def next_change_s(self, job: SimJob, now_s: float) -> float:
-        return math.inf
-
     def next_wake_s(self, now_s: float) -> float:
         return self._pass_at_s if self._queue else math.inf
-
-    def _next_pass_s(self, now_s: float) -> float:
-        interval_s = self._parameters.bf_interval_s
-        return max(now_s, math.ceil(now_s / interval_s) * interval_s)
 
     def _class_of(self, job: SimJob) -> _Class:
         grain_s = self._parameters.limit_grain_s
@@ -159,26 +154,12 @@ class Backfill:
         asked = (job.width, limit_s, self._where[job.ask])
         return self._classes.setdefault(asked, _Class(*asked))
 
-    def _start_from_the_front(self, now_s: float) -> Iterator[Start]:
-        while self._queue:
-            _, first = self._queue[0]
-            chosen = _choose(self._free, first.nodes, first.width)
-            if chosen is None:
-                return
-            yield self._start(0, chosen, now_s)
-
     def _start(self, place: int, chosen: dict[int, int], now_s: float) -> Start:
         job, asked = self._queue.pop(place)
         self._free.add({number: -gpus for number, gpus in chosen.items()})
         self._running[job.job_id] = _Running(now_s + asked.limit_s, node_set(chosen), chosen)
-        return Start(job.job_id, self._allocation(chosen))
-
-    def _allocation(self, chosen: dict[int, int]) -> Allocation:
-        """By the names of the nodes; those of a pool share one."""
-        gpus: Counter[str] = Counter()
-        for number, count in chosen.items():
-            gpus[self._names[number]] += count
-        return {name: Amount({ANY_TYPE: count}) for name, count in gpus.items()}
+        allocation = by_name((self._names[number], count) for number, count in chosen.items())
+        return Start(job.job_id, allocation)
 
     # Backfill
 
@@ -373,16 +354,9 @@ class _Plan:
 
 def _merged(slots: Iterable[_Slot]) -> Iterator[_Slot]:
     """Slots with the same nodes as one."""
-    last: _Slot | None = None
-    for slot in slots:
-        if last is not None and last.nodes == slot.nodes:
-            last = _Slot(last.begin_s, slot.end_s, last.nodes)
-        else:
-            if last is not None:
-                yield last
-            last = slot
-    if last is not None:
-        yield last
+    for nodes, alike in groupby(slots, key=attrgetter("nodes")):
+        first, *others = alike
+        yield _Slot(first.begin_s, others[-1].end_s if others else first.end_s, nodes)
 
 
 def _together(running: Sequence[_Running]) -> Iterator[Sequence[_Running]]:
@@ -414,20 +388,16 @@ class _Row:
 
 
 def _rows(free: _Free, nodes: NodeSet, width: int) -> Iterator[_Row]:
-    row: list[int] = []
-    for number in numbers(nodes & ~free.none()):
-        if row and (number != row[-1] + 1 or min(free[number], width) != min(free[row[0]], width)):
-            yield _row(free, row, width)
-            row = []
-        row.append(number)
-    if row:
-        yield _row(free, row, width)
+    def row_of(place: tuple[int, int]) -> tuple[int, int]:
+        index, number = place
+        return number - index, min(free[number], width)
 
-
-def _row(free: _Free, row: Sequence[int], width: int) -> _Row:
-    gpus = [free[number] for number in row]
-    size = sum(_size(free, width) for free in gpus)
-    return _Row(min(gpus[0], width), sum(gpus), size, tuple(row))
+    places = enumerate(numbers(nodes & ~free.none()))
+    for (_, useful), row in groupby(places, key=row_of):
+        neighbours = tuple(number for _, number in row)
+        gpus = [free[number] for number in neighbours]
+        size = sum(_size(count, width) for count in gpus)
+        yield _Row(useful, sum(gpus), size, neighbours)
 
 
 def _size(free: int, width: int) -> int:

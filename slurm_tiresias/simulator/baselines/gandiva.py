@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 
-from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node
+from slurm_tiresias.model import Allocation, Node
 from slurm_tiresias.placement.features import matches
 from slurm_tiresias.scheduling.cluster import Start
-from slurm_tiresias.simulator.engine import SimJob
+from slurm_tiresias.simulator.baselines.where import by_name
+from slurm_tiresias.simulator.engine import Scheduler, SimJob
 
 STEP_S = 10.0
 TURN_S = 60.0
@@ -65,7 +65,7 @@ class _Steps:
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class _Kind:
+class _JobClass:
     """Jobs that may share a group: of one width, and with the same demands on the nodes."""
 
     width: int
@@ -74,9 +74,9 @@ class _Kind:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Nodes that jobs of one kind share; the first ``slots`` of its jobs run."""
+    """Nodes that jobs of one class share; the first ``slots`` of its jobs run."""
 
-    kind: _Kind
+    job_class: _JobClass
     nodes: Sequence[Node]
     gpus: int
     slots: int
@@ -85,8 +85,8 @@ class _Group:
     """Jobs put into it since it was last rearranged, whether they are still there or not."""
 
     @classmethod
-    def of(cls, kind: _Kind, nodes: Sequence[Node]) -> _Group:
-        return cls(kind, nodes, _gpus(nodes), _gpus(nodes) // kind.width)
+    def of(cls, job_class: _JobClass, nodes: Sequence[Node]) -> _Group:
+        return cls(job_class, nodes, _gpus(nodes), _gpus(nodes) // job_class.width)
 
     @property
     def running(self) -> list[SimJob]:
@@ -96,11 +96,8 @@ class _Group:
         self.jobs.append(job)
         self.dealt += 1
 
-    def rotate(self) -> None:
-        self.jobs = self.jobs[self.slots :] + self.jobs[: self.slots]
 
-
-class Gandiva:
+class Gandiva(Scheduler):
     """Time slicing over ``nodes``, of which several may go by one name (see ``real_nodes``).
 
     ``arrivals_s`` are the submissions that are to come.
@@ -110,8 +107,8 @@ class Gandiva:
         self._free = list(nodes)
         self._gpus = _gpus(nodes)
         self._steps = _Steps(arrivals_s)
-        self._groups: dict[_Kind, list[_Group]] = {}
-        """Of each kind the least used group first."""
+        self._groups: dict[_JobClass, list[_Group]] = {}
+        """Of each class the least used group first."""
         self._live: set[str] = set()
         self._newcomers: list[SimJob] = []
         self._pending: list[SimJob] = []
@@ -128,9 +125,6 @@ class Gandiva:
     def runs(self, job: SimJob, now_s: float) -> None:
         job.end_s = self._steps.at_or_after(job.end_s)
 
-    def moved(self, job: SimJob, now_s: float) -> None:
-        pass
-
     def ended(self, job: SimJob) -> None:
         self._live.remove(job.job_id)
         self._over.add(job.job_id)
@@ -146,9 +140,6 @@ class Gandiva:
         self._settled = not self._share_out()
         return self._switch()
 
-    def next_change_s(self, job: SimJob, now_s: float) -> float:
-        return math.inf
-
     def next_wake_s(self, now_s: float) -> float:
         if not self._settled:
             return self._steps.after(now_s)
@@ -162,7 +153,7 @@ class Gandiva:
         for groups in self._groups.values():
             for group in groups:
                 if now_s % TURN_S == 0 and len(group.jobs) > group.slots:
-                    group.rotate()
+                    group.jobs = group.jobs[group.slots :] + group.jobs[: group.slots]
                 if self._over:
                     group.jobs = [job for job in group.jobs if job.job_id not in self._over]
         self._over.clear()
@@ -188,15 +179,15 @@ class Gandiva:
 
     def _joins(self, job: SimJob) -> bool:
         """Put a job into a group: one with room, a new one, or one to be shared."""
-        kind = _Kind(job.width, job.ask.request.features)
-        groups = self._groups.setdefault(kind, [])
+        job_class = _JobClass(job.width, job.ask.request.features)
+        groups = self._groups.setdefault(job_class, [])
         chosen = None
         if groups:
             # Only the first is asked; it then comes last of those that are as used as it is.
             groups.append(groups.pop(0))
             if groups[-1].dealt + 1 < groups[-1].slots:
                 chosen = groups[-1]
-        chosen = chosen or self._new_group(kind)
+        chosen = chosen or self._new_group(job_class)
         if chosen is None and groups:
             groups.append(groups.pop(0))
             chosen = groups[-1]
@@ -206,59 +197,59 @@ class Gandiva:
         _sort(groups)
         return True
 
-    def _new_group(self, kind: _Kind) -> _Group | None:
-        able = [node for node in self._free if _serves(node.features, kind.features)]
-        if _gpus(able) < kind.width:
+    def _new_group(self, job_class: _JobClass) -> _Group | None:
+        able = [node for node in self._free if _serves(node.features, job_class.features)]
+        if _gpus(able) < job_class.width:
             return None
         able.sort(key=lambda node: -node.total.gpu_count)
         nodes = [able.pop(0)]
-        while _gpus(nodes) < kind.width:
+        while _gpus(nodes) < job_class.width:
             nodes.append(able.pop(0))
         for node in nodes:
             self._free.remove(node)
-        group = _Group.of(kind, nodes)
-        self._groups[kind].append(group)
+        group = _Group.of(job_class, nodes)
+        self._groups[job_class].append(group)
         return group
 
     # Shares of the cluster
 
     def _share_out(self) -> bool:
-        """Bring the groups of every kind nearer to its share; whether any had to change."""
+        """Bring the groups of every class nearer to its share; whether any had to change."""
         demand = {
-            kind: kind.width * sum(len(group.jobs) for group in groups)
-            for kind, groups in self._groups.items()
+            job_class: job_class.width * sum(len(group.jobs) for group in groups)
+            for job_class, groups in self._groups.items()
         }
         total = sum(demand.values())
         changed = False
-        for kind in sorted(kind for kind, wanted in demand.items() if wanted):
-            share = min(demand[kind], math.floor(demand[kind] / total * self._gpus))
-            missing = share - sum(group.gpus for group in self._groups[kind])
+        for job_class in sorted(job_class for job_class, wanted in demand.items() if wanted):
+            share = min(demand[job_class], math.floor(demand[job_class] / total * self._gpus))
+            missing = share - sum(group.gpus for group in self._groups[job_class])
             if missing > 0:
-                self._grow(kind, math.ceil(missing / kind.width))
+                self._grow(job_class, math.ceil(missing / job_class.width))
                 changed = True
             elif missing < 0:
-                changed |= self._shrink(kind, math.ceil(-missing / kind.width))
+                changed |= self._shrink(job_class, math.ceil(-missing / job_class.width))
         return changed
 
-    def _grow(self, kind: _Kind, wanted: int) -> None:
+    def _grow(self, job_class: _JobClass, wanted: int) -> None:
         """Make groups while nodes last; all jobs are dealt anew over groups of several nodes, and
         where there were too few."""
         last = None
         for _ in range(wanted):
-            last = self._new_group(kind)
+            last = self._new_group(job_class)
             if last is None:
                 break
         if last is None or len(last.nodes) > 1:
             jobs = []
-            for group in self._groups[kind]:
+            for group in self._groups[job_class]:
                 if group.jobs:
                     jobs += group.jobs
                     group.jobs, group.dealt = [], 0
-            _deal(jobs, self._groups[kind])
+            _deal(jobs, self._groups[job_class])
 
-    def _shrink(self, kind: _Kind, unwanted: int) -> bool:
+    def _shrink(self, job_class: _JobClass, unwanted: int) -> bool:
         """Give up the least used groups, all but one at the most; whether there were any."""
-        groups = self._groups[kind]
+        groups = self._groups[job_class]
         unwanted = min(unwanted, len(groups) - 1)
         given_up, groups[:unwanted] = groups[:unwanted], []
         for group in given_up:
@@ -297,11 +288,13 @@ def _gpus(nodes: Iterable[Node]) -> int:
 
 
 def _lay(group: _Group) -> Allocation:
-    """The node is filled that comes first; nodes that go by one name are taken from as one."""
-    taken: Counter[str] = Counter()
+    """The node is filled that comes first."""
+    taken: list[tuple[str, int]] = []
+    left = group.job_class.width
     for node in group.nodes:
-        taken[node.name] += min(node.total.gpu_count, group.kind.width - taken.total())
-    return {node: Amount({ANY_TYPE: gpus}) for node, gpus in taken.items()}
+        taken.append((node.name, min(node.total.gpu_count, left)))
+        left -= taken[-1][1]
+    return by_name(taken)
 
 
 def _deal(jobs: Iterable[SimJob], groups: list[_Group]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from slurm_tiresias.placement.choose import place
 from slurm_tiresias.placement.free_resources import FreeResources, NodeSet
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.baselines.where import Where
-from slurm_tiresias.simulator.engine import Ask, SimJob
+from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob
 
 Cost = Callable[[int, float], float]
 """What jobs are sorted by, smallest first: from a job's GPUs and the seconds it has still to run.
@@ -114,7 +113,7 @@ class _Count:
         return True
 
 
-class Repack:
+class Repack(Scheduler):
     """One of the three, on real nodes: a job that goes on running stays where it is.
 
     The walk counts GPUs only. A job that it lets run but that finds no place on the nodes waits
@@ -143,9 +142,6 @@ class Repack:
     def runs(self, job: SimJob, now_s: float) -> None:
         insort(self._running, self._spots[job.job_id])
 
-    def moved(self, job: SimJob, now_s: float) -> None:
-        pass
-
     def ended(self, job: SimJob) -> None:
         self._free.give(job.allocation)
         self._runs_no_more(job.job_id)
@@ -154,19 +150,15 @@ class Repack:
     def choose(self, now_s: float) -> Iterable[Start]:
         if self._all_fit():
             self._join_newcomers()
-            return self._start(self._all_who_wait(), [])
-        if not self._somebody_may_start():
+            spots = sorted(itertools.chain(*self._waiting.values()))
+            self._waiting.clear()
+            return self._start([spot.job for spot in spots], [])
+        if not self._any_may_start():
             self._join_newcomers()
             return []
         self._sort_again(now_s)
         self._join_newcomers()
         return self._start(*self._pack())
-
-    def next_change_s(self, job: SimJob, now_s: float) -> float:
-        return math.inf
-
-    def next_wake_s(self, now_s: float) -> float:
-        return math.inf
 
     # The list
 
@@ -218,28 +210,21 @@ class Repack:
         count = _Count(self._kinds)
         return all(count.can_give(job) for job in self._newcomers)
 
-    def _somebody_may_start(self) -> bool:
+    def _any_may_start(self) -> bool:
         """Whether any job would have enough GPUs if all behind it left.
 
         Costs only fall, so by the costs of the last time there are rather too many behind.
         """
         waiting = [(spot.cost, spot.job) for spot in self._firsts()]
         waiting += [(self._cost(job.width, job.remaining_s), job) for job in self._newcomers]
-        return any(
-            job.width <= self._free.most_free_gpus + self._gpus_behind(cost)
-            for cost, job in waiting
-        )
-
-    def _gpus_behind(self, cost: float) -> int:
-        behind = self._running[bisect_left(self._running, cost, key=lambda spot: spot.cost) :]
-        return sum(spot.job.width for spot in behind)
+        for cost, job in waiting:
+            behind = self._running[bisect_left(self._running, cost, key=lambda spot: spot.cost) :]
+            gpus_behind = sum(spot.job.width for spot in behind)
+            if job.width <= self._free.most_free_gpus + gpus_behind:
+                return True
+        return False
 
     # The walk
-
-    def _all_who_wait(self) -> list[SimJob]:
-        spots = sorted(itertools.chain(*self._waiting.values()))
-        self._waiting.clear()
-        return [spot.job for spot in spots]
 
     def _pack(self) -> tuple[list[SimJob], list[SimJob]]:
         """Who is to start and who is to leave, both in the order of the list."""

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
-from slurm_tiresias.model import Node
+from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node
 from slurm_tiresias.placement.free_resources import NodeSet
 from slurm_tiresias.placement.node_index import NodeIndex
 from slurm_tiresias.simulator.engine import Ask
 
 
-class Where:
+class Where(dict[Ask, NodeSet]):
     """For each ``Ask`` the nodes that would do for it, idle or not.
 
     A simulated cluster has one partition.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
+        super().__init__()
         self._node_index = NodeIndex(nodes)
-        self._known: dict[Ask, NodeSet] = {}
 
-    def __getitem__(self, ask: Ask) -> NodeSet:
-        if ask not in self._known:
-            (self._known[ask],) = self._node_index.sets_for(ask.request)
-        return self._known[ask]
+    def __missing__(self, ask: Ask) -> NodeSet:
+        (nodes,) = self._node_index.sets_for(ask.request)
+        self[ask] = nodes
+        return nodes
+
+
+def by_name(gpus: Iterable[tuple[str, int]]) -> Allocation:
+    """GPUs of nodes as an allocation; nodes that go by one name are taken from as one."""
+    taken: Counter[str] = Counter()
+    for name, count in gpus:
+        taken[name] += count
+    return {name: Amount({ANY_TYPE: count}) for name, count in taken.items()}
