@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.errors import UsageError
-from slurm_tiresias.simulator.traces import FORMATS, load_trace, sacct, sniff
+from slurm_tiresias.simulator.traces import FORMATS, load_trace, reading, sacct, sniff
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 
@@ -402,7 +402,8 @@ def test_what_a_real_slurm_prints_is_read(name: str) -> None:
     ]
     told = set(dropped(workload).values())
     assert told >= {"asks for no GPU", "was not over when the trace ended"}
-    assert sacct.answered((RECORDED / name).read_text(encoding="utf-8")).jobs == workload.jobs
+    printed = reading.as_trace(Path("sacct"), (RECORDED / name).read_bytes(), "replace")
+    assert sacct.history(printed).jobs == workload.jobs
 
 
 # --------------------------------------------------------------------------- the choice

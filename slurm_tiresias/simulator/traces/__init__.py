@@ -65,7 +65,8 @@ def sniff(path: Path) -> str:
     """The name of the format that a file, or a folder of files, is in."""
     if path.is_dir():
         return alibaba2020.NAME
-    line, first = _first_line(path)
+    lines = enumerate(reading.head(path, HEAD_BYTES).split("\n"), start=1)
+    line, first = next(((at, words.strip()) for at, words in lines if words.strip()), (1, ""))
     for name, known in FORMATS.items():
         if known.fits(first):
             return name
@@ -75,12 +76,3 @@ def sniff(path: Path) -> str:
         "this begins like no trace that is known",
         f"give a header line that names the columns, or say which of {', '.join(FORMATS)} it is",
     )
-
-
-def _first_line(path: Path) -> tuple[int, str]:
-    """The first line that is not blank, and its number."""
-    head = reading.head(path, HEAD_BYTES)
-    for line, words in enumerate(head.split("\n"), start=1):
-        if words.strip():
-            return line, words.strip()
-    return 1, ""

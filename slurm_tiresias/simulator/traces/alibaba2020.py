@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_tiresias.errors import TraceError
 from slurm_tiresias.simulator.traces import reading, table
 from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, TraceFile
 from slurm_tiresias.simulator.traces.table import Row
@@ -143,12 +142,7 @@ def _rows(file: TraceFile, columns: str) -> Iterator[tuple[int, Row]]:
     names: Sequence[str] = columns.split(",")
     for line, row in table.rows(file):
         if len(row) != len(names):
-            raise _misfit(file, line, columns)
+            what = f"does not have the columns {columns}"
+            raise file.refuse(line, what, "name a trace of this format, or another")
         if row != names:
             yield line, row
-
-
-def _misfit(file: TraceFile, line: int, columns: str) -> TraceError:
-    return file.refuse(
-        line, f"does not have the columns {columns}", "name a trace of this format, or another"
-    )

@@ -93,10 +93,6 @@ class TraceFile:
         """Its lines with their numbers, without line breaks."""
         return enumerate((line.rstrip("\r") for line in self.text.split("\n")[:-1]), start=1)
 
-    @property
-    def last_line(self) -> int:
-        return self.text.count("\n")
-
 
 def refusal(path: Path, line: int, what: str, remedy: str = "") -> TraceError:
     return TraceError(
@@ -216,8 +212,9 @@ class Harvest:
 
     def _nothing_left(self) -> TraceError:
         if not self._dropped:
+            last_line = self.file.text.count("\n")
             return self.file.refuse(
-                self.file.last_line, "there is no job in this file", "name a file with jobs in it"
+                last_line, "there is no job in this file", "name a file with jobs in it"
             )
         first = min(self._dropped, key=lambda dropped: dropped.line)
         return self.file.refuse(

@@ -137,14 +137,6 @@ class _Row:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Where the columns stand."""
-
-    at: Mapping[str, int]
-    width: int
-
-
 def fits(first_line: str) -> bool:
     return {"JobID", "State"} <= set(first_line.split("|"))
 
@@ -152,11 +144,6 @@ def fits(first_line: str) -> bool:
 def load(path: Path) -> Workload:
     # Slurm passes on the bytes of a job's name as they are, whatever their encoding.
     return history(reading.open_trace(path, errors="replace"))
-
-
-def answered(answer: str) -> Workload:
-    """The history that sacct has just printed, asked with ``arguments`` and ``ENVIRONMENT``."""
-    return history(reading.as_trace(Path("sacct"), answer.encode(errors="replace"), "replace"))
 
 
 def history(file: TraceFile) -> Workload:
@@ -183,18 +170,18 @@ def history(file: TraceFile) -> Workload:
 
 def _rows(file: TraceFile, harvest: Harvest) -> Iterator[_Row]:
     lines = file.lines()
-    header = next((words for _, words in lines if words.strip()), "")
-    table = _header(file, header.split("|"))
+    header = next((words for _, words in lines if words.strip()), "").split("|")
+    position = _positions(file, header)
     for line, words in lines:
         if not words:
             continue
-        row = words.split("|", table.width - 1)
-        if len(row) != table.width and NAMES in table.at:
+        row = words.split("|", len(header) - 1)
+        if len(row) != len(header) and NAMES in position:
             harvest.drop(line, REST_OF_A_NAME)
             continue
-        if len(row) != table.width:
-            raise file.refuse(line, f"has {len(row)} columns, and the header {table.width}")
-        values = {name: row[at] for name, at in table.at.items()}
+        if len(row) != len(header):
+            raise file.refuse(line, f"has {len(row)} columns, and the header {len(header)}")
+        values = {name: row[at] for name, at in position.items()}
         if "." in values["JobID"]:
             harvest.drop(line, STEP)
             continue
@@ -209,7 +196,8 @@ def _rows(file: TraceFile, harvest: Harvest) -> Iterator[_Row]:
             raise file.refuse(line, error.what) from None
 
 
-def _header(file: TraceFile, names: Sequence[str]) -> _Table:
+def _positions(file: TraceFile, names: Sequence[str]) -> Mapping[str, int]:
+    """Where the columns stand; ``TraceError`` where one that is needed is not there."""
     at = {name: position for position, name in enumerate(names) if name}
     for either in (
         ("JobID",),
@@ -224,7 +212,7 @@ def _header(file: TraceFile, names: Sequence[str]) -> _Table:
             )
     if not at.keys() & {"ElapsedRaw", "Elapsed"} and "Start" not in at:
         raise file.refuse(1, "the header has no column ElapsedRaw", f"use: {EXPORT_COMMAND}")
-    return _Table(at, len(names))
+    return at
 
 
 def _run(line: int, values: Mapping[str, str]) -> _Row:
@@ -312,7 +300,8 @@ def _take(harvest: Harvest, job_id: str, runs: Sequence[_Row]) -> None:
             first.submitted_s,
             sum(gpus.values()),
             ran_s,
-            gpu_type=_type_of(gpus),
+            # Where types are mixed it has none.
+            gpu_type=next(iter(gpus)) if len(gpus) == 1 else ANY_TYPE,
             user=last.user,
             account=last.account,
             name=last.name,
@@ -328,8 +317,3 @@ def _why_dropped(last: _Row, gpus: Mapping[str, int], ran_s: float) -> str:
     if last.state in ALIVE:
         return reading.NOT_OVER
     return "" if ran_s else reading.RAN_FOR_NO_TIME
-
-
-def _type_of(gpus: Mapping[str, int]) -> str:
-    """The one type of all its GPUs; none where they are mixed or untyped."""
-    return next(iter(gpus)) if len(gpus) == 1 else ANY_TYPE
