@@ -59,8 +59,9 @@ def lower_bound_jct_s(
     relaxed = _relaxed(jobs, gpus, speed)
     if not relaxed.releases_s:
         return 0.0
-    total_s = max(_alone_s(relaxed), _in_turn_s(relaxed), _by_mean_dates_s(relaxed))
-    return total_s / len(jobs)
+    # No job is over sooner than if it were alone on the cluster.
+    alone_s = math.fsum(relaxed.durations_s)
+    return max(alone_s, _in_turn_s(relaxed), _by_mean_dates_s(relaxed)) / len(jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,7 @@ def _relaxed(jobs: Sequence[TraceJob], gpus: int, speed: Callable[[TraceJob], fl
     )
 
 
-# Three bounds on the sum of all completion times, each counted from the job's own release
-
-
-def _alone_s(jobs: _Relaxed) -> float:
-    """No job is over sooner than if it were alone on the cluster."""
-    return math.fsum(jobs.durations_s)
+# Bounds on the sum of all completion times, each counted from the job's own release
 
 
 def _in_turn_s(jobs: _Relaxed) -> float:

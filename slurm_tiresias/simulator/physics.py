@@ -71,14 +71,13 @@ def restart_cost_s(model: str, gpus: int) -> float:
     Between the measured numbers of workers the cost is interpolated; beyond eight it stays.
     """
     physics = physics_of(model)
-    return physics.checkpoint_s + _restart_s(physics.restart_s, max(1, gpus))
-
-
-def _restart_s(measured_s: tuple[float, float, float], workers: int) -> float:
-    one_s, two_s, eight_s = measured_s
+    one_s, two_s, eight_s = physics.restart_s
     one, two, eight = WORKERS_MEASURED
+    workers = max(1, gpus)
     if workers >= eight:
-        return eight_s
-    if workers >= two:
-        return two_s + (eight_s - two_s) * (workers - two) / (eight - two)
-    return one_s + (two_s - one_s) * (workers - one) / (two - one)
+        restart_s = eight_s
+    elif workers >= two:
+        restart_s = two_s + (eight_s - two_s) * (workers - two) / (eight - two)
+    else:
+        restart_s = one_s + (two_s - one_s) * (workers - one) / (two - one)
+    return physics.checkpoint_s + restart_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -31,7 +31,8 @@ SINCE = "the first submission"
 
 def pictures(report: Report) -> tuple[Picture, ...]:
     """All figures of a report, in the order of the page."""
-    until_s = max(_ends_s(report), default=0.0)
+    ends_s = (outcome.end_s for result in report.results for outcome in result.outcomes)
+    until_s = max(ends_s, default=0.0)
     queues = [queue_length(result.outcomes, until_s) for result in report.results]
     held = [gpus_held(result.outcomes, until_s) for result in report.results]
     span = spans.span(until_s / curves.POINTS)
@@ -65,10 +66,6 @@ def gpus_held(outcomes: Sequence[Outcome], until_s: float) -> Curve:
     return curves.course(
         [([run[0] for run, _ in runs], gpus), ([run[1] for run, _ in runs], -gpus)], until_s
     )
-
-
-def _ends_s(report: Report) -> Iterator[float]:
-    return (outcome.end_s for result in report.results for outcome in result.outcomes)
 
 
 def _distribution(report: Report) -> Picture:

@@ -81,8 +81,9 @@ def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
     """The figures of one run on a cluster of so many GPUs; all zero without jobs."""
     jct_s = _numbers(outcome.jct_s for outcome in outcomes)
     wait_s = _numbers(outcome.waited_s for outcome in outcomes)
-    makespan_s = _makespan_s(outcomes)
-    held_gpu_s = sum(_held_gpu_s(outcome) for outcome in outcomes)
+    first_s = min((outcome.job.submitted_s for outcome in outcomes), default=0.0)
+    makespan_s = max((outcome.end_s for outcome in outcomes), default=0.0) - first_s
+    held_gpu_s = sum((each.jct_s - each.waited_s) * each.job.gpus for each in outcomes)
     lost_gpu_s = sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes)
     return Figures(
         jobs=len(outcomes),
@@ -120,17 +121,6 @@ def median(values: np.typing.NDArray[np.float64]) -> float:
 def percentile(values: np.typing.NDArray[np.float64], percent: float) -> float:
     """The smallest value that so many percent of them do not exceed."""
     return float(np.percentile(values, percent, method="inverted_cdf")) if values.size else 0.0
-
-
-def _makespan_s(outcomes: Sequence[Outcome]) -> float:
-    if not outcomes:
-        return 0.0
-    first_s = min(outcome.job.submitted_s for outcome in outcomes)
-    return max(outcome.end_s for outcome in outcomes) - first_s
-
-
-def _held_gpu_s(outcome: Outcome) -> float:
-    return (outcome.jct_s - outcome.waited_s) * outcome.job.gpus
 
 
 def bin_of(job: TraceJob) -> str:
@@ -192,7 +182,13 @@ class Report:
     @property
     def input_sha256(self) -> str:
         """Of the file that the jobs came from; of the jobs themselves if they were generated."""
-        return self.workload.sha256 or _sha256(self.workload.jobs)
+        if self.workload.sha256:
+            return self.workload.sha256
+        rows = (
+            f"{job.job_id},{job.submitted_s},{job.gpus},{job.duration_s},{job.model}"
+            for job in self.workload.jobs
+        )
+        return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogatepass")).hexdigest()
 
     def unfinished(self, result: Result) -> int:
         """Jobs that never ended, since this policy never finds a place for them."""
@@ -217,25 +213,19 @@ class Report:
     def facts(self) -> tuple[tuple[str, str], ...]:
         """What the results follow from, by name: the same facts give the same bytes."""
         seed = "" if self.seed is None else f", seed {self.seed}"
+        without_file = f"the preset {self.preset}" if self.preset else "none, the defaults"
+        interval_s = self.setup.slurm.bf_interval_s
+        stock = (STOCK, f"main scheduler at every event, backfill every {interval_s:g} s")
+        has_stock = STOCK in (result.policy for result in self.results)
         return (
             ("version", f"slurm-tiresias {__version__}"),
             ("input", f"{self.workload.name}, {_jobs(len(self.workload.jobs))}{seed}"),
             ("sha256", self.input_sha256),
             ("cluster", f"{self.cluster}, {self.setup.cluster.gpus:,} GPUs"),
-            ("config", self.config_file or _without_file(self.preset)),
+            ("config", self.config_file or without_file),
             *_settings(self.setup),
-            *self._stock(),
+            *((stock,) if has_stock else ()),
         )
-
-    def _stock(self) -> tuple[tuple[str, str], ...]:
-        if STOCK not in (result.policy for result in self.results):
-            return ()
-        interval_s = self.setup.slurm.bf_interval_s
-        return ((STOCK, f"main scheduler at every event, backfill every {interval_s:g} s"),)
-
-
-def _without_file(preset: str | None) -> str:
-    return f"the preset {preset}" if preset else "none, the defaults"
 
 
 def what_cannot_run(jobs: int) -> str:
@@ -250,11 +240,6 @@ def ratio(value: float, reference: float) -> float | None:
 
 def _jobs(number: int) -> str:
     return f"{number:,} {'job' if number == 1 else 'jobs'}"
-
-
-def _sha256(jobs: Iterable[TraceJob]) -> str:
-    rows = (f"{j.job_id},{j.submitted_s},{j.gpus},{j.duration_s},{j.model}" for j in jobs)
-    return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
@@ -328,7 +313,7 @@ def records(report: Report) -> list[dict[str, Any]]:
 
 
 def _figures_record(report: Report, result: Result) -> dict[str, Any]:
-    found = result.figures
+    found, reference = result.figures, report.reference.figures
     return {
         "policy": result.policy,
         "jobs": found.jobs,
@@ -341,7 +326,12 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
         "lower_bound_avg_jct_s": report.lower_bound_jct_s,
         "avg_jct_over_lower_bound": report.over_the_bound(result),
         "reference": report.reference.policy,
-        "over_reference": _over(report.reference.figures, found),
+        "over_reference": {
+            "avg_jct": ratio(found.average_jct_s, reference.average_jct_s),
+            "median_jct": ratio(found.median_jct_s, reference.median_jct_s),
+            "p95_jct": ratio(found.p95_jct_s, reference.p95_jct_s),
+            "makespan": ratio(found.makespan_s, reference.makespan_s),
+        },
         "avg_wait_s": found.average_wait_s,
         "median_wait_s": found.median_wait_s,
         "p95_wait_s": found.p95_wait_s,
@@ -356,16 +346,6 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
     }
 
 
-def _over(reference: Figures, found: Figures) -> dict[str, float | None]:
-    """Multiples of the reference's completion times."""
-    return {
-        "avg_jct": ratio(found.average_jct_s, reference.average_jct_s),
-        "median_jct": ratio(found.median_jct_s, reference.median_jct_s),
-        "p95_jct": ratio(found.p95_jct_s, reference.p95_jct_s),
-        "makespan": ratio(found.makespan_s, reference.makespan_s),
-    }
-
-
 def _input_record(report: Report) -> dict[str, Any]:
     workload = report.workload
     return {
@@ -375,7 +355,13 @@ def _input_record(report: Report) -> dict[str, Any]:
         "seed": report.seed,
         "input_sha256": report.input_sha256,
         "notes": list(workload.notes),
-        "dropped": {"count": len(workload.dropped), "reasons": _reasons(workload)},
+        "dropped": {
+            "count": len(workload.dropped),
+            "reasons": [
+                {"why": why, "count": len(numbers), "lines": numbers[:LINES_LISTED]}
+                for why, numbers in workload.dropped_lines().items()
+            ],
+        },
         "cannot_run_on_the_cluster": report.unfit,
         "cluster": report.cluster,
         "gpus": report.setup.cluster.gpus,
@@ -383,13 +369,3 @@ def _input_record(report: Report) -> dict[str, Any]:
         "preset": report.preset,
         "config": settings(report.setup),
     }
-
-
-def _reasons(workload: Workload) -> list[dict[str, Any]]:
-    lines: dict[str, list[int]] = {}
-    for dropped in workload.dropped:
-        lines.setdefault(dropped.why, []).append(dropped.line)
-    return [
-        {"why": why, "count": len(numbers), "lines": numbers[:LINES_LISTED]}
-        for why, numbers in lines.items()
-    ]

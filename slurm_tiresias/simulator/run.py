@@ -79,7 +79,7 @@ def simulate(
     The jobs are those that the cluster can hold (``fitting``). Raises ``UnfinishedError``.
     """
     if policy in SUSPENDING:
-        setup = _as_suspending(setup)
+        setup = replace(setup, costs=replace(setup.costs, flat_s=0.0), timing=Timing())
     elif policy in OWN_PACE:
         setup = replace(setup, timing=Timing(setup.own_pace_s))
     outcomes = Simulation(
@@ -90,22 +90,14 @@ def simulate(
         asking(setup, only_consolidated=policy in CONSOLIDATED_ONLY),
         progress,
     ).run()
-    _check_all_ended(policy, workload, len(outcomes))
-    return outcomes
-
-
-def _as_suspending(setup: Setup) -> Setup:
-    """The world of a policy with a pace of its own, that restarts and requeues no job."""
-    return replace(setup, costs=replace(setup.costs, flat_s=0.0), timing=Timing())
-
-
-def _check_all_ended(policy: str, workload: Workload, ended: int) -> None:
     jobs = len(workload.jobs)
-    if ended < jobs:
+    unfinished = jobs - len(outcomes)
+    if unfinished:
         raise UnfinishedError(
-            f"Internal error: under {policy} {jobs - ended:,} of {jobs:,} jobs never ended",
+            f"Internal error: under {policy} {unfinished:,} of {jobs:,} jobs never ended",
             "Report this with the trace and the options; leave the policy out meanwhile",
         )
+    return outcomes
 
 
 def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask]:

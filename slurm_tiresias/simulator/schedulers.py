@@ -14,7 +14,7 @@ from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.scheduling.live import LiveEngine
 from slurm_tiresias.simulator.budgets import budgets_of
 from slurm_tiresias.simulator.engine import SimJob
-from slurm_tiresias.simulator.fair_share import FairShareState, fair_share_of
+from slurm_tiresias.simulator.fair_share import fair_share_of
 
 
 class Decided:
@@ -59,7 +59,12 @@ class Decided:
 
     def choose(self, now_s: float) -> Iterable[Start]:
         if self._fair_share:
-            self._recharge(self._fair_share, now_s)
+            changed = {job.job_id: job for job in self._fair_share.charged_anew(now_s)}
+            for job in self._fair_share.new_jobs:
+                if self.policy.promotion.is_due(job, now_s):
+                    changed[job.job_id] = job
+            for job in changed.values():
+                self._engine.waits(job, now_s)
         if self._budgets:
             for job in self._budgets.changed(now_s):
                 self._engine.waits(job, now_s)
@@ -67,14 +72,6 @@ class Decided:
         if self._budgets and starts:
             self._budgets.carried_out(starts, now_s)
         return starts
-
-    def _recharge(self, fair_share: FairShareState, now_s: float) -> None:
-        changed = {job.job_id: job for job in fair_share.charged_anew(now_s)}
-        for job in fair_share.new_jobs:
-            if self.policy.promotion.is_due(job, now_s):
-                changed[job.job_id] = job
-        for job in changed.values():
-            self._engine.waits(job, now_s)
 
     def next_change_s(self, job: SimJob, now_s: float) -> float:
         return self._engine.next_change_s(job, now_s)

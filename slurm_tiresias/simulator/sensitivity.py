@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slurm_tiresias.simulator.report import mean, median, percentile
 from slurm_tiresias.simulator.sweep import Cell, Measured, Result
 
 HOUR_GPU_S = 3600.0
@@ -84,5 +85,4 @@ def _row(measured: Measured, reference: Result) -> Row:
 def _figures(measured: Measured) -> tuple[float, float, float, float]:
     """Average, median, 95th percentile and largest completion time."""
     jct_s = np.array(measured.jct_s)
-    p95_s = np.percentile(jct_s, 95, method="inverted_cdf")
-    return float(jct_s.mean()), float(np.median(jct_s)), float(p95_s), float(jct_s.max())
+    return mean(jct_s), median(jct_s), percentile(jct_s, 95), float(jct_s.max())

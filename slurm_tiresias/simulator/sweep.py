@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context, parent_process
 from threading import Thread
 
-from slurm_tiresias.config import ORDERS, Config
+from slurm_tiresias.config import ORDERS
 from slurm_tiresias.simulator import run
-from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.workload import Workload
 
 NOTICED_WAIT_S = 60.0
@@ -75,34 +74,24 @@ class Task:
 def measure(task: Task, cell: Cell) -> Result:
     """Simulate one cell; whatever goes wrong in it becomes its result."""
     try:
-        setup = replace(task.setup, config=_configured(task.setup.config, cell))
-        return _measured(task, cell, run.simulate(task.workload, cell.policy, setup))
+        policy = replace(
+            task.setup.config.policy,
+            thresholds_gpu_s=cell.thresholds_gpu_s,
+            order=cell.order,
+            promote_knob=cell.promote_knob,
+        )
+        setup = replace(task.setup, config=replace(task.setup.config, policy=policy))
+        outcomes = run.simulate(task.workload, cell.policy, setup)
+        return Measured(
+            cell,
+            jct_s=tuple(outcome.jct_s for outcome in outcomes),
+            jobs_that_waited=sum(outcome.waited_s >= NOTICED_WAIT_S for outcome in outcomes),
+            preemptions=sum(outcome.preemptions for outcome in outcomes),
+            promotions=sum(outcome.promotions for outcome in outcomes),
+            lost_gpu_s=sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes),
+        )
     except Exception as error:  # one cell of many: the others go on
         return Failed(cell, " ".join(f"{type(error).__name__}: {error}".split()))
-
-
-def _configured(config: Config, cell: Cell) -> Config:
-    policy = replace(
-        config.policy,
-        thresholds_gpu_s=cell.thresholds_gpu_s,
-        order=cell.order,
-        promote_knob=cell.promote_knob,
-    )
-    return replace(config, policy=policy)
-
-
-def _measured(task: Task, cell: Cell, outcomes: Sequence[Outcome]) -> Result:
-    unfinished = len(task.workload.jobs) - len(outcomes)
-    if unfinished:
-        return Failed(cell, f"{unfinished} of {len(task.workload.jobs)} jobs never ended")
-    return Measured(
-        cell,
-        jct_s=tuple(outcome.jct_s for outcome in outcomes),
-        jobs_that_waited=sum(outcome.waited_s >= NOTICED_WAIT_S for outcome in outcomes),
-        preemptions=sum(outcome.preemptions for outcome in outcomes),
-        promotions=sum(outcome.promotions for outcome in outcomes),
-        lost_gpu_s=sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes),
-    )
 
 
 def cores() -> int:

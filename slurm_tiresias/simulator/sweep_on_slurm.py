@@ -63,20 +63,17 @@ def run_on_slurm(
     keep_logs = False
     try:
         submitted = _submitted(task, asked, jobs, folder)
-        found = _waited_for(_Sweep(dict(zip(asked, submitted, strict=True)), progress))
+        sweep = _Sweep(dict(zip(asked, submitted, strict=True)), progress)
+        try:
+            found = sweep.wait()
+        except BaseException:
+            sweep.cancel()
+            raise
         keep_logs = any(isinstance(result, Failed) for result in found.values())
     finally:
         if not keep_logs:
             shutil.rmtree(folder, ignore_errors=True)
     return tuple(found[cell] for cell in cells)
-
-
-def _waited_for(sweep: _Sweep) -> Mapping[Cell, Result]:
-    try:
-        return sweep.wait()
-    except BaseException:
-        sweep.cancel()
-        raise
 
 
 def _fresh_folder(parent: Path) -> Path:
@@ -155,7 +152,9 @@ class _Sweep:
 
     def wait(self) -> Mapping[Cell, Result]:
         while True:
-            self._collect()
+            for cell, job in self._unfinished().items():
+                if job.paths.result_pickle.exists():
+                    self._found[cell] = _result(cell, job)
             self._give_up()
             self._progress(len(self._found))
             if len(self._found) == len(self._jobs):
@@ -175,11 +174,6 @@ class _Sweep:
 
     def _unfinished(self) -> Mapping[Cell, Job[Result]]:
         return {cell: job for cell, job in self._jobs.items() if cell not in self._found}
-
-    def _collect(self) -> None:
-        for cell, job in self._unfinished().items():
-            if job.paths.result_pickle.exists():
-                self._found[cell] = _result(cell, job)
 
     def _give_up(self) -> None:
         """Count as failed what Slurm no longer has and what has brought no result since."""

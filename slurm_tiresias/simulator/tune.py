@@ -22,17 +22,18 @@ from numpy.typing import NDArray
 from slurm_tiresias.config import PolicyConfig
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.simulator import sensitivity
+from slurm_tiresias.simulator.report import mean, median, percentile
 from slurm_tiresias.simulator.sweep import NOTICED_WAIT_S, Cell, Failed, Measured, Result
 from slurm_tiresias.simulator.workload import Workload
 
 Seconds = NDArray[np.float64]
 
 OBJECTIVES: Mapping[str, Callable[[Seconds], float]] = {
-    "average": lambda jct_s: float(jct_s.mean()),
-    "median": lambda jct_s: float(np.median(jct_s)),
-    "p95": lambda jct_s: float(np.percentile(jct_s, 95, method="inverted_cdf")),
+    "average": mean,
+    "median": median,
+    "p95": lambda jct_s: percentile(jct_s, 95),
 }
-"""What is to be small. The percentile is a value that occurs, as in ``report.figures``."""
+"""What is to be small."""
 
 DEFAULT_GPU_S = PolicyConfig().thresholds_gpu_s
 
@@ -68,7 +69,11 @@ def candidates(
     if len(workload.jobs) < 2:
         raise UsageError("One job is no history", "Name more jobs, or an earlier --since")
     service_gpu_s = [job.gpus * job.duration_s for job in workload.jobs]
-    quantiles = [_round(float(cut)) for cut in np.quantile(service_gpu_s, QUANTILES)]
+    # Two digits are enough: few want to read a threshold of 3,847 GPU-seconds.
+    quantiles = [
+        float(f"{max(float(cut), LOWEST_GPU_S):.2g}")
+        for cut in np.quantile(service_gpu_s, QUANTILES)
+    ]
     ladders = (
         tuple(start * step**rung for rung in range(queues - 1))
         for queues in LADDER_QUEUES
@@ -81,11 +86,6 @@ def candidates(
         if each[-1] <= HIGHEST_GPU_S and not any(_alike(each, other) for other in kept):
             kept.append(each)
     return tuple(kept)
-
-
-def _round(gpu_s: float) -> float:
-    """Two digits are enough: few want to read a threshold of 3,847 GPU-seconds."""
-    return float(f"{max(gpu_s, LOWEST_GPU_S):.2g}")
 
 
 def _alike(these: Sequence[float], those: Sequence[float]) -> bool:
@@ -178,19 +178,17 @@ def _simplest_proven(as_good: Sequence[Evidence], default: Evidence) -> Evidence
     """
     if default in as_good:
         return default
-    by_simplicity = sorted(as_good, key=_simplicity)
+    # The fewest queues, then what was best in the first half.
+    by_simplicity = sorted(as_good, key=lambda each: (each.cell.queues, each.first.value))
     proven = (each for each in by_simplicity if each.second.high < 1.0)
     return next(proven, by_simplicity[0])
 
 
-def _simplicity(evidence: Evidence) -> tuple[int, float]:
-    """The fewest queues, then what was best in the first half."""
-    return evidence.cell.queues, evidence.first.value
-
-
 def _weighed(measured: Sequence[Measured], of: Callable[[Seconds], float]) -> list[Evidence]:
     jct_s = [np.array(each.jct_s) for each in measured]
-    first, second = _halves([_parts(each) for each in jct_s], of)
+    # Both halves in parts of equally many jobs, by submission; fewer where jobs are few.
+    parts = [np.array_split(each, 2 * min(PARTS, len(each) // 2)) for each in jct_s]
+    first, second = _halves(parts, of)
     best = int(np.argmin(first.values))
     return [
         Evidence(
@@ -204,12 +202,6 @@ def _weighed(measured: Sequence[Measured], of: Callable[[Seconds], float]) -> li
         )
         for number, each in enumerate(measured)
     ]
-
-
-def _parts(jct_s: Seconds) -> list[Seconds]:
-    """Both halves in parts of equally many jobs, by submission; fewer where jobs are few."""
-    count = min(PARTS, len(jct_s) // 2)
-    return np.array_split(jct_s, 2 * count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +231,9 @@ def _halves(
     settings: Sequence[Sequence[Seconds]], of: Callable[[Seconds], float]
 ) -> tuple[_Half, _Half]:
     count = len(settings[0]) // 2
-    draws = _draws(count)
+    # The same on every machine, as the workloads are.
+    draw = random.Random("tune").random
+    draws = [[int(draw() * count) for _ in range(count)] for _ in range(RESAMPLES)]
     return (
         _half([parts[:count] for parts in settings], of, draws),
         _half([parts[count:] for parts in settings], of, draws),
@@ -258,12 +252,6 @@ def _half(
             [[of(np.concatenate([parts[i] for i in draw])) for draw in draws] for parts in settings]
         ),
     )
-
-
-def _draws(parts: int) -> list[list[int]]:
-    """The same on every machine, as the workloads are."""
-    draw = random.Random("tune").random
-    return [[int(draw() * parts) for _ in range(parts)] for _ in range(RESAMPLES)]
 
 
 def _warnings(workload: Workload, waiting: float) -> list[str]:

@@ -67,11 +67,16 @@ class Workload:
     format: str = ""
     sha256: str = ""
 
-    def what_was_dropped(self) -> tuple[str, ...]:
-        """One sentence a reason: how many lines, and the first of them."""
+    def dropped_lines(self) -> dict[str, list[int]]:
+        """By the reason, the numbers of the lines."""
         lines: dict[str, list[int]] = {}
         for each in self.dropped:
             lines.setdefault(each.why, []).append(each.line)
+        return lines
+
+    def what_was_dropped(self) -> tuple[str, ...]:
+        """One sentence a reason: how many lines, and the first of them."""
+        lines = self.dropped_lines()
         return tuple(f"dropped {_lines(numbers)}: {why}" for why, numbers in lines.items())
 
 
