@@ -46,11 +46,7 @@ def course(
         return Curve(np.array([0.0, until_s]), np.zeros(2), 0.0)
     moments_s, where = np.unique(at_s, return_inverse=True)
     level = np.cumsum(np.bincount(where, weights=by), dtype=np.float64)
-    return _means(moments_s, level, until_s)
-
-
-def _means(moments_s: Numbers, level: Numbers, until_s: float) -> Curve:
-    """The mean of each span, at the beginning of the span; the last point closes the last span."""
+    # The mean of each span, at the beginning of the span; the last point closes the last span.
     area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(moments_s))])
     edges_s = np.linspace(0.0, until_s, POINTS + 1)
     means = np.diff(np.interp(edges_s, moments_s, area)) / np.diff(edges_s)

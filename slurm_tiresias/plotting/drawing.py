@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from slurm_tiresias.plotting import spans
-from slurm_tiresias.plotting.curves import Curve
+from slurm_tiresias.plotting.curves import Curve, distribution
 
 INK, RULE = "#fd0000", "#fd0001"
 SERIES = tuple(f"#fe00{number:02x}" for number in range(11))
@@ -120,15 +120,37 @@ def logarithmic(axes: Axes, times_s: Sequence[float], label: str) -> None:
     axes.set_xlabel(label)
 
 
+def distributions(
+    by_name: Mapping[str, Sequence[float]],
+    limits_s: Sequence[float],
+    label: str,
+    *,
+    to_edges: bool = False,
+) -> Figure:
+    """The share of the jobs that are over within a time: a curve a name, time logarithmic.
+
+    ``to_edges`` draws each curve from none to all, or a single job would not be seen.
+    """
+    figure = Figure(figsize=(WIDE_IN, HIGH_IN), layout="constrained")
+    axes = figure.subplots()
+    axes.set_ylabel("share of the jobs")
+    logarithmic(axes, limits_s, label)
+    from_s, to_s = axes.get_xlim()
+    for number, (name, values) in enumerate(by_name.items()):
+        curve = distribution(values)
+        x, y = curve.x.tolist(), curve.y.tolist()
+        if to_edges:
+            x, y = [from_s, x[0], *x, to_s], [0.0, 0.0, *y, 1.0]
+        axes.step(x, y, where="post", label=name, **look(number))
+    axes.set_ylim(0.0, 1.02)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+    legend_beside(axes)
+    return figure
+
+
 def legend_beside(axes: Axes) -> None:
     """The legend to the right of the axes, also with the Matplotlib of Debian 12 (3.6)."""
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0.0, handlelength=4)
-
-
-def shares_upwards(axes: Axes) -> None:
-    """A vertical axis from 0% to 100%."""
-    axes.set_ylim(0.0, 1.02)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
 
 
 def svg(figure: Figure, title: str, says: str) -> Markup:
@@ -142,22 +164,13 @@ def svg(figure: Figure, title: str, says: str) -> Markup:
     drawn = drawn[drawn.index("<svg") :]
     # Names of groups, which nothing refers to, would be the same in every figure of the page.
     drawn = re.sub(r'<g id="[^"]*"', "<g", drawn)
-    drawn = re.sub(
-        r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', _opening(name, title, says), drawn, count=1
-    )
-    for mark, colour in _colours():
-        drawn = drawn.replace(mark, colour)
-    return Markup(drawn)  # the one place where markup is made here, and escaped
-
-
-def _opening(name: str, title: str, says: str) -> str:
     words = Markup('<title id="{0}-t">{1}</title><desc id="{0}-d">{2}</desc>').format(
         name, title, says
     )
     opening = f'<svg \\1 role="img" aria-labelledby="{name}-t {name}-d">'
-    return opening + str(words).replace("\\", r"\\")
-
-
-def _colours() -> list[tuple[str, str]]:
-    series = [(mark, f"var(--series-{number})") for number, mark in enumerate(SERIES)]
-    return [(INK, "var(--ink)"), (RULE, "var(--rule)"), *series]
+    opening += str(words).replace("\\", r"\\")
+    drawn = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', opening, drawn, count=1)
+    drawn = drawn.replace(INK, "var(--ink)").replace(RULE, "var(--rule)")
+    for number, mark in enumerate(SERIES):
+        drawn = drawn.replace(mark, f"var(--series-{number})")
+    return Markup(drawn)  # the one place where markup is made here, and escaped

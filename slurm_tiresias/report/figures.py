@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_tiresias.plotting.curves import POINTS, Curve, course
-from slurm_tiresias.report.moved import Seat, moved_gpu_s
+from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
 from slurm_tiresias.report.sizes import WIDTHS, width_title
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
 from slurm_tiresias.status.report_query import Period
@@ -238,7 +238,9 @@ def made(
     began_s = -math.inf if period.began_s is None else math.floor(period.began_s)
     # Before its first look nothing was the controller's deed.
     period = replace(period, since_s=max(period.since_s, began_s))
-    all_jobs, runs, preemptions = _frames(period)
+    all_jobs = _frame("jobs", period.jobs)
+    runs = _frame("runs", period.runs)
+    preemptions = _frame("preemptions", period.preemptions)
     jobs = _with_runs(all_jobs[_selected(all_jobs, filters)], runs, period)
     jobs = jobs.assign(earlier=jobs["first_s"] < began_s)
     runs = runs[runs["job_id"].isin(jobs["job_id"])]
@@ -262,7 +264,12 @@ def made(
         unconfirmed_runs=int((runs["end_s"].notna() & (runs["confirmed"] == 0)).sum()),
         all_sizes=_size("all", completed),
         by_kind=tuple(_size(BINS[kind], part) for kind, part in _by_kind(completed).items()),
-        by_gpus=tuple(_by_gpus(completed)),
+        by_gpus=tuple(
+            _size(
+                width_title(low, high), completed[completed["gpus"].between(low, high or math.inf)]
+            )
+            for low, high in WIDTHS
+        ),
         preemptions=_preemptions(preemptions),
         users=_parties("user", jobs, completed, preemptions),
         accounts=_parties("account", jobs, completed, preemptions),
@@ -289,14 +296,6 @@ def made(
 # From rows to frames
 
 
-def _frames(period: Period) -> tuple[Frame, Frame, Frame]:
-    return (
-        _frame("jobs", period.jobs),
-        _frame("runs", period.runs),
-        _frame("preemptions", period.preemptions),
-    )
-
-
 def _frame(table: str, rows: Sequence[Sequence[object]]) -> Frame:
     frame = pd.DataFrame(rows, columns=list(PERIOD[table]))
     return frame.astype(dict.fromkeys(_NUMBERS[table], "float64"))
@@ -311,13 +310,11 @@ def _selected(jobs: Frame, filters: Filters) -> pd.Series[bool]:
     if filters.partitions:
         wanted = set(filters.partitions)
         # Few lists of partitions, and many jobs.
-        lists = [text for text in jobs["partition"].unique() if not wanted.isdisjoint(_split(text))]
+        lists = [
+            text for text in jobs["partition"].unique() if not wanted.isdisjoint(text.split(","))
+        ]
         chosen &= jobs["partition"].isin(lists)
     return chosen
-
-
-def _split(partitions: str) -> list[str]:
-    return partitions.split(",")
 
 
 def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
@@ -376,7 +373,7 @@ def _with_both_sides(found: Frame, all_jobs: Frame, jobs: Frame, period: Period)
     found["moved_gpu_s"] = moved_gpu_s(
         [
             # The number of no GPUs moves nothing: of one that is not known, or was in vain.
-            Seat(int(gpus), again, job, int(for_gpus), start, end)
+            VacatedGpus(int(gpus), again, job, int(for_gpus), start, end)
             for gpus, again, job, for_gpus, start, end in zip(
                 found["gpus"].where(~found["in_vain"]).fillna(0.0),
                 again_s.fillna(math.inf),
@@ -428,13 +425,9 @@ def _size(name: str, jobs: Frame) -> SizeFigures:
         jobs=len(jobs),
         jct=_spread(jobs["jct_s"]),
         queueing=_spread(jobs["queued_s"]),
-        mean_slowdown=_mean(jobs["slowdown"]),
+        mean_slowdown=float(jobs["slowdown"].mean()) if len(jobs) else None,
         preempted_jobs=int((jobs["preemptions"] > 0).sum()),
     )
-
-
-def _mean(values: pd.Series[float]) -> float | None:
-    return float(values.mean()) if len(values) else None
 
 
 def _by_kind(completed: Frame) -> dict[str, Frame]:
@@ -446,13 +439,6 @@ def _by_kind(completed: Frame) -> dict[str, Frame]:
         "LS": completed[~small & short],
         "LL": completed[~small & ~short],
     }
-
-
-def _by_gpus(completed: Frame) -> list[SizeFigures]:
-    return [
-        _size(width_title(low, high), completed[completed["gpus"].between(low, high or math.inf)])
-        for low, high in WIDTHS
-    ]
 
 
 def _preemptions(found: Frame) -> PreemptionFigures:
@@ -533,20 +519,13 @@ def _parties(
     )
     averages = ("mean_jct_s", "mean_queueing_s", "mean_slowdown", "progress")
     rows = rows.fillna({name: 0 for name in rows if name not in averages})
-    found = (
-        PartyFigures(
-            name=str(name),
-            jobs=int(row["jobs"]),
-            gpu_s=row["gpu_s"],
-            **{each: None if math.isnan(row[each]) else row[each] for each in averages},
-            preempted=int(row["preempted"]),
-            preempting=int(row["preempting"]),
-            given_gpu_s=row["given_gpu_s"],
-            received_gpu_s=row["received_gpu_s"],
-            requeue_wait_s=row["requeue_wait_s"],
-        )
-        for name, row in zip(rows.index, rows.to_dict("records"), strict=True)
-    )
+    rows = rows.astype(dict.fromkeys(("jobs", "preempted", "preempting"), int))
+    found = []
+    for name, row in zip(rows.index, rows.to_dict("records"), strict=True):
+        values: dict[str, Any] = {
+            str(key): None if math.isnan(value) else value for key, value in row.items()
+        }
+        found.append(PartyFigures(str(name), **values))
     return tuple(sorted(found, key=lambda one: (-one.balance_gpu_s, -one.gpu_s, one.name)))
 
 

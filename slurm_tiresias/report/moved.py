@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class VacatedGpus:
     """GPUs that one job left for another.
 
     ``again_s`` is when the one who left ran again, or ended without; infinity: not yet. The other
@@ -24,29 +24,31 @@ class Seat:
     for_end_s: float
 
 
-def moved_gpu_s(seats: Sequence[Seat], until_s: float) -> list[float]:
-    """Of each seat, the service that it gave to the other job by ``until_s``.
+def moved_gpu_s(vacated: Sequence[VacatedGpus], until_s: float) -> list[float]:
+    """For each, the service that it gave to the other job by ``until_s``.
 
     That is no more than the other job used: what several left for one is shared by their GPUs.
     """
-    found = [0.0] * len(seats)
-    order = sorted(range(len(seats)), key=lambda i: (seats[i].for_job, seats[i].for_start_s))
-    for _, group in groupby(order, key=lambda i: (seats[i].for_job, seats[i].for_start_s)):
+    found = [0.0] * len(vacated)
+    order = sorted(range(len(vacated)), key=lambda i: (vacated[i].for_job, vacated[i].for_start_s))
+    for _, group in groupby(order, key=lambda i: (vacated[i].for_job, vacated[i].for_start_s)):
         places = list(group)
-        for place, gpu_s in zip(places, _shared([seats[i] for i in places], until_s), strict=True):
+        for place, gpu_s in zip(
+            places, _shared([vacated[i] for i in places], until_s), strict=True
+        ):
             found[place] = gpu_s
     return found
 
 
-def _shared(seats: Sequence[Seat], until_s: float) -> Iterable[float]:
-    """The same of seats that were left for one run of one job."""
-    start_s, end_s = seats[0].for_start_s, min(seats[0].for_end_s, until_s)
-    given = [0.0] * len(seats)
-    changes_s = {min(max(seat.again_s, start_s), end_s) for seat in seats}
+def _shared(vacated: Sequence[VacatedGpus], until_s: float) -> Iterable[float]:
+    """The same for GPUs that were all left for one run of one job."""
+    start_s, end_s = vacated[0].for_start_s, min(vacated[0].for_end_s, until_s)
+    given = [0.0] * len(vacated)
+    changes_s = {min(max(one.again_s, start_s), end_s) for one in vacated}
     for from_s, to_s in pairwise(sorted({start_s, end_s, *changes_s})):
-        empty = [i for i, seat in enumerate(seats) if seat.again_s > from_s]
-        left = sum(seats[i].gpus for i in empty)
-        used = min(left, seats[0].for_gpus)
+        empty = [i for i, one in enumerate(vacated) if one.again_s > from_s]
+        left = sum(vacated[i].gpus for i in empty)
+        used = min(left, vacated[0].for_gpus)
         for i in empty:
-            given[i] += (to_s - from_s) * used * seats[i].gpus / left if left else 0.0
-    return given if math.isfinite(end_s) and end_s > start_s else [0.0] * len(seats)
+            given[i] += (to_s - from_s) * used * vacated[i].gpus / left if left else 0.0
+    return given if math.isfinite(end_s) and end_s > start_s else [0.0] * len(vacated)

@@ -10,16 +10,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from slurm_tiresias.plotting import curves, spans
 from slurm_tiresias.plotting.drawing import (
-    HIGH_IN,
     INK,
     SERIES,
     WIDE_IN,
     Picture,
+    distributions,
     house_style,
     legend_beside,
-    logarithmic,
-    look,
-    shares_upwards,
     strips,
     svg,
 )
@@ -54,32 +51,17 @@ def _pictures(report: Report, drawn: Drawn) -> Iterator[tuple[str, Picture]]:
 
 
 def _distribution(title: str, what: str, label: str, by_kind: Mapping[str, Numbers]) -> Picture:
-    figure = Figure(figsize=(WIDE_IN, HIGH_IN), layout="constrained")
-    axes = figure.subplots()
-    axes.set_ylabel("share of the jobs")
-    there = {kind: np.maximum(values, LEAST_S) for kind, values in by_kind.items() if values.size}
-    logarithmic(axes, _decade(np.concatenate(list(there.values()))), label)
-    from_s, to_s = axes.get_xlim()
-    for number, (kind, values) in enumerate(there.items()):
-        curve = curves.distribution(values.tolist())
-        # From none to all, or a single job would not be seen.
-        x = [from_s, curve.x[0], *curve.x, to_s]
-        axes.step(x, [0.0, 0.0, *curve.y, 1.0], where="post", label=kind, **look(number))
-    shares_upwards(axes)
-    legend_beside(axes)
+    there = {k: np.maximum(v, LEAST_S).tolist() for k, v in by_kind.items() if v.size}
+    least, most = min(map(min, there.values())), max(map(max, there.values()))
+    # The limits are a decade apart at least, so that there are ticks between them.
+    wider = max(1.0, 10.0 * least / most) ** 0.5
+    figure = distributions(there, (least / wider, most * wider), label, to_edges=True)
     medians = ", ".join(f"{k} {spans.span(float(np.median(v)))}" for k, v in there.items())
     caption = (
         f"{what}: share of the jobs that ended in the time, by kind; time is logarithmic. "
         f"At most {curves.POINTS} points of each curve are drawn."
     )
     return Picture(title, caption, svg(figure, title, f"Medians: {medians}."))
-
-
-def _decade(values: Numbers) -> tuple[float, float]:
-    """The least and the most, a decade apart at least, so that there are ticks between them."""
-    least, most = float(values.min()), float(values.max())
-    wider = max(1.0, 10.0 * least / most) ** 0.5
-    return least / wider, most * wider
 
 
 def _balance(users: Sequence[PartyFigures]) -> Picture:

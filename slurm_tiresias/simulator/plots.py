@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,15 +12,11 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from slurm_tiresias.plotting import curves, spans
 from slurm_tiresias.plotting.curves import Curve
 from slurm_tiresias.plotting.drawing import (
-    HIGH_IN,
     SERIES,
     WIDE_IN,
     Picture,
+    distributions,
     house_style,
-    legend_beside,
-    logarithmic,
-    look,
-    shares_upwards,
     strips,
     svg,
 )
@@ -69,16 +66,10 @@ def gpus_held(outcomes: Sequence[Outcome], until_s: float) -> Curve:
 
 
 def _distribution(report: Report) -> Picture:
-    figure = Figure(figsize=(WIDE_IN, HIGH_IN), layout="constrained")
-    axes = figure.subplots()
-    axes.set_ylabel("share of the jobs")
-    for number, result in enumerate(report.results):
-        curve = curves.distribution([outcome.jct_s for outcome in result.outcomes])
-        axes.step(curve.x, curve.y, where="post", label=result.policy, **look(number))
-    jct_s = [outcome.jct_s for result in report.results for outcome in result.outcomes]
-    logarithmic(axes, jct_s, "job completion time")
-    shares_upwards(axes)
-    legend_beside(axes)
+    by_policy = {
+        result.policy: [outcome.jct_s for outcome in result.outcomes] for result in report.results
+    }
+    figure = distributions(by_policy, [*chain(*by_policy.values())], "job completion time")
     title = "How long jobs take"
     caption = (
         "Share of the jobs that end within a time of their submission; time is logarithmic. "

@@ -8,37 +8,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.report.moved import Seat, moved_gpu_s
+from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
 
 
-def seat(gpus: int, again_s: float, *, for_gpus: int = 8, until_s: float = 100.0) -> Seat:
+def left(gpus: int, again_s: float, *, for_gpus: int = 8, until_s: float = 100.0) -> VacatedGpus:
     """GPUs that were left for a job that ran from 10 s on."""
-    return Seat(gpus, again_s, "9", for_gpus, 10.0, until_s)
+    return VacatedGpus(gpus, again_s, "9", for_gpus, 10.0, until_s)
 
 
 def test_it_is_what_the_other_ran_until_the_one_who_left_ran_again() -> None:
-    assert moved_gpu_s([seat(4, 60.0, for_gpus=2)], 1000) == [50 * 2]
-    assert moved_gpu_s([seat(4, math.inf, for_gpus=8)], 1000) == [90 * 4]
-    assert moved_gpu_s([seat(4, math.inf)], 30) == [20 * 4], "and no longer than one looks"
+    assert moved_gpu_s([left(4, 60.0, for_gpus=2)], 1000) == [50 * 2]
+    assert moved_gpu_s([left(4, math.inf, for_gpus=8)], 1000) == [90 * 4]
+    assert moved_gpu_s([left(4, math.inf)], 30) == [20 * 4], "and no longer than one looks"
 
 
 def test_several_who_left_for_one_share_what_it_used() -> None:
     # Together they left 12 of which it used 8; from 50 s on only the second one's 4 are left.
-    assert moved_gpu_s([seat(8, 50.0), seat(4, math.inf)], 1000) == pytest.approx(
+    assert moved_gpu_s([left(8, 50.0), left(4, math.inf)], 1000) == pytest.approx(
         [40 * 8 * 2 / 3, 40 * 8 / 3 + 50 * 4]
     )
 
 
 def test_who_ran_again_before_the_other_started_gave_nothing() -> None:
-    assert moved_gpu_s([seat(4, 5.0)], 1000) == [0.0]
-    assert moved_gpu_s([seat(4, math.inf)], 5) == [0.0]
-    assert moved_gpu_s([seat(0, math.inf)], 100) == [0.0]
+    assert moved_gpu_s([left(4, 5.0)], 1000) == [0.0]
+    assert moved_gpu_s([left(4, math.inf)], 5) == [0.0]
+    assert moved_gpu_s([left(0, math.inf)], 100) == [0.0]
     assert moved_gpu_s([], 100) == []
 
 
 SEATS = st.lists(
     st.builds(
-        seat,
+        left,
         st.integers(0, 8),
         st.one_of(st.floats(0, 200), st.just(math.inf)),
         for_gpus=st.just(6),
@@ -50,10 +50,10 @@ SEATS = st.lists(
 
 @given(SEATS, st.floats(0, 200))
 def test_nobody_gives_more_than_he_left_and_all_no_more_than_was_used(
-    seats: list[Seat], until_s: float
+    vacated: list[VacatedGpus], until_s: float
 ) -> None:
-    found = moved_gpu_s(seats, until_s)
+    found = moved_gpu_s(vacated, until_s)
     used_s = max(0.0, min(100.0, until_s) - 10)
     assert sum(found) <= 6 * used_s + 1e-6
-    for one, gpu_s in zip(seats, found, strict=True):
+    for one, gpu_s in zip(vacated, found, strict=True):
         assert -1e-9 <= gpu_s <= one.gpus * used_s + 1e-6
