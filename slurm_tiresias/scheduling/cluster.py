@@ -276,10 +276,10 @@ class ClusterState:
         ]
         self._room_grew = False
         self._to_try = set()
-        one = self._pass_over(to_try, refused, before_preempting)
-        if one.short_of_victims:
+        this_pass = self._pass_over(to_try, refused, before_preempting)
+        if this_pass.short_of_victims:
             self._note_growth()
-        return one.starts
+        return this_pass.starts
 
     def try_out(self, now_s: float, refused: Refused) -> list[Start]:
         """What ``choose`` would start, and preempt for it; the state stays as it is.
@@ -290,16 +290,16 @@ class ClusterState:
         self._end_protections(now_s)
         waiting = [job_class for job_class in self._classes.values() if job_class.waiting]
         untold = [job_class for job_class in waiting if job_class.told_in != self._version]
-        one = self._pass_over(untold, refused)
-        if not one.starts:
+        this_pass = self._pass_over(untold, refused)
+        if not this_pass.starts:
             return []
         if len(untold) < len(waiting):
             # What is told of a class holds at its turn, after the starts of those before it.
-            one.undo()
-            one = self._pass_over(waiting, refused)
-        one.undo()
+            this_pass.undo()
+            this_pass = self._pass_over(waiting, refused)
+        this_pass.undo()
         self._version += 1
-        return one.starts
+        return this_pass.starts
 
     def _pass_over(
         self,
@@ -307,11 +307,11 @@ class ClusterState:
         refused: Refused | None,
         before_preempting: Callable[[], None] = lambda: None,
     ) -> SchedulingPass:
-        one = SchedulingPass(self, refused, before_preempting)
-        one.offer_to(classes)
-        if one.victims:
-            one.offer_what_is_left()
-        return one
+        this_pass = SchedulingPass(self, refused, before_preempting)
+        this_pass.offer_to(classes)
+        if this_pass.victims:
+            this_pass.offer_what_is_left()
+        return this_pass
 
     def _start_at_once(self) -> Start | None:
         """The start of the only job that waits, if it needs no victims."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -76,7 +76,7 @@ class WhyJobsWait:
             blockers = [
                 (candidate.job_id, Protection.MAX_VICTIMS) for candidate in too_many.victims
             ]
-            return Why(Reason.GUARDED, blockers=_first(blockers))
+            return Why(Reason.GUARDED, blockers=tuple(blockers[:MAX_BLOCKERS]))
         if node_index.could_hold(request, node_index.usable):
             return self._what_is_in_the_way(job_class, level)
         unreserved = replace(request, reserved_nodes=frozenset())
@@ -104,8 +104,9 @@ class WhyJobsWait:
                 blockers = [
                     (job_id, protection) for job_id, protection in protections if protection
                 ]
-                return Why(Reason.GUARDED, blockers=_first(blockers))
-        return Why(Reason.NO_ROOM, blockers=_first(self._holders(job_class, level)))
+                return Why(Reason.GUARDED, blockers=tuple(blockers[:MAX_BLOCKERS]))
+        holders = islice(self._holders(job_class, level), MAX_BLOCKERS)
+        return Why(Reason.NO_ROOM, blockers=tuple(holders))
 
     def _protection(self, job: JobView) -> Protection | None:
         return protection_of(job, self._now_s, self._preemption)
@@ -152,7 +153,3 @@ class WhyJobsWait:
 
 def _holds_any(job: JobView, lacks: Callable[[str], Shortage]) -> bool:
     return any(lacks(node).is_eased_by(amount) for node, amount in job.allocation.items())
-
-
-def _first(blockers: Iterable[tuple[str, Protection]]) -> tuple[tuple[str, Protection], ...]:
-    return tuple(islice(blockers, MAX_BLOCKERS))

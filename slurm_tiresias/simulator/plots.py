@@ -106,12 +106,13 @@ def _by_bin(report: Report) -> Picture:
 
 
 def _queue(report: Report, found: Sequence[Curve], until_s: float, span: str) -> Picture:
-    figure, drawn = strips(_names(report), found, until_s, SINCE)
+    names = [result.policy for result in report.results]
+    figure, drawn = strips(names, found, until_s, SINCE)
     # The same scale for all, up to the highest of the means: the strips are there to be compared.
     drawn[0].set_ylim(0.0, max(1.0, *(float(curve.y.max()) for curve in found)) * 1.02)
     drawn[0].yaxis.set_major_locator(MaxNLocator(integer=True, nbins=3))
     title = "How many jobs wait"
-    peaks = dict(zip((result.policy for result in report.results), found, strict=True))
+    peaks = dict(zip(names, found, strict=True))
     says = _each(report.results, lambda result: f"{peaks[result.policy].peak:,.0f}")
     caption = (
         f"Jobs that have come, hold no GPUs and have not ended: means of spans of {span}. "
@@ -123,7 +124,8 @@ def _queue(report: Report, found: Sequence[Curve], until_s: float, span: str) ->
 def _gpu_use(report: Report, found: Sequence[Curve], until_s: float, span: str) -> Picture:
     gpus = report.setup.cluster.gpus
     shares = [Curve(curve.x, curve.y / gpus, curve.peak / gpus) for curve in found]
-    figure, drawn = strips(_names(report), shares, until_s, SINCE)
+    names = [result.policy for result in report.results]
+    figure, drawn = strips(names, shares, until_s, SINCE)
     drawn[0].set_ylim(0.0, 1.0)
     drawn[0].set_yticks([0.0, 0.5, 1.0], ["0%", "", "100%"])
     title = "How many GPUs are in use"
@@ -133,10 +135,6 @@ def _gpu_use(report: Report, found: Sequence[Curve], until_s: float, span: str) 
         f"of {span}. Until the last job has ended: {says}."
     )
     return Picture(title, caption, svg(figure, title, caption))
-
-
-def _names(report: Report) -> Sequence[str]:
-    return [result.policy for result in report.results]
 
 
 def _each(results: Sequence[Result], value: Callable[[Result], str]) -> str:

@@ -103,10 +103,7 @@ def simulate(
 def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask]:
     """What each job asks for; jobs that ask alike share one ``Ask``."""
 
-    @cache
-    def style(model: str) -> PlacementStyle:
-        forced = setup.cluster.style()
-        return forced or style_of_skew(physics.physics_of(model).skew, setup.config.placement)
+    forced = setup.cluster.style()
 
     @cache
     def ask(gpus: int, gpu_type: str, style: PlacementStyle) -> Ask:
@@ -115,7 +112,9 @@ def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask
 
     @cache
     def ask_of(gpus: int, gpu_type: str, model: str) -> Ask:
-        return ask(gpus, setup.cluster.type_for(gpu_type), style(model))
+        skew = physics.physics_of(model).skew
+        style = forced or style_of_skew(skew, setup.config.placement)
+        return ask(gpus, setup.cluster.type_for(gpu_type), style)
 
     return lambda job: ask_of(job.gpus, job.gpu_type, job.model)
 

@@ -152,7 +152,7 @@ def _run_in_pool(
 def _deaf_to_ctrl_c() -> Iterator[None]:
     """Processes started meanwhile never see Ctrl-C, and this one sees it afterwards.
 
-    A terminal sends it to all of them; who decides what ends is the one that was called. Blocking
+    A terminal sends it to all of them, but this process alone decides what ends. Blocking
     it is for those that are started: here a thread of NumPy's, which blocks nothing, would take it
     and interrupt the main thread all the same, with a worker half started.
     """
