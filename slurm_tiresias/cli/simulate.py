@@ -182,7 +182,7 @@ def _compare(source: Source, cluster: str, setup: run.Setup, names: Sequence[str
         cluster=cluster,
         unfit=unfit,
         setup=setup,
-        lower_bound_jct_s=lower_bound_jct_s(workload.jobs, setup.site.gpus, speed),
+        lower_bound_jct_s=lower_bound_jct_s(workload.jobs, setup.cluster.gpus, speed),
         results=tuple(_result(workload, policy, setup) for policy in names),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scripts.testbed.ports import free_port
 from slurm_tiresias.model import Protection
 from slurm_tiresias.status.published import Blocker
 from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
