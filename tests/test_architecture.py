@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,7 @@ MAY_IMPORT = {
     "scheduling": {"config", "model", "placement", "policy"},
     "lifecycle": {"model"},
     "job_hints": {"config", "model"},
+    "job": set(),
     "slurm": {"errors", "json_codec", "model", "warn_once"},
     "store": {"config", "database", "errors", "lifecycle", "model", "owned_file", "policy"},
     "profiler": {
@@ -174,9 +176,19 @@ def test_a_decision_has_no_clock_no_chance_and_no_files(part: str) -> None:
 
 
 def test_only_the_slurm_package_starts_processes() -> None:
+    """And ``tiresias-job run``, which is there to start a user's program."""
     for part in MAY_IMPORT:
         for file, module in _imports(part):
-            assert module != "subprocess" or part == "slurm", f"{file} imports {module}"
+            starts = part == "slurm" or file == PACKAGE / "job" / "command.py"
+            assert module != "subprocess" or starts, f"{file} imports {module}"
+
+
+def test_the_job_library_needs_nothing_but_the_standard_library() -> None:
+    """But for the modules that adapt it to a framework, which have its name."""
+    for file, module in _imports("job"):
+        top = module.split(".")[0]
+        known = top in sys.stdlib_module_names or top in ("slurm_tiresias", "__future__")
+        assert known or file.stem in ("torch", "mpi"), f"{file} imports {module}"
 
 
 def test_only_one_file_asks_which_release_of_slurm_it_is() -> None:

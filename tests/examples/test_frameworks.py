@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import re
 import signal
 import subprocess
@@ -15,37 +16,51 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.ports import free_port
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
-STEPS = 30
-NEEDS = {
-    "pytorch_train.py": ("torch",),
-    "lightning_train.py": ("lightning", "torchdata"),
-    "jax_train.py": ("jax", "orbax"),
+STEPS = 40
+PREEMPTIONS = 5
+PYTHON = (sys.executable,)
+TORCHRUN = (
+    *(sys.executable, "-m", "slurm_tiresias.job.command", "run", "--"),
+    *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=PORT"),
+)
+STARTS = {
+    "pytorch": (PYTHON, "pytorch_train.py", ("torch",)),
+    "torchrun": (TORCHRUN, "pytorch_train.py", ("torch",)),
+    "lightning": (PYTHON, "lightning_train.py", ("lightning", "torchdata")),
+    "jax": (PYTHON, "jax_train.py", ("jax", "orbax")),
 }
 
 
 def frameworks() -> list[object]:
     return [
         pytest.param(
-            program,
+            (*launcher, str(EXAMPLES / program)),
+            id=name,
             marks=pytest.mark.skipif(
-                any(importlib.util.find_spec(name) is None for name in needs),
+                any(importlib.util.find_spec(module) is None for module in needs),
                 reason=f"{' or '.join(needs)} is not installed",
             ),
         )
-        for program, needs in NEEDS.items()
+        for name, (launcher, program, needs) in STARTS.items()
     ]
 
 
-def steps_of_a_start(program: str, folder: Path, leave_after: int = 0) -> list[tuple[str, str]]:
-    """Each step with its loss; SIGTERM after so many, if any, must end it by its own will."""
+def steps_of_a_start(
+    program: tuple[str, ...], folder: Path, leave_after: int = 0
+) -> list[tuple[str, str]]:
+    """Each step with its loss; SIGTERM to all processes after so many, if any, must end it well."""
     folder.mkdir(exist_ok=True)
+    words = [word.replace("PORT", str(free_port())) for word in program]
     process = subprocess.Popen(
-        [sys.executable, EXAMPLES / program, "--steps", str(STEPS), "--step-seconds", "0.05"],
+        [*words, "--steps", str(STEPS), "--step-seconds", "0.05"],
         env={**os.environ, "CHECKPOINT_DIR": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     steps: list[tuple[str, str]] = []
@@ -53,17 +68,20 @@ def steps_of_a_start(program: str, folder: Path, leave_after: int = 0) -> list[t
         if match := re.match(r"step (\d+) loss (\S+)", line):
             steps.append((match[1], match[2]))
             if len(steps) == leave_after:
-                process.send_signal(signal.SIGTERM)
+                os.killpg(process.pid, signal.SIGTERM)
     assert process.wait() == (128 + signal.SIGTERM if leave_after else 0)
     return steps
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("program", frameworks())
-def test_a_training_that_leaves_twice_does_the_same_steps_as_one_that_stays(
-    program: str, tmp_path: Path
+def test_a_training_that_is_preempted_at_random_does_the_same_steps_as_one_that_is_not(
+    program: tuple[str, ...], tmp_path: Path
 ) -> None:
     undisturbed = steps_of_a_start(program, tmp_path / "undisturbed")
-    parts = [steps_of_a_start(program, tmp_path / "run", leave_after) for leave_after in (5, 8, 0)]
-    assert [step for part in parts for step in part] == undisturbed
+    chance = random.Random(19)
+    steps: list[tuple[str, str]] = []
+    for leave_after in [*(chance.randint(1, 5) for _ in range(PREEMPTIONS)), 0]:
+        steps += steps_of_a_start(program, tmp_path / "run", leave_after)
+    assert steps == undisturbed
     assert len(undisturbed) == STEPS

@@ -1,0 +1,43 @@
+"""For programs that run in a Slurm job: say how far they are, save when told to, and resume.
+
+    from slurm_tiresias import job
+
+    for step in job.steps(10_000, save, done=load()):
+        train(step)
+
+``steps`` is all that most programs need. ``report``, ``save_due``, ``leaving``, ``saved`` and
+``resumed`` are its parts, for loops of another shape; ``writing`` writes checkpoint files. The
+standard library of Python 3.9 is enough. Outside of a job that is managed all of it works, and the
+reports go nowhere.
+"""
+
+from __future__ import annotations
+
+from slurm_tiresias.job.files import writing
+from slurm_tiresias.job.session import LEFT, Session
+
+__all__ = [
+    "LEFT",
+    "leaving",
+    "listen",
+    "report",
+    "resumed",
+    "save_due",
+    "saved",
+    "saving",
+    "session",
+    "steps",
+    "writing",
+]
+
+session = Session()
+"""The session of this program."""
+
+leaving = session.leaving
+listen = session.requests.listen
+report = session.report
+resumed = session.resumed
+save_due = session.save_due
+saved = session.saved
+saving = session.saving
+steps = session.steps

@@ -1,0 +1,118 @@
+"""``tiresias-job``: for programs that cannot use the library, or that a launcher starts.
+
+tiresias-job run -- torchrun --nproc-per-node=2 train.py
+tiresias-job report 120/5000
+tiresias-job saved 120
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from slurm_tiresias.job import LEFT, session
+from slurm_tiresias.job.requests import FILE_VARIABLE, LEAVE_SIGNAL, SAVE_SIGNAL
+
+WRONG_USE = 2
+CANNOT_RUN, NOT_FOUND = 126, 127
+"""As a shell says it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: that of the program for ``run``; 2 for wrong use."""
+    options = _parser().parse_args(arguments)
+    if options.command == "run":
+        program = options.program[1:] if options.program[:1] == ["--"] else options.program
+        if not program:
+            _parser().error("run: no program. Name one behind --")
+        return run(program)
+    if options.command == "report":
+        step, total = options.progress
+        session.report(step, total)
+    elif options.command == "saved":
+        session.saved(options.step)
+    return 0
+
+
+def run(program: Sequence[str]) -> int:
+    """Run a program, and hand Slurm's requests on to it through a file instead of signals.
+
+    A launcher such as torchrun answers SIGTERM by ending its processes, whatever they are saving.
+    So the program is started with SIGTERM and SIGUSR1 blocked, which its children inherit, and its
+    processes look at the file (``requests.py``). What Slurm sends after its KillWait still ends
+    them.
+    """
+    with tempfile.TemporaryDirectory(prefix="tiresias-job-") as folder:
+        requests = _RequestFile(Path(folder) / "requests")
+        for number, handler in ((LEAVE_SIGNAL, requests.leave), (SAVE_SIGNAL, requests.save)):
+            signal.signal(number, handler)
+        blocked = {LEAVE_SIGNAL, SAVE_SIGNAL}
+        try:
+            # Python starts a child with the signal mask of the thread that starts it.
+            signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+            child = subprocess.Popen(program, env={**os.environ, FILE_VARIABLE: str(requests.path)})
+        except OSError as error:
+            print(f"tiresias-job: {program[0]}: {error.strerror}", file=sys.stderr)
+            return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+        code = child.wait()
+    if requests.leaves and code == 0:
+        return LEFT
+    return code if code >= 0 else 128 - code
+
+
+class _RequestFile:
+    """The file that processes look at, replaced as a whole at each request."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.saves = 0
+        self.leaves = 0
+        self._write()
+
+    def save(self, _number: int, _frame: FrameType | None) -> None:
+        self.saves += 1
+        self._write()
+
+    def leave(self, _number: int, _frame: FrameType | None) -> None:
+        self.leaves += 1
+        self._write()
+
+    def _write(self) -> None:
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(f"save {self.saves}\nleave {self.leaves}\n")
+        draft.replace(self.path)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tiresias-job", description="Progress and saves of a program in a Slurm job."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run|report|saved")
+    runs = commands.add_parser("run", help="run a program whose launcher must not get the signals")
+    runs.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
+    reports = commands.add_parser("report", help="say how far the program is")
+    reports.add_argument("progress", type=_progress, metavar="STEP[/TOTAL]")
+    saves = commands.add_parser("saved", help="say that a checkpoint is on the disk")
+    saves.add_argument("step", type=int, metavar="STEP")
+    return parser
+
+
+def _progress(text: str) -> tuple[int, int | None]:
+    found = re.fullmatch(r"([0-9]{1,18})(?:/([0-9]{1,18}))?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no progress. Write 120 or 120/5000.")
+    return int(found[1]), int(found[2]) if found[2] else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""Checkpoint files that are whole or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+    """A file to write a checkpoint into, which replaces ``path`` when the block ends well.
+
+    It lies beside the old checkpoint until all of it is on the disk, and is then renamed: a kill at
+    any moment leaves the old one or the new one, whole. Where the block raises, the old one stays.
+    One process at a time may write a path.
+    """
+    path = Path(path)
+    draft = path.with_name(path.name + ".draft")
+    try:
+        with draft.open(mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

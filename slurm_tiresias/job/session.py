@@ -1,0 +1,306 @@
+"""A program's side of the channel: how far it is, and when it is to save."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import operator
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from slurm_tiresias.job.channel import ChannelError, FileChannel, channel_for
+from slurm_tiresias.job.record import DONE, LEAVING, MOST_STEPS, RUNNING, SAVING, Record
+from slurm_tiresias.job.requests import LEAVE_SIGNAL, Requests
+
+SEND_EVERY_S = 1.0
+"""A report that is due sooner waits for a later one; the last one is sent at the end."""
+
+RATE_WINDOW_S = 60.0
+"""The recent rate is that of the last one to two of these."""
+
+NEVER = float("inf")
+
+END_VARIABLE = "SLURM_JOB_END_TIME"
+"""When Slurm ends the job for its time limit, in seconds since 1970."""
+
+LEAST_MARGIN_S = 60.0
+"""How long before the time limit a save begins, or three times as long as a save takes."""
+
+LEFT = 128 + LEAVE_SIGNAL
+"""The exit code of a program that saved and ended because it was told to."""
+
+Agree = Callable[[bool], bool]
+"""Whether any process of the job says yes; each calls it at the same step."""
+
+
+def _alone(mine: bool) -> bool:
+    return mine
+
+
+class Session:
+    """What one program reports and is asked for. All of it may be called outside of Slurm, too.
+
+    Parameters
+    ----------
+    environment
+        The variables that Slurm and the plugin have set.
+    clock, wall
+        A monotonic clock and the time since 1970, both in seconds.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        environment = os.environ if environment is None else environment
+        self._clock = clock
+        self._wall = wall
+        self._warned = False
+        self._environment = environment
+        self.requests = Requests(environment, clock)
+        self._channel: FileChannel | None = None
+        self._pid = 0
+        self._due_s = -NEVER
+        self._step = 0
+        self._stepped = False
+        self._total: int | None = None
+        self._first: tuple[int, float] | None = None
+        self._window: list[tuple[int, float]] = []
+        self._saved: tuple[int | None, float | None] = (None, None)
+        self._resumed_step: int | None = None
+        self._last_save_s = clock()
+        self._save_began_s = 0.0
+        self._save_takes_s = 0.0
+        end = environment.get(END_VARIABLE, "")
+        self._ends_s = float(end) if end.isdecimal() else NEVER
+
+    def report(self, step: int, total: int | None = None) -> None:
+        """Say that ``step`` steps are done, of ``total`` where that is known.
+
+        A step is whatever takes about the same time each: a batch, an epoch. Costs well below a
+        microsecond but once a second. ``TypeError`` for what is no whole number; what makes no
+        sense is warned about once, on stderr, and else left out.
+        """
+        if type(step) is not int or (total is not None and type(total) is not int):
+            step = operator.index(step)
+            total = None if total is None else operator.index(total)
+        self._step = step
+        self._total = total
+        self._stepped = True
+        if self._clock() >= self._due_s:
+            self._send(RUNNING)
+
+    def leaving(self, agree: Agree = _alone) -> bool:
+        """Whether the job has been told to save and end, by Slurm or by ``tiresias-job run``."""
+        self._listen()
+        return agree(self.requests.leave)
+
+    def save_due(self, every_min: float = NEVER, agree: Agree = _alone) -> bool:
+        """Whether to save now: on request, before the time limit, or so long after a save."""
+        self._listen()
+        return agree(
+            self.requests.save
+            or self._clock() - self._last_save_s >= 60.0 * every_min
+            or self._wall() >= self._last_moment_s()
+        )
+
+    def saving(self) -> None:
+        """Say that a save begins: what is asked for from now on needs another one."""
+        self.requests.saving_begins()
+        self._save_began_s = self._clock()
+        self._send(SAVING)
+
+    def saved(self, step: int) -> None:
+        """Say that a checkpoint after ``step`` steps is on the disk, and can be resumed from."""
+        now_s = self._clock()
+        if self._save_began_s:
+            self._save_takes_s = max(self._save_takes_s, now_s - self._save_began_s)
+            self._save_began_s = 0.0
+        else:
+            self.requests.saving_begins()
+        self._last_save_s = now_s
+        if self._wall() >= self._last_moment_s():
+            # The save before the time limit is done; there is no second one.
+            self._ends_s = NEVER
+        self._saved = operator.index(step), self._wall()
+        self._send(LEAVING if self.requests.leave else RUNNING)
+
+    def resumed(self, step: int) -> None:
+        """Say that the program goes on from a checkpoint after ``step`` steps; 0: from nothing."""
+        self._resumed_step = self._step = operator.index(step)
+        self._stepped = True
+        self._send(RUNNING)
+
+    def done(self) -> None:
+        """Say that all steps are done."""
+        self._send(DONE)
+
+    def steps(
+        self,
+        total: int,
+        save: Callable[[int], object],
+        done: int = 0,
+        every_min: float = 30.0,
+        agree: Agree = _alone,
+        agree_every: int = 1,
+    ) -> Iterator[int]:
+        """The steps left to do, ``done`` to ``total`` - 1; reports, saves and leaves between them.
+
+        Parameters
+        ----------
+        total
+            How many steps the whole training has.
+        save
+            Called with the number of steps done, after a step: writes a checkpoint (``writing``).
+            Every process of the job calls it at the same step.
+        done
+            How many steps the checkpoint that was restored has; 0 where there was none.
+        every_min
+            Minutes between saves without a request: a node fails without a signal.
+        agree
+            With several processes: whether any of them says yes (``torch.any_rank``,
+            ``mpi.any_rank``).
+        agree_every
+            Steps between two agreements, where one costs something beside a step.
+
+        Raises
+        ------
+        SystemExit
+            With ``LEFT``, once the job has been told to leave and has saved; with 0 under
+            ``tiresias-job run``, which exits with ``LEFT`` itself.
+        """
+        self._listen()
+        self.resumed(done)
+        return self._loop(total, save, done, every_min, agree, agree_every)
+
+    def _loop(
+        self,
+        total: int,
+        save: Callable[[int], object],
+        done: int,
+        every_min: float,
+        agree: Agree,
+        agree_every: int,
+    ) -> Iterator[int]:
+        while done < total:
+            yield done
+            done += 1
+            self.report(done, total)
+            if done % agree_every and done < total:
+                continue
+            due = self.save_due(every_min, agree)
+            if due or done == total:
+                self.saving()
+                save(done)
+                self.saved(done)
+            # Asked after the save: what came meanwhile is answered by it, too.
+            if due and done < total and self.leaving(agree):
+                self.flush()
+                # Launchers take any other code for a failure.
+                raise SystemExit(0 if self.requests.by_wrapper else LEFT)
+        self.done()
+
+    def flush(self) -> None:
+        """Send the last report, which may have waited."""
+        if self._due_s != NEVER and self._first is not None:
+            self._send(LEAVING if self.requests.leave else RUNNING)
+
+    def _listen(self) -> None:
+        if not self.requests.listens and not self.requests.listen():
+            self._warn("signals can only be taken in the main thread: call job.listen() there")
+            self.requests.listens = True
+
+    def _last_moment_s(self) -> float:
+        return self._ends_s - max(LEAST_MARGIN_S, 3 * self._save_takes_s)
+
+    def _open(self) -> None:
+        """At the first report: a launcher that only imports this must not keep its children out."""
+        self._pid = os.getpid()
+        try:
+            self._channel = channel_for(self._environment)
+        except (ChannelError, OSError) as error:
+            self._warn(f"no progress is reported: {error}")
+        if self._channel is None:
+            self._due_s = NEVER
+            return
+        atexit.register(self.flush)
+        if last := self._channel.last():
+            self._go_on_from(last)
+
+    def _go_on_from(self, last: Record) -> None:
+        """Where an earlier program of this run has reported, such as ``tiresias-job report``."""
+        behind_s = self._wall() - self._clock()
+        self._first = last.first_step, last.first_s - behind_s
+        self._window = [(last.step, last.at_s - behind_s)]
+        if self._saved[0] is None:
+            self._saved = last.saved_step, last.saved_s
+        if self._resumed_step is None:
+            self._resumed_step = last.resumed_step
+        if not self._stepped:
+            self._step, self._total = last.step, last.total
+
+    def _send(self, state: str) -> None:
+        if not self._pid:
+            self._open()
+        channel = self._channel
+        if channel is None or os.getpid() != self._pid:
+            # A child of the program that reports, such as a data loader's, reports nothing.
+            return
+        now_s = self._clock()
+        self._due_s = now_s + SEND_EVERY_S
+        record = self._record(state, now_s)
+        if record is None:
+            return
+        try:
+            channel.send(record)
+        except OSError as error:
+            self._warn(f"no progress is reported any more: {error}")
+            channel.close()
+            self._channel, self._due_s = None, NEVER
+
+    def _record(self, state: str, now_s: float) -> Record | None:
+        step, total = self._step, self._total
+        if not 0 <= step <= MOST_STEPS:
+            self._warn(f"step {step} is not between 0 and {MOST_STEPS}")
+            return None
+        if total is not None and not 0 < total <= MOST_STEPS:
+            self._warn(f"a total of {total} steps is left out")
+            total = None
+        elif total is not None and step > total:
+            self._warn(f"step {step} is beyond the total of {total}, which is left out")
+            total = None
+        if self._first is None or step < self._first[0]:
+            self._first = step, now_s
+            self._window = [self._first]
+        return Record(
+            step=step,
+            total=total,
+            at_s=self._wall(),
+            first_step=self._first[0],
+            first_s=max(0.0, self._wall() - (now_s - self._first[1])),
+            steps_per_s=self._recent_rate(step, now_s),
+            saved_step=self._saved[0],
+            saved_s=self._saved[1],
+            resumed_step=self._resumed_step,
+            state=state,
+        )
+
+    def _recent_rate(self, step: int, now_s: float) -> float:
+        window = self._window
+        if step < window[-1][0]:
+            window[:] = [(step, now_s)]
+        elif now_s - window[-1][1] >= RATE_WINDOW_S:
+            window[:] = [window[-1], (step, now_s)]
+        from_step, from_s = window[0]
+        return (step - from_step) / (now_s - from_s) if now_s > from_s else 0.0
+
+    def _warn(self, text: str) -> None:
+        if not self._warned and sys.stderr is not None:
+            self._warned = True
+            # The program may have closed it.
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"slurm_tiresias.job: {text}\n")

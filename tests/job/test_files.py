@@ -1,0 +1,62 @@
+"""Checkpoints survive a kill at any moment."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias import job
+
+SAVER = """
+import json, sys
+from slurm_tiresias import job
+number = 0
+while True:
+    number += 1
+    with job.writing(sys.argv[1], "w") as file:
+        json.dump({"number": number, "all": [number] * 200_000}, file)
+    print(number, flush=True)
+"""
+
+
+def test_the_last_good_checkpoint_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    chance = random.Random(19)
+    for _ in range(20):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first == "1\n"
+        time.sleep(chance.uniform(0, 0.1))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        said = [int(line) for line in (first + process.stdout.read()).split()]
+        state = json.loads(path.read_text())
+        assert state["all"] == [state["number"]] * 200_000
+        assert state["number"] in (said[-1], said[-1] + 1)
+
+
+def test_a_save_that_fails_leaves_the_old_checkpoint_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_text("good")
+    with pytest.raises(ZeroDivisionError), job.writing(path, "w") as file:
+        file.write("half")
+        raise ZeroDivisionError
+    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
+    assert path.read_text() == "good"
+
+
+def test_what_a_killed_save_has_left_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.draft").write_text("half")
+    with job.writing(tmp_path / "checkpoint", "w") as file:
+        file.write("whole")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]

@@ -1,0 +1,363 @@
+"""What a program reports and is asked for, with a clock of the test's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.job.channel import FILE_VARIABLE
+from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
+from slurm_tiresias.job.requests import FILE_VARIABLE as REQUEST_FILE
+from slurm_tiresias.job.session import END_VARIABLE, LEFT, Session
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """As the prolog makes it."""
+    path = tmp_path / "progress"
+    path.write_bytes(bytes(RECORD_BYTES))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def in_a_job(file: Path, clock: Clock, **environment: str) -> Session:
+    return Session({FILE_VARIABLE: str(file), **environment}, clock, clock)
+
+
+def record_in(file: Path) -> Record:
+    return decode(file.read_bytes())
+
+
+def has_no_record(file: Path) -> bool:
+    try:
+        record_in(file)
+    except RecordError:
+        return True
+    return False
+
+
+def test_reports_are_thinned_to_one_a_second(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    session.report(1, 100)
+    session.report(2, 100)
+    assert record_in(file).step == 1
+    clock.now_s += 1.0
+    session.report(3, 100)
+    assert (record_in(file).step, record_in(file).total) == (3, 100)
+
+
+def test_the_last_report_is_sent_at_the_end(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    session.report(1, 100)
+    session.report(2, 100)
+    session.flush()
+    assert record_in(file).step == 2
+
+
+def test_the_recent_rate_follows_a_change_within_two_minutes(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    step = 0
+    for seconds in (1.0,) * 300 + (10.0,) * 12:
+        session.report(step, 1000)
+        clock.now_s += seconds
+        step += 1
+    session.report(step, 1000)
+    assert record_in(file).steps_per_s == pytest.approx(0.1)
+
+
+def test_outside_of_a_job_nothing_is_sent_and_all_works(clock: Clock) -> None:
+    session = Session({}, clock, clock)
+    session.report(1, 10)
+    session.saving()
+    session.saved(1)
+    session.resumed(1)
+    assert not session.leaving()
+    assert not session.save_due()
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "recorded"),
+    [(5, 0, (5, None)), (5, -1, (5, None)), (11, 10, (11, None)), (5, 10**30, (5, None))],
+)
+def test_a_senseless_total_is_left_out_with_one_warning(
+    step: int,
+    total: int,
+    recorded: tuple[int, int | None],
+    file: Path,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session = in_a_job(file, clock)
+    for _ in range(3):
+        session.report(step, total)
+        clock.now_s += 2.0
+    assert (record_in(file).step, record_in(file).total) == recorded
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("step", [-1, 10**30])
+def test_a_senseless_step_is_not_reported(
+    step: int, file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_a_job(file, clock).report(step, 10)
+    assert has_no_record(file)
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("wrong", [1.5, "7", None])
+def test_a_step_that_is_no_whole_number_is_refused_at_the_call(
+    wrong: object, file: Path, clock: Clock
+) -> None:
+    with pytest.raises(TypeError):
+        in_a_job(file, clock).report(wrong, 10)  # type: ignore[arg-type]
+
+
+def test_a_total_that_changes_is_reported_as_it_is(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    session.report(5, 10)
+    clock.now_s += 2.0
+    session.report(6, 20)
+    assert record_in(file).total == 20
+
+
+def test_steps_that_begin_anew_begin_the_rate_anew(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    session.report(100, 1000)
+    clock.now_s += 10.0
+    session.report(3, 1000)
+    assert (record_in(file).step, record_in(file).first_step) == (3, 3)
+    assert record_in(file).steps_per_s == 0.0
+
+
+def test_a_clock_set_back_does_not_stop_reports(file: Path, clock: Clock) -> None:
+    wall = Clock()
+    session = Session({FILE_VARIABLE: str(file)}, clock, wall)
+    session.report(1, 10)
+    clock.now_s += 2.0
+    wall.now_s = 0.0
+    session.report(2, 10)
+    assert record_in(file).step == 2
+
+
+@pytest.mark.parametrize("kind", ["missing", "link", "fifo", "folder", "short", "read-only"])
+def test_a_channel_that_is_not_as_the_prolog_made_it_is_warned_about_once(
+    kind: str, tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "progress"
+    if kind == "link":
+        (tmp_path / "other").write_bytes(bytes(RECORD_BYTES))
+        path.symlink_to(tmp_path / "other")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "short":
+        path.write_bytes(b"")
+    elif kind == "read-only":
+        path.write_bytes(bytes(RECORD_BYTES))
+        path.chmod(0o400)
+        if os.geteuid() == 0:
+            pytest.skip("root may write all files")
+    session = in_a_job(path, clock)
+    for step in range(5):
+        session.report(step, 10)
+        clock.now_s += 2.0
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_only_the_first_rank_reports(file: Path, clock: Clock) -> None:
+    in_a_job(file, clock, SLURM_PROCID="1").report(5, 10)
+    assert has_no_record(file)
+    # torchrun starts its ranks in one task of Slurm's.
+    in_a_job(file, clock, SLURM_PROCID="0", RANK="1").report(5, 10)
+    assert has_no_record(file)
+    in_a_job(file, clock, SLURM_PROCID="1", RANK="0").report(5, 10)
+    assert record_in(file).step == 5
+
+
+def test_of_two_programs_only_the_first_reports_and_the_other_is_told(
+    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = in_a_job(file, clock), in_a_job(file, clock)
+    first.report(1, 10)
+    second.report(9, 10)
+    assert record_in(file).step == 1
+    assert "another process of this job reports already" in capsys.readouterr().err
+
+
+def test_a_child_of_the_program_reports_nothing(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    session.report(1, 10)
+    child = os.fork()
+    if child == 0:
+        clock.now_s += 2.0
+        session.report(7, 10)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert record_in(file).step == 1
+
+
+def test_sigterm_asks_to_leave_and_sigusr1_to_save_once(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    assert not session.save_due()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert session.save_due() and not session.leaving()
+    session.saving()
+    session.saved(5)
+    assert not session.save_due()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert session.leaving() and session.save_due()
+
+
+def test_a_request_during_a_save_asks_for_another_save(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    session.save_due()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    session.saving()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    session.saved(5)
+    assert session.save_due()
+
+
+def test_saves_come_after_so_many_minutes(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    clock.now_s += 299.0
+    assert not session.save_due(every_min=5)
+    clock.now_s += 1.0
+    assert session.save_due(every_min=5)
+    session.saved(5)
+    assert not session.save_due(every_min=5)
+
+
+def test_one_save_comes_before_the_time_limit_in_time_for_its_length(
+    file: Path, clock: Clock
+) -> None:
+    session = in_a_job(file, clock, **{END_VARIABLE: "2000"})
+    clock.now_s = 1500.0
+    session.saving()
+    clock.now_s = 1540.0
+    session.saved(1)
+    # A save takes 40 s: three times that before the end.
+    clock.now_s = 1879.0
+    assert not session.save_due()
+    clock.now_s = 1880.0
+    assert session.save_due()
+    session.saved(2)
+    assert not session.save_due()
+
+
+def test_requests_of_the_wrapper_come_by_a_file(file: Path, tmp_path: Path, clock: Clock) -> None:
+    asked = tmp_path / "requests"
+    session = in_a_job(file, clock, **{REQUEST_FILE: str(asked)})
+    assert not session.save_due()
+    asked.write_text("save 1\nleave 0\n")
+    assert not session.save_due(), "it looks four times a second"
+    clock.now_s += 0.25
+    assert session.save_due() and not session.leaving()
+    session.saved(1)
+    clock.now_s += 0.25
+    assert not session.save_due()
+    asked.write_text("save 1\nleave 1\n")
+    clock.now_s += 0.25
+    assert session.leaving()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"leave -1\n", b"leave nan\nsave 1e9\n"])
+def test_a_spoilt_request_file_asks_for_nothing(
+    content: bytes, file: Path, tmp_path: Path, clock: Clock
+) -> None:
+    asked = tmp_path / "requests"
+    asked.write_bytes(content)
+    session = in_a_job(file, clock, **{REQUEST_FILE: str(asked)})
+    assert not session.leaving() and not session.save_due()
+
+
+def test_a_loop_saves_at_the_end_and_reports_each_step(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    saves: list[int] = []
+    done = []
+    for step in session.steps(5, saves.append):
+        done.append(step)
+        clock.now_s += 1.0
+    assert (done, saves) == ([0, 1, 2, 3, 4], [5])
+    assert (record_in(file).step, record_in(file).saved_step, record_in(file).state) == (
+        5,
+        5,
+        "done",
+    )
+
+
+def test_a_loop_that_is_told_to_leave_saves_ends_and_goes_on_where_it_was(
+    file: Path, tmp_path: Path, clock: Clock
+) -> None:
+    saves: list[int] = []
+    done = []
+    with pytest.raises(SystemExit) as ended:
+        for step in in_a_job(file, clock).steps(10, saves.append):
+            done.append(step)
+            if step == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert ended.value.code == LEFT == 143
+    assert (done, saves) == ([0, 1, 2, 3], [4])
+    assert record_in(file).state == "leaving"
+    next_run = tmp_path / "next run"
+    next_run.write_bytes(bytes(RECORD_BYTES))
+    again = in_a_job(next_run, clock)
+    assert list(again.steps(10, saves.append, done=saves[-1])) == [4, 5, 6, 7, 8, 9]
+    assert record_in(next_run).resumed_step == 4
+
+
+def test_processes_agree_before_they_save(file: Path, clock: Clock) -> None:
+    """Another process was asked to leave in the second step; this one was not."""
+    answers = iter([False, True, True])
+    saves: list[int] = []
+    session = in_a_job(file, clock)
+    with pytest.raises(SystemExit):
+        for _ in session.steps(10, saves.append, agree=lambda _mine: next(answers)):
+            pass
+    assert saves == [2]
+
+
+def test_a_later_program_of_the_same_run_goes_on_from_the_last_report(
+    file: Path, clock: Clock
+) -> None:
+    """As ``tiresias-job report`` does: each call is a program of its own."""
+    for step in (10, 20, 30):
+        session = in_a_job(file, clock)
+        session.report(step, 100)
+        assert session._channel is not None
+        session._channel.close()
+        clock.now_s += 5.0
+    record = record_in(file)
+    assert (record.first_step, record.first_s, record.steps_per_s) == (10, 1000.0, 2.0)
+    saver = in_a_job(file, clock)
+    saver.saved(25)
+    assert (record_in(file).step, record_in(file).total, record_in(file).saved_step) == (
+        30,
+        100,
+        25,
+    )
