@@ -24,7 +24,8 @@ MAX_TIERS = 8
 """More tiers than have been shown to help; bounds how finely the priority bands are cut."""
 
 BY_RUNS_BEFORE = "2d-history"
-POLICIES = ("2d-las", "2d-gittins", BY_RUNS_BEFORE)
+BY_SERVICE = ("2d-las", "2d-gittins")
+POLICIES = (*BY_SERVICE, BY_RUNS_BEFORE)
 CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 MODES = ("enforce", "shadow")
@@ -39,7 +40,7 @@ Setting = dataclasses.Field[Any]
 def tiers_follow_service(policy: str) -> bool:
     """Whether a policy, by its name, puts a job into a tier by the service that it was charged
     and nothing else, so that the time of its next move down is known."""
-    return policy != BY_RUNS_BEFORE
+    return policy in BY_SERVICE
 
 
 def setting(

@@ -17,13 +17,14 @@ from itertools import cycle
 from pathlib import Path
 
 from scripts import ROOT
-from scripts.testbed.kill_points import Place
+from scripts.testbed.kill_points import KillPoint
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import COMMAND, RealController
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import AccountedRun
-from slurm_tiresias.store.ledger import FILE_NAME, EventRecord, Ledger, RunRecord
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.records import EventRecord, RunRecord
 
 JOB = ROOT / "scripts" / "testbed" / "sleeper.sh"
 MICRO = 1_000_000
@@ -151,7 +152,7 @@ def _spawned(
     assert process.returncode == -signal.SIGKILL, f"it ended by itself: {log[-2000:]}"
 
 
-def faulty(*places: Place, nth: int = 1) -> tuple[str, ...]:
+def faulty(*places: KillPoint, nth: int = 1) -> tuple[str, ...]:
     """The program whose controller fails at these places."""
     words = [f"{place.name}:{place.moment}:{nth}" for place in places]
     return (sys.executable, "-m", "scripts.testbed.failing_controller", *words, "--")

@@ -2,7 +2,7 @@
 
     python -m scripts.testbed.failing_controller NAME:MOMENT:NTH... -- ARGUMENTS
 
-It is ``tiresias-slurm ARGUMENTS``, but when it passes the place NAME for the NTH time it kills
+It is ``tiresias-slurm ARGUMENTS``, but when it passes the point NAME for the NTH time it kills
 itself there as ``kill -9`` would (``before``, ``inside``, ``after``), or the write is refused in
 Slurm's stead (``refused``), or Slurm takes it and is not heard to (``unheard``).
 """
@@ -19,7 +19,7 @@ from types import FrameType
 from typing import NoReturn
 
 from scripts.testbed import kill_points
-from scripts.testbed.kill_points import Place
+from scripts.testbed.kill_points import KillPoint
 from slurm_tiresias.cli.main import main
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import run
@@ -42,17 +42,17 @@ from slurm_tiresias.store.ledger import Ledger
 
 
 class Faults:
-    """What is to go wrong, and when: places, and at which passing."""
+    """What is to go wrong, and when: points, and at which passing."""
 
-    def __init__(self, wanted: Iterable[tuple[Place, int]]) -> None:
+    def __init__(self, wanted: Iterable[tuple[KillPoint, int]]) -> None:
         self._wanted = list(wanted)
-        self._passed: Counter[Place] = Counter()
+        self._passed: Counter[KillPoint] = Counter()
 
     def due(self, names: Collection[str]) -> str:
-        """The moment at which something happens at a place with these names; mostly none."""
-        here = [(place, nth) for place, nth in self._wanted if place.name in names]
-        self._passed.update(place for place, _ in here)
-        return next((place.moment for place, nth in here if self._passed[place] == nth), "")
+        """The moment at which something happens at a point with these names; mostly none."""
+        here = [(point, nth) for point, nth in self._wanted if point.name in names]
+        self._passed.update(point for point, _ in here)
+        return next((point.moment for point, nth in here if self._passed[point] == nth), "")
 
 
 class FaultySlurm:
@@ -154,9 +154,9 @@ def _commits_under_way(frame: FrameType | None) -> set[str]:
     return found
 
 
-def _wanted(word: str) -> tuple[Place, int]:
+def _wanted(word: str) -> tuple[KillPoint, int]:
     name, moment, nth = word.split(":")
-    return Place(name, moment), int(nth)
+    return KillPoint(name, moment), int(nth)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The places at which a controller can be made to fail: every write to Slurm, every commit.
+"""The points at which a controller can be made to fail: every write to Slurm, every commit.
 
-They are read off the code: a new kind of write or a new commit is a new place by itself.
+They are read off the code: a new kind of write or a new commit is a new point by itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLEARED = "update-node_list-cleared"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class KillPoint:
     """Where, and at which moment there. ``name`` is one word."""
 
     name: str
@@ -57,7 +57,7 @@ def names_of_writes() -> tuple[str, ...]:
 
 
 def names_of(write: Write) -> frozenset[str]:
-    """The places that one write passes."""
+    """The points that one write passes."""
     if not isinstance(write, Update):
         return frozenset({_word(type(write))})
     changes = {f.name: getattr(write, f.name) for f in dataclasses.fields(write)}
@@ -67,7 +67,7 @@ def names_of(write: Write) -> frozenset[str]:
 
 @lru_cache
 def commits() -> Mapping[tuple[str, int], str]:
-    """Every place that commits to the ledger, by file and line: ``commit-carry_out-2``."""
+    """Every point that commits to the ledger, by file and line: ``commit-carry_out-2``."""
     return {
         (str(file), line): name
         for file in sorted(CONTROLLER.glob("*.py"))
@@ -75,10 +75,10 @@ def commits() -> Mapping[tuple[str, int], str]:
     }
 
 
-def everywhere() -> tuple[Place, ...]:
-    """All places, at all their moments."""
-    writes = (Place(n, moment) for n in names_of_writes() for moment in MOMENTS_OF_A_WRITE)
-    committing = (Place(n, m) for n in commits().values() for m in MOMENTS_OF_A_COMMIT)
+def everywhere() -> tuple[KillPoint, ...]:
+    """All points, at all their moments."""
+    writes = (KillPoint(n, moment) for n in names_of_writes() for moment in MOMENTS_OF_A_WRITE)
+    committing = (KillPoint(n, m) for n in commits().values() for m in MOMENTS_OF_A_COMMIT)
     return (*writes, *committing)
 
 

@@ -1,4 +1,4 @@
-"""Every place, each in a setting in which a controller comes to pass it."""
+"""Every point, each in a setting in which a controller comes to pass it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.testbed.busy_load import (
     not_remembered,
     run_until_it_dies,
 )
-from scripts.testbed.kill_points import CLEARED, REFUSED, Place, everywhere
+from scripts.testbed.kill_points import CLEARED, REFUSED, KillPoint, everywhere
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 
@@ -45,9 +45,9 @@ ELSEWHERE: Mapping[str, Setting] = {
 }
 """Where a controller at work does not pass."""
 
-FAILS_FIRST: Mapping[str, Place] = {
-    "commit-carry_out-3": Place("requeue", REFUSED),
-    "commit-stand_down-2": Place(CLEARED, REFUSED),
+FAILS_FIRST: Mapping[str, KillPoint] = {
+    "commit-carry_out-3": KillPoint("requeue", REFUSED),
+    "commit-stand_down-2": KillPoint(CLEARED, REFUSED),
 }
 """Commits of nothing but what has failed, and what therefore has to fail first."""
 
@@ -55,12 +55,12 @@ OF_A_COMMAND = frozenset({"commit-rebuild-1"})
 """Not in the controller, but in a command that has a test of its own."""
 
 
-def places_of(setting: Setting) -> Sequence[Place]:
-    """The places at which a controller in this setting can be killed."""
+def points_of(setting: Setting) -> Sequence[KillPoint]:
+    """The points at which a controller in this setting can be killed."""
     return [
-        place
-        for place in everywhere()
-        if ELSEWHERE.get(place.name, AT_WORK) == setting and place.name not in OF_A_COMMAND
+        point
+        for point in everywhere()
+        if ELSEWHERE.get(point.name, AT_WORK) == setting and point.name not in OF_A_COMMAND
     ]
 
 
@@ -68,24 +68,24 @@ ALL_SETTINGS = (AT_WORK, BY_SITE_FACTOR, PAUSED, RELEASED, IN_SHADOW)
 
 
 def kill_at(
-    places: Sequence[Place],
+    points: Sequence[KillPoint],
     setting: Setting,
     cluster: RealCluster,
     folder: Path,
-    say: Callable[[Place], None] = lambda _place: None,
+    say: Callable[[KillPoint], None] = lambda _point: None,
 ) -> tuple[int, list[str]]:
-    """Kill one controller after the other, each at its place; how many jobs there were, and
+    """Kill one controller after the other, each at its point; how many jobs there were, and
     everything that is wrong when they have come to their end."""
     controller = RealController(cluster, folder, {**SETTINGS, **setting.settings})
     controller.write_config()
     busy = Busy(cluster, folder)
     wrong: list[str] = []
-    for place in places:
-        say(place)
-        first = [FAILS_FIRST[place.name]] if place.name in FAILS_FIRST else []
-        program = faulty(*first, place)
+    for point in points:
+        say(point)
+        first = [FAILS_FIRST[point.name]] if point.name in FAILS_FIRST else []
+        program = faulty(*first, point)
         run_until_it_dies(controller, program, busy, *setting.options, commands=setting.commands)
-        wrong += (f"{place}: {what}" for what in not_remembered(controller, busy))
+        wrong += (f"{point}: {what}" for what in not_remembered(controller, busy))
         if setting.commands:
             controller.cli("resume")
     return len(busy.jobs), [*wrong, *drain(controller, busy)]

@@ -22,7 +22,8 @@ from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import PublishedJob, PublishedState
-from slurm_tiresias.store.ledger import Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import RunRecord
 from slurm_tiresias.store.terms import newest_ledger
 
 COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")

@@ -26,7 +26,7 @@ from slurm_tiresias.status.job_history import (
     accounted_ends,
     query_history,
 )
-from slurm_tiresias.store.ledger import RunRecord
+from slurm_tiresias.store.records import RunRecord
 
 HISTORY_SCHEMA = 1
 SAME_START_S = 1.5

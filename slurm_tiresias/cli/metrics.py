@@ -39,13 +39,13 @@ def metrics(reference: bool, as_json: bool) -> None:
 
 
 def _page() -> str:
-    from slurm_tiresias.controller.measured import reference_lines
+    from slurm_tiresias.controller.metric_definitions import reference_lines
 
     return "\n".join(reference_lines())
 
 
 def _described() -> list[dict[str, Any]]:
-    from slurm_tiresias.controller.measured import METRICS
+    from slurm_tiresias.controller.metric_definitions import METRICS
 
     return [dataclasses.asdict(m) | {"kind": m.kind.value} for m in METRICS]
 

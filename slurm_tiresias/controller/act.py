@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.bands import ShownFactors
 from slurm_tiresias.controller.difference import (
     Difference,
@@ -29,6 +28,7 @@ from slurm_tiresias.controller.difference import (
     without_band,
     without_lists,
 )
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import (
     is_past_deadline,
     is_protected,

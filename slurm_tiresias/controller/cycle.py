@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.account import CycleStats, JobStore
 from slurm_tiresias.controller.act import Actor, WriteSummary
 from slurm_tiresias.controller.crash import culprits
+from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder

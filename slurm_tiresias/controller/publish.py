@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
 from slurm_tiresias.config import Config, PreemptionConfig
-from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.difference import why_left_to_slurm
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
@@ -43,7 +43,7 @@ from slurm_tiresias.status.published import (
     PublishedState,
     PublishedTier,
 )
-from slurm_tiresias.store.ledger import EventRecord
+from slurm_tiresias.store.records import EventRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.account import JobStore
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.hostlist import refolded

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.accounting_query import AccountingQuery
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
-from slurm_tiresias.store.ledger import RunRecord
+from slurm_tiresias.store.records import RunRecord
 
 log = logging.getLogger("tiresias-slurm")
 

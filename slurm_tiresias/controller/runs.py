@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from slurm_tiresias.model import JobState, JobStatus
-from slurm_tiresias.store.ledger import Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import RunRecord
 
 CONFIGURING = "CONFIGURING"
 """Slurm's state of a job whose nodes boot. It sets the job's start anew when they are up."""

@@ -20,7 +20,8 @@ from slurm_tiresias.owned_file import make_if_missing
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.status.answers import Peer
-from slurm_tiresias.store.ledger import EventRecord, Ledger
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord
 from slurm_tiresias.store.terms import (
     inherited_ledger,
     inherited_profiles,

@@ -166,18 +166,21 @@ class TieredHistory(Policy):
 def make_policy(
     config: PolicyConfig, history: ServiceHistory | None = None, runs: RunHistory | None = None
 ) -> Policy:
-    """The policy that a configuration asks for.
+    """The policy that a configuration asks for; ``ValueError`` for a name that is not here.
 
     2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs.
     2D-History goes by ``runs``; without it, by the service attained.
     """
     order, promotion = ORDERS[config.order], Promotion.of(config)
-    if config.name == BY_RUNS_BEFORE:
-        runs = runs or RunHistory(config.history_samples)
-        return TieredHistory(config.thresholds_gpu_s, runs, promotion)
-    if config.name == "2d-gittins" and history and len(history) >= config.gittins_samples:
-        return TieredGittins(config.thresholds_gpu_s, order, history, promotion)
-    return TieredLas(config.thresholds_gpu_s, order, promotion)
+    match config.name:
+        case "2d-history":
+            runs = runs or RunHistory(config.history_samples)
+            return TieredHistory(config.thresholds_gpu_s, runs, promotion)
+        case "2d-gittins" if history and len(history) >= config.gittins_samples:
+            return TieredGittins(config.thresholds_gpu_s, order, history, promotion)
+        case "2d-las" | "2d-gittins":
+            return TieredLas(config.thresholds_gpu_s, order, promotion)
+    raise ValueError(f"no policy is called {config.name!r}")
 
 
 def learned_policy(config: PolicyConfig, ended: Callable[[], Iterable[EndedJob]]) -> Policy:

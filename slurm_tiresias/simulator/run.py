@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
+from slurm_tiresias.config import POLICIES as CONFIGURABLE
 from slurm_tiresias.config import Config
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import PlacementStyle
@@ -35,11 +36,17 @@ class Variant(NamedTuple):
     """As in the paper, the distribution of service is known and the single job's is not."""
 
 
-TIRESIAS = {
+_AS_IN_THE_PAPER = {
     "tiresias-l": Variant("2d-las"),
     "tiresias-g": Variant("2d-gittins", knows_service=True),
     "tiresias-h": Variant("2d-history"),
 }
+_NAMED_OTHERWISE = {variant.policy for variant in _AS_IN_THE_PAPER.values()}
+TIRESIAS = _AS_IN_THE_PAPER | {
+    name: Variant(name) for name in CONFIGURABLE if name not in _NAMED_OTHERWISE
+}
+"""The policies of the controller by their names in simulations: the paper's, or their own."""
+
 POLICIES = (*TIRESIAS, *BASELINES)
 
 

@@ -18,7 +18,8 @@ from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
 from slurm_tiresias.status.published import PublishedEvent, all_known
-from slurm_tiresias.store.ledger import Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import RunRecord
 
 SCHEMA = 1
 SOCKET_NAME = "history.sock"

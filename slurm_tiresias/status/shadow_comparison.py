@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord, RunRecord
 
 WOULD = "would"
 WOULD_START = "start on "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slurm_tiresias.store.ledger import EventRecord
+from slurm_tiresias.store.records import EventRecord
 
 AT_WILL = frozenset(
     {"repaired", "unpinned", "failed", "gave-up", "requeued", "list-refused", "signal-refused"}

@@ -8,7 +8,6 @@ Slurm on the strength of it, so a kill at any instruction loses nothing.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import json
 import logging
 import math
@@ -17,7 +16,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,19 +29,30 @@ from slurm_tiresias.errors import (
     RefusedError,
     TiresiasError,
 )
-from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
-from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
+from slurm_tiresias.lifecycle.nomination import Nomination
+from slurm_tiresias.lifecycle.preemption import Preemption
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.policy.charge import EndedRun, payer_of
 from slurm_tiresias.policy.losses import Loss, losses_of
+from slurm_tiresias.store.records import (
+    CompletedJob,
+    EventRecord,
+    PreemptionRecord,
+    Pruned,
+    RunRecord,
+    Sample,
+)
+from slurm_tiresias.store.schema import (
+    MIGRATIONS,
+    OLDEST_TABLES,
+    SCHEMA_VERSION,
+    STATES,
+    TABLES,
+    create_tables,
+)
 
 log = logging.getLogger("tiresias-slurm")
 
-SCHEMA_VERSION = 7
-"""2 has the user and the name of jobs, 3 their account, 4 their partition and a table of
-preemptions; what was there before has none. 5 has indexes, and samples of pruned jobs. 6 has tables
-of nominations and of preemptions under way, which were columns of jobs before. 7 has starts that
-were in vain, and node lists that Slurm did not take."""
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
 """It has the names of all users' jobs."""
@@ -62,107 +72,6 @@ STEPS_BETWEEN_LOOKS = 100_000
 """Of SQLite's machine: some milliseconds."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """One stretch of running. ``end_s`` None: it still runs, or its end is not known yet."""
-
-    key: str
-    start_s: float
-    end_s: float | None
-    elapsed_s: float
-    gpus: int
-    confirmed: bool
-    """Whether the elapsed time is Slurm's own final word."""
-
-    @property
-    def attained_gpu_s(self) -> float:
-        return self.elapsed_s * self.gpus
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptionRecord:
-    """One run that ended so that another job could start.
-
-    Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was seen,
-    ``run_start_s`` says which run it ended, ``asked_s`` when the job was signalled and its
-    grace began; the tiers are those of both jobs then. None: not recorded, as before schema 4.
-    """
-
-    key: str
-    for_job: str
-    at_s: float
-    run_start_s: float | None = None
-    asked_s: float | None = None
-    tier: int | None = None
-    for_tier: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What an ended job that has run needed in all: the policies by history learn from it."""
-
-    ended_s: float
-    user: str
-    name: str
-    run_s: float
-    service_gpu_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """How much was removed, or would be."""
-
-    jobs: int = 0
-    runs: int = 0
-    preemptions: int = 0
-    events: int = 0
-
-    def __add__(self, other: Pruned) -> Pruned:
-        return Pruned(
-            self.jobs + other.jobs,
-            self.runs + other.runs,
-            self.preemptions + other.preemptions,
-            self.events + other.events,
-        )
-
-    def __bool__(self) -> bool:
-        return bool(self.jobs or self.events)
-
-
-@dataclass(frozen=True, slots=True)
-class EventRecord:
-    """Something that happened to a job: see ``published.PublishedEvent``."""
-
-    at_s: float
-    kind: str
-    job_id: str
-    other: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CompletedJob:
-    """A job that is over. ``ran_s`` is over all its runs, ``gpus`` those of its widest."""
-
-    key: str
-    submitted_s: float
-    ended_s: float
-    tier: int
-    preemptions: int
-    ran_s: float
-    gpus: int
-
-    @property
-    def jct_s(self) -> float:
-        """From its first submission to its end."""
-        return max(0.0, self.ended_s - self.submitted_s)
-
-    @property
-    def queued_s(self) -> float:
-        """What of that it did not run."""
-        return max(0.0, self.jct_s - self.ran_s)
 
 
 class Ledger:
@@ -581,7 +490,7 @@ class Ledger:
         self._database.execute("PRAGMA synchronous = FULL")
         if version < SCHEMA_VERSION:
             self._migrate(version)
-        for table, kind in _TABLES.items():
+        for table, kind in TABLES.items():
             query = f"SELECT name FROM pragma_table_info('{table}')"
             there = {str(row[0]) for row in self._database.execute(query)}
             missing = {field.name for field in dataclasses.fields(kind)} - there
@@ -617,7 +526,7 @@ class Ledger:
             raise
         with transaction(self._database):
             for older in range(version, SCHEMA_VERSION):
-                _MIGRATIONS[older](self._database)
+                MIGRATIONS[older](self._database)
             self.set_value("schema_version", str(SCHEMA_VERSION))
         log.info("the ledger has been brought up to date; as it was, it lies in %s", backup)
 
@@ -649,26 +558,10 @@ class Ledger:
             self._database.executemany(statement, map(dataclasses.astuple, records))
 
 
-_STATES: Mapping[str, type[enum.StrEnum]] = {
-    "NominationState": NominationState,
-    "PreemptionState": PreemptionState,
-}
-_READ_BY: Mapping[str, Callable[[Any], Any]] = {"bool": bool, **_STATES}
+_READ_BY: Mapping[str, Callable[[Any], Any]] = {"bool": bool, **STATES}
 """Makes of a column's value what a field of this type holds."""
 
-_TABLES: Mapping[str, type[Any]] = {
-    "jobs": JobAccount,
-    "incarnations": RunRecord,
-    "preemptions": PreemptionRecord,
-    "events": EventRecord,
-    "samples": Sample,
-    "nominations": Nomination,
-    "preemptions_under_way": Preemption,
-}
 _SELECT_EVENTS = "SELECT at_s, kind, job_id, other, text"
-
-_OLDEST_TABLES = {"facts", "jobs", "incarnations", "events"}
-"""Those that a ledger of any version has."""
 
 
 LONGEST_NAME = 100
@@ -788,21 +681,7 @@ def _create(path: Path) -> None:
         draft.with_name(draft.name + end).unlink(missing_ok=True)
     create(draft, MODE)
     with closing(sqlite3.connect(draft, isolation_level=None)) as database, transaction(database):
-        database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value)")
-        jobs = _columns(JobAccount, key="key TEXT PRIMARY KEY")
-        database.execute(f"CREATE TABLE jobs ({jobs})")
-        runs = _columns(RunRecord)
-        database.execute(f"CREATE TABLE incarnations ({runs}, PRIMARY KEY (key, start_s))")
-        database.execute("CREATE INDEX unconfirmed ON incarnations (key) WHERE confirmed = 0")
-        _create_lifecycles(database)
-        database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
-        database.execute(
-            "CREATE TABLE events "
-            "(number INTEGER PRIMARY KEY, at_s REAL, kind TEXT, job_id TEXT, other TEXT, text TEXT)"
-        )
-        _add_indexes_and_samples(database)
-        version = ("schema_version", str(SCHEMA_VERSION))
-        database.execute("INSERT INTO facts VALUES (?, ?)", version)
+        create_tables(database)
     draft.rename(path)
 
 
@@ -814,114 +693,10 @@ def _check_soundness(path: Path, database: sqlite3.Connection) -> None:
     if first != "ok":
         raise damaged(path, " ".join(first.split()))
     tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
-    missing = _OLDEST_TABLES - tables
+    missing = OLDEST_TABLES - tables
     if missing:
         raise damaged(path, f"it has no {', '.join(sorted(missing))}")
 
-
-def _add_users_and_names(database: sqlite3.Connection) -> None:
-    for column in ("user", "name"):
-        database.execute(f"ALTER TABLE jobs ADD COLUMN {column} TEXT DEFAULT ''")
-
-
-def _add_accounts(database: sqlite3.Connection) -> None:
-    database.execute("ALTER TABLE jobs ADD COLUMN account TEXT DEFAULT ''")
-
-
-def _add_partitions_and_preemptions(database: sqlite3.Connection) -> None:
-    """What is remembered as events becomes preemptions, of which little is known."""
-    database.execute("ALTER TABLE jobs ADD COLUMN partition TEXT DEFAULT ''")
-    database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
-    database.execute(
-        "INSERT INTO preemptions (key, for_job, at_s, run_start_s) "
-        "SELECT job_id, other, at_s, (SELECT MAX(start_s) FROM incarnations WHERE key = job_id "
-        "AND start_s < at_s AND end_s IS NOT NULL) FROM events JOIN jobs ON key = job_id "
-        # Before its submission another job had its id.
-        "WHERE kind = 'preempted' AND at_s >= submitted_s ORDER BY number"
-    )
-
-
-def _add_indexes_and_samples(database: sqlite3.Connection) -> None:
-    """What is asked of the ledger in each cycle, at a start and by reports must not take longer
-    with every job that has ended."""
-    database.execute("CREATE INDEX ended ON jobs (ended_s)")
-    database.execute("CREATE INDEX run_ended ON incarnations (end_s)")
-    database.execute("CREATE INDEX preempted ON preemptions (key)")
-    database.execute("CREATE INDEX preempted_at ON preemptions (at_s)")
-    database.execute("CREATE INDEX happened_to ON events (job_id)")
-    database.execute("CREATE INDEX happened_for ON events (other)")
-    columns = _columns(Sample)
-    database.execute(f"CREATE TABLE samples (number INTEGER PRIMARY KEY, {columns})")
-
-
-def _add_lifecycles(database: sqlite3.Connection) -> None:
-    """Starts and preemptions under way become rows of their own."""
-    _create_lifecycles(database)
-    database.execute(
-        "INSERT INTO nominations (key, state, nominated_s, free_s, allocation, expired_s, "
-        "situation, expirations, victims_left, in_vain) "
-        "SELECT key, CASE WHEN claimed_s IS NULL THEN 'expired' "
-        "WHEN claim_free_s IS NULL THEN 'pending' ELSE 'free' END, claimed_s, claim_free_s, "
-        "claim, gave_up_s, gave_up_on, times_given_up, 0, '' FROM jobs "
-        "WHERE ended_s IS NULL AND (claimed_s IS NOT NULL OR gave_up_s IS NOT NULL)"
-    )
-    database.execute(
-        "INSERT INTO preemptions_under_way (key, state, preemptor, signalled_s, requeue_sent_s, "
-        "refusals) SELECT key, CASE WHEN vacating_for = '' THEN 'requeued' "
-        "WHEN requeue_sent_s IS NOT NULL THEN 'requeue-sent' "
-        "WHEN vacating_since_s IS NOT NULL THEN 'signalled' ELSE 'planned' END, "
-        "CASE WHEN vacating_for = '' THEN preempted_by ELSE vacating_for END, "
-        "vacating_since_s, requeue_sent_s, 0 FROM jobs "
-        "WHERE ended_s IS NULL AND (vacating_for != '' OR settling)"
-    )
-    _drop_columns(
-        database,
-        {
-            *("claim", "claimed_s", "claim_free_s"),
-            *("vacating_for", "vacating_since_s", "requeue_sent_s", "settling"),
-            *("gave_up_s", "gave_up_on", "times_given_up"),
-        },
-    )
-
-
-def _drop_columns(database: sqlite3.Connection, columns: Collection[str]) -> None:
-    """Drop columns of ``jobs`` by one copy; SQLite's DROP COLUMN makes one for each of them."""
-    query = "SELECT name, type, pk FROM pragma_table_info('jobs')"
-    kept = [row for row in database.execute(query).fetchall() if row[0] not in columns]
-    names = ", ".join(name for name, _, _ in kept)
-    definitions = ", ".join(f"{n} {kind}{' PRIMARY KEY' if pk else ''}" for n, kind, pk in kept)
-    database.execute(f"CREATE TABLE jobs_kept ({definitions})")
-    database.execute(f"INSERT INTO jobs_kept ({names}) SELECT {names} FROM jobs")
-    database.execute("DROP TABLE jobs")
-    database.execute("ALTER TABLE jobs_kept RENAME TO jobs")
-    database.execute("CREATE INDEX ended ON jobs (ended_s)")
-
-
-def _create_lifecycles(database: sqlite3.Connection) -> None:
-    for table, kind in (("nominations", Nomination), ("preemptions_under_way", Preemption)):
-        columns = _columns(kind, key="key TEXT PRIMARY KEY")
-        database.execute(f"CREATE TABLE {table} ({columns})")
-
-
-def _add_starts_in_vain(database: sqlite3.Connection) -> None:
-    """Nominations say after which of them victims had left, jobs which node lists were refused."""
-    query = "SELECT 1 FROM pragma_table_info('nominations') WHERE name = 'topology_hash'"
-    if database.execute(query).fetchone():
-        database.execute("ALTER TABLE nominations RENAME COLUMN topology_hash TO situation")
-        database.execute("ALTER TABLE nominations ADD COLUMN victims_left INTEGER DEFAULT 0")
-        database.execute("ALTER TABLE nominations ADD COLUMN in_vain TEXT DEFAULT ''")
-    database.execute("ALTER TABLE jobs ADD COLUMN list_refused INTEGER DEFAULT 0")
-
-
-_MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
-    1: _add_users_and_names,
-    2: _add_accounts,
-    3: _add_partitions_and_preemptions,
-    4: _add_indexes_and_samples,
-    5: _add_lifecycles,
-    6: _add_starts_in_vain,
-}
-"""What brings a ledger from each older schema to the next."""
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _REMEDIES: Mapping[int, str] = {
@@ -1012,16 +787,6 @@ def put_in_place(draft: Path, path: Path) -> Path | None:
         path.with_name(path.name + end).unlink(missing_ok=True)
     draft.replace(path)
     return aside if parts else None
-
-
-def _columns(kind: type[Any], **special: str) -> str:
-    types = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", **dict.fromkeys(_STATES, "TEXT")}
-    return ", ".join(
-        special.get(
-            field.name, f"{field.name} {types.get(str(field.type).split(' | ')[0], 'REAL')}"
-        )
-        for field in dataclasses.fields(kind)
-    )
 
 
 def changed(record: JobAccount, **values: object) -> JobAccount:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from slurm_tiresias.config import Config
 from slurm_tiresias.errors import LedgerError, TiresiasError, UsageError
 from slurm_tiresias.policy.charge import BY_JOB
-from slurm_tiresias.store.ledger import Ledger, Pruned
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import Pruned
 
 log = logging.getLogger("tiresias-slurm")
 

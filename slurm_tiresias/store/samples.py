@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from slurm_tiresias.store.ledger import SAMPLES_KEPT, Ledger, Sample
+from slurm_tiresias.store.ledger import SAMPLES_KEPT, Ledger
+from slurm_tiresias.store.records import Sample
 
 SETTLED_AFTER_S = 3600.0
 """Accounting corrects what a job has used for a quarter of an hour after its end."""

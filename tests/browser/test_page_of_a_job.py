@@ -12,7 +12,8 @@ import pytest
 from scripts.testbed.ports import free_port
 from slurm_tiresias.model import Protection
 from slurm_tiresias.status.published import Blocker
-from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord, RunRecord
 from slurm_tiresias.web.http import Listener
 from slurm_tiresias.web.page.page import Page
 from tests.browser.viewer import looking, picture

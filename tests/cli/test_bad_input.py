@@ -37,7 +37,8 @@ from slurm_tiresias.status import job_history, published
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.privacy import Views
 from slurm_tiresias.status.published import PublishedState
-from slurm_tiresias.store.ledger import Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import RunRecord
 from tests.cli.running import ROOT, Site, error_of, watched_until_interrupted
 from tests.cli.states import busy_state, running, state, waiting
 from tests.cli.warm import Ended, Warm, warm

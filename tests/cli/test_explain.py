@@ -19,7 +19,8 @@ from slurm_tiresias.status.published import (
     PublishedJob,
     PublishedState,
 )
-from slurm_tiresias.store.ledger import Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, busy_state, not_acting, running, state, unmanaged, waiting
 from tests.controller.test_life import job as remembered

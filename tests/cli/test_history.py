@@ -11,7 +11,8 @@ import pytest
 from slurm_tiresias.cli import history
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
-from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord, RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
 

@@ -13,7 +13,8 @@ import pytest
 
 from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lines
 from slurm_tiresias.status.published import PublishedHold, PublishedNode, PublishedStandby
-from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord, RunRecord
 from tests.cli.running import ROOT, Site
 from tests.cli.states import NOW_S, busy_state, waiting
 from tests.controller.test_life import job

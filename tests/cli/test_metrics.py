@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.measured import GPUS, METRICS, Kind
+from slurm_tiresias.controller.metric_definitions import GPUS, METRICS, Kind
 from slurm_tiresias.controller.metrics import Metrics
 from slurm_tiresias.controller.metrics_asked import SOCKET_NAME, metrics_service
 from slurm_tiresias.slurm.tally import Tally

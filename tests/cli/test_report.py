@@ -19,7 +19,7 @@ from slurm_tiresias.cli.text import cells
 from slurm_tiresias.status import answers, report_query
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.report_query import report_service
-from slurm_tiresias.store.ledger import PreemptionRecord
+from slurm_tiresias.store.records import PreemptionRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, state
 from tests.report.pictures import STEP_S, job, preempted, remember

@@ -12,7 +12,8 @@ import pytest
 from scripts.testbed.real_cluster import short_folder
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.status.shadow_comparison import remember_mode
-from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord, RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
 

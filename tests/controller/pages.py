@@ -18,7 +18,8 @@ from slurm_tiresias.status.published import (
     PublishedState,
     PublishedTier,
 )
-from slurm_tiresias.store.ledger import Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import RunRecord
 from tests.cli.states import running, state, unmanaged, waiting
 
 GPUS = 8

@@ -10,8 +10,8 @@ import pytest
 
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.lifecycle.preemption import MAX_SIGNAL_REFUSALS
 from slurm_tiresias.model import (
     Action,
@@ -35,7 +35,7 @@ from slurm_tiresias.slurm.protocol import (
     WriteFailure,
 )
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.test_account import pending, running, see
+from tests.controller.test_job_store import pending, running, see
 
 CONFIG = parse({"preemption": {"signal": "USR1", "grace_s": 10, "start_bound_s": 60}})
 ON_N1 = {"n1": Amount({"": 4}, 4)}

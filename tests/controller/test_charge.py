@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import CHARGES, Config, parse
-from slurm_tiresias.controller.account import JobStore
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import JobStatus, JobView
 from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.test_account import ended, pending, running, see
+from tests.controller.test_job_store import ended, pending, running, see
 
 
 def charged_by(charge: str) -> Config:

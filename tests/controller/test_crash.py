@@ -17,9 +17,9 @@ from scripts.testbed.job_views import view
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import crash
 from slurm_tiresias.controller import publish as report_module
-from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.crash import MOST_REPORTS, culprits, write_report
 from slurm_tiresias.controller.instruments import Instruments
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.model import Amount, JobState, Node, Snapshot
@@ -31,7 +31,7 @@ from slurm_tiresias.status import published
 from slurm_tiresias.status.published import PublishedState
 from slurm_tiresias.store.ledger import Ledger
 from tests.cli.running import Site
-from tests.controller.test_account import pending
+from tests.controller.test_job_store import pending
 
 CLUSTER = Cluster("alpha", (22, 5, 8), "priority/multifactor", False, 30.0, 120.0, 1000.0)
 NODES = tuple(

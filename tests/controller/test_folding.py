@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.account import JobStore
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.store.event_folding import AT_WILL, MOST_AT_ONCE, ONE_MORE_AFTER_S
-from slurm_tiresias.store.ledger import FILE_NAME, EventRecord, Ledger
-from tests.controller.test_account import CONFIG, pending, see
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.records import EventRecord
+from tests.controller.test_job_store import CONFIG, pending, see
 from tests.report.pictures import job, remember
 
 

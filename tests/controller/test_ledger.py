@@ -13,23 +13,18 @@ import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import run
-from slurm_tiresias.controller.account import JobStore
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.errors import ConfigError, DamagedLedgerError, LedgerError
 from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
 from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
 from slurm_tiresias.model import Amount, JobAccount
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster
-from slurm_tiresias.store.ledger import (
-    FILE_NAME,
-    SCHEMA_VERSION,
-    Ledger,
-    PreemptionRecord,
-    check_cluster,
-    put_in_place,
-)
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger, check_cluster, put_in_place
+from slurm_tiresias.store.records import PreemptionRecord
+from slurm_tiresias.store.schema import SCHEMA_VERSION
 from tests.cli.running import Site, error_of
-from tests.controller.test_account import kept_preemptions, pending, running, see
+from tests.controller.test_job_store import kept_preemptions, pending, running, see
 
 SCHEMA_1 = Path(__file__).with_name("ledger-schema-1.sql")
 """A ledger that version 0.1 wrote before it knew users and names, in the middle of a preemption."""

@@ -24,7 +24,8 @@ from slurm_tiresias.status.job_history import (
     history_service,
     query_history,
 )
-from slurm_tiresias.store.ledger import EventRecord, Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord, RunRecord
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 

@@ -11,7 +11,7 @@ from scripts.testbed.ports import free_port
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import metrics as told
 from slurm_tiresias.controller.instruments import instruments
-from slurm_tiresias.controller.measured import MODES
+from slurm_tiresias.controller.metric_definitions import MODES
 from slurm_tiresias.controller.metrics import Metrics
 from slurm_tiresias.controller.publish import Health, nothing_yet
 from slurm_tiresias.errors import DamagedLedgerError

@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from slurm_tiresias.controller.account import EndedJob, JobStore
+from slurm_tiresias.controller.job_store import EndedJob, JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.test_account import CONFIG, ended, pending, running, see
+from tests.controller.test_job_store import CONFIG, ended, pending, running, see
 
 
 @pytest.fixture

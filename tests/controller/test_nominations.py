@@ -12,8 +12,8 @@ import pytest
 
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.lifecycle.nomination import (
@@ -26,7 +26,7 @@ from slurm_tiresias.lifecycle.nomination import (
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Observation, Reservation, Slurm
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
-from tests.controller.test_account import pending
+from tests.controller.test_job_store import pending
 
 CONFIG = parse({})
 TWO_NODES = tuple(Node(name, Amount({"": 4}, 16)) for name in ("n1", "n2"))

@@ -21,7 +21,8 @@ from slurm_tiresias.status.published import (
     PublishedNode,
     PublishedState,
 )
-from slurm_tiresias.store.ledger import Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import RunRecord
 from slurm_tiresias.web.http import Answer, Request
 from slurm_tiresias.web.page.page import Page
 from slurm_tiresias.web.page.recent import MOST_SAMPLES, Course

@@ -12,12 +12,12 @@ import pytest
 
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import JobStore
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import Amount, JobState, JobStatus, JobView, Node, Protection
 from slurm_tiresias.slurm.protocol import Observation, Partition
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
-from tests.controller.test_account import pending
+from tests.controller.test_job_store import pending
 
 CONFIG = parse({"manage": {"partitions": ["gpu", "other"]}})
 N1 = frozenset({"n1"})

@@ -16,7 +16,8 @@ from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.published import answer_of
 from slurm_tiresias.status.report_query import SOCKET_NAME, Period, query_report, report_service
-from slurm_tiresias.store.ledger import PERIOD, EventRecord, Ledger
+from slurm_tiresias.store.ledger import PERIOD, Ledger
+from slurm_tiresias.store.records import EventRecord
 from tests.report.pictures import job, period_of, preempted, remember
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

@@ -12,7 +12,7 @@ import pytest
 
 from scripts.testbed.traffic_files import rounds_of, traffic_file
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller.account import JobStore
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler import profile_index, service
@@ -28,7 +28,7 @@ from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import FILE_NAME as LEDGER_NAME
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.test_account import ended, pending, running, see
+from tests.controller.test_job_store import ended, pending, running, see
 
 CONSOLIDATE, SPREAD = PlacementStyle.CONSOLIDATE, PlacementStyle.SPREAD
 

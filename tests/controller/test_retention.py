@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller.account import JobStore
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.state import state_dir_locked
 from slurm_tiresias.errors import LeaseLostError
 from slurm_tiresias.model import JobAccount
@@ -22,13 +22,8 @@ from slurm_tiresias.status.job_history import find
 from slurm_tiresias.store import ledger as ledger_module
 from slurm_tiresias.store import retention as retention_module
 from slurm_tiresias.store import terms
-from slurm_tiresias.store.ledger import (
-    EventRecord,
-    Ledger,
-    PreemptionRecord,
-    Pruned,
-    RunRecord,
-)
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord, PreemptionRecord, Pruned, RunRecord
 from slurm_tiresias.store.retention import (
     AGAIN_AFTER_S,
     CLOCK_TRUSTED_AFTER_S,
@@ -42,7 +37,7 @@ from slurm_tiresias.store.samples import Samples
 from slurm_tiresias.store.terms import inherited_ledger
 from tests.cli.running import Site, error_of
 from tests.controller.old_schema import back_to_schema_5
-from tests.controller.test_account import ended, pending, see
+from tests.controller.test_job_store import ended, pending, see
 
 NOW_S = 1000 * DAY_S
 CONFIG = parse({"controller": {"keep_ended_jobs_days": 30.0}})

@@ -10,14 +10,14 @@ import pytest
 
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.lifecycle.nomination import Expired, Nominated, VictimLeft
 from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Observation, Slurm
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.test_account import pending, see
+from tests.controller.test_job_store import pending, see
 
 GPU = frozenset({"gpu"})
 NODES = (Node("n1", Amount({"": 4}, 16), GPU), Node("n2", Amount({"": 4}, 16), frozenset({"cpu"})))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.controller.account import JobStore
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.publish import Health, report
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import Amount, JobStatus, Node
@@ -18,11 +18,12 @@ from slurm_tiresias.reasons import would_do, would_have
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition
 from slurm_tiresias.status.published import PublishedState
-from slurm_tiresias.store.ledger import EventRecord, Ledger
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord
 from slurm_tiresias.web.http import Request
 from slurm_tiresias.web.page.page import Page
 from tests.cli.states import busy_state, not_acting
-from tests.controller.test_account import CONFIG, pending, running
+from tests.controller.test_job_store import CONFIG, pending, running
 
 NODE = Node("n1", Amount({"": 4}, 8, 1000), partitions=frozenset({"gpu"}))
 PARTITION = Partition("gpu", frozenset({"n1"}), up=True)

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_tiresias.controller.turns import Awaited, turns
 from slurm_tiresias.slurm.protocol import Limit
-from tests.controller.test_account import pending
+from tests.controller.test_job_store import pending
 
 SPECS = {key: pending(key).spec for key in ("1", "2", "3", "4")}
 

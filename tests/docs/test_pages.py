@@ -15,7 +15,7 @@ from scripts.tools.packages.commands import exit_codes
 from scripts.tools.packages.reference import page as reference
 from slurm_tiresias.cli.config import tables
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.measured import METRICS
+from slurm_tiresias.controller.metric_definitions import METRICS
 from tests.test_architecture import MAY_IMPORT
 
 EVERY = pages()

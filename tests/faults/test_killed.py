@@ -1,4 +1,4 @@
-"""kill -9 of the controller, at every place that matters and at random."""
+"""kill -9 of the controller, at every point that matters and at random."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from scripts.testbed import kill_points, kill_sweep
 from scripts.testbed.busy_load import SETTINGS, Busy, drain, kill_at_random, not_remembered
-from scripts.testbed.kill_points import AFTER, INSIDE, Place
+from scripts.testbed.kill_points import AFTER, INSIDE, KillPoint
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 
 A_FEW = (
-    Place("update-node_list", AFTER),
-    Place("requeue", AFTER),
-    Place("commit-carry_out-2", INSIDE),
+    KillPoint("update-node_list", AFTER),
+    KillPoint("requeue", AFTER),
+    KillPoint("commit-carry_out-2", INSIDE),
 )
 """Where most is under way."""
 
@@ -28,9 +28,9 @@ def test_every_method_of_the_driver_is_known_to_read_or_to_write() -> None:
 
 def test_every_write_and_every_commit_is_a_place_of_some_setting() -> None:
     reached = {
-        place.name for setting in kill_sweep.ALL_SETTINGS for place in kill_sweep.places_of(setting)
+        point.name for setting in kill_sweep.ALL_SETTINGS for point in kill_sweep.points_of(setting)
     }
-    assert reached | kill_sweep.OF_A_COMMAND == {place.name for place in kill_points.everywhere()}
+    assert reached | kill_sweep.OF_A_COMMAND == {point.name for point in kill_points.everywhere()}
     assert kill_sweep.ELSEWHERE.keys() | kill_sweep.OF_A_COMMAND <= {
         p.name for p in kill_points.everywhere()
     }
@@ -50,7 +50,7 @@ def test_a_controller_killed_where_it_acts_loses_nothing_and_harms_nobody(
 def test_a_controller_killed_anywhere_loses_nothing_and_harms_nobody(
     clean_cluster: RealCluster, tmp_path: Path, setting: kill_sweep.Setting
 ) -> None:
-    _, wrong = kill_sweep.kill_at(kill_sweep.places_of(setting), setting, clean_cluster, tmp_path)
+    _, wrong = kill_sweep.kill_at(kill_sweep.points_of(setting), setting, clean_cluster, tmp_path)
     assert wrong == []
 
 

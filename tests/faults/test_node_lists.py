@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from scripts.testbed.busy_load import faulty
-from scripts.testbed.kill_points import AFTER, BEFORE, CLEARED, REFUSED, UNHEARD, Place
+from scripts.testbed.kill_points import AFTER, BEFORE, CLEARED, REFUSED, UNHEARD, KillPoint
 from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.slurm.hostlist import refolded
@@ -43,7 +43,7 @@ def test_a_node_list_that_was_not_given_back_is_given_back_later(
         "preemption": {"min_run_s": 1, "signal": "CONT", "grace_s": 300},
     }
     name = "update-node_list" if asked is OF_ITS_OWN else CLEARED
-    controller.start(program=faulty(Place(name, moment), nth=nth))
+    controller.start(program=faulty(KillPoint(name, moment), nth=nth))
     assert controller.process is not None
     for job in [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]:
         controller.wait_for_tier(job, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.testbed.busy_load import faulty
-from scripts.testbed.kill_points import AFTER, Place
+from scripts.testbed.kill_points import AFTER, KillPoint
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import COMMAND, RealController
 from slurm_tiresias.store.ledger import FILE_NAME
@@ -73,7 +73,7 @@ def test_attained_service_and_tiers_come_back_from_accounting(
 def test_a_node_list_that_the_lost_ledger_knew_of_is_taken_back(
     clean_cluster: RealCluster, controller: RealController
 ) -> None:
-    controller.start(program=faulty(Place("update-node_list", AFTER)))
+    controller.start(program=faulty(KillPoint("update-node_list", AFTER)))
     wall = [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]
     for job in wall:
         controller.wait_for_tier(job, 1)
@@ -132,7 +132,7 @@ def test_a_rebuild_that_is_killed_leaves_the_ledger_as_it_was(
     ruined = path.read_bytes()
     clean_cluster.wait_for_state(clean_cluster.sbatch(*WHOLE_NODE), "RUNNING")
     for moment in ("before", "inside", "after"):
-        program = faulty(Place("commit-rebuild-1", moment))
+        program = faulty(KillPoint("commit-rebuild-1", moment))
         command = [*program, "ledger", "rebuild", "--config", str(controller.config_file)]
         ended = subprocess.run(command, env=controller.environment, check=False)
         assert ended.returncode == -9

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from slurm_tiresias.controller.measured import METRICS, Kind, Metric
+from slurm_tiresias.controller.metric_definitions import METRICS, Kind, Metric
 from tests.prometheus.programs import ROOT
 
 DASHBOARD = ROOT / "etc" / "grafana" / "tiresias.json"

@@ -12,7 +12,8 @@ from typing import Any
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Drawn, Filters, Report, made
 from slurm_tiresias.status.report_query import Period
-from slurm_tiresias.store.ledger import Ledger, PreemptionRecord, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import PreemptionRecord, RunRecord
 
 STEP_S = 100.0
 """One letter."""

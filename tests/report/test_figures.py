@@ -17,7 +17,8 @@ from slurm_tiresias.cli import report_text
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
-from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, PreemptionRecord, RunRecord
+from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
+from slurm_tiresias.store.records import PreemptionRecord, RunRecord
 from tests.report.pictures import STEP_S, job, period_of, preempted, remember, reported
 
 Job = tuple[JobAccount, list[RunRecord]]

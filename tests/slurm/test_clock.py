@@ -11,7 +11,7 @@ from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.clock import Moment, SlurmClock
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Observation
-from tests.controller.test_account import pending, running
+from tests.controller.test_job_store import pending, running
 
 BEGAN = Moment(10_000.0, 50.0)
 

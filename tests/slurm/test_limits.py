@@ -10,7 +10,7 @@ from scripts.testbed.job_views import changed
 from slurm_tiresias.model import Amount, JobSpec, Request
 from slurm_tiresias.slurm.parse_limits import Limits, licenses_of, limits
 from slurm_tiresias.slurm.protocol import Limit
-from tests.controller.test_account import pending
+from tests.controller.test_job_store import pending
 
 CONFIG = "AccountingStorageEnforce = associations,limits,qos\n"
 LICENSES = """\

@@ -14,7 +14,7 @@ from scripts.testbed.ports import free_port
 from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.slurm_commands import Commands
-from slurm_tiresias.controller.measured import METRICS
+from slurm_tiresias.controller.metric_definitions import METRICS
 from tests.slurm.scrape import Scrape
 
 pytestmark = pytest.mark.slurm

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from scripts.tools.document import markdown, write_section
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.store.ledger import Ledger, RunRecord
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import RunRecord
 
 PYTHON = "Python alone"
 PROGRAM = Path(sys.prefix) / "bin" / "tiresias-slurm"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from scripts.tools.chaos.faults import faults
-from scripts.tools.chaos.kills import kills
+from scripts.tools.chaos.kill_points import kill_points
 from scripts.tools.chaos.lifecycle import lifecycle
 from scripts.tools.chaos.load import load
-from scripts.tools.chaos.places import places
+from scripts.tools.chaos.random_kills import random_kills
 from scripts.tools.chaos.sites import sites
 
-COMMANDS = (faults, kills, places, load, lifecycle, sites)
+COMMANDS = (faults, random_kills, kill_points, load, lifecycle, sites)
 
 
 @click.group(invoke_without_command=True)

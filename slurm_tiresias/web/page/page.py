@@ -22,7 +22,8 @@ from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.status.job_history import LONGEST_S, JobHistory, find
 from slurm_tiresias.status.privacy import seen_by
 from slurm_tiresias.status.published import PublishedState
-from slurm_tiresias.store.ledger import CompletedJob, Ledger
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import CompletedJob
 from slurm_tiresias.web.http import Answer, Request
 from slurm_tiresias.web.page import payload
 from slurm_tiresias.web.page.content import Content, as_asked, content

@@ -29,7 +29,7 @@ from slurm_tiresias.status.eta import estimated_room, waits_before, waits_for_ro
 from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
 from slurm_tiresias.status.shadow_comparison import WOULD
-from slurm_tiresias.store.ledger import CompletedJob
+from slurm_tiresias.store.records import CompletedJob
 from slurm_tiresias.web.page.recent import Sample
 
 MOST_EVENTS = 200

@@ -1,4 +1,4 @@
-"""``scripts/dev chaos kills``: kill -9 of the controller, again and again, at random."""
+"""``scripts/dev chaos random-kills``: kill -9 of the controller, again and again, at random."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONGEST_LIFE_S = 2.5
 @click.command()
 @click.option("--count", default=100, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--seed", default=1, show_default=True, type=int)
-def kills(count: int, seed: int) -> None:
+def random_kills(count: int, seed: int) -> None:
     """Kill the controller at random moments of a busy run."""
     chance = random.Random(seed)
     began_s = time.monotonic()
@@ -53,7 +53,9 @@ def kills(count: int, seed: int) -> None:
     if wrong:
         fail(wrong)
     text = _told(killed, jobs, preemptions, time.monotonic() - began_s)
-    record("Killed at random", f"scripts/dev chaos kills --count {count} --seed {seed}", text)
+    record(
+        "Killed at random", f"scripts/dev chaos random-kills --count {count} --seed {seed}", text
+    )
     click.echo(text)
 
 

@@ -46,7 +46,8 @@ from slurm_tiresias.policy.losses import RecentLosses, losses_of
 from slurm_tiresias.policy.tiers import tier_by_service
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.event_folding import EventFolder
-from slurm_tiresias.store.ledger import EventRecord, Ledger, PreemptionRecord, changed
+from slurm_tiresias.store.ledger import Ledger, changed
+from slurm_tiresias.store.records import EventRecord, PreemptionRecord
 
 log = logging.getLogger("tiresias-slurm")
 

@@ -12,8 +12,8 @@ import pytest
 
 from scripts.testbed.job_views import changed, status
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.account import JobStore
 from slurm_tiresias.controller.bands import TOP_TIER
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.errors import LedgerError
@@ -36,7 +36,8 @@ from slurm_tiresias.model import (
     Reason,
 )
 from slurm_tiresias.slurm.protocol import AccountedRun, Observation, Slurm
-from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, PreemptionRecord
+from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
+from slurm_tiresias.store.records import PreemptionRecord
 from tests.pictures import gpus
 
 CONFIG = parse({"policy": {"thresholds_gpu_s": [100]}, "controller": {"interval_s": 10}})

@@ -1,4 +1,4 @@
-"""``scripts/dev chaos places``: kill -9 of the controller, once at each place that matters."""
+"""``scripts/dev chaos kill-points``: kill -9 of the controller, once at each point that matters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from scripts.testbed.kill_points import Place
-from scripts.testbed.kill_sweep import ALL_SETTINGS, Setting, kill_at, places_of
+from scripts.testbed.kill_points import KillPoint
+from scripts.testbed.kill_sweep import ALL_SETTINGS, Setting, kill_at, points_of
 from scripts.testbed.real_cluster import short_folder, started_cluster
 from scripts.tools.chaos.document import record
 from scripts.tools.chaos.outcome import CHECKED, fail
@@ -17,43 +17,43 @@ NODES, GPUS = 4, 4
 
 
 @click.command()
-def places() -> None:
+def kill_points() -> None:
     """Kill the controller before and after every write and at every commit."""
     began_s = time.monotonic()
     swept = [(setting, *_sweep(setting)) for setting in ALL_SETTINGS]
-    lines = [_line(setting, places_of(setting)) for setting in ALL_SETTINGS]
+    lines = [_line(setting, points_of(setting)) for setting in ALL_SETTINGS]
     jobs = sum(found for _, found, _ in swept)
     if wrong := [f"{setting.name}: {what}" for setting, _, found in swept for what in found]:
         fail(wrong)
-    killed = sum(len(places_of(setting)) for setting in ALL_SETTINGS)
+    killed = sum(len(points_of(setting)) for setting in ALL_SETTINGS)
     text = (
-        f"The controller killed itself with SIGKILL {killed} times, once at each place, in a run "
+        f"The controller killed itself with SIGKILL {killed} times, once at each point, in a run "
         f"of {jobs} jobs on {NODES} nodes of {GPUS} GPUs ({time.monotonic() - began_s:.0f} s). "
         "Before or after a write: of a batch that goes to one scontrol, what stands before it has "
         "been done and nothing that stands after it. Before, inside or after a commit to the "
         f"ledger.\n\n{chr(10).join(lines)}\n\n{CHECKED}\n\nNothing was found wrong."
     )
-    record("Killed at every place that matters", "scripts/dev chaos places", text)
+    record("Killed at every point that matters", "scripts/dev chaos kill-points", text)
     click.echo(text)
 
 
 def _sweep(setting: Setting) -> tuple[int, list[str]]:
     """How many jobs there were, and what is wrong with them."""
 
-    def say(place: Place) -> None:
-        click.echo(f"{setting.name}: {place}", err=True)
+    def say(point: KillPoint) -> None:
+        click.echo(f"{setting.name}: {point}", err=True)
 
     with (
         short_folder() as folder,
         started_cluster(folder, f"--nodes={NODES}", f"--gpus={GPUS}") as (cluster),
     ):
-        return kill_at(places_of(setting), setting, cluster, folder, say)
+        return kill_at(points_of(setting), setting, cluster, folder, say)
 
 
-def _line(setting: Setting, killed_at: Sequence[Place]) -> str:
-    """One setting, and its places with their moments."""
+def _line(setting: Setting, killed_at: Sequence[KillPoint]) -> str:
+    """One setting, and its points with their moments."""
     moments: dict[str, list[str]] = {}
-    for place in killed_at:
-        moments.setdefault(place.name, []).append(place.moment)
+    for point in killed_at:
+        moments.setdefault(point.name, []).append(point.moment)
     told = "; ".join(f"`{name}` ({', '.join(when)})" for name, when in moments.items())
     return f"- {setting.name}: {told}"

@@ -1,0 +1,172 @@
+"""The tables of the state database, and what brings an older one up to date."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sqlite3
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
+from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
+from slurm_tiresias.model import JobAccount
+from slurm_tiresias.store.records import EventRecord, PreemptionRecord, RunRecord, Sample
+
+SCHEMA_VERSION = 7
+"""2 has the user and the name of jobs, 3 their account, 4 their partition and a table of
+preemptions; what was there before has none. 5 has indexes, and samples of pruned jobs. 6 has tables
+of nominations and of preemptions under way, which were columns of jobs before. 7 has starts that
+were in vain, and node lists that Slurm did not take."""
+
+STATES: Mapping[str, type[enum.StrEnum]] = {
+    "NominationState": NominationState,
+    "PreemptionState": PreemptionState,
+}
+
+TABLES: Mapping[str, type[Any]] = {
+    "jobs": JobAccount,
+    "incarnations": RunRecord,
+    "preemptions": PreemptionRecord,
+    "events": EventRecord,
+    "samples": Sample,
+    "nominations": Nomination,
+    "preemptions_under_way": Preemption,
+}
+
+OLDEST_TABLES = {"facts", "jobs", "incarnations", "events"}
+"""Those that a ledger of any version has."""
+
+
+def create_tables(database: sqlite3.Connection) -> None:
+    """All tables of a new database, without a job."""
+    database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value)")
+    jobs = _columns(JobAccount, key="key TEXT PRIMARY KEY")
+    database.execute(f"CREATE TABLE jobs ({jobs})")
+    runs = _columns(RunRecord)
+    database.execute(f"CREATE TABLE incarnations ({runs}, PRIMARY KEY (key, start_s))")
+    database.execute("CREATE INDEX unconfirmed ON incarnations (key) WHERE confirmed = 0")
+    _create_lifecycles(database)
+    database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
+    database.execute(
+        "CREATE TABLE events "
+        "(number INTEGER PRIMARY KEY, at_s REAL, kind TEXT, job_id TEXT, other TEXT, text TEXT)"
+    )
+    _add_indexes_and_samples(database)
+    version = ("schema_version", str(SCHEMA_VERSION))
+    database.execute("INSERT INTO facts VALUES (?, ?)", version)
+
+
+def _add_users_and_names(database: sqlite3.Connection) -> None:
+    for column in ("user", "name"):
+        database.execute(f"ALTER TABLE jobs ADD COLUMN {column} TEXT DEFAULT ''")
+
+
+def _add_accounts(database: sqlite3.Connection) -> None:
+    database.execute("ALTER TABLE jobs ADD COLUMN account TEXT DEFAULT ''")
+
+
+def _add_partitions_and_preemptions(database: sqlite3.Connection) -> None:
+    """What is remembered as events becomes preemptions, of which little is known."""
+    database.execute("ALTER TABLE jobs ADD COLUMN partition TEXT DEFAULT ''")
+    database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
+    database.execute(
+        "INSERT INTO preemptions (key, for_job, at_s, run_start_s) "
+        "SELECT job_id, other, at_s, (SELECT MAX(start_s) FROM incarnations WHERE key = job_id "
+        "AND start_s < at_s AND end_s IS NOT NULL) FROM events JOIN jobs ON key = job_id "
+        # Before its submission another job had its id.
+        "WHERE kind = 'preempted' AND at_s >= submitted_s ORDER BY number"
+    )
+
+
+def _add_indexes_and_samples(database: sqlite3.Connection) -> None:
+    """What is asked of the ledger in each cycle, at a start and by reports must not take longer
+    with every job that has ended."""
+    database.execute("CREATE INDEX ended ON jobs (ended_s)")
+    database.execute("CREATE INDEX run_ended ON incarnations (end_s)")
+    database.execute("CREATE INDEX preempted ON preemptions (key)")
+    database.execute("CREATE INDEX preempted_at ON preemptions (at_s)")
+    database.execute("CREATE INDEX happened_to ON events (job_id)")
+    database.execute("CREATE INDEX happened_for ON events (other)")
+    columns = _columns(Sample)
+    database.execute(f"CREATE TABLE samples (number INTEGER PRIMARY KEY, {columns})")
+
+
+def _add_lifecycles(database: sqlite3.Connection) -> None:
+    """Starts and preemptions under way become rows of their own."""
+    _create_lifecycles(database)
+    database.execute(
+        "INSERT INTO nominations (key, state, nominated_s, free_s, allocation, expired_s, "
+        "situation, expirations, victims_left, in_vain) "
+        "SELECT key, CASE WHEN claimed_s IS NULL THEN 'expired' "
+        "WHEN claim_free_s IS NULL THEN 'pending' ELSE 'free' END, claimed_s, claim_free_s, "
+        "claim, gave_up_s, gave_up_on, times_given_up, 0, '' FROM jobs "
+        "WHERE ended_s IS NULL AND (claimed_s IS NOT NULL OR gave_up_s IS NOT NULL)"
+    )
+    database.execute(
+        "INSERT INTO preemptions_under_way (key, state, preemptor, signalled_s, requeue_sent_s, "
+        "refusals) SELECT key, CASE WHEN vacating_for = '' THEN 'requeued' "
+        "WHEN requeue_sent_s IS NOT NULL THEN 'requeue-sent' "
+        "WHEN vacating_since_s IS NOT NULL THEN 'signalled' ELSE 'planned' END, "
+        "CASE WHEN vacating_for = '' THEN preempted_by ELSE vacating_for END, "
+        "vacating_since_s, requeue_sent_s, 0 FROM jobs "
+        "WHERE ended_s IS NULL AND (vacating_for != '' OR settling)"
+    )
+    _drop_columns(
+        database,
+        {
+            *("claim", "claimed_s", "claim_free_s"),
+            *("vacating_for", "vacating_since_s", "requeue_sent_s", "settling"),
+            *("gave_up_s", "gave_up_on", "times_given_up"),
+        },
+    )
+
+
+def _drop_columns(database: sqlite3.Connection, columns: Collection[str]) -> None:
+    """Drop columns of ``jobs`` by one copy; SQLite's DROP COLUMN makes one for each of them."""
+    query = "SELECT name, type, pk FROM pragma_table_info('jobs')"
+    kept = [row for row in database.execute(query).fetchall() if row[0] not in columns]
+    names = ", ".join(name for name, _, _ in kept)
+    definitions = ", ".join(f"{n} {kind}{' PRIMARY KEY' if pk else ''}" for n, kind, pk in kept)
+    database.execute(f"CREATE TABLE jobs_kept ({definitions})")
+    database.execute(f"INSERT INTO jobs_kept ({names}) SELECT {names} FROM jobs")
+    database.execute("DROP TABLE jobs")
+    database.execute("ALTER TABLE jobs_kept RENAME TO jobs")
+    database.execute("CREATE INDEX ended ON jobs (ended_s)")
+
+
+def _create_lifecycles(database: sqlite3.Connection) -> None:
+    for table, kind in (("nominations", Nomination), ("preemptions_under_way", Preemption)):
+        columns = _columns(kind, key="key TEXT PRIMARY KEY")
+        database.execute(f"CREATE TABLE {table} ({columns})")
+
+
+def _add_starts_in_vain(database: sqlite3.Connection) -> None:
+    """Nominations say after which of them victims had left, jobs which node lists were refused."""
+    query = "SELECT 1 FROM pragma_table_info('nominations') WHERE name = 'topology_hash'"
+    if database.execute(query).fetchone():
+        database.execute("ALTER TABLE nominations RENAME COLUMN topology_hash TO situation")
+        database.execute("ALTER TABLE nominations ADD COLUMN victims_left INTEGER DEFAULT 0")
+        database.execute("ALTER TABLE nominations ADD COLUMN in_vain TEXT DEFAULT ''")
+    database.execute("ALTER TABLE jobs ADD COLUMN list_refused INTEGER DEFAULT 0")
+
+
+MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
+    1: _add_users_and_names,
+    2: _add_accounts,
+    3: _add_partitions_and_preemptions,
+    4: _add_indexes_and_samples,
+    5: _add_lifecycles,
+    6: _add_starts_in_vain,
+}
+"""What brings a ledger from each older schema to the next."""
+
+
+def _columns(kind: type[Any], **special: str) -> str:
+    types = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", **dict.fromkeys(STATES, "TEXT")}
+    return ", ".join(
+        special.get(
+            field.name, f"{field.name} {types.get(str(field.type).split(' | ')[0], 'REAL')}"
+        )
+        for field in dataclasses.fields(kind)
+    )
