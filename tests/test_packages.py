@@ -157,4 +157,5 @@ def test_the_packages_are_built_with_debians_python_whatever_the_shell_finds_fir
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert len(list((tmp_path / "dist").glob("*.deb"))) == 3
+    assert len(list((tmp_path / "dist").glob("*.deb"))) == 4
+    assert len(list((tmp_path / "dist").glob("*.whl"))) == 2

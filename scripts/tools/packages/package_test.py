@@ -41,7 +41,8 @@ class Packages:
         self.folder = folder
         names = sorted(path.name for path in folder.glob("*.deb"))
         self.files = tuple(f"/{folder.name}/{name}" for name in names)
-        (self.wheel,) = (f"/{folder.name}/{path.name}" for path in folder.glob("*.whl"))
+        (self.wheel,) = (f"/{folder.name}/{path.name}" for path in folder.glob("*tiresias-*.whl"))
+        (self.job_wheel,) = (f"/{folder.name}/{path.name}" for path in folder.glob("*_job-*.whl"))
         self.version = self.wheel.split("-")[1]
 
 
@@ -240,8 +241,8 @@ def removes(root: Root, _now: Packages, _later: Packages) -> None:
 
 def purges(root: Root, _now: Packages, _later: Packages) -> None:
     """Purged, nothing of it is left, and it says what went with it."""
-    names = ("slurm-tiresias-controller", "slurm-tiresias-spank", "slurm-tiresias")
-    said = root.apt_get("purge", *names)
+    names = ("slurm-tiresias", "slurm-tiresias-controller", "slurm-tiresias-job")
+    said = root.apt_get("purge", *names, "slurm-tiresias-spank")
     expect(f"Removing {STATE}" in said, f"not said that the ledger goes:\n{said}")
     root.run("rm", "-r", f"/etc/systemd/system/{SERVICE}.service.d")
     left = root.run(
@@ -263,8 +264,20 @@ def works_as_a_wheel(root: Root, now: Packages, _later: Packages) -> None:
     expect(json.loads(said), said)
 
 
+def has_a_library_for_jobs(root: Root, now: Packages, _later: Packages) -> None:
+    """The library for jobs is installed, and its wheel works without the rest."""
+    root.run("tiresias-job", "report", "3/10")
+    root.run("python3", "-m", "zipfile", "-e", now.job_wheel, "/tmp/job-wheel")
+    said = root.run(
+        *("python3", "-c", "from slurm_tiresias import job; list(job.steps(3, print))"),
+        env={"PYTHONPATH": "/tmp/job-wheel"},
+    )
+    expect(said == "3\n", said)
+
+
 TRIALS: tuple[Callable[[Root, Packages, Packages], None], ...] = (
     installs,
+    has_a_library_for_jobs,
     starts_nothing,
     bounds_the_run_folder,
     begins_in_shadow_mode,
