@@ -241,7 +241,8 @@ def debootstrap(folder: Path, suite: str, mirror: str, packages: Sequence[str]) 
     """Make the smallest Debian in a folder; what was in it before is gone."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
+    command = ["debootstrap", "--variant=minbase"]
+    command += [f"--include={','.join(packages)}"] if packages else []
     # What it mounts there goes with the namespace, however it ends.
     made = subprocess.run(
         [

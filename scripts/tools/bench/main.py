@@ -17,6 +17,7 @@ from scripts.tools.bench import (
     drivers,
     in_memory,
     in_tier,
+    job_library,
     latency,
     launch,
     monitor,
@@ -155,6 +156,12 @@ def aged_ledger(sizes: tuple[int, ...]) -> None:
 def reading_and_writing(sizes: tuple[int, ...]) -> None:
     """What reading and writing costs by each driver that there is for the installed Slurm."""
     drivers.measure(sizes)
+
+
+@bench.command(name="job-library")
+def library_for_jobs() -> None:
+    """What the library for jobs costs a training loop."""
+    job_library.measure()
 
 
 @bench.command(name="in-memory")
