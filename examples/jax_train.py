@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""JAX: told to leave, it saves after the step it is in; started again, it goes on from there.
+"""JAX: told to leave, it saves after the step it is in; started again, it resumes there.
 
     python3 examples/jax_train.py --steps 1000
     sbatch examples/preemptible.sbatch examples/jax_train.py --steps 1000
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import sys
 import time
 from pathlib import Path
 
@@ -20,18 +18,7 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
-asked_to_leave = False
-asked_to_save = False
-
-
-def leave(number, frame):
-    global asked_to_leave
-    asked_to_leave = True
-
-
-def save_soon(number, frame):
-    global asked_to_save
-    asked_to_save = True
+from slurm_tiresias import job
 
 
 def batch(step):
@@ -53,42 +40,32 @@ def trained(state, inputs, targets):
     return {"weights": weights, "momentum": momentum}, error
 
 
-def main() -> int:
+def main() -> None:
     options = argparse.ArgumentParser(description="Training that may be preempted.")
     options.add_argument("--steps", type=int, default=1000)
     options.add_argument("--step-seconds", type=float, default=0.1, help="as if it were work")
-    options.add_argument("--save-every", type=int, default=100, help="steps")
     given = options.parse_args()
 
     folder = Path(os.environ.get("CHECKPOINT_DIR", ".")).absolute() / "checkpoints"
     state = {"weights": jnp.zeros(8), "momentum": jnp.zeros(8)}
     # A checkpoint has its own folder and counts once that has its final name.
     keep_two = ocp.CheckpointManagerOptions(max_to_keep=2)
-    with ocp.CheckpointManager(folder, options=keep_two) as saved:
-        step = saved.latest_step() or 0
-        if step:
-            state = saved.restore(step, args=ocp.args.StandardRestore(state))
-        print(f"begins after step {step}", flush=True)
+    with ocp.CheckpointManager(folder, options=keep_two) as checkpoints:
+        done = checkpoints.latest_step() or 0
+        if done:
+            state = checkpoints.restore(done, args=ocp.args.StandardRestore(state))
+        print(f"begins after step {done}", flush=True)
 
-        # After the manager: whatever it may do with signals, these are the ones that count.
-        signal.signal(signal.SIGTERM, leave)
-        signal.signal(signal.SIGUSR1, save_soon)
-        while step < given.steps:
+        def save(step: int) -> None:
+            checkpoints.save(step, args=ocp.args.StandardSave(state), force=True)
+            # Orbax writes in the background: SIGKILL must not find it writing.
+            checkpoints.wait_until_finished()
+
+        for step in job.steps(given.steps, save, done, every_min=10):
             state, error = trained(state, *batch(step))
-            step += 1
             time.sleep(given.step_seconds)
-            print(f"step {step} loss {error:.6f}", flush=True)
-
-            global asked_to_save
-            regular = step % given.save_every == 0 or step == given.steps
-            if asked_to_leave or asked_to_save or regular:
-                asked_to_save = False
-                saved.save(step, args=ocp.args.StandardSave(state), force=True)
-            if asked_to_leave:
-                saved.wait_until_finished()
-                return 128 + signal.SIGTERM
-    return 0
+            print(f"step {step + 1} loss {error:.6f}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

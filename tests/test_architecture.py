@@ -121,6 +121,9 @@ MAY_IMPORT = {
 }
 """What each part may import of the others, besides itself."""
 
+ADAPTERS = ("lightning", "mpi", "torch", "transformers")
+"""The modules of ``job`` that need the framework of their name."""
+
 PURE = ("model", "policy", "placement", "scheduling", "lifecycle")
 IMPURE_MODULES = {"time", "datetime", "random", "logging", "os", "pathlib", "subprocess", "socket"}
 
@@ -188,7 +191,7 @@ def test_the_job_library_needs_nothing_but_the_standard_library() -> None:
     for file, module in _imports("job"):
         top = module.split(".")[0]
         known = top in sys.stdlib_module_names or top in ("slurm_tiresias", "__future__")
-        assert known or file.stem in ("torch", "mpi"), f"{file} imports {module}"
+        assert known or file.stem in ADAPTERS, f"{file} imports {module}"
 
 
 def test_only_one_file_asks_which_release_of_slurm_it_is() -> None:

@@ -18,6 +18,7 @@ from slurm_tiresias.job.session import LEFT, Session
 
 __all__ = [
     "LEFT",
+    "leave",
     "leaving",
     "listen",
     "report",
@@ -33,6 +34,7 @@ __all__ = [
 session = Session()
 """The session of this program."""
 
+leave = session.leave
 leaving = session.leaving
 listen = session.requests.listen
 report = session.report

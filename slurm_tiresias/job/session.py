@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import NoReturn
 
 from slurm_tiresias.job.channel import ChannelError, FileChannel, channel_for
 from slurm_tiresias.job.record import DONE, LEAVING, MOST_STEPS, RUNNING, SAVING, Record
@@ -170,8 +171,7 @@ class Session:
         Raises
         ------
         SystemExit
-            With ``LEFT``, once the job has been told to leave and has saved; with 0 under
-            ``tiresias-job run``, which exits with ``LEFT`` itself.
+            Once the job has been told to leave and has saved (``leave``).
         """
         self._listen()
         self.resumed(done)
@@ -199,10 +199,17 @@ class Session:
                 self.saved(done)
             # Asked after the save: what came meanwhile is answered by it, too.
             if due and done < total and self.leaving(agree):
-                self.flush()
-                # Launchers take any other code for a failure.
-                raise SystemExit(0 if self.requests.by_wrapper else LEFT)
+                self.leave()
         self.done()
+
+    def leave(self) -> NoReturn:
+        """End the program, which has saved: ``SystemExit`` with ``LEFT``.
+
+        With 0 under ``tiresias-job run``, which exits with ``LEFT`` itself: launchers take any
+        other code for a failure.
+        """
+        self.flush()
+        raise SystemExit(0 if self.requests.by_wrapper else LEFT)
 
     def flush(self) -> None:
         """Send the last report, which may have waited."""

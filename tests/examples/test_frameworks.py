@@ -1,6 +1,7 @@
 """The examples for what people train with lose no step, where it is installed.
 
-Needs PyTorch, Lightning with torchdata, or JAX with Orbax (any builds; no GPU).
+Needs PyTorch, Lightning with torchdata, Transformers with Accelerate, or JAX with Orbax (any
+builds; no GPU).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ STARTS = {
     "pytorch": (PYTHON, "pytorch_train.py", ("torch",)),
     "torchrun": (TORCHRUN, "pytorch_train.py", ("torch",)),
     "lightning": (PYTHON, "lightning_train.py", ("lightning", "torchdata")),
+    "huggingface": (PYTHON, "huggingface_train.py", ("transformers", "accelerate")),
     "jax": (PYTHON, "jax_train.py", ("jax", "orbax")),
 }
 
