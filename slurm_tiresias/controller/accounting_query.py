@@ -1,4 +1,4 @@
-"""A question to accounting, asked beside the cycles: slurmdbd may take long to answer, or hang."""
+"""A query to accounting beside the cycles: slurmdbd may take long to answer, or hang."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
 
 
 class AccountingQuery:
-    """One question about some jobs, from the moment it is asked."""
+    """A query about some jobs, sent when it is created."""
 
     def __init__(self, slurm: Slurm, keys: Sequence[str], since_s: float) -> None:
         self.keys = keys
@@ -17,17 +17,17 @@ class AccountingQuery:
         self._since_s = since_s
         self._rows: Sequence[AccountedRun] = ()
         self._error: Exception | None = None
-        # A daemon: who stops the controller does not wait for it.
+        # A daemon thread: stopping the controller does not wait for it.
         self._thread = threading.Thread(target=self._ask, name="accounting", daemon=True)
         self._thread.start()
 
     def is_over_within(self, seconds: float) -> bool:
-        """Wait so long at most for the end of it; whether it has come."""
+        """Wait at most this long for the query to end; return whether it has."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def rows(self) -> Sequence[AccountedRun]:
-        """The answer, once it is over; raises what the driver raised."""
+        """Return the answer of a query that has ended; raise what the driver raised."""
         if self._error is not None:
             raise self._error
         return self._rows

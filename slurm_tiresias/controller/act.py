@@ -1,10 +1,10 @@
-"""Acting on a plan: what is written to Slurm, in which order, and what is made of the answer.
+"""Carry out a plan: what is written to Slurm, in which order, and how the answers are handled.
 
-Every intent is in the ledger before Slurm hears of it. The preemptor gets its priority and its
-nodes first; the victim its checkpoint signal and its grace; then it is requeued; and when it waits
-again Slurm is told that it may start at once, for it would let it wait two minutes. ``lifecycle``
-has the states of each start and of each preemption; the effects of their transitions are carried
-out here, and what Slurm answers is the next event.
+Every intent is in the ledger before it is sent to Slurm. First the preemptor gets its priority and
+its nodes; then the victim gets its checkpoint signal and its grace; then the victim is requeued;
+and once it is pending again, its start time is set, since Slurm would otherwise delay it by two
+minutes. ``lifecycle`` has the states of each start and each preemption. The effects of their
+transitions are carried out here, and each answer of Slurm is the next event.
 """
 
 from __future__ import annotations
@@ -84,30 +84,30 @@ from slurm_tiresias.slurm.protocol import (
 
 RESTART_IN_S = 2
 """StartTime=now races with the revocation of the old credential and can kill the job; two seconds
-later does not (30 requeues on each of Slurm 22.05 and 24.11)."""
+later is safe (30 requeues on each of Slurm 22.05 and 24.11)."""
 
 LOST_WITHIN_S = 10.0
-"""A job that is requeued now waits so long at least before it can start."""
+"""The least time between a requeue that is sent now and the job's next start."""
 
 STATE_SAVED_WITHIN_S = 60.0
-"""slurmctld saves its state every few seconds. One that is killed comes back without what was
-written since, and with node lists that had been taken back."""
+"""slurmctld saves its state every few seconds. If it is killed, it comes back without the writes
+since its last save, and with node lists that had been removed."""
 
 MOST_FAILURES_NOTED = 10
-"""An array of thousands of tasks that is refused at once is noted for its first ones."""
+"""How many failures are recorded per write: an array of thousands of tasks may be refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSummary:
-    """What came of acting in one cycle."""
+    """The outcome of acting in one cycle."""
 
     writes: int
     failures: tuple[WriteFailure, ...]
     unsettled: bool
-    """Something is under way that the next cycle should not be long in coming for."""
+    """Whether a start or preemption is under way, so that the next cycle should come soon."""
 
     def raise_for_failures(self) -> None:
-        """Raises ``TiresiasError`` where Slurm refused a write."""
+        """Raise ``TiresiasError`` if Slurm refused a write."""
         if self.failures:
             first = self.failures[0]
             raise TiresiasError(
@@ -130,21 +130,21 @@ class Actor:
         self._tasks_of: dict[str, list[str]] = {}
         """The tasks behind each key that stands for the pending part of an array."""
         self._unpinned: frozenset[str] = frozenset()
-        """Jobs whose priority was taken back and is in a band all the same: Slurm's own."""
+        """Jobs whose priority was reset but is still in a band: it is Slurm's own."""
         self._situations = Situations()
-        """Those of the last review."""
+        """The situations of the last review."""
         self._tried_in: dict[str, str] = {}
-        """By nominated job, the last situation in which no victim had left for it yet."""
+        """By nominated job, the last situation before any victim had left for it."""
         self._shown_factors = ShownFactors()
         self._awaited: dict[str, Awaited] = {}
-        """Jobs whose turn comes when others have started, which share a limit with them."""
+        """Jobs that may preempt only after others that share a limit with them have started."""
         self._own_list_since_s: dict[str, float] = {}
-        """Since when Slurm shows a user's own node list again, by job and the steady clock."""
+        """By job, the steady-clock time since when Slurm has shown the user's own node list."""
 
     # Before the decision
 
     def review(self, seen: Observation) -> Backoffs:
-        """Check what earlier cycles set going; returns which jobs back off."""
+        """Review the starts and preemptions under way; return which jobs back off."""
         jobs = {job.key: job for job in seen.jobs}
         self._situations = Situations(seen.nodes, jobs, self._job_store.records())
         self._tried_in = {
@@ -166,14 +166,15 @@ class Actor:
             if any(self._is_about_to_start(other, jobs) for other in awaited.others)
         }
         nominations = self._job_store.nominations.values()
-        # Jobs were preempted for these, as things stand, and they did not start.
+        # Jobs were preempted for these in their present situation, but they did not start.
         in_vain = frozenset(
             one.key
             for one in nominations
             if one.in_vain and one.in_vain == self._situations.of(one.key)
         )
         retry_s = self._config.preemption.retry_after_s
-        # Whose victims have left starts there or not at all: no others leave for it elsewhere.
+        # If victims have left, the job starts on its nomination or not at all: no further victims
+        # are preempted for it elsewhere.
         half_done = (one.key for one in nominations if one.is_active and one.victims_left)
         waiting = (one for one in nominations if one.backs_off(seen.at_s, retry_s))
         bound_s = self._config.preemption.start_bound_s
@@ -190,17 +191,20 @@ class Actor:
         )
 
     def _situation_tried(self, key: str) -> str:
-        """The situation in which a start fails that fails now.
+        """Return the situation to blame if the job's start fails now.
 
-        A node that was drained after the victims had left says nothing about the other nodes, so
-        the job does not back off from those.
+        It is the one before any victim left: a node drained after that says nothing about the other
+        nodes, so the job must not back off from those.
         """
         return self._tried_in.get(key) or self._situations.of(key)
 
     def _expire_where_victims_stay(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
-        """A victim that was suspended, or held by an administrator, or cannot be read any more, or
-        that Slurm would not start again, stays where it is: its preemptor cannot start there,
-        whatever the other victims do."""
+        """Expire nominations if one of their victims must not be preempted any more.
+
+        A victim must stay if it was suspended, held by an administrator, can no longer be read, or
+        would not be started again by Slurm. Its preemptor cannot start there, whatever the other
+        victims do.
+        """
         staying: dict[str, str] = {}
         partitions = {one.name: one for one in seen.partitions}
         for one in self._job_store.preemptions.values():
@@ -219,11 +223,11 @@ class Actor:
             self._job_store.nomination_event(preemptor, expired)
 
     def _withdraw_where_others_run(self, seen: Observation) -> None:
-        """Slurm may have started other jobs on GPUs of a nomination.
+        """Withdraw or expire nominations if Slurm has started other jobs on their GPUs.
 
-        Such a job is placed anew as long as that has cost no job its run. Once a victim has left it
-        keeps the nomination until that expires, and where more would have to leave it expires now:
-        a new place each time would cost ever more victims.
+        A job is placed anew as long as no victim has been requeued for it. Once one has, the job
+        keeps its nomination until that expires; if it would need further victims, the nomination
+        expires now. Otherwise each new place would cost more victims.
         """
         running = {job.key: job.allocation for job in seen.jobs if job.state is JobState.RUNNING}
         free = {node.name: node.total.gpu_count for node in seen.nodes}
@@ -249,20 +253,20 @@ class Actor:
                 self._job_store.nomination_event(one.key, Withdrawn())
 
     def _is_awaited(self, preemptor: str, jobs: Mapping[str, JobStatus]) -> bool:
-        """Whether a job waits for GPUs on the nodes that it was nominated for."""
+        """Whether a job is pending and nominated on named nodes."""
         nomination = self._job_store.nominations.get(preemptor)
         on_nodes = nomination is not None and bool(nomination.allocation)
         return on_nodes and is_pending(jobs.get(preemptor))
 
     def _is_about_to_start(self, key: str, jobs: Mapping[str, JobStatus]) -> bool:
-        """Whether a job waits for nothing but those that are leaving, or not even for them."""
+        """Whether a job waits only for victims that are leaving, or for nothing at all."""
         nomination = self._job_store.nominations.get(key)
         if nomination is None or not is_pending(jobs.get(key)):
             return False
         return nomination.state in (NominationState.ASKED, NominationState.FREE)
 
     def _look_at_nominations(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
-        """Tell each nomination what stands between it and its start; some expire."""
+        """Update each nomination with what still blocks its start; some expire."""
         under_way = [one for one in self._job_store.preemptions.values() if one.makes_room]
         leaving = {one.preemptor for one in under_way if one.is_leaving}
         has_victims = {one.preemptor for one in under_way}
@@ -298,18 +302,18 @@ class Actor:
         updates = [*self._updates(plan, jobs, seen), *self._restarts(jobs, seen.at_s)]
         self._job_store.commit()
         failures = self._send(updates, seen.at_s)
-        # A job that could not be put in front (it was just held, say) gets no GPUs set aside.
+        # A job whose priority was refused (it was just held, say) gets no GPUs set aside.
         refused = {key for failure in failures for key in self._keys_of(failure.write)}
         for one in list(self._job_store.preemptions.values()):
             if one.preemptor in refused:
                 self._tell_victim(one.key, PreemptorGone(victim_runs=True))
         for key in refused & self._job_store.nominations.keys():
             self._job_store.nomination_event(key, Withdrawn())
-        # Only now: no job is preempted for one that Slurm would not let stand in front, or has not
-        # tried to start since then and found to lack nothing but room.
+        # Preempt only now, and only for jobs whose priority Slurm has accepted, and which it has
+        # since tried to start and found to lack only resources.
         told = {key for update in updates for key in self._keys_of(update)}
-        # Signals before the commit: a job that hears one twice has lost nothing, but one that the
-        # ledger wrongly has as signalled would be requeued without having saved its state.
+        # Signal before the commit: a second signal costs the victim nothing, but a victim that the
+        # ledger wrongly records as signalled would be requeued without having saved its state.
         self._signal(self._signalled(plan, jobs, told, seen), jobs, seen.at_s)
         due = self._due_requeues(plan, jobs, seen.at_s)
         self._job_store.commit()
@@ -318,7 +322,7 @@ class Actor:
         return WriteSummary(len(updates) + len(due), failures, not self._job_store.is_settled)
 
     def stand_down(self, seen: Observation) -> WriteSummary:
-        """Act no more: take node lists and intents back, let requeued jobs start again."""
+        """Stop acting: restore node lists, drop intents, and let requeued jobs start again."""
         jobs = {job.key: job for job in seen.jobs if job.state is not None}
         for victim in list(self._job_store.preemptions):
             self._tell_victim(victim, StoodDown())
@@ -331,8 +335,10 @@ class Actor:
         return WriteSummary(len(writes), failures, unsettled=False)
 
     def take_lists_back(self, seen: Observation) -> WriteSummary:
-        """Leave no node list behind for as long as no controller runs. What is under way stays in
-        the ledger, and the next controller goes on with it."""
+        """Restore users' node lists before the controller stops.
+
+        Starts and preemptions under way stay in the ledger for the next controller.
+        """
         writes = self._own_lists({job.key: job for job in seen.jobs}, seen)
         self._job_store.commit()
         failures = self._send(writes, seen.at_s)
@@ -340,7 +346,7 @@ class Actor:
         return WriteSummary(len(writes), failures, unsettled=False)
 
     def _own_lists(self, jobs: Mapping[str, JobStatus], seen: Observation) -> list[Write]:
-        """What gives waiting jobs the node lists of their users back."""
+        """Return the writes that restore the users' own node lists of waiting jobs."""
         known = ((job, self._job_store.record(key)) for key, job in jobs.items())
         differences = [node_list(job, record, None) for job, record in known if record is not None]
         restored = [write for one in differences for write in self._remembered(one, seen)]
@@ -348,14 +354,14 @@ class Actor:
         return restored
 
     def release(self, seen: Observation) -> WriteSummary:
-        """Give every job back to Slurm as it would have been."""
+        """Give every job back to Slurm, without anything that was written to it."""
         stood_down = self.stand_down(seen)
         given: list[tuple[JobStatus, Write]] = []
         for job in seen.jobs:
             record = self._job_store.record(job.key)
             if job.state is None or job.priority == 0:
-                continue  # held or suspended: to unpin it would take that off
-            # A write may have been forgotten here with a controller that was killed.
+                continue  # held or suspended: unpinning would release it
+            # The ledger of a killed controller may lack a write.
             ours = is_pending(job) or record is not None
             if ours and has_unwritten_band(job, record, self._config):
                 given.append((job, without_band(job, self._config)))
@@ -393,7 +399,7 @@ class Actor:
                 self._job_store.note(now_s, "promoted", key, "waited long enough to start afresh")
 
     def _nominate(self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
-        """Nominate the jobs that the plan starts, and withdraw what it starts no longer."""
+        """Nominate the jobs that the plan starts, and withdraw nominations it no longer has."""
         vacated = self._nodes_being_vacated(plan, jobs)
         for key, decision in plan.decisions.items():
             if decision.action is not Action.START:
@@ -410,11 +416,11 @@ class Actor:
                     self._job_store.nomination_event(key, event)
 
     def _names_its_nodes(self, job: JobStatus) -> bool:
-        """Whether a start on idle GPUs is to name its nodes.
+        """Whether a start on idle GPUs names its nodes.
 
-        A job that only fits whole on a node Slurm puts where it fits tightest, as we would; one in
-        several pieces it lays over nodes in the order of their names. And one that did not start
-        where it was told to is left to Slurm.
+        A job of one chunk does not need them: Slurm places it on the node with the tightest fit, as
+        we would. A job of several chunks does, since Slurm assigns nodes in order of their names. A
+        job that did not start on the nodes named for it is left to Slurm from then on.
         """
         nomination = self._job_store.nominations.get(job.key)
         record = self._job_store.record(job.key)
@@ -424,10 +430,10 @@ class Actor:
         return nomination is None or not nomination.expirations
 
     def _nodes_being_vacated(self, plan: Plan, jobs: Mapping[str, JobStatus]) -> set[str]:
-        """Nodes that jobs leave for a preemptor, until it has started there.
+        """Return the nodes that victims vacate, until the preemptor has started there.
 
-        Jobs that only get what is left over there are not given these nodes by name: Slurm may try
-        such a job before the preemptor, find the node taken, and pass it over for all that follow.
+        Jobs placed on the leftover GPUs of these nodes get no node list: Slurm might try such a job
+        before the preemptor, find the node in use, and withhold it from all later jobs.
         """
         leaving = {decision.job_id for decision in plan.preemptions}
         leaving |= {
@@ -438,7 +444,8 @@ class Actor:
         return {node for key in leaving if key in jobs for node in jobs[key].allocation}
 
     def _withdraw(self, key: str, decision: Decision, job: JobStatus, now_s: float) -> None:
-        """The plan has changed, or Slurm has named a reason of its own to let the job wait."""
+        """Withdraw a nomination that the plan dropped, or expire it if a victim has left or Slurm
+        has its own reason to let the job wait."""
         slurm_waits = decision.reason is Reason.SLURM_WAITS
         if slurm_waits or self._job_store.nominations[key].victims_left:
             of_nodes = job.reason.strip("()").startswith("ReqNodeNotAvail")
@@ -449,7 +456,7 @@ class Actor:
             self._job_store.nomination_event(key, Withdrawn())
 
     def _tell_victim(self, key: str, event: PreemptionEvent) -> Sequence[object]:
-        """Take in an event of a preemption, and carry out what does not concern Slurm."""
+        """Apply an event to a preemption, carry out its back-off, and return all its effects."""
         effects = self._job_store.preemption_event(key, event)
         for effect in effects:
             if isinstance(effect, BackOff):
@@ -461,8 +468,7 @@ class Actor:
     # Writes
 
     def _spare_victims_elsewhere(self, jobs: Mapping[str, JobStatus]) -> None:
-        """A preemptor that is to start on other nodes than before (one was drained, say) needs no
-        victim on those."""
+        """Drop victims on nodes where their preemptor is no longer placed (one was drained)."""
         for one in list(self._job_store.preemptions.values()):
             nomination, job = self._job_store.nominations.get(one.preemptor), jobs.get(one.key)
             allocation = nomination.allocated() if nomination and one.makes_room else None
@@ -472,7 +478,7 @@ class Actor:
                 self._tell_victim(one.key, PreemptorGone(victim_runs=True))
 
     def _updates(self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation) -> list[Write]:
-        """What each managed job's priority and node list must become; differences only."""
+        """Return the writes that bring priorities and node lists in line with the plan."""
         now_s = seen.at_s
         updates = self._taken_back(plan, jobs.values(), now_s)
         for key, decision in plan.decisions.items():
@@ -481,7 +487,8 @@ class Actor:
                 continue
             nomination = self._job_store.nominations.get(key)
             if job.priority == 0:
-                # Held or suspended: not ours to wake, but its user's own node list goes back.
+                # Held or suspended: we must not release it, but its user's own node list is
+                # restored.
                 difference = let_go(job, record)
             elif decision.action is Action.LEAVE:
                 if is_pending(job):
@@ -501,14 +508,14 @@ class Actor:
         return self._with_arrays_whole(updates)
 
     def _remembered(self, difference: Difference, seen: Observation) -> Sequence[Write]:
-        """The writes of a difference, once what they rest on is remembered."""
+        """Record what a difference says to remember, and return its writes."""
         key, record = difference.job.key, difference.record
         if not difference.own_list_shown:
             self._own_list_since_s.pop(key, None)
         else:
             since_s = self._own_list_since_s.setdefault(key, seen.steady_s)
             if seen.steady_s - since_s > STATE_SAVED_WITHIN_S:
-                # The user's own list stands there again for good.
+                # Even a restarted slurmctld now knows the user's own list.
                 del self._own_list_since_s[key]
                 record = without_lists(record)
         if record is not self._job_store.record(key):
@@ -523,17 +530,18 @@ class Actor:
         return difference.writes
 
     def _with_arrays_whole(self, writes: Iterable[tuple[JobStatus, Write]]) -> list[Write]:
-        """Tasks that wait together in an array's record are written to together.
+        """Combine identical writes to pending tasks of an array into one write.
 
-        One by one each would be split off: 5,000 tasks would become 5,000 records in slurmctld.
+        A write to a single task splits it off the array's record: 5,000 tasks would become 5,000
+        records in slurmctld.
         """
         together: dict[Write, list[str]] = {}
         for job, write in writes:
             alike = replace(write, key=str(job.spec.array_id)) if job.unsplit_array else write
             together.setdefault(alike, []).append(write.key)
         self._tasks_of = {array_tasks(keys): keys for keys in together.values() if len(keys) > 1}
-        # Last, when the tasks that are to start have been split off: only what names all the
-        # tasks that are left leaves them in one record.
+        # Array writes come last, after the tasks to start have been split off: only a write that
+        # names all remaining tasks leaves them in one record.
         return [
             replace(write, key=array_tasks(keys) if len(keys) > 1 else keys[0])
             for write, keys in sorted(together.items(), key=lambda pair: len(pair[1]) > 1)
@@ -542,11 +550,11 @@ class Actor:
     def _taken_back(
         self, plan: Plan, jobs: Iterable[JobStatus], now_s: float
     ) -> list[tuple[JobStatus, Write]]:
-        """The priorities of waiting jobs that are not managed and stand in a band all the same.
+        """Return writes that reset the priorities of unmanaged waiting jobs that are in a band.
 
-        A job that etc/job_submit.lua took for a managed one has them, and one whose owner has
-        changed it since; this program may know nothing of either. Each is written to once, for a
-        site's own priorities may reach into the bands.
+        etc/job_submit.lua may have taken such a job for a managed one, or its owner has changed it
+        since; the ledger may have no record of either. Each job is written to once, since a site's
+        own priorities may reach into the bands.
         """
         in_a_band = [
             job
@@ -564,7 +572,7 @@ class Actor:
         return [(job, without_band(job, self._config)) for job in found]
 
     def _restarts(self, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
-        """Jobs that were requeued and now only wait for Slurm's own delay may start at once."""
+        """Return writes that let requeued jobs start at once if only Slurm's delay is left."""
         writes: list[Write] = []
         for one in self._in_state(PreemptionState.REQUEUED):
             job = jobs.get(one.key)
@@ -585,11 +593,11 @@ class Actor:
         told: Collection[str],
         seen: Observation,
     ) -> list[str]:
-        """Victims to be signalled: Slurm has tried their preemptor, and it lacks nothing but room.
+        """Return the victims to signal: Slurm has found their preemptors to lack only resources.
 
-        What is seen of a preemptor that was ``told`` something just now is older than its
-        nomination: a licence that was free then may have been taken since. An update makes Slurm
-        forget the reason, and try the job anew at once.
+        A preemptor in ``told`` was written to in this cycle, so its observed reason is older than
+        its nomination: a licence that was free then may have been taken since. The update makes
+        Slurm forget the reason and try the job again at once.
         """
         victims: dict[str, list[str]] = {}
         tried_later = partitions_tried_later(seen)
@@ -603,7 +611,7 @@ class Actor:
         found = self._turns(victims.keys(), jobs)
         for key, awaited in found.later.items():
             self._awaited[key] = awaited
-            # Its node list would keep jobs off these nodes that it waits for.
+            # Its node list would keep the jobs that it waits for off these nodes.
             self._job_store.nomination_event(key, Withdrawn())
             for victim in victims[key]:
                 self._tell_victim(victim, PreemptorGone(victim_runs=True))
@@ -615,7 +623,7 @@ class Actor:
         return signalled
 
     def _turns(self, ready: Collection[str], jobs: Mapping[str, JobStatus]) -> Turns:
-        """Whose turn it is of the jobs whose victims could leave now."""
+        """Decide which of the ``ready`` preemptors may preempt now."""
         if not ready:
             return Turns()
         starting = {
@@ -624,7 +632,7 @@ class Actor:
         leaving = {one.preemptor for one in self._job_store.preemptions.values() if one.is_leaving}
 
         def place(job: JobStatus) -> tuple[bool, int, int]:
-            """Where Slurm tries it; those for which jobs are leaving already come first."""
+            """Sort by Slurm's order, but jobs whose victims are already leaving come first."""
             return job.key not in leaving, -job.priority, job.raw_id
 
         in_order = sorted((jobs[key] for key in starting.union(ready)), key=place)
@@ -642,9 +650,9 @@ class Actor:
         return runs and managed and self._is_awaited(one.preemptor, jobs)
 
     def _due_requeues(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
-        """Victims whose grace is over. One that still runs has not been requeued yet.
+        """Return requeues of victims whose grace is over and that still run.
 
-        While it had its grace, what its preemptor shares with others may have been taken.
+        The preemptor's limits are checked again: other jobs may have reached them during the grace.
         """
         over: list[Preemption] = []
         for one in self._in_state(PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT):
@@ -667,7 +675,7 @@ class Actor:
     def _signal(
         self, victims: Collection[str], jobs: Mapping[str, JobStatus], now_s: float
     ) -> None:
-        """Ask victims to save their state, each with its own signal, and take in the answers."""
+        """Send victims their checkpoint signals, and apply the answers."""
         by_signal: dict[str, list[str]] = {}
         for key in victims:
             by_signal.setdefault(self._checkpoint(jobs[key]).signal, []).append(key)
@@ -691,7 +699,7 @@ class Actor:
         return checkpoint_of(spec.admin_comment, spec.comment, self._config.preemption, over_budget)
 
     def _keys_of(self, write: Write) -> Sequence[str]:
-        """The job that a write is for, or the tasks where it is for a part of an array."""
+        """Return the job that a write is for, or its tasks if it is for part of an array."""
         return self._tasks_of.get(write.key, [write.key])
 
     def _send(self, writes: Sequence[Write], now_s: float) -> tuple[WriteFailure, ...]:
@@ -726,7 +734,7 @@ class Actor:
 
 
 def _has_room(wanted: Allocation, free: Mapping[str, int], leaving: Iterable[Allocation]) -> bool:
-    """Whether there are enough GPUs on each node once those that are leaving have left."""
+    """Whether each node has enough GPUs once the leaving jobs are gone."""
     room = Counter(free)
     for allocation in leaving:
         room.update({node: amount.gpu_count for node, amount in allocation.items()})

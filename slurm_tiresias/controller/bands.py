@@ -1,9 +1,9 @@
-"""Tiers as Slurm's priorities: one wide band a tier, and above them all a band for nominations.
+"""Tiers as Slurm priorities: one wide band for each tier, and above them a band for nominations.
 
-Slurm starts the highest priority first and lets nothing pass a job that cannot start. So the jobs
-that are planned to start now stand in the nominations' band, and the head of Slurm's queue is
-always a job that can start. Inside a tier's band jobs are numbered in the configured order, so that
-Slurm keeps to it by itself although it resets a job's submission at every requeue.
+Slurm starts the job of highest priority first and lets no job pass one that cannot start. Therefore
+the jobs planned to start now stand in the nominations' band, and the head of Slurm's queue is
+always a job that can start. Within a tier's band jobs are numbered in the configured order, so that
+Slurm keeps it by itself although it resets a job's submission time at every requeue.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import JobAccount
 
 NOMINATED_ON_FREE_NODES = 4_250_000_000
-"""Planned to start on named nodes that are free; before those that wait for victims to leave, for
-where such a one needs the same node, Slurm passes it over for all that come after."""
+"""Nominated on named nodes that are idle. Above jobs that wait for victims: if Slurm tries one of
+those first and it needs the same node, Slurm withholds the node from all later jobs."""
 
 NOMINATED_ON_NODES = 4_200_000_000
-"""Planned to start on named nodes, from which others are about to leave."""
+"""Nominated on named nodes that victims are about to leave."""
 
 NOMINATED = 4_100_000_000
-"""Planned to start on what is idle."""
+"""Nominated on idle GPUs, on nodes that Slurm chooses."""
 
 TOP_TIER = 3_000_000_000
-"""The foot of tier 0's band, where a job waits for its first run."""
+"""The lowest priority of tier 0's band, where jobs wait for their first run."""
 
 BAND = 375_000_000
 assert TOP_TIER == MAX_TIERS * BAND
@@ -36,26 +36,25 @@ SITE_FACTOR_NOMINATED_ON_NODES = 2_000_000_000
 SITE_FACTOR_NOMINATED = 1_800_000_000
 SITE_FACTOR_TOP_TIER = 1_600_000_000
 SITE_FACTOR_BAND = 200_000_000
-"""Site factors are signed 32-bit; Slurm's own weighted sum stays far below one band."""
+"""Site factors are signed 32-bit integers; Slurm's own weighted sum stays far below one band."""
 
 
 LOWEST = {
     "pinned": TOP_TIER - (MAX_TIERS - 1) * BAND,
     "site-factor": SITE_FACTOR_TOP_TIER - (MAX_TIERS - 1) * SITE_FACTOR_BAND,
 }
-"""The least that any tier's priority can be, by ``priority.write``; the same in
-etc/job_submit.lua."""
+"""The lowest priority of any tier, by ``priority.write``; etc/job_submit.lua has the same."""
 
 
 def is_in_a_band(priority: int, written_as: str) -> bool:
-    """Whether a priority is one that this program or etc/job_submit.lua gives."""
+    """Whether a priority is one that this program or etc/job_submit.lua sets."""
     return priority >= LOWEST[written_as]
 
 
 def starts_managed(priority: int, written_as: str) -> bool:
-    """Whether a job that started with this priority was given it at birth or for its start.
+    """Whether this priority shows that a running job was managed when it was submitted or started.
 
-    By exact numbers where that is possible: a site's own priorities may reach into the bands.
+    Exact numbers are compared where possible: a site's own priorities may reach into the bands.
     """
     if written_as == "pinned":
         return priority in (TOP_TIER, NOMINATED, NOMINATED_ON_NODES, NOMINATED_ON_FREE_NODES)
@@ -64,20 +63,20 @@ def starts_managed(priority: int, written_as: str) -> bool:
 
 
 def nomination_priority(nomination: Nomination | None) -> int:
-    """The pinned priority of a job that is about to start."""
+    """Return the pinned priority of a job that is about to start."""
     if nomination is None or not nomination.allocation:
         return NOMINATED
     return NOMINATED_ON_NODES if nomination.free_s is None else NOMINATED_ON_FREE_NODES
 
 
 def nomination_site_factor(nomination: Nomination | None) -> int:
-    """The site factor of a job that is about to start."""
+    """Return the site factor of a job that is about to start."""
     on_nodes = nomination is not None and nomination.allocation
     return SITE_FACTOR_NOMINATED_ON_NODES if on_nodes else SITE_FACTOR_NOMINATED
 
 
 def is_nominated(priority: int, written_as: str) -> bool:
-    """Whether a priority is that of a job that is about to start; by ``priority.write``."""
+    """Whether a priority is that of a job that is about to start, by ``priority.write``."""
     if written_as == "pinned":
         return priority >= NOMINATED
     factors = (SITE_FACTOR_NOMINATED, SITE_FACTOR_NOMINATED_ON_NODES)
@@ -85,10 +84,10 @@ def is_nominated(priority: int, written_as: str) -> bool:
 
 
 def tier_priority(record: JobAccount, tier: int, order: str) -> int:
-    """The pinned priority of a job that waits or runs in a tier.
+    """Return the pinned priority of a job that waits or runs in a tier.
 
-    Jobs that never started share the foot of the band, where Slurm's own order is theirs: by
-    submission. Under ``newest`` they share its top.
+    Jobs that never started share the lowest priority of the band, where Slurm orders them by
+    submission. Under ``newest`` they share the highest.
     """
     foot = TOP_TIER - tier * BAND
     if record.start_number is None:
@@ -100,24 +99,23 @@ def tier_priority(record: JobAccount, tier: int, order: str) -> int:
 
 
 def tier_site_factor(tier: int) -> int:
-    """The site factor of a tier; Slurm's own factors order the jobs in it."""
+    """Return the site factor of a tier; Slurm's own factors order the jobs in it."""
     return SITE_FACTOR_TOP_TIER - tier * SITE_FACTOR_BAND
 
 
 class ShownFactors:
-    """Whether the priorities that Slurm shows bear the site factors that were written.
+    """Checks whether the priorities that Slurm shows contain the site factors that were written.
 
-    Slurm's own sum may lie outside of the band (``--nice``, heavy weights). So what it shows once a
-    factor was written again is taken for right, until it changes by as much as another factor
-    would change it.
+    Slurm's own weighted sum may lie outside the band (``--nice``, large weights). So once a factor
+    has been written again, the priority shown is accepted, until it changes by half a band.
     """
 
     def __init__(self) -> None:
         self._odd: dict[str, tuple[int, int | None]] = {}
-        """By job: the factor, and the priority shown since that was written again."""
+        """By job, the factor and the priority shown since the factor was written again."""
 
     def shows(self, key: str, priority: int, site_factor: int | None) -> bool:
-        """Whether a job's priority bears the factor that was written; told of it once a cycle."""
+        """Whether a job's priority contains its site factor; call once a cycle for each job."""
         if site_factor is None or bears_site_factor(priority, site_factor):
             self._odd.pop(key, None)
             return True
@@ -134,5 +132,5 @@ class ShownFactors:
 
 
 def bears_site_factor(priority: int, site_factor: int) -> bool:
-    """Whether a priority that Slurm shows can be its own sum plus this site factor."""
+    """Whether a priority can be this site factor plus Slurm's own weighted sum."""
     return site_factor <= priority < site_factor + SITE_FACTOR_BAND

@@ -1,4 +1,4 @@
-"""When a cycle fails of an error of this program: what is kept of it, and which job caused it."""
+"""Errors of this program in a cycle: the report that is kept, and the job that caused them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from slurm_tiresias.model import JobAccount, JobStatus, JobView, Snapshot
 from slurm_tiresias.slurm.protocol import Observation
 
 MOST_REPORTS = 5
-"""The latest ones; what a cycle saw of 10,000 jobs takes half a megabyte."""
+"""How many reports are kept; one with 10,000 jobs takes half a megabyte."""
 REPORTS = "error-*.json.gz"
 
 MOST_LEFT_ALONE = 20
-"""Jobs that are left alone at once: with more it is not the jobs."""
+"""The most jobs left alone at once: if more fail, the jobs are not the cause."""
 LONGEST_SEARCH_S = 30.0
-"""With 10,000 jobs it takes fifteen decisions, two seconds, to find one."""
+"""With 10,000 jobs, finding one takes fifteen decisions: two seconds."""
 
 
 def signature(error: BaseException) -> str:
-    """What tells one error from another: its kind and the line where it was raised."""
+    """Return what identifies an error: its type and the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{where}"
 
 
 def write_report(state_dir: Path, error: BaseException, seen: Observation | None) -> Path:
-    """Keep an error with what the cycle saw, for the controller's user only; raises ``OSError``.
+    """Write an error and what the cycle observed to a file for the controller's user only.
 
-    The oldest report makes room where there are ``MOST_REPORTS``.
+    Keeps the ``MOST_REPORTS`` latest reports. Raises ``OSError``.
     """
     report = {
         "version": __version__,
@@ -58,7 +58,7 @@ def write_report(state_dir: Path, error: BaseException, seen: Observation | None
 
 
 def _plain(value: Any) -> object:
-    """What JSON has no word for."""
+    """Convert what JSON cannot represent."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -71,7 +71,7 @@ def _plain(value: Any) -> object:
 
 
 def job_in_hand(error: BaseException) -> str:
-    """The job that the code was at work on when it failed, by its variables; "" for none."""
+    """Return the job that the failing code worked on, by its local variables; "" for none."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         for value in frame.f_locals.values():
@@ -85,16 +85,16 @@ def job_in_hand(error: BaseException) -> str:
 def culprits(
     snapshot: Snapshot, decide: Callable[[Snapshot], object], meanwhile: Callable[[], None]
 ) -> frozenset[str]:
-    """The managed jobs without which a decision that fails succeeds; empty where there are none.
+    """Find managed jobs that make a decision fail; empty if the decision fails without any.
 
-    One after the other: the last of the fewest jobs, from the first on, with which it fails. It is
-    enough to leave these alone. ``meanwhile`` is called between decisions.
+    Bisects for the shortest failing prefix of the managed jobs, and leaves its last job alone;
+    repeats this until the decision succeeds. ``meanwhile`` is called before each decision.
     """
     managed = [job.job_id for job in snapshot.jobs if job.managed]
     until_s = time.monotonic() + LONGEST_SEARCH_S
 
     def fails(first: int, without: frozenset[str]) -> bool:
-        """Whether it fails with the first so many of the managed jobs but these."""
+        """Whether the decision fails with the ``first`` managed jobs, less those in ``without``."""
         meanwhile()
         try:
             decide(_left_alone(snapshot, without.union(managed[first:])))

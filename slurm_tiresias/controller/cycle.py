@@ -35,12 +35,12 @@ PAUSED = "paused"
 NONE_LEFT_ALONE: Mapping[str, str] = MappingProxyType({})
 
 HISTORY_EVERY_S = 300.0
-"""How often a policy that goes by history takes in the jobs that have ended since."""
+"""How often a policy based on job history takes in newly ended jobs, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """How long the parts of a cycle took, in seconds."""
+    """How long each phase of a cycle took, in seconds."""
 
     observe_s: float
     account_s: float
@@ -49,7 +49,7 @@ class Took:
 
     @property
     def read_s(self) -> float:
-        """Until all is known that is decided upon."""
+        """The time until everything that the decision needs was known."""
         return self.observe_s + self.account_s
 
     @property
@@ -70,18 +70,20 @@ class Cycle:
 
 
 def collect_seldom() -> None:
-    """Let Python look for unreachable rings of objects less often, in this whole process.
+    """Make the garbage collector of this whole process run less often.
 
-    A cycle on a large cluster makes a million objects, and nearly all are gone when it is over:
-    with Python's own thresholds the search takes up to half of the time of a decision.
+    A cycle on a large cluster makes a million objects, nearly all of which are gone when it is
+    over: with Python's default thresholds, collection takes up to half of the decision time.
     """
     gc.freeze()
     gc.set_threshold(200_000, 20, 20)
 
 
 class Cycles:
-    """Runs cycles over one ledger. Raises what the driver and the ledger raise; a cycle that
-    failed has acted on nothing it was not sure of, and the next one starts from what Slurm shows.
+    """Runs cycles over one ledger.
+
+    Passes on the errors of the driver and the ledger. A failed cycle has acted on nothing that was
+    uncertain; the next one starts from what Slurm shows.
     """
 
     def __init__(
@@ -94,13 +96,16 @@ class Cycles:
         left_alone: Mapping[str, str] = NONE_LEFT_ALONE,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """``left_alone``: jobs that are not to be managed, and why. ``meanwhile`` is called again
-        and again where a cycle may take long."""
+        """Prepare cycles.
+
+        ``left_alone`` maps jobs that must not be managed to the reason. ``meanwhile`` is called
+        repeatedly where a cycle may take long.
+        """
         self._left_alone = left_alone
         self.seen: Observation | None = None
-        """What the present cycle saw, or the last one."""
+        """What the present or the last cycle observed."""
         self._snapshot: Snapshot | None = None
-        """What is being decided on at this moment."""
+        """The snapshot that is being decided on; None outside a decision."""
         self._slurm = slurm
         self._ledger = ledger
         self._config = config
@@ -118,7 +123,7 @@ class Cycles:
         self._mode = ""
 
     def run(self, mode: str) -> Cycle:
-        """One cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
+        """Run one cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
         began_s = time.monotonic()
         seen = self._observe()
         observed_s = time.monotonic()
@@ -129,14 +134,14 @@ class Cycles:
         accounted_s = time.monotonic()
         backoffs = self._actor.review(seen) if mode == ENFORCE else Backoffs()
         snapshot = self._snapshots.snapshot(seen, backoffs)
-        # Not before it either: the clock may have been set back.
+        # A negative age means that the clock was set back: learn again then, too.
         if self._policy is None or not 0 <= seen.at_s - self._history_s < HISTORY_EVERY_S:
             self._policy = learned_policy(
                 self._config.policy, lambda: self._samples.latest(seen.at_s)
             )
             self._history_s = seen.at_s
         self._snapshot = snapshot
-        # A planner that failed halfway is not kept: what it knows may be no snapshot's.
+        # A planner that failed halfway is dropped: its state may match no snapshot.
         planner, self._planner = self._planner or Planner(self._policy, self._config), None
         plan = planner.plan(snapshot, self._policy)
         self._planner = planner
@@ -158,8 +163,10 @@ class Cycles:
         return Cycle(seen, snapshot, plan, outcome, took, self.job_store.take_stats())
 
     def take_lists_back(self) -> None:
-        """Before the controller ends: a node list that stands on a waiting job while nodes change
-        could keep it from starting."""
+        """Restore users' own node lists before the controller ends.
+
+        A node list left on a waiting job could keep it from starting if the nodes change.
+        """
         if any(record.written_nodes for record in self.job_store.records().values()):
             seen = self._observe()
             self._account(seen)
@@ -172,8 +179,7 @@ class Cycles:
         return self._actor.release(seen)
 
     def culprits(self, meanwhile: Callable[[], None]) -> frozenset[str]:
-        """The jobs without which the decision succeeds that has just failed; none where it was not
-        the decision that failed."""
+        """Find the jobs that made the last decision fail; empty if something else failed."""
         snapshot, policy = self._snapshot, self._policy
         if snapshot is None or policy is None:
             return frozenset()
@@ -203,7 +209,7 @@ class Cycles:
         self._profiler.learn(seen, self.job_store.ran_s)
 
     def _only_record(self, plan: Plan, now_s: float) -> WriteSummary:
-        """Shadow mode: note what would have been done, once for each change of mind."""
+        """Shadow mode: record what would have been done, once for each change of the plan."""
         planned = {d.job_id: (f"start on {folded(d.start_on)}", "") for d in plan.starts}
         planned |= {d.job_id: ("be preempted", d.preempted_for) for d in plan.preemptions}
         for key, (what, other) in planned.items():

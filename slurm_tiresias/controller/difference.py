@@ -1,6 +1,6 @@
-"""What Slurm has to be told of one job so that it stands as decided; nothing here changes anything.
+"""Compute what must be written to Slurm for one job; nothing here changes anything.
 
-A ``Difference`` says what to send, and what to remember of it before it is sent.
+A ``Difference`` has the writes, and what to remember before they are sent.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ BAD_CONSTRAINTS = "BadConstraints"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``record`` is what to remember of the job before ``writes`` are sent."""
+    """The writes for one job, and its account as it must be before they are sent."""
 
     job: JobStatus
     record: JobAccount
     writes: tuple[Write, ...] = ()
     user_changed_nodes: bool = False
-    """The job's user has changed its node list: a nomination on named nodes is to be withdrawn."""
+    """The job's user has changed its node list: withdraw a nomination on named nodes."""
     own_list_shown: bool = False
-    """Slurm shows the user's own node list in place of one that was written here."""
+    """Slurm shows the user's own node list again after one was written here."""
     list_refused: bool = False
-    """Slurm holds the job for the node list that was written here."""
+    """Slurm holds the job because of the node list that was written here."""
     repaired: str = ""
-    """What another hand had written in place of ours, in words; "" if nothing."""
+    """A change to our priority by others, in words; "" if there was none."""
 
 
 def is_pending(job: JobStatus | None) -> bool:
@@ -50,11 +50,13 @@ def from_decision(
     *,
     factor_shows: bool = True,
 ) -> Difference:
-    """What a managed job's node list, start time and priority must become. ``factor_shows``: its
-    priority can be Slurm's own with the site factor that was written for it."""
+    """Return what a managed job's node list, start time and priority must become.
+
+    ``factor_shows``: the priority that Slurm shows can contain the site factor written for the job.
+    """
     nodes = node_list(job, record, nomination)
     if nodes.user_changed_nodes or why_left_to_slurm(job, record):
-        # It must not be given the nodes that others leave for jobs with a list of their own.
+        # A job left to Slurm must not get the nodes that victims leave for jobs with a node list.
         nomination = None
     (update,) = nodes.writes or (Update(job.key),)
     assert isinstance(update, Update)
@@ -62,8 +64,8 @@ def from_decision(
     waits_for_us = starts and is_pending(job) and is_put_off_for_us(job)
     if waits_for_us and (job.eligible_s or 0.0) > now_s:
         update = replace(update, start_in_s=0)
-    # A job over budget stands behind all others, or those that ask for the same node would wait
-    # for it.
+    # A job over budget stands behind all others, which would otherwise wait for it if they need the
+    # same node.
     over_budget = decision.reason is Reason.OVER_BUDGET
     tier = config.tier_count - 1 if over_budget else decision.tier or 0
     if config.priority.write == "pinned":
@@ -74,7 +76,7 @@ def from_decision(
     wanted = bands.tier_site_factor(tier)
     if starts:
         wanted = bands.nomination_site_factor(nomination)
-    # Slurm does not show the site factor, and takes it for pending jobs only.
+    # Slurm does not show the site factor, and accepts it for pending jobs only.
     stands = record.written_site_factor == wanted and factor_shows
     if is_pending(job) and not stands:
         update = replace(update, site_factor=wanted)
@@ -82,10 +84,10 @@ def from_decision(
 
 
 def node_list(job: JobStatus, record: JobAccount, nomination: Nomination | None) -> Difference:
-    """Put the node list of a nomination in place, or the user's own back.
+    """Write the node list of a nomination, or restore the user's own.
 
-    What was written is remembered for a while after Slurm has shown the user's own list again
-    (``own_list_shown``): a slurmctld that is killed may come back with what stood there before.
+    The written list is remembered for a while after Slurm shows the user's own again
+    (``own_list_shown``): a slurmctld that is killed may come back with the list from before.
     """
     named = nomination is not None and not why_left_to_slurm(job, record)
     allocation = nomination.allocated() if nomination and named else None
@@ -94,7 +96,7 @@ def node_list(job: JobStatus, record: JobAccount, nomination: Nomination | None)
     shown, own = refolded(job.spec.required_node_list), refolded(record.own_nodes)
     written = record.written_nodes.split()
     if written and shown not in (*written, own):
-        # Its user has changed the list meanwhile: that one counts.
+        # The user has changed the list meanwhile, which takes precedence.
         return Difference(job, without_lists(record), user_changed_nodes=True)
     if allocation is None:
         if shown == own:
@@ -112,10 +114,10 @@ def node_list(job: JobStatus, record: JobAccount, nomination: Nomination | None)
 
 
 def why_left_to_slurm(job: JobStatus, record: JobAccount) -> str:
-    """Why Slurm is not told on which nodes the job is to start, in words; "" where it may be.
+    """Why the job's nodes are left to Slurm, in words; "" if they may be named.
 
-    It holds a job for good whose list is not as the job needs it (BadConstraints), and whether it
-    is cannot be judged of a request that is not understood whole.
+    Slurm holds a job for good if its node list does not suit the request (BadConstraints), and a
+    request that is not understood completely cannot be checked for that.
     """
     if job.spec.request.opaque:
         return f"it asks for {job.spec.request.opaque}, which only Slurm can place"
@@ -125,12 +127,14 @@ def why_left_to_slurm(job: JobStatus, record: JobAccount) -> str:
 
 
 def let_go(job: JobStatus, record: JobAccount) -> Difference:
-    """What a held job must become: its user's own node list goes back, and it is released if it is
-    held for the list that was written here."""
+    """Return what a held job must become: with its user's own node list.
+
+    The job is also released if Slurm holds it because of the list that was written here.
+    """
     nodes = node_list(job, record, None)
     if job.reason.strip("()") != BAD_CONSTRAINTS or not nodes.writes:
         return nodes
-    # The first write lifts the hold on the releases that are known, and the second on any other.
+    # The first write lifts the hold on the known releases of Slurm, the second on any other.
     return replace(
         nodes,
         record=replace(nodes.record, list_refused=True),
@@ -140,12 +144,12 @@ def let_go(job: JobStatus, record: JobAccount) -> Difference:
 
 
 def without_lists(record: JobAccount) -> JobAccount:
-    """The record of a job whose node list is its user's own."""
+    """Return the account of a job whose node list is its user's own."""
     return replace(record, own_nodes="", written_nodes="")
 
 
 def given_back(job: JobStatus, record: JobAccount) -> Difference:
-    """A waiting job that is managed no longer (its partition was changed, say) is let go."""
+    """Give back a waiting job that is no longer managed (its partition was changed, say)."""
     if not is_pending(job):
         return Difference(job, record)
     nodes = node_list(job, record, None)
@@ -153,7 +157,7 @@ def given_back(job: JobStatus, record: JobAccount) -> Difference:
 
 
 def unpinned(job: JobStatus, record: JobAccount) -> tuple[Write, ...]:
-    """Give Slurm back the priority that was written for a job."""
+    """Return the writes that give a job's priority back to Slurm."""
     writes: list[Write] = []
     if record.written_site_factor:
         writes.append(Update(job.key, site_factor=0))
@@ -163,13 +167,13 @@ def unpinned(job: JobStatus, record: JobAccount) -> tuple[Write, ...]:
 
 
 def has_unwritten_band(job: JobStatus, record: JobAccount | None, config: Config) -> bool:
-    """Whether a job's priority is in a band, and this program knows of no write of its own."""
+    """Whether a job's priority is in a band, although no write of this program is recorded."""
     written = record and (record.written_site_factor or record.written_priority is not None)
     return not written and bands.is_in_a_band(job.priority, config.priority.write)
 
 
 def without_band(job: JobStatus, config: Config) -> Write:
-    """Take a job out of the bands."""
+    """Return the write that takes a job out of the bands."""
     if config.priority.write == "pinned":
         return Unpin(job.key)
     return Update(job.key, site_factor=0)

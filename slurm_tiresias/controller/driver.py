@@ -1,5 +1,7 @@
-"""The driver that a configuration asks for. Commands that only look on need nothing else of the
-controller, and load no more."""
+"""Make the driver that a configuration names.
+
+Commands that only read import nothing else of the controller.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,6 @@ from slurm_tiresias.slurm.tally import Tally
 
 
 def driver(config: Config, lease: Lease | None = None, asked: Tally | None = None) -> Slurm:
-    """The driver that this configuration asks for; what is ``asked`` of Slurm is counted there."""
+    """Return the driver that this configuration names; it counts its requests in ``asked``."""
     commands = Commands(timeout_s=config.controller.command_timeout_s)
     return slurm_by(config.slurm.driver, commands, lease, asked)

@@ -1,6 +1,7 @@
-"""Service that counts for a job though other jobs have used it (``policy.charge``).
+"""Service of other jobs that is charged to a job (``policy.charge``).
 
-A job begins with what earlier jobs of its user or account used in the window before its start.
+A job begins with the service that earlier jobs of its user or account used in the window before its
+start.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from slurm_tiresias.store.ledger import Ledger
 
 
 class InheritedService:
-    """What jobs inherit from earlier ones; nothing where each job is charged for itself."""
+    """The service that jobs inherit from earlier ones; zero if each job is charged by itself."""
 
     def __init__(self, ledger: Ledger, policy: PolicyConfig, runs: Runs) -> None:
         self._ledger = ledger
@@ -23,11 +24,11 @@ class InheritedService:
         self._runs = runs
         self._recent: RecentService | None = None
         self._settled_gpu_s: dict[str, float] = {}
-        """What jobs began with that have started: settled once and for all."""
+        """What started jobs began with, in GPU-seconds: fixed at their first start."""
         self.counts = policy.charge != BY_JOB
 
     def begin(self, records: Mapping[str, JobAccount], now_s: float) -> None:
-        """At first, fetch from the ledger what the jobs that are there may have begun with."""
+        """On the first call, read from the ledger the runs that jobs may have inherited."""
         if self.counts and self._recent is None:
             starts_s = (r.first_started_s for r in records.values() if r.ended_s is None)
             first_s = min((at_s for at_s in starts_s if at_s is not None), default=now_s)
@@ -36,7 +37,7 @@ class InheritedService:
             self._recent = RecentService(self._policy.charge_window_s, runs)
 
     def note_ended_runs(self, records: Mapping[str, JobAccount]) -> None:
-        """Take in which runs are over. Accounting may still correct what they used."""
+        """Record the runs that have ended; accounting may still correct their service."""
         if self._recent is None:
             return
         for key, record in records.items():
@@ -47,16 +48,16 @@ class InheritedService:
                     self._recent.put(EndedRun(key, run.start_s, payer, run.end_s, service_gpu_s))
 
     def forget_before(self, at_s: float) -> None:
-        """Drop the runs that count no more at this time."""
+        """Drop the runs that no longer count at this time."""
         if self._recent is not None:
             self._recent.forget_before(at_s)
 
     def let_go(self, key: str) -> None:
-        """The job is over, or its id was given to another one."""
+        """Forget a job that has ended, or whose id was given to another job."""
         self._settled_gpu_s.pop(key, None)
 
     def gpu_s(self, record: JobAccount, now_s: float) -> float:
-        """What counts for a job beyond its own service; a promotion forgives that too."""
+        """Return the service charged to a job beyond its own; 0 after a promotion."""
         if self._recent is None or record.promotions:
             return 0.0
         payer = payer_of(self._policy.charge, record.user, record.account)

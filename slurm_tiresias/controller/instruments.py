@@ -1,4 +1,4 @@
-"""What shows how the controller does: metrics, and the live page."""
+"""The controller's instruments: its metrics and the live page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("tiresias-slurm")
 
 @dataclass(frozen=True, slots=True)
 class Instruments:
-    """The metrics and the page, each None where there is none."""
+    """The metrics and the page; each is None if there is none."""
 
     metrics: Metrics | None = None
     page: Page | None = None
@@ -68,10 +68,9 @@ class Instruments:
 
 @contextmanager
 def instruments(config: Config, cluster: Cluster, asked: Tally) -> Iterator[Instruments]:
-    """The metrics and the live page, served over HTTP meanwhile if ``http.listen`` is set.
+    """Yield the metrics and the live page, and serve them over HTTP if ``http.listen`` is set.
 
-    The controller runs without metrics where their library is missing, and without a page where
-    no address is set.
+    Without the Prometheus library there are no metrics, and without an address no page.
     """
     metrics = _metrics(config, cluster, asked)
     if not config.http.listen:

@@ -1,9 +1,9 @@
-"""Accounting: from what Slurm shows now and what the ledger remembers to what a decision needs.
+"""Accounting: combine what Slurm shows now with what the ledger remembers.
 
-Attained service is GPUs x running seconds over all runs. A run under way is
-measured by Slurm's own clock at each observation. One that has ended is taken from Slurm where it
-still shows it, and from accounting (``sacct -D``) where it does not: it may have been requeued, or
-have come and gone, between two observations or while no controller ran.
+Attained service is GPUs times running seconds, over all runs. A run under way is measured by
+Slurm's own clock at each observation. The figures of an ended run come from Slurm while it still
+shows it, and otherwise from accounting (``sacct -D``): the job may have been requeued, or have run
+and ended, between two observations or while no controller ran.
 """
 
 from __future__ import annotations
@@ -52,16 +52,19 @@ from slurm_tiresias.store.records import EventRecord, PreemptionRecord
 log = logging.getLogger("tiresias-slurm")
 
 CLOCK_WANDERS_S = 5.0
-"""Between two looks; what is more has been set."""
+"""The most that clocks drift apart between two observations; a larger step means a set clock."""
 
 EffectToCarryOut = SendSignal | SendRequeue | SetStartTime | BackOff
-"""What is left to do about a preemption when all that is to be remembered of it has been noted."""
+"""The effects of a preemption that are left to the caller once the job store has noted the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that has run and is over: the tier it was in at the end, the time from its submission
-    to its end (JCT), and how much of that it did not run."""
+    """A job that has run and ended.
+
+    ``tier`` is its last tier, ``jct_s`` the time from its submission to its end (JCT), and
+    ``queued_s`` the part of that in which it did not run.
+    """
 
     tier: int
     jct_s: float
@@ -70,7 +73,7 @@ class EndedJob:
 
 @dataclass(slots=True)
 class CycleStats:
-    """What has happened since the last good cycle. ``events`` counts by kind."""
+    """What has happened since the last successful cycle. ``events`` counts by kind."""
 
     events: Counter[str] = field(default_factory=Counter)
     ended: list[EndedJob] = field(default_factory=list)
@@ -79,20 +82,20 @@ class CycleStats:
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """A job of the last observation, and what was known of it when it was taken in."""
+    """A job of the last observation, and what was known of it when it was processed."""
 
     job: JobStatus
     unmanaged: str
-    """Why it is left alone; empty for a managed job."""
+    """Why the job is not managed; "" for a managed job."""
     account: JobAccount | None = None
     learned: int = 0
-    """How often something had been learned of its runs."""
+    """The version of its runs at that time (``Runs.learned``)."""
     started_managed: bool = False
-    """It runs, or completes, and was managed when it started: it stays so."""
+    """Whether it runs or completes and was managed when it started; it then stays managed."""
 
 
 class JobStore:
-    """The ledger in memory: what is known of each managed job, and what changed since."""
+    """The ledger in memory: what is known of each managed job, and what has changed."""
 
     def __init__(self, ledger: Ledger, config: Config, accounting: bool) -> None:
         self._ledger = ledger
@@ -113,17 +116,17 @@ class JobStore:
         self._preemptions: list[PreemptionRecord] = []
         self._losses: RecentLosses | None = None
         self.users_over_budget: frozenset[str] = frozenset()
-        """As of the last snapshot."""
+        """The users that may not preempt, as of the last snapshot."""
         self._looked: tuple[float, float] | None = None
-        """When Slurm was last looked at, by its own clock and by a monotonic one."""
+        """The time of the last observation, by Slurm's clock and by a monotonic one."""
         self._stats = CycleStats()
         self._first_look_s = math.inf
         self._ending: set[str] = set()
-        """Jobs that are over, and whose service may still be an estimate."""
+        """Ended jobs whose end is not reported yet: their service may be an estimate."""
         self._node_failures: set[tuple[str, int]] = set()
-        """Which runs of which jobs are known to have ended with their nodes."""
+        """Runs known to have ended with their nodes, by job and number of restarts."""
         self._told_ended: set[str] = set()
-        """Jobs whose end is news no more, while Slurm still shows them."""
+        """Jobs whose end was reported, or came before the first look, while Slurm shows them."""
 
     def record(self, key: str) -> JobAccount | None:
         return self._records.get(key)
@@ -132,17 +135,17 @@ class JobStore:
         return self._records
 
     def ended(self) -> Sequence[str]:
-        """The keys of the jobs that have ended and are not forgotten yet."""
+        """Return the keys of the jobs that have ended and are still in memory."""
         return [key for key, record in self._records.items() if record.ended_s is not None]
 
     @property
     def nominations(self) -> Mapping[str, Nomination]:
-        """By job; jobs that back off are among them."""
+        """All nominations by job, including those that back off."""
         return self._lifecycles.nominations
 
     @property
     def preemptions(self) -> Mapping[str, Preemption]:
-        """Those under way, by victim."""
+        """The preemptions under way, by victim."""
         return self._lifecycles.preemptions
 
     @property
@@ -151,16 +154,16 @@ class JobStore:
         return self._lifecycles.is_settled
 
     def nomination_event(self, key: str, event: NominationEvent) -> None:
-        """Take in what happened to a job that is to start; committed with the rest."""
+        """Apply an event to a nomination; it is committed with the other changes."""
         for effect in self._lifecycles.apply_to_nomination(key, event):
             match effect:
                 case NoteExpired(at_s, why):
                     self.note(at_s, "gave-up", key, why)
 
     def preemption_event(self, key: str, event: PreemptionEvent) -> Sequence[EffectToCarryOut]:
-        """Take in what happened to a victim; committed with the rest.
+        """Apply an event to a preemption; it is committed with the other changes.
 
-        Effects on what is remembered are carried out here; the others are returned.
+        Effects on the job store are carried out here; the others are returned.
         """
         others: list[EffectToCarryOut] = []
         for effect in self._lifecycles.apply_to_preemption(key, event):
@@ -175,21 +178,21 @@ class JobStore:
         return others
 
     def why_unmanaged(self, key: str) -> str:
-        """Why a job of the last observation is left alone; empty for a managed job."""
+        """Return why a job of the last observation is not managed; "" for a managed job."""
         return self._as_before[key].unmanaged
 
     def next_number(self) -> int:
-        """For whatever is kept in the order in which it happened."""
+        """Return the next number in the sequence that keeps starts and tier entries in order."""
         return self._ledger.next_number()
 
     def put(self, record: JobAccount) -> None:
-        """Replace what is known of a job; committed with the rest."""
+        """Replace a job's account; it is committed with the other changes."""
         if self._records.get(record.key) != record:
             self._records[record.key] = record
             self._changed_jobs.add(record.key)
 
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
-        """Remember an event; committed with the rest."""
+        """Record an event; it is committed with the other changes."""
         self._stats.events[kind] += 1
         user = ""
         if record := self._records.get(job_id):
@@ -234,8 +237,11 @@ class JobStore:
     # Taking in an observation
 
     def follow_clock(self, at_s: float, steady_s: float) -> bool:
-        """See whether Slurm's clock was set since the last look; ``steady_s`` is of a clock that
-        cannot be. The step is excluded from run, wait and back-off times."""
+        """Detect whether Slurm's clock was set since the last observation.
+
+        ``steady_s`` is from a clock that cannot be set. The step is excluded from run, wait and
+        back-off times.
+        """
         looked, self._looked = self._looked, (at_s, steady_s)
         if looked is None:
             return False
@@ -261,7 +267,8 @@ class JobStore:
         shown, new = self._compared(seen.jobs)
         self.inherited.begin(self._records, seen.at_s)
         managed = [job for job in new if not shown[job.key].unmanaged]
-        # Numbers are given out on the way: for entries as submitted, for first starts as started.
+        # Numbers are assigned along the way: entry numbers in order of submission, start numbers in
+        # order of start.
         managed.sort(key=lambda job: (job.spec.submit_s, job.raw_id))
         for job in managed:
             self._recognise(job, seen.at_s)
@@ -275,7 +282,8 @@ class JobStore:
         for job in seen.jobs if self.inherited.counts else managed:
             if not shown[job.key].unmanaged:
                 self._follow_tier(self._records[job.key], seen.at_s)
-                # Not before: the ledger may fail, and the job would be passed over the next time.
+                # Not earlier: if the ledger fails, the job must be processed again in the next
+                # cycle.
                 shown[job.key].account = self._records[job.key]
                 shown[job.key].learned = self._runs.learned(job.key)
         self.inherited.forget_before(seen.at_s)
@@ -285,10 +293,10 @@ class JobStore:
     def _compared(
         self, jobs: Iterable[JobStatus]
     ) -> tuple[dict[str, _Followed], Sequence[JobStatus]]:
-        """What is to be known of each job now, and those of which something has changed.
+        """Compare jobs with the last observation; return all of them by key, and the changed ones.
 
-        Of thousands that wait few have: the driver shows the same object as before, and nothing
-        here has been written since.
+        Few of thousands of waiting jobs change: for the others the driver returns the same object
+        as before, and their account and runs have not been written since.
         """
         shown: dict[str, _Followed] = {}
         new: list[JobStatus] = []
@@ -314,11 +322,11 @@ class JobStore:
         return _Followed(job, why, started_managed=True)
 
     def _started_managed(self, job: JobStatus, before: _Followed | None) -> bool:
-        """Whether a job that would not be managed now was when its present run started.
+        """Whether a job that would not be managed now was managed when its present run started.
 
-        Its run is in the ledger, or it was managed when it was last seen waiting, or it started
-        with a priority that only managed jobs are given. Slurm takes Requeue=1 from a waiting job
-        when it ends it because its node is gone.
+        It was if its run is in the ledger, if it was managed when last seen waiting, or if it
+        started with a priority that only managed jobs get. Slurm itself clears Requeue on a waiting
+        job that it ends because its node is gone.
         """
         if any(run.end_s is None for run in self._runs.of(job.key)):
             return True
@@ -331,7 +339,7 @@ class JobStore:
         return waited_managed or bands.starts_managed(job.priority, self._config.priority.write)
 
     def _recognise(self, job: JobStatus, now_s: float) -> None:
-        """Find the job's record, or open one."""
+        """Find the job's account, or open one."""
         record = self._known(job.key)
         if record is None:
             self.put(self._opened(job))
@@ -339,7 +347,7 @@ class JobStore:
             self._drop(job.key)
             self.put(replace(self._opened(job), born_after_s=record.ended_s or now_s))
         else:
-            # Those of a waiting job may be changed.
+            # The account and the partition of a waiting job may be changed.
             spec = job.spec
             self.put(changed(record, account=spec.account, partition=",".join(spec.partitions)))
             return
@@ -347,14 +355,14 @@ class JobStore:
             self._told_ended.add(job.key)
 
     def _known(self, key: str) -> JobAccount | None:
-        """What is known of a job, from the ledger itself for one that ended long ago."""
+        """Return a job's account; that of a job which ended long ago is read from the ledger."""
         if key not in self._records and (record := self._ledger.job(key)):
             self._records[key] = record
             self._runs.fetch(key)
         return self._records.get(key)
 
     def _opened(self, job: JobStatus) -> JobAccount:
-        # Slurm resets the submission at a requeue: accounting knows that of a job requeued earlier.
+        # Slurm resets the submission at a requeue: accounting knows the original one.
         return JobAccount.opened(job, self._ledger.next_number())
 
     def _drop(self, key: str) -> None:
@@ -371,9 +379,12 @@ class JobStore:
     def _follow_state(
         self, job: JobStatus, record: JobAccount, now_s: float, down: Mapping[str, str]
     ) -> JobAccount:
-        """Starts, requeues and ends, as the record keeps them; ``down`` are failed nodes."""
+        """Update a job's account with its starts, requeues and end.
+
+        ``down`` maps failed nodes to their states.
+        """
         if job.restarts < record.restarts:
-            # slurmctld was killed and came back with what it had last saved.
+            # slurmctld was killed and restarted from its last saved state.
             accounted = min(record.accounted_restarts, job.restarts)
             record = replace(record, restarts=job.restarts, accounted_restarts=accounted)
         if job.restarts > record.restarts:
@@ -393,16 +404,17 @@ class JobStore:
     def _follow_requeue(
         self, job: JobStatus, record: JobAccount, now_s: float, down: Mapping[str, str]
     ) -> JobAccount:
-        """A requeue is believed when it is seen; if it was sent from here, it was a preemption.
+        """Record a requeue. If it was sent from here, it was a preemption.
 
-        A victim may leave before that: its user requeues it, or its node fails.
+        The victim may have left before that: because its user requeued it, or because its node
+        failed.
         """
         before = self._as_before.get(job.key)
         held_before = before.job.allocation.keys() if before else frozenset[str]()
         failed = min(held_before & down.keys(), default="")
         under_way = self.preemptions.get(job.key)
         sent_s = under_way.requeue_sent_s if under_way else None
-        # Slurm shows the time of its requeue as the submission of a job that is pending again.
+        # Slurm shows the time of a requeue as the submission time of a pending job.
         left_before = job.state is JobState.PENDING and job.spec.submit_s < (sent_s or 0.0) - 1.0
         by_others = sent_s is None or bool(failed and left_before)
         by = "" if by_others or under_way is None else under_way.preemptor
@@ -442,7 +454,7 @@ class JobStore:
         )
 
     def _left_s(self, job: JobStatus, now_s: float) -> float:
-        """When a job that was requeued left its nodes; it may run again by now, or be over."""
+        """Return when a requeued job left its nodes; it may run again by now, or have ended."""
         runs = (run for run in self._runs.of(job.key) if run.start_s != job.start_s)
         left_s = max((run.end_s for run in runs if run.end_s is not None), default=None)
         if left_s is None:
@@ -450,14 +462,14 @@ class JobStore:
         return left_s if job.start_s is None else min(left_s, job.start_s)
 
     def node_failed(self, record: JobAccount, now_s: float) -> None:
-        """Accounting says that the last run before this job was requeued ended with its node."""
+        """Note that, by accounting, the run before a job's last requeue ended with its node."""
         if (record.key, record.restarts) not in self._node_failures:
             self._node_failures.add((record.key, record.restarts))
             text = f"by Slurm's accounting, restart {record.restarts}"
             self.note(now_s, "node-failed", record.key, text)
 
     def _note_loss(self, record: JobAccount, of: Preemption, now_s: float) -> None:
-        """What a preemption has cost others counts against the users who caused it."""
+        """Charge the cost of a preemption to the users whose jobs caused it."""
         preemptor = self._records.get(of.preemptor)
         ended = [run for run in self._runs.of(record.key) if run.end_s is not None]
         if preemptor is None or not ended:
@@ -477,7 +489,7 @@ class JobStore:
             self._recent_losses(now_s).add(loss)
 
     def over_budget(self, now_s: float, gpus: int) -> frozenset[str]:
-        """The users whose jobs may preempt no more for now, on so many managed GPUs."""
+        """Return the users whose jobs may not preempt for now, given the number of managed GPUs."""
         self.users_over_budget = self._recent_losses(now_s).over_budget(now_s, gpus)
         return self.users_over_budget
 
@@ -503,18 +515,18 @@ class JobStore:
         own_gpu_s = self._runs.attained_gpu_s(record.key) - record.promoted_at_gpu_s
         charged_gpu_s = own_gpu_s + self.inherited.gpu_s(record, now_s)
         tier = tier_by_service(charged_gpu_s, self._config.policy)
-        # Where the policy goes by more, the tier is known once it is decided: ``follow``.
+        # If the policy depends on more than service, the decision sets the tier: see ``follow``.
         if tier is not None:
             self._put_in_tier(record, tier, now_s)
 
     def follow(self, plan: Plan, now_s: float) -> None:
-        """Take in the tiers that were decided, where they do not follow from service alone."""
+        """Record the decided tiers if they do not follow from service alone."""
         if tiers_follow_service(self._config.policy.name):
             return
         for key, decision in plan.decisions.items():
             record = self._records.get(key)
             if record is not None and decision.tier is not None:
-                # The first tier of a job is none that it has come down to.
+                # The first tier of a job is not a demotion.
                 known = key in self._followed
                 self._put_in_tier(record, decision.tier, now_s, told=known)
         self._followed = frozenset(plan.decisions)
@@ -528,22 +540,22 @@ class JobStore:
         self.put(replace(record, tier=tier, tier_entered_s=now_s, entry_number=number))
 
     def _observe_absences(self, present: Collection[str], now_s: float) -> None:
-        """Jobs that Slurm no longer remembers have ended."""
-        # The ledger lacks something of these; it may have failed the last time.
+        """Record the end of jobs that Slurm no longer shows."""
+        # These have changes that the ledger lacks, perhaps because the last commit failed.
         uncommitted = self._changed_jobs | self._runs.changed_keys
         for key, record in list(self._records.items()):
             if key in present:
                 continue
             if record.ended_s is not None:
                 if key not in uncommitted and not self._awaits_accounting(key):
-                    # Over and settled: it is kept in the ledger only.
+                    # It has ended and is settled: keep it in the ledger only.
                     self._tell_end_of(key)
                     self._records.pop(key)
                     self._runs.let_go(key)
                     self.inherited.let_go(key)
                 continue
             self._runs.close_as_last_seen(key)
-            # What it did since it was last seen is asked of accounting.
+            # Accounting knows what it did since it was last seen.
             unknown = min(record.accounted_restarts, record.restarts - 1)
             self.nomination_event(key, Started())
             self.preemption_event(key, Ended())
@@ -557,15 +569,18 @@ class JobStore:
             self._ending.add(key)
         self._told_ended = {key for key in self._told_ended if key in present}
 
-    # What is told
+    # What is reported
 
     def accounting_failed(self) -> None:
-        """Count a question to accounting that got no answer."""
+        """Count a failed query to accounting."""
         self._stats.accounting_failures += 1
 
     def take_stats(self) -> CycleStats:
-        """What has happened since this was last called. The end of a job is told once, when
-        accounting has confirmed what it used; not of one that had ended before the first look."""
+        """Return what has happened since the last call.
+
+        The end of a job is reported once, when accounting has confirmed its service; an end before
+        the first observation is not reported.
+        """
         for key in list(self._ending):
             if not self._awaits_accounting(key):
                 self._tell_end_of(key)
@@ -583,7 +598,7 @@ class JobStore:
         runs = self._runs.of(key)
         if not runs:
             return
-        # Fewer runs: it was requeued, and ended while it waited.
+        # If there are fewer runs, the job was requeued and ended while it was pending.
         ended_by_run = len(runs) > record.restarts
         end_s = max(run.end_s or 0.0 for run in runs) if ended_by_run else record.ended_s
         jct_s = max(0.0, end_s - record.submitted_s)
@@ -596,11 +611,11 @@ class JobStore:
 
     @property
     def runs(self) -> Runs:
-        """Those of every job that is known here."""
+        """The runs of all jobs in the job store."""
         return self._runs
 
     def ran_s(self, key: str, restarts: int) -> float:
-        """How long the run after so many restarts ran; 0.0 where it is not known whole."""
+        """Return how long the run after this many restarts lasted; 0.0 if runs are missing."""
         record = self._records.get(key)
         mine = sorted(self._runs.of(key), key=lambda run: run.start_s)
         if record is None or len(mine) != record.restarts + 1 or restarts >= len(mine):
@@ -608,7 +623,7 @@ class JobStore:
         return mine[restarts].elapsed_s
 
     def is_doubtful(self, key: str) -> bool:
-        """Whether a run is missing, or one has ended by an estimate only."""
+        """Whether a run of the job is missing, or an ended run is only estimated."""
         record = self._records[key]
         missing = record.accounted_restarts < record.restarts
         return missing or any(
@@ -620,12 +635,12 @@ class JobStore:
 
 
 def _is_another_job(job: JobStatus, record: JobAccount) -> bool:
-    """Whether Slurm has given the id of a job that ended to a new one.
+    """Whether Slurm has given the id of an ended job to a new one.
 
-    A job that ended and is requeued by hand is still the same job: it counts one restart more. One
-    that counts fewer than before is the same if it was submitted before the last requeue seen: a
-    slurmctld that was killed does not remember that requeue. And one that ended before it was
-    submitted did so after Slurm's clock was set back: its times do not compare.
+    A job that ended and was requeued by hand is still the same: it has one restart more. A job with
+    fewer restarts than before is the same if it was submitted before the last observed requeue: a
+    slurmctld that was killed has forgotten that requeue. A job that ended before it was submitted
+    did so after Slurm's clock was set back, so its times cannot be compared.
     """
     if job.state is None and job.end_s is not None and job.end_s < job.spec.submit_s:
         return False

@@ -1,4 +1,4 @@
-"""Which jobs are managed, and what keeps a managed one from starting that is not ours to change."""
+"""Which jobs are managed, and which of Slurm's reasons keep a managed job from starting."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _MERELY_WAITING = (
     "Nodes_required",
     "Nodes req",
 )
-"""Beginnings of Slurm's reasons that mean no more than: no room yet. Whether the nodes that a job
-needs are there is judged by the decision itself."""
+"""Prefixes of Slurm's reasons that only mean a lack of resources. Whether the nodes that a job
+needs are available is judged by the decision itself."""
 
 
 HELD_BY_OWNER = "JobHeldUser"
-"""Slurm's reason, of running jobs too; JobHeldAdmin is an operator's hold."""
+"""Slurm's reason for a hold by the owner, also of running jobs; an operator's is JobHeldAdmin."""
 
 _UNAVAILABLE = "ReqNodeNotAvail, UnavailableNodes:"
 _KEPT_FOR_ANOTHER = "ReqNodeNotAvail, May be reserved for other job"
-"""Of nodes with a reservation; later releases than 22.05 say it also of those that are only in the
-list of a job before this one in the queue."""
+"""Slurm's reason for nodes with a reservation; releases after 22.05 also give it for nodes that are
+only in the node list of an earlier job in the queue."""
 
 
 _ALL_NODES_KEPT = "Nodes required for job are DOWN, DRAINED or reserved"
 
 
 def missing_partitions(seen: Observation, config: ManageConfig) -> list[str]:
-    """Managed partitions that the cluster does not have."""
+    """Return the managed partitions that the cluster does not have."""
     known = {partition.name for partition in seen.partitions}
     return [name for name in config.partitions if name not in known]
 
 
 def no_such_partitions(missing: list[str], seen: Observation) -> ConfigError:
-    """Says so, and which there are."""
+    """Return the error that names the missing partitions and those that exist."""
     known = sorted(partition.name for partition in seen.partitions)
     return ConfigError(
         f"manage.partitions names {', '.join(missing)}, which this cluster does not have",
@@ -51,10 +51,10 @@ def no_such_partitions(missing: list[str], seen: Observation) -> ConfigError:
 
 
 def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = False) -> str:
-    """Why a job is left alone, in a few words; empty for a managed job.
+    """Why a job is not managed, in a few words; "" for a managed job.
 
-    What its owner can change while it runs counts for nothing in a job that ``started_managed``: a
-    job that was let to the front of the queue may be preempted.
+    What its owner can change while it runs is ignored for a job that ``started_managed``: a job
+    that got to the front of the queue stays preemptible.
     """
     spec = job.spec
     foreign = [name for name in spec.partitions if name not in config.partitions]
@@ -76,30 +76,32 @@ def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = 
 def partitions_that_take(
     spec: JobSpec, partitions: Mapping[str, Partition]
 ) -> tuple[Partition, ...]:
-    """Those of a job's partitions that would start it, as far as can be told from what they are."""
+    """Return those of a job's partitions that would start it, judging by their configuration."""
     mine = (partitions[name] for name in spec.partitions if name in partitions)
     return tuple(one for one in mine if not one.why_refused(spec))
 
 
 def is_past_deadline(spec: JobSpec, at_s: float) -> bool:
-    """Whether Slurm would end the job for good (DEADLINE) if it waited at that time: it does with a
-    waiting job that could not use its whole time limit before its deadline."""
+    """Whether Slurm would end the job for good (DEADLINE) if it were pending at that time.
+
+    Slurm does so once a pending job can no longer use its whole time limit before its deadline.
+    """
     limit_s = math.inf if spec.time_limit_s is None else spec.time_limit_s
     return spec.deadline_s is not None and at_s + limit_s > spec.deadline_s
 
 
 def is_protected(job: JobStatus) -> bool:
-    """Whether a running job was suspended, or held by an administrator: it stays where it is.
+    """Whether a running job must stay: it was suspended, or held by an administrator.
 
-    Slurm's own gang scheduling leaves a suspended job its priority. A hold by the job's owner
-    protects nothing: every user could keep GPUs for ever with it.
+    Slurm's own gang scheduling leaves a suspended job its priority. A hold by the job's owner gives
+    no protection: every user could keep GPUs for ever with it.
     """
     held = job.priority == 0 and job.reason.strip("()") != HELD_BY_OWNER
     return held or job.slurm_state == "SUSPENDED"
 
 
 def why_not_eligible(job: JobStatus, now_s: float, *, tried_later: bool = False) -> str:
-    """Slurm's own reason to keep a pending job from starting; empty where it only lacks room.
+    """Return Slurm's own reason to keep a pending job from starting; "" if it only lacks resources.
 
     ``tried_later``: see ``partitions_tried_later``.
     """
@@ -113,40 +115,39 @@ def why_not_eligible(job: JobStatus, now_s: float, *, tried_later: bool = False)
     if _finds_its_nodes_kept(job, reason, tried_later):
         return ""
     if reason.startswith("ReqNodeNotAvail") and "eserved" in reason:
-        return reason  # of nodes that are up, but reserved before it could end
+        return reason  # the nodes are up, but reserved before the job could end
     if not reason or reason.startswith(_MERELY_WAITING) or reason == "BeginTime":
         return ""
     return reason
 
 
 def is_a_word_of_slurm(job: JobStatus, why: str) -> bool:
-    """Whether that is what Slurm found when it looked at the job, and not what a user said."""
+    """Whether Slurm found this reason when it tried the job, rather than the user setting it."""
     return why not in ("", "BeginTime") and not job.held
 
 
 def has_no_word(job: JobStatus) -> bool:
-    """Whether Slurm says nothing of why a pending job waits, as of one that it has not looked at
-    since it was changed."""
+    """Whether Slurm shows no reason for a pending job, as before it has tried a changed job."""
     pending = job.state is JobState.PENDING and not job.held
     return pending and job.reason.strip("()") in ("", "None")
 
 
 def is_put_off_for_us(job: JobStatus) -> bool:
-    """Whether the job only waits for its nodes to be chosen here (``first_look_s`` in
-    job_submit.lua), and not until a time that its user named."""
+    """Whether the job is only delayed until its nodes are chosen here (``first_look_s`` in
+    job_submit.lua), and not until a begin time set by its user."""
     until_s = first_look_until_s(job.spec.admin_comment)
     return job.eligible_s is not None and job.eligible_s == until_s
 
 
 def lacks_only_resources(job: JobStatus, *, tried_later: bool = False) -> bool:
-    """Whether Slurm has tried to start the job and found nothing missing but room.
+    """Whether Slurm has tried to start the job and found it to lack only resources.
 
-    Until then it is unknown what limit, licence or reservation stands in its way: the reasons None
-    and Priority mean that it has not been tried.
+    The reasons None and Priority mean that it has not been tried: which limit, licence or
+    reservation may block it is still unknown.
     """
     reason = job.reason.strip("()")
     if tried_later and reason.startswith(_ALL_NODES_KEPT):
-        # Limits were looked at before, licences would have been afterwards.
+        # Slurm has checked limits before this reason, but would check licences only after it.
         return not job.spec.licenses
     return reason == "Resources" or _finds_its_nodes_kept(job, reason, tried_later)
 
@@ -154,8 +155,9 @@ def lacks_only_resources(job: JobStatus, *, tried_later: bool = False) -> bool:
 def _finds_its_nodes_kept(job: JobStatus, reason: str, tried_later: bool) -> bool:
     """Whether the nodes that a job lacks are just those set aside for it.
 
-    Slurm tries a job once for each of its partitions. Having found no room in the first, it keeps
-    the nodes of the job's list from all that come after, and that is the job itself in the next.
+    Slurm tries a job once in each of its partitions. If it finds no room in the first, it withholds
+    the nodes in the job's list from all later attempts, including that of the same job in its next
+    partition.
     """
     nodes = job.spec.required_node_list
     if not nodes or not (tried_later or len(job.spec.partitions) > 1):
@@ -164,11 +166,11 @@ def _finds_its_nodes_kept(job: JobStatus, reason: str, tried_later: bool) -> boo
 
 
 def partitions_tried_later(seen: Observation) -> frozenset[str]:
-    """Partitions whose jobs Slurm tries when it has tried some for the same nodes already.
+    """Return the partitions whose jobs Slurm may try after others for the same nodes.
 
-    It tries a job first in each magnetic reservation, and jobs of a higher PriorityTier before
-    others. Where these find no room, it keeps their nodes from all that come after, whatever else
-    could be started there: only backfilling starts those.
+    Slurm tries a job in each magnetic reservation first, and jobs of a higher PriorityTier before
+    others. If those find no room, it withholds their nodes from all later jobs, even from jobs that
+    could start there: only backfill starts those.
     """
     if any(one.magnetic for one in seen.reservations):
         return frozenset(one.name for one in seen.partitions)
@@ -184,7 +186,7 @@ def partitions_tried_later(seen: Observation) -> frozenset[str]:
 
 
 def is_in_line(job: JobStatus) -> bool:
-    """Whether a waiting job would be started as soon as there is room for it."""
+    """Whether Slurm would start a waiting job as soon as there is room for it."""
     reason = job.reason.strip("()")
     in_line = reason in ("Resources", "Priority") or reason.startswith(_ALL_NODES_KEPT)
     return job.state is JobState.PENDING and not job.held and in_line

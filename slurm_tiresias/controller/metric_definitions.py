@@ -1,8 +1,8 @@
-"""What the controller measures of itself: each metric with its meaning, in one place.
+"""The definition of every metric of the controller, with its meaning.
 
-The page docs/metrics.md is generated from it (``scripts/dev generate``), and no other metric is
-ever exported (``metrics.py``). No label has a word of a user's in it, and each has few values:
-neither jobs nor users nor accounts are told apart.
+docs/metrics.md is generated from it (``scripts/dev generate``), and ``metrics.py`` exports no other
+metric. Labels have few values and contain no text from users: they identify neither jobs nor users
+nor accounts.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ EVENTS = (
 """Kinds of events that have no metric of their own."""
 
 LACKS_ROOM = frozenset({"no-room", "guarded", "given-up", "over-budget"})
-"""Reasons of jobs that wait for GPUs, and for nothing else."""
+"""Reasons of jobs that lack only GPUs."""
 
 CYCLE_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 JOB_BUCKETS_S = (
     *(10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0),
     *(3600.0, 7200.0, 14_400.0, 28_800.0, 86_400.0, 172_800.0, 604_800.0, 2_592_000.0),
 )
-"""From ten seconds to thirty days."""
+"""Histogram buckets from ten seconds to thirty days."""
 
 
 class Kind(enum.Enum):
@@ -59,7 +59,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. ``labels`` says of each label what its values are."""
+    """One metric; ``labels`` describes the values of each label."""
 
     name: str
     kind: Kind
@@ -224,7 +224,7 @@ METRICS: tuple[Metric, ...] = (
 
 
 def reference_lines() -> Iterator[str]:
-    """The page docs/metrics.md."""
+    """Generate the page docs/metrics.md."""
     yield "# Metrics"
     yield ""
     yield "What the controller tells Prometheus at `/metrics`, where `http.listen` is set"

@@ -1,7 +1,7 @@
 """The controller's metrics, for Prometheus.
 
-The thread of the cycles counts; gauges are made from the last published state on request. So
-a question costs a cycle nothing, and never reaches Slurm.
+Counters are updated by the thread that runs the cycles; gauges are computed on request from the
+last published state. A scrape therefore costs a cycle nothing and never reaches Slurm.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from slurm_tiresias.status.published import PublishedState
 from slurm_tiresias.web.http import Answer
 
 Values = Iterable[tuple[tuple[str, ...], float]]
-"""Values of labels, and of the metric that bears them."""
+"""Label values, each with the value of its metric."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""The format that every Prometheus reads."""
+"""The text format that every version of Prometheus reads."""
 
 FRESH_S = 1.0
 
@@ -49,7 +49,7 @@ _decision = attrgetter("action", "reason")
 
 
 class Metrics:
-    """All that is measured, from the start of this process on."""
+    """All metrics, counted from the start of this process."""
 
     def __init__(self, cluster: Cluster, config: Config, asked: Tally) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -71,7 +71,7 @@ class Metrics:
         self._written_s = -math.inf
 
     def _count_up_from_zero(self) -> None:
-        """Series that are there from the beginning: of others Prometheus misses the first steps."""
+        """Create series at zero: Prometheus misses the first increment of a new series."""
         tiers = [str(tier) for tier in range(self._config.tier_count)]
         self._cycles = self._counter(metric_definitions.CYCLES)
         self._failed = self._counter(metric_definitions.FAILED_CYCLES, kinds())
@@ -106,33 +106,33 @@ class Metrics:
             histogram.labels(value)
         return histogram
 
-    # What the controller tells
+    # Called by the controller
 
     def stands_by(self) -> None:
-        """It does nothing but wait, from now on."""
+        """The controller stands by from now on."""
         self._state = None
 
     def acts(self, state: PublishedState) -> None:
-        """It acts, from now on: no cycle is over yet."""
+        """The controller acts from now on; no cycle has finished yet."""
         self._trouble = ""
         self._decided = Tallied()
         self._good_s = time.time()
         self.show(state)
 
     def show(self, state: PublishedState) -> None:
-        """From now on the gauges are of this state."""
+        """Compute gauges from this state from now on."""
         self._state = state
 
     def not_published(self) -> None:
         self._unpublished.inc()
 
     def failed(self, error: TiresiasError) -> None:
-        """One more cycle was given up."""
+        """Count a failed cycle."""
         self._trouble = error.kind
         self._failed.labels(error.kind).inc()
 
     def cycled(self, cycle: Cycle, state: PublishedState, publish_s: float) -> None:
-        """One more cycle was good, and has ended just now."""
+        """Count a cycle that has just succeeded."""
         with self._writing:  # so that a page has all numbers of a cycle, or none
             self._count(cycle, state, publish_s)
 
@@ -165,10 +165,10 @@ class Metrics:
             self._jct_s.labels(str(job.tier)).observe(job.jct_s)
             self._queued_s.labels(str(job.tier)).observe(job.queued_s)
 
-    # What others ask
+    # Called for requests
 
     def page(self) -> Answer:
-        """All metrics as text. However many ask, it is written once a second."""
+        """Return all metrics as text, generated at most once a second."""
         with self._writing:
             if time.monotonic() - self._written_s > FRESH_S:
                 self._page = Answer(CONTENT_TYPE, generate_latest(self._registry))
@@ -176,7 +176,7 @@ class Metrics:
             return self._page
 
     def samples(self) -> list[dict[str, object]]:
-        """Each value by itself."""
+        """Return each value by itself."""
         return [
             {"name": sample.name, "labels": sample.labels, "value": sample.value}
             for family in self._registry.collect()
@@ -184,7 +184,7 @@ class Metrics:
         ]
 
     def families(self) -> Iterator[Family]:
-        """What was not counted here: of the last state, and of the driver."""
+        """Yield the metrics that are not counted here: of the last state, and of the driver."""
         state = self._state
         mode = state.mode if state else metric_definitions.STANDBY
         yield _gauge(metric_definitions.INFO, [(self._about, 1)])
@@ -214,7 +214,7 @@ class Metrics:
 
 
 class _Collected:
-    """What the registry asks; it would also ask ``Metrics`` for a description."""
+    """A collector for the registry, which would also ask ``Metrics`` for a description."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -1,6 +1,6 @@
-"""The metrics for a command on the controller's host: what is at ``/metrics``, without a port.
+"""The metrics for commands on the controller's host, over a Unix socket instead of a port.
 
-They tell neither jobs nor users apart, so every user of the host may ask.
+They identify neither jobs nor users, so every user of the host may read them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SCHEMA = 1
 SOCKET_NAME = "metrics.sock"
 NEEDED = "prometheus_client"
 TEXT, SAMPLES = "text", "samples"
-"""What may be asked for: Prometheus' text format, or each value."""
+"""The questions: all metrics in Prometheus' text format, or each value by itself."""
 
 ANSWER_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value. A histogram has several, whose names have endings, such as ``_bucket``."""
+    """One value. The samples of a histogram have names with suffixes such as ``_bucket``."""
 
     name: str
     labels: Mapping[str, str]
@@ -38,7 +38,7 @@ class Sample:
 
 
 def metrics_service(state_dir: Path, metrics: Metrics | None) -> Service:
-    """Tells the metrics; without them, what the controller lacks."""
+    """Make the service that answers with the metrics, or with the library that it lacks."""
 
     def answer(question: Question) -> bytes:
         if metrics is None:
@@ -51,16 +51,16 @@ def metrics_service(state_dir: Path, metrics: Metrics | None) -> Service:
 
 
 def metrics_text(state_dir: Path) -> str:
-    """The metrics of the controller that acts on this host, as Prometheus reads them.
+    """Return the metrics of the controller that acts on this host, in Prometheus' text format.
 
-    ``NotRunningError`` where none does, ``TiresiasError`` where it lacks the library,
-    ``RefusedError`` where it refuses.
+    Raises ``NotRunningError`` if no controller acts here, ``TiresiasError`` if it lacks the
+    library, and ``RefusedError`` if it refuses.
     """
     return str(_asked(state_dir, TEXT))
 
 
 def metrics_samples(state_dir: Path) -> list[Sample]:
-    """Each of their values; raises what ``metrics_text`` does."""
+    """Return each value of the metrics; raises the same errors as ``metrics_text``."""
     samples = _asked(state_dir, SAMPLES)
     assert isinstance(samples, list)
     return [Sample(**sample) for sample in samples]

@@ -1,4 +1,4 @@
-"""What commands do in the place of a controller, while none runs."""
+"""What commands do instead of a controller while none runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slurm_tiresias.store.terms import newest_ledger
 
 
 def release(config: Config) -> int:
-    """Give every managed job back to Slurm while no controller runs; returns how many writes."""
+    """Give every managed job back to Slurm while no controller runs; return how many writes."""
     slurm = driver(config)
     with state_dir_locked(config), ledger_and_profiler(config) as (ledger, profiler):
         cluster = slurm.cluster()
@@ -30,16 +30,17 @@ def release(config: Config) -> int:
 
 
 def rebuild_ledger(config: Config) -> Rebuilt:
-    """Put a new ledger in the place of a damaged or lost one, while no controller runs."""
+    """Replace a damaged or lost ledger by a new one while no controller runs."""
     with state_dir_locked(config) as state_dir:
         return rebuild(driver(config), config, state_dir)
 
 
 def prune_ledger(config: Config, before_s: float | None, *, dry_run: bool) -> Pruning:
-    """Remove the jobs that ended before a time from the ledger, while no controller runs.
+    """Remove jobs that ended before a time from the ledger, while no controller runs.
 
-    ``before_s`` None: what the configuration does not keep. With ``dry_run`` nothing is removed,
-    and a controller may run. Raises ``UsageError`` where no time is known, ``LedgerError``.
+    ``before_s`` None means the retention time of the configuration. With ``dry_run`` nothing is
+    removed, and a controller may run. Raises ``UsageError`` if neither gives a time, and
+    ``LedgerError``.
     """
     if dry_run:
         path = newest_ledger(Path(config.controller.state_dir))
@@ -58,8 +59,10 @@ def prune_ledger(config: Config, before_s: float | None, *, dry_run: bool) -> Pr
 
 
 def adopt_ledger(config: Config) -> tuple[str, str]:
-    """Bind the ledger to the present name of the cluster, while no controller runs; returns the
-    name that it was bound to before and the one it is bound to now."""
+    """Bind the ledger to the cluster's present name while no controller runs.
+
+    Returns the name that it was bound to before, and the present one.
+    """
     cluster = driver(config).cluster()
     with _ledger_alone(config) as ledger:
         before = ledger.cluster or ""
@@ -68,14 +71,14 @@ def adopt_ledger(config: Config) -> tuple[str, str]:
 
 
 def set_paused(config: Config, paused: bool) -> None:
-    """Remember for the next controller whether it is to act, while none runs."""
+    """Store whether the next controller starts paused, while none runs."""
     with _ledger_alone(config) as ledger:
         note_paused(ledger, paused)
 
 
 @contextmanager
 def _ledger_alone(config: Config) -> Iterator[Ledger]:
-    """The newest ledger, with the state directory locked."""
+    """Open the newest ledger, with the state directory locked."""
     with (
         state_dir_locked(config) as state_dir,
         closing(Ledger(newest_ledger(state_dir))) as ledger,

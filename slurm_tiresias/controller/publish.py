@@ -1,4 +1,4 @@
-"""From one cycle to what is published of it."""
+"""Turn a cycle into what is published of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from slurm_tiresias.store.records import EventRecord
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the controller says of itself, beside what it decided."""
+    """The state of the controller itself: its mode, its last cycle, its failures."""
 
     mode: str
     started_s: float
@@ -68,7 +68,7 @@ class Health:
     driver_because: str = ""
 
     def after_a_failure(self, error: TiresiasError, now_s: float, pause_s: float) -> Health:
-        """How it is after one more cycle has failed."""
+        """Return this health after one more failed cycle."""
         times = self.failed_cycles.get(error.kind, 0) + 1
         return replace(
             self,
@@ -80,7 +80,7 @@ class Health:
         )
 
     def shown_on(self, state: PublishedState) -> PublishedState:
-        """The state with this health in the place of its own."""
+        """Return the published state with its health replaced by this one."""
         shown = replace(state, **{f.name: getattr(self, f.name) for f in fields(self)})
         if shown.acts is state.acts:
             return shown
@@ -95,7 +95,7 @@ def _decided(job: PublishedJob) -> tuple[str, Sequence[str], str]:
 
 
 def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedState:
-    """The state before the first cycle is over."""
+    """Return the state to publish before the first cycle is over."""
     return PublishedState(
         schema=SCHEMA,
         cluster=cluster.name,
@@ -124,7 +124,7 @@ def report(
     job_store: JobStore,
     events: Sequence[EventRecord],
 ) -> PublishedState:
-    """Everything that ``status`` and ``explain`` may want to know of a cycle."""
+    """Collect everything that ``status`` and ``explain`` may show of a cycle."""
     nodes = [n for n in snapshot.nodes if not n.partitions.isdisjoint(config.manage.partitions)]
     return replace(
         nothing_yet(cluster, config, health),
@@ -195,7 +195,7 @@ def _jobs(
 ) -> Iterable[PublishedJob]:
     places = _slurm_places(snapshot.jobs)
     views = {job.job_id: job for job in snapshot.jobs}
-    # Of thousands that wait most wait for the same ones.
+    # Most of thousands of waiting jobs share their blockers: convert each set once.
     known: dict[int, tuple[Blocker, ...]] = {}
     ranks = plan.ranks
     for key, decision in plan.decisions.items():
@@ -213,7 +213,7 @@ def _jobs(
 
 
 def _slurm_places(jobs: Iterable[JobView]) -> Mapping[str, int]:
-    """The place of each waiting job in Slurm's own order, in the partition where it is foremost."""
+    """Return each waiting job's place in Slurm's order, in the partition where it is foremost."""
     waiting = [job.status for job in jobs if job.state is JobState.PENDING and not job.held]
     waiting.sort(key=lambda job: (-job.priority, job.spec.submit_s, job.raw_id))
     before = Counter[str]()
@@ -235,16 +235,16 @@ def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
 def _job(
     job: JobView, decision: Decision, job_store: JobStore, now_s: float, site: PreemptionConfig
 ) -> PublishedJob:
-    """A view and its decision; what follows from all of them together is filled in later."""
+    """Convert a view and its decision; the caller fills in what depends on all jobs."""
     spec, status, account = job.spec, job.status, job.account
     checkpoint = Checkpoint("", 0.0)
     if job.managed:
         over_budget = spec.user in job_store.users_over_budget
         checkpoint = checkpoint_of(spec.admin_comment, spec.comment, site, over_budget)
-        # As it is since the plan was carried out.
+        # The job store has the account as it is after the plan was carried out.
         account = job_store.record(job.job_id) or account
     waits = status.state is JobState.PENDING and not status.held
-    # Slurm lets it wait by itself, as its user asked for, or after a requeue.
+    # Slurm delays it because of a begin time set by its user, or after a requeue.
     slurm_waits = waits and (status.eligible_s or 0.0) > now_s
     style = decision.style.value if decision.style and decision.action is Action.START else ""
     return PublishedJob(

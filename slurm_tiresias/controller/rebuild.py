@@ -1,7 +1,7 @@
-"""A new ledger from what Slurm and its accounting still know, in the place of a lost one.
+"""Rebuild a lost ledger from what Slurm and its accounting still know.
 
-Attained service, submissions, first starts and tiers come back. What only the ledger knew is lost:
-promotions, how often a job was preempted and for whom.
+Attained service, submission times, first starts and tiers come back. What only the ledger knew is
+lost: promotions, how often each job was preempted, and its preemptors.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from slurm_tiresias.store.terms import newest_ledger
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a new ledger holds of the jobs that have not ended, and where the old one lies."""
+    """What the new ledger holds of jobs that have not ended, and where the old file is."""
 
     ledger: str
     replaced: str
-    """The file that was there before, under its new name; empty where there was none."""
+    """The new path of the file that was there before; "" if there was none."""
     jobs: int
     incarnations: int
     attained_gpu_s: float
     paused: bool
     incomplete: tuple[str, ...]
-    """Jobs of whose earlier runs accounting does not know all: it is asked again."""
+    """Jobs whose earlier runs accounting does not know completely yet: it is asked again."""
     node_lists: tuple[str, ...]
-    """Waiting jobs whose node list seems to be a nomination's: the next controller removes it."""
+    """Waiting jobs with a node list of a lost nomination, which the next controller removes."""
 
 
 def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
-    """Write a ledger of all managed jobs that Slurm shows, and put it in place.
+    """Write a new ledger of all managed jobs that Slurm shows, and put it in place.
 
-    Raises what the driver raises, accounting included, ``LedgerError``, and ``ConfigError`` where
-    the old one is of another cluster; nothing has changed then. No controller may run.
+    No controller may run. Raises the errors of the driver, accounting included, ``LedgerError``,
+    and ``ConfigError`` if the old ledger belongs to another cluster; nothing has changed then.
     """
     path = newest_ledger(state_dir)
     draft = state_dir / f".{path.name}.rebuilt"
@@ -50,25 +50,25 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         draft.with_name(draft.name + end).unlink(missing_ok=True)
     cluster, seen = slurm.cluster(), slurm.observe()
     check_cluster(path, cluster.name)
-    # Whether the old ledger can still be read to say that the controller is not to act.
+    # Keep the controller paused if the old ledger can still be read and says so.
     paused = value_in(path, "paused") == "yes"
     with closing(Ledger(draft)) as ledger:
         ledger.bind(cluster.name)
         job_store = JobStore(ledger, config, cluster.accounting)
         job_store.observe(seen)
         Reconciler(job_store, slurm).ask_and_wait(seen.at_s)
-        # The order inside a tier, which Slurm does not keep.
+        # Slurm does not keep the order inside a tier: number the jobs by first start.
         records = job_store.records().values()
         started = [record for record in records if record.first_started_s is not None]
         for record in sorted(started, key=lambda record: record.first_started_s or 0.0):
             job_store.put(replace(record, start_number=ledger.next_number()))
         node_lists = _take_for_claims(job_store, seen, config.priority.write)
-        # Once more, by the service that is known now: the tiers.
+        # Observe again to set the tiers by the service that is known now.
         job_store.observe(seen)
         job_store.commit()
         if paused:
             ledger.set_value("paused", "yes")
-        # Unknown is the beginning of time: then no job is left out of reports.
+        # 0, the beginning of time, if it is unknown: then reports leave out no job.
         ledger.set_value(FIRST_LOOK, value_in(path, FIRST_LOOK) or "0")
     replaced = put_in_place(draft, path)
     alive = [record.key for record in job_store.records().values() if record.ended_s is None]
@@ -85,7 +85,7 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
 
 
 def _take_for_claims(job_store: JobStore, seen: Observation, written_as: str) -> tuple[str, ...]:
-    """Node lists that the controller whose ledger is lost has left on waiting jobs."""
+    """Record the node lists that nominations of the lost ledger have left on waiting jobs."""
     taken: list[str] = []
     for job in seen.jobs:
         record = job_store.record(job.key)

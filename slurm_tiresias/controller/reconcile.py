@@ -1,4 +1,4 @@
-"""Reconcile the job store with accounting: ``sacct`` tells of ends that were not seen."""
+"""Reconcile the job store with accounting: ``sacct`` knows of ends that were not observed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ log = logging.getLogger("tiresias-slurm")
 FIRST_PAUSE_S = 2.0
 LAST_PAUSE_S = 120.0
 ANSWER_IN_TIME_S = 0.5
-"""So long a cycle waits for accounting, which mostly answers in a tenth of that."""
+"""How long a cycle waits for accounting, which mostly answers in a tenth of that."""
 
 MOST_QUESTIONS = 12
-"""Accounting lags behind: what it does not know yet it is asked again, ever more rarely. After so
-many questions (a quarter of an hour) the estimate stands."""
+"""Accounting lags behind, so it is asked again at growing intervals. After this many questions (a
+quarter of an hour) the estimate stands."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """When accounting is next asked about a job, and how often it has been."""
+    """When accounting is next asked about a job, and how often it has been asked."""
 
     next_s: float = 0.0
     pause_s: float = FIRST_PAUSE_S
@@ -35,7 +35,7 @@ class _Question:
 
 
 class Reconciler:
-    """Asks accounting about what the job store only estimates, and enters its word there."""
+    """Asks accounting about runs that the job store only estimates, and records the answers."""
 
     def __init__(self, job_store: JobStore, slurm: Slurm) -> None:
         self._job_store = job_store
@@ -43,19 +43,19 @@ class Reconciler:
         self._questions: dict[str, _Question] = {}
         self._ask_nothing_before_s = 0.0
         self._query: AccountingQuery | None = None
-        """What accounting is being asked at this moment."""
+        """The query that is under way."""
 
     def begin_anew(self) -> None:
-        """Forget when to ask again: the clock has been set."""
+        """Forget all pauses between questions: the clock was set."""
         self._questions.clear()
         self._ask_nothing_before_s = 0.0
         self._query = None
 
     def reconcile(self, now_s: float) -> None:
-        """Ask accounting about runs whose end was not seen, and take its word.
+        """Ask accounting about runs whose end was not observed, and record its answers.
 
-        The estimates stand meanwhile: scheduling does not wait for accounting. What is answered
-        in time counts at once, and what comes later from the cycle on that finds it.
+        The estimates stand meanwhile: scheduling does not wait for accounting. An answer within
+        ``ANSWER_IN_TIME_S`` counts at once, a later one from the cycle that finds it.
         """
         if not self._job_store.has_accounting:
             return
@@ -75,12 +75,12 @@ class Reconciler:
             self._ask_nothing_before_s = now_s + LAST_PAUSE_S
 
     def ask_and_wait(self, now_s: float) -> None:
-        """The same, however long it takes; raises what the driver raises."""
+        """Ask accounting as ``reconcile`` does, but wait for it; raises the driver's errors."""
         if due := self._due(now_s):
             self._take_words(due, self._slurm.runs(due, self._since_s(due)), now_s)
 
     def _due(self, now_s: float) -> list[str]:
-        """The jobs about which accounting is to be asked now."""
+        """Return the jobs that accounting is to be asked about now."""
         return [
             key
             for key in self._job_store.records()
@@ -115,13 +115,13 @@ class Reconciler:
         if len(ended) >= record.restarts + is_over:
             record = self._with_submission(record, rows)
             if is_over:
-                # One that Slurm forgot seemed to end when that was noticed.
+                # The end of a job that Slurm had forgotten was set to when that was noticed.
                 record = replace(record, ended_s=max(row.end_s or 0.0 for row in ended))
         if enough or len(ended) >= record.restarts + is_over:
             record = replace(record, accounted_restarts=record.restarts)
         first_s = min((run.start_s for run in self._job_store.runs.of(key)), default=None)
         if first_s is not None and (record.first_started_s or first_s + 1) > first_s:
-            # Accounting knows of an earlier start than was ever seen.
+            # Accounting knows of an earlier start than was observed.
             number = record.start_number or self._job_store.next_number()
             record = replace(record, first_started_s=first_s, start_number=number)
         self._job_store.put(record)
@@ -132,7 +132,7 @@ class Reconciler:
 
     def _keep(self, row: AccountedRun, record: JobAccount, now_s: float) -> None:
         if row.start_s is None:
-            return  # it ended while it waited
+            return  # it ended while it was pending
         known = self._job_store.runs.run(row.key, row.start_s)
         if row.state == "NODE_FAIL" and known and not known.confirmed and record.ended_s is None:
             self._job_store.node_failed(record, now_s)
@@ -141,8 +141,8 @@ class Reconciler:
         )
 
     def _with_submission(self, record: JobAccount, rows: Sequence[AccountedRun]) -> JobAccount:
-        """Slurm resets the submission at each requeue; the first row has the original one."""
-        # Should accounting know an earlier job of the same id, its rows come first.
+        """Restore the original submission time: requeues reset it, but the first row has it."""
+        # Rows of an earlier job with the same id come first; take only this job's.
         own = sorted(row.submit_s for row in rows if row.submit_s is not None)
         lives = any(row.end_s is None for row in rows) or record.ended_s is not None
         own = own[-(record.restarts + lives) :] if record.restarts + lives else []

@@ -79,41 +79,44 @@ log = logging.getLogger("tiresias-slurm")
 
 EVENTS_PUBLISHED = 300
 LOOK_AGAIN_S = (0.05, 0.5)
-"""While a start or a preemption is under way: Slurm mostly answers a write at once, so the next
-cycle comes soon after one that wrote, and then after ever longer pauses."""
+"""The shortest and longest pause between cycles while a start or preemption is under way. Slurm
+mostly answers a write at once, so the first pause is short, and later ones grow."""
 
 LEAST_GAP_S = 0.2
 MOST_LOAD = 0.25
-"""A thousand jobs that end at once nudge a thousand times: between cycles there is this gap, and
-nudges alone make no more than this share of the time a cycle."""
+"""A thousand jobs that end at once send a thousand nudges: cycles are at least ``LEAST_GAP_S``
+apart, and nudges alone make them use at most ``MOST_LOAD`` of the time."""
 
 LOOK_FOR_NUDGE_S = 1.0
-"""How often the controller looks whether Slurm's hooks have left a nudge, where no signal tells it
-so: on NFS, say."""
+"""How often the controller looks for a nudge of Slurm's hooks, in seconds, where no signal
+announces it: on NFS, for example."""
 
 PRUNING_TAKES_S = 0.1
-"""The ledger is pruned only where the next cycle is further away: four times what a bit takes."""
+"""The ledger is pruned only if the next cycle is further away than this: four times what one
+pruning step takes."""
 
 NUDGE_SETTLES_S = 0.02
-"""How long after a nudge the cycle begins: job_submit.lua leaves it a moment before its job
-exists."""
+"""How long after a nudge the cycle begins: job_submit.lua leaves it a moment before its job exists.
+"""
 
 HAND_OVER_INTERVALS = 2
-"""So long slurmctld must have acted elsewhere: it may only have been restarted."""
+"""How many intervals slurmctld must have acted elsewhere before control is handed over: it may only
+have been restarted."""
 
 LONGEST_BACKOFF_S = 120.0
 MOST_DOUBLINGS = 16
-"""Beyond any bound for any interval; a float holds some thousand doublings and no more."""
+"""Enough to exceed any bound for any interval; a float overflows after about a thousand doublings.
+"""
 
 READ_REQUEST_S = 1.0
 
 
 def run(config: Config, shadow: bool = False) -> None:
-    """Run the controller until a signal stops it; with ``controller.standby``, when its turn comes.
+    """Run the controller until a signal stops it; with ``controller.standby``, in turns.
 
-    Raises ``AlreadyRunningError`` where another one holds the state directory, and whatever the
-    first contact with Slurm, the ledger or the configuration raises: a controller that cannot
-    work does not start. Later failures are waited out.
+    Raises ``AlreadyRunningError`` if another controller holds the state directory, and any error of
+    the first contact with Slurm, the ledger or the configuration: a controller that cannot work
+    does not start. After later failures it tries again.
     """
     if shadow:
         config = replace(config, controller=replace(config.controller, mode=SHADOW))
@@ -156,14 +159,14 @@ def _run_in_turns(config: Config) -> None:
 
 
 def _first_contact(slurm: Slurm, config: Config) -> Cluster:
-    # Rights first: a user without them gets that one line, and nothing about files of slurmdbd.
+    # Rights first: a user without them gets only that error, and none about slurmdbd's files.
     if not slurm.may_operate():
         raise SlurmPermissionError(
             "This user may neither set priorities nor requeue other users' jobs",
             "Run the controller as SlurmUser or root, or give this user AdminLevel=Operator",
         )
     cluster, seen = slurm.cluster(), slurm.observe()
-    # A misspelt partition would silently manage nothing.
+    # A misspelt partition would silently manage no jobs.
     if missing := missing_partitions(seen, config.manage):
         raise no_such_partitions(missing, seen)
     collect_seldom()
@@ -171,15 +174,16 @@ def _first_contact(slurm: Slurm, config: Config) -> Cluster:
 
 
 def _pause_s(failures: int, interval_s: float) -> float:
-    """How long to wait after so many failures in a row: longer each time, with jitter, so that
-    many do not knock together."""
+    """Return how long to wait after this many failures in a row, with exponential back-off.
+
+    The jitter keeps many controllers from trying at the same time.
+    """
     longest_s = min(LONGEST_BACKOFF_S, interval_s * 2.0 ** min(failures, MOST_DOUBLINGS))
     return random.uniform(longest_s / 2, longest_s)
 
 
 class Controller:
-    """The loop: a cycle when the interval is over, when a nudge comes, or sooner while a
-    preemption is under way."""
+    """The loop: runs a cycle every interval, on a nudge, and sooner while anything is under way."""
 
     def __init__(
         self,
@@ -193,7 +197,7 @@ class Controller:
         lease: FileLease | None = None,
         stop: Stop | None = None,
     ) -> None:
-        """``lease`` where other controllers may stand by: it acts for as long as that lasts."""
+        """Prepare the loop; with a ``lease`` it runs only for as long as that lasts."""
         self._instruments = instruments
         self._slurm = slurm
         self._cluster = cluster
@@ -206,9 +210,9 @@ class Controller:
         self._shadow = config.controller.mode == SHADOW
         self._profiler = profiler
         self._left_alone: dict[str, str] = {}
-        """Jobs that a cycle failed of, and what is said of them."""
+        """Jobs that made a cycle fail, with the reason that is shown for them."""
         self._guesses: dict[str, str] = {}
-        """By error, the job that was in hand when it was first raised."""
+        """By error, the job that was being processed when it was first raised."""
         self._reports: dict[str, Path] = {}
         self._cycles = self._begun_anew()
         self._next_s = self._last_s = self._acted_here_s = time.monotonic()
@@ -234,9 +238,9 @@ class Controller:
         instruments.acts(self._state)
 
     def loop(self) -> None:
-        """Run cycles until a signal says stop, or another controller is to act.
+        """Run cycles until a signal stops the controller, or another controller is to act.
 
-        ``LeaseLostError`` where one may act already.
+        Raises ``LeaseLostError`` if another controller may act already.
         """
         with (
             _control_socket(self._state_dir) as listener,
@@ -272,7 +276,7 @@ class Controller:
         log.info("stopped; Slurm goes on by the priorities that stand there")
 
     def _wait(self, selector: selectors.BaseSelector) -> list[object]:
-        """Wait until the next cycle is due or a client connects; returns the client."""
+        """Wait until the next cycle is due or a client connects; return what can be read."""
         look_every_s = min(
             LOOK_FOR_NUDGE_S,
             self._lease.beat_s if self._lease else LOOK_FOR_NUDGE_S,
@@ -290,9 +294,9 @@ class Controller:
                 return [key.fileobj for key, _ in ready]
 
     def _hands_over(self) -> bool:
-        """Whether another controller acts from now on, because slurmctld acts on its host.
+        """Whether to hand over to the standby on the host where slurmctld acts, and do so.
 
-        It may be that only the other one reaches it.
+        It may be the only one that reaches slurmctld.
         """
         if self._lease is None:
             return False
@@ -308,7 +312,7 @@ class Controller:
         return True
 
     def _in_a_line(self) -> str:
-        """How it is, for systemd."""
+        """Return a one-line status for systemd."""
         health = self._health
         if health.failures:
             pause_s = max(0.0, (health.next_try_s or 0.0) - time.time())
@@ -316,9 +320,10 @@ class Controller:
         return f"{health.mode}, cycle {health.cycle}"
 
     def _nudge(self, after_s: float = 0.0) -> None:
-        """Run the next cycle now; of many nudges in a short time the first and one more count.
+        """Run the next cycle at once, or when the gap after the last one is over.
 
-        While cycles fail nudges are no reason to try more often than every interval.
+        Several nudges in a short time cause one cycle now and one after the gap. While cycles fail,
+        nudges cause no more than one try per interval.
         """
         gap_s = max(LEAST_GAP_S, self._health.took_s / MOST_LOAD)
         if self._health.failures:
@@ -346,7 +351,7 @@ class Controller:
             self._next_s = time.monotonic() + self._until_next_s(cycle)
 
     def _begun_anew(self) -> Cycles:
-        """Cycles that know what the ledger knows, as after a restart."""
+        """Make cycles that know only what the ledger knows, as after a restart."""
         return Cycles(
             *(self._slurm, self._cluster, self._ledger, self._config, self._profiler),
             left_alone=self._left_alone,
@@ -354,8 +359,7 @@ class Controller:
         )
 
     def _crashed(self, error: Exception) -> None:
-        """A cycle failed of an error of this program: keep what it saw, leave the job alone that
-        caused it, and go on from the ledger and from what Slurm shows."""
+        """Report an error of this program, leave alone the job that caused it, and go on."""
         what = signature(error)
         if what not in self._reports:
             log.debug("a cycle failed of %s", what, exc_info=error)
@@ -377,8 +381,11 @@ class Controller:
         )
 
     def _guess(self, error: Exception, what: str) -> frozenset[str]:
-        """The job in hand, where it was not the decision that failed. Where leaving it alone does
-        not help, it is managed again, and the error is waited out."""
+        """Guess that the job being processed caused an error outside the decision.
+
+        If leaving that job alone does not help, it is managed again, and the controller waits for
+        the error to pass.
+        """
         if what in self._guesses:
             self._left_alone.pop(self._guesses[what], None)
             return frozenset()
@@ -386,7 +393,7 @@ class Controller:
         return frozenset({key} - {"", *self._left_alone})
 
     def _kept_report(self, error: Exception, what: str) -> Path | None:
-        """The file that has what the failed cycle saw; one for each error."""
+        """Return the report with what the failed cycle observed; there is one for each error."""
         if what not in self._reports:
             try:
                 self._reports[what] = write_report(self._state_dir, error, self._cycles.seen)
@@ -409,8 +416,10 @@ class Controller:
         return min(interval_s, max(self._look_again_s, cycle.took.all_s))
 
     def _failed(self, error: TiresiasError, *, at_once: bool = False) -> None:
-        """Say so, and try again later, unless there is reason to hope ``at_once``: nothing was
-        acted on that was not sure."""
+        """Report a failed cycle, and schedule the next try: ``at_once``, or after a pause.
+
+        Nothing uncertain was acted on.
+        """
         pause_s = _pause_s(self._health.failures + 1, self._config.controller.interval_s)
         pause_s = 0.0 if at_once else pause_s
         log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
@@ -456,7 +465,7 @@ class Controller:
         self._instruments.cycled(cycle, self._state, time.monotonic() - began_s)
 
     def _warning(self, seen: Observation) -> str:
-        """What is wrong though the cycle was good."""
+        """Describe problems of a cycle that succeeded."""
         missing = missing_partitions(seen, self._config.manage)
         wrong = str(no_such_partitions(missing, seen)) if missing else ""
         unknown = warning_about(self._cluster.version)
@@ -472,7 +481,7 @@ class Controller:
         return tuple(PublishedStandby(s.host, s.pid, s.wanted) for s in waiting)
 
     def _put(self, state: PublishedState) -> None:
-        """Publish; a full disk keeps people from seeing, not the controller from working."""
+        """Publish a state; on a full disk the controller goes on unpublished."""
         self._state = state
         if self._lease:
             self._lease.check()
@@ -532,7 +541,7 @@ class Controller:
 
 
 def host_name(config: Config) -> str:
-    """What this host is called in slurm.conf."""
+    """Return the name of this host in slurm.conf."""
     return (config.controller.host or socket.gethostname()).partition(".")[0]
 
 

@@ -1,7 +1,7 @@
-"""The runs of each job: how long each lasted, on how many GPUs, and whether that is certain.
+"""The runs of each job: their durations, their GPUs, and whether these are confirmed.
 
-A run that is under way is measured by Slurm's own clock at each observation. One that has ended is
-taken from Slurm where it still shows it, and estimated until accounting tells where it does not.
+A run under way is measured by Slurm's own clock at each observation. The figures of an ended run
+come from Slurm while it still shows it; otherwise they are estimated until accounting has them.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import RunRecord
 
 CONFIGURING = "CONFIGURING"
-"""Slurm's state of a job whose nodes boot. It sets the job's start anew when they are up."""
+"""Slurm's state of a job whose nodes boot. Slurm resets the job's start time when they are up."""
 
 
 class Runs:
-    """The runs of all jobs that the job store knows, and which of them the ledger lacks."""
+    """The runs of all jobs in the job store, and which of them the ledger lacks."""
 
     def __init__(self, ledger: Ledger, interval_s: float, has_accounting: bool) -> None:
         self._ledger = ledger
         self._interval_s = interval_s
         self._has_accounting = has_accounting
         self._runs = ledger.runs()
-        """By job and start."""
+        """By job and start time."""
         self._changed: set[tuple[str, float]] = set()
         self._learned: dict[str, int] = {}
         self._clock_set_by_s: dict[tuple[str, float], float] = {}
-        """By how much Slurm's clock has been set during a run."""
+        """By job and start time, how far Slurm's clock was stepped during a run, in seconds."""
 
     def fetch(self, key: str) -> None:
         """Read the runs of a job that ended long ago from the ledger."""
@@ -41,43 +41,43 @@ class Runs:
         self._learned.pop(key, None)
 
     def forget(self, key: str) -> None:
-        """The job's id was given to another one."""
+        """Drop the runs of a job whose id was given to another job."""
         self.let_go(key)
         self._changed = {run for run in self._changed if run[0] != key}
 
     # What is known
 
     def of(self, key: str) -> Collection[RunRecord]:
-        """What is known of each run of a job, in no order."""
+        """Return the runs of a job, in no particular order."""
         return self._runs.get(key, {}).values()
 
     def run(self, key: str, start_s: float) -> RunRecord | None:
-        """What is known of one run."""
+        """Return one run; None if it is unknown."""
         return self._runs.get(key, {}).get(start_s)
 
     def learned(self, key: str) -> int:
-        """How often something has been learned of a job's runs."""
+        """Return how often a job's runs have changed: a version number for caches."""
         return self._learned.get(key, 0)
 
     def attained_gpu_s(self, key: str) -> float:
-        """GPU-seconds over all runs."""
+        """Return a job's attained service over all runs, in GPU-seconds."""
         return sum(run.attained_gpu_s for run in self.of(key))
 
     def executed_s(self, key: str) -> float:
-        """Running seconds over all runs."""
+        """Return a job's running time over all runs, in seconds."""
         return sum(run.elapsed_s for run in self.of(key))
 
-    # What is seen
+    # Taking in observations
 
     def measure(self, job: JobStatus, requeue_sent_s: float | None, now_s: float) -> None:
-        """Bring a job's runs up to date, and close the ones that are over."""
+        """Update a job's runs, and close those that have ended."""
         mine = self._runs.setdefault(job.key, {})
         runs = job.state in (JobState.RUNNING, None) and job.slurm_state != CONFIGURING
         shown = job.start_s if runs else None
         for start_s, run in list(mine.items()):
             if run.end_s is None and start_s != shown:
-                # It ended between two looks: until accounting tells, it lasted at least as long as
-                # it was seen to, and at most one interval more.
+                # It ended between two observations. Until accounting has its end, assume that it
+                # lasted at least as long as observed, and at most one interval longer.
                 latest_s = now_s if requeue_sent_s is None else requeue_sent_s
                 most_s = run.elapsed_s + self._interval_s
                 elapsed_s = max(run.elapsed_s, min(latest_s - start_s, most_s))
@@ -99,7 +99,7 @@ class Runs:
             )
 
     def keep(self, run: RunRecord) -> None:
-        """Replace what is known of a run; committed with the rest."""
+        """Replace what is known of a run; it is committed with the other changes."""
         mine = self._runs.setdefault(run.key, {})
         if mine.get(run.start_s) != run:
             mine[run.start_s] = run
@@ -107,20 +107,20 @@ class Runs:
             self._learned[run.key] = self._learned.get(run.key, 0) + 1
 
     def close_as_last_seen(self, key: str) -> None:
-        """Slurm no longer remembers the job: count what was seen until accounting tells."""
+        """Close the runs of a job that Slurm has forgotten, with what was last observed."""
         for run in list(self.of(key)):
             if run.end_s is None:
                 seen_s = run.start_s + run.elapsed_s
                 self.keep(replace(run, end_s=seen_s, confirmed=not self._has_accounting))
 
     def running_since_s(self, job: JobStatus) -> float | None:
-        """When a running job has started, by the clock as it is set now; None for others."""
+        """Return when a running job started, by the clock as it is set now; None for other jobs."""
         if job.state is not JobState.RUNNING or job.start_s is None:
             return None
         return job.start_s + self._clock_set_by_s.get((job.key, job.start_s), 0.0)
 
     def clock_was_set(self, by_s: float) -> None:
-        """No run under way became longer or shorter by that."""
+        """Record that the clock was stepped, so that runs under way keep their durations."""
         for key, runs in self._runs.items():
             for run in runs.values():
                 if run.end_s is None:
@@ -128,15 +128,16 @@ class Runs:
                     self._clock_set_by_s[this] = self._clock_set_by_s.get(this, 0.0) + by_s
 
     def _ran_s(self, job: JobStatus, known: RunRecord | None, now_s: float) -> float:
-        """How long a running job has run, whatever its clock was set by meanwhile.
+        """Return how long a running job has run, without steps of the clock.
 
-        Never less than at the last look: Slurm tells whole seconds, and by clocks that may differ.
+        Never less than at the last observation: Slurm reports whole seconds, by clocks that may
+        differ.
         """
         least_s = known.elapsed_s if known else 0.0
         since_s = self.running_since_s(job)
         if job.start_s is None or since_s is None or since_s == job.start_s:
             return max(least_s, job.elapsed_s)
-        # Slurm shows nothing for one that seems to start in the future.
+        # Slurm shows no running time for a job whose start lies in the future.
         shown_s = min(job.elapsed_s, now_s - job.start_s)
         return max(least_s, shown_s - (since_s - job.start_s))
 
@@ -144,7 +145,7 @@ class Runs:
 
     @property
     def changed(self) -> Iterable[RunRecord]:
-        """The runs of which something has been learned since ``saved``."""
+        """The runs that have changed since the last ``saved``."""
         return [self._runs[key][start_s] for key, start_s in self._changed]
 
     @property
@@ -152,5 +153,5 @@ class Runs:
         return {key for key, _ in self._changed}
 
     def saved(self) -> None:
-        """The ledger has them all."""
+        """Note that the ledger has all changes."""
         self._changed.clear()

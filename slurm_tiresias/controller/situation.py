@@ -1,7 +1,7 @@
-"""What a job asks for and what its nodes are like, as a short text that changes with either.
+"""A job's situation: its request and the state of its nodes, as a short hash.
 
 A start that failed is tried again only in another situation, so that no job is preempted twice for
-a start that Slurm does not make.
+a start that Slurm refuses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from slurm_tiresias.model import JobAccount, JobStatus, Node
 
 
 class Situations:
-    """The situations of the jobs of one observation."""
+    """The situations of the jobs in one observation."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Situations:
         self._topologies: dict[tuple[str, ...], str] = {}
 
     def of(self, key: str) -> str:
-        """That of a job; "" where it is not among the jobs."""
+        """Return a job's situation; "" for an unknown job."""
         job = self._jobs.get(key)
         if job is None:
             return ""
@@ -37,7 +37,7 @@ class Situations:
         if account is not None and account.written_nodes:
             own_list = account.own_nodes
         asked = (
-            # What a requeue or an update of Slurm's own may change is left out.
+            # Leave out what Slurm itself may change in a requeue or an update.
             *(request.gpu_count, request.features, sorted(request.excluded_nodes), request.opaque),
             *(own_list, spec.partitions, spec.qos, spec.account, spec.licenses),
             *(spec.reservation, spec.time_limit_s, spec.deadline_s),
@@ -46,7 +46,7 @@ class Situations:
         return hashlib.sha256(described.encode()).hexdigest()[:16]
 
     def _topology(self, partitions: tuple[str, ...]) -> str:
-        """What the nodes are like that the partitions start jobs on."""
+        """Describe the nodes on which these partitions start jobs."""
         if partitions not in self._topologies:
             lines = sorted(
                 f"{node.name} {node.available} {sorted(node.total.gpus.items())} "

@@ -1,4 +1,4 @@
-"""What the controller keeps in its state directory: locked, opened, and whether it is paused."""
+"""The controller's state directory: its lock, its databases, and whether it is paused."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ log = logging.getLogger("tiresias-slurm")
 
 LOCK_NAME = "lock"
 RESUMED = "resumed"
-"""The event that ends ``PAUSED``, which is both an event and a mode."""
+"""The event that ends a pause. ``PAUSED`` is both a mode and an event."""
 
 
 @contextmanager
 def state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]:
-    """The state directory, for this process alone, or ``shared`` with those that take turns.
+    """Lock the state directory for this process alone, or ``shared`` among those that take turns.
 
-    The lock dies with the process.
+    The lock ends with the process.
     """
     state_dir = Path(config.controller.state_dir)
     try:
@@ -78,15 +78,18 @@ def state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]:
 def ledger_and_profiler(
     config: Config, lease: FileLease | None = None
 ) -> Iterator[tuple[Ledger, Profiler]]:
-    """What the controller remembers, open until it ends: as it was left, or, with a lease whose
-    term begins, what was there before it."""
+    """Open the ledger and the profiler until the context ends.
+
+    Without a lease these are the newest in the state directory; with a lease, whose term has just
+    begun, they are copies of the newest.
+    """
     state_dir = Path(config.controller.state_dir)
     if lease is None:
         path = newest_ledger(state_dir)
     else:
         path = inherited_ledger(state_dir, lease.term, lease.renew)
     with (
-        # What was inherited was checked when it was copied.
+        # An inherited ledger was checked when it was copied.
         closing(Ledger(path, checked=lease is not None)) as ledger,
         closing(_profile_store(state_dir, lease.term if lease else None)) as store,
     ):
@@ -94,7 +97,7 @@ def ledger_and_profiler(
 
 
 def _profile_store(state_dir: Path, term: int | None) -> ProfileStore:
-    """The store of profiles; where it cannot be used, one that lasts until the end."""
+    """Open the store of profiles; if it cannot be used, return one in memory."""
     try:
         path = newest_profiles(state_dir) if term is None else inherited_profiles(state_dir, term)
         take_from_others(path)
@@ -105,7 +108,7 @@ def _profile_store(state_dir: Path, term: int | None) -> ProfileStore:
 
 
 def note_paused(ledger: Ledger, paused: bool) -> None:
-    """As this process' own user."""
+    """Record a pause or its end, as an act of this process' own user."""
     if is_paused(ledger) != paused:
         kind, who = PAUSED if paused else RESUMED, Peer(os.geteuid())
         ledger.add_events([EventRecord(time.time(), kind, "", "", f"by {who}")])

@@ -1,7 +1,7 @@
-"""Who may preempt now of several jobs that share a limit: a licence, say, or a bound of their QOS.
+"""Which of several jobs that share a limit may preempt now: a licence, say, or a QOS limit.
 
-Slurm finds of each of them that it lacks nothing but room, until one has started and the limit is
-reached for the others. What was preempted for those would have lost its work for nothing.
+Slurm finds each of them to lack only resources, until one has started and the limit is reached for
+the others. Victims of those others would have lost their work for nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurm_tiresias.slurm.protocol import Limit
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """The limit for which a job waits, and the jobs that are to start first."""
+    """The limit that a job waits for, and the jobs that are to start before it."""
 
     limit: str
     others: frozenset[str]
@@ -23,9 +23,10 @@ class Awaited:
 
 @dataclass(slots=True)
 class Turns:
-    """Whose turn it is, by key, and which jobs wait for others to start first.
+    """The jobs that may preempt ``now``, and those that must wait for others to start first.
 
-    Jobs whose limits are reached are neither: Slurm will say so when it looks at them.
+    A job whose limit is already reached is in neither: Slurm will name the limit when it tries the
+    job.
     """
 
     now: set[str] = field(default_factory=set)
@@ -35,10 +36,10 @@ class Turns:
 def turns(
     in_order: Iterable[JobSpec], ready: Collection[str], limits: Mapping[str, Sequence[Limit]]
 ) -> Turns:
-    """Whose turn it is of the jobs that are ``ready`` to preempt, by key.
+    """Decide which of the jobs that are ``ready`` to preempt may do so now.
 
-    ``in_order`` are these and all others that are about to start, the first in the queue first: a
-    limit must have room for a job and for all before it.
+    ``in_order`` has these and all other jobs that are about to start, in Slurm's order: a limit
+    must have room for a job and for all before it. ``ready`` and ``limits`` are by job key.
     """
     found = Turns()
     takers: dict[str, dict[str, float]] = {}

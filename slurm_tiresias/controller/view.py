@@ -1,4 +1,4 @@
-"""What a decision sees: an observation together with what the job store knows of its jobs."""
+"""Snapshots for decisions: an observation joined with the job store's knowledge of its jobs."""
 
 from __future__ import annotations
 
@@ -40,30 +40,33 @@ from slurm_tiresias.slurm.protocol import Observation, Partition
 NO_NODES: frozenset[str] = frozenset()
 
 KeptFrom = Callable[[JobStatus, float], frozenset[str]]
-"""The nodes on which a waiting job would not be started that ends by then."""
+"""Maps a waiting job and the latest time of its end to nodes on which Slurm would not start it."""
 
 ARRAY_LIMIT = "JobArrayTaskLimit"
-"""Slurm's word for a task that waits because enough of its array run."""
+"""Slurm's reason for a task that waits because its array runs as many tasks as it may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoffs:
-    """Jobs whose nominations expired: those for which no job is preempted, and those that are not
-    nominated at all yet."""
+    """Jobs whose nominations expired.
+
+    No job is preempted for those ``backing_off``; those ``cooling_down`` are not nominated at all.
+    """
 
     backing_off: frozenset[str] = frozenset()
     in_vain: frozenset[str] = frozenset()
-    """Those of them for which jobs were preempted in vain."""
+    """Jobs of ``backing_off`` for which other jobs were preempted in vain."""
     cooling_down: frozenset[str] = frozenset()
     awaited_limits: Mapping[str, str] = field(default_factory=dict)
-    """Jobs that preempt when those have started that share this limit with them."""
+    """The limit that a job shares with others which must start before it may preempt, by job."""
 
 
 class _Facts(NamedTuple):
-    """All that the view of a job is made of: while it stays the same, so does the view."""
+    """Everything that a job's view depends on: while it is equal, the view is reused."""
 
     learned: int
-    """How often something has been learned of its runs. First, for of a running job it changes."""
+    """The version of its runs (``Runs.learned``). The first field, since it changes for every
+    running job: comparisons end here."""
     job: JobStatus
     unmanaged_because: str
     account: JobAccount | None
@@ -79,16 +82,19 @@ class _Facts(NamedTuple):
     over_budget: bool
     reserved_nodes: frozenset[str]
     is_past_deadline: bool
-    """Whether Slurm would end it for good if it were requeued in a while."""
+    """Whether Slurm would end the job for good (DEADLINE) if it were preempted."""
     is_tried_first: bool
-    """Whether Slurm would start it anew before any job that waits now."""
+    """Whether Slurm, after a requeue, would start the job before any job that waits now."""
     taken_by: tuple[Partition, ...] | None
-    """The partitions that would start it; None where that is all of its own, without bounds."""
+    """The partitions that would start it; None if none of its partitions has restrictions."""
 
 
 class SnapshotBuilder:
-    """Makes snapshots. Of thousands of jobs few differ from one to the next: the others are the
-    same objects again."""
+    """Makes snapshots.
+
+    Few of thousands of jobs change from one snapshot to the next: the views of the others are
+    reused.
+    """
 
     def __init__(
         self,
@@ -96,22 +102,25 @@ class SnapshotBuilder:
         config: Config,
         placing: Callable[[JobSpec], Placing] | None = None,
     ) -> None:
-        """``placing`` tells how a job had better be placed; without it that is left open."""
+        """Prepare snapshots.
+
+        ``placing`` gives the best placement of a job; None leaves placement open.
+        """
         self._job_store = job_store
         self._config = config
         self._placing = placing
         self._made: dict[str, tuple[_Facts, JobView]] = {}
         self._last_words: dict[str, str] = {}
-        """Slurm's last reason to keep a job waiting for more than room, by job."""
+        """By job, Slurm's last reason to keep it waiting for more than resources."""
         self._nodes: dict[str, tuple[Node, Node]] = {}
-        """The nodes of the last snapshot, as they were seen and as they were shown."""
+        """The nodes of the last snapshot: as observed, and as shown to the decision."""
         self._partitions: tuple[Partition, ...] = ()
-        """Those of the last snapshot."""
+        """The partitions of the last snapshot."""
         self._taken_by: dict[str, tuple[JobSpec, tuple[Partition, ...]]] = {}
-        """For which job, with what it asked for, which of these partitions would start it."""
+        """By job, its request and which of these partitions would start it."""
 
     def snapshot(self, seen: Observation, backoffs: Backoffs) -> Snapshot:
-        """The decision's view of an observation that ``observe`` has taken in."""
+        """Make the snapshot of an observation that the job store has taken in."""
         alive = [job for job in seen.jobs if job.state is not None]
         over = self._beyond_array_limits(alive)
         waits = self._why_not_eligible(alive, seen)
@@ -134,10 +143,10 @@ class SnapshotBuilder:
     def _nodes_with_cpus_for_us(
         self, seen: Observation, alive: Iterable[JobStatus]
     ) -> tuple[Node, ...]:
-        """The nodes, each with no more CPUs than its managed partition may have of it
-        (MaxCPUsPerNode) and jobs of others hold there.
+        """Cap each node's CPUs by the MaxCPUsPerNode of its managed partition.
 
-        Where several managed partitions share a node, such a bound is left to Slurm.
+        CPUs held there by jobs of other partitions are added. If several managed partitions share a
+        node, this limit is left to Slurm.
         """
         managed = self._config.manage.partitions
         bounds = {
@@ -226,10 +235,10 @@ class SnapshotBuilder:
         return known[1]
 
     def _why_not_eligible(self, alive: Iterable[JobStatus], seen: Observation) -> dict[str, str]:
-        """Which jobs are not eligible, and why.
+        """Return the jobs that are not eligible, with Slurm's reasons.
 
-        Whatever is written to a job makes Slurm forget its reason until it looks at the job again.
-        Till then the last one holds: a job that waits for another has not been freed by that.
+        A write to a job makes Slurm forget its reason until it tries the job again. Until then the
+        last reason holds: a job that waits for a dependency has not been freed by the write.
         """
         waits: dict[str, str] = {}
         words: dict[str, str] = {}
@@ -249,8 +258,11 @@ class SnapshotBuilder:
     def _reserved_from(
         self, job: JobStatus, seen: Observation, kept_from: KeptFrom | None
     ) -> frozenset[str]:
-        """The nodes that a waiting job would not be started on: they are reserved before it could
-        end if it were started now, or kept for a job that Slurm tries first."""
+        """Return the nodes on which a waiting job would not be started.
+
+        They are reserved before it could end if it started now, or kept for a job that Slurm tries
+        first.
+        """
         if job.state is not JobState.PENDING or not (seen.reservations or kept_from):
             return NO_NODES
         limit_s = math.inf if job.spec.time_limit_s is None else job.spec.time_limit_s
@@ -261,7 +273,7 @@ class SnapshotBuilder:
         )
 
     def _priority_tier(self, job: JobStatus, partitions: Mapping[str, Partition]) -> int:
-        """The highest PriorityTier in which Slurm tries the job."""
+        """Return the highest PriorityTier in which Slurm tries the job."""
         taken_by = self._partitions_for(job, partitions)
         return max((one.priority_tier for one in taken_by), default=0)
 
@@ -271,8 +283,8 @@ class SnapshotBuilder:
         partitions: Mapping[str, Partition],
         limits: Mapping[str, str],
     ) -> float:
-        """The highest PriorityTier of a managed job that could start; infinity where all are of
-        one."""
+        """Return the highest PriorityTier of a managed job that could start; infinity if all are
+        equal."""
         if len({one.priority_tier for one in partitions.values()}) < 2:
             return math.inf
         return max(
@@ -292,8 +304,8 @@ class SnapshotBuilder:
         seen: Observation,
         partitions: Mapping[str, Partition],
     ) -> KeptFrom | None:
-        """What keeps waiting jobs off the nodes of others in partitions of a higher PriorityTier;
-        None where there is no such job."""
+        """Return a function for the nodes that Slurm withholds from waiting jobs for others of a
+        higher PriorityTier; None if no job waits in a higher one."""
         if len({one.priority_tier for one in partitions.values()}) < 2:
             return None
 
@@ -323,7 +335,7 @@ class SnapshotBuilder:
         return lambda job, until_s: first.kept_from(job.spec.request, tier_of(job), until_s)
 
     def _beyond_array_limits(self, alive: Iterable[JobStatus]) -> set[str]:
-        """Waiting tasks of arrays that may run no more at once (``--array=0-9%2``)."""
+        """Return the waiting tasks beyond their array's limit (``--array=0-9%2``)."""
         arrays: dict[int, list[JobStatus]] = {}
         for job in alive:
             if job.spec.array_id is not None and job.spec.array_limit:
@@ -391,7 +403,7 @@ class SnapshotBuilder:
 
 
 def _within(request: Request, partitions: tuple[Partition, ...]) -> Request:
-    """A request kept to partitions that would start it, and to the most nodes of the widest."""
+    """Restrict a request to partitions that would start it, and to their largest MaxNodes."""
     names = tuple(one.name for one in partitions)
     bounds = [one.most_nodes for one in partitions if one.most_nodes is not None]
     most_nodes = request.max_nodes
