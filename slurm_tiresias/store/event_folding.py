@@ -1,7 +1,7 @@
-"""Events that users can cause at will are bounded for each user, or one user's erase all others'.
+"""Limits the events that each user can cause at will, which would displace all others' events.
 
-Of each kind a user has a number of events at once and one more each minute; what is beyond is
-counted and told as one event. The kinds that reports count (preempted, would) are never folded.
+For each kind, a user has ``MOST_AT_ONCE`` events at once and one more each minute; further ones are
+counted and reported as one event. The kinds that reports count (preempted, would) are never folded.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from slurm_tiresias.store.records import EventRecord
 AT_WILL = frozenset(
     {"repaired", "unpinned", "failed", "gave-up", "requeued", "list-refused", "signal-refused"}
 )
-"""A user lowers the priority of own jobs, moves them out of a band, requeues them, or has Slurm
-refuse what is written."""
+"""Kinds that users cause by lowering their jobs' priority, moving jobs out of a band, requeueing
+them, or making Slurm refuse writes."""
 
 MOST_AT_ONCE = 20
 ONE_MORE_AFTER_S = 60.0
@@ -23,7 +23,7 @@ ONE_MORE_AFTER_S = 60.0
 
 @dataclass(slots=True)
 class _Account:
-    """How many events of one kind a user may still cause, and what was folded since the last."""
+    """How many more events of one kind a user may cause, and how many have been folded."""
 
     left: float
     at_s: float
@@ -38,19 +38,19 @@ class _Account:
 
 
 class EventFolder:
-    """Folds what a user causes beyond a bound."""
+    """Folds the events of a user beyond the limit into one event."""
 
     def __init__(self) -> None:
         self._accounts: dict[tuple[str, str], _Account] = {}
         """By user and kind."""
 
     def takes(self, at_s: float, kind: str, user: str, job_id: str) -> bool:
-        """Whether this event is folded, and not to be remembered by itself."""
+        """Whether this event is folded, and thus not recorded by itself."""
         if kind not in AT_WILL:
             return False
         account = self._accounts.setdefault((user, kind), _Account(MOST_AT_ONCE, at_s))
         account.refill(at_s)
-        # The last one is for the event that says how many more there were.
+        # The last one is kept for the event that counts the folded ones.
         if account.left >= 2 and not account.folded:
             account.left -= 1
             return False
@@ -59,7 +59,7 @@ class EventFolder:
         return True
 
     def folded(self, now_s: float) -> Iterator[EventRecord]:
-        """What was folded, an event for each user and kind that may have one more."""
+        """Yield one event for each user and kind with folded events whose limit allows it again."""
         for (_, kind), account in self._accounts.items():
             if not account.folded:
                 continue

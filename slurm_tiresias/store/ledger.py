@@ -1,8 +1,8 @@
 """The ledger: what must survive the controller, in SQLite.
 
 Slurm forgets what this program needs: the first start, the original submission, the service of
-earlier runs, the tier. Every change of a cycle is committed before anything is asked of
-Slurm on the strength of it, so a kill at any instruction loses nothing.
+earlier runs, the tier. Every change of a cycle is committed before Slurm is sent anything that
+depends on it, so a kill at any instruction loses nothing.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ log = logging.getLogger("tiresias-slurm")
 
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
-"""It has the names of all users' jobs."""
+"""Not readable by other users: it has the names of all users' jobs."""
 CLUSTER = "cluster"
 EVENTS_KEPT = 200_000
 """Some weeks of a busy cluster; 20 MB."""
 SAMPLES_KEPT = 100_000
-"""The policies by history know of so many ended jobs what they needed, pruned ones included."""
+"""The number of ended jobs, pruned ones included, that policies based on history learn from."""
 SAMPLES_AT_A_TIME = 2000
 LOOKED_AT_FOR_EACH = 5
-"""Of so many times as many events those to be published are chosen."""
+"""The published events are chosen from this many times as many."""
 NUMBERS_AT_A_TIME = 1000
 FIRST_LOOK = "first_look_s"
-"""The value that says when a controller first looked at the cluster, by Slurm's clock. Ledgers that
-knew jobs before this was noted have none."""
+"""The fact that stores when a controller first observed the cluster, by Slurm's clock. It is
+missing in ledgers that had jobs before it was introduced."""
 STEPS_BETWEEN_LOOKS = 100_000
-"""Of SQLite's machine: some milliseconds."""
+"""Instructions of SQLite's virtual machine between two calls of ``stop``: a few milliseconds."""
 
 T = TypeVar("T")
 
@@ -78,10 +78,10 @@ class Ledger:
     """Job records, runs and events of one cluster. One process writes at a time."""
 
     def __init__(self, path: Path, *, checked: bool = False) -> None:
-        """Open or create the ledger, and bring one of an older version up to date.
+        """Open or create the ledger, and migrate one of an older version.
 
-        ``checked``: it has just been found sound. Raises ``DamagedLedgerError`` for a file that is
-        there and no sound ledger, and ``LedgerError`` where it cannot be written, or is of a newer
+        ``checked``: the file has just been found sound. Raises ``DamagedLedgerError`` if the file
+        exists but is no sound ledger, and ``LedgerError`` if it cannot be written or is of a newer
         version.
         """
         self._path = path
@@ -99,10 +99,10 @@ class Ledger:
 
     @classmethod
     def to_read(cls, path: Path, stop: Callable[[], bool] | None = None) -> Ledger:
-        """The ledger as it is, beside the controller that writes it, and for reading only.
+        """Open the ledger read-only, beside the controller that writes it.
 
-        ``stop`` is asked again and again while SQLite works; once it says so, that ends in
-        ``RefusedError``. ``LedgerError`` where the ledger cannot be read.
+        ``stop`` is called repeatedly while SQLite works; once it returns true, the query ends with
+        ``RefusedError``. Raises ``LedgerError`` if the ledger cannot be read.
         """
         if path.exists() and not os.access(path, os.R_OK, effective_ids=True):
             raise LedgerError(
@@ -123,12 +123,14 @@ class Ledger:
 
     @property
     def cluster(self) -> str | None:
-        """The cluster whose jobs it has; None until ``bind``."""
+        """The cluster that the ledger belongs to; None until ``bind``."""
         return self.value(CLUSTER)
 
     def bind(self, cluster: str, *, renamed: bool = False) -> None:
-        """From now on this is the ledger of a cluster; it is of none yet, or of this one, or that
-        was ``renamed``. Raises ``ConfigError``."""
+        """Make this the ledger of a cluster.
+
+        Raises ``ConfigError`` if it belongs to another one, unless that was ``renamed``.
+        """
         if not renamed and self.cluster not in (None, cluster):
             raise _of_another_cluster(self._path, self.cluster, cluster)
         if self.cluster != cluster:
@@ -140,14 +142,14 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; on disk when it returns."""
+        """Commit everything in the block, or nothing; it is on disk when the block ends."""
         with _explained(self._path), transaction(self._database):
             yield
 
     # Jobs and their runs
 
     def jobs(self) -> dict[str, JobAccount]:
-        """Every job that has not ended, and those whose last runs are unconfirmed."""
+        """Return every job that has not ended, and those with unconfirmed runs."""
         query = (
             "SELECT * FROM jobs WHERE ended_s IS NULL OR key IN "
             "(SELECT key FROM incarnations WHERE confirmed = 0)"
@@ -155,7 +157,7 @@ class Ledger:
         return {record.key: record for record in self._read(JobAccount, query)}
 
     def runs(self) -> dict[str, dict[float, RunRecord]]:
-        """The runs of those jobs, by job and start."""
+        """Return the runs of those jobs, by job and start time."""
         query = (
             "SELECT * FROM incarnations WHERE key IN (SELECT key FROM jobs WHERE ended_s IS NULL) "
             "OR key IN (SELECT key FROM incarnations WHERE confirmed = 0)"
@@ -169,8 +171,8 @@ class Ledger:
         return next(iter(self._read(JobAccount, "SELECT * FROM jobs WHERE key = ?", key)), None)
 
     def tasks_of(self, array: str, at_most: int) -> list[JobAccount]:
-        """The tasks of an array, by its job id; the first ones."""
-        # What begins with "12_", which lies before "12`".
+        """Return the first ``at_most`` tasks of an array, given its job id."""
+        # Keys that begin with "12_" sort before "12`".
         query = (
             "SELECT * FROM jobs WHERE key > ? AND key < ? "
             "ORDER BY CAST(substr(key, ?) AS INTEGER), key LIMIT ?"
@@ -185,28 +187,28 @@ class Ledger:
     # Starts and preemptions under way
 
     def nominations(self) -> list[Nomination]:
-        """Those of all jobs, expired ones included."""
+        """Return the nominations of all jobs, expired ones included."""
         return list(self._read(Nomination, "SELECT * FROM nominations"))
 
     def preemptions_under_way(self) -> list[Preemption]:
         return list(self._read(Preemption, "SELECT * FROM preemptions_under_way"))
 
     def save_nominations(self, changed: Mapping[str, Nomination | None]) -> None:
-        """By job; None removes what is there."""
+        """Save nominations by job; None deletes a row."""
         self._save_or_remove("nominations", Nomination, changed)
 
     def save_preemptions_under_way(self, changed: Mapping[str, Preemption | None]) -> None:
-        """By victim; None removes what is there."""
+        """Save preemptions by victim; None deletes a row."""
         self._save_or_remove("preemptions_under_way", Preemption, changed)
 
     def jobs_alive_since(self, since_s: float) -> list[JobAccount]:
-        """Every job that has not ended, or has since then."""
+        """Return every job that has not ended before ``since_s``."""
         query = "SELECT * FROM jobs WHERE ended_s IS NULL OR ended_s >= ?"
         return list(self._read(JobAccount, query, since_s))
 
     def runs_since(self, since_s: float) -> dict[str, list[RunRecord]]:
-        """The runs that started since then, by job, each job's oldest first."""
-        # By its end, for which there is an index.
+        """Return the runs that started at or after ``since_s``, by job, oldest first."""
+        # The condition on end_s is redundant, but has an index.
         query = (
             "SELECT * FROM incarnations WHERE (end_s IS NULL OR end_s >= ?) AND start_s >= ? "
             "ORDER BY start_s"
@@ -223,17 +225,17 @@ class Ledger:
         user: str | None = None,
         most_bytes: float = math.inf,
     ) -> bytearray:
-        """All that was in [``since_s``, ``until_s``), as JSON: rows of ``PERIOD``, by table.
+        """Return what happened in [``since_s``, ``until_s``) as JSON: rows of ``PERIOD``, by table.
 
-        With a ``user``, only what concerns this user's jobs, and of others' jobs nothing but their
-        ids. SQLite writes it row by row, and Python's other threads go on meanwhile: 300,000 jobs
-        take two seconds. ``RefusedError`` where it is longer than ``most_bytes``, ``LedgerError``
-        for a ledger of an older version.
+        With a ``user``, only what concerns this user's jobs, and nothing but the ids of others'
+        jobs. SQLite generates the JSON row by row, so that Python's other threads can run
+        meanwhile: 300,000 jobs take two seconds. Raises ``RefusedError`` if it is longer than
+        ``most_bytes``, and ``LedgerError`` for a ledger of an older version.
         """
         self.check_version()
         values = {"since": since_s, "until": until_s, "user": user}
         found = bytearray(b"{")
-        # One transaction, so that all tables are of one moment.
+        # In one transaction, so that all tables are of the same moment.
         with _explained(self._path), transaction(self._database, "DEFERRED"):
             for name, query in _PERIOD_QUERIES.items():
                 found += f'"{name}":['.encode()
@@ -262,7 +264,7 @@ class Ledger:
         self._upsert("incarnations", RunRecord, records)
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Drop all that is known of these jobs: their ids have been given to others."""
+        """Delete these jobs, but not their events: their ids have been given to other jobs."""
         with _explained(self._path):
             for key in keys:
                 self._database.execute("DELETE FROM jobs WHERE key = ?", (key,))
@@ -274,10 +276,10 @@ class Ledger:
     def samples(
         self, since_s: float = -math.inf, meanwhile: Callable[[], None] = lambda: None
     ) -> list[Sample]:
-        """The jobs that have run and ended from then on, the latest last; ``SAMPLES_KEPT`` at most.
+        """Return the jobs that have run and ended since then, oldest first, up to ``SAMPLES_KEPT``.
 
-        Jobs that have been pruned are among them. ``meanwhile`` is called again and again: 100,000
-        jobs take 0.4 s and, where the disk is slow, much longer.
+        They include pruned jobs. ``meanwhile`` is called repeatedly: 100,000 jobs take 0.4 s, and
+        much longer on a slow disk.
         """
         kept = (
             "SELECT ended_s, user, name, "
@@ -300,20 +302,20 @@ class Ledger:
         return [Sample(*row) for row in reversed(rows) if row[3] is not None]
 
     def completed_jobs(self, most_recent: int) -> list[CompletedJob]:
-        """The jobs that ended last and have run, the latest last; 0.2 s with 100,000 jobs."""
+        """Return the last jobs to end that have run, oldest first; 0.2 s with 100,000 jobs."""
         query = (
             "SELECT key, submitted_s, ended_s, tier, preemptions, SUM(elapsed_s), MAX(gpus) FROM "
             "(SELECT key, submitted_s, ended_s, tier, preemptions FROM jobs "
             "WHERE ended_s IS NOT NULL AND first_started_s IS NOT NULL "
             "ORDER BY ended_s DESC LIMIT ?) "
-            # CROSS: these first, and of each its runs by their key.
+            # CROSS keeps SQLite from reordering: jobs first, then their runs by key.
             "CROSS JOIN incarnations USING (key) GROUP BY key ORDER BY ended_s"
         )
         with _explained(self._path):
             return [CompletedJob(*row) for row in self._database.execute(query, (most_recent,))]
 
     def ended_runs(self, since_s: float, charge: str) -> list[EndedRun]:
-        """The runs that ended after ``since_s``, each with whom it is charged to."""
+        """Return the runs that ended after ``since_s``, each with the user or account charged."""
         query = (
             "SELECT key, start_s, user, account, end_s, elapsed_s * gpus FROM incarnations "
             "JOIN jobs USING (key) WHERE end_s > ?"
@@ -329,7 +331,7 @@ class Ledger:
     # Preemptions, events and single values
 
     def losses_since(self, since_s: float, grace_s: float) -> list[Loss]:
-        """What jobs of each user have made other users' jobs lose since then: see ``losses_of``."""
+        """Return what each user's jobs have cost other users' jobs: see ``losses_of``."""
         query = (
             "SELECT p.at_s, o.user, v.user, r.gpus, r.elapsed_s, r.end_s - p.asked_s "
             "FROM preemptions p JOIN jobs v ON v.key = p.key JOIN jobs o ON o.key = p.for_job "
@@ -358,10 +360,10 @@ class Ledger:
             )
 
     def last_events(self, count: int) -> list[EventRecord]:
-        """The latest events, oldest first.
+        """Return the latest events, oldest first.
 
-        No user's jobs take the places of others': each user has an equal share of them, and what
-        some do not need goes to the others.
+        Each user gets an equal share, so that one user's jobs do not displace those of others;
+        shares that are not used go to other users.
         """
         query = (
             f"{_SELECT_EVENTS} FROM (SELECT * FROM "
@@ -372,16 +374,16 @@ class Ledger:
         return list(self._read(EventRecord, query, LOOKED_AT_FOR_EACH * count, count))
 
     def events_of(self, key: str, since_s: float) -> list[EventRecord]:
-        """What happened to a job, and what it was the reason for, oldest first.
+        """Return the events of a job and those that it caused, oldest first.
 
-        From ``since_s`` on: before that another job had its id.
+        Only from ``since_s`` on: before that, another job had its id.
         """
         where = "(job_id = ? OR other = ?) AND at_s >= ?"
         query = f"{_SELECT_EVENTS} FROM events WHERE {where} ORDER BY number"
         return list(self._read(EventRecord, query, key, key, since_s))
 
     def events_of_kind(self, kind: str, since_s: float) -> list[EventRecord]:
-        """All events of one kind from a time on, oldest first."""
+        """Return all events of one kind from a time on, oldest first."""
         query = f"{_SELECT_EVENTS} FROM events WHERE kind = ? AND at_s >= ? ORDER BY number"
         return list(self._read(EventRecord, query, kind, since_s))
 
@@ -389,18 +391,18 @@ class Ledger:
 
     @property
     def pruned_before_s(self) -> float:
-        """Jobs that ended before this time may have been pruned; 0.0 where none were."""
+        """Jobs that ended before this time may have been pruned; 0.0 if none have been."""
         return float(self.value("pruned_before_s") or "0.0")
 
     def first_start_of_live_jobs_s(self) -> float | None:
-        """When the first job started of those that have not ended; None where none has."""
+        """Return the first start among the jobs that have not ended; None if none has started."""
         query = "SELECT MIN(first_started_s) FROM jobs WHERE ended_s IS NULL"
         with _explained(self._path):
             (first_s,) = self._database.execute(query).fetchone()
         return None if first_s is None else float(first_s)
 
     def prunable(self, before_s: float) -> Pruned:
-        """What ``prune`` would remove, in as many steps as it takes."""
+        """Count what repeated calls of ``prune`` would remove."""
         old = f"(SELECT key FROM jobs WHERE {_PRUNABLE})"
         queries = (
             f"SELECT COUNT(*) FROM jobs WHERE {_PRUNABLE}",
@@ -413,11 +415,11 @@ class Ledger:
             return Pruned(*(self._database.execute(q, values).fetchone()[0] for q in queries))
 
     def prune(self, before_s: float, at_most: int, kept: Collection[str] = ()) -> Pruned:
-        """Remove the jobs that ended before a time, the oldest first, and the events of before.
+        """Remove the oldest jobs that ended before a time, and the oldest events before it.
 
-        One short transaction, of ``at_most`` jobs and as many events: call it again until nothing
-        is left. Samples of what the jobs needed stay (``samples``). Jobs that accounting has not
-        confirmed and those in ``kept`` stay, too.
+        Runs one short transaction with ``at_most`` jobs and as many events: call it again until
+        nothing is left. Samples of the jobs' service stay (``samples``), and so do jobs that
+        accounting has not confirmed and those in ``kept``.
         """
         oldest = f"SELECT key FROM jobs WHERE {_PRUNABLE} ORDER BY ended_s LIMIT :at_most"
         values: dict[str, object] = {"before_s": before_s, "at_most": at_most + len(kept)}
@@ -441,7 +443,7 @@ class Ledger:
         return Pruned(jobs, runs, preemptions, events)
 
     def give_back_room(self) -> None:
-        """Make the file as small as what is in it; takes seconds, and room for a copy meanwhile."""
+        """Shrink the file to its contents; takes seconds, and disk space for a copy."""
         with _explained(self._path):
             self._database.execute("VACUUM")
 
@@ -460,14 +462,15 @@ class Ledger:
             )
 
     def note_first_look(self, at_s: float) -> None:
-        """Remember when the cluster was first looked at; nothing in a ledger that knows jobs."""
+        """Record when the cluster was first observed, unless the ledger already had jobs."""
         if self.value(FIRST_LOOK) is None and self.value("numbers_reserved") is None:
             self.set_value(FIRST_LOOK, repr(at_s))
 
     def next_number(self) -> int:
-        """A number larger than any given out before, over all runs of the controller."""
+        """Return a number larger than any returned before, also by earlier controllers."""
         if self._next_number == self._numbers_reserved:
-            # Reserved by the thousand, so that a number costs no write to disk; gaps are harmless.
+            # Reserved by the thousand, so that most numbers cost no write to disk; gaps are
+            # harmless.
             self._next_number = int(self.value("numbers_reserved") or "0")
             reserved = self._next_number + NUMBERS_AT_A_TIME
             self.set_value("numbers_reserved", str(reserved))
@@ -496,11 +499,11 @@ class Ledger:
             missing = {field.name for field in dataclasses.fields(kind)} - there
             if missing:
                 raise damaged(self._path, f"{table} lacks {', '.join(sorted(missing))}")
-        # What cannot be written is found out now, and not by the first cycle.
+        # Fail now rather than in the first cycle if the ledger cannot be written.
         self.set_value("written_by", __version__)
 
     def check_version(self) -> None:
-        """``LedgerError`` where the ledger is of another version, and was opened to be read."""
+        """Raise ``LedgerError`` if a ledger opened read-only is of another version."""
         if (version := self._schema_version()) != SCHEMA_VERSION:
             raise LedgerError(
                 f"The ledger {self._path} is of another version (schema {version})",
@@ -515,7 +518,7 @@ class Ledger:
         return int(version)
 
     def _migrate(self, version: int) -> None:
-        """From an older schema to this one, in one transaction; the old one is kept beside it."""
+        """Migrate an older schema to this one in one transaction; a copy of the file is kept."""
         backup = _aside(self._path, f"schema-{version}")
         create(backup, MODE)
         try:
@@ -559,13 +562,13 @@ class Ledger:
 
 
 _READ_BY: Mapping[str, Callable[[Any], Any]] = {"bool": bool, **STATES}
-"""Makes of a column's value what a field of this type holds."""
+"""Converts a column's value to the type of its field."""
 
 _SELECT_EVENTS = "SELECT at_s, kind, job_id, other, text"
 
 
 LONGEST_NAME = 100
-"""Of a job's name a report has so much: a user may give every job a long one."""
+"""Names are cut to this length in reports: a user may give every job a long one."""
 
 PERIOD: Mapping[str, Mapping[str, str]] = {
     "jobs": {
@@ -605,11 +608,11 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "for_end_s": "COALESCE(w.end_s, w.start_s + w.elapsed_s)",
     },
 }
-"""What ``Ledger.period`` tells of each job that was there, of all runs of these jobs, and of each
-preemption: the columns of its rows, in their order, and where they come from.
+"""The columns of ``Ledger.period`` by table: name and SQL.
 
-Of a preemption: the run that it ended (``start_s`` to ``left_s``), when the job ran again or else
-ended, and the first run since of the job that it was for (``for_*``).
+The tables have the jobs that existed in that time, all their runs, and the preemptions. A
+preemption has the run that it ended (``start_s`` to ``left_s``), the next start of the victim or
+else its end, and the preemptor's first run since (``for_*``).
 """
 
 _PRUNABLE = (
@@ -633,7 +636,7 @@ _IS_SEEN = "(:user IS NULL OR (:user != '' AND {} = :user))"
 
 _OF_VICTIM = ("asked_s", "tier", "gpus", "start_s", "left_s", "again_s", "ended_s")
 _OF_PREEMPTOR = ("for_tier", "for_gpus", "for_start_s", "for_end_s")
-"""Columns of a preemption that are null where that job is another user's."""
+"""Columns of a preemption that are null if the victim or preemptor is another user's job."""
 
 
 def _rows_of(table: str, source: str) -> str:
@@ -655,7 +658,7 @@ _PERIOD_QUERIES: Mapping[str, str] = {
     "preemptions": _rows_of(
         "preemptions",
         "preemptions p JOIN jobs v ON v.key = p.key "
-        # An id may have been given to a new job since.
+        # The preemptor's id may have been given to a new job since.
         "LEFT JOIN jobs o ON o.key = p.for_job AND o.submitted_s <= p.at_s "
         "LEFT JOIN incarnations r ON r.key = p.key AND r.start_s = p.run_start_s "
         # Accounting has whole seconds.
@@ -673,7 +676,7 @@ _PERIOD_EVENTS = (
 
 
 def _create(path: Path) -> None:
-    """A ledger without a job, in one step: an empty file is none that was just begun."""
+    """Create a ledger without jobs in one step, so that an empty file always means damage."""
     draft = path.with_name(f".{path.name}.new")
     if _log_of(path).exists():
         raise damaged(path, "there is nothing left of it but its write-ahead log")
@@ -686,7 +689,7 @@ def _create(path: Path) -> None:
 
 
 def _check_soundness(path: Path, database: sqlite3.Connection) -> None:
-    """The pages and the tables; 1 s for 1,000,000 jobs."""
+    """Check pages and tables; takes 1 s for 1,000,000 jobs."""
     if path.stat().st_size == 0:
         raise damaged(path, "it is empty")
     first = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -707,7 +710,7 @@ _REMEDIES: Mapping[int, str] = {
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours, by what can be done about them."""
+    """Turn SQLite's errors into ours, with what can be done about them."""
     try:
         yield
     except sqlite3.Error as error:
@@ -730,15 +733,17 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def check_cluster(path: Path, cluster: str) -> None:
-    """``ConfigError`` where a ledger can be read and is of another cluster; it may be missing, and
-    in use on another host: no lock is taken, and no other file looked at."""
+    """Raise ``ConfigError`` if the ledger belongs to another cluster.
+
+    The file may be missing, or in use on another host: no lock is taken, and no other file is read.
+    """
     found = value_in(path, CLUSTER, "mode=ro&immutable=1")
     if found not in (None, cluster):
         raise _of_another_cluster(path, found, cluster)
 
 
 def value_in(path: Path, name: str, how: str = "mode=ro") -> str | None:
-    """A single value of a ledger that may be damaged, as far as it can be read."""
+    """Read a fact of a ledger that may be damaged; None if it cannot be read."""
     where = f"{path.absolute().as_uri()}?{how}"
     with suppress(sqlite3.Error), closing(sqlite3.connect(where, uri=True)) as database:
         row = database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
@@ -755,7 +760,7 @@ def _of_another_cluster(path: Path, bound_to: object, cluster: str) -> ConfigErr
 
 
 def damaged(path: Path, why: object) -> TiresiasError:
-    """The error that says so, and how to get another ledger."""
+    """Return the error that the ledger is damaged, with how to rebuild it."""
     return DamagedLedgerError(
         f"The ledger {path} is damaged: {why}",
         "With no controller running, rebuild it from accounting: tiresias-slurm ledger rebuild",
@@ -763,21 +768,19 @@ def damaged(path: Path, why: object) -> TiresiasError:
 
 
 def _log_of(path: Path) -> Path:
-    """SQLite's write-ahead log of a database."""
     return path.with_name(f"{path.name}-wal")
 
 
 def _aside(path: Path, what: str) -> Path:
-    """A name that nothing has, for a copy of the ledger as it was."""
+    """Return an unused name for a copy of the ledger."""
     moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     return path.with_name(f"{path.name}.{what}-{moment}-{time.time_ns() % 10**9:09d}")
 
 
 def put_in_place(draft: Path, path: Path) -> Path | None:
-    """Let one ledger stand where another stood; under which name that one lies now, if there was
-    any.
+    """Replace a ledger by another; return the path at which the old one is kept, if there was one.
 
-    There is a ledger at any time, and what was there before is never gone.
+    There is a ledger at any time, and the old one is never deleted.
     """
     aside = _aside(path, "replaced")
     parts = [part for part in (path, _log_of(path)) if part.exists()]
@@ -790,7 +793,7 @@ def put_in_place(draft: Path, path: Path) -> Path | None:
 
 
 def changed(record: JobAccount, **values: object) -> JobAccount:
-    """The record with these values; itself where they are its own, as in most cycles."""
+    """Return the record with these values; the same object if nothing changes."""
     if all(getattr(record, name) == value for name, value in values.items()):
         return record
     return replace(record, **values)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the rows of the state database are read as."""
+"""The rows of the state database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One stretch of running. ``end_s`` None: it still runs, or its end is not known yet."""
+    """One run of a job; ``end_s`` is None while it runs or until its end is known."""
 
     key: str
     start_s: float
@@ -15,7 +15,7 @@ class RunRecord:
     elapsed_s: float
     gpus: int
     confirmed: bool
-    """Whether the elapsed time is Slurm's own final word."""
+    """Whether Slurm has given the final elapsed time."""
 
     @property
     def attained_gpu_s(self) -> float:
@@ -24,11 +24,12 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRecord:
-    """One run that ended so that another job could start.
+    """The preemption of one run.
 
-    Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was seen,
-    ``run_start_s`` says which run it ended, ``asked_s`` when the job was signalled and its
-    grace began; the tiers are those of both jobs then. None: not recorded, as before schema 4.
+    Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was observed,
+    ``run_start_s`` identifies the run, and ``asked_s`` is when the victim was signalled and its
+    grace began; the tiers are those of both jobs at that time. None means not recorded, as before
+    schema 4.
     """
 
     key: str
@@ -42,7 +43,7 @@ class PreemptionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What an ended job that has run needed in all: the policies by history learn from it."""
+    """The total run time and service of an ended job, from which policies learn."""
 
     ended_s: float
     user: str
@@ -53,7 +54,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How much was removed, or would be."""
+    """The number of rows that were removed, or would be."""
 
     jobs: int = 0
     runs: int = 0
@@ -85,7 +86,7 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class CompletedJob:
-    """A job that is over. ``ran_s`` is over all its runs, ``gpus`` those of its widest."""
+    """A job that has ended. ``ran_s`` is the sum over its runs, ``gpus`` the most of any run."""
 
     key: str
     submitted_s: float
@@ -97,10 +98,10 @@ class CompletedJob:
 
     @property
     def jct_s(self) -> float:
-        """From its first submission to its end."""
+        """The job completion time, from the first submission to the end, in seconds."""
         return max(0.0, self.ended_s - self.submitted_s)
 
     @property
     def queued_s(self) -> float:
-        """What of that it did not run."""
+        """The part of ``jct_s`` in which the job did not run."""
         return max(0.0, self.jct_s - self.ran_s)

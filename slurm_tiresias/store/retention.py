@@ -1,7 +1,7 @@
 """How long the ledger keeps jobs that have ended.
 
-What the policies still need of older ones stays: samples of their service (``Ledger.samples``), and
-every job whose use may count for a user's budget or for what later jobs begin with.
+It keeps what policies still need of older ones: samples of their service (``Ledger.samples``), and
+every job whose service may count for a user's budget or be inherited by later jobs.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ log = logging.getLogger("tiresias-slurm")
 
 DAY_S = 86_400.0
 JOBS_AT_A_TIME = 200
-"""Some 10 ms: the controller, and users who read the ledger, hardly wait for it."""
+"""Takes about 10 ms, so that the controller and readers of the ledger hardly wait."""
 JOBS_AT_A_COMMAND = 5_000
 FIRST_AFTER_S = 600.0
 AGAIN_AFTER_S = 3600.0
 CLOCK_TRUSTED_AFTER_S = DAY_S
-"""A clock that was set wrong by years must not empty the ledger before an admin notices."""
+"""A clock that is wrong by years must not empty the ledger before an administrator notices."""
 
 
 def latest_cutoff_s(config: Config, ledger: Ledger, now_s: float) -> float:
-    """Jobs that ended after this time may still count in decisions."""
+    """Return the time since when ended jobs may still count in decisions."""
     cutoff_s = now_s - config.preemption.budget_window_s
     if config.policy.charge == BY_JOB:
         return cutoff_s
-    # At a restart the jobs that are there get anew what they began with.
+    # After a restart, what live jobs inherited is computed again.
     first_s = min(now_s, ledger.first_start_of_live_jobs_s() or now_s)
     return min(cutoff_s, first_s - config.policy.charge_window_s)
 
 
 def configured_cutoff_s(config: Config, now_s: float) -> float | None:
-    """Before which time ended jobs need not be kept; None: all are kept for good."""
+    """Return the time before which ended jobs are not kept; None if all are kept for good."""
     days = config.controller.keep_ended_jobs_days
     return now_s - days * DAY_S if days else None
 
 
 class Retention:
-    """Prunes the ledger, a little whenever the controller has nothing else to do."""
+    """Prunes the ledger step by step whenever the controller is idle."""
 
     def __init__(self, ledger: Ledger, config: Config, in_use: Callable[[], Sequence[str]]) -> None:
-        """``in_use`` names ended jobs that the controller still works with."""
+        """``in_use`` returns ended jobs that the controller still works with."""
         self._ledger = ledger
         self._config = config
         self._in_use = in_use
@@ -57,12 +57,14 @@ class Retention:
         self._pruned = 0
 
     def put_off(self) -> None:
-        """Slurm's clock was set: wait before going by it."""
+        """Postpone pruning: Slurm's clock was set and may be wrong."""
         self._next_s = time.monotonic() + CLOCK_TRUSTED_AFTER_S
 
     def prune_some(self, now_s: float) -> None:
-        """Remove some of the jobs that ended too long ago, where it is time to; ``now_s`` is by
-        Slurm's clock. What goes wrong is logged."""
+        """Remove some of the jobs that ended too long ago, if pruning is due.
+
+        ``now_s`` is by Slurm's clock. Errors are logged.
+        """
         cutoff_s = configured_cutoff_s(self._config, now_s)
         if cutoff_s is None or time.monotonic() < self._next_s:
             return
@@ -83,7 +85,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What was removed by a command, or would be: jobs that ended before ``before_s``."""
+    """What a command removed, or would remove: jobs that ended before ``before_s``."""
 
     ledger: str
     before_s: float
@@ -94,9 +96,10 @@ class Pruning:
 
 
 def prune_all(ledger: Ledger, config: Config, before_s: float | None, *, dry_run: bool) -> Pruning:
-    """Remove, bit by bit, all jobs that ended before a time and count no more.
+    """Remove step by step all jobs that ended before a time and no longer count.
 
-    ``before_s`` None: all that the configuration does not keep; ``UsageError`` where that is none.
+    ``before_s`` None means the retention time of the configuration; raises ``UsageError`` if that
+    is unlimited.
     """
     now_s = time.time()
     wanted_s = configured_cutoff_s(config, now_s) if before_s is None else before_s

@@ -1,4 +1,4 @@
-"""The tables of the state database, and what brings an older one up to date."""
+"""The tables of the state database, and the migrations of older ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from slurm_tiresias.model import JobAccount
 from slurm_tiresias.store.records import EventRecord, PreemptionRecord, RunRecord, Sample
 
 SCHEMA_VERSION = 7
-"""2 has the user and the name of jobs, 3 their account, 4 their partition and a table of
-preemptions; what was there before has none. 5 has indexes, and samples of pruned jobs. 6 has tables
-of nominations and of preemptions under way, which were columns of jobs before. 7 has starts that
-were in vain, and node lists that Slurm did not take."""
+"""2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
+rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
+under way from columns of jobs to tables. 7 added starts in vain and refused node lists."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -35,11 +34,11 @@ TABLES: Mapping[str, type[Any]] = {
 }
 
 OLDEST_TABLES = {"facts", "jobs", "incarnations", "events"}
-"""Those that a ledger of any version has."""
+"""The tables of every version."""
 
 
 def create_tables(database: sqlite3.Connection) -> None:
-    """All tables of a new database, without a job."""
+    """Create all tables of a new database, without a job."""
     database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value)")
     jobs = _columns(JobAccount, key="key TEXT PRIMARY KEY")
     database.execute(f"CREATE TABLE jobs ({jobs})")
@@ -67,7 +66,7 @@ def _add_accounts(database: sqlite3.Connection) -> None:
 
 
 def _add_partitions_and_preemptions(database: sqlite3.Connection) -> None:
-    """What is remembered as events becomes preemptions, of which little is known."""
+    """Preemptions begin with those recorded as events, of which little is known."""
     database.execute("ALTER TABLE jobs ADD COLUMN partition TEXT DEFAULT ''")
     database.execute(f"CREATE TABLE preemptions ({_columns(PreemptionRecord)})")
     database.execute(
@@ -80,8 +79,7 @@ def _add_partitions_and_preemptions(database: sqlite3.Connection) -> None:
 
 
 def _add_indexes_and_samples(database: sqlite3.Connection) -> None:
-    """What is asked of the ledger in each cycle, at a start and by reports must not take longer
-    with every job that has ended."""
+    """The indexes keep queries of cycles, starts and reports fast as ended jobs accumulate."""
     database.execute("CREATE INDEX ended ON jobs (ended_s)")
     database.execute("CREATE INDEX run_ended ON incarnations (end_s)")
     database.execute("CREATE INDEX preempted ON preemptions (key)")
@@ -93,7 +91,7 @@ def _add_indexes_and_samples(database: sqlite3.Connection) -> None:
 
 
 def _add_lifecycles(database: sqlite3.Connection) -> None:
-    """Starts and preemptions under way become rows of their own."""
+    """Move starts and preemptions under way from columns of jobs to tables."""
     _create_lifecycles(database)
     database.execute(
         "INSERT INTO nominations (key, state, nominated_s, free_s, allocation, expired_s, "
@@ -123,7 +121,7 @@ def _add_lifecycles(database: sqlite3.Connection) -> None:
 
 
 def _drop_columns(database: sqlite3.Connection, columns: Collection[str]) -> None:
-    """Drop columns of ``jobs`` by one copy; SQLite's DROP COLUMN makes one for each of them."""
+    """Drop columns of ``jobs`` with one copy; SQLite's DROP COLUMN copies once for each."""
     query = "SELECT name, type, pk FROM pragma_table_info('jobs')"
     kept = [row for row in database.execute(query).fetchall() if row[0] not in columns]
     names = ", ".join(name for name, _, _ in kept)
@@ -142,7 +140,7 @@ def _create_lifecycles(database: sqlite3.Connection) -> None:
 
 
 def _add_starts_in_vain(database: sqlite3.Connection) -> None:
-    """Nominations say after which of them victims had left, jobs which node lists were refused."""
+    """Add the situations of starts in vain to nominations, and refused node lists to jobs."""
     query = "SELECT 1 FROM pragma_table_info('nominations') WHERE name = 'topology_hash'"
     if database.execute(query).fetchone():
         database.execute("ALTER TABLE nominations RENAME COLUMN topology_hash TO situation")
@@ -159,7 +157,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     5: _add_lifecycles,
     6: _add_starts_in_vain,
 }
-"""What brings a ledger from each older schema to the next."""
+"""The migration of each older schema to the next."""
 
 
 def _columns(kind: type[Any], **special: str) -> str:

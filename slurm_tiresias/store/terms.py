@@ -1,8 +1,8 @@
-"""Which ledger is current where several controllers take turns on a shared state directory.
+"""The current ledger where several controllers take turns on a shared state directory.
 
-Each term has a ledger and a store of profiles of its own (``ledger-N.sqlite``), copied from the
-term before. So no process waits for a database that a stopped process has locked, no database is
-open on two hosts, and a holder that wakes up after its term writes into a file no longer read.
+Each term has its own ledger and store of profiles (``ledger-N.sqlite``), copied from the previous
+term. So no process waits for a database that a stopped process has locked, no database is open on
+two hosts, and a holder that wakes up after its term writes to a file that is no longer read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slurm_tiresias.owned_file import make_if_missing
 from slurm_tiresias.store.ledger import MODE, damaged
 
 KEPT = 3
-"""The present one, the one before, for a process that may still have it open, and one more."""
+"""The present one, the previous one, which a process may still have open, and one more."""
 
 MEANWHILE_EVERY_S = 0.05
 MOST_TRIES = 20
@@ -34,26 +34,26 @@ _TERMS = {
 
 
 def newest_ledger(state_dir: Path) -> Path:
-    """The ledger of the latest term; the plain one where there have been no terms."""
+    """Return the ledger of the latest term; ``ledger.sqlite`` if there have been no terms."""
     return _newest(state_dir, LEDGER)
 
 
 def newest_profiles(state_dir: Path) -> Path:
-    """The same of the store of profiles."""
+    """Return the newest store of profiles; ``profiles.sqlite`` if there have been no terms."""
     return _newest(state_dir, PROFILES)
 
 
 def inherited_ledger(
     state_dir: Path, term: int, meanwhile: Callable[[], None] = lambda: None
 ) -> Path:
-    """The ledger of a term that begins, with all that was in the newest one before.
+    """Create the ledger of a new term as a copy of the newest one, if there is one.
 
-    ``meanwhile`` is called again and again: with a million ended jobs it takes seconds, and the
-    lease must not end. Raises what that raises, ``LedgerError`` where the ledger cannot be copied,
-    ``DamagedLedgerError`` where it is broken.
+    ``meanwhile`` is called repeatedly to renew the lease: a million ended jobs take seconds. Raises
+    the errors of ``meanwhile``, ``LedgerError`` if the ledger cannot be copied, and
+    ``DamagedLedgerError`` if it is damaged.
     """
     try:
-        # In a thread: SQLite checks a whole table without a word.
+        # In a thread: SQLite's check of a table cannot be interrupted to renew the lease.
         with ThreadPoolExecutor(1) as pool:
             copying = pool.submit(_inherited, state_dir, term, LEDGER)
             while wait([copying], MEANWHILE_EVERY_S).not_done:
@@ -74,13 +74,15 @@ def inherited_ledger(
 
 
 def inherited_profiles(state_dir: Path, term: int) -> Path:
-    """The same of the store of profiles; raises ``OSError`` or ``sqlite3.DatabaseError``."""
+    """Create a new term's store of profiles; raises ``OSError`` or ``sqlite3.DatabaseError``."""
     return _inherited(state_dir, term, PROFILES)
 
 
 def take_from_others(database: Path) -> None:
-    """Put a copy in the place of a database that other users could open: they may hold a lock on
-    that for as long as they like. Raises ``OSError`` or ``sqlite3.DatabaseError``."""
+    """Replace a database that other users could open, and so lock for any time, by a copy.
+
+    Raises ``OSError`` or ``sqlite3.DatabaseError``.
+    """
     if database.exists() and database.stat().st_mode & 0o077:
         _copy(database, database)
         for suffix in ("-wal", "-shm"):
@@ -107,10 +109,10 @@ def _inherited(state_dir: Path, term: int, name: str) -> Path:
 
 
 def _copy(before: Path, mine: Path) -> None:
-    """Copy database and write-ahead log as they are, and let SQLite put them together.
+    """Copy the database and its write-ahead log as files, and let SQLite merge them.
 
-    SQLite itself would wait for locks. Whose ledger it is may write no more on the strength of its
-    lease; should it still do, the copy is made again.
+    SQLite's own copy would wait for locks. The previous holder should not write after its lease; if
+    it does, the copy is made again.
     """
     draft = mine.with_name(f".{mine.name}.new")
     for _ in range(MOST_TRIES):
@@ -130,13 +132,13 @@ def _copy(before: Path, mine: Path) -> None:
         if found != "ok":
             raise sqlite3.DatabaseError(found)
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        # In one file, so that one step puts it in place.
+        # In one file, so that a single rename puts it in place.
         database.execute("PRAGMA journal_mode = DELETE")
     draft.rename(mine)
 
 
 def stamps(database: Path) -> list[tuple[int, int] | None]:
-    """What changes with every write to a database: its files' times and sizes."""
+    """Return the times and sizes of a database's files, which change with every write."""
     found: list[tuple[int, int] | None] = []
     for suffix in ("", "-wal"):
         try:
