@@ -1,6 +1,6 @@
-"""What becomes of a planned start and of a planned preemption: two state machines, pure.
+"""The life cycles of nominations and preemptions: two pure state machines.
 
 A state and an event give the next state and the effects: ``transition`` in ``nomination.py`` and in
-``preemption.py``. ``tracker.py`` keeps the states of all jobs; ``act.py`` carries effects out, and
-what Slurm answers is the next event.
+``preemption.py``. ``tracker.py`` keeps the states of all jobs; ``controller/act.py`` carries the
+effects out, and each answer of Slurm is the next event.
 """

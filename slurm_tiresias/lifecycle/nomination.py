@@ -4,12 +4,12 @@
     none --Nominated, idle GPUs---------> FREE                                       |
     PENDING, ASKED --StillWaiting, nothing in the way--> FREE --Started--> none <----+
 
-PENDING and FREE become EXPIRED where Slurm has not tried the job, or not started it, within
-``preemption.start_bound_s``, and any of them when Slurm names a reason of its own to let the job
-wait. An expired nomination backs off, twice as long after each time. Once its back-off is over the
-job may be nominated again; it forgets its expirations when it starts. ``Withdrawn`` ends a
-nomination, and leaves what is left of an earlier back-off. Where a victim had been requeued for it
-(``VictimLeft``), an expired nomination was in vain: no job is preempted for that job again in the
+PENDING and FREE become EXPIRED if Slurm has not tried the job, or not started it, within
+``preemption.start_bound_s``; any state does if Slurm names a reason of its own to let the job wait.
+An expired nomination backs off, twice as long after each expiration. After its back-off the job may
+be nominated again; the expirations are forgotten when it starts. ``Withdrawn`` ends a nomination,
+but not what is left of an earlier back-off. If a victim had been requeued for the job
+(``VictimLeft``), an expired nomination was in vain: no job is preempted for this job again in the
 same situation, however long ago that was. Pure: no I/O and no clock.
 """
 
@@ -28,25 +28,25 @@ class NominationState(enum.StrEnum):
     """How far a nomination has come."""
 
     PENDING = "pending"
-    """Slurm has not tried the job since, or found more in its way than the jobs on its nodes: no
-    victim has been signalled."""
+    """No victim has been signalled: Slurm has not tried the job since, or found it to lack more
+    than the GPUs of its victims."""
     ASKED = "asked"
-    """Its victims are leaving, or a job on its nodes completes."""
+    """Its victims are leaving, or a job on its nodes is completing."""
     FREE = "free"
-    """Nothing stands between the job and its start."""
+    """The job only waits for Slurm to start it."""
     EXPIRED = "expired"
-    """The job did not start: it backs off."""
+    """The job did not start, and backs off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
     """The nomination of one job, or what is remembered of its last one.
 
-    ``allocation`` is JSON (``allocation_text``), empty where Slurm is to choose the nodes.
-    ``free_s`` is the time from which nothing stood in the way. ``expired_s`` and ``situation`` are
-    of the last expiration: when it was, and what the job asked for and its nodes were like when the
-    start was tried (``controller/situation.py``). ``victims_left``: a victim was requeued since the
-    nomination began. ``in_vain`` is the situation of the last expiration after that.
+    ``allocation`` is JSON (``allocation_text``), "" if Slurm chooses the nodes. ``free_s`` is the
+    time since when nothing has blocked the start. ``expired_s`` and ``situation`` are of the last
+    expiration: its time, and the job's request and the state of its nodes when the start was tried
+    (``controller/situation.py``). ``victims_left``: a victim was requeued since the nomination
+    began. ``in_vain`` is the situation of the last expiration after that.
     """
 
     key: str
@@ -71,7 +71,7 @@ class Nomination:
         return self.is_active and self.free_s == self.nominated_s
 
     def allocated(self) -> Allocation | None:
-        """What is set aside on named nodes; None where Slurm is to choose them."""
+        """The GPUs set aside on named nodes; None if Slurm chooses the nodes."""
         if not self.is_active or not self.allocation:
             return None
         return {
@@ -80,7 +80,7 @@ class Nomination:
         }
 
     def backs_off(self, now_s: float, first_s: float) -> bool:
-        """Whether less than ``first_s`` seconds, doubled with each expiration, have passed."""
+        """Whether the back-off, ``first_s`` seconds doubled with each expiration, is under way."""
         if self.expired_s is None:
             return False
         doublings = min(self.expirations - 1, MAX_BACKOFF_DOUBLINGS)
@@ -88,7 +88,7 @@ class Nomination:
 
 
 def allocation_text(allocation: Allocation) -> str:
-    """An allocation as it stands in the ledger."""
+    """Convert an allocation to the text that is kept in the ledger."""
     return json.dumps(
         {
             node: {"gpus": dict(amount.gpus), "cpus": amount.cpus, "memory_mb": amount.memory_mb}
@@ -102,7 +102,7 @@ def allocation_text(allocation: Allocation) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Nominated:
-    """The plan starts the job: on these GPUs, or (empty text) wherever Slurm likes."""
+    """The plan starts the job on these GPUs; with an empty text Slurm chooses the nodes."""
 
     at_s: float
     allocation: str
@@ -114,14 +114,17 @@ class Blocker(enum.Enum):
 
     NOTHING = enum.auto()
     NOT_TRIED = enum.auto()
-    """It has victims, and Slurm has yet to find that it lacks only their GPUs."""
+    """The job has victims, and Slurm has yet to find that it lacks only their GPUs."""
     NODES_IN_USE = enum.auto()
-    """Victims are on their way out, or an epilog is."""
+    """Victims are leaving, or an epilog runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StillWaiting:
-    """The job still waits: what is in its way, and the situation of this try if its time is up."""
+    """The job still waits.
+
+    Has what blocks its start, and the situation to blame if the nomination expires now.
+    """
 
     at_s: float
     blocker: Blocker
@@ -132,8 +135,10 @@ class StillWaiting:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The job is not to be waited for any longer. ``may_pass``: the reason may go while the
-    situation stays as it is."""
+    """The nomination expires.
+
+    ``may_pass``: the reason may go away while the situation stays the same.
+    """
 
     at_s: float
     situation: str
@@ -148,12 +153,12 @@ class VictimLeft:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """The plan has changed, Slurm refused the job its priority, or others got its GPUs."""
+    """The plan has changed, Slurm refused the job its priority, or other jobs got its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The job runs, or is over."""
+    """The job runs, or has ended."""
 
 
 NominationEvent = Nominated | StillWaiting | Expired | VictimLeft | Withdrawn | Started
@@ -164,7 +169,7 @@ NominationEvent = Nominated | StillWaiting | Expired | VictimLeft | Withdrawn | 
 
 @dataclass(frozen=True, slots=True)
 class NoteExpired:
-    """Tell that the job backs off, and why."""
+    """Record that the job backs off, and why."""
 
     at_s: float
     why: str
@@ -176,7 +181,7 @@ NominationEffects = tuple[NoteExpired, ...]
 def transition(
     key: str, current: Nomination | None, event: NominationEvent
 ) -> tuple[Nomination | None, NominationEffects]:
-    """The nomination of a job after an event, None where nothing is left of it, and its effects."""
+    """Return a job's nomination after an event, None if there is none left, and its effects."""
     match event:
         case Started():
             return None, ()
@@ -199,7 +204,7 @@ def _nominated(key: str, current: Nomination | None, event: Nominated) -> Nomina
     current = current or Nomination(key, NominationState.EXPIRED)
     same_nodes = current.is_active and current.allocation in ("", event.allocation)
     if same_nodes and not event.needs_victims:
-        # To name the nodes later gives the job no more time.
+        # Naming the nodes later does not extend the time that the job has to start.
         return replace(current, allocation=event.allocation)
     return replace(
         current,
@@ -249,7 +254,7 @@ def _without_gpus(current: Nomination) -> Nomination:
 
 
 def shifted(nomination: Nomination, by_s: float) -> Nomination:
-    """The nomination after slurmctld's clock was set by so many seconds."""
+    """Return the nomination after a step of slurmctld's clock by so many seconds."""
 
     def moved(at_s: float | None) -> float | None:
         return None if at_s is None else at_s + by_s

@@ -6,9 +6,9 @@
                                                                                  v
                                              none <--Resumed, Running-- REQUEUED
 
-A preemption is abandoned (no state is left of it) when its preemptor waits no longer, when Slurm
+A preemption is abandoned (its state is removed) when its preemptor no longer waits, when Slurm
 refuses the signal ``MAX_SIGNAL_REFUSALS`` times or the requeue once, or when the victim ends or
-leaves by itself. A job that was requeued by others is no preemption. Pure: no I/O and no clock.
+leaves by itself. A requeue by others does not count as a preemption. Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import enum
 from dataclasses import dataclass, replace
 
 MAX_SIGNAL_REFUSALS = 3
-"""How often a victim is sent its checkpoint signal, once a cycle, while Slurm refuses it."""
+"""How often a victim is sent its checkpoint signal, once a cycle, if Slurm refuses it."""
 
 
 class PreemptionState(enum.StrEnum):
     """How far a preemption has come."""
 
     PLANNED = "planned"
-    """The victim has heard nothing yet."""
+    """The victim has not been signalled."""
     SIGNALLED = "signalled"
-    """The victim was asked to save its state, and its grace runs."""
+    """The victim was sent its checkpoint signal, and its grace has begun."""
     REQUEUE_SENT = "requeue-sent"
-    """The requeue was sent to Slurm, and has not been seen yet."""
+    """The requeue was sent to Slurm, but Slurm does not show it yet."""
     REQUEUED = "requeued"
-    """The victim waits for Slurm's own delay after a requeue."""
+    """The victim was requeued, and waits for Slurm's own delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """The preemption of one job that is under way. ``refusals``: of its signal, in a row."""
+    """A preemption under way. ``refusals`` counts consecutive refusals of the signal."""
 
     key: str
     state: PreemptionState
@@ -51,7 +51,7 @@ class Preemption:
 
     @property
     def makes_room(self) -> bool:
-        """Whether the victim's GPUs are to be its preemptor's, and are not yet."""
+        """Whether the victim still holds the GPUs that the preemptor waits for."""
         return self.state is not PreemptionState.REQUEUED
 
 
@@ -67,7 +67,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class PreemptorTried:
-    """Slurm has tried to start the preemptor, and found that it lacks nothing but room."""
+    """Slurm has tried to start the preemptor, and found it to lack only resources."""
 
     at_s: float
 
@@ -79,7 +79,7 @@ class SignalHeard:
 
 @dataclass(frozen=True, slots=True)
 class SignalRefused:
-    """Slurm refused the checkpoint signal, in these words."""
+    """Slurm refused the checkpoint signal; ``words`` is its message."""
 
     at_s: float
     signal: str
@@ -88,13 +88,15 @@ class SignalRefused:
 
 @dataclass(frozen=True, slots=True)
 class SignalUnanswered:
-    """It is not known whether the victim has heard the signal: it may hear it twice."""
+    """Slurm did not answer: the victim may have got the signal, and may get it twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraceOver:
-    """The victim's grace is over, and it runs still. ``allow_requeue``: its owner has forbidden
-    Slurm to requeue it since it started."""
+    """The victim's grace is over, and it still runs.
+
+    ``allow_requeue``: its owner has forbidden Slurm to requeue it since it started.
+    """
 
     at_s: float
     allow_requeue: bool
@@ -107,7 +109,7 @@ class RequeueRefused:
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """The victim was seen to have been requeued. ``by_others``: before our requeue reached it."""
+    """Slurm shows that the victim was requeued; ``by_others``: before our requeue arrived."""
 
     at_s: float
     by_others: bool
@@ -115,12 +117,12 @@ class Requeued:
 
 @dataclass(frozen=True, slots=True)
 class NotRunning:
-    """The job does not run, and has not been requeued by us since it did."""
+    """The job does not run, but not because of our requeue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The job is over."""
+    """The job has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +137,15 @@ class StartDelayed:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The requeued job waits for its turn like any other."""
+    """The requeued job waits like any other job."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptorGone:
-    """The preemptor has no nomination any more, or waits no longer.
+    """The preemptor has no nomination any more, or no longer waits.
 
-    A victim that does not run after a requeue was sent (``victim_runs``) has left by that, though
-    its row cannot be read for now: the requeue is yet to be counted.
+    A victim that does not run (``victim_runs`` is false) after a requeue was sent has been requeued
+    by it, although its row cannot be read for now: the requeue is still to be counted.
     """
 
     victim_runs: bool
@@ -151,7 +153,7 @@ class PreemptorGone:
 
 @dataclass(frozen=True, slots=True)
 class StoodDown:
-    """The controller acts no more. A requeue that has been sent takes its course."""
+    """The controller stops acting. A requeue that was sent is still followed."""
 
 
 PreemptionEvent = (
@@ -183,19 +185,19 @@ class SendSignal:
 
 @dataclass(frozen=True, slots=True)
 class SendRequeue:
-    """Requeue the victim, and ``allow`` that first where its owner has forbidden it."""
+    """Requeue the victim; ``allow``: first permit it, since its owner has forbidden it."""
 
     allow: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SetStartTime:
-    """Tell Slurm that the requeued job may start at once."""
+    """Let the requeued job start at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoteSignalRefused:
-    """Tell that Slurm refused the signal."""
+    """Record that Slurm refused the signal."""
 
     at_s: float
     text: str
@@ -204,7 +206,7 @@ class NoteSignalRefused:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """The preemptor is not to be waited for any longer."""
+    """Let the preemptor's nomination expire."""
 
     at_s: float
     preemptor: str
@@ -213,7 +215,7 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True)
 class CountPreemption:
-    """The victim was preempted: remember by whom and what it cost."""
+    """Record the preemption, with its preemptor and its cost."""
 
     at_s: float
     of: Preemption
@@ -228,9 +230,9 @@ PreemptionEffects = tuple[PreemptionEffect, ...]
 def transition(
     key: str, current: Preemption | None, event: PreemptionEvent
 ) -> tuple[Preemption | None, PreemptionEffects]:
-    """The preemption of a job after an event, None where none is under way, and its effects.
+    """Return a job's preemption after an event, None if none is under way, and its effects.
 
-    An event that does not concern the present state changes nothing.
+    An event that does not apply to the present state changes nothing.
     """
     if current is None or isinstance(event, Ended):
         if isinstance(event, Planned):
@@ -291,20 +293,20 @@ def _signal_answered(
 ) -> tuple[Preemption | None, PreemptionEffects]:
     if isinstance(event, SignalHeard):
         return replace(current, refusals=0), ()
-    # Its grace has not begun.
+    # The grace has not begun.
     planned = replace(current, state=PreemptionState.PLANNED, signalled_s=None)
     if isinstance(event, SignalUnanswered):
         return planned, ()
     note = NoteSignalRefused(event.at_s, f"{event.signal}: {event.words}", current.preemptor)
     if current.refusals + 1 < MAX_SIGNAL_REFUSALS:
         return replace(planned, refusals=current.refusals + 1), (note,)
-    # Its work would be lost.
+    # A requeue without the signal would lose its work.
     why = f"job {current.key} cannot be told to save its state ({event.words})"
     return None, (note, BackOff(event.at_s, current.preemptor, why))
 
 
 def shifted(preemption: Preemption, by_s: float) -> Preemption:
-    """The preemption after slurmctld's clock was set by so many seconds."""
+    """Return the preemption after a step of slurmctld's clock by so many seconds."""
 
     def moved(at_s: float | None) -> float | None:
         return None if at_s is None else at_s + by_s

@@ -1,4 +1,4 @@
-"""The nominations and preemptions of all jobs, and which of them the ledger does not have yet."""
+"""The nominations and preemptions of all jobs, and which of them the ledger lacks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Tracked(Generic[State]):
         self.changed: set[str] = set()
 
     def put(self, key: str, after: State | None) -> None:
-        """None where nothing is left."""
+        """Set a job's state; None removes it."""
         if after == self.states.get(key):
             return
         self.changed.add(key)
@@ -40,7 +40,7 @@ class _Tracked(Generic[State]):
 
 
 class LifecycleTracker:
-    """Applies events, and remembers what they changed until the ledger has it."""
+    """Applies events, and tracks changes until they are saved in the ledger."""
 
     def __init__(
         self, nominations: Iterable[Nomination], preemptions: Iterable[Preemption]
@@ -50,35 +50,35 @@ class LifecycleTracker:
 
     @property
     def nominations(self) -> Mapping[str, Nomination]:
-        """By job; jobs that back off are among them."""
+        """All nominations by job, including those that back off."""
         return MappingProxyType(self._nominations.states)
 
     @property
     def preemptions(self) -> Mapping[str, Preemption]:
-        """Those under way, by victim."""
+        """The preemptions under way, by victim."""
         return MappingProxyType(self._preemptions.states)
 
     def apply_to_nomination(self, key: str, event: NominationEvent) -> NominationEffects:
-        """Take in what happened to a job that is to start."""
+        """Apply an event to a nomination, and return its effects."""
         after, effects = nomination.transition(key, self.nominations.get(key), event)
         self._nominations.put(key, after)
         return effects
 
     def apply_to_preemption(self, key: str, event: PreemptionEvent) -> PreemptionEffects:
-        """Take in what happened to a victim, or to its preemptor."""
+        """Apply an event to a preemption, and return its effects."""
         after, effects = preemption.transition(key, self.preemptions.get(key), event)
         self._preemptions.put(key, after)
         return effects
 
     def shift(self, by_s: float) -> None:
-        """slurmctld's clock was set by so many seconds: what was waited for is waited on for."""
+        """Shift all times after a step of slurmctld's clock, so that timeouts keep their length."""
         for one in list(self.nominations.values()):
             self._nominations.put(one.key, nomination.shifted(one, by_s))
         for victim in list(self.preemptions.values()):
             self._preemptions.put(victim.key, preemption.shifted(victim, by_s))
 
     def forget(self, key: str) -> None:
-        """The job's id was given to another one."""
+        """Drop the states of a job whose id was given to another job."""
         self._nominations.put(key, None)
         self._preemptions.put(key, None)
 
@@ -91,15 +91,15 @@ class LifecycleTracker:
 
     @property
     def changed_nominations(self) -> Mapping[str, Nomination | None]:
-        """What has changed since ``saved``, by job; None where nothing is left."""
+        """Nominations changed since ``saved``, by job; None if removed."""
         return {key: self.nominations.get(key) for key in self._nominations.changed}
 
     @property
     def changed_preemptions(self) -> Mapping[str, Preemption | None]:
-        """What has changed since ``saved``, by victim; None where nothing is left."""
+        """Preemptions changed since ``saved``, by victim; None if removed."""
         return {key: self.preemptions.get(key) for key in self._preemptions.changed}
 
     def saved(self) -> None:
-        """The ledger has it all."""
+        """Note that the ledger has all changes."""
         self._nominations.changed.clear()
         self._preemptions.changed.clear()
