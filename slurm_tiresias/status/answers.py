@@ -1,9 +1,9 @@
-"""Unix sockets that every user of the host may ask: one answer for each connection.
+"""Unix sockets at which every user of the host may send a question and get an answer.
 
-One thread reads questions and sends answers, and waits for no client: each has a deadline to ask
-and another to read, and no user can take all places. What takes time is computed by two more
-threads, for one question of a user at a time, and for no more than a share of the time. No cycle
-waits for any of them. The kernel says who asks.
+One thread reads questions and sends answers, and blocks on no client: each client has a deadline to
+ask and another to read the answer, and no user can take all connections. Slow answers are computed
+by two more threads, for one question of a user at a time, and for no more than a share of the time.
+No cycle waits for any of these threads. The kernel identifies the user.
 """
 
 from __future__ import annotations
@@ -46,46 +46,46 @@ MOST_OF_A_USER = 48
 BACKLOG = 128
 
 PATIENCE_S = 2.0
-"""How long a client may take to ask, and how long to begin to read."""
+"""How long a client may take to ask, and to begin to read the answer."""
 SLOWEST_BYTES_PER_S = 10e6
-"""A client may take that much longer to read a long answer."""
+"""A client may take longer to read a long answer, at this rate."""
 LONGEST_WAIT_S = 10.0
-"""How long a question waits for the earlier ones of the same user."""
+"""How long a question waits for earlier questions of the same user."""
 
 SHARE_OF_A_USER = 0.25
-"""Of the time of the thread that computes; root and the controller's user have no limit."""
+"""The share of a computing thread that one user may use; root and the controller are unlimited."""
 MOST_UNREAD_BYTES = 64 << 20
-"""While so much waits for its readers, no other long answer is computed."""
+"""While this much waits to be read, no other long answer is computed."""
 
 LEAST_GAP_S = 0.001
-"""Between two connections: who connects without end leaves the interpreter to the cycles."""
+"""The pause after each connection: a client that connects in a loop leaves time for cycles."""
 ACCEPTED_AT_A_TIME = 16
 SENT_AT_A_TIME_BYTES = 256 << 10
 LOOK_AGAIN_S = 0.05
-"""While a question waits, how often it is seen whether its turn has come."""
+"""How often a waiting question is checked for whether it may be computed."""
 
 T = TypeVar("T")
 
 _CREDENTIALS = struct.Struct("3i")
-"""What ``SO_PEERCRED`` gives: pid, uid, gid."""
+"""The layout of ``SO_PEERCRED``: pid, uid, gid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The user at the other end."""
+    """The user of the client."""
 
     uid: int
 
     @property
     def sees_everything(self) -> bool:
-        """Whether it is root or the controller's own user."""
+        """Whether the user is root or the controller's own user."""
         return self.uid in (0, os.geteuid())
 
     @property
     def name(self) -> str:
-        """As Slurm has it too; empty for a uid that this host does not know.
+        """The user's name, as Slurm knows it; "" for a uid that this host does not know.
 
-        To be asked for by the threads that compute: a directory service may take its time.
+        Only the computing threads should ask for it: a directory service may be slow.
         """
         try:
             return pwd.getpwuid(self.uid).pw_name
@@ -98,26 +98,26 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a user asks. ``given_up`` says whether the client has gone meanwhile."""
+    """A user's question. ``given_up`` returns whether the client has disconnected."""
 
     peer: Peer
     text: str
     given_up: Callable[[], bool]
 
     def stop_after(self, seconds: float) -> Callable[[], bool]:
-        """A question for ``Ledger.to_read``: whether it is to be read no further."""
+        """Make a ``stop`` for ``Ledger.to_read``: true after a time, or if the client has gone."""
         until_s = time.monotonic() + seconds
         return lambda: self.given_up() or time.monotonic() >= until_s
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One socket. ``answer`` computes the whole answer, and may raise ``OSError`` or
-    ``TiresiasError``.
+    """One socket and its answers.
 
-    ``silent``: there is nothing to ask, to connect is enough. ``long``: answers may take seconds,
-    and those of other services do not wait for them. ``ready`` gives the answer for a uid where
-    that is there already. ``remedy`` is what to do about an answer that is too large.
+    ``answer`` computes the whole answer, and may raise ``OSError`` or ``TiresiasError``.
+    ``silent``: connecting is enough, there is no question to send. ``long``: answers may take
+    seconds, and those of other services do not wait for them. ``ready`` returns the answer for a
+    uid if it is available already. ``remedy`` is what to do about an answer that is too large.
     """
 
     path: Path
@@ -154,7 +154,7 @@ class _Client:
 
 @contextmanager
 def serving(*services: Service) -> Iterator[None]:
-    """Answer at these sockets until the end of the block."""
+    """Answer at these sockets until the context ends."""
     with ExitStack() as stack:
         listeners = [
             (stack.enter_context(_listening(service.path)), service) for service in services
@@ -183,8 +183,7 @@ def _listening(path: Path) -> Iterator[socket.socket]:
 
 @contextmanager
 def removed_afterwards(path: Path) -> Iterator[None]:
-    """Remove a socket's file at the end of the block, unless another controller has taken over
-    meanwhile and listens there."""
+    """Remove a socket's file when the context ends, unless another controller uses it by then."""
     mine = path.lstat().st_ino
     try:
         yield
@@ -202,7 +201,7 @@ class _Computer:
     ) -> None:
         self.works_for: _Client | None = None
         self.free_s: dict[int, float] = {}
-        """From when on the next question of a user may be computed, by uid."""
+        """By uid, when the user's next question may be computed."""
         self._on_answer = on_answer
         self._given: queue.SimpleQueue[_Client | None] = queue.SimpleQueue()
         self._warning = WarnOnce("a user could not be answered")
@@ -216,7 +215,7 @@ class _Computer:
         self._given.put(None)
 
     def is_done(self, peer: Peer, took_s: float, now_s: float) -> None:
-        """Let the user wait for so long that its share of the time is not exceeded."""
+        """Delay the user's next question so that its share of the time is not exceeded."""
         self.works_for = None
         self.free_s = {uid: free_s for uid, free_s in self.free_s.items() if free_s > now_s}
         if not peer.sees_everything:
@@ -241,7 +240,7 @@ class _Computer:
 
 
 class _Loop:
-    """All connections, in one thread. Only ``close`` and ``_take_answer`` are called by others."""
+    """All connections, in one thread. Other threads call only ``close`` and ``_take_answer``."""
 
     def __init__(self, listeners: list[tuple[socket.socket, Service]]) -> None:
         self._clients: dict[_Client, None] = {}
@@ -332,8 +331,11 @@ class _Loop:
                 self._has_asked(client)
 
     def _has_room_for(self, uid: int) -> bool:
-        """Whether there is a place, or one that the newest silent connection gives up: one of the
-        same user, or else of the user with the most."""
+        """Whether there is room for a connection of a user.
+
+        To make room, closes the newest connection without a question, of the same user if that has
+        too many, or else of the user with the most.
+        """
         taken = Counter(client.peer.uid for client in self._clients)
         if taken[uid] < MOST_OF_A_USER:
             if len(self._clients) < MOST_CONNECTIONS:
@@ -358,8 +360,8 @@ class _Loop:
             self._end(client)
 
     def _read(self, client: _Client) -> None:
-        # More than a question is read, and dropped: an end with unread words in it is an error
-        # for the client.
+        # Read and drop what exceeds a question: closing with unread data is an error for the
+        # client.
         said = client.connection.recv(4096)
         client.said += said
         if b"\n" in said or len(client.said) > LONGEST_QUESTION or (client.said and not said):
@@ -413,7 +415,7 @@ class _Loop:
     # Answers
 
     def _give_work(self, computer: _Computer, now_s: float) -> None:
-        """Have the oldest question computed whose user has nothing else in work."""
+        """Compute the oldest question of a user who has no other in work."""
         if computer.works_for:
             return
         clients = [client for client in self._clients if self._of(client) is computer]
@@ -435,7 +437,7 @@ class _Loop:
 
 
 def _hung_up(clients: list[_Client]) -> set[_Client]:
-    """Those that wait for their answer no more."""
+    """Return the clients that have disconnected."""
     if not clients:
         return set()
     poll = select.poll()
@@ -446,14 +448,14 @@ def _hung_up(clients: list[_Client]) -> set[_Client]:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Who is connected, by the word of the kernel."""
+    """Return the user at the other end of a connection, as the kernel reports it."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(raw)
     return Peer(uid)
 
 
 def refusal(what: str, remedy: str) -> bytes:
-    """The answer to a question that is not answered, at any socket."""
+    """Return the answer that refuses a question, at any socket."""
     return json_codec.dumps({"schema": 0, "refused": [what, remedy]})
 
 
@@ -465,12 +467,11 @@ def query_or_read(
     read: Callable[[Ledger, bool], T],
     answer_s: float,
 ) -> T:
-    """What a controller answers to a question; where none does, or the answer is too large for it,
-    what its ledger says, as far as this user may read that.
+    """Ask a controller; if it does not answer or refuses, read its ledger if this user may.
 
-    ``from_answer`` reads the answer's JSON; it raises ``ValueError`` and the like for any other.
-    ``read`` is told whether a controller runs. ``NotRunningError`` where there is neither a
-    controller nor a ledger to be read, ``RefusedError`` where the controller refuses.
+    ``from_answer`` parses the answer's JSON and raises ``ValueError`` or similar for any other.
+    ``read`` is also given whether a controller runs. Raises ``NotRunningError`` if there is neither
+    a controller nor a readable ledger, and ``RefusedError`` if the controller refuses.
     """
     state_dir = service_path.parent
     try:

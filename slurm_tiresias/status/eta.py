@@ -1,4 +1,4 @@
-"""Until when a job waits, as far as that can be known: when others may be preempted for it."""
+"""Estimate until when a job waits: until other jobs may be preempted for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _FOR_SOMETHING_ELSE = {
 def estimated_room(
     job: PublishedJob, state: PublishedState, jobs: Mapping[str, PublishedJob]
 ) -> tuple[float, tuple[PublishedJob, ...]] | None:
-    """When enough of what holds its GPUs may be preempted for it, and which jobs those are.
+    """Return when enough blockers of a job may be preempted for it, and which; None if unknown.
 
-    By itself each comes down to a lower tier at a known time, if it runs on, and is then protected
-    no longer; jobs that wait before it take that room first. None where this is not enough, where
-    tiers go by more than attained service, and where the controller preempts no job. ``jobs`` are
-    those of the state, by their id.
+    A blocker that keeps running drops to a lower tier at a known time, and loses its protection
+    then; jobs that wait before this one get its GPUs first. It is unknown if that is not enough, if
+    tiers depend on more than attained service, and if the controller does not preempt. ``jobs`` are
+    those of the state, by id.
     """
     if not tiers_follow_service(state.policy) or not state.acts:
         return None
@@ -33,7 +33,8 @@ def estimated_room(
     loose.sort(key=lambda one: one[0])
     before = [other for other in waits_before(job, state) if other.action == Action.WAIT.value]
     if job.reason == Reason.GUARDED.value and not before:
-        # It may start once none of these is protected; the list ends after so many.
+        # It may start once none of these is protected; a list of ``MAX_BLOCKERS`` may be
+        # incomplete.
         if not loose or not len(loose) == len(job.blockers) < MAX_BLOCKERS:
             return None
         return max(loose[-1][0], state.at_s), tuple(one for _, one in loose)
@@ -48,7 +49,7 @@ def estimated_room(
 def _loose_at_s(
     blocker: Blocker, job: PublishedJob, state: PublishedState, jobs: Mapping[str, PublishedJob]
 ) -> float | None:
-    """When this one may be preempted for the job, if both stay as they are otherwise."""
+    """Return when a blocker may be preempted for the job, if nothing else changes, or None."""
     if blocker.until_s is not None:
         return blocker.until_s
     other = jobs.get(blocker.job_id)
@@ -62,13 +63,12 @@ def _loose_at_s(
 
 
 def waits_for_room(job: PublishedJob) -> bool:
-    """Whether it waits for others to make room, and for nothing else."""
+    """Whether a job waits only for others to make room."""
     return job.state == JobState.PENDING.value and job.reason not in _FOR_SOMETHING_ELSE
 
 
 def waits_before(job: PublishedJob, state: PublishedState) -> tuple[PublishedJob, ...]:
-    """The managed jobs that wait for room, too, and come before it in the order, as far as this
-    user may see all of them."""
+    """Return the managed jobs that wait for room before this one; none if some are hidden."""
     rank = job.rank
     if rank is None or state.only_of:
         return ()

@@ -1,7 +1,7 @@
-"""A job's history: its runs and what happened to it, as long as the ledger remembers them.
+"""A job's history: its runs and events, as long as the ledger keeps them.
 
-Users may not read the ledger; they ask a socket beside it (``answers.py``). Where Slurm keeps jobs
-private they are told of their own only.
+Users may not read the ledger; they ask a socket beside it (``answers.py``). If Slurm keeps jobs
+private, they get only their own.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from slurm_tiresias.store.records import RunRecord
 SCHEMA = 1
 SOCKET_NAME = "history.sock"
 MOST_PARTS = 1000
-"""Of an array so many tasks are named."""
+"""The most tasks that are listed for an array."""
 
 PAUSES = ("paused", "resumed")
-"""Events of the controller that belong to the history of each job."""
+"""Events of the controller that are part of every job's history."""
 
 LONGEST_S = 2.0
-"""To look a job up takes some milliseconds, with 200,000 events about others 20."""
+"""A job is looked up in a few milliseconds; with 200,000 events of other jobs it takes 20."""
 ANSWER_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """All that is remembered of a job; runs and events oldest first. User and name are hostile."""
+    """What the ledger has of a job, oldest runs and events first. User and name are hostile."""
 
     job_id: str
     user: str
@@ -50,15 +50,15 @@ class JobHistory:
     runs: tuple[RunRecord, ...]
     events: tuple[PublishedEvent, ...]
     restarts: int = 0
-    """How often it was requeued, for any reason."""
+    """How often the job was requeued, for any reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountedEnd:
-    """The end of one run by Slurm's accounting, or of a job that waited (``start_s`` is None).
+    """The end of one run by Slurm's accounting, or of a pending job (``start_s`` is None).
 
     ``state`` is REQUEUED, FAILED and so on, ``exit_code`` Slurm's ``code:signal``, and
-    ``cancelled_by`` a user's name, or number where this host knows no name.
+    ``cancelled_by`` a user's name, or the uid if this host knows no name.
     """
 
     start_s: float | None
@@ -69,7 +69,7 @@ class AccountedEnd:
 
 
 def accounted_ends(rows: Iterable[AccountedRun]) -> tuple[AccountedEnd, ...]:
-    """What accounting says of those that are over."""
+    """Return the ends of those runs that have ended."""
 
     def name_of(uid: int | None) -> str:
         return "" if uid is None else Peer(uid).name or f"user {uid}"
@@ -83,14 +83,14 @@ def accounted_ends(rows: Iterable[AccountedRun]) -> tuple[AccountedEnd, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a job id leads to: a history, the ``parts`` of an array to choose from, or nothing."""
+    """The result for a job id: a history, the ``parts`` of an array to choose from, or nothing."""
 
     history: JobHistory | None = None
     parts: tuple[str, ...] = ()
 
 
 def find(ledger: Ledger, job_id: str, user: str | None = None) -> Found:
-    """What the ledger has of a job; with a ``user``, only of this user's own."""
+    """Look a job up in the ledger; with a ``user``, only among this user's jobs."""
 
     def shown(record: JobAccount) -> bool:
         return user is None or (bool(user) and record.user == user)
@@ -105,9 +105,9 @@ def find(ledger: Ledger, job_id: str, user: str | None = None) -> Found:
 
 
 def _history(ledger: Ledger, record: JobAccount, *, whole: bool) -> JobHistory:
-    """A job's history; unless ``whole``, without the words about other jobs."""
+    """Collect a job's history; unless ``whole``, without the texts of other jobs' events."""
     events = list(ledger.events_of(record.key, record.submitted_s))
-    # While the controller was paused, nothing was done for the job.
+    # Nothing was done for the job while the controller was paused.
     until_s = math.inf if record.ended_s is None else record.ended_s
     for kind in PAUSES:
         pauses = ledger.events_of_kind(kind, record.submitted_s)
@@ -133,7 +133,7 @@ def _history(ledger: Ledger, record: JobAccount, *, whole: bool) -> JobHistory:
 
 
 def history_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
-    """Tells users of their jobs' lives; where ``private``, each of own jobs only."""
+    """Make the service for job histories; if ``private``, each user gets only its own jobs."""
 
     def answer(question: Question) -> bytes:
         everything = question.peer.sees_everything or not private
@@ -147,9 +147,10 @@ def history_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
 
 
 def query_history(state_dir: Path, job_id: str) -> Found:
-    """Ask the controller for a job's history; where none runs, read the ledger as far as one may.
+    """Ask the controller for a job's history; if none runs, read the ledger if possible.
 
-    ``NotRunningError`` where neither is possible, ``RefusedError`` where the controller refuses.
+    Raises ``NotRunningError`` if neither is possible, and ``RefusedError`` if the controller
+    refuses.
     """
 
     def from_answer(raw: Mapping[str, Any]) -> Found:

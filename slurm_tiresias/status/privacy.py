@@ -1,8 +1,8 @@
-"""Where Slurm keeps jobs private, what each user sees of the published state.
+"""What each user sees of the published state if Slurm keeps jobs private.
 
-``PrivateData`` hides a user's jobs from all others but operators (docs/security.md). The published
-state is then the controller's own file, and users ask a socket beside it. They say nothing to
-it: the kernel says who has connected, and what that user may see is the answer.
+``PrivateData`` hides a user's jobs from all others but operators (docs/security.md). Then only the
+controller can read the published file, and users connect to a socket beside it. They send nothing:
+the kernel identifies the user, and the answer is what that user may see.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from slurm_tiresias.status.published import (
 
 
 def seen_by(state: PublishedState, user: str) -> PublishedState:
-    """The state with the jobs of this user only, and what happened to them.
+    """Return the state with only this user's jobs and their events.
 
-    Sums over all jobs stay, so does how many GPUs of a node are held, and so do the bare ids of
-    other jobs: of those that one of the user's makes room for, or waits for and why.
+    Sums over all jobs stay, and how many GPUs of each node are in use. So do the bare ids of other
+    jobs that the user's jobs make room for or wait for, with the reason.
     """
     own_jobs = [job for job in state.jobs if user and job.user == user]
     mine = {job.job_id for job in own_jobs}
@@ -44,14 +44,13 @@ def seen_by(state: PublishedState, user: str) -> PublishedState:
 
 
 def _without_moments_of_others(job: PublishedJob, mine: Container[str]) -> PublishedJob:
-    """The job, without the moments that would tell since when another user's job runs."""
+    """Remove the times that reveal since when other users' jobs have run."""
     blockers = (b if b.job_id in mine else replace(b, until_s=None) for b in job.blockers)
     return replace(job, blockers=tuple(blockers))
 
 
 def _without_others(node: PublishedNode, mine: Container[str]) -> PublishedNode:
-    """The node, with what all other jobs hold of it in one sum: by tiers, a user could look for a
-    node where to preempt."""
+    """Merge others' holds of a node: their tiers would show a user on which nodes to preempt."""
     held = [hold for hold in node.held if hold.job_id in mine]
     if others := sum(hold.gpus for hold in node.held if hold.job_id not in mine):
         held.append(PublishedHold("", others, None))
@@ -59,7 +58,7 @@ def _without_others(node: PublishedNode, mine: Container[str]) -> PublishedNode:
 
 
 class Views:
-    """Shows every user the latest state, as far as it is theirs to see."""
+    """The service that answers each user with the visible part of the latest state."""
 
     def __init__(self, state_dir: Path, state: PublishedState) -> None:
         self.service = Service(
@@ -71,8 +70,7 @@ class Views:
         self.show(state)
 
     def show(self, state: PublishedState) -> None:
-        """From now on answer from this state. Beside it are kept the answers to those who have
-        asked since, by uid."""
+        """Answer from this state from now on; drop the answers cached by uid."""
         self._shown: tuple[PublishedState, dict[int, bytes]] = state, {}
 
     def _text_for(self, question: Question) -> bytes:

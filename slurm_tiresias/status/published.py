@@ -1,7 +1,7 @@
-"""What the controller publishes each cycle: the one file that ``status`` and ``explain`` read.
+"""The file that the controller publishes each cycle, for ``status`` and ``explain``.
 
-It is written whole and renamed into place, so a reader sees one cycle or the next, never half of
-one. The schema is part of the interface: fields are added, not changed.
+It is written completely and renamed into place, so a reader never sees half a cycle. The schema is
+part of the interface: fields are added, not changed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from slurm_tiresias.errors import NotRunningError, RefusedError
 SCHEMA = 1
 FILE_NAME = "state.json"
 VIEW_NAME = "view.sock"
-"""Where those ask who may not read the file (``privacy.py``)."""
+"""The socket for users who may not read the file (``privacy.py``)."""
 
 ANSWER_S = 10.0
-"""How long they wait for the whole of the answer's next part."""
+"""How long a reader waits for each part of the answer."""
 
 STALE_AFTER_INTERVALS = 3
 STALE_GRACE_S = 5.0
@@ -57,9 +57,9 @@ class PublishedGpus:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A running job that holds what another needs, and why it may not be preempted for it.
+    """A running job whose GPUs another job needs, and why it may not be preempted for that job.
 
-    ``until_s`` is when that protection runs out, where it does by itself.
+    ``until_s`` is when this protection ends by itself; None if it does not.
     """
 
     job_id: str
@@ -69,16 +69,16 @@ class Blocker:
 
 ENFORCE = "enforce"
 STOPPED = "stopped"
-"""The mode that a controller publishes when it ends."""
+"""The mode that a controller publishes when it stops."""
 
 
 @dataclass(slots=True)
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
 
-    Name, user, account and partition are as Slurm gave them: hostile until made printable.
-    It is never changed, but each of very many jobs gets a new one in every cycle, and a frozen one
-    takes four times as long to make.
+    Name, user, account and partition come from Slurm: hostile until made printable. The class is
+    not frozen, since that takes four times as long to create, once per job and cycle; still,
+    instances are not changed once published.
     """
 
     job_id: str
@@ -114,31 +114,33 @@ class PublishedJob:
     preempted_for: str
     blockers: tuple[Blocker, ...]
     placement: str = ""
-    """How it is placed whenever it starts, and ``placement_because`` by which rule and number."""
+    """How the job is placed when it starts; ``placement_because``: by which rule and number."""
     placement_because: str = ""
     signal: str = ""
-    """What asks it to save its state before it is preempted, without SIG, and how long before."""
+    """The signal sent before preemption to save its state, without SIG; ``grace_s``: how long
+    before."""
     grace_s: float = 0.0
     inherited_gpu_s: float = 0.0
-    """What counts for its tier beyond what it attained since its last promotion."""
+    """Service that counts for its tier beyond what it attained since its last promotion."""
     would: str = ""
-    """What the controller would do with it, in words, where it does not act and Slurm does
-    something else. ``action``, ``reason`` and what goes with them are then not carried out."""
+    """What the controller would do with the job, in words, if it does not act and Slurm does
+    something else. ``action``, ``reason`` and related fields are not carried out then."""
     slurm_place: int | None = None
-    """Its place, from 0, by Slurm's own priority among the jobs that wait in its partition; None
-    where it does not wait, or is held."""
+    """The job's place, from 0, by Slurm's priority among the waiting jobs of its partition; None if
+    it is held or does not wait."""
     left_to_slurm: str = ""
-    """Why no nodes are named for it when it starts, in words; "" where they may be."""
+    """Why its nodes are left to Slurm, in words; "" if they may be named."""
     begins_s: float | None = None
-    """Before this time Slurm does not start it (``--begin``)."""
+    """The time before which Slurm does not start the job (``--begin``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedEvent:
-    """Something that happened to a job: demoted, promoted, preempted, requeued, node-failed,
-    repaired, gave-up, list-refused, signal-refused, failed (Slurm refused a write) and so on.
+    """An event of a job, or with an empty ``job_id`` of the controller.
 
-    Or, with an empty ``job_id``, to the controller: paused, resumed, released.
+    Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, gave-up,
+    list-refused, signal-refused, failed (Slurm refused a write) and so on. Events of the
+    controller: paused, resumed, released.
     """
 
     at_s: float
@@ -150,9 +152,10 @@ class PublishedEvent:
 
 @dataclass(slots=True)
 class PublishedHold:
-    """What a running job holds of one node. ``tier`` is None for a job that is not managed.
+    """The GPUs of one node held by a running job; ``tier`` is None for an unmanaged job.
 
-    Where jobs are private, one with an empty ``job_id`` and no tier is all that others' jobs hold.
+    If jobs are private, all holds of other users' jobs are merged into one without ``job_id`` and
+    tier.
     """
 
     job_id: str
@@ -162,7 +165,7 @@ class PublishedHold:
 
 @dataclass(slots=True)
 class PublishedNode:
-    """A node of the managed partitions that has GPUs; ``state`` in Slurm's words."""
+    """A node of the managed partitions that has GPUs; ``state`` is Slurm's."""
 
     name: str
     gpus: int
@@ -173,7 +176,7 @@ class PublishedNode:
 
 @dataclass(frozen=True, slots=True)
 class PublishedStandby:
-    """A controller that waits to take over. ``wanted``: slurmctld acts on its host."""
+    """A controller that stands by. ``wanted``: slurmctld acts on its host."""
 
     host: str
     pid: int
@@ -182,13 +185,13 @@ class PublishedStandby:
 
 @dataclass(frozen=True, slots=True)
 class PublishedState:
-    """Everything the controller says about itself and the cluster after one cycle.
+    """What the controller publishes of itself and the cluster after one cycle.
 
     ``mode`` is enforce, shadow, paused, or stopped after a clean end. ``failures`` counts the
-    cycles that failed since the last good one and ``error`` says why; ``at_s`` is the time of
-    the last good cycle. ``failed_cycles`` counts all that failed since ``started_s``, by
-    ``TiresiasError.kind``; ``next_try_s`` is None unless the last cycle failed. ``term`` is 0 where
-    no other controller may stand by.
+    failed cycles since the last successful one and ``error`` says why; ``at_s`` is the time of the
+    last successful cycle. ``failed_cycles`` counts all failed cycles since ``started_s``, by
+    ``TiresiasError.kind``; ``next_try_s`` is None unless the last cycle failed. ``term`` is 0 if no
+    other controller may stand by.
     """
 
     schema: int
@@ -212,45 +215,46 @@ class PublishedState:
     jobs: tuple[PublishedJob, ...]
     events: tuple[PublishedEvent, ...]
     only_of: str = ""
-    """Whose jobs these are, where jobs are private and it does not show all."""
+    """The user whose jobs these are, if jobs are private and not all are shown; else ""."""
     host: str = ""
     failed_cycles: Mapping[str, int] = field(default_factory=dict)
     last_failure_s: float | None = None
     next_try_s: float | None = None
     warning: str = ""
-    """What is wrong though cycles go well."""
+    """A problem that does not make cycles fail."""
     term: int = 0
     standbys: tuple[PublishedStandby, ...] = ()
     output_appended: bool | None = None
-    """Whether jobs that start again add to their output files by default; None: not known."""
+    """Whether restarted jobs append to their output files by default; None if unknown."""
     charge: str = "job"
     """``policy.charge``."""
     nodes: tuple[PublishedNode, ...] = ()
     driver_because: str = ""
-    """Why Slurm is not reached through pyslurm, where that was tried."""
+    """Why the driver is not pyslurm, if that was tried."""
 
     @property
     def acts(self) -> bool:
-        """Whether the controller carries out what it decides: not in shadow mode, for example."""
+        """Whether the controller carries out its decisions; not in shadow mode, for example."""
         return self.mode == ENFORCE
 
     def is_stale(self, now_s: float) -> bool:
-        """Whether the last good cycle is so long ago that the controller cannot be well."""
+        """Whether the last successful cycle is so long ago that something must be wrong."""
         longest_s = STALE_AFTER_INTERVALS * self.interval_s + STALE_GRACE_S
         return self.mode != STOPPED and now_s - self.at_s > longest_s
 
 
 def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> None:
-    """Put the state in place of the one before, readable by all users or by the owner only."""
+    """Replace the published state, readable by all users or, if ``private``, by the owner only."""
     text = json_codec.dumps(state)
     write_atomically(state_dir / FILE_NAME, text, 0o600 if private else 0o644)
 
 
 def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
-    """Read what the controller published last, or as much of it as this user may see.
+    """Read the last published state, or as much of it as this user may see.
 
-    ``answer_s``: how long to wait for a controller that has to be asked, instead of ``ANSWER_S``.
-    ``NotRunningError`` where there is nothing, ``RefusedError`` where the controller refuses.
+    ``answer_s``: how long to wait for a controller that must be asked, instead of ``ANSWER_S``.
+    Raises ``NotRunningError`` if nothing is published, and ``RefusedError`` if the controller
+    refuses.
     """
     path = state_dir / FILE_NAME
     try:
@@ -277,11 +281,11 @@ def _text_in(path: Path, answer_s: float | None) -> bytes:
 
 
 def answer_of(path: Path, question: bytes = b"", answer_s: float | None = None) -> bytes:
-    """What a controller answers this user at a socket of its own (``answers.py``)."""
+    """Ask a controller at one of its sockets; return its answer to this user (``answers.py``)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S if answer_s is None else answer_s)
         connection.connect(str(path))
-        # The controller may have refused, and hung up, already.
+        # The controller may have refused and disconnected already.
         with suppress(BrokenPipeError):
             connection.sendall(question)
         with connection.makefile("rb") as answer:
@@ -289,9 +293,9 @@ def answer_of(path: Path, question: bytes = b"", answer_s: float | None = None) 
 
 
 def checked_answer(text: bytes, schema: int) -> Mapping[str, Any]:
-    """What a controller has answered, from its JSON.
+    """Parse and check the JSON that a controller has answered.
 
-    ``RefusedError`` where it refuses; ``ValueError`` and the like where it is no such answer.
+    Raises ``RefusedError`` if it refuses, and ``ValueError`` or similar for any other text.
     """
     raw: Mapping[str, Any] = json_codec.loads(text)
     if refused := raw.get("refused"):
@@ -319,7 +323,7 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
 
 
 def all_known(kind: type[T], raw: Iterable[Mapping[str, Any]]) -> tuple[T, ...]:
-    """As this version knows them: what a later one has added is left out."""
+    """Build instances from JSON, without the fields that only later versions know."""
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
 
     def build(one: Mapping[str, Any]) -> T:

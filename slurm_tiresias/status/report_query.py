@@ -1,7 +1,7 @@
-"""All that was in some time, as the ledger has it: what a report is made of.
+"""What a report is made of: everything that the ledger has of a period.
 
 Users may not read the ledger; they ask a socket beside it (``answers.py``) for the jobs of all
-users, or where Slurm keeps jobs private for their own only.
+users, or only for their own if Slurm keeps jobs private.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ SCHEMA = 1
 SOCKET_NAME = "report.sock"
 NOBODY = "nobody"
 OWN = "own"
-"""Asks for own jobs only, where those of all could be seen."""
+"""The word in a question that asks for one's own jobs only."""
 
 ANSWER_S = 90.0
-"""How long a command waits for it: for earlier questions, and for the longest that root may ask."""
+"""How long a command waits: for earlier questions, and for the longest report that root may get."""
 
 Row = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What was in [``since_s``, ``until_s``). Users, accounts, partitions and names are hostile.
+    """What happened in [``since_s``, ``until_s``).
 
-    ``only_of`` is whose jobs these are, where not all may be seen, or only these were asked for:
-    of others' jobs there is then nothing but the ids. ``events`` counts those by kind that are
-    still remembered. ``live`` is false where no controller answered, and what has happened since it
-    stopped is not known. The rows have the columns of ``ledger.PERIOD``. ``began_s`` is when a
-    controller first looked at the cluster, None where that was not noted; jobs that ended before
-    ``pruned_before_s`` may be missing.
+    Users, accounts, partitions and names are hostile text. ``only_of`` is the user whose jobs
+    these are, if not all may be seen or only own jobs were asked for: of others' jobs there are
+    then only ids. ``events`` counts the events that are still kept, by kind. ``live`` is false if
+    no controller answered, so that what happened since it stopped is unknown. The rows have the
+    columns of ``ledger.PERIOD``. ``began_s`` is when a controller first observed the cluster, None
+    if unknown; jobs that ended before ``pruned_before_s`` may be missing.
     """
 
     since_s: float
@@ -55,7 +55,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Of one answer. A job with one run takes 150 bytes, 100,000 jobs take half a second."""
+    """Limits of one answer. A job with one run takes 150 bytes; 100,000 jobs take half a second."""
 
     most_s: float
     most_bytes: float
@@ -66,7 +66,7 @@ OF_ADMINS = _Limits(most_s=60.0, most_bytes=128e6)
 
 
 def report_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
-    """Tells users what was in a time; where ``private``, each of own jobs only."""
+    """Make the service for reports; if ``private``, each user gets only its own jobs."""
 
     def answer(question: Question) -> bytes | bytearray:
         words = question.text.split()
@@ -91,10 +91,10 @@ def report_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
 
 
 def query_report(state_dir: Path, since_s: float, until_s: float, *, own: bool = False) -> Period:
-    """Ask the controller; where none runs, read the ledger as far as one may.
+    """Ask the controller for a report; if none runs, read the ledger if possible.
 
-    ``own``: for own jobs only. ``NotRunningError`` where neither is possible, ``RefusedError``
-    where the controller refuses.
+    ``own``: only this user's own jobs. Raises ``NotRunningError`` if neither is possible, and
+    ``RefusedError`` if the controller refuses.
     """
 
     def from_answer(raw: Mapping[str, Any]) -> Period:

@@ -1,9 +1,8 @@
-"""What shadow mode would have done, held against what happened without it.
+"""Compare what shadow mode would have done with what happened without it.
 
-Each job is judged alone: it would have started at the first moment at which the controller would
-have started it, and it did start when Slurm started it. From the first difference on the real
-queue is another one, so this tells whom and how often, and not what all of it would have come to;
-that is what a simulation of the same jobs is for.
+Each job is compared by itself: when the controller would first have started it, and when Slurm did.
+After the first difference the real queue is another one, so this shows which jobs differ and how
+often, but not the overall effect; simulate the same jobs for that.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ WOULD = "would"
 WOULD_START = "start on "
 SHADOW = "shadow"
 MODE, SHADOW_SINCE_S = "mode", "shadow_since_s"
-"""Facts of the ledger: in which mode the last cycle was, and since when that was shadow mode."""
+"""Facts of the ledger: the mode of the last cycle, and since when that has been shadow mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sooner:
-    """A job that the controller would have started before Slurm did. User and name are hostile.
+    """A job that the controller would have started before Slurm did.
 
-    ``gpus`` is None and ``started_s`` too where it has not started at all.
+    User and name are hostile text. ``gpus`` and ``started_s`` are None if it has not started.
     """
 
     job_id: str
@@ -36,7 +35,7 @@ class Sooner:
     would_start_s: float
     started_s: float | None
     until_s: float
-    """When it started, or ended without, or now."""
+    """When it started, or ended without a start; otherwise now."""
 
     @property
     def by_s(self) -> float:
@@ -45,7 +44,7 @@ class Sooner:
 
 @dataclass(frozen=True, slots=True)
 class Disturbed:
-    """A job that would have been preempted so many times, each time for another job."""
+    """A job that would have been preempted, and for how many different jobs."""
 
     job_id: str
     user: str
@@ -55,7 +54,7 @@ class Disturbed:
 
 @dataclass(frozen=True, slots=True)
 class Shadowed:
-    """All of it, since shadow mode began. ``jobs`` were there in that time."""
+    """The comparison since shadow mode began; ``jobs`` counts all jobs in that time."""
 
     since_s: float
     until_s: float
@@ -65,9 +64,9 @@ class Shadowed:
 
 
 def remember_mode(ledger: Ledger, mode: str, now_s: float) -> None:
-    """Keep in which mode the controller is, and the moment at which shadow mode began.
+    """Record the controller's mode, and when shadow mode began.
 
-    A ledger of a version that did not keep it has been in shadow mode since its first such event.
+    In a ledger of a version without this record, shadow mode began with its first event.
     """
     before = ledger.value(MODE)
     if mode == before:
@@ -81,10 +80,9 @@ def remember_mode(ledger: Ledger, mode: str, now_s: float) -> None:
 def shadowed(
     ledger: Ledger, since_s: float | None, now_s: float, least_s: float
 ) -> Shadowed | None:
-    """What the ledger remembers of shadow mode since then, or else since it last began; None where
-    it never did.
+    """Compare what the ledger has of shadow mode since then, or since it last began.
 
-    A job that would have started less than ``least_s`` sooner is none that would have gained.
+    Returns None if there was none. Leaves out jobs that would have gained less than ``least_s``.
     """
     value = ledger.value(SHADOW_SINCE_S)
     began_s = None if value is None else float(value)
@@ -95,7 +93,7 @@ def shadowed(
     if first_s is None or began_s is None:
         first_s = events[0].at_s
     elif first_s < began_s:
-        # Of an earlier time in shadow mode the ledger has the events, and not when it began.
+        # Of earlier shadow modes the ledger has events, but not when they began.
         first_s = min([began_s, *(event.at_s for event in events[:1])])
     jobs = {job.key: job for job in ledger.jobs_alive_since(first_s)}
     runs = ledger.runs_since(first_s)
@@ -115,7 +113,7 @@ def _sooner(
     now_s: float,
     least_s: float,
 ) -> Iterable[Sooner]:
-    """In the order of how much sooner, the most first."""
+    """Return the jobs that would have started sooner, the largest difference first."""
     would_start_s: dict[str, float] = {}
     for event in events:
         if event.text.startswith(WOULD_START):
@@ -147,10 +145,10 @@ def _against_what_happened(
 def _disturbed(
     events: Sequence[EventRecord], jobs: Mapping[str, JobAccount]
 ) -> Iterable[Disturbed]:
-    """In the order of how often, the most first."""
+    """Return the jobs that would have been preempted, the most frequent first."""
     for_whom: dict[str, set[str]] = {}
     for event in events:
-        # In every cycle it would be preempted anew, since it never is.
+        # A job that is never really preempted would be in every cycle: count each preemptor once.
         if event.other and event.job_id in jobs:
             for_whom.setdefault(event.job_id, set()).add(event.other)
     found = (
