@@ -1,7 +1,7 @@
-"""What listens for HTTP: pages that may be read, and nothing else.
+"""The HTTP listener: serves read-only pages.
 
-It lives in threads of its own. Whatever is sent to it, however slowly and by however many, no
-cycle waits for it; and where it cannot listen, the controller goes on without.
+It runs in its own threads: no cycle waits for it, however slow or numerous its clients are. If it
+cannot listen, the controller runs without it.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from slurm_tiresias.warn_once import WarnOnce
 log = logging.getLogger("tiresias-slurm")
 
 LISTENS_AGAIN_S = 15.0
-"""After this time a port that was taken is tried again."""
+"""The pause before a port that was in use is tried again."""
 
 MOST_AT_ONCE = 16
-"""Readers. When one more comes, the one that has been there longest is hung up on."""
+"""The most connections; one more closes the oldest."""
 
 QUIET_S = 10.0
-"""How long a reader may say and take nothing."""
+"""How long a client may neither send nor receive."""
 
 ACCEPTS_AGAIN_S = 1.0
 
 LEAST_GAP_S = 0.01
-"""Between two readers: they share the interpreter with the cycles."""
+"""The pause after each connection: the listener's threads share the interpreter with cycles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. ``path`` is without the query; ``headers`` by name, in lower case."""
+    """An HTTP request: ``path`` without the query, ``headers`` by name in lower case."""
 
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -51,18 +51,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a page shows, and what kind of text that is."""
+    """The content of a page, with its type and status."""
 
     content_type: str
     body: bytes
     status: int = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Beside those that every answer has, or in their place."""
+    """Headers that are added to ``EVERY_ANSWER``, or replace some of them."""
 
 
 Page = Callable[[], Answer]
 AnyPage = Callable[[Request], Answer]
-"""One that answers for many paths, also for those that there is nothing at."""
+"""Answers for any path, also for unknown ones."""
 
 TEXT = "text/plain; charset=utf-8"
 OTHER_NAME = b"This host has another name; see http.names in the configuration\n"
@@ -71,7 +71,7 @@ EVERY_ANSWER: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-
 
 
 class Listener:
-    """Shows pages, by path, at ``http.listen``."""
+    """Serves pages, by path, at ``http.listen``."""
 
     def __init__(
         self,
@@ -80,8 +80,11 @@ class Listener:
         any_page: AnyPage | None = None,
         names: Collection[str] = (),
     ) -> None:
-        """``any_page`` answers for all other paths. ``names``: what this host may be called, beside
-        its addresses and ``localhost``; who asks for another name is refused (421)."""
+        """Prepare a listener.
+
+        ``any_page`` answers for all other paths. ``names`` are this host's names besides its
+        addresses and ``localhost``; a request for another name is refused (421).
+        """
         self._names = frozenset({"localhost", *(name.lower() for name in names)})
         self._listen = listen
         self._pages = pages
@@ -91,7 +94,7 @@ class Listener:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Answer until the end of the block."""
+        """Serve pages until the context ends."""
         threading.Thread(target=self._run, args=(self._server(),), daemon=True).start()
         try:
             yield
@@ -110,7 +113,7 @@ class Listener:
             server.server_close()
 
     def _server(self) -> _Server | None:
-        """One that listens; None, and a word why, where it cannot."""
+        """Open a listening server; log a warning and return None if that fails."""
         host, port = host_and_port(self._listen)
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -130,7 +133,7 @@ class Listener:
 
 
 class _Server(socketserver.ThreadingMixIn, HTTPServer):
-    """A thread for each reader, and only so many."""
+    """A server with one thread for each connection, up to ``MOST_AT_ONCE``."""
 
     daemon_threads = True
     block_on_close = False
@@ -153,7 +156,7 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        # The one of HTTPServer asks for the name of the host, which may take long.
+        # HTTPServer's own method looks up the host's name, which may take long.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
@@ -186,10 +189,10 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
 
 
 def is_one_of(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header is an address, or one of these names in lower case; any port will do.
+    """Whether a Host header is an address or one of these lower-case names, with any port.
 
-    A page from elsewhere whose own name has been made to lead here (DNS rebinding) comes with that
-    name, and never with an address.
+    A foreign page whose name was made to resolve to this host (DNS rebinding) sends that name, and
+    never an address.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -202,8 +205,6 @@ def is_one_of(host: str, names: Collection[str]) -> bool:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
-
     server: _Server
     timeout = QUIET_S
     server_version = "tiresias-slurm"

@@ -1,1 +1,1 @@
-"""The live page: what a browser is shown of the cluster, from inside the controller."""
+"""The live page, which the controller serves to browsers."""

@@ -1,4 +1,4 @@
-"""What is sent to a browser: packed if it can unpack it, and not again if it has it already."""
+"""Page content: compressed if the browser accepts it, and not sent again if it has it already."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slurm_tiresias.web.http import Answer, Request
 
 LEAST_WORTH_COMPRESSING = 1024
 GZIP_LEVEL = 4
-"""Beyond it a large state takes much longer and gets little smaller."""
+"""Higher levels take much longer on a large state and save little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Something to be sent, ready in both forms that a browser may ask for."""
+    """Content with and without compression."""
 
     kind: str
     plain: bytes
@@ -26,14 +26,14 @@ class Content:
 
 
 def content(kind: str, plain: bytes, etag: str = "") -> Content:
-    """``etag`` without quotes; by default it is made from the content."""
+    """Prepare content; ``etag``, without quotes, is by default a hash of the content."""
     worth = len(plain) >= LEAST_WORTH_COMPRESSING
     packed = gzip.compress(plain, GZIP_LEVEL, mtime=0) if worth else b""
     return Content(kind, plain, packed, f'"{etag or hashlib.sha256(plain).hexdigest()[:20]}"')
 
 
 def as_asked(what: Content, request: Request, headers: Mapping[str, str]) -> Answer:
-    """The content, packed if the browser takes it so; or 304 if it has it already."""
+    """Answer with the content, compressed if the browser accepts that, or 304 if it has it."""
     common = {**headers, "ETag": what.etag, "Vary": "Accept-Encoding"}
     known = request.headers.get("if-none-match", "").split(",")
     if any(tag.strip().removeprefix("W/") in ("*", what.etag) for tag in known):

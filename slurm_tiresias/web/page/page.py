@@ -1,8 +1,8 @@
-"""Answers for the live page: the files that it consists of, and what it shows.
+"""The answers of the live page: its files, and what it shows.
 
-The page is the same for all who look: where Slurm keeps jobs private, all that a browser
-gets is the cluster and sums. Answers are made on request, at most
-once a cycle, by the thread of the request: a page without visitors costs a cycle nothing.
+All visitors see the same page: if Slurm keeps jobs private, it shows only the cluster and sums.
+Answers are made on request, at most once a cycle, by the thread of the request: a page without
+visitors costs a cycle nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("tiresias-slurm")
 
 MOST_COMPLETED = 2000
 COMPLETED_EVERY_S = 15.0
-"""So often at most the ledger is asked for the jobs that have ended."""
+"""The least time between two queries to the ledger for ended jobs."""
 
 LONGEST_JOB_ID = 64
 JSON = "application/json"
@@ -57,13 +57,13 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-"""No script but the page's own files, nothing from elsewhere, no markup made from text, and no
-other page may show or read it. ``no-cache``: ask each time, and mostly hear 304."""
+"""Only the page's own scripts, nothing from other sites, no markup made from text, and no other
+page may embed or read it. ``no-cache``: browsers revalidate each time, and mostly get 304."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What is answered from."""
+    """What answers are made from."""
 
     etag: str
     state: PublishedState
@@ -72,7 +72,7 @@ class _Shown:
 
 
 class Page:
-    """The page of one controller; many threads may ask at once, one shows."""
+    """The page of one controller; many threads may call ``answer``, one calls ``show``."""
 
     def __init__(self, *, private: bool) -> None:
         self._private = private
@@ -86,19 +86,19 @@ class Page:
         self._files = _files()
 
     def show(self, state: PublishedState, ledger: Path) -> None:
-        """From now on answer from this state, and of the past from this ledger."""
+        """Show this state from now on, and the past from this ledger."""
         self._course.follow(state)
         etag = f"{self._born_ns:x}-{next(self._serials)}"
         self._shown = _Shown(etag, state, ledger, self._course.samples)
 
     def stand_by(self) -> None:
-        """From now on say that another controller acts."""
+        """Say from now on that another controller acts."""
         self._shown = None
 
     def answer(self, request: Request) -> Answer:
-        """What a browser gets: a file of the page, ``/state``, ``/words`` or ``/jobs/ID``.
+        """Answer a request for a file of the page, ``/state``, ``/words`` or ``/jobs/ID``.
 
-        404 for all else, and 503 until there has been a cycle, and while this controller stands by.
+        404 for any other path, and 503 before the first cycle and while this controller stands by.
         """
         found = self._files.get(request.path)
         if found is None and (request.path == "/state" or request.path.startswith("/jobs/")):
@@ -154,12 +154,12 @@ def _history_in(ledger: Path, job_id: str) -> JobHistory | None:
 
 
 def refusal(status: int, why: str) -> Answer:
-    """An answer of one line."""
+    """Return an answer of one line."""
     return Answer("text/plain; charset=utf-8", f"{why}\n".encode(), status, HEADERS)
 
 
 def _files() -> Mapping[str, Content]:
-    """The files of the page, by the path they are asked for."""
+    """Return the files of the page by request path."""
     folder = resources.files("slurm_tiresias.web.page").joinpath("static")
     found = {
         f"/{file.name}": content(kind, file.read_bytes())

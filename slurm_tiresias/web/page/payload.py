@@ -1,7 +1,7 @@
-"""What the page is sent, as JSON: the whole cluster in brief, and one job at length.
+"""The JSON for the page: the whole cluster in brief, and one job in detail.
 
-Jobs, nodes and what else there are many of go as columns: their names are said once, and 10,000
-jobs take a tenth of what they take in the published state.
+Jobs, nodes and other long lists are sent as columns, so that field names appear once: 10,000 jobs
+take a tenth of their size in the published state.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ OF_STATE = (
 def of_cluster(
     state: PublishedState, ended: Sequence[CompletedJob], samples: Sequence[Sample]
 ) -> bytes:
-    """Everything but the single jobs' pages."""
+    """Return everything but the details of single jobs."""
     data: dict[str, Any] = {name: getattr(state, name) for name in OF_STATE}
     data["acts"] = state.acts
     data["nodes"] = {
@@ -104,7 +104,7 @@ def of_cluster(
 
 
 def _past(event: PublishedEvent) -> PublishedEvent:
-    """The event, in the past tense where it is one that was not carried out."""
+    """Put an event that was not carried out in the past tense."""
     if event.kind != WOULD:
         return event
     return replace(event, kind="would have", text=done_in_words(event.text))
@@ -115,8 +115,10 @@ def _columns(names: Sequence[str], rows: Sequence[Any]) -> dict[str, Any]:
 
 
 def _progress(state: PublishedState) -> list[float | None]:
-    """How far each job is on the way through its tier, from 0 to 1; of the last tier, and of jobs
-    that have none it is unknown."""
+    """Return how far each job has come in its tier, from 0 to 1.
+
+    None for jobs in the last tier, and for jobs without one.
+    """
     limits = {tier.tier: (tier.from_gpu_s, tier.to_gpu_s) for tier in state.tiers}
 
     def of(job: PublishedJob) -> float | None:
@@ -131,7 +133,7 @@ def _progress(state: PublishedState) -> list[float | None]:
 
 
 def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> bytes | None:
-    """One job at length; None where nothing is known of it."""
+    """Return one job in detail; None if it is unknown."""
     jobs = {job.job_id: job for job in state.jobs}
     job = jobs.get(job_id)
     if job is None and history is None:
@@ -169,8 +171,7 @@ def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> by
 
 
 def words() -> bytes:
-    """What codes mean: of reasons, guards, modes in which the controller does not act, and Slurm's
-    reasons."""
+    """Return the meaning of reasons, guards, modes without action, and Slurm's reasons."""
     reasons = {
         code: {
             **asdict(text),

@@ -1,4 +1,4 @@
-"""How the cluster has been since the controller started, in a bounded number of samples."""
+"""The course of the cluster since the controller started, in a bounded number of samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST_GAP_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The cluster after one cycle: jobs that wait, the GPUs they ask for, and who holds GPUs.
+    """The cluster after one cycle: waiting jobs, the GPUs they request, and who holds GPUs.
 
     ``running_gpus`` is by tier.
     """
@@ -26,15 +26,17 @@ class Sample:
 
 
 class Course:
-    """The samples, oldest first. When there are too many every second one goes, and from then on
-    they are taken half as often: it always reaches back to the start."""
+    """The samples since the start, oldest first.
+
+    When there are too many, every second one is dropped and the interval doubled.
+    """
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque()
         self._gap_s = FIRST_GAP_S
 
     def follow(self, state: PublishedState) -> None:
-        """Take a sample of this state, if it is time for one."""
+        """Take a sample of this state if the interval is over."""
         if not state.cycle or state.failures:
             return
         last_s = self._samples[-1].at_s if self._samples else None
