@@ -2,7 +2,7 @@
  * The SPANK plugin of slurm-tiresias: only says which file answers in which context.
  *
  * Every hook returns success whatever happens: no job may fail because of it. Only the callbacks
- * of options, which run when somebody submits, can refuse (options.c).
+ * of options, which run at submission, can refuse (options.c).
  */
 #include "plugin.h"
 

@@ -44,7 +44,7 @@ void traffic_name(const struct incarnation *incarnation, char name[TRAFFIC_NAME_
 		 incarnation->restarts, incarnation->node);
 }
 
-/* The folder, if nobody but its owner, who must be us, can change what is in it; else -1. */
+/* The folder, if only its owner, who must be us, can change what is in it; else -1. */
 static int open_own_folder(const char *path)
 {
 	struct stat status;
@@ -252,7 +252,7 @@ static bool write_draft(int folder, const char *draft, const char *content, bool
 	return close(file) == 0 && done;
 }
 
-/* Whoever reads the folder never meets half a file. */
+/* A reader of the folder never meets half a file. */
 static bool write_in_one_step(int folder, const char *name, const char *content, bool shared)
 {
 	char draft[NAME_MAX + 8];

@@ -13,7 +13,7 @@ enum { WORD_SIZE = 256 * 4 * 3 + 1 };
  */
 bool word_of(char word[WORD_SIZE], const char *text);
 
-/* The same for what somebody says is a word already. */
+/* The same for text that is a word already. */
 bool word_take(char word[WORD_SIZE], const char *said);
 
 #endif

@@ -75,7 +75,7 @@ static bool give_up_page_at(const void *address)
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-/* Not our fault: to whoever handled it before, or to the default, which ends the process. */
+/* Not our fault: to the former handler, or to the default, which ends the process. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
 	if (earlier_action.sa_flags & SA_SIGINFO) {

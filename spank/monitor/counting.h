@@ -16,7 +16,7 @@ bool counting_is_on(void);
  * called at any time, from a signal handler too, by any thread. */
 uint64_t count_message(enum traffic_section_index section, uint64_t bytes);
 
-/* A list that nobody else has or will be given; NULL when there is none left. */
+/* A list for this thread alone; NULL when there is none left. */
 struct traffic_list *take_list(void);
 
 /* The slot of a size, taken for it if need be; NULL when all are taken by other sizes. */

@@ -1,4 +1,4 @@
-/* The traffic file: its header, and whether what somebody wrote is one. */
+/* The traffic file: its header, and the check whether a file is one. */
 #include "traffic.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
  * One file per incarnation of a job and node, of a fixed size. Root creates it with ftruncate,
  * gives it to the user with mode 0600, and names it in TRAFFIC_VARIABLE; every task of the job
  * there maps it and adds to it. A file of the right size that holds only zeros is a valid empty
- * one: whoever maps it first writes the header.
+ * one: the first process that maps it writes the header.
  *
  * Offsets in bytes, all numbers little-endian and unsigned:
  *
@@ -28,7 +28,7 @@
  *
  * A list belongs to one thread, the one that has taken it, for good, and has slots like those of an
  * octave, but for sizes of any octave. What is in a list counts in addition to what is in the
- * section "messages": a size may stand there too, and in other lists. As nobody else writes to it,
+ * section "messages": a size may stand there too, and in other lists. As no other thread writes to it,
  * a thread adds to its list without a lock.
  */
 #ifndef TIRESIAS_TRAFFIC_H

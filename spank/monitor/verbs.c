@@ -2,7 +2,7 @@
  *
  * ibv_post_send is an inline function: it calls what the provider has put into the table of
  * operations of the device's context. So the hook is set there, when the device is opened. Until
- * somebody opens one, nothing here runs and libibverbs is neither loaded nor looked for.
+ * a program opens one, nothing here runs and libibverbs is neither loaded nor looked for.
  */
 #define _GNU_SOURCE
 #include "counting.h"
@@ -93,7 +93,7 @@ static void watch(struct rdma_context *context)
 	__atomic_store_n(&context->post_send, post_send, __ATOMIC_RELEASE);
 }
 
-/* Whoever calls these has libibverbs loaded, but perhaps for himself alone: ask for it by name. */
+/* The caller has libibverbs loaded, but perhaps not for all to see: ask for it by name. */
 static void *find_in_verbs(const char *name)
 {
 	void *library = dlopen(VERBS_LIBRARY, RTLD_LAZY | RTLD_NOLOAD);

@@ -34,7 +34,7 @@ export class Decisions {
     }
     const more = lines.splice(MOST_DECIDED).length;
     if (more) lines.push(element("li", { class: "quiet" }, `and ${amount(more)} more`));
-    const nothing = acts ? "Nothing starts and nobody has to leave." : "It would start and preempt nothing.";
+    const nothing = acts ? "Nothing starts, and no job is preempted." : "It would start and preempt nothing.";
     if (!lines.length) lines.push(element("li", { class: "quiet" }, nothing));
     const list = byId("decided");
     replace(list, ...lines);

@@ -32,8 +32,8 @@ export function write(target, text) {
   if (target.textContent !== shown) target.textContent = shown;
 }
 
-/** Put other children in the place of the present ones, if they say anything else. Whoever stands
- * on a link stands on the one that leads to the same place again. */
+/** Put other children in the place of the present ones, if they differ. A link that has
+ * the focus passes it on to the new link to the same place. */
 export function replace(target, ...children) {
   const draft = document.createElement("div");
   draft.append(...children);

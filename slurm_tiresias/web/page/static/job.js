@@ -16,7 +16,7 @@ export class JobView {
     this.#words = words;
   }
 
-  /** Show a job; if somebody has ``moved`` here, the focus goes to its heading. */
+  /** Show a job; if the user has ``moved`` here, the focus goes to its heading. */
   async open(id, state, now, moved) {
     const another = id !== this.#id;
     this.#id = id;

@@ -48,7 +48,7 @@ function luminance(colour) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-/** What a mark stands for: a tier, jobs that are not managed, nobody, a node out of service. */
+/** What a mark stands for: a tier, jobs that are not managed, idle GPUs, a node out of service. */
 export const kindOf = (tier) => (tier === null ? OTHER : tier);
 export const kinds = { OTHER, IDLE, DOWN };
 

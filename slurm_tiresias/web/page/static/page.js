@@ -42,14 +42,14 @@ async function look() {
   timer = setTimeout(look, pause());
 }
 
-/** Twice a cycle while somebody looks. */
+/** Twice a cycle while the page is visible. */
 function pause() {
   if (document.hidden) return HIDDEN_MS;
   const half = 500 * (feed.state?.interval_s ?? 2);
   return Math.min(LATEST_MS, Math.max(SOONEST_MS, half));
 }
 
-/** Part after part, each in a task of its own: whoever scrolls or types meanwhile is not held up. */
+/** Part after part, each in a task of its own, so that scrolling and typing are not held up. */
 async function showAll() {
   showSums(feed.state);
   if (jobOf(location.hash)) {

@@ -1,5 +1,5 @@
 /**
- * A table of any length of which only the rows in sight exist. It is a real table with real
+ * A table of any length; only the rows in sight exist. It is a real table with real
  * headings: a screen reader is told how many rows there are, and which of them these are.
  */
 
