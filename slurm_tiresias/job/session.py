@@ -68,6 +68,7 @@ class Session:
         self._due_s = -NEVER
         self._step = 0
         self._stepped = False
+        self._unsent = False
         self._total: int | None = None
         self._first: tuple[int, float] | None = None
         self._window: list[tuple[int, float]] = []
@@ -91,7 +92,7 @@ class Session:
             total = None if total is None else operator.index(total)
         self._step = step
         self._total = total
-        self._stepped = True
+        self._stepped = self._unsent = True
         if self._clock() >= self._due_s:
             self._send(RUNNING)
 
@@ -213,7 +214,7 @@ class Session:
 
     def flush(self) -> None:
         """Send the last report, which may have waited."""
-        if self._due_s != NEVER and self._first is not None:
+        if self._unsent:
             self._send(LEAVING if self.requests.leave else RUNNING)
 
     def _listen(self) -> None:
@@ -259,6 +260,7 @@ class Session:
             return
         now_s = self._clock()
         self._due_s = now_s + SEND_EVERY_S
+        self._unsent = False
         record = self._record(state, now_s)
         if record is None:
             return

@@ -78,6 +78,13 @@ def test_the_last_report_is_sent_at_the_end(file: Path, clock: Clock) -> None:
     assert record_in(file).step == 2
 
 
+def test_what_was_sent_last_stays_when_the_program_ends(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    list(session.steps(3, lambda _step: None))
+    session.flush()
+    assert record_in(file).state == "done"
+
+
 def test_the_recent_rate_follows_a_change_within_two_minutes(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     step = 0
