@@ -14,17 +14,13 @@ from typing import NoReturn
 from slurm_tiresias.job.channel import ChannelError, FileChannel, channel_for
 from slurm_tiresias.job.record import DONE, LEAVING, MOST_STEPS, RUNNING, SAVING, Record
 from slurm_tiresias.job.requests import LEAVE_SIGNAL, Requests
+from slurm_tiresias.job.time_limit import NEVER, ends_s
 
 SEND_EVERY_S = 1.0
 """A report that is due sooner waits for a later one; the last one is sent at the end."""
 
 RATE_WINDOW_S = 60.0
 """The recent rate is that of the last one to two of these."""
-
-NEVER = float("inf")
-
-END_VARIABLE = "SLURM_JOB_END_TIME"
-"""When Slurm ends the job for its time limit, in seconds since 1970."""
 
 LEAST_MARGIN_S = 60.0
 """How long before the time limit a save begins, or three times as long as a save takes."""
@@ -77,8 +73,7 @@ class Session:
         self._last_save_s = clock()
         self._save_began_s = 0.0
         self._save_takes_s = 0.0
-        end = environment.get(END_VARIABLE, "")
-        self._ends_s = float(end) if end.isdecimal() else NEVER
+        self._ends_s: float | None = None
 
     def report(self, step: int, total: int | None = None) -> None:
         """Say that ``step`` steps are done, of ``total`` where that is known.
@@ -223,6 +218,8 @@ class Session:
             self.requests.listens = True
 
     def _last_moment_s(self) -> float:
+        if self._ends_s is None:
+            self._ends_s = ends_s(self._environment)
         return self._ends_s - max(LEAST_MARGIN_S, 3 * self._save_takes_s)
 
     def _open(self) -> None:

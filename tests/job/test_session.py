@@ -12,7 +12,8 @@ import pytest
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
 from slurm_tiresias.job.requests import FILE_VARIABLE as REQUEST_FILE
-from slurm_tiresias.job.session import END_VARIABLE, LEFT, Session
+from slurm_tiresias.job.session import LEFT, Session
+from slurm_tiresias.job.time_limit import END_VARIABLE, NEVER, ends_s
 
 
 class Clock:
@@ -368,3 +369,32 @@ def test_a_later_program_of_the_same_run_goes_on_from_the_last_report(
         100,
         25,
     )
+
+
+@pytest.mark.parametrize(
+    ("squeue", "end_s"),
+    [
+        ("echo 1795464000", 1795464000.0),
+        ("echo N/A", NEVER),
+        ("echo", NEVER),
+        ("exit 1", NEVER),
+        ("printf '\\377'", NEVER),
+    ],
+)
+def test_where_slurm_does_not_say_when_the_job_ends_squeue_is_asked_once(
+    squeue: str, end_s: float, tmp_path: Path
+) -> None:
+    program = tmp_path / "squeue"
+    program.write_text(f"#!/bin/sh\necho called >> {tmp_path}/calls\n{squeue}\n")
+    program.chmod(0o755)
+    environment = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert ends_s(environment) == end_s
+    session = Session(environment)
+    for _ in range(3):
+        session.save_due()
+    assert (tmp_path / "calls").read_text().count("called") == 2
+
+
+def test_without_squeue_the_job_has_no_end() -> None:
+    assert ends_s({"SLURM_JOB_ID": "7", "PATH": "/nonexistent"}) == NEVER
+    assert ends_s({}) == NEVER

@@ -1,0 +1,37 @@
+"""When Slurm will end the job for its time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Mapping
+
+END_VARIABLE = "SLURM_JOB_END_TIME"
+"""In seconds since 1970; older releases of Slurm do not set it, such as 22.05."""
+
+JOB_VARIABLE = "SLURM_JOB_ID"
+PATIENCE_S = 5.0
+NEVER = float("inf")
+
+
+def ends_s(environment: Mapping[str, str]) -> float:
+    """The end by the environment, or else by one squeue; ``NEVER`` where neither says it.
+
+    A later change of the limit is not seen.
+    """
+    end = environment.get(END_VARIABLE, "")
+    job_id = environment.get(JOB_VARIABLE, "")
+    if not end and job_id.isdecimal():
+        command = ["squeue", "--noheader", f"--jobs={job_id}", "--format=%e"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            asked = subprocess.run(
+                command,
+                env={**environment, "SLURM_TIME_FORMAT": "%s"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=PATIENCE_S,
+                check=True,
+            )
+            end = asked.stdout.decode("ascii", "replace").strip()
+    return float(end) if end.isascii() and end.isdecimal() else NEVER
