@@ -1,4 +1,4 @@
-"""Which driver speaks to Slurm."""
+"""Choose the driver that talks to Slurm."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ AUTO, COMMANDS, PYSLURM = "auto", "commands", "pyslurm"
 def slurm_by(
     driver: str, commands: Commands, lease: Lease | None = None, count: Tally | None = None
 ) -> Slurm:
-    """The driver of this name; ``auto`` is pyslurm where that works, and else the commands.
+    """Return the driver with this name; ``auto`` is pyslurm if it works, else the commands.
 
-    ``BindingError`` where pyslurm is asked for and does not work. It is not imported, nor looked
-    for, where commands are asked for. ``count`` is told of each question that Slurm is asked.
+    Raises ``BindingError`` if ``driver`` is pyslurm and it does not work. With ``commands``
+    pyslurm is neither looked for nor imported. ``count`` counts the queries to Slurm.
     """
     if driver == COMMANDS:
         return CommandSlurm(commands, lease, count)

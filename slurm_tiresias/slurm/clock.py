@@ -1,7 +1,7 @@
-"""slurmctld's clock, by which all the times go that Slurm tells.
+"""The offset between slurmctld's clock, which all of Slurm's times refer to, and this host's.
 
-This host's may go wrong, and some of Slurm's answers with it: squeue counts how long a job has run
-by the clock of the host that it runs on.
+A wrong clock on this host falsifies some of Slurm's answers too: squeue computes how long a job
+has run from the clock of the host on which squeue runs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from slurm_tiresias.slurm.protocol import Observation
 log = logging.getLogger("tiresias-slurm")
 
 SAME_S = 3.0
-"""Two clocks that are no further apart are taken for one: Slurm tells whole seconds."""
+"""Clocks that differ by no more are treated as equal: Slurm prints whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment by this host's clock, which may be set, and by one that cannot be."""
+    """One moment by this host's wall clock, which may be set, and by its monotonic clock."""
 
     clock_s: float
     steady_s: float
@@ -32,15 +32,15 @@ class Moment:
 
 
 class SlurmClock:
-    """How much slurmctld's clock is ahead of this host's: ``ahead_s``, 0.0 while they agree."""
+    """Tracks how far slurmctld's clock is ahead of this host's: ``ahead_s``, 0.0 if they agree."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
 
     def compare(self, began: Moment, shown_s: float) -> bool:
-        """Take in what slurmctld's clock has shown since a moment.
+        """Update ``ahead_s`` from slurmctld's clock, as shown some time after ``began``.
 
-        False where this host's was set meanwhile: then what was read since makes no sense.
+        Returns False if this host's clock was set meanwhile; what was read since is then useless.
         """
         ended = Moment.now()
         took_s = ended.steady_s - began.steady_s
@@ -62,17 +62,17 @@ class SlurmClock:
         return True
 
     def applied(self, seen: Observation) -> Observation:
-        """The observation as it would be if this host's clock were slurmctld's."""
+        """Return the observation with its times corrected to slurmctld's clock."""
         if not self.ahead_s:
             return seen
         at_s = seen.at_s + self.ahead_s
         return replace(seen, at_s=at_s, jobs=tuple(self._applied(job, at_s) for job in seen.jobs))
 
     def _applied(self, job: JobStatus, at_s: float) -> JobStatus:
-        # Of a suspended job slurmctld itself tells how long it has run.
+        # For a suspended job slurmctld itself reports how long it has run.
         stands_still = job.slurm_state in ("SUSPENDED", "STOPPED")
         if job.state is not JobState.RUNNING or job.start_s is None or stands_still:
             return job
-        # squeue shows nothing for one that seems to start in the future.
+        # squeue shows no run time for a job that seems to start in the future.
         elapsed_s = min(job.elapsed_s + self.ahead_s, at_s - job.start_s)
         return replace(job, elapsed_s=max(0.0, elapsed_s))

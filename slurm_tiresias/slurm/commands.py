@@ -1,7 +1,7 @@
-"""The driver that speaks to Slurm through its own commands.
+"""The driver that talks to Slurm through its commands.
 
-One reading of the cluster is one squeue and one scontrol, any number of writes one more scontrol.
-Measured on 2000 pending jobs this is as fast as the C library, and it works with every release.
+Reading the cluster takes one squeue and one scontrol, any number of writes one more scontrol.
+Measured with 2000 pending jobs this is as fast as the C library, and it works with every release.
 """
 
 from __future__ import annotations
@@ -64,34 +64,34 @@ from slurm_tiresias.warn_once import WarnOnce
 log = logging.getLogger("tiresias-slurm")
 
 MOST_JOBS_ONE_BY_ONE = 48
-"""Asking for one job costs 1.4 ms, for all of 2000 jobs 75 ms."""
+"""Asking about one job takes 1.4 ms, about all of 2000 jobs 75 ms."""
 
 MOST_AMBIGUOUS_ONE_BY_ONE = 150
-"""In one reading: 0.2 s. Those that are left have their turn in the next ones."""
+"""Per reading, which takes 0.2 s. The rest are asked about in the next readings."""
 
 MOST_MISSING_CHECKED = 16
-"""Of jobs that squeue may have left out so many are asked for, chosen by chance: a list that was
-cut short lacks many, and a user may make up as many as his comments hold."""
+"""How many of the jobs that squeue may have left out are checked, at random. A truncated list lacks
+many jobs, but a user may also fake as many records as fit into comments."""
 
 MOST_KEYS_A_COMMAND = 500
-"""Keeps a command line far below what the kernel takes."""
+"""Keeps a command line far below the kernel's limit."""
 
 MOST_WRITES_A_LEASE = 500
-"""Half a second's worth: what is under way when a lease ends is ended with it."""
+"""About half a second of writes; a command still running when the lease ends is killed."""
 
 ADMIN_LEVELS = ("Operator", "Administrator")
-"""Who may update other users' jobs, as ``sacctmgr show user`` spells it."""
+"""The admin levels that may update other users' jobs, as ``sacctmgr show user`` spells them."""
 
 MOST_READINGS = 5
-"""A reading during which this host's clock is set is repeated, so many times at most."""
+"""How often a reading is tried if this host's clock is set while it is under way."""
 
 PING_TIMEOUT_S = 5.0
 
 QUICK_PING_S = 1.0
-"""Who stands by has no time for more."""
+"""A standby has no time for a longer ping."""
 
 PING_AFTER_S = 1.0
-"""An answer this old no longer shows that slurmctld is up: each cycle pings once."""
+"""After this long an answer no longer shows that slurmctld is up, so each cycle pings once."""
 
 _NEVER = float("-inf")
 
@@ -120,14 +120,14 @@ _PROMPT = re.compile(r"\A(?:scontrol: )+")
 _SIGNAL = re.compile(r"(?:SIG)?[A-Z][A-Z0-9+-]*", re.ASCII)
 _SIGNALLED = re.compile(r"Kill job error on job id ([\w+]+)(?=:)", re.ASCII)
 _PING = re.compile(r"^Slurmctld\(\S*\) at (\S+) is UP", re.MULTILINE)
-"""The primary stands first, the backups after it in the order in which they take over."""
+"""The primary is listed first, then the backups in the order in which they take over."""
 
 
 class CommandSlurm:
-    """Slurm by squeue, scontrol, sacct and scancel. Implements ``protocol.Slurm``.
+    """Slurm through squeue, scontrol, sacct and scancel. Implements ``protocol.Slurm``.
 
-    It remembers what each job asked for before it started, and each allocation while it lasts.
-    Not to be shared between threads, but for ``runs``.
+    It remembers what each job requested before it started, and each allocation while it lasts.
+    Not thread-safe, except for ``runs``.
     """
 
     def __init__(
@@ -137,9 +137,8 @@ class CommandSlurm:
         count: Tally | None = None,
         because: str = "",
     ) -> None:
-        """``lease`` says until when anything may be changed; without it, for ever. ``count`` is
-        told of each command. ``because`` is why this driver was chosen where another was tried
-        first."""
+        """Without a ``lease`` writes are always allowed. ``count`` counts the commands.
+        ``because`` says why this driver was chosen if another was tried first."""
         self._driver = Driver(because=because)
         self._commands = commands or Commands()
         self._lease: Lease = lease or Unbounded()
@@ -149,7 +148,7 @@ class CommandSlurm:
         self._rows = RowReader()
         self._memory = JobMemory()
         self._unread_records: list[SlurmAnswerError] = []
-        """Of nodes, partitions and the like, in the reading that is under way."""
+        """Unreadable records of nodes, partitions and so on in the current reading."""
         self._odd_records = WarnOnce("what cannot be read of Slurm's answer is left out")
         self._unread_accounting = WarnOnce("a row of accounting is passed over")
         self._unread_limits = WarnOnce("jobs preempt one at a time, for limits cannot be read")
@@ -160,7 +159,7 @@ class CommandSlurm:
 
     @property
     def driver(self) -> Driver:
-        """Slurm's commands."""
+        """The driver in use."""
         return self._driver
 
     def cluster(self) -> Cluster:
@@ -174,8 +173,7 @@ class CommandSlurm:
         return replace(found, jobs_are_private=_slurmdbd_conf_hides_jobs(answer))
 
     def _accounting_hides_jobs(self) -> bool:
-        """Whether slurmdbd hides jobs; true, too, where that cannot be known: what was once shown
-        cannot be hidden again."""
+        """Whether slurmdbd hides jobs; True if unknown, since a disclosure cannot be undone."""
         question = [self._commands.sacctmgr, "--noheader", "--parsable2", "show", "configuration"]
         try:
             answer = self._run(tally.SACCTMGR, question)
@@ -185,7 +183,7 @@ class CommandSlurm:
             if parse_config.OF_SLURMDBD in answer.stdout:
                 return parse_config.hides_jobs(answer.stdout)
             why = answer.stderr.partition("\n")[0] or "sacctmgr shows no settings of it"
-        # No warning: commands ask for the cluster, too, and to them this is of no consequence.
+        # No warning: the command line also asks for the cluster, and does not need this.
         log.info(
             "whether slurmdbd keeps jobs private is not known, so each user is shown own jobs only "
             "until the controller is started again: %s",
@@ -207,12 +205,12 @@ class CommandSlurm:
         return answer.stdout.strip() in ADMIN_LEVELS
 
     def acting_host(self) -> str:
-        """The host of the slurmctld that acts, as slurm.conf names it; "" where none answers."""
+        """The host of the active slurmctld, as slurm.conf names it; "" if none answers."""
         found = _PING.search(self._ping(QUICK_PING_S).stdout)
         return found[1] if found else ""
 
     def observe(self) -> Observation:
-        """All jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
+        """Read all jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
         for _ in range(MOST_READINGS):
             began = Moment.now()
             self._unread_records.clear()
@@ -229,7 +227,7 @@ class CommandSlurm:
         )
 
     def _read(self, at_s: float) -> tuple[Observation, float]:
-        """What Slurm shows, and what its clock showed meanwhile."""
+        """Return what Slurm shows, and slurmctld's clock at that time."""
         listed = self._listed()
         unknown = self._memory.unknown(listed)
         questions = [_SHOW_ALL_JOBS]
@@ -275,10 +273,10 @@ class CommandSlurm:
         records: Mapping[int, str],
         seen: Mapping[int, JobDetails] = MappingProxyType({}),
     ) -> None:
-        """Take in the jobs and what scontrol said of those that were unknown.
+        """Store the listed jobs, and scontrol's records of those that were unknown.
 
-        Users can write lines that look like the records of other jobs. In the answer about all jobs
-        such a job has two records or more, and it is asked about by itself.
+        Users can write lines that look like other jobs' records. A job that thus has several
+        records in the answer about all jobs is asked about separately.
         """
         asked = {job.raw_id for job in unknown}
         if questions == [_SHOW_ALL_JOBS]:
@@ -291,13 +289,13 @@ class CommandSlurm:
         self._memory.learn(listed, records, seen, asked)
 
     def _release_of_squeue(self) -> Release:
-        """By which squeue's columns go, whatever release slurmctld is of: asked when it changes."""
+        """The release of squeue, which decides its columns; slurmctld's may differ."""
         path = shutil.which(self._commands.squeue, path=self._environment.get("PATH"))
         try:
             found = Path(path).stat() if path else None
         except OSError:
             found = None
-        # What changes when squeue is replaced; None where it is not found.
+        # Changes when squeue is replaced, so that its version is asked only then.
         file = (found.st_dev, found.st_ino, found.st_mtime_ns) if found else None
         if file is None or file != self._squeue_file:
             answer = self._run(tally.SQUEUE, [self._commands.squeue, "--version"], requests=0)
@@ -306,10 +304,10 @@ class CommandSlurm:
         return self._release
 
     def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
-        """Every run of these jobs that accounting knows, oldest first, and their ends
-        while they waited.
+        """Return all runs of these jobs in accounting, oldest first, and rows without a start for
+        jobs that ended while pending.
 
-        ``SlurmUnreachableError`` where there is accounting and slurmdbd does not answer.
+        Raises ``SlurmUnreachableError`` if the cluster has accounting but slurmdbd does not answer.
         """
         found = [
             run
@@ -325,7 +323,7 @@ class CommandSlurm:
         )
 
     def dependency(self, key: str) -> str:
-        """What a pending job depends on, as squeue writes it: ``afterok:12(unfulfilled)``."""
+        """The dependency of a pending job as squeue writes it: ``afterok:12(unfulfilled)``."""
         of_job = [
             "--noheader",
             "--array",
@@ -338,7 +336,7 @@ class CommandSlurm:
         return notation.present(said.strip()) if end else ""
 
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
-        """By the key of each of these jobs, the limits that it shares with others."""
+        """Return by job key the limits that each of these jobs shares with others."""
         try:
             found = parse_limits.limits(*self._show(_LIMIT_QUESTIONS))
         except SlurmAnswerError as error:
@@ -348,10 +346,10 @@ class CommandSlurm:
         return {job.key: tuple(found.of(job)) for job in jobs}
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
-        """Send all writes, in order, by one scontrol; return those that Slurm refused.
+        """Send all writes, in order, through one scontrol; return those that Slurm refused.
 
-        ``SlurmPermissionError`` where all were refused for want of rights. After any other error
-        some may have been done: observe again before writing again.
+        Raises ``SlurmPermissionError`` if all were refused for lack of rights. After any other
+        error some may have been carried out: observe again before writing again.
         """
         if self._lease.check() == math.inf:
             return self._write(writes)
@@ -372,7 +370,7 @@ class CommandSlurm:
         return failures
 
     def _send(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
-        """All writes to one scontrol, and what it complained about."""
+        """Send all writes to one scontrol; return those that it complained about."""
         marker = write_lines.new_marker()
         script = write_lines.script(writes, marker, self._clock.ahead_s)
         scontrol = [self._commands.scontrol]
@@ -383,11 +381,11 @@ class CommandSlurm:
         return failures
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
-        """Send a signal to every process of these running jobs; return what Slurm refused."""
+        """Send a signal to every process of these running jobs; return the refusals."""
         if not _SIGNAL.fullmatch(signal):
             raise ValueError(f"{signal!r} is no signal")
         refused: dict[str, str] = {}
-        # scancel knows few signals by their names, and all by their numbers.
+        # scancel knows only a few signals by name, but all by number.
         number = getattr(signals, f"SIG{signal.removeprefix('SIG')}", None)
         named = signal if number is None else f"{number:d}"
         for some in in_parts(keys, MOST_KEYS_A_COMMAND):
@@ -403,11 +401,11 @@ class CommandSlurm:
     def _whole(
         self, listed: tuple[JobFields, ...], suspects: Collection[str]
     ) -> tuple[JobFields, ...]:
-        """The jobs, once it is sure that none is missing; ``SlurmAnswerError`` where one is.
+        """Return the jobs after checking that none is missing; raise ``SlurmAnswerError`` if so.
 
-        A list that ends between two jobs looks whole. But slurmctld shows a job for MinJobAge after
-        it has ended, so one that was alive before and is not listed now is a reason to ask. A job
-        may also have come between two answers: it is in the next list.
+        A list that was cut off between two jobs looks complete. But slurmctld shows a job for
+        MinJobAge after its end, so jobs that were alive before and are not listed now are
+        ``suspects`` to ask about. A job submitted between two answers is in the next list.
         """
         chosen = random.sample(sorted(suspects), min(len(suspects), MOST_MISSING_CHECKED))
         if not chosen:
@@ -426,10 +424,11 @@ class CommandSlurm:
         return listed
 
     def _show(self, questions: Sequence[str]) -> Sequence[str]:
-        """The answer to each question, from one scontrol.
+        """Return the answer to each question, from one scontrol.
 
-        Between two questions it is asked to spell out a hostlist of two random names. Only the
-        answer has each on a line of its own, whether or not the question is echoed.
+        After each question scontrol is told to expand a hostlist of two random names. Only its
+        answer has each name on a separate line, whether or not it echoes the question, so the
+        output can be split there.
         """
         token = secrets.token_hex(8)
         end = f"end{token}a\nend{token}b\n"
@@ -453,9 +452,9 @@ class CommandSlurm:
         return [_PROMPT.sub("", section) for section in sections]
 
     def _ask_accounting(self, arguments: Sequence[str]) -> str:
-        """What sacct prints: nothing on a cluster that keeps no accounts.
+        """Return sacct's output; "" if the cluster has no accounting.
 
-        It asks slurmdbd, whatever slurmctld does, and shares nothing with the other questions.
+        sacct asks slurmdbd, so this needs no slurmctld and shares no state with other queries.
         """
         sacct = [self._commands.sacct, *arguments]
         with self._tally.counting(tally.SACCT):
@@ -482,8 +481,8 @@ class CommandSlurm:
         requests: int = 1,
         changes: bool = False,
     ) -> Answer:
-        """Run a command, once slurmctld is known to be there. ``what`` it is and how many
-        ``requests`` it makes are for the tally."""
+        """Run a command after checking that slurmctld is up. ``what`` and ``requests`` are for the
+        tally; ``changes`` ends the command with the lease."""
         self._expect_it_up()
         until_s = self._lease.check() if changes else math.inf
         with self._tally.counting(what, requests):
@@ -499,10 +498,10 @@ class CommandSlurm:
         return answer
 
     def _expect_it_up(self) -> None:
-        """Unless it has just answered, ask slurmctld first if it is there.
+        """Ping slurmctld, unless it has just answered.
 
-        Without it squeue waits nine seconds, and scontrol nine for every line on its input;
-        ``scontrol ping`` knows in three milliseconds.
+        While it is down squeue waits nine seconds, and scontrol nine seconds per input line;
+        ``scontrol ping`` returns in three milliseconds.
         """
         if time.monotonic() - self._answered_s > PING_AFTER_S:
             self._ping()
@@ -532,7 +531,7 @@ class CommandSlurm:
 
 
 def _slurmdbd_conf_hides_jobs(config: str) -> bool:
-    """Whether the slurmdbd.conf beside slurm.conf hides jobs; False where it cannot be read."""
+    """Whether the slurmdbd.conf beside slurm.conf hides jobs; False if it cannot be read."""
     slurm_conf = parse_config.settings(config).get("SLURM_CONF", "")
     try:
         return parse_config.hides_jobs(Path(slurm_conf).with_name("slurmdbd.conf").read_text())
@@ -542,8 +541,7 @@ def _slurmdbd_conf_hides_jobs(config: str) -> bool:
 
 
 def _refused_signals(answer: Answer, keys: Sequence[str]) -> Mapping[str, str]:
-    """The jobs that scancel complains about, all of them where it names none; without those that
-    have ended."""
+    """Return scancel's message by refused job, except for ended ones; all jobs if it names none."""
     complaints = answer.stderr.strip()
     if answer.status != 0 and not complaints:
         complaints = f"scancel ended with status {answer.status}"
@@ -565,14 +563,14 @@ def _ids(jobs: Sequence[JobFields]) -> set[str]:
 
 
 def job_questions(unknown: Sequence[JobFields], all_jobs: int) -> list[str]:
-    """What to ask scontrol to learn about these jobs: each, or all that there are."""
+    """Return the scontrol questions about these jobs: one per job, or one about all jobs."""
     if len(unknown) > max(MOST_JOBS_ONE_BY_ONE, all_jobs // 30):
         return [_SHOW_ALL_JOBS]
     return [f"show job {job.key}" for job in unknown]
 
 
 def job_records(questions: Sequence[str], answers: Sequence[str]) -> Mapping[int, str]:
-    """The answers as records by raw job id."""
+    """Return the records in the answers, by raw job id."""
     if questions == [_SHOW_ALL_JOBS]:
         return job_details.records_of_all(answers[0])
     found: dict[int, str] = {}

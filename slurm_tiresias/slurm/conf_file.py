@@ -1,4 +1,4 @@
-"""Slurm's configuration files as they were written: slurm.conf, cgroup.conf, plugstack.conf."""
+"""Parse Slurm's configuration files: slurm.conf, cgroup.conf, plugstack.conf."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 
 MOST_BYTES = 10_000_000
 MOST_INCLUDES = 100
-"""Beyond these a file is a mistake, or includes itself."""
+"""A larger file is a mistake; with more includes it includes itself."""
 
 _COMMENT = re.compile(r"(?<!\\)#.*")
 _PAIR = re.compile(r'(\w+)\s*=\s*("[^"]*"|\S*)')
 _RECORD = re.compile(
     r"(?:NodeName|PartitionName|NodeSet|DownNodes|FrontendName|SwitchName)\s*=", re.IGNORECASE
 )
-"""Lines that describe one thing, and whose keys are its attributes."""
+"""Matches lines that describe one object, whose keys are its attributes and not settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One setting as it stands in a file. ``line`` counts from 1."""
+    """One setting as written in a file. ``line`` counts from 1."""
 
     key: str
     value: str
@@ -31,7 +31,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class PlugstackLine:
-    """One plugin of plugstack.conf. ``demand`` is required or optional, as it was written."""
+    """One plugin of plugstack.conf. ``demand`` is ``required`` or ``optional``."""
 
     demand: str
     path: str
@@ -40,9 +40,9 @@ class PlugstackLine:
 
 
 def settings(path: Path) -> dict[str, Written]:
-    """Every setting of a slurm.conf or cgroup.conf, by its key in small letters; the last counts.
+    """Return the settings of a slurm.conf or cgroup.conf by lower-case key; the last one wins.
 
-    Lines of nodes and partitions are passed over, included files are read. Raises ``OSError``.
+    Node and partition lines are skipped, included files are read. Raises ``OSError``.
     """
     found: dict[str, Written] = {}
     for file, number, line in _lines(path):
@@ -53,7 +53,7 @@ def settings(path: Path) -> dict[str, Written]:
 
 
 def plugins(path: Path) -> tuple[PlugstackLine, ...]:
-    """Every plugin of a plugstack.conf and of what it includes. Raises ``OSError``."""
+    """Return the plugins of a plugstack.conf and of its included files. Raises ``OSError``."""
     words = ((file, number, line.split()) for file, number, line in _lines(path))
     return tuple(
         PlugstackLine(line[0].lower(), line[1], str(file), number)
@@ -63,7 +63,7 @@ def plugins(path: Path) -> tuple[PlugstackLine, ...]:
 
 
 def _lines(path: Path) -> Iterator[tuple[Path, int, str]]:
-    """Every line that says something, without its comment, with its file and number."""
+    """Yield each non-empty line without its comment, with its file and line number."""
     waiting, begun = [path], 0
     while waiting and begun < MOST_INCLUDES:
         file, begun = waiting.pop(0), begun + 1
@@ -91,7 +91,7 @@ def _of_one(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def _included(folder: Path, pattern: str) -> list[Path]:
-    """Files that an ``include`` names; in plugstack.conf that may be a pattern."""
+    """The files that an ``include`` names; in plugstack.conf it may be a pattern."""
     if not pattern:
         return []
     absolute = Path(pattern) if pattern.startswith("/") else folder / pattern

@@ -1,8 +1,8 @@
-"""Run as a script: ``ended_at.py TIME COMMAND [ARGUMENT...]`` becomes the command, which the kernel
-ends with SIGALRM at that time (of ``CLOCK_BOOTTIME``).
+"""Run as a script: ``ended_at.py TIME COMMAND [ARGUMENT...]`` executes the command, and the kernel
+kills it with SIGALRM at that time (in ``CLOCK_BOOTTIME``).
 
-The timer outlives the exec and the process that started this one. If either is stopped (SIGSTOP)
-and continued after that time, the command ends before it does anything.
+The timer survives the exec and the death of the parent process. If either process is stopped
+(SIGSTOP) and continued after that time, the command dies before it does anything.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""``sacct`` over a whole history: an answer of any length, kept in a file until it is complete."""
+"""Run ``sacct`` over a long period: the answer may be large and is buffered in a file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from slurm_tiresias.slurm import process
 from slurm_tiresias.slurm.protocol import Commands
 
 PATIENCE_S = 1800.0
-"""slurmdbd takes minutes over years of a busy cluster."""
+"""slurmdbd needs minutes for years of a busy cluster."""
 
 MOST_WORDS = 300
-"""Of a complaint, in characters."""
+"""How many characters of sacct's error message are shown."""
 
 _NO_SUCH_TIME = re.compile(r"Invalid time specification|Start time .* requested is after end time")
 _TOO_MUCH = re.compile(r"Too wide of a date range in query|Query result exceeds size limit")
-"""slurmdbd.conf may bound both: MaxQueryTimeRange, and the size of an answer."""
+"""slurmdbd.conf can bound both: MaxQueryTimeRange, and the size of an answer."""
 
 
 def printed(arguments: Sequence[str], extra: Mapping[str, str], commands: Commands) -> bytes:
-    """What sacct prints with these arguments and, besides the usual, this environment.
+    """Return sacct's output for these arguments, with ``extra`` added to its environment.
 
-    ``UsageError`` where it does not take the time that was asked for, or where the cluster keeps
-    no accounts; ``SlurmUnreachableError`` where sacct is missing, or slurmdbd does not answer.
+    Raises ``UsageError`` if sacct rejects the requested time or the cluster has no accounting, and
+    ``SlurmUnreachableError`` if sacct is missing or slurmdbd does not answer.
     """
     environment = process.environment({**commands.environment, **extra})
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaints:

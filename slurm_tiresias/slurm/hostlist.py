@@ -1,4 +1,4 @@
-"""Slurm's short spellings of many names: ``n[1-3,7]`` and ``123_[4-9]``."""
+"""Fold names into Slurm's hostlists: ``n[1-3,7]`` and ``123_[4-9]``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurm_tiresias.slurm.notation import node_names
 
 
 def folded(nodes: Iterable[str]) -> str:
-    """Node names in one hostlist, always the same for the same names; empty for none."""
+    """Return the canonical hostlist of these node names; "" if there are none."""
     names = tuple(sorted(nodes))
     return _folded(names) if names else ""
 
@@ -23,11 +23,11 @@ def _folded(names: tuple[str, ...]) -> str:
 
 
 def refolded(node_list: str) -> str:
-    """A hostlist in the spelling that ``folded`` gives it."""
+    """Return a hostlist in its canonical spelling (``folded``)."""
     return folded(node_names(node_list))
 
 
 def array_tasks(keys: Iterable[str]) -> str:
-    """Tasks of one array (``12_4``, ``12_5``) as one key: ``12_[4-5]``."""
+    """Return one key for several tasks of one array: ``12_[4-5]`` for ``12_4`` and ``12_5``."""
     arrays, numbers = zip(*(key.split("_", 1) for key in keys), strict=True)
     return f"{arrays[0]}_[{RangeSet.fromlist(numbers)}]"

@@ -1,9 +1,9 @@
-"""``scontrol -o -d show job``: what squeue does not tell of a job.
+"""Parse from ``scontrol -o -d show job`` what squeue does not show of a job.
 
 That is the allocation on each node, the bounds of ``-N``, the excluded nodes, and whether memory
-was asked per node or per CPU. The text is not quoted and has the job's name near its start and
-comments at its end, so a record is read only between the two, and is believed only where it agrees
-with what squeue said.
+was requested per node or per CPU. The text is not quoted and has user-written text near its start
+(the job's name) and at its end (comments), so a record is parsed only between the two, and trusted
+only if it agrees with squeue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from slurm_tiresias.slurm.job_fields import JobFields
 
 @dataclass(frozen=True, slots=True)
 class JobDetails:
-    """What one record says. ``most_nodes`` is None where ``-N`` set no bound, or does not show."""
+    """The contents of one record. Node bounds are None if ``-N`` set none, or if Slurm does not
+    show them."""
 
     least_nodes: int | None
     most_nodes: int | None
@@ -39,14 +40,14 @@ _HOLDING = re.compile(r" Nodes=(\S+) CPU_IDs=([\d,-]+) Mem=(\d{1,15}) GRES=(\S*)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 _AFTER_THE_NAME = re.compile(r" (?:SLUID=\w+ )?(?:HetJobIdSet|UserId)=", re.ASCII)
 _END = " MinTmpDiskNode="
-"""After it come features, paths and comments: words of the user's."""
+"""After it come features, paths and comments, which users write."""
 
 
 def records_of_all(answer: str) -> Mapping[int, str]:
-    """The records of ``show job`` by raw job id, without those that come twice.
+    """Return the records of ``show job`` by raw job id, without jobs that have several.
 
-    Users' text may hold a line that looks like a job's record. It cannot hide the true one, so
-    then there are two and neither is taken.
+    Users' text may contain a line that looks like a job's record. It cannot hide the real record,
+    so such a job has several records, and none is used.
     """
     starts = [(int(match[1]), match.start()) for match in _RECORD.finditer(answer)]
     times = Counter(raw_id for raw_id, _ in starts)
@@ -59,13 +60,13 @@ def records_of_all(answer: str) -> Mapping[int, str]:
 
 
 def record_of_one(answer: str) -> Mapping[int, str]:
-    """The record of ``show job ID`` by its raw job id: the first; none where the job is gone."""
+    """Return the first record of ``show job ID`` by raw job id; empty if the job is gone."""
     match = _RECORD.search(answer)
     return {int(match[1]): answer[match.start() :]} if match else {}
 
 
 def details(record: str, fields: JobFields) -> JobDetails | None:
-    """What the record says of the job; None where it does not agree with what squeue said."""
+    """Parse the record of a job; return None if it does not agree with squeue."""
     trusted = _without_users_words(record, fields)
     if trusted is None:
         return None
@@ -116,7 +117,7 @@ def _allocation(trusted: str) -> Allocation:
 
 
 def _cpu_count(cpu_ids: str) -> int:
-    """The length of ``0-3,8``."""
+    """Count the CPUs in ``0-3,8``."""
     count = 0
     for part in cpu_ids.split(","):
         first, _, last = part.partition("-")
@@ -125,7 +126,7 @@ def _cpu_count(cpu_ids: str) -> int:
 
 
 def _agrees(allocation: Allocation, fields: JobFields) -> bool:
-    """The allocation is empty, or adds up to the nodes, CPUs and GPUs that squeue lists."""
+    """Whether the allocation is empty or adds up to squeue's nodes, CPUs and GPUs."""
     if not allocation:
         return True
     if set(allocation) != set(fields.allocated_nodes):

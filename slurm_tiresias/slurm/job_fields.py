@@ -1,7 +1,7 @@
-"""What a driver has read of one job: numbers, times and names, whatever they were read from.
+"""The parsed values of one job, independent of the driver: numbers, times and names.
 
-The command driver fills it from squeue's text, the pyslurm driver from pyslurm's own numbers.
-``observed_jobs.py`` makes the observed job of it and reads no text.
+The command driver fills them from squeue's text, the pyslurm driver from pyslurm's numbers.
+``observed_jobs.py`` turns them into the observed job and parses no text.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ STATES: Mapping[str, JobState | None] = {
     "REVOKED": None,
     "REQUEUE_FED": None,
 }
-"""What each of Slurm's words for a job's state means here; None: the job has ended.
+"""The ``JobState`` for each of Slurm's job states; None if the job has ended.
 
-Slurm says COMPLETING both of a job that has ended and of one that was requeued and waits for its
-epilog: neither holds GPUs in Slurm's books, and their nodes start nothing.
+COMPLETING covers both jobs that have ended and requeued jobs that wait for their epilog: Slurm
+counts their GPUs as free, but their nodes start no jobs.
 """
 
 NO_NUMBER = 4294967294
-"""How Slurm itself says so (slurm.h, NO_VAL), and shows of jobs cancelled in time."""
+"""Slurm's value for "no number" (slurm.h, NO_VAL); also shown for jobs cancelled while pending."""
 
 
 NO_GPUS: GpuCounts = MappingProxyType({})
 
 
 class Options(NamedTuple):
-    """What was asked for by the options that only squeue shows.
+    """The requested options that only squeue shows.
 
-    GPUs by type; ``memory_per_gpu_mb`` in MiB. Both counts by the GPU are 0 where not asked.
+    GPUs are by type, ``memory_per_gpu_mb`` is in MiB. Both per-GPU values are 0 if not requested.
     """
 
     cpus_per_task: int = 1
@@ -71,31 +71,32 @@ class Options(NamedTuple):
     cpus_per_gpu: int = 0
     memory_per_gpu_mb: int = 0
     not_modelled: tuple[str, ...] = ()
-    """sbatch's names for what was asked for and that placement knows nothing of."""
+    """The sbatch options in the request that placement does not model."""
     licenses: str = ""
-    """As their user wrote them."""
+    """As the user wrote them."""
     deadline_s: float | None = None
     unreadable: str = ""
-    """Which of them could not be read, in a few words; it then counts as not asked for."""
+    """Which option could not be read, in a few words; it then counts as not requested."""
 
 
 NO_OPTIONS = Options()
 
 
 class JobFields(NamedTuple):
-    """One job, or one task of an array, as Slurm shows it: nothing is concluded from it yet.
+    """The values that Slurm shows for one job, or one task of an array, not yet interpreted.
 
-    Where Slurm shows no value it is None, 0 for counts that were not asked for, and "" for text.
-    What could not be read has such a value, too, and ``unreadable`` says which that was.
+    A missing value is None, 0 for counts that were not requested, or "" for text. So is a value
+    that could not be read; ``unreadable`` then says which.
     """
 
     key: str
-    """How Slurm's commands address it."""
+    """The job id in Slurm's commands."""
     raw_id: int
     array_id: int | None
-    """None of a job that is in no array."""
+    """None for a job outside any array."""
     state: JobState | None
-    """By ``STATES``: a word that no known release has neither starts nor preempts the job."""
+    """By ``STATES``. An unknown word counts as COMPLETING, so the job is neither started nor
+    preempted."""
     slurm_state: str
     priority: int
     restarts: int
@@ -105,13 +106,13 @@ class JobFields(NamedTuple):
     submit_s: float
     eligible_s: float | None
     start_s: float | None
-    """Of a pending job a forecast."""
+    """A forecast if the job is pending."""
     end_s: float | None
-    """Of a running job when its time limit ends it."""
+    """When the time limit will end it if the job is running."""
     elapsed_s: float
     time_limit_s: float | None
     nodes: int
-    """Of a pending job the least number of nodes, or Slurm's estimate."""
+    """For a pending job the minimum number of nodes, or Slurm's estimate."""
     most_nodes: int | None
     cpus: int
     cpus_per_node: int
@@ -119,18 +120,18 @@ class JobFields(NamedTuple):
     tasks_per_node: int
     sockets_per_node: int
     memory_mb: int
-    """In MiB, for each CPU or each node."""
+    """In MiB, per CPU or per node."""
     exclusive: bool
     required_node_list: str
-    """As Slurm wrote it."""
+    """Verbatim from Slurm."""
     required_nodes: tuple[str, ...]
     allocated_nodes: tuple[str, ...]
     options: Options
     tres_nodes: int | None
-    """This and the next two: Slurm's own sum of what is allocated, or else requested."""
+    """This and the next two: Slurm's total of what is allocated or, before that, requested."""
     tres_memory_mb: int | None
     tres_gpus: GpuCounts | None
-    """None where the sum has no GPUs in it, as where Slurm does not count them."""
+    """None if the total has no GPUs, for example because Slurm does not count them."""
     user: str
     account: str
     qos: str
@@ -143,8 +144,8 @@ class JobFields(NamedTuple):
     comment: str
     name: str
     printed_name: str
-    """As the commands print it; a name may be their word for nothing."""
+    """The name as the commands print it, even if it is their word for "nothing"."""
     unreadable: str = ""
-    """What of the job cannot be read, in a few words; "" where all can."""
+    """What could not be read, in a few words; "" if everything could."""
     unreadable_sum: str = ""
-    """The same of ``tres_memory_mb``, which is needed only where nothing better is known."""
+    """The same for ``tres_memory_mb``, which is needed only if nothing better is known."""

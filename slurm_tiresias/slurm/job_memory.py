@@ -1,7 +1,7 @@
-"""What is remembered of jobs from one reading to the next.
+"""Remember jobs from one reading to the next.
 
-scontrol is asked about a job only when something squeue shows of its shape has changed, and what a
-job asked for is kept from before it started, because Slurm then shows what it got instead.
+scontrol is asked about a job only when its shape, as squeue shows it, has changed. A job's request
+is kept from before its start, because afterwards Slurm shows what the job got instead.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _SHAPE = attrgetter(
 )
 
 Shape = tuple[JobState | None, bool, float | None, tuple[object, ...]]
-"""All that a request or an allocation is made from: while it stays the same, so do they."""
+"""All values that determine a request or an allocation: while it is unchanged, so are they."""
 
 
 MOST_ARRAYS_AGAIN = 20
-"""Of how many arrays scontrol is asked in one reading whether their limit of running tasks has been
-changed (ArrayTaskThrottle), which nothing else shows."""
+"""About how many arrays scontrol is asked per reading whether their limit of running tasks
+(ArrayTaskThrottle) has changed, which nothing else shows."""
 
 _LIVE = (JobState.PENDING, JobState.RUNNING)
-"""Scontrol knows more of such jobs than squeue."""
+"""States in which scontrol shows more about a job than squeue."""
 
 _NOTHING: Mapping[int, JobDetails] = {}
 
@@ -60,14 +60,14 @@ class _Known:
     job: JobStatus
     shape: Shape
     complete: bool
-    """False where its details were missing or not to be believed."""
+    """False if its details were missing or not trusted."""
     times_asked: int
-    """How often its details have been asked for without success."""
+    """How often its details were asked for without success."""
     while_pending: RequestFields | None
 
 
 class JobMemory:
-    """The jobs of the last reading, by job key: of thousands that wait few have changed by then."""
+    """The jobs of the last reading by key, because few of thousands change between readings."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
@@ -75,18 +75,18 @@ class JobMemory:
         self._last_array = 0
         """The array that was last asked about again."""
         self.counts_memory = True
-        """Whether Slurm hands memory out to jobs: SelectTypeParameters names it."""
+        """Whether Slurm allocates memory to jobs (SelectTypeParameters)."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known of any job: a first reading, or one of an empty cluster."""
+        """Whether no job is known: before the first reading, or on an empty cluster."""
         return not self._known
 
     def unknown(self, jobs: Iterable[JobFields]) -> Sequence[JobFields]:
-        """The live jobs about which scontrol must be asked; one task stands for its whole array.
+        """Return the live jobs to ask scontrol about; one task stands for its whole array record.
 
-        Those come first that were asked about least often: a user may see to it that the answer
-        about his jobs is never believed, and they must not keep the others from their turn.
+        Jobs that were asked about least often come first: a user can make the answers about their
+        jobs untrustworthy for ever, and these must not crowd out the others.
         """
         asked_for: dict[int, JobFields] = {}
         waiting_arrays: dict[int, JobFields] = {}
@@ -99,7 +99,7 @@ class JobMemory:
             if known is None or not known.complete or known.shape != _shape(fields):
                 asked_for.setdefault(fields.raw_id, fields)
         unknown = sorted(asked_for.values(), key=self._times_asked)
-        # Of the arrays that are known some, one after the other.
+        # Known arrays are asked about again in rotation, a few per reading.
         in_turn = sorted(
             waiting_arrays.keys() - asked_for,
             key=lambda raw_id: (raw_id <= self._last_array, raw_id),
@@ -113,7 +113,7 @@ class JobMemory:
         return known.times_asked if known is not None and same_shape else 0
 
     def live_but_missing(self, jobs: Iterable[JobFields]) -> set[str]:
-        """Jobs, as scontrol names them, that were alive when last read and are not listed now."""
+        """Return the ids for scontrol of jobs that were alive before and are not listed now."""
         listed = {fields.key for fields in jobs}
         return {
             key if "_" in key else str(known.fields.raw_id)
@@ -128,9 +128,9 @@ class JobMemory:
         seen: Mapping[int, JobDetails] = _NOTHING,
         asked: Collection[int] = (),
     ) -> None:
-        """Take in a reading: the jobs, scontrol's records by raw job id, and the details of jobs
-        of which they were seen otherwise, by raw job id too. Forget the rest.
+        """Store a reading and forget all other jobs.
 
+        ``records`` (from scontrol) and ``seen`` (details from elsewhere) are by raw job id;
         ``asked`` are the raw ids of the jobs that scontrol was asked about one by one.
         """
         now_known: dict[str, _Known] = {}
@@ -151,8 +151,8 @@ class JobMemory:
         self._known = now_known
 
     def jobs(self, jobs: Iterable[JobFields]) -> tuple[JobStatus, ...]:
-        """The observed jobs of these fields, once they have been learnt; what is shown as before
-        is the same object as before."""
+        """Return the observed jobs for these fields, after ``learn``; an unchanged job is the same
+        object as before."""
         return tuple(self._known[fields.key].job for fields in jobs)
 
     def _learned(
@@ -172,13 +172,13 @@ class JobMemory:
         times_asked = before.times_asked if before is not None and before.shape == shape else 0
         if why := observed_jobs.why_unreadable(fields, found):
             job = observed_jobs.unreadable(fields, why)
-            # No question would make more of it known.
+            # Marked complete because asking again would not help.
             return _Known(fields, job, shape, True, times_asked, while_pending)
         asked = observed_jobs.request_fields(
             fields, found, while_pending, counts_memory=self.counts_memory
         )
         request = request_of(asked)
-        # The same object for all jobs that ask alike: who decides then sees that they do.
+        # Equal requests share one object, so that scheduling can compare them by identity.
         request = self._requests.setdefault(request.shape, request)
         allocation = _allocation(fields, found, before)
         array_limit = found.array_limit if found else None
@@ -191,7 +191,7 @@ class JobMemory:
 
 
 def _is_as_before(known: _Known | None, fields: JobFields) -> bool:
-    """Whether there is nothing to learn of the job. Of most the driver has kept the same object."""
+    # Compared by identity first, because the driver keeps the object of most jobs.
     return (
         known is not None and known.complete and (known.fields is fields or known.fields == fields)
     )
@@ -200,7 +200,7 @@ def _is_as_before(known: _Known | None, fields: JobFields) -> bool:
 def _may_have_another_limit(
     task: _Known, records: Mapping[int, str], seen: Mapping[int, JobDetails]
 ) -> bool:
-    """Whether the limit of a task's array has been looked at again, and may have changed."""
+    """Whether the limit of a task's array was read again and may have changed."""
     raw_id = task.fields.raw_id
     shown = seen.get(raw_id)
     return raw_id in records or (
@@ -209,10 +209,10 @@ def _may_have_another_limit(
 
 
 def _shape(fields: JobFields) -> Shape:
-    """A pending job's start time is only a forecast, and counts for nothing.
+    """Return the shape; a pending job's start time is only a forecast and left out.
 
-    24.11 and later show ``NumNodes=1-1`` of a job without ``-N`` that was held when it was
-    submitted, until Slurm has tried it: then nothing changes but the reason why it waits.
+    24.11 and later show ``NumNodes=1-1`` for a job without ``-N`` that was submitted held, until
+    Slurm first tries it. Only the pending reason shows that, hence ``untried``.
     """
     pending = fields.state is JobState.PENDING
     untried = pending and (fields.priority == 0 or fields.reason == "None")
@@ -220,7 +220,7 @@ def _shape(fields: JobFields) -> Shape:
 
 
 def _allocation(fields: JobFields, found: JobDetails | None, before: _Known | None) -> Allocation:
-    """What the job holds; while it completes, what it held on the nodes that are not yet done."""
+    """The job's allocation; while it completes, only on the nodes that are not done yet."""
     if fields.state not in (JobState.RUNNING, JobState.COMPLETING):
         return {}
     if found is not None and found.allocation:

@@ -1,9 +1,8 @@
-"""``squeue``: what is asked of it, and its answer cut into one row a job.
+"""Build squeue's arguments, and split its answer into one row per job.
 
-Users write a job's name, comments, features and wckey, and may write there whatever looks like the
-rest of the answer: separators, newlines, whole records. So every field ends in a separator that
-carries a random token drawn for this process, and the whole answer is cut on it: nothing a user
-wrote can move a field or add a record.
+Users write a job's name, comments, features and wckey, and can put separators, newlines or whole
+fake records there. So every field ends in a separator with a random token drawn for this process,
+and the answer is split on it: no user's text can shift a field or add a record.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from slurm_tiresias.slurm.release import Release
 
 
 class JobRow(NamedTuple):
-    """One job as squeue prints it, each field as text; beside it squeue's name for it.
+    """One job as squeue prints it, each field as text and annotated with squeue's name for it.
 
-    Those that users write stand last. What tells of exclusive jobs is another column on some
-    releases (``Release.exclusive_column``).
+    Fields that users write come last. The column for ``over_subscribe`` depends on the release
+    (``Release.exclusive_column``).
     """
 
     key: Annotated[str, "JobArrayID"]
@@ -86,29 +85,28 @@ class JobRow(NamedTuple):
 FIELDS: dict[str, str] = {
     name: kind.__metadata__[0] for name, kind in get_type_hints(JobRow, include_extras=True).items()
 }
-"""Our name of each field, and Slurm's."""
+"""squeue's name of each field, by the name here."""
 
 _SHARING = JobRow._fields.index("over_subscribe")
 
 
 def new_separator() -> str:
-    """A separator that no one can guess. squeue takes digits at its start for a width."""
+    """Return an unguessable separator. squeue would read leading digits as a column width."""
     return f"\x1e{secrets.token_hex(8)}\x1e"
 
 
 def arguments(separator: str, release: Release) -> list[str]:
-    """squeue's arguments: every job and array task that slurmctld remembers, in exact units."""
+    """Return squeue's arguments for every job and array task in slurmctld, in exact units."""
     names = {**FIELDS, "over_subscribe": release.exclusive_column}.values()
     columns = ",".join(f"{column}:{separator}" for column in names)
     return ["--noheader", "--noconvert", "--all", "--states=all", "--array", f"--Format={columns}"]
 
 
 def rows(answer: str, separator: str, release: Release) -> Iterator[JobRow]:
-    """The rows of squeue's answer; ``SlurmAnswerError`` where it is cut off or anything is odd.
+    """Yield the rows of squeue's answer; raise ``SlurmAnswerError`` if it is cut off or malformed.
 
-    ``over_subscribe`` is NO for a job that has its nodes for itself, on every release; OK for a
-    job that shares them with any other; and Slurm's own word (USER, MCS, TOPO) where it shares
-    them with some jobs only.
+    On every release ``over_subscribe`` is NO for an exclusive job, OK for a job that shares its
+    nodes with any other, and Slurm's own word (USER, MCS, TOPO) if it shares them with some only.
     """
     pieces = answer.split(separator)
     if pieces.pop().strip("\n"):

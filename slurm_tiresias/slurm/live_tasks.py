@@ -1,4 +1,4 @@
-"""Which of one's own jobs are still in the queue."""
+"""List the tasks of a job that are still in the queue."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ PATIENCE_S = 30.0
 
 
 def live_tasks(job_id: str) -> frozenset[str]:
-    """Ids of what pends, runs or completes of a job: ``7``, or ``7_0``, ``7_1`` of an array.
+    """Return the ids of a job's pending, running or completing tasks: ``7``, or ``7_0``, ``7_1``.
 
-    Empty once slurmctld has forgotten it. Raises ``TiresiasError`` where Slurm does not answer.
+    Empty once slurmctld has forgotten the job. Raises ``TiresiasError`` if Slurm does not answer.
     """
     command = ["squeue", "--noheader", "--array", f"--jobs={job_id}", "--format=%i"]
     answer = process.run(

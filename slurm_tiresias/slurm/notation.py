@@ -1,6 +1,6 @@
-"""Slurm's small spellings: times, spans, memory, GPU counts, hostlists, ``key=value`` text.
+"""Parse values as Slurm prints them: times, spans, memory, GPU counts, hostlists, ``key=value``.
 
-Each function takes one value as Slurm prints it and raises ``SlurmAnswerError`` on anything else.
+Each function parses one value and raises ``SlurmAnswerError`` if it is malformed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import ANY_TYPE
 
 UNKNOWN_TIMES = frozenset({"N/A", "NONE", "Unknown", "None", ""})
-"""What the commands print for a time that has not come."""
+"""What the commands print for an unknown time."""
 
 UNLIMITED_SPANS = frozenset({"UNLIMITED", "NOT_SET", "Partition_Limit", "INVALID", "N/A"})
 
 NOTHING = frozenset({"(null)", "N/A", ""})
-"""What the commands print for text that is not there."""
+"""What the commands print for missing text."""
 
 _SPAN = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _MEMORY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTP]?)[nc]?", re.ASCII)
@@ -31,22 +31,22 @@ _HOST = re.compile(r"(?:[\w.-]|\[[\d,-]+\])+", re.ASCII)
 _HOSTLIST = re.compile(rf"{_HOST.pattern}(?:,{_HOST.pattern})*", re.ASCII)
 
 MOST_DIGITS = 18
-"""No number of Slurm's is longer."""
+"""No number that Slurm prints is longer."""
 
 MOST_HOSTS = 1_000_000
-"""Of one list: a few letters may stand for more names than there is memory."""
+"""Per hostlist, because a short one may stand for more names than fit into memory."""
 
 _MEBIBYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
 MOST_GPUS = 1_000_000
-"""No cluster has more. Slurm's own sums of larger counts wrap around at 2**64."""
+"""No cluster has more. Slurm's totals of larger counts wrap around at 2**64."""
 
 Value = TypeVar("Value")
 
 
 def unreadable(what: str, text: str) -> SlurmAnswerError:
-    """The error for an answer that does not look as it should."""
+    """Return the error for a malformed answer."""
     return SlurmAnswerError(
         f"Slurm's answer has {what} that cannot be read: {text[:80]!r}",
         "check that Slurm's commands and slurmctld are of one release, 22.05 or newer",
@@ -54,24 +54,24 @@ def unreadable(what: str, text: str) -> SlurmAnswerError:
 
 
 def present(text: str) -> str:
-    """The text, or "" where Slurm prints a word for nothing."""
+    """Return the text, or "" if it is one of Slurm's words for "nothing"."""
     return "" if text in NOTHING else text
 
 
 def whole(text: str) -> int:
-    """A whole number."""
+    """Parse a whole number."""
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
         raise unreadable("a number", text)
     return int(text)
 
 
 def epoch(text: str) -> float | None:
-    """A point in time, printed as seconds since the epoch; None where it is not known."""
+    """Parse a time, printed as seconds since the epoch; None if unknown."""
     return None if text in UNKNOWN_TIMES else float(whole(text))
 
 
 def known_epoch(text: str) -> float:
-    """A point in time that must be known."""
+    """Parse a time that must be known."""
     at_s = epoch(text)
     if at_s is None:
         raise unreadable("a time", text)
@@ -79,7 +79,7 @@ def known_epoch(text: str) -> float:
 
 
 def span(text: str) -> float | None:
-    """``[days-][hours:]minutes:seconds`` in seconds; None where it is unlimited or not set."""
+    """Return ``[days-][hours:]minutes:seconds`` in seconds; None if unlimited or not set."""
     if text in UNLIMITED_SPANS:
         return None
     match = _SPAN.fullmatch(text)
@@ -90,7 +90,7 @@ def span(text: str) -> float | None:
 
 
 def mebibytes(text: str) -> int:
-    """Memory with its unit (``500M``, ``4G``; without one: MiB), rounded up."""
+    """Parse memory with its unit (``500M``, ``4G``; MiB if none), rounded up to MiB."""
     match = _MEMORY.fullmatch(text)
     if match is None:
         raise unreadable("an amount of memory", text)
@@ -99,7 +99,7 @@ def mebibytes(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def node_names(hostlist: str) -> tuple[str, ...]:
-    """The names in Slurm's hostlist ``n[1-3,7]``, in its order; empty for no list."""
+    """Expand a hostlist such as ``n[1-3,7]``, in its order; empty for no list."""
     if hostlist in NOTHING:
         return ()
     if not _HOSTLIST.fullmatch(hostlist):
@@ -114,7 +114,7 @@ def node_names(hostlist: str) -> tuple[str, ...]:
 
 
 def _dimensions(hosts: str) -> Sequence[Sequence[str]]:
-    """The factors of ``rack[1-2]n[1-3,7]``: its letters, and the numbers in its brackets."""
+    """Split ``rack[1-2]n[1-3,7]`` into its parts: text, and the numbers in each bracket."""
     dimensions: list[Sequence[str]] = []
     for at, part in enumerate(re.split(r"[\[\]]", hosts)):
         dimensions.append(_numbers(part, hosts) if at % 2 else (part,))
@@ -124,7 +124,7 @@ def _dimensions(hosts: str) -> Sequence[Sequence[str]]:
 
 
 def _numbers(ranges: str, hosts: str) -> Sequence[str]:
-    """``01-03,7`` as ``01``, ``02``, ``03``, ``7``."""
+    """Expand ``01-03,7`` to ``01``, ``02``, ``03``, ``7``."""
     found: list[str] = []
     for part in ranges.split(","):
         first, dash, last = part.partition("-")
@@ -137,11 +137,11 @@ def _numbers(ranges: str, hosts: str) -> Sequence[str]:
 
 @lru_cache(maxsize=4096)
 def gpus(text: str) -> Mapping[str, int]:
-    """GPUs by type, in any spelling that Slurm has had for them.
+    """Parse GPUs by type, in any spelling of any supported release.
 
     ``gres:gpu:4``, ``gres/gpu:4``, ``gres/gpu=4``, ``gpu:a100:4(S:0-1)``, ``gpu:2(IDX:0-1)``,
-    ``cpu=4,gres/gpu=4,gres/gpu:a100=4``. Where a total stands beside counts by type, as in the
-    last, the total is not counted again. Other resources in the list are passed over.
+    ``cpu=4,gres/gpu=4,gres/gpu:a100=4``. If a total accompanies counts by type, as in the last, it
+    is not counted again. Other resources in the list are skipped.
     """
     if text in NOTHING:
         return {}
@@ -157,14 +157,14 @@ def gpus(text: str) -> Mapping[str, int]:
 
 @lru_cache(maxsize=4096)
 def has_other_gres(text: str) -> bool:
-    """Whether resources of another kind than GPUs and CPUs are asked for: ``gres:nvme:1``, or
-    ``gres:gpu:1,gres:shard:2``. Since 26.05 the CPUs of a task stand here too (``cpu:4``)."""
+    """Whether resources other than GPUs and CPUs are requested: ``gres:nvme:1``, or
+    ``gres:gpu:1,gres:shard:2``. Since 26.05 a task's CPUs are listed here too (``cpu:4``)."""
     bare = (part.removeprefix("gres/").removeprefix("gres:") for part in present(text).split(","))
     return any(re.split("[:=(]", part)[0] not in ("", "gpu", "cpu") for part in bare)
 
 
 def has_several_types(text: str) -> bool:
-    """Whether GPUs of more than one type are asked for; not so where that cannot be read."""
+    """Whether GPUs of more than one type are requested; False if the text cannot be parsed."""
     try:
         return len(gpus(text)) > 1
     except SlurmAnswerError:
@@ -172,8 +172,8 @@ def has_several_types(text: str) -> bool:
 
 
 def gpus_by_type(counts: Mapping[str, int], *, totals_stand_beside: bool) -> Mapping[str, int]:
-    """GPUs by type without zeros; where the count of ``ANY_TYPE`` is the total of all types, only
-    what it has beyond theirs."""
+    """Return GPUs by type without zeros. With ``totals_stand_beside`` the ``ANY_TYPE`` count is a
+    total over all types, which are subtracted from it."""
     typed = {kind: count for kind, count in counts.items() if count and kind != ANY_TYPE}
     untyped = counts.get(ANY_TYPE, 0)
     if totals_stand_beside:
@@ -182,10 +182,10 @@ def gpus_by_type(counts: Mapping[str, int], *, totals_stand_beside: bool) -> Map
 
 
 def _kind_and_count(gres: str) -> tuple[str, int]:
-    """``gpu``, ``gpu:4``, ``gpu:a100``, ``gpu:a100:4`` or ``gpu:a100=4``.
+    """Parse ``gpu``, ``gpu:4``, ``gpu:a100``, ``gpu:a100:4`` or ``gpu:a100=4``.
 
-    What is no count is a type, as Slurm has it (``_get_next_gres`` in gres.c); but a word with a
-    minus is a type to some releases and a count near 2**64 to others, and nothing here.
+    As in Slurm (``_get_next_gres`` in gres.c), a word that is not a count is a type. Words with a
+    leading minus are refused: some releases read them as a type, others as a count near 2**64.
     """
     match re.split("[:=]", gres)[1:]:
         case []:
@@ -200,8 +200,8 @@ def _kind_and_count(gres: str) -> tuple[str, int]:
 
 
 def _count(word: str) -> int | None:
-    """``4``, ``+4``, ``0004``, ``1k``, ``1KiB`` or ``1kB`` (``suffix_mult`` in
-    slurm_protocol_defs.c); None for a word that is no count."""
+    """Parse ``4``, ``+4``, ``0004``, ``1k``, ``1KiB`` or ``1kB`` (``suffix_mult`` in
+    slurm_protocol_defs.c); None if the word is not a count."""
     match = _COUNT.fullmatch(word)
     if match is None or (match[3] and not match[2]):
         return None
@@ -214,7 +214,7 @@ def _count(word: str) -> int | None:
 
 @lru_cache(maxsize=4096)
 def tres(text: str) -> Mapping[str, str]:
-    """``cpu=3,mem=300M,node=2`` as a mapping; empty for nothing."""
+    """Parse ``cpu=3,mem=300M,node=2`` into a mapping."""
     if text in NOTHING:
         return {}
     pairs = (part.partition("=") for part in text.split(","))
@@ -222,15 +222,15 @@ def tres(text: str) -> Mapping[str, str]:
 
 
 def tres_value(text: str, name: str, read: Callable[[str], Value]) -> Value | None:
-    """One entry of a TRES string, read by ``read``; None where it is not listed."""
+    """Return one entry of a TRES string, parsed by ``read``; None if not listed."""
     value = tres(text).get(name)
     return None if value is None else read(value)
 
 
 def attributes(line: str) -> dict[str, str]:
-    """The ``Key=value`` words of a line; of a key that comes twice the first counts.
+    """Return the ``Key=value`` words of a line; the first of equal keys wins.
 
-    Words without ``=`` (the rest of a value with spaces) are passed over.
+    Words without ``=`` (the rest of a value with spaces) are skipped.
     """
     found: dict[str, str] = {}
     for word in line.split(" "):

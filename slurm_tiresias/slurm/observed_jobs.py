@@ -1,4 +1,4 @@
-"""From what a driver has read of a job, and what is known beyond it, to the observed job."""
+"""Build observed jobs from the fields that a driver has read, and from what is known otherwise."""
 
 from __future__ import annotations
 
@@ -18,22 +18,19 @@ from slurm_tiresias.slurm.job_fields import (
 from slurm_tiresias.slurm.request import RequestFields
 
 _SHARED = [field.name for field in fields_of(JobSpec) if field.name in JobFields._fields]
-"""What of a spec is as the fields have it."""
+"""The fields that a spec takes over unchanged."""
 
 _AS_READ = attrgetter(*_SHARED)
 
 LEAST_FORECAST_S = 30.0
-"""What ends later than that has not ended: no time limit is shorter than a minute."""
+"""An end time further ahead than this is a forecast: no time limit is shorter than a minute."""
 
 
 def spec(
     fields: JobFields, request: Request, array_limit: int | None, before: JobSpec | None = None
 ) -> JobSpec:
-    """What the job of these fields asks for; what needs more than the fields is given beside them.
-
-    ``before`` is what it asked for when it was last read: the same object again where that is so.
-    """
-    # Of requests that are alike the memory keeps one.
+    """Return the spec of the job with these fields; ``before``, its last one, if unchanged."""
+    # Compared by identity, because ``JobMemory`` keeps one object for equal requests.
     options = fields.options
     alike = (
         before
@@ -57,7 +54,7 @@ def spec(
 def status(
     fields: JobFields, spec: JobSpec, allocation: Allocation, unreadable: str = ""
 ) -> JobStatus:
-    """What Slurm says of the job of these fields now."""
+    """Return the status of the job with these fields."""
     state = fields.state
     return JobStatus(
         spec=spec,
@@ -78,9 +75,9 @@ def status(
 
 
 def unreadable(fields: JobFields, why: str) -> JobStatus:
-    """A job with something that cannot be read: it is there, and to be left alone.
+    """Return the status of a job that cannot be read in full, and so is to be left alone.
 
-    Of what it holds only Slurm's own sums are believed, not what its user chose to ask for.
+    Its allocation comes from Slurm's own totals only, not from the options its user wrote.
     """
     fields = fields._replace(options=NO_OPTIONS, time_limit_s=None)
     holds = fields.state in (RUNNING, COMPLETING)
@@ -89,7 +86,7 @@ def unreadable(fields: JobFields, why: str) -> JobStatus:
 
 
 def why_unreadable(fields: JobFields, details: JobDetails | None) -> str:
-    """What keeps the job from being made of these fields and details, in a few words, or ""."""
+    """Return why the job cannot be read from these fields and details, in a few words, or ""."""
     holds = fields.state in (RUNNING, COMPLETING)
     needs_the_sum = details is None or (holds and not details.allocation)
     return fields.unreadable or (fields.unreadable_sum if needs_the_sum else "")
@@ -102,19 +99,18 @@ def request_fields(
     *,
     counts_memory: bool = True,
 ) -> RequestFields:
-    """What the job asked for. ``counts_memory``: whether Slurm hands memory out to jobs.
+    """Return what the job requested. ``counts_memory``: whether Slurm allocates memory to jobs.
 
-    Once a job runs, and again after a requeue, Slurm shows how many nodes and tasks it got in the
-    place of how many it asked for: those are taken from ``while_pending``, where the job was seen
-    before it started. A requeued job of which that is not known gets no more nodes than it had:
-    Slurm holds for good a job whose node list is longer than it asked for. The least number of its
-    nodes is in its TRES again.
+    Once a job runs, and also after a requeue, Slurm shows the nodes and tasks that it got instead
+    of those it requested. These come from ``while_pending`` if the job was seen before it started.
+    Otherwise a requeued job gets at most the nodes that it had, because Slurm holds a job for good
+    if its node list is longer than its request; its TRES again show its minimum number of nodes.
     """
     least_nodes, most_nodes, tasks = _counts(fields, details)
     pending = fields.state is PENDING
     sums_show = pending and fields.tres_nodes is not None
     tres_gpus = (fields.tres_gpus or {}) if pending else {}
-    # It has run before, and no update since has set its number of nodes.
+    # The job has run before, and no update has set its number of nodes since.
     bounds_are_gone = fields.restarts > 0 and (details is None or details.least_nodes is None)
     shows_what_it_got = not pending or bounds_are_gone
     if while_pending is not None and shows_what_it_got:
@@ -131,7 +127,7 @@ def request_fields(
         memory_per_cpu = (fields.tres_memory_mb or 0) == memory_mb * fields.cpus
     per_gpu = options.memory_per_gpu_mb != 0
     if counts_memory and not memory_mb and not per_gpu and fields.tres_memory_mb:
-        # --mem=0: the whole memory of each node. The sum has that of one of the nodes.
+        # --mem=0 requests all memory of each node; the total counts one node's memory for each.
         memory_mb = fields.tres_memory_mb // max(fields.tres_nodes or 1, 1)
         memory_per_cpu = False
         options = options._replace(not_modelled=(*options.not_modelled, "--mem=0"))
@@ -155,7 +151,7 @@ def request_fields(
 
 
 def even_split(fields: JobFields) -> Allocation:
-    """What the job holds if it holds the same on each node: the guess where details are missing."""
+    """Guess the allocation when details are missing: the same amount on each node."""
     nodes = fields.allocated_nodes
     if not nodes:
         return {}
@@ -176,11 +172,10 @@ def even_split(fields: JobFields) -> Allocation:
 
 
 def _start_s(fields: JobFields) -> float | None:
-    """When this run started.
+    """Return when this run started.
 
-    Slurm also shows a forecast for a pending job, the present second for a requeued one that
-    still completes, and of a job that was cancelled while it waited when that was; none of them is
-    a start.
+    Slurm also shows a start for pending jobs (a forecast), for requeued jobs that still complete
+    (the current second), and for jobs cancelled while pending (the time of that); these are None.
     """
     state = fields.state
     requeued = state is COMPLETING and _end_s(fields) is None
@@ -189,10 +184,10 @@ def _start_s(fields: JobFields) -> float | None:
 
 
 def _end_s(fields: JobFields) -> float | None:
-    """When the job ended.
+    """Return when the job ended.
 
-    Of one that runs Slurm shows when its time limit will end it; and the same, as if it began this
-    second, of one that was requeued and still completes.
+    For a running job Slurm shows when its time limit will end it, and for a requeued job that still
+    completes the same as if it started now; these are None.
     """
     if fields.state in (PENDING, RUNNING):
         return None
@@ -201,7 +196,7 @@ def _end_s(fields: JobFields) -> float | None:
 
 
 def _gpus_asked(fields: JobFields, nodes: int) -> dict[str, int]:
-    """The GPUs of a running job where Slurm does not track them."""
+    """Compute a running job's GPUs from its request, for clusters whose TRES have no GPUs."""
     options = fields.options
     multiplied = (
         (options.gpus_per_job, 1),
@@ -216,11 +211,11 @@ def _gpus_asked(fields: JobFields, nodes: int) -> dict[str, int]:
 
 
 def _counts(fields: JobFields, details: JobDetails | None) -> tuple[int, int | None, int | None]:
-    """Least nodes, most nodes and tasks, as far as they were asked for.
+    """Return the minimum and maximum nodes and the tasks, as far as they were requested.
 
-    NumNodes of a pending job without ``-N`` is Slurm's estimate, on 26.05 the lower of its two
-    numbers; the sum of its TRES has what was asked. NumTasks of a job without ``-n`` is that number
-    of nodes again.
+    For a pending job without ``-N``, NumNodes is Slurm's estimate, on 26.05 the lower of its two
+    numbers; the TRES total has the requested number. NumTasks of a job without ``-n`` equals the
+    number of nodes.
     """
     pending = fields.state is PENDING
     options = fields.options

@@ -1,4 +1,4 @@
-"""``sacct``: what is asked of it, and from its rows to runs."""
+"""Build sacct's arguments, and parse its rows into runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.protocol import AccountedRun
 
 COLUMNS = ("JobID", "Start", "End", "ElapsedRaw", "AllocTRES", "State", "Submit", "ExitCode")
-"""Nothing that users write."""
+"""No column that users write, so that ``|`` separates the fields reliably."""
 
 
 def arguments(keys: Collection[str], since_s: float) -> list[str]:
-    """sacct's arguments: every run of these jobs that was alive at or after ``since_s``.
+    """Return sacct's arguments for all runs of these jobs that had not ended before ``since_s``.
 
-    sacct must run with TZ=UTC0: 22.05 takes no seconds since the epoch, only a local time.
+    sacct must run with TZ=UTC0, because 22.05 takes only local times, no seconds since the epoch.
     """
     return [
         "--duplicates",
@@ -34,10 +34,10 @@ def runs(
     keys: Collection[str],
     complain: Callable[[SlurmAnswerError], None] = lambda _error: None,
 ) -> Iterator[AccountedRun]:
-    """The rows of these jobs that have started or ended.
+    """Yield the rows of these jobs that have started or ended.
 
-    One that cannot be read is passed over, and ``complain`` is told why; ``SlurmAnswerError``
-    where the answer is cut off.
+    An unreadable row is skipped after calling ``complain`` with the error. Raises
+    ``SlurmAnswerError`` if the answer is cut off.
     """
     if answer and not answer.endswith("\n"):
         raise notation.unreadable("an end that is cut off", answer[-80:])
@@ -60,7 +60,7 @@ def _run(line: str) -> AccountedRun:
     elapsed_s = float(notation.whole(elapsed))
     return AccountedRun(
         key=key,
-        # 22.05 shows when a job was cancelled as its start, though it never held anything.
+        # For a job cancelled while pending, 22.05 shows the time of that as its start.
         start_s=notation.epoch(start) if notation.present(tres) or elapsed_s else None,
         end_s=notation.epoch(end),
         elapsed_s=elapsed_s,

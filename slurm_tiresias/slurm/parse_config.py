@@ -1,4 +1,4 @@
-"""From ``scontrol show config`` to the facts about the cluster that do not change."""
+"""Parse ``scontrol show config`` into the facts about the cluster that do not change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ DEFAULT_CRED_EXPIRE_S = 120.0
 """slurm_cred.c, DEFAULT_EXPIRATION_WINDOW."""
 
 HIDES_JOBS = frozenset({"job", "usage", "user", "account", "all"})
-"""Kinds of PrivateData, without their plural, under which each user sees own jobs only. Jobs tell
-all of these: users, their accounts and what they use."""
+"""Kinds of PrivateData, in the singular, for which users are shown their own jobs only: job lists
+also reveal users, their accounts and their usage."""
 
 OF_SLURMDBD = "SlurmDBD configuration:"
-"""Stands above the settings of slurmdbd, where that has answered sacctmgr."""
+"""The heading of slurmdbd's settings in sacctmgr's output, if slurmdbd has answered."""
 
 _PRIVATE_DATA = re.compile(
     r"^[ \t]*PrivateData\s*=\s*([\w,]+)", re.ASCII | re.MULTILINE | re.IGNORECASE
@@ -24,7 +24,7 @@ _AS_OF = re.compile(r"^Configuration data as of (\d+)$", re.ASCII | re.MULTILINE
 
 
 def cluster(answer: str, now_s: float) -> Cluster:
-    """The cluster that this configuration describes."""
+    """Return the facts about the cluster from its configuration."""
     has = settings(answer)
     version = release.version_in(has.get("SLURM_VERSION", ""))
     return Cluster(
@@ -41,14 +41,14 @@ def cluster(answer: str, now_s: float) -> Cluster:
 
 
 def hides_jobs(answer: str) -> bool:
-    """Whether PrivateData hides from users whose jobs there are: in slurm.conf's settings, in those
-    of slurmdbd that ``sacctmgr show configuration`` prints after them, or in slurmdbd.conf."""
+    """Whether PrivateData hides other users' jobs. ``answer`` may be slurm.conf's settings, those
+    and slurmdbd's as ``sacctmgr show configuration`` prints them, or slurmdbd.conf."""
     named = ",".join(match[1] for match in _PRIVATE_DATA.finditer(answer))
     return any(kind.lower().rstrip("s") in HIDES_JOBS for kind in named.split(","))
 
 
 def clock_s(answer: str) -> float:
-    """What slurmctld's clock showed when it answered, in whole seconds."""
+    """Return slurmctld's clock at the time of the answer, in whole seconds."""
     match = _AS_OF.search(answer)
     if match is None:
         raise notation.unreadable("no time of its own", answer[:80])
@@ -56,24 +56,24 @@ def clock_s(answer: str) -> float:
 
 
 def counts_gpus(answer: str) -> bool:
-    """Whether GPUs are among the resources that Slurm counts (AccountingStorageTRES)."""
+    """Whether Slurm counts GPUs (AccountingStorageTRES)."""
     tracked = settings(answer).get("AccountingStorageTRES", "").split(",")
     return "gres/gpu" in tracked
 
 
 def counts_memory(answer: str) -> bool:
-    """Whether Slurm hands memory out to jobs (CR_Core_Memory and its like)."""
+    """Whether Slurm allocates memory to jobs (CR_Core_Memory etc. in SelectTypeParameters)."""
     return "MEMORY" in settings(answer).get("SelectTypeParameters", "").upper()
 
 
 def slurm_user_id(answer: str) -> int:
-    """The uid of SlurmUser, from ``SlurmUser = slurm(64030)``."""
+    """Return the uid of SlurmUser, from ``SlurmUser = slurm(64030)``."""
     printed = _needed(settings(answer), "SlurmUser")
     return notation.whole(printed.rpartition("(")[2].removesuffix(")"))
 
 
 def settings(answer: str) -> dict[str, str]:
-    """``Key = value`` lines, up to the blank line after which the plugins' own follow."""
+    """Return the ``Key = value`` lines; the first of equal keys wins."""
     found: dict[str, str] = {}
     for line in answer.splitlines():
         key, equals, value = line.partition(" = ")
@@ -83,7 +83,8 @@ def settings(answer: str) -> dict[str, str]:
 
 
 def requeue_delay_s(has: dict[str, str], version: release.Version) -> float:
-    """requeue_delay of SchedulerParameters where it counts, else cred_expire of AuthInfo."""
+    """Return requeue_delay of SchedulerParameters if this release has it and it is set, else
+    cred_expire of AuthInfo."""
     delay = _parameter(has.get("SchedulerParameters", ""), "requeue_delay")
     if delay is not None and release.of(version).has_requeue_delay:
         return delay

@@ -1,4 +1,4 @@
-"""From squeue's rows to the fields of jobs."""
+"""Parse squeue's rows into the fields of jobs."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _NOT_MODELLED = {
     "network": "--network",
     "burst_buffer": "--bb",
 }
-"""Fields of a row that are empty of most jobs, and the options that fill them. ``--core-spec=0``
+"""Fields of a row that are empty for most jobs, and the options that set them. ``--core-spec=0``
 and ``--thread-spec`` show as a number and a word."""
 
 _SHOWN_JOB = re.compile(r"(?:show job \S+)?\s*JobId=(\d{1,18}) ", re.ASCII)
-"""At the start of an answer; scontrol may echo the question."""
+"""Matches the start of an answer; scontrol may echo the question."""
 
 _SHOWN_STATE = re.compile(r" JobState=(\w+) ", re.ASCII)
 
@@ -51,15 +51,15 @@ Other = TypeVar("Other")
 
 
 class RowReader:
-    """The fields of squeue's rows: of a row that is as it was before, the same object."""
+    """Parses squeue's rows; an unchanged row yields the same object as before."""
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[JobRow, JobFields]] = {}
         self._warning = WarnOnce("a job of squeue's list is passed over")
 
     def read(self, rows: Iterable[JobRow]) -> tuple[JobFields, ...]:
-        """The fields of each row. Where not even a row's job id can be read, they are those that
-        the job had before, if any."""
+        """Return the fields of each row. If not even its job id can be read, they are the job's
+        previous fields, if any."""
         now_read: dict[str, tuple[JobRow, JobFields]] = {}
         found: list[JobFields] = []
         for row in rows:
@@ -68,7 +68,7 @@ class RowReader:
                 try:
                     known = row, fields(row)
                 except SlurmAnswerError as error:
-                    # No command could name the job.
+                    # Without an id no command can address the job.
                     self._warning.warn(error)
             if known is not None:
                 now_read[row.key] = known
@@ -78,9 +78,9 @@ class RowReader:
 
 
 def fields(row: JobRow) -> JobFields:
-    """The fields of a row, read one by one: those that cannot be read have no value.
+    """Parse the fields of a row one by one; unreadable ones get an empty value.
 
-    ``SlurmAnswerError`` where the job's id is none.
+    Raises ``SlurmAnswerError`` if the job id is not a number.
     """
     raw_id = notation.whole(row.raw_id)
     read = _Attempts()
@@ -136,7 +136,7 @@ def fields(row: JobRow) -> JobFields:
 
 
 def options(row: JobRow) -> Options:
-    """What only squeue shows of what was asked for; the same object for rows that show the same."""
+    """Return the requested options that only squeue shows; equal rows share one object."""
     return _options(
         *(row.cpus_per_task, row.tres_per_job, row.tres_per_node, row.tres_per_socket),
         *(row.tres_per_task, row.cpus_per_tres, row.memory_per_tres),
@@ -146,7 +146,7 @@ def options(row: JobRow) -> Options:
 
 
 def not_modelled(row: JobRow) -> tuple[str, ...]:
-    """sbatch's names for what the row asks for and that placement knows nothing of."""
+    """Return the sbatch options in the row that placement does not model."""
     per_any = (row.tres_per_job, row.tres_per_node, row.tres_per_socket, row.tres_per_task)
     shares_with_some = row.over_subscribe not in ("NO", "OK")
     others = {
@@ -197,7 +197,7 @@ def _options(
 
 
 class _Sums(NamedTuple):
-    """What Slurm says that the job holds, or asks for, altogether."""
+    """Slurm's totals of what the job holds or requests."""
 
     nodes: int | None
     memory_mb: int | None
@@ -223,7 +223,7 @@ def _sums(tres: str) -> _Sums:
 
 
 class _Attempts:
-    """Reads values one by one, and remembers why the first could not be read."""
+    """Parses values one by one, and keeps the reason of the first failure."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -237,10 +237,9 @@ class _Attempts:
 
 
 def live_job_in(answer: str) -> str:
-    """The raw id of the job that the answer to ``show job ID`` begins with, if it has not ended;
-    else "".
+    """Return the raw id of the first job in the answer to ``show job ID``; "" if it has ended.
 
-    A user's text may feign another state, but only of that user's own job.
+    A user's text can fake another state, but only for that user's own job.
     """
     record, state = _SHOWN_JOB.match(answer), _SHOWN_STATE.search(answer)
     if record is None or state is None or STATES.get(state[1]) is None:
@@ -255,16 +254,16 @@ def _state(word: str) -> JobState | None:
 
 
 def _number_or_0(printed: str) -> int:
-    """A number, or 0 where Slurm prints ``*`` or a word for none."""
+    """Parse a number; 0 if Slurm prints ``*`` or a word for "none"."""
     return 0 if printed in _NO_NUMBER else notation.whole(printed)
 
 
 def _number_or_1(printed: str) -> int:
-    """The same, with 1 for none."""
+    """Parse a number; 1 if Slurm prints ``*`` or a word for "none"."""
     return 1 if printed in _NO_NUMBER else notation.whole(printed)
 
 
 def _memory_per_gpu_mb(memory_per_tres: str) -> int:
-    """``gres:gpu:200``, or with a unit; in MiB where there is none."""
+    """Parse ``gres:gpu:200``, in MiB unless it has a unit."""
     amount = notation.present(memory_per_tres).rpartition("gpu")[2].lstrip(":=")
     return notation.mebibytes(amount) if amount else 0

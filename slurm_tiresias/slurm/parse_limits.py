@@ -1,7 +1,7 @@
-"""From ``scontrol -o show assoc_mgr`` and ``show licenses`` to the limits that jobs share.
+"""Parse ``scontrol -o show assoc_mgr`` and ``show licenses`` into the limits that jobs share.
 
-A bound is printed as ``GrpJobs=6(1)``, with what is used of it, and ``N`` where there is none. In
-the record of a QOS those follow of each account and of each user that has jobs in it:
+A bound is printed as ``GrpJobs=6(1)``, with its usage in parentheses, and as ``N`` if there is
+none. The record of a QOS ends with the bounds of each account and user that has jobs in it:
 ``User Limits= 1000={MaxJobsPU=2(1) ...} 1001={...}``.
 """
 
@@ -17,7 +17,7 @@ from slurm_tiresias.slurm import notation, parse_config
 from slurm_tiresias.slurm.protocol import Limit
 
 _ENFORCING = frozenset({"limits", "safe", "all"})
-"""Words of AccountingStorageEnforce with which limits count."""
+"""Values of AccountingStorageEnforce with which Slurm enforces limits."""
 
 _BOUND = re.compile(r"(\d{1,18})\((\d{1,18})\)", re.ASCII)
 _BLOCK = re.compile(r"(\S+)=\{([^}]*)\}")
@@ -30,10 +30,10 @@ _OF_TRES = frozenset({"GrpTRES", "MaxTRESPU", "MaxTRESPA"})
 _OF_TIME = frozenset(
     {"GrpWall", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA"}
 )
-"""What a job takes of these is known only once it has ended."""
+"""How much of these a job takes is known only once it has ended."""
 
 Left = Mapping[str, float]
-"""What is left of each bound, by its name: ``GrpJobs``, ``GrpTRES=gres/gpu``."""
+"""The unused part of each bound, by its name: ``GrpJobs``, ``GrpTRES=gres/gpu``."""
 
 NO_BOUNDS: Left = {}
 
@@ -43,7 +43,7 @@ class _Qos:
     left: Left
     of_accounts: Mapping[str, Left]
     of_users: Mapping[str, Left]
-    """By the id of the user, as text."""
+    """By user id, as text."""
 
 
 @dataclass(slots=True)
@@ -54,17 +54,17 @@ class _Association:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """All limits of a cluster, and which of them bound a job."""
+    """All limits of a cluster."""
 
     licenses: Left
     qos: Mapping[str, _Qos] = field(default_factory=dict)
     associations: Mapping[tuple[str, str, str], _Association] = field(default_factory=dict)
-    """By account, user ("": that of the account) and partition ("": all)."""
+    """By account, user ("" for the account itself) and partition ("" for all)."""
     user_ids: Mapping[str, str] = field(default_factory=dict)
     qos_of_partitions: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, spec: JobSpec) -> Iterator[Limit]:
-        """Those that bound a job."""
+        """Yield the limits that apply to a job."""
         for name, count in licenses_of(spec).items():
             yield Limit(f"licence {name}", self.licenses.get(name, 0.0), count, count)
         for whose, bounds in (*self._of_qos(spec), *self._of_associations(spec)):
@@ -97,7 +97,7 @@ class Limits:
 
 
 def licenses_of(spec: JobSpec) -> Mapping[str, int]:
-    """How many of each licence a job asks for: ``solver:2,cad``, also with ``;`` or ``|``."""
+    """Parse the number of each requested licence: ``solver:2,cad``, also with ``;`` or ``|``."""
     found: dict[str, int] = {}
     for part in re.split(r"[,;|]", spec.licenses):
         name, _, count = part.strip().partition(":")
@@ -107,7 +107,7 @@ def licenses_of(spec: JobSpec) -> Mapping[str, int]:
 
 
 def _takes(spec: JobSpec, bound: str) -> tuple[float, float]:
-    """How much a job takes of a bound, at least and at most."""
+    """Return the least and the most that a job takes of a bound."""
     if bound in _OF_JOBS:
         return 1.0, 1.0
     request = spec.request
@@ -119,7 +119,7 @@ def _takes(spec: JobSpec, bound: str) -> tuple[float, float]:
 
 
 def limits(config: str, licenses: str, associations: str, partitions: str) -> Limits:
-    """From four answers of ``scontrol -o``: show config, licenses, assoc_mgr, partition."""
+    """Parse four answers of ``scontrol -o``: show config, licenses, assoc_mgr and partition."""
     free = {match[1]: float(match[2]) for match in _LICENSE.finditer(licenses)}
     enforced = parse_config.settings(config).get("AccountingStorageEnforce", "").lower()
     if _ENFORCING.isdisjoint(enforced.split(",")):
@@ -144,7 +144,7 @@ def limits(config: str, licenses: str, associations: str, partitions: str) -> Li
 
 
 def _qos(line: str) -> tuple[str, _Qos]:
-    """A record of a QOS: its own words, then those of accounts, then those of users."""
+    """Parse a QOS record: its own bounds, then those of accounts, then those of users."""
     own, _, rest = line.partition(" Account Limits=")
     of_accounts, _, of_users = rest.partition(" User Limits=")
     name = own.removeprefix("QOS=").partition("(")[0]
@@ -156,7 +156,7 @@ def _qos(line: str) -> tuple[str, _Qos]:
 
 
 def _id_in(user: str) -> str:
-    """Of ``0`` or, on later releases, ``root(0)``."""
+    """Return the user id in ``0`` or, on later releases, in ``root(0)``."""
     match = _USER.fullmatch(user)
     return match[2] if match else user
 
@@ -167,7 +167,7 @@ def _blocks(words: str) -> Iterator[tuple[str, Left]]:
 
 
 def _left(has: Mapping[str, str]) -> Left:
-    """What is left of each bound, and nothing where that cannot be told."""
+    """Return the unused part of each bound; 0 if it cannot be read."""
     left: dict[str, float] = {}
     for name in (_OF_JOBS | _OF_TRES | _OF_TIME) & has.keys():
         for part in has[name].split(","):

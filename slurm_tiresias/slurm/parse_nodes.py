@@ -1,4 +1,4 @@
-"""From scontrol's ``show node``, ``partition``, ``topology`` and ``reservation`` to the nodes."""
+"""Parse scontrol's ``show node``, ``partition``, ``topology`` and ``reservation``."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.protocol import Partition, Reservation
 
 Switches = Mapping[str, str]
-"""The leaf switch of each node that hangs on one."""
+"""Leaf switch by node, for nodes connected to one."""
 
 POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP"})
-"""The words of a node's state which say that no slurmd runs there, and that Slurm boots the node
-for the first job that it starts on it."""
+"""Node state words which mean that no slurmd runs there yet, and that Slurm boots the node for the
+first job that it starts there."""
 
 STARTS_JOBS = POWERED_DOWN | {
     *("IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED", "POWER_UP"),
     *("CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"),
 }
-"""The words of a node's state with which Slurm starts jobs on it.
+"""Node state words with which Slurm starts jobs on the node.
 
-Any other word (DOWN, DRAIN, RESERVED, POWERING_DOWN, FUTURE, one that a later release invents)
-stops it.
+Any other word (DOWN, DRAIN, RESERVED, POWERING_DOWN, FUTURE, or an unknown one of a later release)
+makes the node unavailable.
 """
 
 
 STARTS_QUEUED_JOBS = frozenset({"UP", "DRAIN"})
-"""The states of a partition in which it starts jobs; one in DRAIN takes no new ones."""
+"""Partition states in which queued jobs start; DRAIN only refuses new submissions."""
 
 Complain = Callable[[SlurmAnswerError], None]
-"""Told why a record cannot be read; the others are read all the same."""
+"""Called with the error of each unreadable record; the other records are still read."""
 
 Record = TypeVar("Record")
 Made = TypeVar("Made")
 
 
 def ignore(_error: SlurmAnswerError) -> None:
-    """Complain to no one."""
+    """Ignore an unreadable record."""
 
 
 def readable(
@@ -50,7 +50,7 @@ def readable(
     complain: Complain,
     instead: Callable[[Record], Made | None] = lambda _record: None,
 ) -> Iterator[Made]:
-    """What is made of each record, and of those that cannot be read what stands in their place."""
+    """Yield the parsed records; an unreadable one yields ``instead``, or is skipped if None."""
     for record in records:
         try:
             made: Made | None = read(record)
@@ -64,9 +64,9 @@ def readable(
 def nodes(
     answer: str, partitions: Iterable[Partition], switches: Switches, complain: Complain = ignore
 ) -> tuple[Node, ...]:
-    """All nodes, each with its switch and the partitions that would start a job on it now.
+    """Return all nodes, each with its switch and the partitions that start jobs on it now.
 
-    On one that cannot be read nothing is started.
+    An unreadable node starts no jobs.
     """
     up = [partition for partition in partitions if partition.up]
     lines = _records(answer, "NodeName=")
@@ -75,12 +75,12 @@ def nodes(
 
 
 def unreadable_node(name: str) -> Node:
-    """A node whose record cannot be read: only its name is known."""
+    """Return the stand-in for a node whose record cannot be read: only its name is known."""
     return Node(name, Amount(), available=False, state="UNREADABLE")
 
 
 def leaf_switches(answer: str, complain: Complain = ignore) -> Switches:
-    """The leaf switch of each node with topology/tree; nothing with any other topology."""
+    """Return the leaf switch of each node with topology/tree; empty with any other topology."""
     leaves = readable(_records(answer, "SwitchName="), _leaf, complain)
     return {node: switch for leaf in leaves for node, switch in leaf.items()}
 
@@ -93,7 +93,7 @@ def _leaf(line: str) -> Switches:
 
 
 def partitions(answer: str, complain: Complain = ignore) -> tuple[Partition, ...]:
-    """All partitions. One that cannot be read starts nothing."""
+    """Return all partitions. An unreadable one starts no jobs."""
     lines = _records(answer, "PartitionName=")
     return tuple(
         readable(lines, _partition, complain, lambda line: unreadable_partition(_name(line)))
@@ -101,14 +101,14 @@ def partitions(answer: str, complain: Complain = ignore) -> tuple[Partition, ...
 
 
 def unreadable_partition(name: str) -> Partition:
-    """A partition whose record cannot be read: only its name is known."""
+    """Return the stand-in for a partition whose record cannot be read: only its name is known."""
     return Partition(name, frozenset(), up=False)
 
 
 def reservations(
     answer: str, nodes: Iterable[Node], complain: Complain = ignore
 ) -> tuple[Reservation, ...]:
-    """The reservations of whole nodes, and magnetic ones; no others of some cores or licences."""
+    """Return reservations of whole nodes, and magnetic ones; not other partial reservations."""
     lines = _records(answer, "ReservationName=")
     read = readable(lines, lambda line: (_reservation(line), _cpus(line)), complain)
     return of_whole_nodes(list(read), nodes)
@@ -117,8 +117,8 @@ def reservations(
 def of_whole_nodes(
     found: Iterable[tuple[Reservation, int]], nodes: Iterable[Node]
 ) -> tuple[Reservation, ...]:
-    """Those that keep all CPUs of their nodes, or are magnetic; beside each stands how many CPUs it
-    keeps."""
+    """Return those of the reservations, each given with its number of CPUs, that reserve all CPUs
+    of their nodes, or are magnetic."""
     cpus = {node.name: node.total.cpus for node in nodes}
     kept_whole: list[Reservation] = []
     for reservation, kept in found:
@@ -138,7 +138,7 @@ def node(
     up: Iterable[Partition],
     switches: Switches,
 ) -> Node:
-    """One node with its switch and the partitions that would start a job on it now."""
+    """Return one node with its switch and the partitions that start jobs on it now."""
     words = set(state.split("+"))
     powered_down = not words.isdisjoint(POWERED_DOWN)
     if powered_down:
@@ -173,7 +173,7 @@ def _cpus(line: str) -> int:
 
 
 def _name(line: str) -> str:
-    """Of a record that begins with it: ``NodeName=n1 ...``."""
+    """Return the name in a record that begins with it: ``NodeName=n1 ...``."""
     return line.partition("=")[2].partition(" ")[0]
 
 
@@ -228,7 +228,7 @@ def _listed(has: Mapping[str, str], key: str) -> Sequence[str]:
 
 
 def allowed(names: Iterable[str]) -> frozenset[str] | None:
-    """The accounts or QOS that may use a partition; None for all of them."""
+    """Return the accounts or QOS that may use a partition; None if all may."""
     found = frozenset(names)
     return found if found and found != {"ALL"} else None
 

@@ -1,4 +1,4 @@
-"""Starting Slurm's commands: never a shell, always a known environment, always a time limit."""
+"""Run Slurm's commands: without a shell, in a known environment, with a time limit."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ KNOWN_ENVIRONMENT = {
     "SLURM_TIME_FORMAT": "%s",
     "SLURM_BITSTR_LEN": "0",
 }
-"""Plain English, times in seconds since the epoch, array task lists in full."""
+"""Makes the commands print English, times as seconds since the epoch, and full task lists."""
 
 _CHANGES_ANSWERS = re.compile(
     r"(?:SQUEUE|SINFO|SACCT|SCONTROL|SCANCEL)_.*|SLURM_CLUSTERS|SLURM_DEBUG.*|LC_.*|LANG|LANGUAGE"
 )
-"""What an administrator may have set for their own use of the commands."""
+"""Variables that an administrator may have set, and that change the commands' output."""
 
 NO_ACCOUNTING = "Slurm accounting storage is disabled"
-"""What sacct says on a cluster that keeps no accounts."""
+"""sacct's message on a cluster without accounting."""
 
 UNKNOWN_JOB = "Invalid job id specified"
-"""What squeue says of a job that slurmctld does not know."""
+"""squeue's message for a job that slurmctld does not know."""
 
 MEANWHILE_EVERY_S = 0.2
 
 _ENDED_AT = (sys.executable, "-I", "-S", str(Path(__file__).with_name("ended_at.py")))
-"""Becomes a command that the kernel ends at a time. Not ``preexec_fn``, which may hang: it runs
-Python in the copy of a process whose other threads are gone."""
+"""A wrapper that executes a command which the kernel kills at a given time. ``preexec_fn`` may
+hang, since it runs Python in a forked process without its other threads."""
 
 _UNREACHABLE = re.compile(
     r"Unable to contact|configuration source|Connection refused|timed out"
@@ -61,7 +61,7 @@ _DENIED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command said and how it ended."""
+    """A command's output and exit status."""
 
     stdout: str
     stderr: str
@@ -69,7 +69,8 @@ class Answer:
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment without what changes answers, then ``extra``, then what we set."""
+    """Return this process's environment without variables that change answers, updated with
+    ``extra`` and ``KNOWN_ENVIRONMENT``."""
     kept = {key: value for key, value in os.environ.items() if not _CHANGES_ANSWERS.fullmatch(key)}
     return kept | dict(extra) | KNOWN_ENVIRONMENT
 
@@ -83,11 +84,12 @@ def run(
     until_s: float = math.inf,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Answer:
-    """Run one command to its end; ``SlurmUnreachableError`` if it is missing or takes too long.
+    """Run one command to its end; raise ``SlurmUnreachableError`` if missing or too slow.
 
-    It gets a session of its own: a Ctrl-C meant for this program does not cut it off half-way. At
-    ``until_s`` (of ``CLOCK_BOOTTIME``) it is ended whatever becomes of this process, and after that
-    it is not begun: ``LeaseLostError``. ``meanwhile`` is called again and again while it runs.
+    It runs in a new session, so that a Ctrl-C for this program does not interrupt it. The kernel
+    kills it at ``until_s`` (in ``CLOCK_BOOTTIME``), even if this process is gone or stopped; after
+    that time it is not started, and ``LeaseLostError`` is raised. ``meanwhile`` is called
+    repeatedly while it runs.
     """
     if until_s <= time.clock_gettime(time.CLOCK_BOOTTIME):
         raise LeaseLostError(
@@ -130,10 +132,10 @@ def run(
 
 
 def _to_read(text: str) -> IO[bytes]:
-    """A file with this text, in memory: a full disk is no reason not to speak to Slurm.
+    """Return an in-memory file with this text, which works even if the disk is full.
 
-    Not a pipe: after a time-out ``communicate`` gives a child no more of a long input, and a child
-    whose parent dies would take half a line for a whole one.
+    Not a pipe: after a timeout ``communicate`` sends no more of a long input, and if the parent
+    died the child would take half a line for a whole one.
     """
     file = os.fdopen(os.memfd_create("stdin"), "w+b")
     file.write(text.encode())
@@ -156,7 +158,7 @@ def _outputs(
 
 
 def complaint(command: str, said: str) -> TiresiasError:
-    """The error that fits what a command complained about."""
+    """Return the error that corresponds to a command's error message."""
     words = " ".join(said.split()) or "it failed without a word"
     if _UNREACHABLE.search(said):
         return SlurmUnreachableError(
@@ -174,7 +176,7 @@ def complaint(command: str, said: str) -> TiresiasError:
 
 
 def is_denial(said: str) -> bool:
-    """Whether the complaint says that the user may not do this."""
+    """Whether the message says that this user lacks the right."""
     return _DENIED.search(said) is not None
 
 

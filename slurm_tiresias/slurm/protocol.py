@@ -1,8 +1,8 @@
-"""What the rest of the program may ask of Slurm, whichever driver answers.
+"""The interface between the rest of the program and Slurm, independent of the driver.
 
-Two drivers of a real Slurm stand behind this Protocol: its own commands (``commands.py``), and the
-pyslurm binding beside them (``pyslurm_driver.py``). A third has a Slurm in memory (``in_memory``).
-All return the same frozen observations and take the same writes; what they show of a job is
+Two drivers for a real Slurm implement it: one uses Slurm's commands (``commands.py``), the other
+uses pyslurm as well (``pyslurm_driver.py``). A third simulates Slurm in memory (``in_memory``).
+All return the same frozen observations and take the same writes. They report jobs as
 ``model.JobStatus``.
 """
 
@@ -21,10 +21,11 @@ from slurm_tiresias.slurm.release import Version
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition. ``up`` is false where it starts nothing.
+    """One partition. ``up`` is false if it starts no jobs.
 
-    None: no bound, and every account or QOS may use it but those that it denies.
-    ``most_cpus_per_node`` is what all its jobs together may have of a node (MaxCPUsPerNode).
+    A bound of None means unlimited; ``accounts`` or ``qos`` of None admits all but the denied ones.
+    ``most_cpus_per_node`` bounds the CPUs that all its jobs together may use on one node
+    (MaxCPUsPerNode).
     """
 
     name: str
@@ -41,13 +42,13 @@ class Partition:
 
     @property
     def is_choosy(self) -> bool:
-        """Whether it would not start every job that names it."""
+        """Whether there are jobs that name the partition and that it would not start."""
         bounds = (self.most_nodes, self.longest_s, self.accounts, self.qos)
         denies = self.denied_accounts or self.denied_qos
         return not self.up or bool(denies) or any(bound is not None for bound in bounds)
 
     def why_refused(self, spec: JobSpec) -> str:
-        """Why no job that asks for this would be started here, in a few words; "" if it would."""
+        """Return why a job with this spec would not start here, in a few words; "" if it would."""
         account, qos = spec.account, spec.qos
         checks = (
             (not self.up, "starts no jobs now"),
@@ -67,16 +68,16 @@ def _exceeds(asked: float | None, bound: float | None) -> bool:
 
 
 def _lets_in(name: str, allowed: frozenset[str] | None, denied: frozenset[str]) -> bool:
-    """Without accounting a job has neither account nor QOS, and Slurm looks at neither."""
+    # Without accounting a job has neither account nor QOS, and Slurm checks neither.
     return not name or (name not in denied and (allowed is None or name in allowed))
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes that are kept whole for others, from a time on or already.
+    """A current or future reservation of whole nodes.
 
-    A ``magnetic`` one takes in jobs that may use it and name no reservation. It is listed even if
-    it keeps no node whole.
+    A ``magnetic`` reservation attracts eligible jobs that name no reservation. It is listed even
+    if it reserves no whole node; ``nodes`` is then empty.
     """
 
     name: str
@@ -88,10 +89,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Something of which all jobs that share it may have only so much together, and one job's part.
+    """A limit that several jobs share (licences, a QOS, …), and how much of it one job takes.
 
-    ``left`` is how much of it is not in use. How much a job takes is not always known: then
-    ``takes_at_most`` is infinity. Limits of one name are the same.
+    ``left`` is the unused part. ``takes_at_most`` is infinity if the job's part is not known in
+    advance. Limits with the same name are the same limit.
     """
 
     name: str
@@ -101,7 +102,7 @@ class Limit:
 
     @property
     def is_reached(self) -> bool:
-        """Whether too little of it is left for the job."""
+        """Whether too little of the limit is left for the job."""
         return self.takes_at_least > self.left
 
 
@@ -109,8 +110,8 @@ class Limit:
 class Observation:
     """One consistent reading of the cluster.
 
-    ``at_s`` is slurmctld's clock when the reading began, ``steady_s`` the monotonic clock of this
-    host at the same moment: however long the reading took, the two belong together.
+    ``at_s`` is slurmctld's clock when the reading began; ``steady_s`` is this host's monotonic
+    clock at the same moment.
     """
 
     at_s: float
@@ -123,10 +124,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class AccountedRun:
-    """One row of accounting: one stretch of running of one job. ``end_s`` None: it still runs.
+    """One run of a job, from one row of accounting. ``end_s`` is None while it runs.
 
-    ``start_s`` is None of a job that ended while it waited. ``exit_code`` is Slurm's
-    ``code:signal``, and ``cancelled_by`` the id of the user who cancelled it.
+    ``start_s`` is None if the job ended while pending. ``exit_code`` is Slurm's ``code:signal``;
+    ``cancelled_by`` is the id of the user who cancelled the job.
     """
 
     key: str
@@ -142,7 +143,7 @@ class AccountedRun:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What must be known of the cluster once, at start."""
+    """Facts about the cluster that are read once, at start."""
 
     name: str
     version: Version
@@ -150,27 +151,27 @@ class Cluster:
     accounting: bool
     kill_wait_s: float
     requeue_delay_s: float
-    """How long Slurm makes a requeued job wait by itself: cred_expire, or requeue_delay."""
+    """How long Slurm itself makes a requeued job wait: cred_expire, or requeue_delay."""
     now_s: float
     jobs_are_private: bool = False
-    """Whether users may see their own jobs only (PrivateData)."""
+    """Whether users may see only their own jobs (PrivateData)."""
     output_appended: bool = False
-    """Whether a job that starts again adds to its output files (JobFileAppend), where it was
-    submitted with no --open-mode of its own."""
+    """Whether a restarted job appends to its output files (JobFileAppend), unless submitted with
+    --open-mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Changes to one pending job (priority also to a running one), in one request.
+    """Changes to one pending job, in one request. The priority of a running job can change too.
 
-    ``key`` may be all tasks of an array's pending record (``123_[4-9]``): they stay one record.
-    Fewer of them are split off, each into a record of its own; ``123`` alone means every task,
-    running ones too. A task that has started meanwhile takes the priority.
+    ``key`` may name all tasks of an array's pending record (``123_[4-9]``), which stay one record.
+    Naming only some of them splits each into its own record; ``123`` alone means every task,
+    including running ones. A task that has started meanwhile still takes the priority.
 
-    ``node_list`` "" takes a list away; None leaves what is there. It is written to each task
-    singly, which splits the record, and it resets the accrue time, hence Slurm's own age factor.
-    ``start_in_s`` sets StartTime that far from now. With either, the whole request is refused on
-    a job that is not pending.
+    ``node_list`` "" removes the node list; None leaves it unchanged. It is written to each task
+    separately, which splits the record, and it resets the accrue time and thus Slurm's age factor.
+    ``start_in_s`` sets StartTime that far from now. With either, Slurm refuses the whole request
+    if the job is not pending.
     """
 
     key: str
@@ -184,7 +185,7 @@ class Update:
 class Requeue:
     """Requeue a running job; a job that no longer runs is left alone.
 
-    ``allow`` first lets Slurm requeue it, where its owner has forbidden that since it started.
+    ``allow`` first sets Requeue=1, in case the owner has forbidden requeues since the job started.
     """
 
     key: str
@@ -193,9 +194,9 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Unpin:
-    """Give the priority of a job back to Slurm's own plugin, which computes it anew at once.
+    """Return a job's priority to Slurm's priority plugin, which recomputes it at once.
 
-    It would also let go a held job (priority 0): never send it for one.
+    Never send it for a held job (priority 0): it would release the job.
     """
 
     key: str
@@ -206,10 +207,10 @@ Write = Update | Requeue | Unpin
 
 @dataclass(frozen=True, slots=True)
 class WriteFailure:
-    """One write that Slurm refused, with Slurm's own words.
+    """A write that Slurm refused, with Slurm's message.
 
-    Of an array's record some tasks may have taken it: the words name those that did not.
-    ``has_ended``: only because the job was over by then.
+    Some tasks of an array's record may have accepted it; the message names those that did not.
+    ``has_ended`` is true if Slurm refused only because the job had ended.
     """
 
     write: Write
@@ -226,24 +227,24 @@ _JOB_ENDED = re.compile(
 
 
 def says_that_job_ended(complaint: str) -> bool:
-    """Whether Slurm refused something only because the job is over."""
+    """Whether the message says that the job has ended."""
     return _JOB_ENDED.search(complaint) is not None
 
 
 class Lease(Protocol):
-    """Leave to change anything in Slurm, as long as it lasts. Times are of ``CLOCK_BOOTTIME``."""
+    """Permission to write to Slurm for a limited time. Times are in ``CLOCK_BOOTTIME``."""
 
     def check(self) -> float:
-        """Until when anything may be changed; ``LeaseLostError`` where that is over."""
+        """Return when the lease ends; raise ``LeaseLostError`` if it has ended."""
         ...
 
     def renew(self) -> None:
-        """Make it last longer, where that is due; ``LeaseLostError`` where it is over."""
+        """Extend the lease if that is due; raise ``LeaseLostError`` if it has ended."""
         ...
 
 
 class Unbounded:
-    """The lease of a controller without standbys: it lasts."""
+    """The lease of a controller without standbys: it never ends."""
 
     def check(self) -> float:
         return math.inf
@@ -254,24 +255,24 @@ class Unbounded:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """How Slurm is reached. ``because`` says why not through pyslurm, where that was tried."""
+    """The driver in use. ``because`` says why pyslurm is not used, if it was tried."""
 
     name: str = "commands"
     because: str = ""
 
 
 class Slurm(Protocol):
-    """The whole of what this program asks of Slurm.
+    """All operations on Slurm that this program uses.
 
     Every method may raise ``SlurmUnreachableError``, ``SlurmPermissionError``,
-    ``SlurmAnswerError`` or, where only pyslurm will do, ``BindingError``; none returns half an
-    answer. Whatever changes anything raises ``LeaseLostError`` where the controller's lease is
-    over.
+    ``SlurmAnswerError`` or, if only pyslurm is allowed, ``BindingError``. None returns a partial
+    answer. Methods that change anything raise ``LeaseLostError`` if the controller's lease has
+    ended.
     """
 
     @property
     def driver(self) -> Driver:
-        """What answers; a driver may have to be given up for another while it works."""
+        """The driver now in use; pyslurm may be abandoned for the commands at run time."""
         ...
 
     def cluster(self) -> Cluster:
@@ -283,37 +284,37 @@ class Slurm(Protocol):
         ...
 
     def acting_host(self) -> str:
-        """The host of the slurmctld that acts, as slurm.conf names it; "" where none answers."""
+        """The host of the active slurmctld, as slurm.conf names it; "" if none answers."""
         ...
 
     def observe(self) -> Observation:
-        """All jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
+        """Read all jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
         ...
 
     def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
-        """The runs of some jobs, by accounting (``sacct -D``); may be called from any thread.
+        """Return the runs of some jobs from accounting (``sacct -D``); callable from any thread.
 
         Parameters
         ----------
         keys
             Job ids; ``12_3`` for a task of an array.
         since_s
-            Only jobs that were still alive at this epoch time are looked for.
+            Epoch time; jobs that had ended before it are not looked for.
 
         Returns
         -------
         Sequence[AccountedRun]
-            Oldest first; a job that ended while it waited has a row without a start. Empty
+            Oldest first; a job that ended while pending has a row without a start. Empty
             without accounting.
         """
         ...
 
     def dependency(self, key: str) -> str:
-        """What a pending job depends on, in Slurm's own words; "" where that is nothing."""
+        """The dependency of a pending job, as Slurm writes it; "" if it has none."""
         ...
 
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
-        """The limits that these jobs share with others, as far as Slurm enforces them.
+        """Return the enforced limits that these jobs share with other jobs.
 
         Returns
         -------
@@ -323,7 +324,7 @@ class Slurm(Protocol):
         ...
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
-        """Send all writes, in order, in one go; return those that Slurm refused."""
+        """Send all writes, in order; return those that Slurm refused."""
         ...
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
@@ -332,7 +333,7 @@ class Slurm(Protocol):
         Returns
         -------
         Mapping[str, str]
-            Slurm's words for each job for which it refused; jobs that have ended are left out.
+            Slurm's message by key of each refused job; jobs that have ended are left out.
         """
         ...
 

@@ -1,12 +1,12 @@
-"""The driver that reads and writes through the pyslurm binding, in a process of its own.
+"""The driver that reads and writes through the pyslurm binding, in a separate process.
 
-The binding tells which jobs have changed and what they are now, and the same of the nodes; and it
-writes priorities. For the rest there are the commands, on which this driver is built:
+It reads changed jobs and nodes through pyslurm, and writes priorities. For the rest it uses the
+command driver, on which it is built:
 
-- what pyslurm does not show of a job (``pyslurm_records.NOT_SHOWN``): squeue is asked, once a job;
-- what a job holds on each node: pyslurm's answer crashes where it was built for another release;
-- node lists: pyslurm cannot clear one, nor see to it that the job is still pending;
-- requeues: pyslurm's would run a job again that has ended meanwhile;
+- job fields that pyslurm does not show (``pyslurm_records.NOT_SHOWN``): squeue, once per job;
+- a job's allocation on each node: pyslurm's call crashes if it was built for another release;
+- node lists: pyslurm cannot clear one, nor ensure that the job is still pending;
+- requeues: pyslurm's would restart a job that has ended meanwhile;
 - slurmctld's clock and configuration, the topology, signals, accounting.
 """
 
@@ -62,17 +62,18 @@ from slurm_tiresias.slurm.tally import Tally
 log = logging.getLogger("tiresias-slurm")
 
 MOST_WRITES_AT_ONCE = 500
-"""A pipe holds them; and so many are done in half a second."""
+"""These fit into a pipe and take half a second."""
 
 ASK_ALL_AGAIN_S = 60.0
-"""Who changes the type of GPUs that a job asks for, and nothing else, changes nothing that pyslurm
-shows. Where Slurm counts no GPUs this is 0: then it does not show their number either."""
+"""How often squeue is asked about all jobs, because pyslurm does not show a change of only the
+requested GPU type. If Slurm counts no GPUs it is asked each time: pyslurm then does not show their
+number either."""
 
 UNPINNED = 4294967295
-"""The priority that has Slurm compute one itself (slurm.h, INFINITE)."""
+"""The priority that makes Slurm compute one itself (slurm.h, INFINITE)."""
 
 READINGS = 4
-"""Jobs, nodes, partitions and reservations: slurmctld is asked for each."""
+"""Requests to slurmctld per reading: jobs, nodes, partitions and reservations."""
 
 _NEVER = -math.inf
 
@@ -81,8 +82,8 @@ _Machines = tuple[tuple[Node, ...], tuple[Partition, ...], tuple[Reservation, ..
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """One record: as pyslurm shows it, what squeue said of it (None: not yet), and the jobs that
-    both together tell of."""
+    """One record of slurmctld: as pyslurm shows it, squeue's row (None: not yet asked), and the
+    jobs made from both."""
 
     seen: SeenJob
     shown: JobRow | None
@@ -90,9 +91,9 @@ class _Record:
 
 
 class PyslurmSlurm(CommandSlurm):
-    """Slurm by pyslurm, and by its commands where that does not do. Implements ``protocol.Slurm``.
+    """Slurm through pyslurm, and through its commands for the rest. Implements ``protocol.Slurm``.
 
-    Not to be shared between threads, but for ``runs``, which asks sacct and nothing else.
+    Not thread-safe, except for ``runs``, which only runs sacct.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class PyslurmSlurm(CommandSlurm):
         *,
         or_commands: bool = False,
     ) -> None:
-        """``or_commands``: where pyslurm turns out not to work here, go on by commands alone."""
+        """``or_commands``: fall back to the commands alone if pyslurm does not work."""
         super().__init__(commands, lease, count)
         self._driver = Driver(f"pyslurm {worker.version}")
         self._worker: PyslurmProcess | None = worker
@@ -119,7 +120,8 @@ class PyslurmSlurm(CommandSlurm):
         self._machines: tuple[parse_nodes.Switches, _Machines] | None = None
 
     def cluster(self) -> Cluster:
-        """The facts about the cluster; ``BindingError`` where slurmctld is of another release."""
+        """Read the facts about the cluster; raise ``BindingError`` if slurmctld's release differs
+        from pyslurm's."""
         facts = super().cluster()
         if not self._given_up:
             try:
@@ -161,7 +163,7 @@ class PyslurmSlurm(CommandSlurm):
         try:
             self._take_in(answer)
         except BaseException:
-            # What has changed was not taken in whole: a new worker tells all again.
+            # The changes were stored only in part: a new worker will report everything.
             self._end_worker()
             raise
         return tuple(job for record in self._records.values() for job in record.jobs)
@@ -172,7 +174,7 @@ class PyslurmSlurm(CommandSlurm):
         for seen in map(SeenJob._make, answer["jobs"]):
             before = self._records.get(seen.id)
             asked = None if before is None else pyslurm_records.asks_for(before.seen)
-            # What squeue said of the job holds for as long as it would say so again.
+            # squeue's row stays valid while pyslurm shows the same request.
             holds = asked == pyslurm_records.asks_for(seen)
             self._put(seen, before.shown if before and holds else None)
         self._ask_squeue()
@@ -191,7 +193,7 @@ class PyslurmSlurm(CommandSlurm):
                 self._details[seen.id] = pyslurm_records.details(seen)
         except SlurmAnswerError as error:
             self._unread_records.append(error)
-            # As squeue has it, or without what cannot be read.
+            # Keep the readable fields, or those that squeue shows.
             jobs = jobs or ((parse_jobs.fields(shown),) if shown is not None else ())
         self._records[seen.id] = _Record(seen, shown, jobs)
         if not seen.array_tasks_waiting:
@@ -203,7 +205,7 @@ class PyslurmSlurm(CommandSlurm):
             self._ids.pop(job.key, None)
 
     def _ask_squeue(self) -> None:
-        """What pyslurm does not show of the jobs of which that is not known, or not for long."""
+        """Ask squeue for the fields that pyslurm does not show, if they are unknown or outdated."""
         wanted = {job_id for job_id, record in self._records.items() if record.shown is None}
         now_s = time.monotonic()
         if now_s - self._asked_all_s >= (ASK_ALL_AGAIN_S if self._counts_gpus else 0.0):
@@ -217,7 +219,7 @@ class PyslurmSlurm(CommandSlurm):
                 self._put(record.seen, row)
 
     def _rows_by_squeue(self, job_ids: set[int]) -> Mapping[int, JobRow]:
-        """One row a record, for of the tasks in one record all ask for the same."""
+        """Return one row per record, because all tasks in one record have the same request."""
         spoken = self._release_of_squeue()
         squeue = [self._commands.squeue, *job_rows.arguments(self._separator, spoken)]
         if len(job_ids) <= MOST_JOBS_ONE_BY_ONE:
@@ -230,7 +232,7 @@ class PyslurmSlurm(CommandSlurm):
         return {int(row.raw_id): row for row in are_numbers}
 
     def _made_of(self, switches: parse_nodes.Switches) -> _Machines:
-        """The nodes, partitions and reservations, the same objects while nothing differs."""
+        """Return nodes, partitions and reservations; the same objects while nothing changes."""
         if self._machines is None or self._machines[0] != switches:
             lists = self._machine_lists
             complain = self._unread_records.append
@@ -247,7 +249,8 @@ class PyslurmSlurm(CommandSlurm):
     # Writing
 
     def _send(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
-        """Through pyslurm up to the first that it cannot do, and the rest by scontrol: in order."""
+        """Send the leading writes that pyslurm can do through it, the rest through scontrol, so
+        that their order is kept."""
         if self._given_up:
             return super()._send(writes)
         try:
@@ -255,14 +258,14 @@ class PyslurmSlurm(CommandSlurm):
             failures = self._send_through_pyslurm(first)
         except BindingError as error:
             self._give_up(error)
-            # What was written already is only written once more.
+            # Writing some of them a second time does no harm.
             return super()._send(writes)
         rest = writes[len(first) :]
         return (*failures, *(super()._send(rest) if rest else ()))
 
     def _is_for_pyslurm(self, write: Write) -> bool:
-        """Of an array's waiting record pyslurm could not tell the tasks that are meant; and it
-        takes a site factor of 0 for none."""
+        # pyslurm cannot address single tasks of an array's pending record, and it ignores a site
+        # factor of 0.
         if write.key not in self._ids:
             return False
         match write:
@@ -283,8 +286,8 @@ class PyslurmSlurm(CommandSlurm):
         return failures
 
     def _changes(self, write: Write) -> Mapping[str, int]:
-        """The write as ``pyslurm.JobSubmitDescription`` names it."""
-        write_lines.lines(write)  # refuses what can never be meant
+        """Return the write as arguments of ``pyslurm.JobSubmitDescription``."""
+        write_lines.lines(write)  # raises ValueError for an invalid write
         if not isinstance(write, Update):
             return {"priority": UNPINNED}
         changes = {"priority": write.priority, "site_factor": write.site_factor}
@@ -297,19 +300,19 @@ class PyslurmSlurm(CommandSlurm):
 
     @property
     def worker_pid(self) -> int | None:
-        """The process that has imported pyslurm; None where there is none now."""
+        """The id of the process that has imported pyslurm; None if there is none now."""
         return self._worker.pid if self._worker else None
 
     def close(self) -> None:
-        """End the process that has imported pyslurm; whatever is asked next begins another."""
+        """End the process that has imported pyslurm; the next request starts another."""
         self._end_worker()
 
     def _ask_pyslurm(
         self, what: str, request: Mapping[str, Any], requests: int, until_s: float = math.inf
     ) -> Mapping[str, Any]:
-        """Its answer. It is asked anew from the beginning after anything went wrong.
+        """Return the worker's answer. After any error the worker is ended and all is read anew.
 
-        ``what`` that is and how many ``requests`` it makes are for the tally.
+        ``what`` and ``requests`` are for the tally.
         """
         self._expect_it_up()
         worker = self._running_worker()
@@ -338,7 +341,7 @@ class PyslurmSlurm(CommandSlurm):
         self._asked_all_s = _NEVER
 
     def _give_up(self, error: BindingError) -> None:
-        """Go on by commands alone, where that is allowed; else the error stands."""
+        """Fall back to the commands alone if that is allowed, else raise the error."""
         if not self._or_commands:
             raise error
         self._end_worker()

@@ -1,4 +1,4 @@
-"""The other end of ``pyslurm_worker.py``: starts it, asks it, ends it when it takes too long."""
+"""Start ``pyslurm_worker.py``, send it requests, and kill it if it takes too long."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from slurm_tiresias.slurm.protocol import Commands
 from slurm_tiresias.slurm.release import Version, series, version_in
 
 PATIENCE_S = 20.0
-"""For the import, and for reading slurm.conf, which may have to be fetched from slurmctld."""
+"""For the import and for reading slurm.conf, which may have to be fetched from slurmctld."""
 
 MOST_WORDS = 300
-"""Of what it said before it ended, in characters."""
+"""How many characters of the worker's last output are shown."""
 
 _READ_AT_ONCE = 1 << 20
 _COMMAND = (sys.executable, "-P", "-m", "slurm_tiresias.slurm.pyslurm_worker")
 _PACKAGE_IN = str(Path(__file__).resolve().parents[2])
 
 Series = tuple[int, int]
-"""Year and month of a release: what has these in common speaks the same language."""
+"""Year and month of a release, within which the protocol is the same."""
 
 
 class PyslurmProcess:
-    """A worker that has imported pyslurm, for as long as it lasts."""
+    """A running worker process that has imported pyslurm."""
 
     def __init__(self, commands: Commands) -> None:
-        """``BindingError`` where there is none, or not one for the Slurm that is installed."""
+        """Raises ``BindingError`` if pyslurm is missing or built for another release of Slurm."""
         environment = process.environment(commands.environment)
         self.slurm = _installed(commands, environment)
         self._complaints = os.fdopen(os.memfd_create("stderr"), "w+b")
@@ -72,7 +72,7 @@ class PyslurmProcess:
 
     @property
     def pid(self) -> int:
-        """The worker's process id."""
+        """The process id of the worker."""
         return self._child.pid
 
     def ask(
@@ -83,10 +83,11 @@ class PyslurmProcess:
         until_s: float = math.inf,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """What the worker answers. Whatever this raises, the worker must then be ended.
+        """Return the worker's answer. After any exception the worker must be ended.
 
-        What it is to write is not begun after ``until_s`` (of ``CLOCK_BOOTTIME``), when the kernel
-        ends it; ``LeaseLostError`` where that has passed. ``meanwhile`` is called again and again.
+        The kernel kills a worker that still writes at ``until_s`` (in ``CLOCK_BOOTTIME``); if that
+        time has passed, nothing is sent and ``LeaseLostError`` is raised. ``meanwhile`` is called
+        repeatedly while waiting.
         """
         if until_s <= time.clock_gettime(time.CLOCK_BOOTTIME):
             raise LeaseLostError(
@@ -106,11 +107,11 @@ class PyslurmProcess:
         return answer
 
     def end(self) -> None:
-        """End it, whatever it is doing."""
+        """Kill the worker."""
         self._child.kill()
         self._child.wait()
         for pipe in filter(None, (self._child.stdin, self._child.stdout, self._complaints)):
-            # There may be something left to write to a worker that is gone.
+            # Closing flushes buffered input, which fails once the worker is gone.
             with suppress(OSError):
                 pipe.close()
 
@@ -146,7 +147,7 @@ class PyslurmProcess:
         return answer
 
     def _ended(self) -> TiresiasError:
-        """Why it ended by itself."""
+        """Return the error for a worker that has ended by itself."""
         status = self._child.wait()
         if status == -signal.SIGALRM:
             return SlurmUnreachableError(
@@ -169,7 +170,7 @@ def _cannot_be_used(said: str, status: int) -> BindingError:
 
 
 def check_fits(worker: PyslurmProcess, slurmctld: Version) -> None:
-    """``BindingError`` where slurmctld is of another release than the library that pyslurm uses."""
+    """Raise ``BindingError`` if slurmctld's release differs from that of pyslurm's library."""
     if worker.slurm != slurmctld[:2]:
         raise BindingError(
             f"pyslurm speaks as Slurm {series(worker.slurm)}, and slurmctld is of "
@@ -179,7 +180,7 @@ def check_fits(worker: PyslurmProcess, slurmctld: Version) -> None:
 
 
 def _installed(commands: Commands, environment: Mapping[str, str]) -> Series:
-    """The release of Slurm's commands on this host, and of the library that came with them."""
+    """Return the release of Slurm's commands, and thus of its library, on this host."""
     said = process.run(
         [commands.scontrol, "--version"],
         stdin="",

@@ -1,8 +1,7 @@
-"""What pyslurm shows of jobs and nodes, and from that to the fields and nodes of the drivers.
+"""Convert pyslurm's jobs and nodes into the drivers' common fields and nodes.
 
-Its numbers are taken as they are. What it does not show of a job is taken from squeue's row
-(``NOT_SHOWN``): it has no name for it, or cannot read the spelling that Slurm has had for GPUs
-since 24.11.
+pyslurm's numbers are used as they are. The fields in ``NOT_SHOWN`` come from squeue's row, because
+pyslurm lacks them or cannot parse how Slurm spells GPUs since 24.11.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from slurm_tiresias.slurm.protocol import Partition, Reservation
 
 
 class SeenJob(NamedTuple):
-    """One record of slurmctld's; the waiting tasks of an array are one. As pyslurm names it."""
+    """One job record of slurmctld with pyslurm's names. An array's pending tasks share one."""
 
     id: int
     array_id: int | None
@@ -67,14 +66,14 @@ class SeenJob(NamedTuple):
     comment: str | None
     name: str | None
     tres_nodes: int | None
-    """Not pyslurm's own, as the next two: of what is allocated, else requested."""
+    """Not an attribute of pyslurm, like the next two: what is allocated, or else requested."""
     tres_memory_mb: int | None
     tres_gres: dict[str, int]
-    """As ``{"gpu": 4, "gpu:a100": 4}``: a total stands beside the counts by type."""
+    """Like ``{"gpu": 4, "gpu:a100": 4}``: a total besides the counts by type."""
 
 
 class SeenNode(NamedTuple):
-    """One node, as pyslurm names it."""
+    """One node with pyslurm's names."""
 
     name: str
     state: str
@@ -87,25 +86,25 @@ class SeenNode(NamedTuple):
 
 
 class SeenPartition(NamedTuple):
-    """One partition, as pyslurm names it."""
+    """One partition with pyslurm's names."""
 
     name: str
     nodes: str | None
     state: str
     priority_tier: int | None
     max_nodes: int | str | None
-    """A word where there is no bound, as of the next two."""
+    """A string if there is no bound, like the next two."""
     max_time: int | str | None
     max_cpus_per_node: int | str | None
     allowed_accounts: Sequence[str]
     denied_accounts: Sequence[str]
-    """ALL where it denies none."""
+    """ALL if it denies none."""
     allowed_qos: Sequence[str]
     denied_qos: Sequence[str]
 
 
 class SeenReservation(NamedTuple):
-    """One reservation, as pyslurm names it."""
+    """One reservation with pyslurm's names."""
 
     name: str
     nodes: str | None
@@ -113,7 +112,7 @@ class SeenReservation(NamedTuple):
     end_time: int | None
     tres: dict[str, int | str]
     magnetic: bool
-    """Not pyslurm's own: one of its flags."""
+    """Not an attribute of pyslurm, but one of its flags."""
 
 
 NOT_SHOWN = (
@@ -126,8 +125,8 @@ NOT_SHOWN = (
     "cpus_per_tres",
     "memory_per_tres",
 )
-"""The fields of a row that are squeue's own. None of them changes while nothing else does, where
-Slurm counts GPUs (AccountingStorageTRES)."""
+"""The fields that only squeue shows. If Slurm counts GPUs (AccountingStorageTRES), they change only
+together with a field that pyslurm shows."""
 
 WRITTEN_BY_USERS = {
     "features": "constraints",
@@ -136,16 +135,16 @@ WRITTEN_BY_USERS = {
     "comment": "comment",
     "name": "name",
 }
-"""The fields that squeue is believed about where pyslurm has nothing: it takes the word None for
-nothing, and cannot read what is not UTF-8."""
+"""The fields taken from squeue if pyslurm shows nothing: it treats the word None as nothing, and
+cannot read text that is not UTF-8."""
 
 _TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
 _NEEDED = attrgetter("priority", "requeue_count", "submit_time", "cpus", "ntasks")
-"""What no record is without."""
+"""Values that every valid record has."""
 
 
 def asks_for(seen: SeenJob) -> tuple[object, ...]:
-    """While this stays as it is, so does what squeue alone shows."""
+    """Return values that change whenever the fields that only squeue shows change."""
     unread = tuple(name for name in WRITTEN_BY_USERS.values() if not getattr(seen, name))
     return (
         *(seen.tres_nodes, seen.tres_memory_mb, seen.tres_gres),
@@ -156,10 +155,10 @@ def asks_for(seen: SeenJob) -> tuple[object, ...]:
 
 
 def fields(seen: SeenJob, shown: JobRow, options: Options) -> tuple[JobFields, ...]:
-    """The fields of each job of this record, one for each task of an array.
+    """Return the fields of each job of this record, one for each task of an array.
 
-    ``shown`` is what squeue said of it once, and ``options`` what was read there.
-    ``SlurmAnswerError`` where the tasks cannot be told.
+    ``shown`` is an earlier row of squeue, ``options`` are those parsed from it. Raises
+    ``SlurmAnswerError`` if the list of tasks cannot be parsed.
     """
     first, *others = keys(seen, shown)
     of_first = _fields(first, seen, shown, options)
@@ -225,10 +224,10 @@ def _fields(key: str, seen: SeenJob, shown: JobRow, options: Options) -> JobFiel
 
 
 def keys(seen: SeenJob, shown: JobRow) -> Iterator[str]:
-    """How Slurm's commands call the jobs of this record.
+    """Yield the ids that Slurm's commands use for the jobs of this record.
 
-    pyslurm shows the task's number 0 as None, and so it does no number at all, as of the record of
-    an array whose waiting tasks were cancelled.
+    pyslurm shows None both for task number 0 and for no number, as in the record of an array whose
+    pending tasks were cancelled; squeue's key then decides.
     """
     if seen.array_tasks_waiting:
         for number in _numbers(seen.array_tasks_waiting):
@@ -242,7 +241,7 @@ def keys(seen: SeenJob, shown: JobRow) -> Iterator[str]:
 
 
 def details(seen: SeenJob) -> JobDetails:
-    """What squeue does not tell of a pending job; of a running one there is more to know."""
+    """Return the details of a pending job; those of a running one need its allocation too."""
     least_nodes = seen.num_nodes or 1
     return JobDetails(
         least_nodes=min(least_nodes, seen.max_nodes) if seen.max_nodes else None,
@@ -256,7 +255,7 @@ def details(seen: SeenJob) -> JobDetails:
 def partitions(
     seen: Iterable[SeenPartition], complain: parse_nodes.Complain = parse_nodes.ignore
 ) -> tuple[Partition, ...]:
-    """All partitions. One that cannot be read starts nothing."""
+    """Return all partitions. An unreadable one starts no jobs."""
 
     def read(one: SeenPartition) -> Partition:
         minutes = _bound(one.max_time)
@@ -287,9 +286,9 @@ def nodes(
     switches: parse_nodes.Switches,
     complain: parse_nodes.Complain = parse_nodes.ignore,
 ) -> tuple[Node, ...]:
-    """All nodes, each with its switch and the partitions that would start a job on it now.
+    """Return all nodes, each with its switch and the partitions that start jobs on it now.
 
-    On one that cannot be read nothing is started.
+    An unreadable node starts no jobs.
     """
     up = [partition for partition in partitions if partition.up]
 
@@ -321,7 +320,7 @@ def reservations(
     nodes: Iterable[Node],
     complain: parse_nodes.Complain = parse_nodes.ignore,
 ) -> tuple[Reservation, ...]:
-    """The reservations of whole nodes, and magnetic ones; no others of some cores or licences."""
+    """Return reservations of whole nodes, and magnetic ones; not other partial reservations."""
 
     def read(one: SeenReservation) -> tuple[Reservation, int]:
         kept = Reservation(
@@ -340,7 +339,7 @@ def reservations(
 
 
 def _numbers(tasks: str) -> Iterator[int]:
-    """The numbers in ``0-3,7`` or ``0-12:4``."""
+    """Yield the numbers in ``0-3,7`` or ``0-12:4``."""
     for part in tasks.split(","):
         match = _TASKS.fullmatch(part)
         if match is None:
@@ -352,7 +351,7 @@ def _numbers(tasks: str) -> Iterator[int]:
 
 
 def _odd(seen: SeenJob) -> str:
-    """What of the record is not as it must be, or ""."""
+    """Return what is invalid in the record, or ""."""
     if seen.state not in STATES:
         return notation.unreadable("a job state", seen.state).what
     if None in _NEEDED(seen):
@@ -361,7 +360,7 @@ def _odd(seen: SeenJob) -> str:
 
 
 def _node_names(hostlist: str | None) -> tuple[tuple[str, ...], str]:
-    """The names, and why they cannot be read, if so."""
+    """Return the names, and "" or why they cannot be parsed."""
     try:
         return notation.node_names(hostlist or ""), ""
     except SlurmAnswerError as error:
@@ -375,7 +374,7 @@ def _partitions(names: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _gpus(gres: tuple[tuple[str, int], ...]) -> tuple[GpuCounts | None, str]:
-    """The GPUs by type, if they are counted, and why they cannot be read, if so."""
+    """Return the GPUs by type (None if not counted), and "" or why they cannot be parsed."""
     try:
         found = dict(_kinds(gres))
     except SlurmAnswerError as error:
@@ -384,7 +383,7 @@ def _gpus(gres: tuple[tuple[str, int], ...]) -> tuple[GpuCounts | None, str]:
 
 
 def _kinds(gres: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """GPUs by type, out of ``("gpu:a100", 4), ("tmpdisk", 1)``."""
+    """Yield type and count of the GPUs in ``("gpu:a100", 4), ("tmpdisk", 1)``."""
     for name, count in gres:
         word, _, kind = name.partition(":")
         if word == "gpu":
@@ -399,7 +398,7 @@ def _bound(value: int | str | None) -> int | None:
 
 
 def _number(value: int | None, without: int, where_no_number: int) -> int:
-    """The value; other values for None, and for Slurm's word for no number."""
+    """Return the value; ``without`` for None, ``where_no_number`` for Slurm's NO_VAL."""
     if value is None:
         return without
     return where_no_number if value == NO_NUMBER else value

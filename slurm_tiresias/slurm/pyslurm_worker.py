@@ -1,11 +1,11 @@
 """The process that imports pyslurm, so that no other has to (``pyslurm_process.py`` starts it).
 
-Without a readable slurm.conf Slurm's C library ends whichever process has loaded it; it waits for a
-slurmctld that does not answer as long as slurm.conf says, and holds the interpreter meanwhile; and
-built for another release it may crash. So it lives here, where it can be killed and begun again.
+Slurm's C library exits the process if it cannot read slurm.conf. If slurmctld does not answer, it
+blocks with the interpreter lock held for as long as slurm.conf says, and if pyslurm was built for
+another release it may crash. So it runs here, where it can be killed and restarted.
 
-It reads one request a line from standard input, and writes one answer a line. Of what Slurm shows
-it sends on only what has changed since the request before.
+The process reads one request per line from standard input and writes one answer per line. It sends
+only the jobs that have changed since the previous request.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from slurm_tiresias import json_codec
 from slurm_tiresias.slurm.pyslurm_records import SeenJob, SeenNode, SeenPartition, SeenReservation
 
 BUILT_FOR = "slurm-release"
-"""The file beside the package's metadata in which ``scripts/pyslurm`` leaves the release of Slurm
-that it was built for. Without it that is the one the package is named after."""
+"""The file in the package's metadata to which ``scripts/pyslurm`` writes the Slurm release that it
+was built for. Without it, pyslurm's own version counts."""
 
 Answer = dict[str, Any]
 
 _OWN_FIELDS = tuple(name for name in SeenJob._fields if not name.startswith("tres_"))
 _JOB = attrgetter(*_OWN_FIELDS)
 _UNREADABLE = (UnicodeDecodeError, OverflowError)
-"""What a user wrote in no encoding; how long a job has run that seems to start in the future, where
-this host's clock was set back."""
+"""Raised for users' text that is not UTF-8, and for the run time of a job that seems to start in
+the future because this host's clock was set back."""
 
 _NODE = attrgetter(*SeenNode._fields)
 _PARTITION = attrgetter(*SeenPartition._fields)
@@ -40,8 +40,8 @@ _RESERVATION = attrgetter(*(name for name in SeenReservation._fields if name != 
 
 
 def main() -> None:
-    """Say which pyslurm this is, and answer requests until the other end is closed."""
-    # What the binding prints goes to standard error, and standard output has only answers.
+    """Send pyslurm's version, then answer requests until standard input is closed."""
+    # Redirect what the binding prints to standard error, so that standard output has only answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     import pyslurm
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _releases(pyslurm: Any) -> Answer:
-    """pyslurm's own, and that of the Slurm which it was built for."""
+    """Return pyslurm's version, and the Slurm release that it was built for."""
     built_for = importlib.metadata.distribution("pyslurm").read_text(BUILT_FOR)
     return {
         "pyslurm": pyslurm.__version__,
@@ -101,7 +101,7 @@ class _Worker:
         }
 
     def _write(self, request: Mapping[str, Any]) -> Answer:
-        """Change these jobs, in order; which were refused, by place, and in which words."""
+        """Change these jobs in order; return the index and message of each refused change."""
         _end_at(request["until_s"])
         said = [self._change(job_id, changes) for job_id, changes in request["writes"]]
         _end_at(None)
@@ -123,7 +123,7 @@ def _seen(job: Any) -> tuple[Any, ...]:
 
 
 def _readable(job: Any, name: str) -> Any:
-    """None for what pyslurm cannot tell."""
+    """Return one attribute of a job, or None if pyslurm cannot read it."""
     try:
         return getattr(job, name)
     except _UNREADABLE:
@@ -131,7 +131,7 @@ def _readable(job: Any, name: str) -> Any:
 
 
 def _tres(job: Any) -> tuple[int | None, int | None, dict[str, int]]:
-    """Nodes, memory in MiB and GRES that the job holds or, where it holds nothing, asks for."""
+    """Return the nodes, memory in MiB and GRES that the job holds or, before that, requests."""
     tres = job.allocated_tres or job.requested_tres
     if tres is None:
         return None, None, {}
@@ -144,7 +144,7 @@ def _count(one: Any) -> int | None:
 
 
 def _end_at(until_s: float | None) -> None:
-    """Have the kernel end this process at that time (of ``CLOCK_BOOTTIME``); None: no more."""
+    """Have the kernel kill this process at that time (in ``CLOCK_BOOTTIME``); None cancels it."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     left_s = 0.0
     if until_s is not None:

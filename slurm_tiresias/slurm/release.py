@@ -1,7 +1,7 @@
-"""Slurm's releases, and everything in which they differ as far as this program is concerned.
+"""Slurm's releases, and every difference between them that matters to this program.
 
-Nowhere else is a release asked for. What only looks different, as the spelling of GPUs, is read in
-every spelling by ``notation.py`` and needs no entry here.
+No other module checks the release. Mere differences of notation, such as the spelling of GPUs, are
+handled by ``notation.py``, which accepts every spelling.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from slurm_tiresias.errors import SlurmAnswerError
 Version = tuple[int, int, int]
 
 TESTED = ((22, 5), (24, 11), (26, 5))
-"""Those that the tests are run on, from the oldest to the newest. Before the oldest preempt/qos
-knows no WITHIN, and squeue lacks fields."""
+"""The releases that the tests run on, oldest first. Before the oldest, preempt/qos has no WITHIN,
+and squeue lacks fields."""
 
 UNKNOWN: Version = (0, 0, 0)
-"""A release of which nothing is taken for granted."""
+"""An unknown release, for which the most cautious behaviour is assumed."""
 
 _SHARES_WITH_ALL = frozenset({"OK", "YES", "NO", "(null)", "N/A", ""})
 
@@ -27,41 +27,41 @@ _VERSION = re.compile(r"\b(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What this program does differently on one release of Slurm."""
+    """The properties of one release of Slurm that change what this program does."""
 
     version: Version
     exclusive_column: str
-    """squeue's column that tells whether a job has its nodes for itself."""
+    """squeue's column that shows whether a job uses its nodes exclusively."""
     exclusive_word: str
-    """What stands there then."""
+    """The value of that column for an exclusive job."""
     has_requeue_delay: bool
-    """Whether SchedulerParameters=requeue_delay bounds how long a requeued job waits."""
+    """Whether SchedulerParameters=requeue_delay sets how long a requeued job waits."""
     limits_requests: bool
-    """Whether slurmctld can limit how much each user asks (rl_enable)."""
+    """Whether slurmctld can limit each user's request rate (rl_enable)."""
     signals_children: bool
-    """Whether cgroup.conf can have SIGTERM sent to more than the batch shell."""
+    """Whether cgroup.conf can make SIGTERM reach more than the batch shell."""
     backfill_keeps_updates: bool
-    """Whether bf_continue leaves alone priorities that are written while backfill pauses."""
+    """Whether, with bf_continue, backfill keeps priorities written while it yields."""
     shows_slurmdbd: bool
-    """Whether ``sacctmgr show configuration`` has slurmdbd's own PrivateData: since 26.05 it prints
-    that of slurm.conf twice (src/api/extra_get_functions.c)."""
+    """Whether ``sacctmgr show configuration`` shows slurmdbd's own PrivateData: since 26.05 it
+    prints that of slurm.conf twice (src/api/extra_get_functions.c)."""
     priority_type: str
-    """PriorityType where slurm.conf has none."""
+    """The default of PriorityType in slurm.conf."""
 
     def sharing(self, word: str) -> str:
-        """What the exclusive column says, in the words of 22.05: NO, OK, or with whom."""
+        """Translate a value of the exclusive column to 22.05's: NO, OK, or with whom it shares."""
         if word == self.exclusive_word:
             return "NO"
         return "OK" if word in _SHARES_WITH_ALL else word
 
     @property
     def series(self) -> tuple[int, int]:
-        """Year and month: what changes when Slurm does."""
+        """Year and month, which identify a major release."""
         return self.version[0], self.version[1]
 
 
 def of(version: Version) -> Release:
-    """What is known of this release; a newer one is taken to be like the newest."""
+    """Return the properties of this release; unknown newer ones are treated like the newest."""
     series = version[:2]
     has_exclusive = series >= (26, 5)
     return Release(
@@ -86,7 +86,7 @@ def is_tested(version: Version) -> bool:
 
 
 def warning_about(version: Version) -> str:
-    """What an admin should know of running on this release; empty where all tests have."""
+    """Return a warning if this release is too old or newer than the tested ones, else ""."""
     if is_too_old(version):
         return (
             f"Slurm {written(version)} is older than {series(TESTED[0])}, the oldest that this "
@@ -101,7 +101,7 @@ def warning_about(version: Version) -> str:
 
 
 def version_in(printed: str) -> Version:
-    """The version in ``22.05.8`` or ``slurm-wlm 22.05.8``; ``SlurmAnswerError`` where none is."""
+    """Parse ``22.05.8`` or ``slurm-wlm 22.05.8``; raise ``SlurmAnswerError`` if there is none."""
     match = _VERSION.search(printed)
     if match is None:
         raise SlurmAnswerError(
@@ -112,10 +112,10 @@ def version_in(printed: str) -> Version:
 
 
 def written(version: Version) -> str:
-    """A version as Slurm writes it, with two digits for the month."""
+    """Format a version as Slurm does, with two digits for the month."""
     return f"{version[0]:02d}.{version[1]:02d}.{version[2]}"
 
 
 def series(number: tuple[int, int]) -> str:
-    """Year and month as Slurm writes them."""
+    """Format year and month as Slurm does."""
     return f"{number[0]:02d}.{number[1]:02d}"

@@ -1,7 +1,7 @@
-"""From what a job asked of Slurm to ``model.Request``: equal chunks that no node boundary splits.
+"""Convert a job's options to ``model.Request``: equal chunks, none of which spans nodes.
 
-Everything here was compared with what Slurm 22.05 does on a cluster of four-GPU nodes; where
-Slurm's display does not tell two requests apart, the comment says which one is assumed.
+Everything here was verified against Slurm 22.05 on a cluster of four-GPU nodes. If Slurm shows two
+requests alike, a comment says which one is assumed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from slurm_tiresias.slurm.job_fields import Options
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """What a job asked for, option by option, as numbers; GPUs by type.
+    """A job's request, option by option, as numbers; GPUs by type.
 
-    ``tasks`` is None where the job named no number of tasks: Slurm then starts one on each node.
-    ``nodes`` is the least number of nodes, ``most_nodes`` None where ``-N`` set no bound. The
-    memory is in MiB, 0 where not asked. ``tres_gpus`` is what Slurm's own sum of the request says,
-    empty where GPUs are not among AccountingStorageTRES.
+    ``tasks`` is None without ``-n``: Slurm then starts one task on each node. ``nodes`` is the
+    minimum number of nodes; ``most_nodes`` is None if ``-N`` set no maximum. Memory is in MiB, 0 if
+    not requested. ``tres_gpus`` is Slurm's own total of the request, empty if GPUs are not among
+    AccountingStorageTRES.
     """
 
     nodes: int
@@ -40,7 +40,7 @@ class RequestFields:
 
 
 def request_of(asked: RequestFields) -> Request:
-    """The request in chunks."""
+    """Return the request in chunks."""
     if asked.options.gpus_per_task:
         return _one_chunk_a_task(asked)
     if gpus_on_a_node(asked):
@@ -59,7 +59,7 @@ def gpus_on_a_node(asked: RequestFields) -> GpuCounts:
 
 
 def gpus_of_the_job(asked: RequestFields) -> GpuCounts:
-    """The GPUs that ``--gpus`` counts for the job; ``--ntasks-per-gpu`` only shows as TRES."""
+    """The GPUs of ``--gpus``, or of ``--ntasks-per-gpu``, which shows only in the TRES."""
     return asked.options.gpus_per_job or asked.tres_gpus
 
 
@@ -78,7 +78,7 @@ def _one_chunk_a_task(asked: RequestFields) -> Request:
 
 
 def _one_chunk_a_node(asked: RequestFields) -> Request:
-    """``-N2-4`` is taken as two nodes: Slurm starts it on as few, and more cannot be foreseen."""
+    """``-N2-4`` counts as two nodes: Slurm may start it on two, and more cannot be foreseen."""
     options, gpus = asked.options, gpus_on_a_node(asked)
     tasks_on_a_node = asked.tasks_per_node or _divide_up(asked.tasks or 1, asked.nodes)
     cpus = max(
@@ -98,7 +98,7 @@ def _one_chunk_a_node(asked: RequestFields) -> Request:
 
 
 def _one_chunk_a_gpu(asked: RequestFields) -> Request:
-    """``--gpus=N``. Slurm spans nodes freely, but starts no more nodes than there are tasks.
+    """``--gpus=N``. Slurm spans nodes freely, but uses at most as many nodes as there are tasks.
 
     A job without ``-n`` gets ``-c`` CPUs on every node. Slurm shows ``-n 1`` and no ``-n`` alike.
     """
@@ -114,7 +114,7 @@ def _one_chunk_a_gpu(asked: RequestFields) -> Request:
     memory_by_cpu_mb = cpus_on_a_node * asked.memory_per_cpu_mb
     least_nodes = 1
     if asked.tasks is not None and asked.tasks_per_node:
-        # ``-n8 --ntasks-per-node=4`` needs two nodes even where one has GPUs enough.
+        # ``-n8 --ntasks-per-node=4`` needs two nodes even if one has enough GPUs.
         least_nodes = _divide_up(asked.tasks, asked.tasks_per_node)
     most_nodes = [bound for bound in (asked.most_nodes, asked.tasks) if bound is not None]
     return _request(
@@ -145,7 +145,7 @@ def _cpus_only(asked: RequestFields) -> Request:
 
 
 def _amount(asked: RequestFields, gpus: GpuCounts, cpus: int) -> Amount:
-    """A chunk with its share of memory; what is asked per node is no chunk's share."""
+    """Return a chunk with its memory, which excludes memory requested per node."""
     per_gpu_mb = asked.options.memory_per_gpu_mb
     if per_gpu_mb:
         return Amount(gpus, cpus, per_gpu_mb * sum(gpus.values()))
@@ -165,7 +165,7 @@ def _request(
 ) -> Request:
     not_modelled = asked.options.not_modelled
     if "[" in asked.features or "*" in asked.features:
-        # Neither can be judged node by node: ``a*2`` counts nodes, ``[a|b]`` wants them alike.
+        # Neither can be checked node by node: ``a*2`` counts nodes, ``[a|b]`` wants equal ones.
         not_modelled = (*not_modelled, "--constraint with counts or brackets")
     return Request(
         chunk=chunk,

@@ -1,8 +1,8 @@
-"""For which release of Slurm a SPANK plugin was built: a number that its file bears.
+"""Read from a SPANK plugin's file the Slurm release that it was built for.
 
-``SPANK_PLUGIN`` of slurm/spank.h leaves SLURM_VERSION_NUMBER in the symbol ``plugin_version``, and
-Slurm refuses a plugin whose number differs from its own in the major or the minor release. The file
-is read, not loaded: a plugin's code has no business in this process.
+``SPANK_PLUGIN`` of slurm/spank.h stores SLURM_VERSION_NUMBER in the symbol ``plugin_version``, and
+Slurm refuses a plugin built for another major or minor release. The file is parsed, not loaded, so
+that no code of the plugin runs in this process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DYNSYM = 11
 
 
 def built_for(path: Path) -> tuple[int, int, int] | None:
-    """Major, minor and micro release; None where the file is no 64-bit plugin of Slurm's.
+    """Return the major, minor and micro release; None if the file is no 64-bit Slurm plugin.
 
     Raises ``OSError``.
     """
@@ -45,7 +45,7 @@ def _number(image: bytes) -> int | None:
                 name, _, _, home, address, _ = _SYMBOL.unpack_from(image, at)
                 begins = names + name
                 if image[begins : image.index(b"\0", begins)] == SYMBOL:
-                    # The word at this address, which lies in the section ``home``.
+                    # Convert the symbol's address, in section ``home``, to a file offset.
                     at = sections[home][4] + address - sections[home][3]
                     return int(struct.unpack_from("<I", image, at)[0])
     return None

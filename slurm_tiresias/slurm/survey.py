@@ -1,7 +1,7 @@
-"""One look at a Slurm and at its files, to tell how it is set up.
+"""Survey how Slurm is set up, from its answers and its configuration files.
 
-Unlike the driver (``commands.py``) it gives up on nothing: what cannot be seen, because slurmctld
-is down or this user may not, is None, and why is said beside it.
+Unlike the driver (``commands.py``) it does not stop at errors: what cannot be read, because
+slurmctld is down or this user lacks the right, is None, and the reason is kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class SurveyedPartition:
-    """One partition as it is set up."""
+    """The settings of one partition."""
 
     name: str
     nodes: frozenset[str]
@@ -45,13 +45,13 @@ class SurveyedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was seen. None: it could not be seen, and ``not_seen`` says why, one sentence each.
+    """The results of a survey. None: it could not be read; ``not_seen`` has the reasons.
 
-    ``running`` has slurmctld's own settings, ``file`` those of slurm.conf, both by key in small
-    letters. ``clock_ahead_s`` is how far slurmctld's clock is ahead of this host's, to a second.
-    ``known_jobs`` counts the jobs that slurmctld has in memory, each task of an array.
-    ``pinned`` are the waiting jobs whose priority was set by hand; only priority/multifactor tells.
-    ``admin_level`` is what accounting says of the user asked about.
+    ``running`` has slurmctld's own settings, ``file`` those of slurm.conf, both by lower-case key.
+    ``clock_ahead_s`` is how far slurmctld's clock is ahead of this host's, accurate to a second.
+    ``known_jobs`` counts the jobs in slurmctld's memory, each array task separately. ``pinned`` are
+    the waiting jobs whose priority was set by hand, known only with priority/multifactor.
+    ``admin_level`` is the surveyed user's AdminLevel in accounting.
     """
 
     release: tuple[int, int, int] | None
@@ -71,12 +71,12 @@ class Survey:
 
 
 def survey(commands: Commands | None = None, of_user: str = "") -> Survey:
-    """Look once. ``of_user``: whose rights to look up; empty: no user's."""
+    """Survey Slurm once. ``of_user``: the user whose rights to look up; "" for none."""
     return _Look(commands or Commands(), of_user).survey()
 
 
 def user_name(user_id: int) -> str:
-    """The name of a user, or the number where there is none."""
+    """Return the name of a user, or the number if it has none."""
     try:
         return pwd.getpwuid(user_id).pw_name
     except KeyError:
@@ -84,7 +84,7 @@ def user_name(user_id: int) -> str:
 
 
 class _Look:
-    """One survey under way."""
+    """One survey in progress."""
 
     def __init__(self, commands: Commands, of_user: str) -> None:
         self._commands = commands
@@ -144,7 +144,7 @@ class _Look:
         return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
     def _slurm_conf(self, running: Mapping[str, str] | None) -> Path:
-        """slurmctld's own file where it is on this host, too; else the one for this user."""
+        """Return slurmctld's own slurm.conf if it exists on this host, else this user's."""
         places = ((running or {}).get("slurm_conf"), self._environment.get("SLURM_CONF"))
         found = [Path(place) for place in places if place]
         return next((path for path in found if path.exists()), [*found, DEFAULT_SLURM_CONF][0])

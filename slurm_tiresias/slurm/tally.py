@@ -1,4 +1,4 @@
-"""How often Slurm was asked, for what, and how long the answers took."""
+"""Count the queries to Slurm by command, and how long they took."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ COMMANDS = (PING, SHOW, UPDATE, SQUEUE, SACCT, SCANCEL, SACCTMGR, LOAD, MODIFY)
 
 @dataclass(slots=True)
 class CommandCount:
-    """What one kind of command was used for. A command may hold many requests: scontrol is given
-    one in each line, pyslurm one for each list and each change."""
+    """The counts of one kind of command. A command may contain many requests: scontrol gets one
+    per line, pyslurm one per list and per change."""
 
     commands: int = 0
     requests: int = 0
     failures: int = 0
-    """No answer in time, or not to be started."""
+    """Commands that raised an exception, such as a timeout or a failed start."""
     took_s: float = 0.0
 
 
 class Tally:
-    """Counts from the start of this process on. One thread counts, any may read."""
+    """Counts since this process started. One thread counts, any may read."""
 
     def __init__(self) -> None:
         self.by_command: Mapping[str, CommandCount] = {
@@ -35,7 +35,7 @@ class Tally:
 
     @contextmanager
     def counting(self, command: str, requests: int = 1) -> Iterator[None]:
-        """Count one of ``COMMANDS``, which runs inside the block; an exception is its failure."""
+        """Count one of ``COMMANDS``, which runs inside the block; an exception is a failure."""
         asked = self.by_command[command]
         began_s = time.monotonic()
         try:

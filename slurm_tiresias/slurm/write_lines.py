@@ -1,9 +1,9 @@
-"""From writes to lines for one scontrol, and from its complaints back to the writes.
+"""Turn writes into lines for one scontrol, and match its errors back to the writes.
 
-scontrol reads commands from its standard input and goes on after one that fails. It reports on
-standard error, mostly without saying which line was meant. So after each write it is fed a word
-that it does not know: ``invalid keyword: WORD`` then closes what that write had to say, and the
-last one proves that every line was read.
+scontrol reads commands from standard input and continues after a failure. Its errors on standard
+error mostly do not name the line. So each write is followed by a marker, a word that scontrol does
+not know: ``invalid keyword: WORD`` then ends the errors of that write, and the last marker proves
+that every line was read.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update, Write, WriteFailure
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 1, 4294967293
-"""0 would hold the job; the two numbers above stand for "no value" and "infinite" in Slurm."""
+"""0 would hold the job; the two numbers above the highest mean "no value" and "infinite"."""
 
 _KEY = re.compile(r"\d+(?:\+\d+|_\d+|_\[[\d,-]+\])?", re.ASCII)
 _NODE_LIST = re.compile(r"[\w.,\[\]-]*", re.ASCII)
 _NO_COMPLAINT = re.compile(r"(?:\S+: )?No error")
-"""An array's answer lists the tasks that went well too: ``73_1,5-9: No error``."""
+"""The answer for an array also lists the tasks that succeeded: ``73_1,5-9: No error``."""
 
 
 def new_marker() -> str:
-    """A word that scontrol cannot know."""
+    """Return a random word, which scontrol cannot know."""
     return f"after-{secrets.token_hex(8)}-"
 
 
 def script(writes: Sequence[Write], marker: str, ahead_s: float = 0.0) -> str:
-    """What one scontrol is fed: every write in order, each with its marker after it."""
+    """Return the input for one scontrol: every write in order, each followed by its marker."""
     return "".join(
         f"{line}\n"
         for n, write in enumerate(writes)
@@ -39,12 +39,13 @@ def script(writes: Sequence[Write], marker: str, ahead_s: float = 0.0) -> str:
 
 
 def lines(write: Write, ahead_s: float = 0.0) -> Sequence[str]:
-    """One write as scontrol takes it; ``ValueError`` for what can never be meant.
+    """Return scontrol's lines for one write; raise ``ValueError`` if the write is invalid.
 
-    slurmctld's clock is ``ahead_s`` ahead of this host's, by which scontrol reads times.
+    ``ahead_s`` is how far slurmctld's clock is ahead of this host's, which scontrol uses for times.
 
-    It is one line, but for a node list on several tasks of an array: scontrol refuses
-    ``123_[4-9]`` there with "Invalid job ID", so that takes a line a task.
+    A write is one line, except for a node list on several tasks of an array, which takes one line
+    per task: scontrol refuses ``123_[4-9]`` there with "Invalid job ID". A requeue that first
+    allows requeues takes two.
     """
     if not _KEY.fullmatch(write.key):
         raise ValueError(f"{write.key!r} is no job")
@@ -64,7 +65,7 @@ def lines(write: Write, ahead_s: float = 0.0) -> Sequence[str]:
 def failures(
     writes: Sequence[Write], complaints: str, marker: str
 ) -> tuple[WriteFailure, ...] | None:
-    """The writes that Slurm complained about; None where it did not get through them all."""
+    """Return the writes that Slurm refused; None if scontrol did not process all lines."""
     said: list[str] = []
     failed: list[WriteFailure] = []
     done = 0
@@ -89,14 +90,15 @@ def _changes(update: Update, ahead_s: float) -> list[str]:
         changes.append(f"Priority={update.priority}")
     if update.site_factor is not None:
         changes.append(f"SiteFactor={update.site_factor}")
-    # scontrol names no time that has passed on this host: one that is ahead cannot say "soon".
+    # scontrol cannot send a time in this host's past, so if this host is ahead of slurmctld there
+    # is no way to say "soon".
     if update.start_in_s is not None and ahead_s >= 0:
         changes.append(f"StartTime=now+{max(update.start_in_s, 0) + round(ahead_s)}")
     if update.node_list is not None:
         if not _NODE_LIST.fullmatch(update.node_list):
             raise notation.unreadable("a node list", update.node_list)
-        # On a running job ReqNodeList shrinks it and kills its steps. ResetAccrueTime is refused on
-        # any job but a pending one, before the nodes are looked at, and takes the whole request
-        # with it; so a job that has started meanwhile stays as it is.
+        # On a running job ReqNodeList would shrink the job and kill its steps. Slurm refuses
+        # ResetAccrueTime, and with it the whole request, for any job that is not pending, before
+        # it looks at the nodes; so a job that has started meanwhile is left unchanged.
         changes += [f"ReqNodeList={update.node_list}", "ResetAccrueTime"]
     return changes
