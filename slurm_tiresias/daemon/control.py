@@ -1,11 +1,11 @@
-"""How others reach a running controller: a control socket, and a file that says "look now".
+"""Send commands to a running controller: through a control socket, or a nudge file.
 
-A Unix stream socket in the state directory, mode 0600: only the controller's own user and root
-can speak to it. One request is one line, a command and the time (of the machine's
-monotonic clock) until which it is meant; the answer is one line of JSON: ``ok``, the
-``mode`` it is in now, perhaps a ``text`` for people, or ``error`` with what went wrong.
+The Unix stream socket is in the state directory, with mode 0600: only the controller's user and
+root can connect. A request is one line: a command and its expiry time (of the machine's monotonic
+clock). The answer is one line of JSON: ``ok``, the current ``mode``, perhaps a ``text`` for people,
+or ``error`` with the reason.
 
-slurmctld, in whose hooks nothing may wait, leaves a file instead, ``controller.nudge_file``.
+Hooks of slurmctld must not wait, so they create a file instead, ``controller.nudge_file``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from slurm_tiresias.errors import NotRunningError, SlurmPermissionError
 
 SOCKET_NAME = "control.sock"
 COMMANDS = ("nudge", "pause", "resume", "release")
-"""nudge: run a cycle now. pause: decide and publish, act no more. resume: act again.
-release: pause, and give every managed job back to Slurm as it would have been."""
+"""nudge: run a cycle now. pause: decide and publish, but do not act. resume: act again.
+release: pause, and hand every managed job back to Slurm as if it had not been managed."""
 
 
 def send(state_dir: Path, command: str, timeout_s: float = 60.0) -> dict[str, Any]:
-    """Send one of ``COMMANDS``; returns the controller's answer.
+    """Send one of ``COMMANDS``; return the controller's answer.
 
-    Raises ``NotRunningError`` where no controller listens, ``SlurmPermissionError`` where this user
-    may not speak to it.
+    Raises ``NotRunningError`` if no controller listens, ``SlurmPermissionError`` if this user may
+    not connect to it.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
@@ -51,10 +51,7 @@ def send(state_dir: Path, command: str, timeout_s: float = 60.0) -> dict[str, An
 
 
 def take_nudge(nudge_file: str) -> bool:
-    """Whether a hook of Slurm's has left a nudge since this was last asked.
-
-    Without the file's folder, which the service makes, there are none.
-    """
+    """Remove the nudge file; return whether a hook of Slurm had created it since the last call."""
     try:
         Path(nudge_file).unlink()
     except OSError:
@@ -63,12 +60,12 @@ def take_nudge(nudge_file: str) -> bool:
 
 
 def request(command: str, timeout_s: float) -> bytes:
-    """A request says until when it is meant: its sender waits no longer."""
+    """Return a request that expires when its sender stops waiting."""
     return f"{command} {time.monotonic() + timeout_s:.3f}\n".encode()
 
 
 def command_of(request: bytes) -> str:
-    """The command of a request; empty for one that came too late or makes no sense."""
+    """Return the command of a request; "" if it has expired or is malformed."""
     command, _, until = request.decode("ascii", "replace").strip().partition(" ")
     try:
         in_time = time.monotonic() < float(until)

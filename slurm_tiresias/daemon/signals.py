@@ -1,4 +1,4 @@
-"""The signals of the controller: stop, look now, and a file has come."""
+"""The controller's signals: stop, run a cycle now, and a file was created."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import FrameType
 
 
 class Stop:
-    """Whether this process has been asked to stop."""
+    """Records whether this process was asked to stop (``asked``)."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def catch(self, nudge: Callable[[], None] = lambda: None) -> None:
-        """From now on SIGTERM and SIGINT ask to stop, and SIGUSR1 calls ``nudge``."""
+        """Make SIGTERM and SIGINT set ``asked``, and SIGUSR1 call ``nudge``."""
 
         def stop(_signal: int, _frame: FrameType | None) -> None:
             self.asked = True
@@ -34,7 +34,7 @@ class Stop:
 
 @contextmanager
 def wakeups_by_signal() -> Iterator[socket.socket]:
-    """A socket that becomes readable when a signal arrives, so that none is slept through."""
+    """Yield a socket that becomes readable when a signal arrives, so that a select wakes up."""
     reader, writer = socket.socketpair()
     with reader, writer:
         reader.setblocking(False)
@@ -48,9 +48,9 @@ def wakeups_by_signal() -> Iterator[socket.socket]:
 
 @contextmanager
 def signalled_when_made(file: str) -> Iterator[None]:
-    """The kernel sends SIGIO when a file is made in the folder of this one.
+    """Have the kernel send SIGIO when a file is created in the folder of ``file``.
 
-    Not where there is no such folder, and not on NFS: a caller looks now and then all the same.
+    This does nothing if the folder does not exist, nor on NFS, so callers must also poll.
     """
     signal.signal(signal.SIGIO, lambda _signal, _frame: None)  # by default it ends the process
     try:

@@ -1,5 +1,4 @@
-"""The state directory is the controller's alone, or others could put links in the place of what is
-written there."""
+"""Check who can write to the state directory: other users could replace its files by links."""
 
 from __future__ import annotations
 
@@ -9,6 +8,6 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def is_anybodys(owner_id: int, mode: int, user_id: int) -> bool:
-    """Whether other users than this one may write there. Root trusts the owner of the folder."""
+    """Whether other users may write to the folder. Root trusts the owner of the folder."""
     foreign = user_id != 0 and owner_id not in (0, user_id)
     return foreign or bool(mode & OTHERS_WRITE)

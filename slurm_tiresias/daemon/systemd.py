@@ -11,13 +11,13 @@ log = logging.getLogger("tiresias-slurm")
 
 MOST_STATUS_CHARACTERS = 400
 PINGS_A_WATCHDOG = 4
-"""So often it hears from this process in the time (WatchdogSec) after which it would end it."""
+"""How many pings are sent per WatchdogSec, after which systemd would kill this process."""
 PING_EVERY_S = 60.0
-"""Where there is no watchdog."""
+"""The longest time between pings, also used without a watchdog."""
 
 
 class Systemd:
-    """The notification protocol of systemd: one datagram each time, where it listens at all."""
+    """Sends datagrams of systemd's notification protocol; does nothing without NOTIFY_SOCKET."""
 
     def __init__(self) -> None:
         self._address = os.environ.get("NOTIFY_SOCKET", "")
@@ -28,12 +28,12 @@ class Systemd:
         self._sent_s = time.monotonic()
 
     def tell(self, status: str) -> None:
-        """Say that this process is ready and alive, and how it is."""
+        """Notify systemd that this process is ready and alive, with a status line."""
         line = " ".join(status.split())[:MOST_STATUS_CHARACTERS]
         self._send(f"READY=1\nWATCHDOG=1\nSTATUS={line}")
 
     def ping(self) -> None:
-        """Say that this process is alive, where that has not been said for ``ping_every_s``."""
+        """Notify systemd that this process is alive, at most every ``ping_every_s``."""
         if time.monotonic() - self._sent_s >= self.ping_every_s:
             self._send("WATCHDOG=1")
 

@@ -1,1 +1,1 @@
-"""Several controllers for one cluster: the lease of the one that acts, and the standby."""
+"""Several controllers for one cluster: the lease of the active one, and the standbys."""

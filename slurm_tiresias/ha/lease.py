@@ -1,13 +1,14 @@
-"""The lease: which one of several controllers on a shared state directory may act.
+"""The lease, which decides which of several controllers on a shared state directory may act.
 
-Nothing here waits for a lock, for its holder may be stopped (SIGSTOP, a paused machine) and
-never let go. Each term of office is a file of its own, ``lease-N``, which only one can create; the
-highest number rules. Its holder writes a new beat into it several times in a lease, and holds it
-until a lease after the last beat, by its own clock. Who stands by sees the beats, and takes the
-next term when none has come for a whole lease, by its own clock again: no two clocks are compared.
+No lock is used, because its holder may be stopped (SIGSTOP, a paused machine) and never release it.
+Each term is a separate file, ``lease-N``, which only one controller can create; the highest number
+counts. Its holder writes a new heartbeat into it several times per lease period, and holds the
+lease until one period after the last heartbeat, by its own clock. A standby watches the heartbeats,
+and takes the next term if none has come for a whole period, by its own clock: clocks of different
+hosts are never compared.
 
-Whether it is over is asked before anything is written, and what is written ends with it
-(``slurm/process.py``). So a holder that was stopped and continued finds that it holds nothing.
+The holder checks the lease before every write, and the commands that write are killed when it ends
+(``slurm/process.py``). So a holder that was stopped and continued finds its lease lost.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import LeaseLostError
 
 LEAST_LEASE_S = 2.0
-"""A lease is one interval, or this: two intervals hold it, the looks that see its end, the change
-of office, and a first cycle."""
+"""The lease period is one cycle interval, but at least this. Two intervals then suffice for its
+expiry, the polls that detect it, the failover, and a first cycle."""
 
 BEATS_A_LEASE = 8
 HOLDERS_SHARE = 0.9
-"""The holder stops a little earlier than it must: clocks tick at slightly different rates."""
+"""The holder stops a little early, because clocks tick at slightly different rates."""
 
 ANYBODY = "*"
-"""To whom a lease is released when its holder ends."""
+"""Any host may take a lease released to this."""
 
 FORGOTTEN_AFTER_S = 3600.0
 TERMS_KEPT = 10
@@ -45,7 +46,7 @@ _STANDBY_FILE = re.compile(r"standby-[\w.-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """A controller that waits. ``wanted``: slurmctld acts on its host."""
+    """A controller on standby. ``wanted``: the active slurmctld runs on its host."""
 
     host: str
     pid: int
@@ -54,14 +55,14 @@ class Standby:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a term's file says, and when that was first seen."""
+    """The content of a lease or standby file, and when it was first seen."""
 
     text: str
     since_s: float
 
 
 def now_s() -> float:
-    """A clock that goes on while this process, or its machine, is stopped."""
+    """Read a clock that continues while this process is stopped or the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -93,7 +94,7 @@ class FileLease:
     # For the holder
 
     def check(self) -> float:
-        """Until when anything may be changed; ``LeaseLostError`` where that is over."""
+        """Return when the lease ends; raise ``LeaseLostError`` if it has ended."""
         if not self.term or self._now_s() >= self._until_s or not self._rules():
             raise LeaseLostError(
                 f"The lease of this controller (term {self.term} on {self.host}) is over",
@@ -102,7 +103,7 @@ class FileLease:
         return self._until_s
 
     def renew(self) -> None:
-        """Give a sign of life, where that is due; ``LeaseLostError`` where it comes too late."""
+        """Write a heartbeat if one is due; raise ``LeaseLostError`` if it comes too late."""
         began_s = self._now_s()
         if not self.term or began_s < self._next_beat_s:
             return
@@ -113,7 +114,7 @@ class FileLease:
         self._next_beat_s = began_s + self.beat_s
 
     def release(self, to: str = "") -> None:
-        """Give the lease up at once; ``to`` is the host whose controller is to have it."""
+        """Release the lease at once; ``to`` is the host whose controller may take it, "" any."""
         if self.term and self._rules():
             with suppress(OSError):
                 self._write(released_to=to or ANYBODY)
@@ -121,7 +122,7 @@ class FileLease:
         self._until_s = 0.0
 
     def standbys(self) -> list[Standby]:
-        """The controllers that wait and have lately given a sign of life."""
+        """Return the standbys with a recent heartbeat; delete files of those long silent."""
         found: list[Standby] = []
         for path in self._files(_STANDBY_FILE):
             text = _text(path)
@@ -138,27 +139,27 @@ class FileLease:
                 del self._standbys[path.name]
         return found
 
-    # For who stands by
+    # For standbys
 
     def stand_by(self, wanted: bool) -> None:
-        """Give a sign of life, and say whether slurmctld acts here."""
+        """Write a heartbeat; ``wanted`` says whether the active slurmctld runs on this host."""
         self._beats += 1
         said = {"host": self.host, "pid": os.getpid(), "wanted": wanted, "beat": self._beats}
         write_atomically(self._standby_file, json.dumps(said).encode(), 0o644)
 
     def leave(self) -> None:
-        """Stand by no longer."""
+        """Stop being a standby: remove the standby file."""
         self._standby_file.unlink(missing_ok=True)
 
     def holder(self) -> str:
-        """Who holds the lease, in words; "" where it is free."""
+        """Return the holder of the lease, in words; "" if it is free."""
         said = _fields(self._seen.text)
         if not self._seen_term or said.get("released_to"):
             return ""
         return f"{said.get('host', 'another controller')} (pid {said.get('pid', 'unknown')})"
 
     def take(self) -> bool:
-        """Take the lease if it is free; the look that sees that should come every ``beat_s``."""
+        """Take the lease if it is free; return whether it was taken. Call this every ``beat_s``."""
         try:
             term = self._highest_term()
             text = _text(self._term_file(term)) if term else ""
@@ -176,7 +177,7 @@ class FileLease:
         os.close(os.open(self._term_file(term), flags, 0o644))
         self.term = term
         if not self._rules():
-            # It was stopped before it could create its file, and others have ruled since.
+            # This process was stopped before it created its file, and later terms have begun.
             self.term = 0
             return False
         self._write()
@@ -194,7 +195,7 @@ class FileLease:
         return self._folder / f"lease-{term}"
 
     def _rules(self) -> bool:
-        """Whether no later term has begun; False too where the directory is out of reach."""
+        """Whether no later term has begun; False also if the directory is out of reach."""
         try:
             return self._highest_term() == self.term
         except OSError:

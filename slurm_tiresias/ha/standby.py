@@ -1,4 +1,4 @@
-"""Standing by: waiting for the lease, and saying so."""
+"""Wait as a standby for the lease."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("tiresias-slurm")
 
 
 class Standby:
-    """A controller that does nothing but wait until it may act."""
+    """A controller that only waits until it gets the lease."""
 
     def __init__(self, slurm: Slurm, lease: FileLease, interval_s: float, stop: Stop) -> None:
         self._slurm = slurm
@@ -29,7 +29,7 @@ class Standby:
         self._wanted = False
 
     def until_its_turn(self) -> bool:
-        """Wait for the lease: True when it is held, False when the process was asked to stop."""
+        """Wait for the lease; return True once held, False if the process was asked to stop."""
         self._stop.catch()
         held = ""
         with wakeups_by_signal() as wakeups, selectors.DefaultSelector() as selector:
@@ -58,7 +58,7 @@ class Standby:
 
 
 def acting_host(slurm: Slurm) -> str:
-    """The host of the slurmctld that acts, by its short name; "" where none answers."""
+    """Return the short name of the active slurmctld's host; "" if none answers."""
     try:
         return slurm.acting_host().partition(".")[0]
     except TiresiasError:
