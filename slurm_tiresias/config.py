@@ -1,7 +1,7 @@
 """The configuration: ``tiresias.toml`` as frozen dataclasses.
 
-Each setting says its meaning, unit, default and range in one place, here; the reference page and
-the example file are generated from it (``scripts/dev generate``).
+Each setting is declared here with its meaning, unit, default and range; the reference page and the
+example file are generated from that (``scripts/dev generate``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from slurm_tiresias.errors import ConfigError
 
 MAX_TIERS = 8
-"""More tiers than have been shown to help; bounds how finely the priority bands are cut."""
+"""More tiers than have been shown to help; bounds the number of priority bands."""
 
 BY_RUNS_BEFORE = "2d-history"
 BY_SERVICE = ("2d-las", "2d-gittins")
@@ -38,8 +38,8 @@ Setting = dataclasses.Field[Any]
 
 
 def tiers_follow_service(policy: str) -> bool:
-    """Whether a policy, by its name, puts a job into a tier by the service that it was charged
-    and nothing else, so that the time of its next move down is known."""
+    """Whether the tiers of the named policy depend only on the service charged to a job, so that
+    the time of its next demotion is known."""
     return policy in BY_SERVICE
 
 
@@ -52,7 +52,7 @@ def setting(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """Declare one setting; everything that is said about it anywhere comes from here."""
+    """Declare one setting; its documentation everywhere is generated from this."""
     limits = {"unit": unit, "minimum": minimum, "maximum": maximum, "choices": choices}
     return dataclasses.field(default=default, metadata={"doc": doc, **limits})
 
@@ -397,7 +397,7 @@ class Config:
 
 
 def load(path: Path) -> Config:
-    """Read a configuration file. Raises ``ConfigError``, which names the setting and the remedy."""
+    """Read a configuration file; raises ``ConfigError``, which names the setting and the remedy."""
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -479,8 +479,8 @@ _KINDS: Mapping[Any, str] = {
 
 
 def _read(wanted: Any, value: Any) -> Any:
-    """The value, in the type of its setting; ``TypeError`` or ``ValueError`` where it has another
-    type, or is text with control characters, or a number without end."""
+    """Convert a value to its setting's type; raise ``TypeError`` or ``ValueError`` if it has
+    another type, is text with control characters, or is a number that is not finite."""
     if get_origin(wanted) is tuple:
         if not isinstance(value, list):
             raise TypeError
@@ -565,7 +565,7 @@ _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+):([0-9]{1,5})", re.ASC
 
 
 def host_and_port(listen: str) -> tuple[str, int]:
-    """The two parts of ``http.listen``; ``ValueError`` where it has not both."""
+    """Split ``http.listen`` into host and port; raise ``ValueError`` if it is malformed."""
     found = _LISTEN.fullmatch(listen)
     if found is None or not 0 < int(found[2]) < 65536:
         raise ValueError(listen)

@@ -1,4 +1,4 @@
-"""What everything that is kept in SQLite shares: its files, and all or nothing."""
+"""Helpers for all SQLite databases: file creation, permissions and transactions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from slurm_tiresias.owned_file import make_if_missing
 
 
 def create(path: Path, mode: int) -> None:
-    """Make the file if it is not there: for the folder's owner, also where root is the first to
-    store something. Raises ``sqlite3.OperationalError``."""
+    """Create the file if missing, owned by the folder's owner even if root creates it.
+
+    Raises ``sqlite3.OperationalError``.
+    """
     try:
         make_if_missing(path, mode)
     except OSError as error:
@@ -20,9 +22,9 @@ def create(path: Path, mode: int) -> None:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Who may read the database: that goes for the files that SQLite keeps beside it, too.
+    """Set the permissions of the database, and of the files that SQLite keeps beside it.
 
-    By name and not by descriptor: to close one would drop SQLite's locks.
+    By name, not by descriptor: closing a descriptor would drop SQLite's locks.
     """
     for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         with suppress(OSError):
@@ -32,16 +34,16 @@ def set_mode(path: Path, mode: int) -> None:
 
 @contextmanager
 def transaction(database: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    """All or nothing, on a connection that begins none by itself (``isolation_level=None``).
+    """Run the block in a transaction, on a connection with ``isolation_level=None``.
 
-    ``DEFERRED`` is enough, and the only kind that there is, for one that only reads.
+    Read-only connections allow only ``DEFERRED``, which is enough for them.
     """
     database.execute(f"BEGIN {kind}")
     try:
         yield
         database.execute("COMMIT")
     except BaseException:
-        # On a full disk SQLite has mostly rolled back by itself, and refuses to do it again.
+        # On a full disk SQLite has usually rolled back already, and refuses to do it again.
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise

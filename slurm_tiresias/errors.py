@@ -1,19 +1,19 @@
-"""Every failure a person can meet: one line that says what, and what to do; an exit code each."""
+"""All errors shown to people: one line with what is wrong and what to do, and an exit code."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell gives it: 128 + SIGINT."""
+"""Exit code after Ctrl-C, as in a shell: 128 + SIGINT."""
 
 
 class TiresiasError(Exception):
     """The root of all errors this program raises on purpose.
 
     ``what`` says what is wrong, ``remedy`` what to do about it; both are one line of plain text.
-    ``exit_code`` is what the command line returns, ``kind`` the word under which the controller
-    counts the cycles that failed of it.
+    ``exit_code`` is what the command line returns; ``kind`` is the word under which the controller
+    counts cycles that failed with this error.
     """
 
     exit_code: ClassVar[int] = 1
@@ -25,7 +25,7 @@ class TiresiasError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        # Slurm's own words, which ``what`` may end in, may end in a full stop themselves.
+        # ``what`` may end in a message of Slurm, which may end in a full stop itself.
         return f"{self.what.rstrip('.')}. {self.remedy[:1].upper()}{self.remedy[1:]}."
 
 
@@ -117,7 +117,7 @@ class InternalError(TiresiasError):
 
 
 def kinds() -> list[str]:
-    """Every ``TiresiasError.kind`` that there is."""
+    """Return every ``TiresiasError.kind``."""
     found, classes = set(), [TiresiasError]
     while classes:
         one = classes.pop()

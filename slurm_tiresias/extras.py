@@ -1,4 +1,4 @@
-"""The libraries that only some commands need, and how to get those that are missing."""
+"""Optional libraries that only some commands need, and how to install them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from slurm_tiresias.errors import TiresiasError
 
 DEBIANS_FOLDER = Path("/usr/lib/python3/dist-packages")
-"""Where Debian's packages have this program. pip refuses to install anything beside them."""
+"""Where Debian's package installs this program. pip refuses to install libraries there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Where a library comes from. ``debian`` is empty for one that Debian does not have."""
+    """Where a library comes from. ``debian`` is "" if Debian has no package of it."""
 
     extra: str
     debian: str = ""
@@ -31,9 +31,10 @@ LIBRARIES: Mapping[str, Library] = {
 
 
 def check_installed(what: str, libraries: Sequence[str]) -> None:
-    """Raise ``TiresiasError`` for ``what`` needs these libraries, unless all of them are there.
+    """Raise ``TiresiasError`` unless all these libraries are installed.
 
-    None is imported: that takes half a second, and what else is wrong can be said before.
+    ``what`` begins the message, for example "the report needs". The libraries are not imported,
+    which takes half a second, so that other errors are reported sooner.
     """
     missing = [library for library in libraries if find_spec(library) is None]
     if missing:
@@ -45,7 +46,7 @@ def check_installed(what: str, libraries: Sequence[str]) -> None:
 
 
 def how_to_install(libraries: Sequence[str], program: Path = Path(__file__)) -> str:
-    """The command that installs these, by where a file of the ``program`` lies."""
+    """Return the command that installs these libraries; ``program`` is a file of this package."""
     needed = [LIBRARIES[library] for library in libraries]
     extras = ",".join(sorted({library.extra for library in needed}))
     pip = f"pip install 'slurm-tiresias[{extras}]'"

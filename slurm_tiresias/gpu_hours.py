@@ -1,4 +1,4 @@
-"""GPU time for people, in GPU-hours: ``1d01h`` would read as a stretch of time."""
+"""Format GPU time in GPU-hours, because ``1d01h`` would read as a duration."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _ROUNDING_ERROR = 1e-6
 
 
 def hours(gpu_s: float) -> str:
-    """The number alone, where a title names the unit: ``0.25``, ``1.5``, ``25``, ``1,234``.
+    """Format GPU-seconds as GPU-hours without the unit: ``0.25``, ``1.5``, ``25``, ``1,234``.
 
-    Rounded down like durations: a job that is said to have attained its tier's limit has.
+    Rounded down, as durations are, so that a job shown at its tier's limit has really reached it.
     """
     if not math.isfinite(gpu_s):
         return "?"
@@ -27,12 +27,12 @@ def hours(gpu_s: float) -> str:
 
 
 def gpu_hours(gpu_s: float) -> str:
-    """``25 GPU-h``."""
+    """Format GPU-seconds as in ``25 GPU-h``."""
     return f"{hours(gpu_s)} {UNIT}"
 
 
 def exact_gpu_hours(gpu_s: float) -> str:
-    """A limit to the second: ``1.5 GPU-h``, and ``3200 GPU-s`` where the hours are not round."""
+    """Format a limit exactly: ``1.5 GPU-h``, or ``3200 GPU-s`` if the hours are not round."""
     value = gpu_s / _HOUR_GPU_S
     round_ = round(value, 2)
     return f"{round_:,.12g} {UNIT}" if value and round_ == value else f"{gpu_s:.12g} GPU-s"

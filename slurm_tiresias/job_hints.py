@@ -1,8 +1,8 @@
-"""What a job's user told of it: the hint in its comment.
+"""Parse the hint in a job's comment.
 
-``tiresias:model=vgg16,placement=auto`` stands in the admin comment, where job_submit.lua puts it,
-or in the user's own. Either is text that a user may have written: a hint is read strictly, and
-one that cannot be read is none.
+A hint such as ``tiresias:model=vgg16,placement=auto`` is in the admin comment, where job_submit.lua
+puts it, or in the user's own comment. Users may have written either, so hints are parsed strictly,
+and a malformed one is ignored.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ STYLES: dict[str, PlacementStyle | None] = {
 }
 PROFILING = ("auto", "on", "off")
 SIGNALS = re.compile("HUP|INT|QUIT|USR1|USR2|ALRM|TERM|URG|CONT|XCPU|PROF|VTALRM|WINCH|PWR")
-"""Those that a program can catch."""
+"""The signals that a program can catch."""
 
 FIRST_LOOK_MARK = "tiresias-first-look:"
-"""Behind it job_submit.lua writes until when it has put off a new job's start, as seconds since the
-epoch, so that the controller can choose the job's nodes before Slurm starts it."""
+"""Precedes the time, in seconds since the epoch, until which job_submit.lua delays a new job's
+start, so that the controller can choose its nodes before Slurm starts it."""
 
 _FIRST_LOOK = re.compile(rf"(?:^|\s){FIRST_LOOK_MARK}([0-9]{{1,10}})(?=\s|$)", re.ASCII)
 _WORD = re.compile(rf"(?:^|(?<=\s)){MARK}(\S*)", re.ASCII)
@@ -39,17 +39,17 @@ _CHECKPOINT = re.compile(r"(?:SIG)?([A-Z][A-Z0-9]{1,5})@([0-9]{1,4})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How a job is asked to save its state, and how long it is given before it is requeued."""
+    """The checkpoint signal of a job, and its grace in seconds before it is requeued."""
 
     signal: str
-    """Without SIG; empty: it is not asked."""
+    """Without SIG; "" for no signal."""
     grace_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """``model`` is empty and ``style`` and ``checkpoint`` None where nothing was said; ``problem``
-    says why a hint was not believed."""
+    """The hints of a job: ``model`` is "" and ``style`` and ``checkpoint`` are None if not given;
+    ``problem`` says why a hint was ignored."""
 
     model: str = ""
     style: PlacementStyle | None = None
@@ -58,21 +58,21 @@ class Hints:
 
 
 def is_model_name(name: str) -> bool:
-    """Whether a model can be called so in a hint and on a command line."""
+    """Whether this is a valid model name in a hint and on a command line."""
     return _MODEL_NAME.fullmatch(name) is not None
 
 
 def hints_of(admin_comment: str, comment: str) -> Hints:
-    """The hint of a job; the admin comment's, where both have one."""
+    """Return the hints of a job; the admin comment's if both have some."""
     return _read(admin_comment) or _read(comment) or _NO_HINTS
 
 
 def checkpoint_of(
     admin_comment: str, comment: str, site: PreemptionConfig, over_budget: bool = False
 ) -> Checkpoint:
-    """How the job is asked to save its state: as its user said, within what the site allows.
+    """Return a job's checkpoint signal and grace: its user's, within the site's limits.
 
-    A user ``over_budget`` gets no longer grace than the site gives to all.
+    If the user is ``over_budget``, the grace is at most the site's default.
     """
     wish = hints_of(admin_comment, comment).checkpoint
     if wish is None:
@@ -82,9 +82,9 @@ def checkpoint_of(
 
 
 def first_look_until_s(admin_comment: str) -> float | None:
-    """Until when the job's start was put off for the controller's sake; None where it was not.
+    """Return until when job_submit.lua delays the job's start for the controller; None if not.
 
-    Only the administrators' comment is asked: no user can write there.
+    Only the admin comment counts, because users cannot write it.
     """
     found = _FIRST_LOOK.search(admin_comment) if FIRST_LOOK_MARK in admin_comment else None
     return float(found[1]) if found else None
@@ -95,7 +95,7 @@ _NO_HINTS = Hints()
 
 @lru_cache(maxsize=4096)
 def _read(text: str) -> Hints | None:
-    """The hint in one comment; None where there is none."""
+    """Return the hints in one comment; None if there are none."""
     if MARK not in text:
         return None
     found = _WORD.findall(text)
@@ -135,7 +135,7 @@ def _is_right(name: str, value: str) -> bool:
 
 
 def _checkpoint(value: str) -> Checkpoint | None:
-    """``USR1@60``; None for anything else."""
+    """Parse ``USR1@60``; return None for anything else."""
     found = _CHECKPOINT.fullmatch(value)
     if found is None or SIGNALS.fullmatch(found[1]) is None or int(found[2]) > LONGEST_GRACE_S:
         return None

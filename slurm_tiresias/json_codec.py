@@ -1,6 +1,6 @@
-"""JSON as the controller publishes it, with orjson where that is installed.
+"""Encode and decode the JSON that the controller publishes, with orjson if it is installed.
 
-With tens of thousands of jobs the standard library takes as long as all of a cycle; with hundreds
+With tens of thousands of jobs the standard library takes as long as a whole cycle; with hundreds
 it does not matter. Debian 12 has no orjson.
 """
 
@@ -18,16 +18,16 @@ except ModuleNotFoundError:  # pragma: no cover
 
 
 LONGEST_INTEGER = 20
-"""Digits of 64 bits, or of 63 and a sign."""
+"""Digits of a 64-bit integer, or of a 63-bit one with a sign."""
 
 
 def dumps(value: Any) -> bytes:
-    """A tree of dataclasses, mappings, sequences and plain values as UTF-8."""
+    """Encode a tree of dataclasses, mappings, sequences and plain values as UTF-8."""
     return _dumps_plainly(value) if orjson is None else orjson.dumps(value)
 
 
 def loads(text: bytes | bytearray) -> Any:
-    """The tree again, of plain values only; ``ValueError`` where it is not JSON."""
+    """Decode JSON into plain values; raise ``ValueError`` if it is malformed."""
     return _loads_plainly(text) if orjson is None else orjson.loads(text)
 
 
@@ -50,7 +50,7 @@ def _encode(value: Any, allow_nan: bool = False) -> bytes:
 
 
 def _with_null_for_infinity(tree: Any) -> Any:
-    """Infinities and NaN, which JSON has not, are null, as orjson has it."""
+    """Replace infinities and NaN, which JSON lacks, by null, as orjson does."""
     if isinstance(tree, dict):
         return {key: _with_null_for_infinity(value) for key, value in tree.items()}
     if isinstance(tree, list):
@@ -66,8 +66,8 @@ def _loads_plainly(text: bytes | bytearray) -> Any:
 
 
 def _number(digits: str) -> int | float:
-    """A whole number; a float where it has more than 64 bits, as orjson has it."""
-    # Python refuses to make an integer of thousands of digits.
+    """Parse a whole number; a float if it needs more than 64 bits, as in orjson."""
+    # Python refuses to convert thousands of digits to an integer.
     number = int(digits) if len(digits) <= LONGEST_INTEGER else 2**64
     return number if -(2**63) <= number < 2**64 else float(digits)
 

@@ -1,6 +1,6 @@
-"""The vocabulary of the project: what is decided upon, and what a decision is.
+"""The data types of the project: jobs, nodes, requests, allocations, snapshots and decisions.
 
-Everything here is frozen and free of I/O. Units stand in the names: ``_s`` seconds, ``_gpu_s``
+Everything here is frozen and free of I/O. Names end in their unit: ``_s`` seconds, ``_gpu_s``
 GPU-seconds, ``_mb`` mebibytes. Points in time are seconds since the Unix epoch.
 """
 
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 ANY_TYPE = ""
-"""The GPU type of a request that takes any GPU, and of GPUs that Slurm lists without a type."""
+"""The GPU type of requests that accept any type, and of GPUs that Slurm lists without one."""
 
 GpuCounts = Mapping[str, int]
 """GPUs by type, e.g. ``{"a100": 4}``; the key ``ANY_TYPE`` counts untyped ones."""
@@ -21,7 +21,7 @@ GpuCounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """GPUs by type, CPUs and memory: what a node has, or what a job holds or asks on one node."""
+    """GPUs by type, CPUs and memory that a node has, or that a job holds or requests on one."""
 
     gpus: GpuCounts = field(default_factory=dict)
     cpus: int = 0
@@ -33,19 +33,19 @@ class Amount:
 
 
 Allocation = Mapping[str, Amount]
-"""What a job holds, or is to hold, on each of its nodes."""
+"""What a job holds, or will hold, on each of its nodes, by node name."""
 
 NOWHERE: Allocation = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Request:
-    """What a job asks for, reduced to equal chunks that may not be split over nodes.
+    """What a job requests, as equal chunks that cannot be split across nodes.
 
-    A job with a fixed shape (``--gres``, ``--gpus-per-node``) has one chunk a node. A job that
-    only counts GPUs (``--gpus=N``) has N chunks of one GPU. A job with ``--gpus-per-task`` has
-    one chunk a task. ``chunk`` is what each chunk takes; ``per_node`` comes on top, once on every
-    node used (memory asked per node, say).
+    A job with a fixed shape (``--gres``, ``--gpus-per-node``) has one chunk per node, a job with
+    ``--gpus=N`` has N chunks of one GPU, a job with ``--gpus-per-task`` one chunk per task.
+    ``chunk`` is what each chunk takes; ``per_node`` is added once for every node used (for example
+    memory requested per node).
     """
 
     chunk: Amount
@@ -56,17 +56,18 @@ class Request:
     max_nodes: int | None = None
     may_be_one_task: bool = False
     """Slurm shows ``-n 1 --gpus=4``, which cannot span nodes, and ``--gpus=4``, which can, alike.
-    Such a job is laid over several nodes only where no single one is large enough."""
+    Such a job is spread over several nodes only if no single node is large enough."""
     exclusive: bool = False
     features: str = ""
     required_nodes: frozenset[str] = frozenset()
     excluded_nodes: frozenset[str] = frozenset()
     reserved_nodes: frozenset[str] = frozenset()
-    """Kept from the job for now: a reservation of them begins before it could end."""
+    """Nodes the job cannot use now: a reservation of them begins before the job could end."""
     partitions: tuple[str, ...] = ()
     opaque: str = ""
-    """sbatch's names for what is asked for beyond all this, between commas. Where such a job fits
-    only Slurm can tell: no nodes are named for it, and what seems to fit is tried once."""
+    """Comma-separated sbatch options in the request that this model does not cover. Only Slurm can
+    tell where such a job fits: it gets no node list, and a start that seems to fit is tried
+    once."""
 
     @property
     def gpu_count(self) -> int:
@@ -74,7 +75,7 @@ class Request:
 
     @property
     def shape(self) -> Hashable:
-        """Two requests of one shape fit in the same places."""
+        """A key of all that decides where the request fits: equal shapes fit in the same places."""
         return (
             tuple(sorted(self.chunk.gpus.items())),
             self.chunk.cpus,
@@ -99,10 +100,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One compute node. ``available`` is false while Slurm would start nothing new on it.
+    """One compute node. ``available`` is false while Slurm starts no new jobs on it.
 
-    One that is ``powered_down`` Slurm boots for a job, which takes minutes. ``switch`` is the leaf
-    switch it hangs on, empty where that is not known.
+    Slurm boots a ``powered_down`` node when it starts a job there, which takes minutes. ``switch``
+    is the node's leaf switch, or "" if unknown.
     """
 
     name: str
@@ -116,17 +117,17 @@ class Node:
 
 
 class JobState(enum.Enum):
-    """What matters of Slurm's job states for a decision."""
+    """A live job's state, reduced from Slurm's states to what decisions need."""
 
     PENDING = "pending"
     RUNNING = "running"
     """Holds its allocation: running, suspended, configuring."""
     COMPLETING = "completing"
-    """Its GPUs are free for Slurm's books, but its nodes start nothing until its epilog is over."""
+    """Slurm counts its GPUs as free, but its nodes start no job until its epilog has finished."""
 
 
 class Reason(enum.Enum):
-    """Why a job is where it is. The value is the code that people and programs see."""
+    """Why a job is in its present situation. The value is the code in reports and JSON."""
 
     RUNS_ON = "runs-on"
     STARTS = "starts"
@@ -163,30 +164,30 @@ class Protection(enum.Enum):
 
 
 class PlacementStyle(enum.Enum):
-    """How a job's chunks are laid over nodes (paper page 491, section 3.3)."""
+    """How a job's chunks are placed on nodes (paper page 491, section 3.3)."""
 
     CONSOLIDATE = "consolidate"
     SPREAD = "spread"
     RANDOM = "random"
-    """Wherever there is room, as Tiresias without its profiler (Fig. 12): a yardstick of
-    the simulator that no configuration can ask for."""
+    """Any nodes with room, as in Tiresias without its profiler (Fig. 12): a simulator baseline that
+    the configuration does not offer."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What was asked for: one job, or one task of an array, as Slurm shows it.
+    """The submission of one job, or of one task of an array, as Slurm shows it.
 
-    It stays the same object while nothing of it changes. Slurm sets ``submit_s`` anew at each
-    requeue. ``required_node_list`` is as Slurm wrote it, to be given back as it was; empty where
-    none is asked for. ``name``, ``comment``, ``admin_comment`` and the request's features are
-    written by users: hostile. So are ``licenses``.
+    It stays the same object while nothing in it changes. Slurm resets ``submit_s`` at each
+    requeue. ``required_node_list`` is verbatim from Slurm, so that it can be restored; "" if the
+    job requires no nodes. Users write ``name``, ``comment``, ``admin_comment``, ``licenses`` and
+    the request's features: treat them as hostile.
     """
 
     key: str
-    """How Slurm's commands address it: ``123``, or ``123_4`` for a task of an array."""
+    """The job id in Slurm's commands: ``123``, or ``123_4`` for a task of an array."""
     array_id: int | None
     array_limit: int | None
-    """How many tasks of its array may run at once; None where there is no such bound."""
+    """How many tasks of its array may run at once; None if unlimited."""
     name: str
     user: str
     account: str
@@ -202,23 +203,23 @@ class JobSpec:
     reservation: str = ""
     licenses: str = ""
     deadline_s: float | None = None
-    """When Slurm ends the job whatever its state, and before which it must be able to end."""
+    """When Slurm ends the job in any state. Slurm starts it only if it can end before this."""
     comment: str = ""
     admin_comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What Slurm says of a job now.
+    """The current state of a job in Slurm.
 
-    ``state`` is None once the job has ended. ``raw_id`` is the number of its record in slurmctld;
-    ``unsplit_array`` is true for a task that still sits in its array's common pending record: such
-    tasks of one array differ in nothing but their number, and can be written to at once as
-    ``123_[4-9]`` if all are named. ``start_s`` is None while it is pending and while it completes
-    after a requeue, ``end_s`` until it has ended: a job that completes with an ``end_s`` does not
-    come back, one without was requeued. ``eligible_s`` shows what ``Update.start_in_s`` has set.
-    ``elapsed_s`` is the time that this run has lasted, without suspensions. Until its epilog is
-    over a completing job's ``allocation`` names the nodes that are not done yet.
+    ``state`` is None once the job has ended. ``raw_id`` is the number of its record in slurmctld.
+    ``unsplit_array`` is true for a task that is still in its array's common pending record: such
+    tasks differ only in their number, and one write to ``123_[4-9]`` reaches them all if all are
+    named. ``start_s`` is None while the job is pending or completes after a requeue. ``end_s`` is
+    None until the job has ended: a completing job with an ``end_s`` does not come back, one without
+    was requeued. ``eligible_s`` shows what ``Update.start_in_s`` has set. ``elapsed_s`` is the
+    length of this run without suspensions. The ``allocation`` of a completing job names the nodes
+    whose epilog has not finished.
     """
 
     spec: JobSpec
@@ -235,10 +236,10 @@ class JobStatus:
     elapsed_s: float
     allocation: Allocation
     unreadable: str = ""
-    """What of it could not be read, in a few words; its request is then empty. Users choose some
-    spellings, so one job that cannot be read must not keep the others from being observed."""
+    """What could not be read, in a few words; the request is then empty. Users write some of these
+    values, so one unreadable job must not keep the others from being observed."""
     key: str = field(init=False, repr=False, compare=False)
-    """That of its spec, which a cycle asks of each job many times."""
+    """The key of its spec, copied here because each cycle reads it many times."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.spec.key)
@@ -250,14 +251,14 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobAccount:
-    """What only this program knows of a job: all that the ledger keeps of it but its runs.
+    """What only this program knows about a job: all that the ledger keeps except its runs.
 
-    ``submitted_s`` is its first submission, ``queued_s`` when it last began to wait: then, or at
-    the end of its last run. ``start_number`` and ``entry_number`` count first starts and tier
-    entries over all jobs: they order jobs inside a priority band. ``promoted_at_gpu_s`` and
-    ``promoted_at_executed_s`` are its totals at its last promotion. ``written_*`` is what this
-    program last wrote to Slurm; ``own_nodes`` is the node list its user asked for, while
-    ``written_nodes`` stands in its place.
+    ``submitted_s`` is its first submission; ``queued_s`` is when it last began to wait, at
+    submission or at the end of its last run. ``start_number`` and ``entry_number`` count first
+    starts and tier entries over all jobs; they order jobs inside a priority band.
+    ``promoted_at_gpu_s`` and ``promoted_at_executed_s`` are its totals at its last promotion.
+    ``written_*`` is what this program last wrote to Slurm; ``own_nodes`` is the node list its user
+    requested, kept while ``written_nodes`` replaces it.
     """
 
     key: str
@@ -267,7 +268,7 @@ class JobAccount:
     queued_s: float
     entry_number: int
     born_after_s: float = 0.0
-    """Accounting from before this belongs to an earlier job of the same id."""
+    """Accounting rows from before this time belong to an earlier job with the same id."""
     tier: int = 0
     first_started_s: float | None = None
     start_number: int | None = None
@@ -281,21 +282,21 @@ class JobAccount:
     written_priority: int | None = None
     written_site_factor: int | None = None
     written_nodes: str = ""
-    """All node lists written here since its own stood there, the last one last."""
+    """All node lists written since the user's own list was in place, the latest last."""
     own_nodes: str = ""
     list_refused: bool = False
-    """Slurm held the job for a node list that was written here: none is written any more."""
+    """Slurm held the job because of a node list written by this program: no more are written."""
     ended_s: float | None = None
     user: str = ""
     name: str = ""
     """Written by its user: hostile."""
     account: str = ""
     partition: str = ""
-    """Several, with commas between, while it waits for the first of them."""
+    """Comma-separated if it waits for the first of several."""
 
     @staticmethod
     def opened(job: JobStatus, entry_number: int = 0) -> JobAccount:
-        """That of a job of which nothing is known yet but what Slurm shows."""
+        """Return the account of a job that this program sees for the first time."""
         spec = job.spec
         return JobAccount(
             key=spec.key,
@@ -313,55 +314,54 @@ class JobAccount:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job (one task of an array) as the decision sees it: what Slurm says of it, what only
-    this program knows, and what holds for this cycle only.
+    """One job (one task of an array) as decisions see it: its status in Slurm, its account in this
+    program, and what holds for this cycle only.
 
-    ``attained_gpu_s`` counts GPUs x running seconds over all runs;
+    ``attained_gpu_s`` sums GPUs x running seconds over all runs;
     ``attained_since_promotion_gpu_s`` and ``executed_since_promotion_s`` restart at a promotion.
     """
 
     status: JobStatus
     account: JobAccount
     request: Request
-    """What is to be placed now: as it was asked for, but for node lists that were written here and
-    nodes that are reserved."""
+    """The request to place now: as submitted, without node lists that this program wrote, and with
+    the nodes that are reserved."""
     managed: bool = True
     unmanaged_because: str = ""
     attained_gpu_s: float = 0.0
     attained_since_promotion_gpu_s: float = 0.0
     executed_since_promotion_s: float = 0.0
     inherited_gpu_s: float = 0.0
-    """What counts beyond that: service of other jobs of its user or account
-    (``policy.charge``)."""
+    """Service charged in addition, of other jobs of its user or account (``policy.charge``)."""
     running_since_s: float | None = None
-    """By the clock as it is set now."""
+    """Start of this run, by the clock as it is set now."""
     protected_by: Protection | None = None
     not_eligible: str = ""
-    """Slurm's own reason to keep it waiting (held, dependency, a limit)."""
+    """Slurm's own reason for keeping it waiting (held, dependency, a limit)."""
     nominated_to: Allocation | None = None
-    """GPUs set aside for it: a start that was asked of Slurm and is not yet seen."""
+    """GPUs set aside for it: its start was requested from Slurm and has not been seen yet."""
     preemptor: str = ""
-    """The job for which it is being requeued right now; empty where it is not."""
+    """The job for which it is being requeued now; "" if it is not."""
     backs_off: bool = False
     """Its nomination expired: no job is preempted for it until the cluster changes."""
     in_vain: bool = False
-    """Jobs were preempted for it then, and Slurm did not start it: it backs off until it asks for
-    something else or one of its nodes changes."""
+    """Jobs were preempted for that nomination, but Slurm did not start it: it backs off until its
+    request or one of its nodes changes."""
     cools_down: bool = False
-    """Its nomination expired only just now: it is not nominated at all."""
+    """Its nomination expired just now: it is not nominated at all."""
     awaited_limit: str = ""
-    """A limit that it shares with jobs that are about to start: its turn comes after that."""
+    """A limit that it shares with jobs that are about to start; its turn comes after theirs."""
     over_budget: bool = False
-    """Its user's jobs have made others lose so much lately that no victim is named for it."""
+    """Its user's jobs have recently cost others too much GPU time: no job is preempted for it."""
     skew: float | None = None
     """Largest tensor over model size, where known (paper page 500, Table 6)."""
     style: PlacementStyle | None = None
     style_because: str = ""
-    """By which rule and number the style was chosen, in a few words; may hold users' words."""
+    """The rule and number that chose the style, in a few words; may contain users' text."""
     remaining_s: float | None = None
-    """Only a simulation knows it; only the clairvoyant baselines read it."""
+    """Set only in simulations, and read only by the clairvoyant baselines."""
     job_id: str = field(init=False, repr=False, compare=False)
-    """This and the next two are those of its status, which every decision reads very often."""
+    """This and the next two are copied from its status, because decisions read them very often."""
     state: JobState = field(init=False, repr=False, compare=False)
     held: bool = field(init=False, repr=False, compare=False)
 
@@ -384,7 +384,7 @@ class JobView:
 
     @property
     def name(self) -> str:
-        """Written by its user, as any text."""
+        """Arbitrary text written by its user."""
         return self.account.name
 
     @property
@@ -413,11 +413,11 @@ class JobView:
 
     @property
     def only_idle(self) -> bool:
-        """Whether it starts on idle GPUs or not at all: no job is preempted for it."""
+        """Whether it may start on idle GPUs only: no job is preempted for it."""
         return self.backs_off or self.over_budget
 
     def waited_s(self, now_s: float) -> float:
-        """How long it has waited, or did wait, since it last ran or was submitted."""
+        """How long it has waited, or waited before this run, since its last run or submission."""
         until_s = self.running_since_s if self.state is JobState.RUNNING else None
         return max(0.0, (now_s if until_s is None else until_s) - self.account.queued_s)
 
@@ -437,7 +437,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a decision may know, at one instant."""
+    """All that a decision may use, at one instant."""
 
     now_s: float
     nodes: tuple[Node, ...]
@@ -452,22 +452,22 @@ class Action(enum.Enum):
     PREEMPT = "preempt"
     WAIT = "wait"
     LEAVE = "leave"
-    """Not ours: never written to, never preempted."""
+    """Not managed: never written to, never preempted."""
 
 
 MAX_BLOCKERS = 8
-"""How many of the jobs in its way a decision names."""
+"""How many blocking jobs a decision names at most."""
 
 
 class Decision(NamedTuple):
     """What was decided for one job and why: all that ``explain`` needs.
 
-    A tuple, for a decision is made for each of very many jobs in every cycle.
+    A tuple for speed: every cycle makes one for each of very many jobs.
 
-    ``tier`` counts from 0, the highest; None for jobs that are not managed. ``start_on`` is where
-    it is to start, ``victims`` the jobs that make room, ``preempted_for`` the job it makes room
-    for. ``blockers`` names jobs that hold what it needs and may not be preempted for it, with
-    what protects each. The place of a job in the whole order is ``Plan.ranks``.
+    ``tier`` counts from 0, the highest; None for unmanaged jobs. ``start_on`` is where the job is
+    to start, ``victims`` are the jobs preempted for it, ``preempted_for`` is its preemptor.
+    ``blockers`` are jobs that hold what it needs but may not be preempted for it, each with its
+    protection. A job's place in the whole order is in ``Plan.ranks``.
     """
 
     job_id: str
@@ -485,14 +485,14 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The decision for every job of a snapshot, by job id in the order they were ranked; those
-    that are not managed come last."""
+    """The decision for every job of a snapshot, by job id in rank order; unmanaged jobs come
+    last."""
 
     decisions: Mapping[str, Decision]
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """The place in the whole order, from 0, of every managed job."""
+        """The place of every managed job in the whole order, from 0."""
         managed = (d.job_id for d in self.decisions.values() if d.tier is not None)
         return {job_id: rank for rank, job_id in enumerate(managed)}
 

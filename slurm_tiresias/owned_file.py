@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def make_if_missing(path: Path, mode: int) -> None:
-    """Create an empty file, owned as its folder is, if there is none; raises ``OSError``."""
+    """Create an empty file with its folder's owner if it is missing; raises ``OSError``."""
     with suppress(FileExistsError):
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor):

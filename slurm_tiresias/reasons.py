@@ -1,4 +1,4 @@
-"""What each code means in words: the one place where decisions are explained."""
+"""The texts for all reason and protection codes: the one place where decisions are explained."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from slurm_tiresias.model import Protection, Reason
 
 @dataclass(frozen=True, slots=True)
 class ReasonText:
-    """``short`` stands in tables; the rest are sentences: meaning, what ends it, what to do.
+    """The texts of a reason. ``short`` is for tables; the others are sentences: what it means, what
+    ends it, what to do.
 
-    ``would`` says what the controller would do if it acted, where ``means`` is then not so.
+    ``would`` replaces ``means`` while the controller does not act, if ``means`` is then wrong.
     """
 
     short: str
@@ -24,7 +25,8 @@ class ReasonText:
 
 @dataclass(frozen=True, slots=True)
 class ProtectionText:
-    """``short`` stands in tables; ``because`` ends "it is not preempted, because"."""
+    """The texts of a protection: ``short`` for tables, and ``because`` to complete "it is not
+    preempted, because …"."""
 
     short: str
     because: str
@@ -189,7 +191,7 @@ MODE_TEXTS: Mapping[str, str] = {
     "paused": "The controller is paused: until tiresias-slurm resume, Slurm schedules by itself.",
     "stopped": "The controller was stopped: until it is started again, Slurm schedules by itself.",
 }
-"""What it means that a controller does not act."""
+"""What each mode means in which the controller does not act."""
 
 
 HELD_BY_ADMIN = "JobHeldAdmin"
@@ -213,14 +215,14 @@ SLURM_WORDS: Mapping[str, str] = {
     "PartitionTimeLimit": "it asks for more time than its partition allows",
     "PartitionNodeLimit": "it asks for more nodes than its partition allows",
 }
-"""Slurm's own reasons that say little to who has not met them."""
+"""Explanations of Slurm's own pending reasons."""
 
 SLURM_PREFIXES: Mapping[str, str] = {
     "QOS": "a limit of its QOS is reached",
     "Assoc": "a limit of its user or account is reached",
     "ReqNodeNotAvail": "nodes that it needs are not available",
 }
-"""The same of reasons that only begin so."""
+"""Explanations of Slurm's own pending reasons by their prefix."""
 
 MOST_VICTIMS_NAMED = 8
 
@@ -241,20 +243,20 @@ _WOULD = {
 
 
 def slurm_reason_text(reason: str) -> str:
-    """Slurm's own reason, with what it means where that is known."""
+    """Return Slurm's own reason, with its explanation if there is one."""
     by_beginning = (means for word, means in SLURM_PREFIXES.items() if reason.startswith(word))
     means = SLURM_WORDS.get(reason) or next(by_beginning, "")
     return f"{reason} ({means})" if means else reason
 
 
 def slurm_does(pending: bool, slurm_state: str, slurm_reason: str) -> str:
-    """What Slurm does with a job, in a few words for a table."""
+    """Describe what Slurm does with a job, in a few words for a table."""
     return (slurm_reason or "None") if pending else slurm_state.lower()
 
 
 def would_do(reason: str, victims: Sequence[str], preempted_for: str) -> str:
-    """What a controller that does not act would do with a job, in a few words for a table; empty
-    where Slurm does the same."""
+    """Describe what a controller that does not act would do with a job, in a few words for a table;
+    "" if Slurm does the same."""
     if reason in _SLURM_DOES_THE_SAME:
         return ""
     would = _WOULD.get(reason, f"would wait: {reason_text(reason).short}")
@@ -266,7 +268,7 @@ def would_do(reason: str, victims: Sequence[str], preempted_for: str) -> str:
 
 
 def would_text(code: str) -> str:
-    """The same in a sentence, or what holds whether the controller acts or not."""
+    """Describe what a controller that does not act would do with a job, in a sentence."""
     text = reason_text(code)
     if text.would or code in _SLURM_DOES_THE_SAME:
         return text.would or text.means
@@ -277,27 +279,27 @@ IN_SHADOW = "in shadow mode"
 
 
 def done_in_words(noted: str) -> str:
-    """What shadow mode noted that it would do with a job (``start on n1``, ``be preempted``), as it
-    goes on after "would have"."""
+    """Put what shadow mode noted for a job (``start on n1``, ``be preempted``) into the form that
+    follows "would have"."""
     first, gap, rest = noted.partition(" ")
     return {"start": "started", "be": "been"}.get(first, first) + gap + rest
 
 
 def would_have(noted: str, for_job: str = "") -> str:
-    """The same as a statement about the job."""
+    """Say what shadow mode noted for a job as a statement: "would have started on n1 …"."""
     whom = f" for job {for_job}" if for_job else ""
     return f"would have {done_in_words(noted)}{whom} ({IN_SHADOW})"
 
 
 def ends_text(code: str, *, in_last_tier: bool) -> str:
-    """What ends it. From the last tier no job moves down."""
+    """Say what ends the reason. Jobs in the last tier cannot move down."""
     if in_last_tier and code == Reason.NO_ROOM.value:
         return "It starts when jobs that hold what it needs end."
     return reason_text(code).ends
 
 
 def what_to_do(reason: str, slurm_reason: str) -> str:
-    """What a job's user can do; empty where there is nothing."""
+    """Say what a job's user can do; "" if there is nothing."""
     if reason == Reason.HELD.value and slurm_reason == HELD_BY_ADMIN:
         return "Ask the administrators, who alone can release it."
     if reason == Reason.HELD.value and slurm_reason == BAD_CONSTRAINTS:
@@ -309,7 +311,7 @@ def what_to_do(reason: str, slurm_reason: str) -> str:
 
 
 def reason_text(code: str) -> ReasonText:
-    """The text of a reason; a code of a newer controller stands for itself."""
+    """Return the texts of a reason; an unknown code of a newer controller is shown as it is."""
     try:
         return REASON_TEXTS[Reason(code)]
     except ValueError:
@@ -317,7 +319,7 @@ def reason_text(code: str) -> ReasonText:
 
 
 def protection_text(code: str) -> ProtectionText:
-    """The text of a protection; a code of a newer controller stands for itself."""
+    """Return the texts of a protection; an unknown code of a newer controller is shown as it is."""
     try:
         return PROTECTION_TEXTS[Protection(code)]
     except ValueError:

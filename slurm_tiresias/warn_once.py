@@ -8,7 +8,7 @@ log = logging.getLogger("tiresias-slurm")
 
 
 class WarnOnce:
-    """A warning about something that fails in every cycle; it is logged when its cause changes."""
+    """A warning about what may fail in every cycle, logged only when its cause changes."""
 
     def __init__(self, what_fails: str) -> None:
         self._what_fails = what_fails
