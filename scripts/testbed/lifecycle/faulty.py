@@ -1,7 +1,7 @@
-"""What stands between the controller and Slurm: it fails on demand, and remembers what was sent.
+"""A driver and a ledger that fail on demand and record what the controller sends.
 
-Every effect of the controller is counted, writes one by one, so that a fault can be put before or
-after each of them.
+Every effect of the controller is counted, each write separately, so that a fault can be injected
+before or after each.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from slurm_tiresias.store.ledger import Ledger
 
 
 class Killed(BaseException):
-    """The controller is killed here: nothing of it may run after that."""
+    """Kills the controller: none of its code may run after that."""
 
 
 class Fault(enum.Enum):
-    """What goes wrong at an effect; a fault that does not apply there does nothing."""
+    """A fault at an effect; one that does not apply to that effect does nothing."""
 
     KILLED_BEFORE = "killed before"
     KILLED_AFTER = "killed after"
     FAILS = "fails"
-    """Not carried out, and that is the answer: unreachable, or the disk is full."""
+    """Not carried out, with an error: slurmctld is unreachable, or the disk is full."""
     ANSWER_LOST = "answer lost"
-    """Carried out, with all before it in the same batch; the controller does not hear of it."""
+    """Carried out, with everything before it in the batch, but the controller gets an error."""
     REFUSED = "refused"
     STOPPED = "stopped before"
-    """Another controller takes over meanwhile; this one then goes on where it was."""
+    """Another controller takes over meanwhile; then this one continues where it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """A signal that a job has heard, in the run that began at ``run_start_s``."""
+    """A signal that a job received in the run that began at ``run_start_s``."""
 
     key: str
     signal: str
     run_start_s: float
     steady_s: float
-    """When, by the clock that is never set."""
+    """When, by the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ REFUSAL = "Requested operation is presently disabled"
 
 
 def not_answering() -> SlurmUnreachableError:
-    """A new one each time: an exception keeps all frames that it was ever raised through."""
+    """Return a new error each time: an exception keeps all frames it was raised through."""
     return SlurmUnreachableError("slurmctld does not answer", "Wait")
 
 
 @dataclass
 class FaultySlurm:
-    """A driver around another. Effects are numbered from 0 in each cycle: ``begin_cycle``."""
+    """A wrapper around a driver. Effects are numbered from 0 in each cycle (``begin_cycle``)."""
 
     slurm: Slurm
     accounting: bool = True
@@ -90,27 +90,27 @@ class FaultySlurm:
     signals_refused: bool = False
     accounting_fails: bool = False
     before_requeue: Callable[[Requeue], None] = lambda _write: None
-    """Called with every requeue before Slurm hears of it."""
+    """Called with every requeue before it is sent to Slurm."""
     after_observation: Callable[[], None] = lambda: None
-    """Something may happen between what the controller sees and what it does."""
+    """Called between the controller's observation and its writes."""
     stopped: Callable[[], None] = lambda: None
-    """What happens while the controller is stopped."""
+    """Called while the controller is stopped."""
     effects: int = 0
     passed: int = 0
     """How many effects the last cycle had."""
     seen: Observation | None = None
-    """What the controller has seen last."""
+    """The controller's last observation."""
     requeued: list[Requeued] = field(default_factory=list)
     signalled: list[Signalled] = field(default_factory=list)
     lists: dict[str, set[str]] = field(default_factory=dict)
     """Every node list that the controller has written, by job."""
     sent: list[Write] = field(default_factory=list)
-    """The writes of this cycle that Slurm was given."""
+    """The writes that were sent to Slurm in this cycle."""
     hit: Fault | None = None
-    """The fault that has happened in this cycle."""
+    """The fault that happened in this cycle."""
 
     def begin_cycle(self, fault: Fault | None = None, at: int = 0) -> None:
-        """Let a fault happen at one effect of what the controller does next."""
+        """Reset the counters, and inject a fault at effect number ``at`` of the next actions."""
         self.fault, self.fault_at = fault, at
         self.effects = 0
         self.hit = None
@@ -118,7 +118,7 @@ class FaultySlurm:
 
     @contextmanager
     def effect(self, failure: Exception, *applies: Fault) -> Iterator[bool]:
-        """Around one effect; gives whether it is to be refused."""
+        """Wrap one effect; yield whether to refuse it."""
         number, self.effects = self.effects, self.effects + 1
         fault = self.fault if number == self.fault_at else None
         if fault in ANYWHERE or fault in applies:
@@ -163,7 +163,7 @@ class FaultySlurm:
         return self.seen
 
     def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
-        # In a thread of its own: no effect, for which of them comes first would be chance.
+        # Not counted as an effect, because it runs in another thread, in no fixed order.
         if self.accounting_fails:
             raise not_answering()
         return self.slurm.runs(keys, since_s) if self.accounting else ()
@@ -229,7 +229,7 @@ class FaultyLedger(Ledger):
 
 
 def told(write: Write) -> str:
-    """A write in a few words."""
+    """Describe a write in a few words."""
     match write:
         case Update():
             what = {name: getattr(write, name) for name in ("priority", "site_factor", "node_list")}

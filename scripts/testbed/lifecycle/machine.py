@@ -1,4 +1,4 @@
-"""The random interleavings: what may be done to a world, in any order."""
+"""A Hypothesis state machine that applies random events to a ``World``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
 from slurm_tiresias.model import JobState
 
 DONE: Counter[str] = Counter()
-"""What all interleavings of this process have come to."""
+"""Counts of the events in all interleavings of this process."""
 
 USERS = ("ann", "ben")
 MOST_JOBS = 14
@@ -74,7 +74,7 @@ arrays = st.builds(
 
 faults = st.sampled_from(list(Fault))
 MOST_EFFECTS = 8
-"""In most cycles there are no more."""
+"""Most cycles have no more effects."""
 
 effects = st.integers(0, MOST_EFFECTS)
 picks = st.integers(0, MOST_JOBS)
@@ -83,11 +83,11 @@ waits_s = st.sampled_from([1.0, 3.0, 10.0, 10.0, 16.0, 31.0, 61.0, 125.0])
 
 FAULTY = tuple((5.0, fault, at) for fault in Fault for at in range(MOST_EFFECTS))
 turns = st.sampled_from([(0.0, None, 0)] * 12 + [(5.0, None, 0), (10.0, None, 0)] * 14 + [*FAULTY])
-"""What follows a rule: mostly some time and a cycle; something fails in every other cycle."""
+"""What follows an event: mostly a pause and a cycle; every other such cycle has a fault."""
 
 
 def paced(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
-    """A rule after which the controller mostly looks before the next one."""
+    """Make a rule after which the controller mostly runs a cycle."""
 
     def decorated(act: Callable[..., None]) -> Any:
         def run(machine: Lifecycle, turn: tuple[float, Fault | None, int], **values: Any) -> None:
@@ -108,7 +108,7 @@ LIVE = (JobState.PENDING, JobState.RUNNING)
 
 
 class Lifecycle(RuleBasedStateMachine):
-    """What users, nodes, Slurm and the controller may do next; ``World`` says what must hold."""
+    """The possible events from users, nodes, Slurm and the controller; ``World`` checks them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,8 +128,8 @@ class Lifecycle(RuleBasedStateMachine):
     def begin(
         self, setup: Setup, ended: Sequence[Ask], first: Sequence[Ask], more: Sequence[Ask]
     ) -> None:
-        """A cluster with some jobs that have run for a while, when more come. Where others have
-        ended before, the policies by history have something to go by."""
+        """Start with some jobs that have run for a while, and some new ones. Jobs in ``ended`` give
+        the policies that use job history some data."""
         self.world = World(setup)
         for ask in ended:
             (key,) = self.world.submit(ask)
@@ -201,7 +201,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(pick=picks, number=st.integers(0, 3), node=nodes)
     def cycle_in_a_race(self, pick: int, number: int, node: str) -> None:
-        """Something happens between what the controller sees and what it does."""
+        """Run a cycle in which a job changes between the observation and the writes."""
         world = self.at_work
         races: Sequence[Callable[[], Sequence[str]]] = (
             lambda: self._to_one(pick, world.cancel),
@@ -271,7 +271,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @paced(pick=picks)
     def is_obstructed(self, pick: int) -> None:
-        """It lacks a licence from now on."""
+        """Let a pending job lack a licence from now on."""
         self._to_one(pick, self.at_work.obstruct, JobState.PENDING)
 
     @paced(pick=picks)

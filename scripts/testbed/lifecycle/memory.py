@@ -1,4 +1,4 @@
-"""What is read of the controller's memory, each in one place: it may be kept otherwise one day."""
+"""All access of the lifecycle tests to the controller's memory, in case its layout changes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from slurm_tiresias.controller.cycle import Cycles
 
 
 def preemptor_of(cycles: Cycles, victim: str) -> str:
-    """The job for which a job is being preempted; empty where it is not."""
+    """The preemptor of a job; "" if it is not being preempted."""
     preemption = cycles.job_store.preemptions.get(victim)
     return preemption.preemptor if preemption and preemption.makes_room else ""
 
 
 def nominations(cycles: Cycles) -> Mapping[str, Collection[str]]:
-    """The nodes on which GPUs are set aside, by the job that is to start there."""
+    """The nodes of each nomination, by job."""
     allocated = {key: one.allocated() for key, one in cycles.job_store.nominations.items()}
     return {key: allocation for key, allocation in allocated.items() if allocation}
 
 
 def lists_noted(cycles: Cycles, key: str) -> Collection[str]:
-    """The node lists that are in the ledger as written to a job, or about to be."""
+    """The node lists that the ledger records as written to a job, or about to be."""
     record = cycles.job_store.record(key)
     return record.written_nodes.split() if record else ()
 
 
 def attained_gpu_s(cycles: Cycles, key: str) -> float:
-    """The service of a job that the controller knows, or has known."""
+    """The attained service of a job that the controller knows or knew, in GPU-seconds."""
     if key in cycles.job_store.records():
         return cycles.job_store.runs.attained_gpu_s(key)
     ledger = cycles.job_store._ledger
@@ -39,11 +39,11 @@ def is_known(cycles: Cycles, key: str) -> bool:
 
 
 def awaits_accounting(cycles: Cycles, key: str) -> bool:
-    """Whether what is known of a job is an estimate that accounting may still correct."""
+    """Whether a job's service is an estimate that accounting may still correct."""
     return key in cycles.job_store.records() and cycles.job_store.is_doubtful(key)
 
 
 def backed_off_since(cycles: Cycles, key: str, since_s: float) -> bool:
-    """Whether a job is on record to have backed off at that time or later."""
+    """Whether the ledger records that a job backed off at that time or later."""
     events = cycles.job_store._ledger.events_of(key, since_s)
     return any(event.kind == "gave-up" and event.job_id == key for event in events)

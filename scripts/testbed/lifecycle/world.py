@@ -1,7 +1,7 @@
-"""A controller at work on the in-memory Slurm, what befalls both, and what must hold throughout.
+"""A controller on the in-memory Slurm, the events that happen to both, and the invariants.
 
-Depends on ``Cycles``, on opening and closing a ledger, on the ``Slurm`` protocol and on what the
-in-memory Slurm can be told to do. What is read of the controller's memory is in ``memory.py``.
+Depends on ``Cycles``, on opening and closing a ledger, on the ``Slurm`` protocol and on the
+operations of the in-memory Slurm. All access to the controller's memory is in ``memory.py``.
 """
 
 from __future__ import annotations
@@ -43,34 +43,35 @@ RETRY_AFTER_S = 60.0
 MIN_RUN_S = 20.0
 MAX_GRACE_S = 40.0
 GITTINS_SAMPLES = 2
-"""Everything is short, so that all of it comes to pass in few steps."""
+"""All times are short, so that everything happens within a few steps."""
 
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
-"""On a busy machine the thread that asks accounting may be late by chance."""
+"""Patched because on a busy machine the thread that asks accounting may be late by chance."""
 
 HISTORY_EVERY_S = "slurm_tiresias.controller.cycle.HISTORY_EVERY_S"
 
 MOST_CYCLES = 150
-"""After so many cycles without an event a cluster must have come to rest."""
+"""A cluster without events must come to rest within this many cycles."""
 
 QUIET_CYCLES, QUIET_S = 7, 20.0
-"""It has where in so many cycles, so far apart, no job has started or left."""
+"""The cluster is at rest if no job starts or ends in this many cycles, this far apart."""
 
 BEHIND_S = 1.0
-"""By so much the ledger may differ from accounting for each run: both have whole seconds."""
+"""Allowed difference between ledger and accounting per run, since both keep whole seconds."""
 
 MOST_TERMS = 4
-"""To take over takes longest of all that may happen."""
+"""Bounds the number of failovers, because they are the slowest events."""
 
 MOST_OUTAGE_S = 600.0
-"""Accounting that answers nothing for a quarter of an hour is asked no more about a run."""
+"""If accounting was out for longer, service is not compared: the controller stops asking about a
+run after a quarter of an hour."""
 
 NODES, GPUS = ("n1", "n2", "n3"), 4
 MANAGED, SMALL, OTHER = "gpu", "small", "other"
 PARTITIONS = (MANAGED, Partition(SMALL, frozenset(NODES[1:]), True), OTHER)
 MANAGED_ONES = frozenset({MANAGED, SMALL})
 CLUSTER = ""
-"""Stands for all jobs where something is done to one."""
+"""Stands for all jobs in place of a job's key."""
 
 SLURM = Settings(epilog_s=1.0)
 FEATURES = {"n1": frozenset({"fast"})}
@@ -78,7 +79,7 @@ LIMIT_S = 86_400.0
 DIES_IN_S = 2.0
 
 SAVED_BEFORE_S = 3.0
-"""slurmctld saves its state every few seconds: so much is forgotten when it is killed."""
+"""slurmctld saves its state every few seconds: it forgets this much when it is killed."""
 
 OBSTACLE = "Licenses"
 LATE_S = 45.0
@@ -87,7 +88,7 @@ RESERVED_S = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How the controller is configured, and what cluster it finds."""
+    """The configuration of the controller and of the cluster."""
 
     write: str = "pinned"
     signal: str = "USR1"
@@ -131,7 +132,7 @@ DEFAULT = Setup()
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a user asks for with a job."""
+    """The request of one job by its user."""
 
     gpus: int = 1
     nodes: int = 1
@@ -142,12 +143,12 @@ class Ask:
     tasks: int = 0
     array_limit: int | None = None
     after: str = ""
-    """The job on whose end it depends."""
+    """The job whose end it depends on."""
     begin_in_s: float = 0.0
     partitions: tuple[str, ...] = (MANAGED,)
     batch: bool = True
     checkpoint: str = ""
-    """The signal and the grace that its user has asked for: ``USR2@30``."""
+    """The checkpoint signal and grace that its user asked for: ``USR2@30``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ class Preemption:
 
 @dataclass(slots=True)
 class Own:
-    """What a job's user wants of it, and what may become of it by what has been done."""
+    """What a job's user has requested, and which outcomes the events so far allow."""
 
     ask: Ask
     node_list: str = ""
@@ -171,15 +172,15 @@ class Own:
     pinned: bool = False
     """Whether an administrator has set its priority."""
     managed: bool = True
-    """False once it may have run without being managed: its service is then not counted."""
+    """False once it may have run unmanaged, so that its service was not counted."""
     clouded: bool = False
-    """Accounting has the times of a run wrong: Slurm's clock was set while it lasted, or slurmctld
-    has forgotten of it."""
+    """Whether accounting has wrong times for a run, because Slurm's clock was set during it, or
+    slurmctld forgot it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """A controller that was stopped when another one took over, and what it had open."""
+    """A controller that was stopped when another one took over, with its open ledger and driver."""
 
     cycles: Cycles
     ledger: FaultyLedger
@@ -187,7 +188,7 @@ class Superseded:
 
 
 class World:
-    """The in-memory Slurm, the controller that works on it, and what has been done to both."""
+    """The in-memory Slurm, its controller, and a record of all events."""
 
     def __init__(self, setup: Setup = DEFAULT) -> None:
         self.setup = setup
@@ -197,34 +198,35 @@ class World:
         self._patched.enter_context(mock.patch(HISTORY_EVERY_S, 30.0))
         self.sim = InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)
         self.course: list[str] = [f"World({setup})"]
-        """Everything that was done, in words."""
+        """The log of all events, in words."""
         self.counts: Counter[str] = Counter()
         self.own: dict[str, Own] = {}
         self.preemptions: list[Preemption] = []
         self.ended_runs: Counter[tuple[str, float]] = Counter()
-        """How often the controller has ended each run: by job and start."""
+        """How often the controller has requeued each run, by job and start time."""
         self.disturbed: dict[str, int] = {}
-        """The step at which a job, or ``CLUSTER``, was last interfered with."""
+        """The step of the last event that affected a job, or ``CLUSTER``."""
         self.outage_s = 0.0
         self.stepped = False
-        """Slurm's clock has been set, or its memory lost: times no longer compare."""
+        """Whether Slurm's clock was set, or its memory lost, so that times are not comparable."""
         self.listed: frozenset[str] = frozenset()
-        """Jobs that had a list not their user's after the last good cycle, and no nomination."""
+        """Jobs without a nomination that had a node list of the controller after the last good
+        cycle."""
         self.mode = ENFORCE
         self.lease_clock_s = 0.0
-        """It stands, but while a controller is stopped for as long as its lease: then another one
-        takes over."""
+        """The clock of the lease, which advances only when a controller is stopped until its lease
+        ends and another one takes over."""
         self.lease = self._lease()
         self.superseded: Superseded | None = None
         self.obstructed: set[str] = set()
         self.garbled: set[str] = set()
         self.saved_lists: dict[str, str] = {}
-        """The node lists of jobs' users when slurmctld last saved its state."""
+        """Each job's node list of its user when slurmctld last saved its state."""
         self.broken = False
-        """Something has failed that must not: nothing more is to be learned here."""
+        """Whether an invariant was violated, so that no more checks are useful."""
         self.noted_requeues = 0
         self.when_it_woke: object = None
-        """What there was to change when a controller that had been stopped went on."""
+        """The state of everything a controller could change when a stopped one continued."""
         assert self.lease.take()
         self.slurm = FaultySlurm(
             self.sim.reached_by(self.lease),
@@ -244,20 +246,20 @@ class World:
 
     @property
     def signalled(self) -> Sequence[str]:
-        """The jobs that have heard the controller's signal, the latest last."""
+        """The jobs that received the controller's signal, the latest last."""
         return [one.key for one in self.slurm.signalled]
 
     def jobs(self) -> dict[str, JobStatus]:
-        """All jobs as Slurm shows them, whatever the controller sees."""
+        """All jobs as Slurm shows them, independent of faults in the controller's view."""
         return {job.key: job for job in self.sim.observe().jobs}
 
     def alive(self, *states: JobState) -> list[str]:
-        """The jobs that have not ended, in the order of their submission."""
+        """The jobs that have not ended (in these states), in order of submission."""
         jobs = self.jobs().values()
         return [j.key for j in jobs if j.state is not None and (not states or j.state in states)]
 
     def note(self, what: str, *keys: str) -> None:
-        """Remember what is being done, and to which jobs."""
+        """Log an event, and the jobs that it affects."""
         self.course.append(f"{self.now_s:.0f}: {what}")
         self.counts[what.split()[0]] += 1
         for key in keys:
@@ -266,14 +268,14 @@ class World:
     # The controller
 
     def open(self) -> None:
-        """A controller that knows what the ledger knows."""
+        """Start a controller from the ledger."""
         self.ledger = FaultyLedger(newest_ledger(self.folder))
         self.ledger.slurm = self.slurm
         config, profiler = _configured(self.setup)
         self.cycles = Cycles(self.slurm, self.slurm.cluster(), self.ledger, config, profiler)
 
     def shut(self) -> None:
-        """The controller is gone, however it ended."""
+        """Close the ledger of a controller that has ended in any way."""
         self.ledger.close()
 
     def close(self) -> None:
@@ -293,7 +295,7 @@ class World:
         return FileLease(self.folder, "head", INTERVAL_S, lambda: self.lease_clock_s)
 
     def failover(self) -> None:
-        """Another controller acts from here on; the one before was only stopped."""
+        """Let another controller take over; the previous one is only stopped."""
         self.note("failover to another controller")
         before, lease = self.slurm, self._lease()
         if lease.take():
@@ -318,20 +320,20 @@ class World:
         self.open()
 
     def _bury(self) -> None:
-        """A controller that was stopped never goes on."""
+        """Discard the superseded controller, which then never continues."""
         if self.superseded:
             self.superseded.ledger.close()
         self.superseded = None
 
     def _taken_over(self) -> None:
-        """Another controller takes over and acts, while this one is stopped."""
+        """Let another controller take over and run a cycle while this one is stopped."""
         if self.lease.term < MOST_TERMS:
             self.failover()
             self.cycle()
             self.when_it_woke = self._all_there_is()
 
     def wake(self) -> None:
-        """The controller before, which was stopped, wakes and runs a cycle as if nothing were."""
+        """Let the superseded controller continue and run a cycle, which must change nothing."""
         if self.superseded is None:
             return
         self.note("superseded controller wakes")
@@ -344,7 +346,7 @@ class World:
         self._check_nothing_changed()
 
     def _all_there_is(self) -> object:
-        """All that a controller may change, unless it is superseded."""
+        """Return everything that a superseded controller must not change."""
         return self.jobs(), len(self.sim.signals), stamps(self.ledger.path)
 
     def _check_nothing_changed(self) -> None:
@@ -357,13 +359,13 @@ class World:
         at: int = 0,
         race: Callable[[], Sequence[str]] | None = None,
     ) -> None:
-        """One cycle, in which something may fail or be killed at an effect. ``race`` happens just
-        after the controller has looked; it returns the jobs that it touched."""
+        """Run one cycle, with ``fault`` at effect number ``at``. ``race`` is called just after the
+        controller's observation; it returns the jobs that it touched."""
         self.note(f"cycle {self.mode} {fault.value + f' at {at}' if fault else ''}".rstrip())
         self._guarded(lambda: self.cycles.run(self.mode).outcome, fault, at, race)
 
     def release(self, fault: Fault | None = None, at: int = 0) -> None:
-        """Every job is given back to Slurm, and nothing more done until ``mode`` is set."""
+        """Hand every job back to Slurm and pause until ``mode`` is set."""
         self.note(f"release of all jobs {fault.value + f' at {at}' if fault else ''}", CLUSTER)
         self.mode = PAUSED
         outcome = self._guarded(lambda: self.cycles.release(), fault, at)
@@ -377,8 +379,8 @@ class World:
         at: int,
         race: Callable[[], Sequence[str]] | None = None,
     ) -> WriteSummary | None:
-        """Let the controller act, and check what it has done; None where it failed or was killed.
-        A controller that was killed is started again."""
+        """Let the controller act and check the result; return None if it failed or was killed.
+        A killed controller is restarted."""
         before, slurm = self.jobs(), self.slurm
         raced: list[str] = []
         slurm.begin_cycle(fault, at)
@@ -417,12 +419,12 @@ class World:
     # What is done to jobs
 
     def submit(self, ask: Ask) -> list[str]:
-        """The keys of the new job, or of its tasks."""
+        """Submit a job; return its key, or those of its tasks."""
         number = self.sim.submit(_submission(ask))
         keys = [f"{number}_{task}" for task in range(ask.tasks)] or [number]
         unmanaged = not (ask.batch and ask.requeue and MANAGED_ONES.issuperset(ask.partitions))
         for key in keys:
-            # What is known of an id that slurmctld has given away twice is of the earlier job.
+            # If slurmctld has reused an id, the controller's knowledge is about the earlier job.
             managed = not (unmanaged and key in self.own)
             self.own[key] = Own(ask, ask.node_list, managed=managed)
         self.note(f"submit {', '.join(keys)}: {ask}", *keys)
@@ -432,7 +434,7 @@ class World:
         self.note(f"{what} {key}{f' ({words})' if words else ''}", key)
 
     def finish(self, key: str) -> None:
-        """Its script ends by itself."""
+        """Let the job's script end by itself."""
         self.own[key].may_end.add("COMPLETED")
         self._done("finish", key, self.sim.finish(key))
 
@@ -440,13 +442,13 @@ class World:
         self.own[key].may_end.add("CANCELLED")
         self._done("cancel", key, self.sim.cancel(key))
         if key not in self.jobs():
-            self.own[key].ended = True  # a task that waited with others is forgotten at once
+            self.own[key].ended = True  # slurmctld forgets a task of a pending record at once
 
     def hold(self, key: str, *, by_admin: bool) -> None:
         self._done(f"hold by_admin={by_admin}", key, self.sim.hold(key, by_admin=by_admin))
 
     def let_go(self, key: str) -> None:
-        """Of any hold."""
+        """Release any hold, as an administrator."""
         self._done("let-go", key, self.sim.release(key, by_admin=True))
 
     def suspend(self, key: str) -> None:
@@ -456,11 +458,11 @@ class World:
         self._done("resume", key, self.sim.resume(key))
 
     def requeue(self, key: str) -> None:
-        """By its owner or an administrator."""
+        """Requeue the job, as its owner or an administrator."""
         self._done("requeue", key, self.sim.requeue(key))
 
     def set_priority(self, key: str, priority: int) -> None:
-        """By an administrator, who may."""
+        """Set the priority, as an administrator."""
         failures = self.sim.write([Update(key, priority=priority)])
         words = "; ".join(failure.message for failure in failures)
         self.own[key].pinned |= not words
@@ -471,8 +473,8 @@ class World:
         self._done("forbid-requeue", key, self.sim.edit(key, requeue=False))
 
     def name_nodes(self, key: str, node_list: str) -> None:
-        """By its owner, and no list that the controller has written or, cut off before it could,
-        has meant to write: until Slurm shows another one, it cannot tell that from its own."""
+        """Set the node list, as the owner. Lists that the controller has written, or noted and not
+        yet written, are skipped, because it could not tell them from its own."""
         ours = {*self.slurm.lists.get(key, ()), *memory.lists_noted(self.cycles, key)}
         if refolded(node_list) in ours:
             return
@@ -488,13 +490,13 @@ class World:
         )
 
     def obstruct(self, key: str, reason: str = OBSTACLE) -> None:
-        """Slurm finds a reason of its own to let it wait; "" takes that away."""
+        """Give Slurm a reason of its own to keep the job waiting; "" removes it."""
         keys = self.sim.obstruct(key, reason)
         (self.obstructed.update if reason else self.obstructed.difference_update)(keys)
         self._done(f"obstruct '{reason}'", key, "")
 
     def garble(self, key: str, why: str = "its row cannot be read") -> None:
-        """Its row cannot be read, until ``why`` is ""."""
+        """Make the job's row unreadable; ``why`` of "" makes it readable again."""
         keys = self.sim.garble(key, why)
         for one in keys:
             self.own[one].managed = False
@@ -504,7 +506,7 @@ class World:
     # What is done to the cluster
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; slurmctld saves its state shortly before the end of it."""
+        """Let time pass; slurmctld saves its state shortly before the end of that time."""
         late_s = min(seconds, SAVED_BEFORE_S)
         self.sim.advance(seconds - late_s)
         self.sim.save_state()
@@ -534,8 +536,8 @@ class World:
         self.note(f"reserve {node} in {in_s:g} s", CLUSTER)
 
     def restart_slurm(self) -> None:
-        """slurmctld is killed and comes back with what it had saved; jobs submitted since are gone,
-        and so is what their users changed."""
+        """Kill slurmctld and restart it from its saved state; later submissions and changes by
+        users are lost."""
         before = self.jobs()
         self.sim.restart()
         jobs = self.jobs()
@@ -567,12 +569,12 @@ class World:
         self.note(f"accounting {how}")
 
     def switch(self, mode: str) -> None:
-        """The mode of the controller from its next cycle on."""
+        """Set the controller's mode from its next cycle on."""
         self.mode = mode
         self.note(f"mode {mode}", CLUSTER)
 
     def calm(self) -> None:
-        """Nothing goes wrong any more; nodes that are down stay down, and held jobs held."""
+        """End all faults, except that nodes stay down and jobs stay held."""
         self.refuse_signals(False)
         self.set_accounting("well")
         self.switch(ENFORCE)
@@ -588,9 +590,9 @@ class World:
         raise AssertionError("\n  ".join([what, *self.course]))
 
     def _check_requeue(self, write: Requeue) -> None:
-        """A run is ended only if it may be, and only for a job that can start in its place.
+        """Check that a victim may be preempted, and that its preemptor can start in its place.
 
-        By what the controller has seen last: what happens after that it cannot know.
+        This uses the controller's last observation, since it cannot know of later events.
         """
         assert self.slurm.seen is not None
         seen = {job.key: job for job in self.slurm.seen.jobs}
@@ -635,7 +637,7 @@ class World:
             self.violated(f"{victim.key} is requeued although it is {protected[0]}")
 
     def _check_grace(self, victim: JobStatus) -> None:
-        """It has heard its signal, its own or the site's, and had its grace since."""
+        """Check that the victim got its signal, the job's or the site's, and its grace since."""
         preemption = self.setup.config.preemption
         wished, _, seconds = self.own[victim.key].ask.checkpoint.partition("@")
         signal, grace_s = wished or preemption.signal, preemption.grace_s
@@ -664,10 +666,10 @@ class World:
                 self.violated(f"{one.key} was requeued twice for its start at {one.run_start_s}")
 
     def _check_left_alone(self, before: Mapping[str, JobStatus], raced: Iterable[str]) -> None:
-        """Jobs that were held are held still, suspended ones suspended, ended ones ended.
+        """Check that held jobs are still held, suspended ones suspended, and ended ones ended.
 
-        Slurm itself holds a job whose constraints cannot be met, until they are changed: where
-        that was a node list from here, to take it away is to let the job go.
+        Except for jobs that Slurm itself held for unsatisfiable constraints: if the controller's
+        node list caused that, removing the list releases the job.
         """
         after = self.jobs()
         for key in before.keys() - set(raced):
@@ -682,7 +684,7 @@ class World:
                 self.violated(f"{key} was over ({was.slurm_state}), and is {_told(now)} now")
 
     def check(self) -> None:
-        """What holds at any moment: every job is there, or has ended for a reason known here."""
+        """Check the invariant that every job exists, or has ended for a reason known here."""
         jobs = self.jobs()
         for key, own in self.own.items():
             job = jobs.get(key)
@@ -695,10 +697,11 @@ class World:
                 self.violated(f"{key} was over, and is {_told(job)} now")
 
     def _check_lists(self, good: bool) -> None:
-        """No job has a node list not its user's in two good cycles, unless it is to start there.
+        """Check that no job without a nomination keeps the controller's node list for two good
+        cycles.
 
-        In one it may: a nomination can be withdrawn after the lists have been written. Shadow mode
-        changes nothing in Slurm, so what stood there before stays.
+        One is allowed, because a nomination can be withdrawn after the lists were written. Shadow
+        mode changes nothing in Slurm, so existing lists stay.
         """
         if not good or self.mode == SHADOW:
             self.listed = frozenset()
@@ -719,9 +722,9 @@ class World:
         }
 
     def _check_released(self) -> None:
-        """No job has a list or a priority from here; a held one is left as it is.
+        """Check that no job has a node list or a priority from the controller.
 
-        A priority that an administrator has pinned stays, unless ours has replaced it.
+        A priority that an administrator has pinned stays, unless the controller has replaced it.
         """
         lowest = bands.LOWEST[self.setup.write]
         for key, job in self.jobs().items():
@@ -733,10 +736,10 @@ class World:
             self.violated(f"{sorted(lists)} were given back, and have node lists")
 
     def settle(self) -> None:
-        """With no more events the cluster comes to rest, and nothing was in vain; and what
-        accounting knows is known here.
+        """Check that without events the cluster comes to rest, that no preemption was in vain, and
+        that the ledger agrees with accounting.
 
-        At the end the controller stands down and gives every job back.
+        At the end the controller is paused and hands every job back.
         """
         self.calm()
         self.mode, quiet, picture = ENFORCE, 0, None
@@ -763,8 +766,8 @@ class World:
         self.release()
 
     def _check_not_in_vain(self) -> None:
-        """Each preemptor has started since, or is over, or has backed off, or something was done
-        to it or to the cluster after that."""
+        """Check that each preemptor has started since, has ended or backed off, or was affected by
+        a later event."""
         jobs = self.jobs()
         for one in self.preemptions:
             preemptor = jobs.get(one.preemptor)
@@ -783,10 +786,10 @@ class World:
         return any(row.start_s is not None and row.start_s >= at_s - 1.0 for row in rows)
 
     def _check_service(self) -> None:
-        """The ledger says of each job what accounting says.
+        """Check that ledger and accounting agree on each job's attained service.
 
-        Not where there is no accounting, or it was out for so long that it is asked no more; nor of
-        jobs whose accounting is wrong.
+        Skipped without accounting or after a long outage of it, and for jobs whose accounting is
+        wrong.
         """
         if not self.setup.accounting or self.outage_s > MOST_OUTAGE_S:
             return
@@ -807,7 +810,7 @@ class World:
 
 @cache
 def _configured(setup: Setup) -> tuple[Config, Profiler]:
-    """The profiler knows what is built in and learns nothing here: one will do for all."""
+    # The profiler has only the built-in models and learns nothing here, so it can be shared.
     return setup.config, Profiler(ProfileStore(None), setup.config)
 
 
@@ -843,7 +846,7 @@ def _submission(ask: Ask) -> Submission:
 
 
 def _run_of(job: JobStatus | None) -> object:
-    """Which run of a job Slurm shows."""
+    """Return a value that identifies the run of a job that Slurm shows."""
     return job and (job.slurm_state, job.start_s, job.restarts)
 
 

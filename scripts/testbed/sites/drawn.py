@@ -1,4 +1,4 @@
-"""A site and what its users ask for, drawn from a seed, for the in-memory Slurm and a real one."""
+"""Random sites and job requests, drawn from a seed, for the in-memory Slurm and a real one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TYPES = ("a100", "v100")
 RACKS = ("rack1", "rack2")
 USERS = ("ann", "bob")
 START_BOUND_S, RETRY_AFTER_S, MIN_RUN_S = 10.0, 20.0, 5.0
-"""Short, so that all of it comes to pass in a round."""
+"""Short, so that everything happens within a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteNode:
-    """One node: its GPUs, of one type or none, where it stands and what else it has."""
+    """One node: its GPUs (typed or untyped), location and other resources."""
 
     name: str
     gpus: int
@@ -32,12 +32,12 @@ class SiteNode:
     switch: str
     drives: int
     disk: bool
-    """Whether its local disk is large enough for those who ask for one (``--tmp``)."""
+    """Whether its local disk is large enough for jobs that request one (``--tmp``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """How a cluster and its controller are set up."""
+    """The setup of a cluster and its controller."""
 
     seed: int
     nodes: tuple[SiteNode, ...]
@@ -49,13 +49,13 @@ class Site:
     epilog_s: float = 1.0
     signal: str = ""
     licenses: int = 0
-    """How many there are of the licence ``solver``."""
+    """The number of ``solver`` licences."""
     most_jobs_of_user: int | None = None
-    """How many jobs of a user may run at once (MaxJobsPU). Not on real clusters."""
+    """How many jobs of a user may run at once (MaxJobsPU). Not applied to real clusters."""
 
     @property
     def gpus(self) -> int:
-        """Those of the largest node."""
+        """The GPUs of the largest node."""
         return max(node.gpus for node in self.nodes)
 
     @property
@@ -84,7 +84,7 @@ class Site:
 
     @property
     def settings(self) -> Settings:
-        """Of the in-memory Slurm."""
+        """The settings for the in-memory Slurm."""
         return Settings(
             epilog_s=self.epilog_s,
             backfill=self.backfill,
@@ -95,7 +95,7 @@ class Site:
 
     @property
     def shown_nodes(self) -> tuple[Node, ...]:
-        """As the controller sees them."""
+        """The nodes as the controller sees them."""
         return tuple(
             Node(
                 one.name,
@@ -111,7 +111,7 @@ class Site:
 
 
 def site(seed: int) -> Site:
-    """The site of a seed."""
+    """Draw the site of a seed."""
     random = Random(f"site {seed}")
     count, types = random.randint(2, 6), random.choice(((ANY_TYPE,), TYPES, TYPES[:1]))
     nodes = tuple(
@@ -157,7 +157,7 @@ def site(seed: int) -> Site:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one user asks for, for either Slurm. ``options`` are those of sbatch."""
+    """A job for either Slurm: sbatch's options, and the same as a ``Submission``."""
 
     options: tuple[str, ...]
     submission: Submission
@@ -169,7 +169,7 @@ class Ask:
 
 @dataclass(slots=True)
 class _Draft:
-    """A request that is being drawn: sbatch's options with their values, and what they mean."""
+    """A request being drawn: sbatch's options with their values, and their meaning."""
 
     site: Site
     random: Random
@@ -180,7 +180,7 @@ class _Draft:
 
 
 def ask(site: Site, random: Random) -> Ask:
-    """A random request, each part of which the site could serve."""
+    """Draw a random request, each part of which the site can satisfy."""
     while True:
         draft = _shape(site, random)
         changes = random.sample(list(UNDERSTOOD), random.choice((0, 0, 0, 1, 1, 2)))
@@ -195,7 +195,7 @@ def _asked(draft: _Draft, beyond: str) -> Ask:
     several = len(site.partitions) > 1 and random.random() < 0.2
     partitions = random.sample([one.name for one in site.partitions], 2 if several else 1)
     options["--partition"] = ",".join(partitions)
-    # What a later release adds is not seen at all.
+    # Sometimes hide the option, like one of a later release that the controller cannot see.
     opaque = beyond if random.random() < 0.8 else ""
     array = random.random() < 0.08
     limit = random.choice((None, 1)) if array else None
@@ -249,7 +249,8 @@ def _shape(site: Site, random: Random) -> _Draft:
     return _Draft(site, random, nodes, options, request)
 
 
-# What the controller understands. Each adds to the draft; False: this site does not have it.
+# Options that the controller understands. Each function adds one to the draft, and returns False
+# if this site cannot satisfy it.
 
 
 def _features(draft: _Draft) -> bool:
@@ -279,7 +280,7 @@ UNDERSTOOD: Mapping[str, Callable[[_Draft], bool]] = {
 }
 
 
-# What it does not understand
+# Options that the controller does not understand (opaque requests).
 
 
 def _drives(draft: _Draft) -> bool:
@@ -343,7 +344,7 @@ BEYOND: Mapping[str, Callable[[_Draft], bool]] = {
 
 
 def told(site: Site) -> str:
-    """The site in words, to be read beside a finding."""
+    """Describe the site in words, for the report of an error."""
     nodes = "; ".join(
         f"{n.name}: {n.gpus} {n.gpu_type or 'GPUs'}, {n.rack}, {n.switch}, {n.drives} drives"
         f"{', disk' if n.disk else ''}"

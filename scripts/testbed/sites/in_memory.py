@@ -1,4 +1,4 @@
-"""One round on the in-memory Slurm: jobs come, the site changes, and in the end all is done."""
+"""One test round on the in-memory Slurm: jobs arrive, the site changes, all jobs must finish."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from slurm_tiresias.store.ledger import Ledger
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
 
 EVENTS = (3, 14)
-"""How many things happen in a round."""
+"""The least and most events in a round."""
 
 QUIET_S = 12 * START_BOUND_S
-"""A job that did not start is tried again within eight times the bound."""
+"""A job that did not start is nominated again within eight times the start bound."""
 
 LATEST_S = 5.0
-"""A preemption is recorded when it is seen: its preemptor may have started by then."""
+"""Tolerance for preemptions, which are recorded when seen: the preemptor may have started then."""
 
 MOST_CYCLES = 600
 BAD_CONSTRAINTS = "BadConstraints"
 HELD_UNSEEN = 1
-"""Where nothing shows that a job asks for more than is understood, a list may be written that Slurm
-cannot take; the next cycle takes it back, and no other is written."""
+"""How often a job may be held for a node list if Slurm does not show that its request is opaque:
+Slurm may reject the first list; the next cycle removes it, and no other is written."""
 
 
 @dataclass(slots=True)
 class Round:
-    """A site at work, with what was done there and what was found wrong."""
+    """A running site, with its log and the errors found."""
 
     site: Site
     random: Random
@@ -54,9 +54,9 @@ class Round:
     found: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     asks: dict[str, Ask] = field(default_factory=dict)
-    """By job or array."""
+    """By job or array id."""
     changed_s: list[float] = field(default_factory=list)
-    """When the site, or what a job asks for, was changed."""
+    """Times at which the site or a job's request was changed."""
     times_held: Counter[str] = field(default_factory=Counter)
     user_holds: set[str] = field(default_factory=set)
 
@@ -81,7 +81,7 @@ class Round:
     # What happens
 
     def cycle(self, seconds: float) -> None:
-        """Let time pass; the controller acts again soon while anything is under way."""
+        """Let time pass; cycles follow quickly while starts or preemptions are under way."""
         until_s, unsettled = self.now_s + seconds, True
         while self.now_s < until_s:
             self.sim.advance(min(1.0 if unsettled else 5.0, until_s - self.now_s))
@@ -90,7 +90,7 @@ class Round:
             unsettled = self.cycles.run(ENFORCE).outcome.unsettled
 
     def look_for_holds(self) -> None:
-        """A job that Slurm holds though it would not, were it not for a list written here."""
+        """Report jobs that Slurm holds because of a node list of the controller."""
         held = {
             job.key: job
             for job in self.alive(JobState.PENDING)
@@ -109,7 +109,7 @@ class Round:
         self._submit(ask(self.site, self.random))
 
     def submit_several(self) -> None:
-        """Jobs that ask for the same."""
+        """Submit several jobs with the same request."""
         wanted = ask(self.site, self.random)
         for _ in range(self.random.randint(2, 5)):
             self._submit(wanted)
@@ -154,7 +154,7 @@ class Round:
             self.sim.cancel(key)
 
     def let_all_run(self) -> None:
-        """Everything is in service again, and no user holds a job."""
+        """Resume all nodes and release the jobs that users hold."""
         for node in self.site.nodes:
             self.sim.resume_node(node.name)
         for key in self.user_holds:
@@ -164,7 +164,7 @@ class Round:
     # What must hold
 
     def settle(self) -> None:
-        """Until nothing has started or ended for a while."""
+        """Run cycles until no job has started or ended for a while."""
         quiet_since_s, before = self.now_s, self._progress()
         for _ in range(MOST_CYCLES):
             if not self.alive() or self.now_s - quiet_since_s > QUIET_S:
@@ -185,7 +185,7 @@ class Round:
             yield from (f"{key}_{task}" for task in tasks) if tasks else (key,)
 
     def look_at_the_end(self) -> None:
-        """The controller is stopped: what did it leave behind, and what was waiting for that?"""
+        """Stop the controller; report node lists that it left, and jobs that start only now."""
         self.cycles.take_lists_back()
         for job in self.alive(JobState.PENDING):
             if job.spec.required_node_list:
@@ -201,8 +201,8 @@ class Round:
                 self.find(f"job {key} ({self.ask_of(job)}) waited ({why}) for no controller to run")
 
     def look_at_preemptions(self) -> None:
-        """A preemptor that has not started is preempted for once only, unless the site or a request
-        has changed."""
+        """Report victims preempted repeatedly for a preemptor that had not started, although
+        neither the site nor a request had changed."""
         last: dict[tuple[str, str], float] = {}
         for key, preemptor, at_s in self._preemptions():
             self.counts["preemptions"] += 1
@@ -218,11 +218,11 @@ class Round:
                 )
 
     def look_at_starts(self) -> None:
-        """Count the jobs that were requeued for one whose request is understood, and that has not
-        started soon though nothing has changed.
+        """Count preemptions whose preemptor has a request that is not opaque, and did not start
+        soon although nothing changed.
 
-        There may be some: Slurm may start a third job while an epilog runs, and that job may share
-        a limit with the preemptor.
+        Some are legitimate: Slurm may start a third job while an epilog runs, and that job may
+        share a limit with the preemptor.
         """
         for _, preemptor, at_s in self._preemptions():
             asked = self.asks[preemptor.partition("_")[0]].submission
@@ -241,7 +241,7 @@ class Round:
         return self.ledger._database.execute(query).fetchall()
 
     def told(self) -> str:
-        """What was found, and how it came about."""
+        """Return the errors found, with the site and the log of events."""
         return "\n".join([*self.found, f"site {self.site.seed}", told(self.site), *self.course])
 
 
@@ -254,12 +254,12 @@ HAPPENINGS = (
 
 @cache
 def _profiles() -> ProfileStore:
-    """It knows what is built in, and learns nothing here."""
+    # Has only the built-in profiles and learns nothing here, so it can be shared.
     return ProfileStore(None)
 
 
 def play(seed: int) -> Round:
-    """One round of the site of a seed."""
+    """Play one round on the site of a seed."""
     drawn = site(seed)
     random = Random(f"round {seed}")
     folder = Path(tempfile.mkdtemp(prefix="sites-", dir=IN_MEMORY))

@@ -1,5 +1,4 @@
-"""One round on a real cluster, started for it: as ``in_memory.py``, with what can be seen from
-outside."""
+"""One test round on a new real cluster: like ``in_memory.py``, as far as visible from outside."""
 
 from __future__ import annotations
 
@@ -19,20 +18,20 @@ from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger
 
 REAL_USERS = dict(zip(USERS, ("root", "games"), strict=True))
-"""Two users that every Debian has."""
+"""Two users that exist on every Debian."""
 
 EVENTS = (4, 16)
 FULL = 0.8
-"""The share of rounds that begin on full nodes."""
+"""The share of rounds that begin with full nodes."""
 LONGEST_S = 10.0
 FILL_S = 25.0
-"""The jobs that fill the nodes before others come last longer, so that there are candidates."""
+"""Run time of the jobs that fill the nodes first; longer, so that there are candidates."""
 DEMOTED_AFTER_S = 5.0
 START_BOUND_S = 4.0
 QUIET_S = 10 * START_BOUND_S
 SETTLES_WITHIN_S = 240.0
 BY_ITSELF_S = 15.0
-"""Within which Slurm starts what it can."""
+"""Within this time Slurm starts all jobs that it can."""
 
 BESIDE = (
     "--signal=B:USR1@30",
@@ -42,12 +41,12 @@ BESIDE = (
 )
 
 SCRIPT = "trap '' USR1; sleep {seconds:.0f}"
-"""sleep ignores the signal too, and SIGTERM ends both."""
+"""The sleep inherits the ignored signal; SIGTERM ends both processes."""
 
 
 @dataclass(slots=True)
 class Round:
-    """A real site at work, with what was done there and what was found wrong."""
+    """A running real site, with its log and the errors found."""
 
     site: Site
     random: Random
@@ -59,7 +58,7 @@ class Round:
     asks: dict[str, Ask] = field(default_factory=dict)
     holds: set[str] = field(default_factory=set)
     edited: set[str] = field(default_factory=set)
-    """Waiting jobs that no longer ask for what they were submitted with."""
+    """Waiting jobs whose request was changed after submission."""
     changed_s: list[float] = field(default_factory=list)
 
     def note(self, what: str) -> None:
@@ -70,7 +69,7 @@ class Round:
         self.found.append(f"{time.time():.1f}: {what}")
 
     def queue(self) -> dict[str, tuple[str, str, str, str]]:
-        """State, reason, priority and node list of every job that is not over, by job."""
+        """State, reason, priority and required nodes of every job that has not ended, by job."""
         columns = "JobArrayID:|,State:|,Reason:|,PriorityLong:|,ReqNodes:|"
         rows = self.cluster.run("squeue", "-har", "-O", columns).splitlines()
         return {row.split("|")[0].strip(): tuple(row.split("|")[1:5]) for row in rows}  # type: ignore[misc]
@@ -78,7 +77,7 @@ class Round:
     # What happens
 
     def fill(self) -> None:
-        """As many jobs as nodes, each for all GPUs of one, left until they are demoted."""
+        """Fill each node with a job for all its GPUs, and wait until these are demoted."""
         for node in sorted(self.site.nodes, key=lambda node: -node.gpus):
             parts = [p.name for p in self.site.partitions if node.name in p.nodes]
             managed = [name for name in parts if name in self.site.managed]
@@ -92,7 +91,7 @@ class Round:
         self._submit(ask(self.site, self.random))
 
     def submit_several(self) -> None:
-        """Jobs that ask for the same."""
+        """Submit several jobs with the same request."""
         wanted = ask(self.site, self.random)
         for _ in range(self.random.randint(2, 5)):
             self._submit(wanted)
@@ -113,12 +112,12 @@ class Round:
         return self.cluster.sbatch(*as_user, *wanted.options, *beside, script=script)
 
     def beside(self) -> list[str]:
-        """Options that say nothing of what a job needs."""
+        """Draw options that do not change the resources a job needs."""
         chosen = self.random.choice(BESIDE) if self.random.random() < 0.3 else ""
         return chosen.split()
 
     def submit_together(self) -> None:
-        """A heterogeneous job, which is not managed; sched/builtin takes none."""
+        """Submit a heterogeneous job, which is not managed; sched/builtin accepts none."""
         if not self.site.backfill:
             return
         part = ("--gres=gpu:1", "--mem=100")
@@ -156,7 +155,7 @@ class Round:
             self.edited.add(key)
 
     def widen(self) -> None:
-        """``-N`` becomes a range."""
+        """Change a job's number of nodes to a range."""
         if key := self._one("PENDING"):
             self.note(f"widen {key}")
             self._update(f"JobId={key}", f"NumNodes=1-{self.random.randint(2, 4)}")
@@ -186,7 +185,7 @@ class Round:
             self.cluster.run("scancel", key)
 
     def _one(self, state: str) -> str:
-        """Any job in a state; "" where there is none."""
+        """Draw a job in this state; "" if there is none."""
         found = [key for key, job in self.queue().items() if job[0] == state]
         return self.random.choice(found) if found else ""
 
@@ -213,7 +212,7 @@ class Round:
     # What must hold
 
     def settle(self) -> None:
-        """Until all is done, or nothing has happened for a while."""
+        """Wait until all jobs have ended, or none has changed for a while."""
         give_up_s = quiet_s = time.monotonic()
         before: object = None
         while (queue := self.queue()) and time.monotonic() - quiet_s < QUIET_S:
@@ -226,7 +225,7 @@ class Round:
             time.sleep(0.5)
 
     def look_at_the_end(self) -> None:
-        """The controller is stopped: what did it leave behind, and what was waiting for that?"""
+        """Stop the controller; report node lists that it left, and jobs that start only now."""
         refused = [key for key, _ in self.controller.events("list-refused")]
         if refused:
             self.find(f"jobs {', '.join(refused)} were held for a list of ours")
@@ -240,7 +239,7 @@ class Round:
             time.sleep(0.5)
             queue = self.queue()
             for key, (_, reason, priority, _) in waited.items():
-                # Slurm itself lets a requeued job wait for a while.
+                # Slurm itself makes a requeued job wait for a while.
                 waits_for_time = "BeginTime" in reason
                 if not waits_for_time and (key not in queue or queue[key][0] != "PENDING"):
                     words = f"{self.asks.get(key.partition('_')[0])}; {reason}, {priority}"
@@ -251,7 +250,7 @@ class Round:
                 self._compare_hold(key)
 
     def _compare_hold(self, key: str) -> None:
-        """A held job is none of ours if Slurm alone holds the same request."""
+        """Report a held job unless Slurm alone also holds the same request."""
         wanted = self.asks.get(key.partition("_")[0])
         try:
             again = self._sbatch(wanted) if wanted else ""
@@ -284,7 +283,7 @@ class Round:
             self.counts["starts"] += ledger._database.execute(count).fetchone()[0]
 
     def told(self) -> str:
-        """What was found, and how it came about."""
+        """Return the errors found, with the site and the log of events."""
         about = [f"site {self.site.seed}", told(self.site), *self.course]
         return "\n".join([*self.found, *about])
 
@@ -299,7 +298,7 @@ HAPPENINGS = (
 
 
 def options_of(site: Site, folder: Path) -> list[str]:
-    """What ``scripts/cluster up`` is given for this site."""
+    """Return the options of ``scripts/cluster up`` for this site."""
     topology = folder / "topology.conf"
     leaves: dict[str, list[str]] = {}
     for one in site.nodes:
@@ -315,7 +314,7 @@ def options_of(site: Site, folder: Path) -> list[str]:
     basic = site.write == "pinned" and random.random() < 0.3
     conf.append(f"PriorityType=priority/{'basic' if basic else 'multifactor'}")
     if site.write == "site-factor":
-        # As much as fits between two tiers (docs/operation.md, "Priorities").
+        # The largest weights that fit between two tiers (docs/operation.md, "Priorities").
         conf += [
             f"PriorityWeight{of}={random.choice((0, 90_000_000))}" for of in ("Age", "JobSize")
         ]
@@ -369,7 +368,7 @@ def _at_work(seed: int) -> Iterator[Round]:
 
 
 def play(seed: int) -> Round:
-    """One round of the site of a seed, of a minute or so."""
+    """Play one round of about a minute on the site of a seed."""
     with _at_work(seed) as one:
         if one.random.random() < FULL:
             one.fill()
