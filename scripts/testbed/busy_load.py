@@ -1,4 +1,4 @@
-"""A busy cluster whose controller is killed again and again, and what must be true all the same."""
+"""A busy cluster whose controller is killed repeatedly, and the invariants that must still hold."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOB = ROOT / "scripts" / "testbed" / "sleeper.sh"
 MICRO = 1_000_000
 
 SETTINGS: Mapping[str, Mapping[str, object]] = {
-    # CONT does nothing to a job that runs: it stands for any signal that asks to save state.
+    # CONT has no effect on a running job; it stands for any checkpoint signal.
     "preemption": {"min_run_s": 1, "start_bound_s": 8, "signal": "CONT", "grace_s": 0.2},
     "controller": {"interval_s": 0.5},
 }
@@ -44,20 +44,20 @@ SHAPES: Sequence[tuple[float, tuple[str, ...]]] = (
     (2.0, ("-N2", "--ntasks-per-node=1", "--gres=gpu:1")),
     (3.0, ("-n1", "--gpus=1", "-w", "n1")),
 )
-"""Seconds of work, and options of sbatch: jobs that fall into the lower tier, short ones that
-preempt them, jobs that get a node list, and a job with a list of its own."""
+"""Seconds of work and sbatch options: jobs that move down a tier, short ones that preempt them,
+jobs that get a node list, and a job with a node list of its own."""
 
 JOBS_ALIVE = 10
 PATIENCE_S = 40.0
 DRAIN_S = 120.0
 SETTLE_S = 60.0
-"""Accounting may be late, and is asked about a job after 2, 6, 14 and 30 s."""
+"""Accounting may be late; the controller asks it about a job after 2, 6, 14 and 30 s."""
 
 REQUEUED, COMPLETED = "REQUEUED", "COMPLETED"
 SAME_S = 1.0
-"""Slurm keeps whole seconds."""
+"""Tolerance, because Slurm keeps whole seconds."""
 LONGEST_LAUNCH_S = 5.0
-"""Of a job on a machine that is busy itself."""
+"""The longest time from a job's start to its first line on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Job:
 
 @dataclass
 class Busy:
-    """Jobs come as others end, so that there is always one to preempt for another."""
+    """Submits jobs as others end, so that there is always one to preempt for another."""
 
     cluster: RealCluster
     folder: Path
@@ -83,7 +83,7 @@ class Busy:
         self._shapes = cycle(self.shapes)
 
     def feed(self) -> None:
-        """Submit until enough jobs wait or run."""
+        """Submit jobs until enough wait or run."""
         alive = sum(not self._has_ended(job) for job in self.jobs)
         for work_s, options in (next(self._shapes) for _ in range(JOBS_ALIVE - alive)):
             self._submit(work_s, options)
@@ -105,7 +105,7 @@ class Busy:
         )
 
     def node_lists_left(self) -> dict[str, str]:
-        """Of the waiting jobs those with another node list than that of their user, and theirs."""
+        """Return the node lists of waiting jobs that differ from their user's, by job."""
         own = {job.key: job.own_nodes for job in self.jobs}
         shown = self.cluster.run("squeue", "-h", "-t", "PD", "-O", "JobID:|,ReqNodes:|")
         rows = (line.split("|")[:2] for line in shown.splitlines())
@@ -124,7 +124,7 @@ def run_until_it_dies(
 ) -> None:
     """Start a controller that will kill itself, and keep the cluster busy until it has.
 
-    ``commands`` are what it is asked meanwhile, in turn, once it runs.
+    Once it runs, ``commands`` are sent to it in turn.
     """
     with _spawned(controller, *options, program=program) as process:
         give_up_s = time.monotonic() + PATIENCE_S
@@ -142,7 +142,7 @@ def run_until_it_dies(
 def _spawned(
     controller: RealController, *options: str, program: Sequence[str] = COMMAND
 ) -> Iterator[subprocess.Popen[str]]:
-    """A controller that must not have ended but by being killed, and is killed at the end."""
+    """Run a controller and kill it at the end; check that it did not end in any other way."""
     process = controller.spawn(*options, program=program)
     try:
         yield process
@@ -153,14 +153,14 @@ def _spawned(
 
 
 def faulty(*places: KillPoint, nth: int = 1) -> tuple[str, ...]:
-    """The program whose controller fails at these places."""
+    """Return the command of a controller that fails at these places."""
     words = [f"{place.name}:{place.moment}:{nth}" for place in places]
     return (sys.executable, "-m", "scripts.testbed.failing_controller", *words, "--")
 
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """One controller: how long it lived, and whether it had published a cycle."""
+    """How long a killed controller lived, and whether it had published a cycle."""
 
     lived_s: float
     had_cycled: bool
@@ -169,7 +169,7 @@ class Killed:
 def kill_at_random(
     controller: RealController, busy: Busy, chance: random.Random, longest_s: float
 ) -> Killed:
-    """Start a controller and kill it a while after; ``longest_s`` is the longest it may live."""
+    """Start a controller and kill it after a random time of at most ``longest_s``."""
     began_s = time.monotonic()
     until_s = began_s + chance.uniform(0.0, longest_s)
     with _spawned(controller) as process:
@@ -181,9 +181,9 @@ def kill_at_random(
 
 
 def not_remembered(controller: RealController, busy: Busy) -> list[str]:
-    """Node lists of waiting jobs that a controller has written and whose ledger does not know it.
+    """Report node lists of waiting jobs that a controller wrote but did not record in its ledger.
 
-    To be asked while no controller runs. Its files are copied: to open them would mend them.
+    Call this while no controller runs. The ledger is copied, because opening it would repair it.
     """
     with tempfile.TemporaryDirectory() as folder:
         for file in controller.state_dir.glob(f"{FILE_NAME}*"):
@@ -198,14 +198,14 @@ def not_remembered(controller: RealController, busy: Busy) -> list[str]:
 
 
 def count_preemptions(controller: RealController, busy: Busy) -> int:
-    """The number of preemptions by the ledger."""
+    """Return the number of preemptions in the ledger."""
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
         records = [ledger.job(job.key) for job in busy.jobs]
     return sum(record.preemptions for record in records if record)
 
 
 def drain(controller: RealController, busy: Busy) -> list[str]:
-    """Let a sound controller take over and bring everything to its end; what is wrong then."""
+    """Let a controller without faults finish all jobs; return the violations found then."""
     controller.start()
     controller.command("pause")
     left = _until_nothing(
@@ -220,7 +220,7 @@ def drain(controller: RealController, busy: Busy) -> list[str]:
 
 
 def _until_nothing(look: Callable[[], list[str]], controller: RealController) -> list[str]:
-    """What ``look`` still finds after a while, which Slurm and its accounting may need."""
+    """Return what ``look`` still finds after giving Slurm and its accounting some time."""
     give_up_s = time.monotonic() + SETTLE_S
     while (found := look()) and time.monotonic() < give_up_s:
         controller.cycles(1)
@@ -232,7 +232,7 @@ def _until_nothing(look: Callable[[], list[str]], controller: RealController) ->
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What accounting, the ledger and the job itself say of one job."""
+    """The data on one job from accounting, from the ledger and from its own journal."""
 
     job: Job
     rows: Sequence[AccountedRun]
@@ -243,7 +243,7 @@ class Told:
 
 
 def violations(controller: RealController, busy: Busy) -> Iterator[str]:
-    """Everything that is not as if the controller had never been killed."""
+    """Yield every difference from a run in which the controller was never killed."""
     answers = busy.cluster.driver().runs([job.key for job in busy.jobs], 0)
     rows: dict[str, list[AccountedRun]] = {}
     for answer in answers:
@@ -287,7 +287,7 @@ def _wrong_with(told: Told) -> Iterator[str]:
 
 
 def _too_short_to_tell(rows: Sequence[AccountedRun]) -> int:
-    """Runs that may have been over before the job's first line."""
+    """Count the runs that may have ended before the job wrote its first line."""
     return sum(row.elapsed_s <= LONGEST_LAUNCH_S for row in rows[:-1])
 
 
@@ -306,9 +306,9 @@ def _service_that_differs(told: Told) -> Iterator[str]:
 
 
 def _requeued_twice(events: Sequence[EventRecord], runs: Mapping[str, int]) -> Iterator[str]:
-    """A victim is requeued once for each start of its preemptor, or attempt to start it.
+    """Report victims requeued more often than their preemptor started or backed off.
 
-    How often other jobs than those of ``runs`` started is not known.
+    The number of starts is known only for the jobs in ``runs``.
     """
     tries = Counter(runs)
     tries.update(event.job_id for event in events if event.kind == "gave-up")

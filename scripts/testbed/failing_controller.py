@@ -1,10 +1,10 @@
-"""A controller with faults.
+"""A controller with injected faults.
 
     python -m scripts.testbed.failing_controller NAME:MOMENT:NTH... -- ARGUMENTS
 
-It is ``tiresias-slurm ARGUMENTS``, but when it passes the point NAME for the NTH time it kills
-itself there as ``kill -9`` would (``before``, ``inside``, ``after``), or the write is refused in
-Slurm's stead (``refused``), or Slurm takes it and is not heard to (``unheard``).
+It runs ``tiresias-slurm ARGUMENTS``. When it passes the point NAME for the NTH time, it kills
+itself there with SIGKILL (``before``, ``inside``, ``after``), or the write is refused without
+reaching Slurm (``refused``), or Slurm accepts the write but the answer is lost (``unheard``).
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from slurm_tiresias.store.ledger import Ledger
 
 
 class Faults:
-    """What is to go wrong, and when: points, and at which passing."""
+    """The faults to inject: points, and at which of their passings."""
 
     def __init__(self, wanted: Iterable[tuple[KillPoint, int]]) -> None:
         self._wanted = list(wanted)
         self._passed: Counter[KillPoint] = Counter()
 
     def due(self, names: Collection[str]) -> str:
-        """The moment at which something happens at a point with these names; mostly none."""
+        """Count a passing of these points; return the moment of a fault that is due, or ""."""
         here = [(point, nth) for point, nth in self._wanted if point.name in names]
         self._passed.update(point for point, _ in here)
         return next((point.moment for point, nth in here if self._passed[point] == nth), "")
 
 
 class FaultySlurm:
-    """A driver in whose writes the faults happen. Implements ``protocol.Slurm``."""
+    """A driver with faults in its writes. Implements ``protocol.Slurm``."""
 
     def __init__(self, slurm: Slurm, faults: Faults) -> None:
         self._slurm = slurm
@@ -105,7 +105,8 @@ class FaultySlurm:
         return complaints
 
     def _fail(self, writes: Sequence[Write], at: int, moment: str) -> Sequence[WriteFailure]:
-        """Slurm has heard of what came before in the same batch, and of nothing that came after."""
+        """Fail at one write of a batch. If the controller dies there, the earlier writes have
+        reached Slurm and the later ones have not."""
         if moment == kill_points.REFUSED:
             refused = WriteFailure(writes[at], "slurm_update error: refused by a test")
             return [*self._slurm.write([*writes[:at], *writes[at + 1 :]]), refused]
@@ -117,13 +118,13 @@ class FaultySlurm:
 
 
 def die() -> NoReturn:
-    """End as by ``kill -9``: nothing is flushed, closed or tidied up."""
+    """Kill this process with SIGKILL, so that nothing is flushed, closed or cleaned up."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("dead")
 
 
 def install(faults: Faults) -> None:
-    """Let the faults happen in this process."""
+    """Install the faults in this process."""
     real_transaction = Ledger.transaction
 
     def driver(config: Config, lease: Lease | None = None, asked: Tally | None = None) -> Slurm:

@@ -1,4 +1,4 @@
-"""What a user may call a job in order to be taken for another."""
+"""A job name with which a user might try to fake other jobs' records."""
 
 HOSTILE_TEXT = (
     "|evil\nJobId=1 JobName=x UserId=root(0) JobState=RUNNING NodeList=n[1-4] NumNodes=4\n"

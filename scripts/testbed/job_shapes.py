@@ -1,7 +1,7 @@
-"""What people ask of sbatch, and the request it is reduced to.
+"""Typical sbatch options, and the ``Request`` for each.
 
-The cluster is that of ``tests/conftest.py``: four GPUs, 16 CPUs and 8000 MiB a node, 500 MiB to a
-CPU where a job does not ask for memory, and features ``fast`` and ``ib`` on all nodes.
+The cluster is that of ``tests/conftest.py``: four GPUs, 16 CPUs and 8000 MiB per node, 500 MiB per
+CPU if a job requests no memory, and features ``fast`` and ``ib`` on all nodes.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ REQUESTS: Mapping[str, Request] = {
         TWO_NODES, features="[fast*1&ib*1]", opaque="--constraint with counts or brackets"
     ),
 }
-"""What each of them is reduced to, on 22.05."""
+"""The request for each of these options, on 22.05."""
 
 _TWO_AND_TWO = "two tasks a node with a GPU each"
 _FOUR_AND_FOUR = "four tasks a node, eight GPUs"
@@ -165,10 +165,10 @@ SINCE: Mapping[tuple[int, int], Mapping[str, Request]] = {
         _FOUR_AND_FOUR: replace(REQUESTS[_FOUR_AND_FOUR], max_nodes=2),
     },
 }
-"""What later releases say more exactly: how many nodes the tasks will need, and no more."""
+"""Requests that later releases show more exactly: how many nodes the tasks need."""
 
 
 def request_on(series: tuple[int, int], shape: str) -> Request:
-    """What this shape of job is reduced to on a release."""
+    """Return the request for this shape of job on a release."""
     told = [shapes[shape] for since, shapes in SINCE.items() if since <= series and shape in shapes]
     return told[-1] if told else REQUESTS[shape]

@@ -1,4 +1,4 @@
-"""Jobs in a line each: facts are named, and sorted into the shapes that hold them."""
+"""Build jobs for tests from named facts, which are sorted into the shapes of ``model.py``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACCOUNT = {field.name for field in fields(JobAccount)} - {"account"}
 def status(
     key: str, request: Request, state: JobState | None = JobState.PENDING, **facts: Any
 ) -> JobStatus:
-    """A job as Slurm shows it."""
+    """Return a job as Slurm shows it."""
     spec = JobSpec(
         key=key,
         array_id=None,
@@ -53,7 +53,7 @@ def status(
 
 
 def view(job_id: str, state: JobState, request: Request, **facts: Any) -> JobView:
-    """A job as a decision sees it, submitted at ``submitted_s``."""
+    """Return a job as decisions see it, submitted at ``submitted_s``."""
     shown = status(job_id, request, state, submit_s=facts.get("submitted_s", 0.0))
     return changed(JobView(shown, JobAccount.opened(shown), request), **facts)
 
@@ -63,9 +63,9 @@ def changed(job: JobStatus, **facts: Any) -> JobStatus: ...
 @overload
 def changed(job: JobView, **facts: Any) -> JobView: ...
 def changed(job: JobStatus | JobView, **facts: Any) -> JobStatus | JobView:
-    """The job with these facts, each in the shapes that it belongs to.
+    """Return the job with these facts changed, each in the shape that holds it.
 
-    ``held`` is told by its priority. A time of None is that of its submission.
+    ``held`` sets the priority. ``queued_s`` or ``tier_entered_s`` of None is the submission time.
     """
     if isinstance(job, JobStatus):
         assert facts.keys() <= _SPEC | _STATUS

@@ -1,4 +1,4 @@
-"""Slurm's commands on a testbed's cluster, and what accounting says of its jobs."""
+"""Run Slurm's commands on a testbed's cluster, and read its jobs' runs from accounting."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def slurm(place: Place, *command: str) -> str:
 
 
 def accounted(place: Place, wanted: set[str]) -> list[AccountedRun]:
-    """Every run of these jobs, once the accounting knows the end of them all."""
+    """Return all runs of these jobs, after waiting until accounting has the end of each job."""
     deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
     while time.monotonic() < deadline_s:
         rows = accounted_runs(place, wanted)

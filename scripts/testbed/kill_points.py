@@ -1,6 +1,6 @@
 """The points at which a controller can be made to fail: every write to Slurm, every commit.
 
-They are read off the code: a new kind of write or a new commit is a new point by itself.
+They are derived from the code, so a new kind of write or a new commit becomes a point by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONTROLLER = Path(controller.__file__).parent
 READING = frozenset(
     ("driver", "cluster", "may_operate", "acting_host", "observe", "runs", "dependency", "limits")
 )
-"""What the driver does without changing anything in Slurm."""
+"""The driver's methods that change nothing in Slurm."""
 WRITING = frozenset({"write", "signal"})
 
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
@@ -35,7 +35,7 @@ CLEARED = "update-node_list-cleared"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KillPoint:
-    """Where, and at which moment there. ``name`` is one word."""
+    """A point and the moment of the fault there. ``name`` is one word."""
 
     name: str
     moment: str
@@ -45,19 +45,19 @@ class KillPoint:
 
 
 def methods_of_the_driver() -> frozenset[str]:
-    """All that the program may ask of Slurm."""
+    """Return the names of all methods of a driver."""
     return frozenset(name for name in vars(Slurm) if not name.startswith("_"))
 
 
 def names_of_writes() -> tuple[str, ...]:
-    """Every kind of write, and of an update every single change."""
+    """Return every kind of write, with each kind of change of an update separately."""
     changes = [f.name for f in dataclasses.fields(Update) if f.name != "key"]
     others = [_word(kind) for kind in get_args(Write) if kind is not Update]
     return (*(f"update-{change}" for change in changes), CLEARED, *others, SIGNAL)
 
 
 def names_of(write: Write) -> frozenset[str]:
-    """The points that one write passes."""
+    """Return the points that one write passes."""
     if not isinstance(write, Update):
         return frozenset({_word(type(write))})
     changes = {f.name: getattr(write, f.name) for f in dataclasses.fields(write)}
@@ -67,7 +67,7 @@ def names_of(write: Write) -> frozenset[str]:
 
 @lru_cache
 def commits() -> Mapping[tuple[str, int], str]:
-    """Every point that commits to the ledger, by file and line: ``commit-carry_out-2``."""
+    """Return every commit to the ledger by file and line, named like ``commit-carry_out-2``."""
     return {
         (str(file), line): name
         for file in sorted(CONTROLLER.glob("*.py"))
@@ -76,7 +76,7 @@ def commits() -> Mapping[tuple[str, int], str]:
 
 
 def everywhere() -> tuple[KillPoint, ...]:
-    """All points, at all their moments."""
+    """Return all points, each with all its moments."""
     writes = (KillPoint(n, moment) for n in names_of_writes() for moment in MOMENTS_OF_A_WRITE)
     committing = (KillPoint(n, m) for n in commits().values() for m in MOMENTS_OF_A_COMMIT)
     return (*writes, *committing)
@@ -92,7 +92,7 @@ def _commits_in(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_commit(call: ast.Call) -> bool:
-    """``job_store.commit()``, wherever the ledger is."""
+    """Whether this is a call like ``job_store.commit()``."""
     return isinstance(call.func, ast.Attribute) and call.func.attr == "commit"
 
 

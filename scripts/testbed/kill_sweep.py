@@ -1,4 +1,4 @@
-"""Every point, each in a setting in which a controller comes to pass it."""
+"""Kill a controller at every kill point, each in a setting in which the point is reached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scripts.testbed.real_controller import RealController
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a controller is started, and what it is asked."""
+    """How a controller is started, and the commands that it is sent."""
 
     name: str
     options: tuple[str, ...] = ()
@@ -43,20 +43,20 @@ ELSEWHERE: Mapping[str, Setting] = {
     "commit-stand_down-2": PAUSED,
     "commit-only_record-1": IN_SHADOW,
 }
-"""Where a controller at work does not pass."""
+"""The settings for points that are not reached in ``AT_WORK``."""
 
 FAILS_FIRST: Mapping[str, KillPoint] = {
     "commit-carry_out-3": KillPoint("requeue", REFUSED),
     "commit-stand_down-2": KillPoint(CLEARED, REFUSED),
 }
-"""Commits of nothing but what has failed, and what therefore has to fail first."""
+"""Commits that only record a failure, and the fault that must be injected to reach them."""
 
 OF_A_COMMAND = frozenset({"commit-rebuild-1"})
-"""Not in the controller, but in a command that has a test of its own."""
+"""Points in a command, not in the controller; the command has its own test."""
 
 
 def points_of(setting: Setting) -> Sequence[KillPoint]:
-    """The points at which a controller in this setting can be killed."""
+    """Return the points that are tested in this setting."""
     return [
         point
         for point in everywhere()
@@ -74,8 +74,8 @@ def kill_at(
     folder: Path,
     say: Callable[[KillPoint], None] = lambda _point: None,
 ) -> tuple[int, list[str]]:
-    """Kill one controller after the other, each at its point; how many jobs there were, and
-    everything that is wrong when they have come to their end."""
+    """Kill one controller at each point in turn; return the number of jobs, and the violations
+    found after all have ended."""
     controller = RealController(cluster, folder, {**SETTINGS, **setting.settings})
     controller.write_config()
     busy = Busy(cluster, folder)

@@ -1,4 +1,4 @@
-"""Two controllers on one state directory, with all that they write noted."""
+"""Two controllers on one state directory, with a log of all their writes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from slurm_tiresias.status.published import PublishedState
 
 INTERVAL_S = 2.0
 TAKES_OVER_WITHIN_S = 2 * INTERVAL_S
-"""On a machine with nothing else to do; tests/controller/test_lease.py proves it by a clock."""
+"""On an otherwise idle machine; tests/controller/test_lease.py proves it with a fake clock."""
 ONE_GPU = ("--gres=gpu:1", "--mem=100")
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 
 
 class Pair:
-    """Two controllers that share a state directory, with all that they write noted."""
+    """Two controllers that share a state directory, with a log of all their writes."""
 
     def __init__(self, cluster: RealCluster, folder: Path, *hosts: str) -> None:
         self.cluster = cluster
@@ -60,7 +60,7 @@ class Pair:
         return next(iter(self.controllers.values())).state()
 
     def wait_until_acts(self, host: str, timeout_s: float = PATIENCE_S) -> float:
-        """Wait until this one has done a cycle as the active one; how long that took."""
+        """Wait until this host's controller has run a cycle as the active one; return the time."""
         began_s = time.monotonic()
 
         def acts() -> bool:
@@ -87,7 +87,7 @@ class Pair:
         os.kill(self.pid(host), number)
 
     def spans(self) -> list[tuple[int, float, float]]:
-        """Who wrote, from when to when: one entry for each time that the writer changed."""
+        """Return pid, first and last write of each period in which one controller wrote."""
         found: list[tuple[int, float, float]] = []
         for write in self.commands.writes():
             if found and found[-1][0] == write.pid:
@@ -104,7 +104,7 @@ class Pair:
 
 
 def work(cluster: RealCluster, long: int = 4, short: int = 8) -> list[str]:
-    """A wall of long jobs, and short ones that have to push them aside: always something to do."""
+    """Submit long jobs that fill the cluster, and short ones that must preempt them."""
     wall = [cluster.sbatch(*WHOLE_NODE, script="sleep 12") for _ in range(long)]
     return wall + [cluster.sbatch(*ONE_GPU, script="sleep 2") for _ in range(short)]
 
@@ -119,7 +119,8 @@ def _is_completed(cluster: RealCluster, job: str) -> bool:
 
 
 def check_requeues(cluster: RealCluster, pair: Pair, jobs: list[str]) -> None:
-    """Every restart was meant, once, and the active controller knows it; no node list is left."""
+    """Check that each restart is one preemption that the active controller knows, and that no node
+    list is left."""
     restarts = {job: int(cluster.squeue_field(job, "RestartCnt")) for job in jobs}
     events = pair.state().events
     assert [event for event in events if event.kind == "requeued"] == []
@@ -133,10 +134,10 @@ FAULTS = ("killed", "stopped", "stopped and continued", "stopped while it writes
 
 
 def harm_at_random(pair: Pair, chance: random.Random) -> tuple[str, float | None]:
-    """Let one fault happen to the active controller; return it and how long the failover took.
+    """Inject a random fault into the active controller; return it and the time of the failover.
 
-    None where the lease was not lost: it was stopped for less than that. Afterwards both are there
-    again, one of them acting.
+    The time is None if the lease was not lost, because the controller was stopped only briefly.
+    Afterwards both controllers run again, one of them active.
     """
     active = pair.acting()
     (other,) = set(pair.controllers) - {active}

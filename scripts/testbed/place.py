@@ -1,4 +1,4 @@
-"""Where the demo lives, and how all of it is started and taken down again."""
+"""The demo's folder, and how its cluster and controller are started and stopped."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CLUSTER_SCRIPT = ROOT / "scripts" / "cluster"
 PROGRAMS = Path(sys.prefix) / "bin"
 PROGRAM = "tiresias-slurm"
 MARK = "SLURM_TIRESIAS_DEMO_CONTROLLER"
-"""The environment variable the controller is started with: how `stop` finds it again."""
+"""The environment variable that marks the controller, so that `stop` finds it."""
 SIGN = "slurm-tiresias-demo"
-"""The file that says a folder is the demo's, and may therefore be removed."""
+"""The file that marks a folder as the demo's, which may therefore be removed."""
 PATIENCE_S = 30.0
 
 SCHEDULER = "bf_interval=1,bf_resolution=1,batch_sched_delay=1,sched_interval=2,disable_job_shrink"
-"""Slurm's own schedulers run as often as they can: their delays must not make the difference."""
+"""Slurm's own schedulers run as often as possible, so that their delays do not matter."""
 SLURM_CONF_LINES = (
     f"SchedulerParameters={SCHEDULER}",
     "PriorityType=priority/multifactor",
@@ -56,11 +56,11 @@ nudge_file = "{state_dir}/nudge"
 
 
 class DemoError(Exception):
-    """Something went wrong that a person should read about: exit status 1."""
+    """An error to show to the user: exit status 1."""
 
 
 class UsageError(DemoError):
-    """The request makes no sense: exit status 2."""
+    """An invalid request: exit status 2."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class Place:
 
     @property
     def programs(self) -> Path:
-        """A folder for PATH. With that of .venv a shell would get another Python, too."""
+        """A folder for PATH. The one of .venv would also change the shell's Python."""
         return self.folder / "bin"
 
     def exports(self) -> dict[str, str]:
-        """What a shell needs to speak to this cluster and its controller."""
+        """The variables that a shell needs to use this cluster and its controller."""
         return {
             "SLURM_CONF": str(self.cluster / "etc" / "slurm.conf"),
             "TIRESIAS_CONFIG": str(self.config),
@@ -103,14 +103,14 @@ class Place:
         }
 
     def environment(self) -> dict[str, str]:
-        """The environment of commands and jobs: nothing of a Slurm the caller may sit in."""
+        """The environment of commands and jobs, without variables of another Slurm."""
         foreign = ("SLURM", "SBATCH_", "SQUEUE_", "SACCT_")
         own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         return own | self.exports() | {"PATH": path_with(PROGRAMS)}
 
 
 def path_with(folder: Path) -> str:
-    """PATH with this folder first, and there only."""
+    """Return PATH with this folder moved to the front."""
     others = os.environ.get("PATH", "/usr/bin:/bin").split(":")
     return ":".join([str(folder), *(other for other in others if other != str(folder))])
 
@@ -120,14 +120,14 @@ def place_named(folder: Path | None) -> Place:
 
 
 def this_command(place: Place, *words: str) -> str:
-    """How to call the demo about this place, as one would type it."""
+    """Return the command line of the demo for this place."""
     named = [] if place == place_named(None) else ["--dir", str(place.folder)]
     return shlex.join(["./scripts/demo", *words, *named])
 
 
 @contextlib.contextmanager
 def alone_in(place: Place) -> Iterator[None]:
-    """Holds the place.  An abstract Unix socket is a lock the kernel frees with its holder."""
+    """Lock the place with an abstract Unix socket, which the kernel frees when its holder dies."""
     digest = hashlib.sha256(bytes(place.folder)).hexdigest()[:32]
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as holder:
         try:
@@ -166,16 +166,16 @@ def start_cluster(place: Place, nodes: int = 4, gpus: int = 4) -> None:
 
 
 def bring_up(place: Place, *options: str) -> None:
-    """The cluster of this place, with whatever options scripts/cluster has."""
+    """Start the cluster of this place, with options of scripts/cluster."""
     command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster), *options]
     if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
         raise DemoError("the cluster did not start, see above")
 
 
 def start_controller(place: Place, *options: str) -> int:
-    """Starts the controller and waits until its first cycle is published; returns its pid.
+    """Start the controller and wait until its first cycle is published; return its pid.
 
-    In a session of its own: Ctrl-C is for the demo, which then ends the controller in order.
+    It gets its own session, so that Ctrl-C reaches only the demo, which then stops it in order.
     """
     with place.controller_log.open("a") as log:
         process = subprocess.Popen(
@@ -201,7 +201,7 @@ def is_published(place: Place) -> bool:
 
 
 def stop(place: Place) -> None:
-    """Ends the controller and the cluster and removes the folder; can be repeated."""
+    """Stop the controller and the cluster and remove the folder; may be repeated."""
     end(controllers(place))
     command = [str(CLUSTER_SCRIPT), "down", "--dir", str(place.cluster)]
     down = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -211,7 +211,7 @@ def stop(place: Place) -> None:
 
 
 def controllers(place: Place) -> list[int]:
-    """The controllers of this place, told by the mark they were started with."""
+    """Return the pids of this place's controllers, found by the mark in their environment."""
     mark = f"{MARK}={place.folder}".encode()
     return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if carries(entry, mark)]
 
@@ -220,7 +220,7 @@ def carries(entry: Path, mark: bytes) -> bool:
     try:
         return mark in (entry / "environ").read_bytes().split(b"\0")
     except OSError:
-        # It has ended, or it is another user's.
+        # The process has ended, or belongs to another user.
         return False
 
 

@@ -1,4 +1,4 @@
-"""Ports of the loopback for tests."""
+"""Free loopback ports for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """A port of the loopback on which no process listens."""
+    """Return a loopback port on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,7 +1,7 @@
-"""All readers of what Slurm and users write, by name, with inputs that they take.
+"""All parsers of text from Slurm and users, by name, with valid inputs, for fuzzing.
 
-A reader may refuse what it is given, by an error of this program, and nothing worse. What users
-write into the fields of their jobs may not be refused either: it would end the cycle for all.
+A parser may refuse its input with a ``TiresiasError``, and must not fail otherwise. Text that users
+write into job fields must not be refused either, because that would end the cycle for all.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NODES = [Node("n1", Amount({"": 4}, 16, 8000))]
 
 
 def _text(content: bytes) -> str:
-    """As the program decodes what Slurm's commands print."""
+    """Decode bytes as the program decodes the output of Slurm's commands."""
     return content.decode("utf-8", errors="replace")
 
 
@@ -70,7 +70,7 @@ def _file(read: Callable[[Path], object], name: str = "file") -> Read:
 
 
 def _jobs(content: bytes) -> object:
-    """All that is made of squeue's answer and scontrol's, the one spoilt and the other not."""
+    """Parse a fuzzed answer of squeue together with an intact one of scontrol."""
     rows = tuple(job_rows.rows(_text(content), SEPARATOR, RELEASE))
     memory = RowMemory()
     memory.learn(rows, job_details.records_of_all((RECORDED / "jobs.txt").read_text("utf-8")))
@@ -108,7 +108,7 @@ def _pickle_in(checkpoint: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads, and texts to begin with besides those of its folder."""
+    """A parser, and its seed inputs in addition to those in its corpus folder."""
 
     read: Read
     seeds: tuple[bytes, ...] = ()
@@ -166,7 +166,7 @@ READERS: Mapping[str, Reader] = {
 
 
 def kept(name: str) -> list[bytes]:
-    """First what a reader takes; then what leads into its corners, and what once broke it."""
+    """Return a parser's inputs: valid ones, then those that reach rare code, then past crashes."""
     folder = CORPUS / name
     found = [
         path

@@ -1,4 +1,4 @@
-"""A real Slurm cluster for tests: submit, look, wait for a condition."""
+"""A real Slurm cluster for tests: submit jobs, query them, wait for a condition."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
 SCRIPT = ROOT / "scripts" / "cluster"
 
 PATIENCE_S = 60.0
-"""How long a test waits for something that Slurm should do at once. Slurm lets a requeued job wait
-for twice as long."""
+"""How long a test waits for something that Slurm should do at once. Slurm makes a requeued job wait
+twice as long."""
 
 DRIVERS = ("commands", "pyslurm") if find_spec("pyslurm") else ("commands",)
 """The drivers that can be tested here."""
@@ -32,19 +32,19 @@ Value = TypeVar("Value")
 
 
 class RealCluster:
-    """A cluster that ``scripts/cluster`` keeps in ``folder``; ``env`` lets commands find it."""
+    """A cluster started by ``scripts/cluster`` in ``folder``; ``env`` lets commands find it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.env: Mapping[str, str] = {}
 
     def up(self, *options: str) -> None:
-        """Start it, and learn its environment."""
+        """Start the cluster and read its environment."""
         self._script("up", *options)
         self.join()
 
     def join(self) -> None:
-        """Learn the environment of a cluster that runs there."""
+        """Read the environment of a running cluster."""
         self.env = _exports(self._script("env"))
 
     def down(self) -> None:
@@ -52,7 +52,7 @@ class RealCluster:
         self._script("down")
 
     def kill(self, *daemons: str, signal: str = "KILL") -> None:
-        """End daemons, or send them another signal."""
+        """Kill daemons, or send them another signal."""
         self._script("kill", "--signal", signal, *daemons)
 
     def start(self, *daemons: str) -> None:
@@ -60,7 +60,10 @@ class RealCluster:
         self._script("start", *daemons)
 
     def run(self, *command: str) -> str:
-        """What a command prints, run in the cluster's folder; ``AssertionError`` if it fails."""
+        """Run a command in the cluster's folder; return its output.
+
+        Raises ``AssertionError`` if it fails.
+        """
         ended = subprocess.run(
             command,
             cwd=self.folder,
@@ -73,12 +76,12 @@ class RealCluster:
         return ended.stdout
 
     def sbatch(self, *options: str, script: str = "sleep 600") -> str:
-        """Submit a job that runs ``script``; its id."""
+        """Submit a job that runs ``script``; return its id."""
         wrapped = ("--parsable", "--output=/dev/null", *options, "--wrap", script)
         return self.run("sbatch", *wrapped).strip()
 
     def sacct_rows(self, jobs: Iterable[str], fields: str) -> dict[str, list[list[str]]]:
-        """These fields of every row that accounting has of jobs, by job; times since 1970."""
+        """Return these fields of all accounting rows of the jobs, by job; times since the epoch."""
         columns = f"jobid,{fields}"
         answer = self.run(
             *("env", "SLURM_TIME_FORMAT=%s", "sacct", "-DXnP", "-j", ",".join(jobs), "-o", columns)
@@ -90,7 +93,7 @@ class RealCluster:
         return found
 
     def squeue_field(self, job: str, field: str) -> str:
-        """One field of ``squeue -O`` for one job or array task."""
+        """Return one field of ``squeue -O`` for one job or array task."""
         answer = self.run(
             "squeue", "-h", "-a", "-r", "-t", "all", "-j", job, "-O", f"jobarrayid:|,{field}:|"
         )
@@ -101,12 +104,12 @@ class RealCluster:
         raise AssertionError(f"squeue does not list job {job}")
 
     def driver(self, **commands: str | float) -> CommandSlurm:
-        """A new driver for this cluster."""
+        """Return a new driver for this cluster."""
         return CommandSlurm(Commands(environment=dict(self.env), **commands))  # type: ignore[arg-type]
 
     @contextmanager
     def driver_by(self, name: str) -> Iterator[CommandSlurm]:
-        """A new driver of this name, for as long as it is needed."""
+        """Yield a new driver of this name, and close it afterwards."""
         driver = slurm_by(name, Commands(environment=dict(self.env)))
         assert isinstance(driver, CommandSlurm)
         try:
@@ -118,7 +121,7 @@ class RealCluster:
     def wait_until(
         self, condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S
     ) -> Value:
-        """Wait until the condition holds, and return what it returned."""
+        """Wait until the condition is true; return its value."""
         give_up = time.monotonic() + timeout_s
         pause_s = 0.03
         while not (value := condition()):
@@ -157,8 +160,8 @@ class RealCluster:
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """A folder that others may look into. Paths of Unix sockets may not be long: it stands right
-    below $TMPDIR, which scripts/test puts into memory, or /tmp."""
+    """Yield a temporary folder that other users may read. It is directly below $TMPDIR, which
+    scripts/test puts into memory, or /tmp, because paths of Unix sockets must be short."""
     with tempfile.TemporaryDirectory(prefix="st-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -167,7 +170,7 @@ def short_folder() -> Iterator[Path]:
 
 @contextmanager
 def started_cluster(folder: Path, *options: str) -> Iterator[RealCluster]:
-    """A cluster in ``folder``, with the options of ``scripts/cluster up``, while it is needed."""
+    """Start a cluster in ``folder``, with options of ``scripts/cluster up``; stop it afterwards."""
     cluster = RealCluster(folder / "c")
     cluster.up(*options)
     try:
@@ -177,7 +180,7 @@ def started_cluster(folder: Path, *options: str) -> Iterator[RealCluster]:
 
 
 def job(observation: Observation, key: str) -> JobStatus:
-    """The job with this key."""
+    """Return the job with this key."""
     for observed in observation.jobs:
         if observed.key == key:
             return observed
@@ -185,7 +188,7 @@ def job(observation: Observation, key: str) -> JobStatus:
 
 
 def _exports(script: str) -> dict[str, str]:
-    """What ``eval`` of the script would export, by value."""
+    """Return the variables that ``eval`` of the script would export."""
     shell = subprocess.run(
         ["/bin/sh", "-c", f"{script}\nenv -0"],
         env={"PATH": os.environ["PATH"]},

@@ -1,4 +1,4 @@
-"""A real controller for tests: the command itself, as a process of its own."""
+"""A real controller for tests: the actual command, in a separate process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from slurm_tiresias.store.terms import newest_ledger
 COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
 
 DRIVER_VARIABLE = "TIRESIAS_TEST_DRIVER"
-"""Names the driver of all controllers; the tests are run with each (scripts/dev matrix)."""
+"""Selects the driver of all controllers; the tests run with each one (scripts/dev matrix)."""
 
 BY_COMMANDS = os.environ.get(DRIVER_VARIABLE, "commands") == "commands"
 
@@ -43,12 +43,12 @@ QUICK: Mapping[str, Mapping[str, object]] = {
     "preemption": {"min_run_s": 1, "start_bound_s": 8},
     "controller": {"interval_s": 0.5},
 }
-"""Two tiers, the second after two seconds on four GPUs; two cycles a second."""
+"""Two tiers, the second after two seconds on four GPUs; two cycles per second."""
 
 
 @dataclass(frozen=True)
 class LoggedCycle:
-    """How long the parts of a cycle took, as a controller with ``-v`` logs it."""
+    """The durations of a cycle's parts, as a controller with ``-v`` logs them."""
 
     read_s: float
     decided_s: float
@@ -56,7 +56,7 @@ class LoggedCycle:
 
 
 def logged_cycles(log: str) -> Sequence[LoggedCycle]:
-    """Every cycle that a controller has logged."""
+    """Return every cycle in a controller's log."""
     shown = re.findall(r"read in ([\d.]+) s, decided in ([\d.]+) s, \d+ writes in ([\d.]+) s", log)
     return [LoggedCycle(*map(float, parts)) for parts in shown]
 
@@ -70,7 +70,7 @@ class RealController:
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
     shared_dir: Path | None = None
-    """The state directory, where it is not its own alone."""
+    """The state directory, if it is shared with another controller."""
     extra_environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -82,7 +82,7 @@ class RealController:
         return self.shared_dir or self.folder / "state"
 
     def start(self, *options: str, program: Sequence[str] = COMMAND) -> RealController:
-        """Start it and wait for its first cycle."""
+        """Start the controller and wait for its first cycle."""
         self.write_config()
         self.process = self.spawn(*options, program=program)
         self.cluster.wait_until(self._has_cycled, "the controller's first cycle")
@@ -120,11 +120,11 @@ class RealController:
         self.config_file.write_text(text)
 
     def stop(self) -> str:
-        """Stop it cleanly; what it logged."""
+        """Stop the controller cleanly; return its log."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> str:
-        """kill -9; what it logged."""
+        """Kill the controller with SIGKILL; return its log."""
         return self._end(signal.SIGKILL)
 
     def _end(self, with_signal: int) -> str:
@@ -148,17 +148,17 @@ class RealController:
             return False
         return state.pid == process.pid and state.cycle > 0
 
-    # What it says
+    # What the controller reports
 
     def state(self) -> PublishedState:
         return published.read(self.state_dir)
 
     def job(self, key: str) -> PublishedJob | None:
-        """The job as it was published last; None where it was not."""
+        """Return the job as last published, or None."""
         return next((job for job in self.state().jobs if job.job_id == key), None)
 
     def events(self, kind: str) -> list[tuple[str, str]]:
-        """The job and the other job of each event of a kind."""
+        """Return the job and the other job of each event of this kind."""
         return [(e.job_id, e.other) for e in self.state().events if e.kind == kind]
 
     def runs(self, key: str) -> list[RunRecord]:
@@ -166,7 +166,7 @@ class RealController:
             return ledger.runs_of(key)
 
     def cycles(self, count: int) -> None:
-        """Let it run so many more whole cycles."""
+        """Wait for ``count`` more complete cycles."""
         first = self.state().cycle
         self.wait_until(lambda: self.state().cycle > first + count, f"{count} more cycles")
 
@@ -217,7 +217,7 @@ def _toml(value: object) -> str:
 def controller_of_one_test(
     cluster: RealCluster, folder: Path, settings: Mapping[str, Mapping[str, object]]
 ) -> Iterator[RealController]:
-    """A controller that runs; after the test the cluster, which others share, is empty again."""
+    """Run a controller for one test; afterwards empty the cluster, which other tests share."""
     controller = RealController(cluster, folder, settings).start()
     yield controller
     if controller.process is not None:

@@ -1,4 +1,4 @@
-"""What is remembered of jobs, for tests that speak of squeue's rows: those are read here."""
+"""A ``JobMemory`` for tests that takes squeue's rows and parses them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RowMemory:
         self._memory.learn(self._reader.read(rows), records)
 
     def unknown(self, rows: Sequence[JobRow]) -> tuple[JobRow, ...]:
-        """The rows of the jobs about which scontrol must be asked."""
+        """Return the rows of the jobs that scontrol must be asked about."""
         by_key = {row.key: row for row in rows}
         return tuple(by_key[job.key] for job in self._memory.unknown(self._reader.read(rows)))
 

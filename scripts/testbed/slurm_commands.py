@@ -1,4 +1,4 @@
-"""Commands of Slurm with something between: they note what is written, or go wrong when told."""
+"""Wrappers around Slurm's commands that log all writes, and fail on demand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 NAMES = ("squeue", "scontrol", "sacct", "scancel")
 WRITE = "write"
-"""The scontrol that is given what to change on its standard input."""
+"""The name for scontrol when it reads changes from its standard input."""
 
 _WRAPPER = """#!/bin/sh
 # Stands in the place of {name}. $PPID is who called it.
@@ -47,7 +47,7 @@ class Write:
 
 
 class Commands:
-    """A folder to put first on a controller's PATH."""
+    """A folder of wrapped commands, to be put first on a controller's PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,11 +62,11 @@ class Commands:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a controller find these first."""
+        """The variables with which a controller finds these commands first."""
         return {"PATH": f"{self.folder}:{os.environ['PATH']}"}
 
     def writes(self) -> list[Write]:
-        """What was written, in order."""
+        """Return all writes, in order of time."""
         log = self.folder / "log"
         lines = log.read_text().splitlines() if log.exists() else []
         parts = (line.split(" ", 2) for line in lines)
@@ -81,7 +81,7 @@ class Commands:
         return path
 
     def go_wrong(self, name: str, script: str) -> None:
-        """From now on the command is this piece of shell; ``"$@"`` is the true command.
+        """Replace a command by this piece of shell, in which ``"$@"`` is the real command.
 
         ``name`` is one of ``NAMES``, or ``WRITE``.
         """
@@ -90,11 +90,11 @@ class Commands:
         draft.rename(self.folder / f"fault.{name}")
 
     def go_right(self) -> None:
-        """All commands are themselves again."""
+        """Restore all commands."""
         for name in (*NAMES, WRITE):
             (self.folder / f"fault.{name}").unlink(missing_ok=True)
 
     def calls(self) -> int:
-        """How often a command has gone wrong."""
+        """Return how often a faulty command was called."""
         log = self.folder / "faults"
         return len(log.read_text().splitlines()) if log.exists() else 0

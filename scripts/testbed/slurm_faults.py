@@ -1,7 +1,7 @@
-"""What may go wrong around a controller, and a cluster busy enough to notice.
+"""Faults around a controller, on a cluster busy enough to notice them.
 
-Each trouble begins, is felt by the controller (or may be), and ends. Then the controller must be
-well again by itself, and in the end every job done.
+Each fault begins, may be noticed by the controller, and ends. Then the controller must recover by
+itself, and in the end every job must have completed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ WELL_WITHIN_S = 60.0
 DONE_WITHIN_S = 150.0
 SAVED_WITHIN_S = 20.0
 SAVES_EVERY_S = 7
-"""slurmctld's five seconds, and a bit."""
+"""slurmctld saves its state every five seconds, plus some margin."""
 
 
 @dataclass
 class Bed:
-    """A cluster, a controller between wrapped commands, and the jobs submitted so far."""
+    """A cluster, a controller that uses wrapped commands, and the jobs submitted so far."""
 
     cluster: RealCluster
     folder: Path
@@ -58,7 +58,7 @@ class Bed:
         return self.jobs[-1]
 
     def fill(self, later_s: int = 0) -> None:
-        """Long jobs on every GPU, and short ones that push them aside, at once or later: then
+        """Submit long jobs for every GPU, and short ones that preempt them, now or later, so that
         requeues are in flight."""
         for _ in range(2):
             self.submit(4, self.random.uniform(8, 12))
@@ -73,7 +73,7 @@ class Bed:
         )
 
     def wait_until_saved(self) -> None:
-        """Wait until slurmctld has saved the jobs: killed before, it loses what it has accepted."""
+        """Wait until slurmctld has saved the jobs; if killed before, it would lose them."""
         saved = self.cluster.folder / "state" / "job_state"
         wait_until(
             lambda: saved.exists() and saved.stat().st_mtime > self.submitted_s,
@@ -82,7 +82,7 @@ class Bed:
         )
 
     def keep_busy(self, alive: int = 8) -> None:
-        """Submit until so many are in the queue."""
+        """Submit jobs until ``alive`` are in the queue."""
         waiting = len(self.cluster.run("squeue", "-h").splitlines())
         for _ in range(alive - waiting):
             if self.random.random() < 0.3:
@@ -94,7 +94,7 @@ class Bed:
         return self.controller.state()
 
     def wait_until_well(self, within_s: float = WELL_WITHIN_S) -> float:
-        """Wait for a good cycle that began after now; how long it took."""
+        """Wait for a good cycle that begins after now; return how long that took."""
         now_s = time.time()
 
         def well() -> bool:
@@ -108,20 +108,20 @@ class Bed:
         return time.time() - now_s
 
     def wait_until_felt(self, words: str) -> PublishedState:
-        """Wait until ``status`` says that cycles fail, and why."""
+        """Wait until ``status`` reports failing cycles; check the reason."""
         wait_until(lambda: self.state().failures > 0, f"cycles fail: {words}", FELT_WITHIN_S)
         state = self.state()
         assert re.search(words, state.error), state.error
         return state
 
     def wait_until_done(self) -> None:
-        """Wait until every job is over."""
+        """Wait until every job has ended."""
         wait_until(
             lambda: not self.cluster.run("squeue", "-h").strip(), "all jobs over", DONE_WITHIN_S
         )
 
     def lost(self) -> list[str]:
-        """Jobs that are not known to have completed."""
+        """Return the jobs that are not known to have completed."""
         rows = self.cluster.run("sacct", "-nPX", "-o", "JobID,State", "-j", ",".join(self.jobs))
         shown = self.cluster.run("squeue", "-h", "-t", "all", "-O", "JobID:|,State:")
         ended = dict(row.split("|")[:2] for row in rows.splitlines())
@@ -129,7 +129,8 @@ class Bed:
         return [job for job in self.jobs if ended.get(job) != "COMPLETED"]
 
     def requeued_too_often(self, by_slurm: int = 0) -> list[str]:
-        """Jobs that restarted more often than the controller's and ``by_slurm`` requeues."""
+        """Return the jobs that restarted more often than the controller requeued them, plus
+        ``by_slurm`` times."""
         asked: dict[str, int] = {}
         for write in self.commands.writes():
             if write.line.startswith("requeue"):
@@ -144,7 +145,7 @@ class Bed:
         return {job: int(count) for job, count in pairs}
 
     def node_lists_left(self) -> list[str]:
-        """Waiting jobs with a node list though their users asked for none."""
+        """Return waiting jobs with a node list, which no user here requests."""
         shown = self.cluster.run("squeue", "-h", "-t", "PD", "-O", "JobID:|,ReqNodes:|")
         return [row for row in shown.splitlines() if row.split("|")[1].strip()]
 
@@ -158,14 +159,15 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float) -> 
 
 @dataclass(frozen=True)
 class Trouble:
-    """One kind of fault. ``says`` is what ``status`` must say meanwhile; None: nothing fails."""
+    """One kind of fault. ``says`` is a pattern for the error that ``status`` must show meanwhile;
+    None if no cycle fails."""
 
     name: str
     begin: Callable[[Bed], None]
     end: Callable[[Bed], None]
     says: str | None = None
     lasts_s: float = GONE_S
-    """Where nothing fails."""
+    """Duration if no cycle fails."""
     slurm_requeues: bool = False
 
 
@@ -197,7 +199,7 @@ MESSAGES: Sequence[tuple[str, str]] = (
     ("squeue: fatal: Unable to process configuration file", "failed|reach"),
     ("Segmentation fault", "failed"),
 )
-"""What Slurm's commands say when they fail, and a word of what is made of it."""
+"""Error messages of Slurm's commands, and a pattern for the controller's resulting error."""
 
 
 def _message(said: str, says: str) -> Trouble:
@@ -229,7 +231,7 @@ COMMAND_TROUBLES: Sequence[Trouble] = (
 
 
 OUT = "down|reach|no answer"
-"""What is said of a slurmctld that is gone, or goes in the middle of an answer."""
+"""Matches the errors for a slurmctld that is gone, or dies in the middle of an answer."""
 
 
 def _kill(*daemons: str, signal: str = "KILL") -> Callable[[Bed], None]:
@@ -317,7 +319,7 @@ def _reconfigure(bed: Bed) -> None:
 
 
 def _nothing(_bed: Bed) -> None:
-    """It is over by itself."""
+    """The fault ends by itself."""
 
 
 SLURM_TROUBLES: Sequence[Trouble] = (
@@ -343,12 +345,12 @@ SLURM_TROUBLES: Sequence[Trouble] = (
     Trouble("reconfigure", _reconfigure, _nothing),
 )
 FAILOVER = Trouble("slurmctld fails over to its backup", _ctld_dies, _failed_back, OUT)
-"""On a cluster with a backup; there none of the others may end slurmctld for long."""
+"""For a cluster with a backup slurmctld, where no other fault may end slurmctld for long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survived:
-    """How one trouble went, in seconds: how long it lasted, and from its end to the next good
+    """The course of one fault, in seconds: its duration, and from its end to the next good
     cycle."""
 
     lasted_s: float
@@ -356,9 +358,10 @@ class Survived:
 
 
 def go_through(bed: Bed, trouble: Trouble) -> Survived:
-    """Let it happen. ``AssertionError`` where the controller does not say so, or does not recover.
+    """Inject a fault; raise ``AssertionError`` if the controller does not report it, or does not
+    recover.
 
-    Where cycles fail it must not write while they do: what is decided on no sure ground.
+    While cycles fail the controller must not write, because its data is unreliable.
     """
     began_s = time.time()
     trouble.begin(bed)

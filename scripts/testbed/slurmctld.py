@@ -1,4 +1,4 @@
-"""The slurmctld of a cluster that is measured: what it spends, and many jobs for it."""
+"""Measure the CPU time of a cluster's slurmctld, and submit many jobs to it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def pid_of(place: Place) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process so far; the kernel counts in hundredths of a second."""
+    """Return the CPU time of a process so far; the kernel counts in hundredths of a second."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def submit_many(jobs: int, submit: Callable[[int], object]) -> None:
-    """Several at a time; ``submit`` is told the number of the job, from 0."""
+    """Submit jobs, several at a time; ``submit`` gets the number of the job, from 0."""
 
     def one(number: int) -> None:
         submit(number)

@@ -1,4 +1,4 @@
-"""Traffic files as the monitor writes them, from sizes and counts."""
+"""Build traffic files like the monitor's from message sizes and counts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Sizes = Mapping[int, int]
 def traffic_file(
     messages: Sizes | None = None, collectives: Sizes | None = None, lists: Sequence[Sizes] = ()
 ) -> bytes:
-    """A file with so many messages of each size; sizes that find no slot are unlisted.
+    """Return a file with these counts by message size; sizes without a free slot are unlisted.
 
-    What threads counted in lists of their own comes in addition to the messages.
+    ``lists`` are the separate counts of threads, in addition to ``messages``.
     """
     content = HEADER + section(messages or {}) + section(collectives or {})
     content += struct.pack("<Q", len(lists))
@@ -49,7 +49,7 @@ def octave(number: int, sizes: Sizes) -> bytes:
 
 
 def rounds_of(sizes: list[int], rounds: int) -> dict[int, int]:
-    """A model of these tensors that was sent so many times."""
+    """Return the counts by size for a model with these tensor sizes, sent ``rounds`` times."""
     counts: dict[int, int] = {}
     for size in sizes:
         counts[size] = counts.get(size, 0) + rounds

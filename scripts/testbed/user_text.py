@@ -1,6 +1,6 @@
-"""A cluster of several users' jobs; one has arbitrary text in all that its user may write.
+"""A recorded cluster with several users' jobs, one of which has arbitrary text in all its fields.
 
-The commands' driver reads it as it reads real commands: only what starts them is replaced.
+The command driver reads it as from real commands: only the function that runs them is replaced.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEYS = ("46", "63", "9", "7", "27", "28", "29", "54_0", "54_1", "54_2", "61", "4
 """Ended, completing, waiting and running jobs; with bounds, named nodes and features."""
 
 WRITERS = ("9", "49")
-"""A waiting job and a running one; either may be the hostile job."""
+"""A waiting job and a running one, either of which may be the hostile job."""
 
 FIELDS: Mapping[str, str] = {
     "name": "JobName",
@@ -71,17 +71,17 @@ FIELDS: Mapping[str, str] = {
     "memory": "MinMemoryCPU",
     "tres": "TRES",
 }
-"""What a user writes, or has Slurm make numbers of (``--mem=99999999999999999T``: ``mem=8?``): the
-column of squeue, where it has one, and the word of ``scontrol show job``, where it has one."""
+"""Fields that a user writes or influences (``--mem=99999999999999999T`` shows as ``mem=8?``): the
+``JobRow`` field, if squeue shows it, and the word in ``scontrol show job``, "" if there is none."""
 
 IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""The ledger of each input is made anew, and nothing of it has to last."""
+"""Where temporary ledgers are created, since they need not last."""
 
 END = "\0"
-"""No text of a user's has it: to Slurm it is the end of the text."""
+"""Users' text cannot contain it, because it ends a text in Slurm."""
 
 MOST_CPU_S = 2.0
-"""Without a hostile text a cycle takes some hundredths, and under the fuzzer some tenths."""
+"""Normally a cycle takes some hundredths of a second, under the fuzzer some tenths."""
 
 SEEDS = (
     b"tres_per_node=gres:gpu:2\0features=fast&ib\0required_nodes=n[1-2]\0name=train",
@@ -94,7 +94,7 @@ CONFIG = parse({})
 
 
 def written(content: bytes) -> tuple[str, dict[str, str]]:
-    """The job that is written to, and what its user writes: ``field=text`` between NULs."""
+    """Parse NUL-separated ``field=text`` into the hostile job's key and its texts."""
     texts: dict[str, str] = {}
     key = WRITERS[0]
     for part in content.decode("utf-8", errors="replace").split(END):
@@ -108,7 +108,7 @@ def written(content: bytes) -> tuple[str, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Shown:
-    """What squeue and scontrol show of the jobs: rows, and records by raw job id."""
+    """The jobs as squeue's rows and as scontrol's records by raw job id."""
 
     rows: tuple[JobRow, ...]
     records: Mapping[int, str]
@@ -127,7 +127,7 @@ class Shown:
 
 
 def _replaced(record: str, name: str, word: str, text: str) -> str:
-    """The record with a text in it as Slurm prints it, which is as it is."""
+    """Return the record with a text inserted verbatim, as Slurm prints it."""
     if word == "JobName":
         return record.replace(f"JobName={name} ", f"JobName={text} ", 1)
     place = re.search(rf" {word}=\S*", record)
@@ -150,11 +150,11 @@ def honest() -> Shown:
 
 @dataclass
 class Commands:
-    """Stands in for what starts Slurm's commands: answers squeue and scontrol."""
+    """Replaces ``process.run``: answers squeue and scontrol."""
 
     shown: Shown
     asked_for: int = 0
-    """Of how many jobs scontrol has been asked one by one."""
+    """About how many jobs scontrol was asked one by one."""
 
     def run(self, arguments: Sequence[str], *, stdin: str = "", **_: object) -> Answer:
         command = arguments[0]
@@ -214,8 +214,8 @@ def _observed_honestly() -> Observation:
 
 
 def readings(content: bytes) -> Iterator[tuple[str, Observation]]:
-    """The job that is written to, and what the driver sees: once where the text is there from the
-    beginning, when scontrol is asked for all jobs, and once where it comes later."""
+    """Yield the hostile job's key and the driver's observation: once with the text present from the
+    beginning, when scontrol is asked about all jobs, and once with the text added later."""
     key, texts = written(content)
     spoilt = honest().with_text(key, texts)
     for before in ((), (honest(),)):
@@ -230,8 +230,8 @@ def readings(content: bytes) -> Iterator[tuple[str, Observation]]:
 
 
 def read(content: bytes) -> None:
-    """One cycle over all that the user wrote: the other jobs must be seen as without it, in no
-    more time."""
+    """Run a cycle with the hostile text; check that the other jobs are observed as without it, and
+    that it takes little CPU time."""
     began_s = time.process_time()
     for key, seen in readings(content):
         expected = {job.key: job for job in _observed_honestly().jobs}
@@ -249,7 +249,7 @@ def _without_jobs(seen: Observation) -> Observation:
 
 
 class _Seen:
-    """Shows what was observed."""
+    """A driver that returns a given observation."""
 
     def __init__(self, seen: Observation) -> None:
         self._seen = seen
@@ -260,7 +260,7 @@ class _Seen:
 
 @cache
 def _profiler() -> Profiler:
-    """Of models and hints it knows what is built in: that lasts, and takes a while to compute."""
+    # Cached, because computing the built-in profiles takes a while.
     return Profiler(ProfileStore(None), CONFIG)
 
 

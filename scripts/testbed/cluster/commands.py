@@ -1,4 +1,4 @@
-"""What up, down, kill, start, status and env do."""
+"""The commands up, down, kill, start, status and env."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from scripts.testbed.cluster.processes import Process, end_all, gone_within, is_
 
 
 def is_a_clusters(place: Place) -> bool:
-    """An `up` killed in its very first moment leaves no more than a draft of the record."""
+    """Whether the folder is a cluster's. An `up` killed at once leaves only a draft record."""
     return place.record_file.exists() or place.record_draft.exists()
 
 
 def check_folder(place: Place) -> None:
-    """Refuses a folder that is not ours to fill, or not ours at all."""
+    """Refuse a folder that belongs to another user or contains something else."""
     folder = place.folder
     if not folder.exists():
         return
@@ -60,7 +60,7 @@ def make_folder(place: Place, record: Record) -> None:
 
 
 def remove_folder(place: Place) -> None:
-    """Removes a cluster's folder, its record last: a removal cut short can be repeated."""
+    """Remove a cluster's folder, its record last: an interrupted removal can be repeated."""
     if not is_a_clusters(place):
         return
     for entry in list(place.folder.iterdir()):
@@ -72,7 +72,7 @@ def remove_folder(place: Place) -> None:
             entry.unlink()
     place.record_file.unlink(missing_ok=True)
     with contextlib.suppress(PermissionError):
-        # Someone else made the folder for us, where we may make and remove none.
+        # Another user made the folder, in a parent where this user may not remove it.
         place.folder.rmdir()
 
 
@@ -138,17 +138,17 @@ def print_how_to_use(place: Place) -> None:
 
 
 def recorded_processes(place: Place) -> tuple[Started, ...]:
-    """What the record names, where its owner may be believed; none where it is broken."""
+    """Return the recorded processes that the record's owner may end; none if it is unreadable."""
     try:
         owner = place.record_file.stat().st_uid
         record = read_record(place)
     except (FileNotFoundError, ClusterError):
-        # The marks find the processes all the same.
+        # The processes are still found by their marks.
         return ()
     if os.geteuid() not in (0, owner):
         raise UsageError(f"the cluster in {place.folder} is another user's. Ask its owner.")
     processes = record.processes if record else ()
-    # Root must not end whatever a user's file happens to name.
+    # Root must not end arbitrary processes named in a user's file.
     return tuple(p for p in processes if (f := process(p.pid)) and owner in (0, f.owner))
 
 
@@ -161,7 +161,7 @@ def down(place: Place) -> int:
 
 
 def kill(place: Place, names: Sequence[str], number: signal.Signals) -> int:
-    """Sends a signal to daemons; where it ends them, returns when they are gone."""
+    """Send a signal to daemons; after SIGTERM or SIGKILL wait until they are gone."""
     with alone_in(place):
         known = {started.name: started for started in recorded_processes(place)}
         targets: list[Process] = []
@@ -179,7 +179,7 @@ def kill(place: Place, names: Sequence[str], number: signal.Signals) -> int:
 
 
 def start_again(place: Place, names: Sequence[str]) -> int:
-    """Starts daemons that were killed."""
+    """Start daemons that were killed."""
     with alone_in(place):
         record = read_record(place)
         if record is None:

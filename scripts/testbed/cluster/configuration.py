@@ -16,7 +16,7 @@ from scripts.testbed.cluster.model import Place, Ports, Shape
 from scripts.testbed.cluster.packages import program
 
 RECORD_KEYS = frozenset({"nodename", "partitionname", "nodeset", "downnodes"})
-"""slurm.conf keys that may stand on several lines, one for each name."""
+"""slurm.conf keys that may occur on several lines, one for each name."""
 
 OWN_FILES = frozenset(
     {
@@ -29,10 +29,10 @@ OWN_FILES = frozenset(
         "database.sql",
     }
 )
-"""What the script itself writes into the folder of configuration files."""
+"""The files that this script itself writes into the configuration folder."""
 
 CONTROLLERS = {"slurmctld": ("ctl1", "127.0.0.1"), "backup": ("ctl2", "127.0.0.2")}
-"""The hosts that the two slurmctld of a cluster with a backup take themselves for."""
+"""Host name and address of each slurmctld of a cluster with a backup."""
 
 
 def own_user() -> str:
@@ -73,7 +73,7 @@ def default_lines(place: Place, shape: Shape, ports: Ports) -> list[str]:
         "LogTimeFormat=iso8601_ms",
         "MailProg=/bin/true",
         "MpiDefault=none",
-        # The nodes claim more than this machine has.
+        # The nodes are configured with more resources than this machine has.
         "SlurmdParameters=config_overrides",
         "ReturnToService=2",
         "ProctrackType=proctrack/linuxproc",
@@ -82,7 +82,7 @@ def default_lines(place: Place, shape: Shape, ports: Ports) -> list[str]:
         "PropagateResourceLimits=NONE",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
-        # Without it a job that names no memory gets all of the node's and shares with no other.
+        # Without it a job that requests no memory gets all of the node's, and no other job fits.
         f"DefMemPerCPU={max(1, shape.memory_mb // shape.cpus)}",
         "GresTypes=gpu",
         "PriorityType=priority/multifactor",
@@ -105,10 +105,10 @@ def controller_lines(shape: Shape) -> list[str]:
 
 
 def address_lines(shape: Shape) -> list[str]:
-    """Listens on the loopback address alone where Slurm can be told to.
+    """Return the settings that make Slurm listen on the loopback address only, if possible.
 
-    Slurm's only other choice than all addresses is what this machine's own name resolves to; a
-    slurmctld that has a backup sees a name of its own.
+    Slurm listens either on all addresses or on the one that the machine's name resolves to; each
+    slurmctld of a cluster with a backup runs under its own host name.
     """
     if own_name_is_local():
         return ["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"]
@@ -125,7 +125,7 @@ def own_name_is_local() -> bool:
 
 def accounting_lines(place: Place, shape: Shape, ports: Ports) -> list[str]:
     if not shape.accounting:
-        # AccountingStorageTRES is fatal where nothing stores it.
+        # AccountingStorageTRES is a fatal error without accounting storage.
         return ["AccountingStorageType=accounting_storage/none"]
     return [
         "AccountingStorageType=accounting_storage/slurmdbd",
@@ -137,7 +137,7 @@ def accounting_lines(place: Place, shape: Shape, ports: Ports) -> list[str]:
 
 
 def record_lines(shape: Shape, ports: Ports) -> list[str]:
-    """The lines that name nodes and partitions."""
+    """Return the lines for nodes and partitions."""
     nodes = [
         f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports.slurmd[number]} "
         f"CPUs={shape.cpus} RealMemory={shape.memory_mb} Gres={shape.gres(number)} State=UNKNOWN"
@@ -152,14 +152,14 @@ def record_lines(shape: Shape, ports: Ports) -> list[str]:
 
 
 def key_of(line: str) -> str:
-    """What makes two lines speak of the same thing: the key, or for records key and name."""
+    """Return what identifies the object of a line: the key, or for records key and name."""
     first = line.split()[0].lower()
     key = first.partition("=")[0]
     return first if key in RECORD_KEYS else key
 
 
 def with_user_lines(lines: Sequence[str], user_lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The lines with the user's put over those of the same key; and the user's that are new."""
+    """Return the lines, overridden by the user's with the same key; and the user's new lines."""
     result = list(lines)
     new: list[str] = []
     for line in user_lines:
@@ -180,13 +180,13 @@ def put_over(ours: str, theirs: str) -> str:
         fields = {key_of(part): part for part in [*ours.split(), *theirs.split()]}
         return " ".join(fields.values())
     if key == "authinfo" and "socket=" not in theirs:
-        # A line that sets cred_expire still means this cluster's munge.
+        # A user's line that sets only cred_expire must keep this cluster's munge socket.
         return f"{ours},{theirs.partition('=')[2]}"
     return theirs
 
 
 def slurm_conf_text(place: Place, shape: Shape, ports: Ports) -> str:
-    # The user's new lines stand before the nodes and partitions, where a DEFAULT must.
+    # The user's new lines come before nodes and partitions, because DEFAULT lines must.
     plain = default_lines(place, shape, ports)
     everything = plain + record_lines(shape, ports)
     merged, new = with_user_lines(everything, shape.slurm_conf_lines)
@@ -206,10 +206,10 @@ def gres_conf_text(place: Place, shape: Shape) -> str:
 
 
 def cgroup_conf_text(version: tuple[int, ...]) -> str:
-    """No plugin chosen above uses cgroups, so slurmd must not fail where there are none."""
+    """No plugin chosen above uses cgroups, so slurmd must not fail if there are none."""
     if version >= (23,):
         return "CgroupPlugin=disabled\n"
-    # 22.05 cannot be told so; but told which kind there is, it does not look for it.
+    # 22.05 cannot disable cgroups, but with a version set it does not look for them.
     return "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
 
@@ -239,7 +239,7 @@ def slurmdbd_conf_text(place: Place, shape: Shape, ports: Ports, password: str) 
 
 
 def database_conf_text(place: Place, ports: Ports) -> str:
-    """A database for one short life: small, and never waiting for the disk."""
+    """Return settings for a temporary database: small, and without waiting for the disk."""
     lines = [
         "# Written by scripts/cluster.",
         "[mariadbd]",
@@ -271,7 +271,7 @@ def database_conf_text(place: Place, ports: Ports) -> str:
 
 
 def database_accounts_text(password: str) -> str:
-    """Run before the first connection: no moment in which another user could be root there."""
+    """Return SQL that runs before the first connection, so that no other user can become root."""
     lines = [
         "CREATE DATABASE IF NOT EXISTS slurm_acct_db;",
         f"CREATE OR REPLACE USER slurm@127.0.0.1 IDENTIFIED BY '{password}';",
@@ -284,7 +284,7 @@ def database_accounts_text(password: str) -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Created with its final mode: a secret is at no time readable by others."""
+    """Write a file created with its final mode, so that a secret is never readable by others."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -305,7 +305,7 @@ def write_files(place: Place, shape: Shape, ports: Ports) -> None:
     if shape.backup:
         hosts = [f"{address} {host}" for host, address in CONTROLLERS.values()]
         place["etc/hosts"].write_text("\n".join(["127.0.0.1 localhost", *hosts, ""]))
-        # It ends whatever slurmctld its pid file names.
+        # A starting slurmctld kills the process in its pid file, so each needs its own.
         text = place.slurm_conf.read_text()
         for name in ("run/slurmctld.pid", "log/slurmctld.log"):
             text = text.replace(name, name.replace("slurmctld", "backup"))
@@ -316,7 +316,7 @@ def write_files(place: Place, shape: Shape, ports: Ports) -> None:
     if shape.slurm_user:
         give_to_slurm_user(place, shape)
     for file in shape.conf_files:
-        # Every user's commands read some of them, plugstack.conf for one.
+        # All users' commands read some of these files, such as plugstack.conf.
         copy = place["etc"] / Path(file).name
         shutil.copyfile(file, copy)
         copy.chmod(0o644)
@@ -333,7 +333,7 @@ def write_accounting_files(place: Place, shape: Shape, ports: Ports) -> None:
 
 
 def give_to_slurm_user(place: Place, shape: Shape) -> None:
-    """What the daemons that become SlurmUser write, and the file with the database's password."""
+    """Give SlurmUser the files that its daemons write, and the one with the database password."""
     daemons = ["slurmctld", *(["backup"] if shape.backup else [])]
     daemons += ["slurmdbd"] if shape.accounting else []
     logs = [place[f"log/{daemon}.log"] for daemon in daemons]

@@ -1,4 +1,4 @@
-"""Starting a cluster's daemons, each when what it needs answers."""
+"""Start a cluster's daemons, each once those that it depends on answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scripts.testbed.cluster.processes import process
 
 @dataclass
 class Start:
-    """One run of `up`: what it has started so far, and until when it may take."""
+    """The progress of one `up`: what it has started so far, and its deadline."""
 
     place: Place
     record: Record
@@ -27,7 +27,7 @@ class Start:
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def daemon(self, name: str, command: Sequence[str], keep: Sequence[int] = ()) -> None:
-        """Starts a daemon in the foreground, in a session of its own, and records it at once."""
+        """Start a daemon in foreground mode and in its own session, and record it at once."""
         with self.place[f"log/{name}.out"].open("ab") as output:
             child = subprocess.Popen(
                 [program(command[0]) or command[0], *command[1:]],
@@ -49,7 +49,7 @@ class Start:
             write_record(self.place, self.record)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Runs a client of the cluster."""
+        """Run a client command of the cluster."""
         try:
             return subprocess.run(
                 [program(command[0]) or command[0], *command[1:]],
@@ -83,7 +83,7 @@ class Start:
                 raise ClusterError("\n  ".join([f"{name} ended with {how}", *self.why(name)]))
 
     def why(self, name: str) -> list[str]:
-        """The lines of a daemon's logs that say what went wrong."""
+        """Return the lines of a daemon's logs that show what went wrong."""
         lines: list[str] = []
         for suffix in ("out", "log"):
             with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ def listens(port: int, address: str = "127.0.0.1") -> bool:
 
 
 def daemon_command(start: Start, name: str) -> list[str]:
-    """How the daemon of this name is started; ``UsageError`` where there is none."""
+    """Return the command of the daemon with this name; raise ``UsageError`` if there is none."""
     place, shape = start.place, start.record.shape
     conf = str(place.slurm_conf)
     commands = {"munged": munge_command(place), "slurmctld": ["slurmctld", "-D", "-f", conf]}
@@ -111,7 +111,7 @@ def daemon_command(start: Start, name: str) -> list[str]:
     if shape.backup:
         slurmctld = program("slurmctld") or "slurmctld"
         for controller, (host, _) in CONTROLLERS.items():
-            # slurmctld finds out by the host's name which of the two it is, and where to listen.
+            # slurmctld determines from the host name which one it is, and where to listen.
             own = f"mount --bind {place['etc/hosts']} /etc/hosts && hostname {host}"
             own_conf = conf if controller == "slurmctld" else str(place["etc/backup.conf"])
             as_host = ["sh", "-c", f'{own} && exec {slurmctld} -D -f "$0"', own_conf]
@@ -132,8 +132,8 @@ def start_everything(start: Start, held: HeldPorts) -> None:
 
 def start_munge(start: Start, held: HeldPorts) -> None:
     command = daemon_command(start, "munged")
-    # munged keeps the ports' names held: as long as it lives, no other cluster takes a port
-    # whose daemon is being restarted just then.
+    # munged inherits the locks on the ports, so that while it lives no other cluster takes a port
+    # whose daemon is being restarted.
     start.daemon("munged", command, keep=[holder.fileno() for holder in held.holders])
     start.wait_for("munge", "munged", lambda: munge_answers(start.place))
 
@@ -207,7 +207,7 @@ def all_idle(start: Start) -> bool:
     for line in answer.stdout.splitlines():
         name, state, reason = line.split("|", 2)
         if state in ("drain", "inval"):
-            # Only a wrong line in a configuration file does that, and waiting does not mend it.
+            # Caused only by a wrong configuration line, which waiting does not fix.
             raise ClusterError(f"node {name} is {state}: {reason}")
         states[name] = state
     return all(states.get(name) == "idle" for name in start.record.shape.node_names())

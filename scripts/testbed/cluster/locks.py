@@ -1,4 +1,4 @@
-"""Names and ports that a process holds against all others of this machine."""
+"""Machine-wide locks on names and ports."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from scripts.testbed.cluster.messages import ClusterError, say
 from scripts.testbed.cluster.model import PATIENCE_S, Ports
 
 LOWEST_PORT, HIGHEST_PORT = 20000, 32000
-"""Below the range from which Linux picks ports for outgoing connections."""
+"""Below the range of ports that Linux uses for outgoing connections."""
 
 
 def hold(name: str) -> socket.socket | None:
-    """Take a name that only one process of this machine can hold; None where it is taken.
+    """Lock a name that only one process of this machine can hold; return None if it is taken.
 
-    An abstract Unix socket is a lock that needs no file, that the kernel frees when its last
-    holder dies, and that is seen exactly as far as the loopback ports are: in this network
-    namespace.
+    An abstract Unix socket is a lock without a file, which the kernel frees when its last holder
+    dies. Like loopback ports, it is visible in this network namespace only.
     """
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -38,7 +37,7 @@ def hold(name: str) -> socket.socket | None:
 
 @contextlib.contextmanager
 def alone_with(name: str, announcement: str) -> Iterator[None]:
-    """Waits until no other `cluster` command works on the same thing."""
+    """Wait until no other `cluster` command works on the same thing, and lock it."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:32]
     deadline = time.monotonic() + 4 * PATIENCE_S
     holder = hold(digest)
@@ -63,7 +62,7 @@ def port_is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            # On all addresses, as some of Slurm's daemons insist to listen on all of them.
+            # On all addresses, because some of Slurm's daemons always listen on all.
             probe.bind(("", port))
         except OSError:
             return False
@@ -71,7 +70,7 @@ def port_is_free(port: int) -> bool:
 
 
 def pick_ports(nodes: int) -> HeldPorts:
-    """Free ports, held against every other `up` on this machine."""
+    """Pick free ports, and lock them against every other `up` on this machine."""
     held: dict[int, socket.socket] = {}
     candidates = list(range(LOWEST_PORT, HIGHEST_PORT))
     random.shuffle(candidates)

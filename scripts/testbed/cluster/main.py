@@ -147,7 +147,7 @@ def shape_from(options: argparse.Namespace) -> Shape:
 
 
 def gpu_types(text: str, nodes: int) -> tuple[str, ...]:
-    """One type for all nodes, or `n1=a100,n2=v100` with none for the nodes not named."""
+    """Parse one type for all nodes, or `n1=a100,n2=v100`; other nodes have untyped GPUs."""
     if "=" not in text:
         if text:
             check_name(text, "--gpu-type")
@@ -219,7 +219,7 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 def interrupt(number: int, _frame: FrameType | None) -> None:
-    # Once is enough: what follows is the cleaning up.
+    # Ignore further signals during the cleanup.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     raise StoppedBySignalError(number)

@@ -1,4 +1,4 @@
-"""What the cluster's commands say, and the errors that they end with."""
+"""The messages and errors of the cluster's commands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 
 class UsageError(Exception):
-    """The request makes no sense or cannot be met: exit status 2."""
+    """An invalid or unsatisfiable request: exit status 2."""
 
 
 class ClusterError(Exception):
-    """The cluster did not do as it should: exit status 1."""
+    """The cluster failed: exit status 1."""
 
 
 class StoppedBySignalError(Exception):
@@ -29,14 +29,13 @@ def counted(number: int, noun: str) -> str:
 
 
 def say(text: str) -> None:
-    # Where the caller closed it there is no stderr, and print() would turn to stdout, which may
-    # be on its way into an eval.
+    # If the caller closed stderr, print() would write to stdout, which may be read by an eval.
     if sys.stderr is not None:
         print(f"cluster: {text}", file=sys.stderr, flush=True)
 
 
 def last_words(lines: Sequence[str], pattern: str, most: int = 6) -> list[str]:
-    """The last lines that match, else the last lines; a line said twice counts once."""
+    """Return the last lines that match, or just the last lines, without duplicates."""
     without_time = r"^[\[<\d][^ ]*\d\d:\d\d[^ ]* |^\S+: "
     filled = [line.strip() for line in lines if line.strip()]
     telling = [line for line in filled if re.search(pattern, line, re.IGNORECASE)] or filled

@@ -1,4 +1,4 @@
-"""What a cluster is: its shape, its ports, its folder and the record in it."""
+"""The data of a cluster: its shape, its ports, its folder and the record file in it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Any, cast
 from scripts.testbed.cluster.messages import ClusterError, UsageError, counted
 
 PATIENCE_S = 60.0
-"""Seconds `up` may take in all, once the packages are there."""
+"""Seconds that `up` may take in all, once the packages are installed."""
 
 MARK = "SLURM_TIRESIAS_CLUSTER_DAEMON"
-"""The environment variable every daemon is started with: how `down` finds them again."""
+"""The environment variable that marks every daemon, so that `down` finds them."""
 
 FOLDER_VARIABLE = "SLURM_TIRESIAS_CLUSTER_DIR"
-"""What `env` exports.  Not MARK: the user's own programs must never look like our daemons."""
+"""The variable that `env` exports. Not MARK, or `down` would end the user's own programs."""
 
 RECORD = "slurm-tiresias-cluster.json"
-"""The file that says a folder is a cluster's, and may therefore be removed."""
+"""The file that marks a folder as a cluster's, which may therefore be removed."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Users often lack the sbin folders, where the daemons are."""
+"""The PATH for the daemons, because users' own often lacks the sbin folders."""
 
 MOST_SOCKET_PATH = 107
 """Linux refuses longer paths for Unix sockets."""
@@ -35,7 +35,7 @@ MOST_SOCKET_PATH = 107
 
 @dataclass(frozen=True)
 class Shape:
-    """What the user asked for; two clusters of one shape are interchangeable."""
+    """The options of a cluster; two clusters of the same shape are interchangeable."""
 
     nodes: int
     gpus: int
@@ -49,7 +49,7 @@ class Shape:
     gres_conf_lines: tuple[str, ...] = ()
     backup: bool = False
     slurm_user: str = ""
-    """The user that slurmctld and slurmdbd run as; empty: the user who starts them."""
+    """The user that slurmctld and slurmdbd run as; "" for the user who starts them."""
 
     def node_names(self) -> tuple[str, ...]:
         return tuple(f"n{number}" for number in range(1, self.nodes + 1))
@@ -71,7 +71,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Started:
-    """A process we started.  Pids are reused, a pid with its start time is not."""
+    """A process started by this script. Its start time is kept because pids are reused."""
 
     name: str
     pid: int
@@ -80,7 +80,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Record:
-    """What the record file says about a cluster."""
+    """The content of a cluster's record file."""
 
     folder: str
     shape: Shape
@@ -116,7 +116,7 @@ class Place:
 
     @property
     def cluster_name(self) -> str:
-        """The same for the same folder, so that a lost cluster's jobs can be told by it."""
+        """Derived from the folder, so that jobs of a lost cluster can be recognized."""
         return "tiresias_" + hashlib.sha256(bytes(self.folder)).hexdigest()[:10]
 
     @property
@@ -124,7 +124,7 @@ class Place:
         return f"{MARK}={self.folder}".encode()
 
     def environment(self) -> dict[str, str]:
-        """The daemons' environment: nothing of the caller's own, who may sit in another Slurm."""
+        """The daemons' environment, without the caller's, which may refer to another Slurm."""
         kept = {name: os.environ[name] for name in ("TZ", "LANG") if name in os.environ}
         own = {MARK: str(self.folder), "SLURM_CONF": str(self.slurm_conf), "HOME": "/"}
         return {"PATH": SYSTEM_PATH, **kept, **own}
@@ -134,7 +134,7 @@ def place_named(argument: str | None) -> Place:
     folder = Path(argument or f"/tmp/slurm-tiresias-cluster-{os.getuid()}").resolve()
     text = str(folder)
     if re.search(r"[^A-Za-z0-9._/+-]", text):
-        # Slurm's files split at blanks and commas and know no quoting; % has a meaning there.
+        # Slurm's files separate by spaces and commas, have no quoting, and expand %.
         raise UsageError(
             f"--dir {text!r} has characters Slurm's files cannot hold. "
             "Use letters, digits and . _ + - only."
@@ -151,7 +151,7 @@ def place_named(argument: str | None) -> Place:
 
 
 def read_record(place: Place) -> Record | None:
-    """The record, or None where the folder is no cluster's."""
+    """Return the record; None if the folder is not a cluster's."""
     try:
         raw = json.loads(place.record_file.read_text())
         return record_from(cast(dict[str, Any], raw))
@@ -166,7 +166,7 @@ def read_record(place: Place) -> Record | None:
 
 def record_from(raw: dict[str, Any]) -> Record:
     shape, ports = raw["shape"], raw["ports"]
-    # A cluster that an older version of this script started has no list of files.
+    # Records of older versions of this script lack some lists.
     lists = ("gpu_types", "partitions", "slurm_conf_lines", "conf_files", "gres_conf_lines")
     return Record(
         folder=str(raw["folder"]),
@@ -178,7 +178,7 @@ def record_from(raw: dict[str, Any]) -> Record:
 
 
 def write_record(place: Place, record: Record) -> None:
-    """Replaced in one step: a reader, or a kill, never meets half a record."""
+    """Replace the record atomically, so that neither readers nor kills leave half a record."""
     place.record_draft.write_text(json.dumps(asdict(record), indent=2) + "\n")
     place.record_draft.replace(place.record_file)
 

@@ -1,4 +1,4 @@
-"""Debian's packages of Slurm, installed where they are missing."""
+"""Install Debian's packages of Slurm if they are missing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def missing_packages(accounting: bool, others: Sequence[str] = ()) -> list[str]:
 
 
 def is_installed(package: str) -> bool:
-    """Whether Debian has it installed; on another Linux it is taken to be there."""
+    """Whether the Debian package is installed; True on other distributions."""
     if program("dpkg-query") is None:
         return True
     answer = subprocess.run(
@@ -80,7 +80,7 @@ def install(packages: Sequence[str]) -> None:
     with no_service_started_by_packages():
         result = run_apt(command)
         if result.returncode != 0:
-            # The lists may be old, or not there at all on a fresh machine.
+            # The package lists may be outdated, or missing on a new machine.
             run_apt(["apt-get", "update", "-q"])
             result = run_apt(command)
     if result.returncode != 0:
@@ -103,7 +103,7 @@ def run_apt(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 @contextlib.contextmanager
 def no_service_started_by_packages() -> Iterator[None]:
-    """Debian starts what it installs, unless this file says no.  A file already there stays."""
+    """Keep Debian from starting installed services, through policy-rc.d; keep an existing file."""
     if POLICY.exists() and POLICY.read_text() != POLICY_TEXT:
         yield
         return

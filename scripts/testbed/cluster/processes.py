@@ -1,4 +1,4 @@
-"""The processes of a cluster: how they are recognized, signalled and ended."""
+"""Recognize, signal and end the processes of a cluster."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Process:
 
 
 def process(pid: int) -> Process | None:
-    """The process, or None where there is none any more; a zombie is none."""
+    """Return the process with this id; None if it is gone or a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         owner = Path(f"/proc/{pid}").stat().st_uid
     except OSError:
         return None
-    # The name stands in brackets and may hold brackets and blanks itself.
+    # The name is in parentheses, and may itself contain parentheses and spaces.
     name = text[text.index("(") + 1 : text.rindex(")")]
     fields = text[text.rindex(")") + 2 :].split()
     if fields[0] in "ZX":
@@ -57,7 +57,7 @@ def is_alive(started: Started) -> bool:
 
 
 def ours(place: Place, recorded: Iterable[Started]) -> dict[int, Process]:
-    """Every process of the cluster: the recorded, the marked, the jobs', and all below them."""
+    """Return the cluster's processes: recorded and marked ones, jobs', and all descendants."""
     everything = all_processes()
     roots = {pid for pid, found in everything.items() if may_end(found) and is_marked(found, place)}
     roots |= {s.pid for s in recorded if is_alive(s) and may_end(everything.get(s.pid))}
@@ -74,11 +74,11 @@ def is_marked(found: Process, place: Place) -> bool:
     environment = found.environment()
     if place.mark in environment:
         return True
-    # slurmd starts slurmstepd with SLURM_CONF for its whole environment; and a daemon that
-    # a person restarts by hand has SLURM_CONF, too.
+    # slurmd starts slurmstepd with SLURM_CONF as its whole environment, and a daemon that was
+    # restarted by hand has SLURM_CONF too.
     if found.name in SLURM_DAEMONS and f"SLURM_CONF={place.slurm_conf}".encode() in environment:
         return True
-    # A job's processes have their submitter's environment; what slurmstepd adds to it tells.
+    # A job's processes have their submitter's environment, and variables added by slurmstepd.
     of_this_cluster = f"SLURM_CLUSTER_NAME={place.cluster_name}".encode() in environment
     return of_this_cluster and any(v.startswith(b"SLURMD_NODENAME=") for v in environment)
 
@@ -98,7 +98,7 @@ def with_descendants(roots: set[int], everything: Mapping[int, Process]) -> set[
 
 
 def own_line(everything: Mapping[int, Process]) -> Iterator[int]:
-    """This process and its ancestors: `down` may be called from within a job."""
+    """Yield this process and its ancestors, because `down` may be called from within a job."""
     pid = os.getpid()
     while pid in everything:
         yield pid
@@ -126,18 +126,21 @@ def gone_within(seconds: float, targets: Sequence[Process]) -> bool:
 
 @dataclass(frozen=True)
 class Wave:
-    """Processes ended together: told with SIGTERM, and after some seconds with SIGKILL."""
+    """Processes that are ended together, by SIGTERM and after ``patience`` seconds by SIGKILL.
+
+    ``names`` of None means all processes named in no other wave.
+    """
 
     patience: float
     names: frozenset[str] | None
 
 
 WAVES = (
-    # slurmctld would take two seconds to save what is thrown away next.
+    # slurmctld would take two seconds to save state that is deleted next.
     Wave(0.3, frozenset({"slurmctld", "slurmscriptd", "slurmd"})),
-    # Jobs, whatever their names: all that belong to none of the other waves.
+    # The jobs.
     Wave(3.0, None),
-    # slurmstepd ignores SIGTERM, and without its job it only looks for a slurmctld that is gone.
+    # slurmstepd ignores SIGTERM, and without its job it only waits for the dead slurmctld.
     Wave(0.0, frozenset({"slurmstepd"})),
     Wave(3.0, frozenset({"slurmdbd"})),
     Wave(3.0, frozenset({"mariadbd", "munged"})),
@@ -151,7 +154,7 @@ def is_in(wave: Wave, found: Process) -> bool:
 
 
 def end_all(place: Place, recorded: Iterable[Started]) -> int:
-    """Ends the cluster's processes in the order in which they need one another."""
+    """End the cluster's processes, dependent ones first; return how many there were."""
     recorded = tuple(recorded)
     ended = 0
     for wave in WAVES:
@@ -162,7 +165,7 @@ def end_all(place: Place, recorded: Iterable[Started]) -> int:
             send(targets, signal.SIGKILL)
     deadline = time.monotonic() + 10.0
     while left := list(ours(place, recorded).values()):
-        # A job may have started more processes while the first were ended.
+        # A job may have started more processes meanwhile.
         if time.monotonic() > deadline:
             raise ClusterError(f"still running: {', '.join(f'{p.name} ({p.pid})' for p in left)}")
         send(left, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What this machine says about where Debian's and Python's packages come from."""
+"""Find out how this machine fetches Debian's and Python's packages."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ NEEDED = {
     "ip": "iproute2",
     "apt-get": "apt",
 }
-"""Programs of this machine, and the packages that have them."""
+"""The programs needed on this machine, and the Debian packages that contain them."""
 
 RESOLVER = Path("/etc/resolv.conf")
 
 PASSED_ON = re.compile(r"PIP_\w+|(https?|no)_proxy", re.IGNORECASE)
-"""Variables that say how packages are fetched."""
+"""Environment variables that control how packages are fetched."""
 
 
 def get_ready(others: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Install what is missing here to make and enter another Debian, and ``others`` like NEEDED.
+    """Install the missing programs for creating and entering another Debian, and ``others``.
 
-    ``ClickException`` for any user but root, and where packages cannot be installed.
+    ``others`` maps programs to packages, like NEEDED. Raises ``ClickException`` unless the user is
+    root, and if packages cannot be installed.
     """
     if os.geteuid() != 0:
         raise click.ClickException("only root can make and enter another Debian. Run it as root.")
@@ -54,10 +55,10 @@ def get_ready(others: Mapping[str, str] = MappingProxyType({})) -> None:
 
 
 def debian_mirror() -> str:
-    """Where this machine's own Debian comes from."""
+    """Return the mirror of this machine's own Debian."""
     mirror = _known_mirror()
     if mirror is None:
-        # On a new machine apt has no lists yet.
+        # On a new machine apt has no package lists yet.
         run_apt(["apt-get", "update", "-q"])
         mirror = _known_mirror()
     if mirror is None:
@@ -79,7 +80,7 @@ def _known_mirror() -> str | None:
 
 @contextmanager
 def alone_with(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """For this process alone is whatever the lock stands for; says so where it has to wait."""
+    """Hold the lock during the block; call ``say`` if it has to wait for it."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         try:
@@ -91,15 +92,15 @@ def alone_with(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def fetching_environment() -> dict[str, str]:
-    """The variables that say how packages are fetched."""
+    """Return the environment variables that control how packages are fetched."""
     return {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
 
 
 def fetching_paths() -> list[Path]:
-    """What must be seen in a root for pip to do there as it does here: its files, and what they
-    name, and whom to trust."""
+    """Return the paths that pip needs in a root to work as it does here: its configuration, files
+    named there, the resolver's settings and the certificates."""
     found = {RESOLVER, Path("/etc/ssl/certs"), *_pip_files()}
-    # An index that is a folder names files beside it.
+    # The files of an index in a local folder are beside it.
     whole = {path.parent if path.name == "simple" else path for path in found}
     return sorted(path for path in whole if path.exists() and whole.isdisjoint(path.parents))
 

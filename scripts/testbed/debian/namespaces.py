@@ -1,7 +1,7 @@
-"""Running in another Debian, and leaving nothing behind.
+"""Run commands in another Debian without leaving anything behind.
 
-A command runs in namespaces of its own: its mounts, its processes and, where it is cut off, its
-network end with it, however it ends, and with the process that started it.
+A command runs in its own namespaces: its mounts, its processes and, if it has one, its own network
+disappear when it ends in any way, and when the process that started it ends.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", "PATH": SYSTEM_PATH}
 
 OWN_ADDRESS = "192.0.2.1/32"
-"""An address for documentation (RFC 5737). With 127.0.0.1 alone glibc resolves no names."""
+"""A documentation address (RFC 5737), because with only 127.0.0.1 glibc resolves no names."""
 
 NAMESPACES = ("--mount", "--pid", "--fork", "--uts", "--kill-child", "--propagation=private")
 
 
 @dataclass(frozen=True, slots=True)
 class Chamber:
-    """Where commands run: one root, or several that share /tmp."""
+    """The environment in which commands run: one root, or several that share /tmp."""
 
     roots: tuple[Path, ...]
     shown: tuple[Path, ...] = ()
-    """Files and folders of this machine, to be read in each root under the same name."""
+    """Files and folders of this machine that are mounted read-only in each root."""
     alone: bool = True
-    """With no network but a loopback device of its own."""
+    """Whether it has no network except its own loopback device."""
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """What runs ``arguments`` on this machine's own Debian, with all roots made ready."""
+        """Return the command that runs ``arguments`` on this machine's Debian with all roots
+        mounted."""
         cut_off = ["--net"] if self.alone else []
-        # The shell stays to the end: as the first process it reaps those that lose their parent.
+        # The shell must not exec: as the first process it reaps orphaned processes.
         script = "\n".join(["set -e", *self._preparation(), '"$@"', "exit"])
         entered = ["setpriv", "--pdeathsig=KILL", "unshare", *NAMESPACES, *cut_off]
         return [*entered, "sh", "-c", script, "sh", *arguments]
@@ -47,7 +48,7 @@ class Chamber:
         first, *others = self.roots
         for root in self.roots:
             lines += [
-                # A root that is a mount of its own, as what runs in it may expect of "/".
+                # Make the root a mount point, as programs may expect of "/".
                 _line("mount", "--bind", root, root),
                 _line("mount", "--rbind", "/dev", root / "dev"),
                 _line("mount", "-t", "proc", "proc", root / "proc"),
@@ -55,17 +56,17 @@ class Chamber:
                 *(line for path in self.shown for line in _shown(path, root)),
             ]
         lines += [_line("mount", "--bind", first / "tmp", root / "tmp") for root in others]
-        # What looks for processes in /proc must find these, and no others.
+        # Make /proc show the processes of this namespace only.
         return [*lines, "mount -t proc proc /proc"]
 
 
 def in_root(root: Path, arguments: Sequence[str], folder: str = "/") -> list[str]:
-    """What runs ``arguments`` in a root of a chamber, by ``Chamber.command``."""
+    """Return arguments for ``Chamber.command`` that run ``arguments`` in a root of the chamber."""
     return ["chroot", str(root), "sh", "-c", 'cd "$0" && exec "$@"', folder, *arguments]
 
 
 def _shown(path: Path, root: Path) -> list[str]:
-    """To see a path of this machine in a root, and not to write there: it is no copy."""
+    """Return the commands that bind-mount a path of this machine read-only in a root."""
     there = root / path.relative_to("/")
     if path.is_dir():
         made = [_line("mkdir", "-p", there)]

@@ -1,7 +1,7 @@
-"""Roots of Debian to build and to install in: made once, copied for each use, booted for real.
+"""Debian root file systems for builds and installs: made once, copied for each use, booted.
 
-A root lies outside the repository, and everything in it runs in namespaces of its own: what is
-mounted, and every process, is gone with the first one. The network is the machine's.
+A root is outside the repository, and everything in it runs in separate namespaces: all mounts and
+processes end with the root's first process. The network is the machine's.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from scripts.testbed.debian import machine, namespaces
 PATIENCE_S = 60.0
 
 ANY_DEBIAN = Path("/usr/share/debootstrap/scripts/sid")
-"""The script for any release, also for one that this debootstrap does not know yet."""
+"""The debootstrap script for any release, even one that this debootstrap does not know."""
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# The kernel's own settings are read-only, as in a container: systemd then leaves them alone. The
-# root has to be the root of its mounts, or systemd cannot put a service into a sandbox.
+# Kernel settings are read-only, as in a container, so that systemd leaves them alone. The root has
+# to be the root of its mount namespace, or systemd cannot sandbox services.
 _MOUNT = """
 set -e
 root=$1 archives=$2
@@ -58,18 +58,18 @@ exec chroot . sh -c 'umount -l /mnt && exec "$@"' sh "$@"
 
 
 class RootError(click.ClickException):
-    """Something could not be done in a root; the message says what, and what it printed."""
+    """A failure in a root; the message says what failed, and includes its output."""
 
 
 class Root:
-    """A root in which a process stays that the others are started beside."""
+    """A root with a running first process, whose namespaces all commands enter."""
 
     def __init__(self, folder: Path, first: int) -> None:
         self.folder = folder
         self._first = first
 
     def ask(self, *command: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Run a command; its exit code and all it printed."""
+        """Run a command; return its exit code and output."""
         whole = {"PATH": PATH, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
         ended = subprocess.run(
             ["nsenter", f"--target={self._first}", "--all", "--root", "--wd", *command],
@@ -84,18 +84,18 @@ class Root:
         return ended.returncode, ended.stdout
 
     def run(self, *command: str, env: Mapping[str, str] | None = None) -> str:
-        """Run a command that has to succeed; what it printed."""
+        """Run a command that has to succeed; return its output."""
         code, text = self.ask(*command, env=env)
         if code != 0:
             raise RootError(f"{' '.join(command)} ended with {code}:\n{text}")
         return text
 
     def apt_get(self, *arguments: str) -> str:
-        """Call apt-get, which asks nothing and keeps what it fetched for the next root."""
+        """Run apt-get without questions; it keeps downloaded packages for the next root."""
         return self.run("apt-get", "-y", "-q", "-o", "APT::Keep-Downloaded-Packages=1", *arguments)
 
     def until(self, what: str, *command: str) -> str:
-        """Repeat a command until it succeeds; what it printed then."""
+        """Repeat a command until it succeeds; return its output."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             code, text = self.ask(*command)
@@ -108,7 +108,7 @@ class Root:
 
 @contextmanager
 def entered(folder: Path, archives: Path, *first: str) -> Iterator[Root]:
-    """Start a root with ``first`` as its first process, which lives as long as this context."""
+    """Start a root with ``first`` as its first process, and kill it at the end of the block."""
     with _cgroup() as cgroup:
         outer = subprocess.Popen(
             [
@@ -131,7 +131,7 @@ def entered(folder: Path, archives: Path, *first: str) -> Iterator[Root]:
 
 
 def _first_process(outer: subprocess.Popen[str], program: str) -> int:
-    """The process id of the first one in the root, once it has become what it is to be."""
+    """Wait until the root's first process has executed ``program``; return its pid."""
     children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
     deadline = time.monotonic() + PATIENCE_S
     while outer.poll() is None and time.monotonic() < deadline:
@@ -146,7 +146,7 @@ def _first_process(outer: subprocess.Popen[str], program: str) -> int:
 
 @contextmanager
 def booted(folder: Path, archives: Path) -> Iterator[Root]:
-    """Boot a root with its own systemd, as far as services can be started."""
+    """Boot a root with its own systemd, up to basic.target, so that services can be started."""
     with entered(folder, archives, "/lib/systemd/systemd", "--unit=basic.target") as root:
         root.until("systemd is up", "systemctl", "is-active", "--quiet", "basic.target")
         yield root
@@ -154,14 +154,14 @@ def booted(folder: Path, archives: Path) -> Iterator[Root]:
 
 @contextmanager
 def used(folder: Path, archives: Path) -> Iterator[Root]:
-    """Enter a root in which nothing runs but what is started."""
+    """Enter a root in which no services run."""
     with entered(folder, archives, "/bin/sleep", "infinity") as root:
         yield root
 
 
 @contextmanager
 def _cgroup() -> Iterator[Path]:
-    """A control group for all processes of a root, below which systemd makes its own."""
+    """Create a control group for a root's processes, below which systemd creates its own."""
     mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
     tops = [Path(words[1]) for words in mounts if words[2] == "cgroup2"]
     if not tops:
@@ -175,7 +175,7 @@ def _cgroup() -> Iterator[Path]:
 
 
 def _remove_cgroup(group: Path) -> None:
-    """Remove it when the last process in it is gone, which takes the kernel a moment."""
+    """Remove the control group, after waiting until its last process is gone."""
     deadline = time.monotonic() + PATIENCE_S
     while "populated 1" in (group / "cgroup.events").read_text():
         if time.monotonic() > deadline:
@@ -187,7 +187,7 @@ def _remove_cgroup(group: Path) -> None:
 
 
 def copy_of(base: Path, folder: Path) -> Path:
-    """A root of its own."""
+    """Copy a base root into a folder, which is replaced."""
     if folder.exists():
         shutil.rmtree(folder)
     subprocess.run(["cp", "-a", "--reflink=auto", base, folder], check=True)
@@ -195,7 +195,7 @@ def copy_of(base: Path, folder: Path) -> Path:
 
 
 def copy_of_checkout(folder: Path) -> None:
-    """Copy what git knows or would not ignore, as it is now; edits do not disturb what runs."""
+    """Copy tracked and not ignored files of the checkout, so that later edits do not interfere."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     listed = subprocess.run(
@@ -210,9 +210,9 @@ def copy_of_checkout(folder: Path) -> None:
 
 
 def base_root(suite: str, cache: Path, packages: Sequence[str] = ()) -> Path:
-    """The smallest root of a release of Debian with ``packages`` besides, made once.
+    """Return a minimal root of a Debian release with ``packages``, which is made only once.
 
-    It comes from where this machine's packages come from.
+    Its packages come from the same mirror as this machine's.
     """
     folder = cache / "+".join((suite, *packages))
     if folder.exists():
@@ -227,23 +227,23 @@ def base_root(suite: str, cache: Path, packages: Sequence[str] = ()) -> Path:
 
 
 def cache_for(use: str) -> Path:
-    """Where the roots of a use are kept from run to run."""
+    """Return the folder that keeps the roots of a use from run to run."""
     own = os.environ.get("XDG_CACHE_HOME")
     return (Path(own) if own else Path("/var/cache")) / "slurm-tiresias" / use
 
 
 def host_suite() -> str:
-    """The release of Debian of this machine: its codename, such as bookworm."""
+    """Return the codename of this machine's Debian release, such as bookworm."""
     return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
 
 
 def debootstrap(folder: Path, suite: str, mirror: str, packages: Sequence[str]) -> None:
-    """Make the smallest Debian in a folder; what was in it before is gone."""
+    """Create a minimal Debian in a folder, whose old content is removed."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = ["debootstrap", "--variant=minbase"]
     command += [f"--include={','.join(packages)}"] if packages else []
-    # What it mounts there goes with the namespace, however it ends.
+    # Its mounts disappear with the namespace, even if it is killed.
     made = subprocess.run(
         [
             *("setpriv", "--pdeathsig=KILL", "unshare", *namespaces.NAMESPACES, *command),
@@ -261,7 +261,7 @@ def debootstrap(folder: Path, suite: str, mirror: str, packages: Sequence[str]) 
 
 
 def _debian_sources(suite: str) -> list[str]:
-    """The lines of sources.list for a release, from those of this machine."""
+    """Derive the lines of sources.list for a release from this machine's."""
     codename = host_suite()
     form = "deb $(REPO_URI) $(CODENAME) $(COMPONENT)"
     which = ("Origin: Debian", "Created-By: Packages")
@@ -274,7 +274,7 @@ def _debian_sources(suite: str) -> list[str]:
 
 
 def _apt_settings() -> str:
-    """How this machine's apt gets its packages, as far as a root has to do the same."""
+    """Return this machine's apt settings for fetching packages that a root needs too."""
     lines = _output("apt-config", "dump", "Acquire").splitlines()
     wanted = ("::Proxy", "Check-Valid-Until", "Check-Date")
     return "".join(f"{line}\n" for line in lines if any(word in line for word in wanted))
