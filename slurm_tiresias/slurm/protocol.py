@@ -265,8 +265,8 @@ class Slurm(Protocol):
     """All operations on Slurm that this program uses.
 
     Every method may raise ``SlurmUnreachableError``, ``SlurmPermissionError``,
-    ``SlurmAnswerError`` or, if only pyslurm is allowed, ``BindingError``. None returns a partial
-    answer. Methods that change anything raise ``LeaseLostError`` if the controller's lease has
+    ``SlurmAnswerError`` or, if only pyslurm is allowed, ``BindingError``; partial answers are never
+    returned. Methods that change anything raise ``LeaseLostError`` if the controller's lease has
     ended.
     """
 

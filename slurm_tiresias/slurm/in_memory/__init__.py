@@ -1,9 +1,8 @@
 """Slurm without a Slurm: a model of slurmctld, slurmd and slurmdbd behind the driver protocol.
 
-``InMemorySlurm`` (``driver.py``) answers what a driver answers, and takes what users,
-administrators and chance do to a cluster. Time stands still until ``advance`` moves it. What it
-does was compared with Slurm 22.05.8 and is held against real clusters by
-``tests/slurm/test_contract.py``.
+``InMemorySlurm`` (``driver.py``) is a driver, and also has the operations of users, administrators
+and faults. Time passes only in ``advance``. Its behaviour was compared with Slurm 22.05.8, and
+``tests/slurm/test_contract.py`` compares it with real clusters.
 
 | module | what |
 |---|---|

@@ -1,4 +1,4 @@
-"""slurmdbd: one row for each run of a job, and for each end while it waited."""
+"""A model of slurmdbd: one row for each run, and for each job that ended while pending."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from slurm_tiresias.slurm.protocol import AccountedRun
 
 @dataclass(slots=True)
 class _Row:
-    """A run. ``known_from_s`` and ``end_known_from_s``: when its start and its end become known, by
-    the steady clock."""
+    """A run. Its start and end become visible at ``known_from_s`` and ``end_known_from_s``, by the
+    steady clock."""
 
     start_s: float | None
     submit_s: float
@@ -30,7 +30,7 @@ class _Row:
 
 
 class Accounting:
-    """What ``sacct --duplicates`` knows. ``delay_s`` is how late it learns of a start or an end."""
+    """The rows of ``sacct --duplicates``. ``delay_s`` is its delay in learning of events."""
 
     def __init__(self, clock: Clock) -> None:
         self.delay_s = 0.0
@@ -38,7 +38,7 @@ class Accounting:
         self._rows: dict[str, dict[tuple[float, int], _Row]] = {}
 
     def started(self, record: JobRecord) -> None:
-        """A run has begun. A run that slurmctld has forgotten since is the same row to it."""
+        """Record the start of a run. It replaces a run that slurmctld has forgotten since."""
         gpus = sum(amount.gpu_count for amount in record.allocation.values())
         self._row(record, record.start_s, gpus)
 
@@ -51,7 +51,8 @@ class Accounting:
         exit_code: int = 0,
         cancelled_by: int | None = None,
     ) -> None:
-        """The run of a record, as it still is, has ended; or the job, while it waited."""
+        """Record the end of a run, or of a job while pending. Call this before changing the
+        record."""
         row = self._of(record) or self._row(record, None, 0)
         if row.start_s is not None:
             row.elapsed_s = record.elapsed_s(end_s)
@@ -59,7 +60,7 @@ class Accounting:
         row.state, row.exit_code, row.cancelled_by = state, f"{exit_code}:0", cancelled_by
 
     def suspended_or_resumed(self, record: JobRecord) -> None:
-        """The clock of a run stands, or goes on."""
+        """Record that a run was suspended or resumed."""
         row = self._of(record)
         if row is not None:
             row.suspended_since_s, row.suspended_s = record.suspended_since_s, record.suspended_s
@@ -76,9 +77,9 @@ class Accounting:
         return row
 
     def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
-        """As ``protocol.Slurm.runs``; another thread may ask while rows are added."""
+        """Like ``protocol.Slurm.runs``; another thread may call this while rows are added."""
         rows = [(key, row) for key in keys for row in tuple(self._rows.get(key, {}).values())]
-        # What ended while it waited is known by its end alone.
+        # A job that ended while pending is visible once its end is.
         found = [
             self._shown(key, row)
             for key, row in rows
@@ -94,7 +95,7 @@ class Accounting:
 
     def _shown(self, key: str, row: _Row) -> AccountedRun:
         if not self._has_come(row.end_known_from_s):
-            # Until its end is known a run seems to go on.
+            # Until its end is known, a run seems to continue.
             start_s = row.start_s or 0.0
             until_s = row.suspended_since_s or self._clock.whole_s
             elapsed_s = max(0.0, until_s - start_s - row.suspended_s)

@@ -1,4 +1,4 @@
-"""The driver, and the side of the cluster on which users, administrators and chance act."""
+"""The driver of the in-memory Slurm, and the operations of users, administrators and faults."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from slurm_tiresias.slurm.protocol import (
 )
 
 VERSION = (22, 5, 8)
-"""The release that it behaves like."""
+"""The release whose behaviour is modelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentSignal:
-    """A signal that a job was sent, and when by slurmctld's clock."""
+    """A signal sent to a job; ``at_s`` is by slurmctld's clock."""
 
     at_s: float
     key: str
@@ -51,42 +51,41 @@ def four_nodes() -> tuple[Node, ...]:
 
 
 class InMemorySlurm:
-    """A Slurm in memory. Implements ``protocol.Slurm``; not to be shared between threads, but for
-    ``runs``.
+    """A Slurm in memory. Implements ``protocol.Slurm``. Not thread-safe, except for ``runs``.
 
-    Every job is addressed by the key of Slurm's commands: ``12``, ``12_3``, ``12_[3-5]``. What a
-    user or an administrator does returns "" or, where Slurm refuses, Slurm's words. Nothing happens
-    by itself but in ``advance``.
+    Jobs are addressed by the keys of Slurm's commands: ``12``, ``12_3``, ``12_[3-5]``. Operations
+    of users and administrators return "" or, if Slurm refuses, its message. Time passes only in
+    ``advance``.
 
     Parameters
     ----------
     nodes
         The nodes; their ``partitions`` are filled in.
     partitions
-        Names of partitions, or partitions; each name stands for one of all nodes.
+        Partitions, or names of partitions with all nodes.
     settings
-        What slurm.conf would say.
+        The settings of slurm.conf.
     clock
         Slurm's clock and the steady one.
     accounting
-        Whether there is slurmdbd.
+        Whether there is a slurmdbd.
     lease
-        Leave to write; without it, for ever.
+        Without a lease writes are always allowed.
     drives
-        How many of a second kind of GRES nodes have, which the controller does not see.
+        By node, the number of a second kind of GRES, which the controller does not see.
 
     Attributes
     ----------
     faults
-        What is to go wrong at the next calls.
+        The faults to inject at the next calls.
     signals
         Every signal that has reached a job.
     writes
-        How many writes were taken or refused.
+        The number of writes carried out or refused.
     host
-        The host of the slurmctld that acts; "" while none does.
+        The host of the active slurmctld; "" while there is none.
     operator
-        Whether the controller's user may operate.
+        Whether the controller's user has operator rights.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class InMemorySlurm:
         self._ctld.save_state()
 
     def reached_by(self, lease: Lease) -> InMemorySlurm:
-        """The same Slurm, as a controller with this lease reaches it."""
+        """Return a driver of the same Slurm for a controller with this lease."""
         other = copy(self)
         other._lease = lease
         return other
@@ -138,7 +137,7 @@ class InMemorySlurm:
 
     @property
     def driver(self) -> Driver:
-        """It stands for itself."""
+        """The driver's name."""
         return Driver("in-memory")
 
     def cluster(self) -> Cluster:
@@ -157,15 +156,15 @@ class InMemorySlurm:
         )
 
     def may_operate(self) -> bool:
-        """As ``operator`` says."""
+        """Return ``operator``."""
         return self.operator
 
     def acting_host(self) -> str:
-        """As ``host`` says."""
+        """Return ``host``."""
         return self.host
 
     def observe(self) -> Observation:
-        """All jobs, nodes and partitions; what has not changed since is the same object."""
+        """Return all jobs, nodes and partitions; unchanged ones are the same objects as before."""
         self.faults.before("observe")
         now_s = self._ctld.now_s
         jobs: list[JobStatus] = []
@@ -181,25 +180,25 @@ class InMemorySlurm:
         )
 
     def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
-        """Every run that accounting knows of by now, oldest first."""
+        """Return the runs that accounting knows by now, oldest first."""
         self.faults.before("runs")
         return self._accounting.runs(keys, since_s) if self._has_accounting else ()
 
     def dependency(self, key: str) -> str:
-        """What a pending job still depends on: ``afterok:12(unfulfilled)``."""
+        """Return a pending job's remaining dependency: ``afterok:12(unfulfilled)``."""
         self.faults.before("dependency")
         return ",".join(map(str, self._record(key).conditions))
 
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
-        """By the key of each of these jobs, the limits that it shares with others."""
+        """Return by job key the limits that each of these jobs shares with others."""
         self.faults.before("limits")
         return {job.key: tuple(self._ctld.limits_of(job)) for job in jobs}
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         """Carry out all writes, in order; return those that were refused.
 
-        Raises ``ValueError`` where one can never be meant, ``LeaseLostError`` where the lease is
-        over, and ``SlurmUnreachableError`` as ``faults`` has it.
+        Raises ``ValueError`` if one is invalid, ``LeaseLostError`` if the lease has ended, and
+        ``SlurmUnreachableError`` if ``faults`` contains that.
         """
         self._lease.check()
         for write in writes:
@@ -221,7 +220,7 @@ class InMemorySlurm:
         return tuple(failures)
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
-        """Send a signal to running jobs; what does not run does not hear it."""
+        """Send a signal to running jobs; other jobs are ignored."""
         self._lease.check()
         self.faults.before("signal")
         refused = self.faults.refused_signals(keys)
@@ -237,11 +236,11 @@ class InMemorySlurm:
     # Users
 
     def submit(self, submission: Submission) -> str:
-        """``sbatch``; the key of the job, or the number of the array."""
+        """``sbatch``: return the key of the job, or the id of the array."""
         return str(self._ctld.submit(submission).raw_id)
 
     def cancel(self, key: str, by: int = ROOT_ID) -> str:
-        """``scancel``. Tasks that wait together with others are forgotten at once."""
+        """``scancel``. Some tasks of an array's pending record are forgotten at once."""
         names = set(node_names(key) if key.endswith("]") else [key])
         found = [r for r in self._ctld.records.values() if not names.isdisjoint(r.names)]
         for record in found:
@@ -259,7 +258,7 @@ class InMemorySlurm:
         )
 
     def release(self, key: str, *, by_admin: bool = False) -> str:
-        """``scontrol release``; an owner cannot release what an administrator holds."""
+        """``scontrol release``; an owner cannot release a job held by an administrator."""
         act = updates.release if by_admin else updates.release_by_owner
         return updates.each(self._ctld, key, lambda record: act(self._ctld, record))
 
@@ -295,14 +294,14 @@ class InMemorySlurm:
         return updates.each(self._ctld, key, lambda record: updates.requeue(self._ctld, record))
 
     def finish(self, key: str, exit_code: int = 0) -> str:
-        """The script of a running job ends now."""
+        """End the script of a running job now."""
         record = self._record(key)
         if not record.runs:
             return updates.FINISHED if record.has_ended else updates.IS_PENDING
         self._ctld.finish(record, exit_code)
         return ""
 
-    # Administrators and nature
+    # Administrators and faults
 
     def suspend(self, key: str) -> str:
         """``scontrol suspend`` of a running job."""
@@ -322,19 +321,19 @@ class InMemorySlurm:
         return ""
 
     def drain(self, node: str) -> None:
-        """Nothing new starts on the node."""
+        """Drain the node, so that no new job starts on it."""
         self._ctld.set_node(node, "DRAIN", available=False)
 
     def resume_node(self, node: str) -> None:
-        """A drained node, or one that was down, is in service again."""
+        """Return a drained or down node to service."""
         self._ctld.set_node(node, "IDLE", available=True)
 
     def fail_node(self, node: str) -> None:
-        """The node is down, and what ran there is lost."""
+        """Take the node down, so that its runs are lost."""
         self._ctld.fail_node(node)
 
     def reserve(self, name: str, nodes: str, start_in_s: float, duration_s: float) -> None:
-        """Keep nodes (a hostlist) for jobs that name this reservation."""
+        """Reserve nodes (a hostlist) for jobs that name this reservation."""
         start_s = self._ctld.now_s + start_in_s
         self._ctld.reservations[name] = Reservation(
             name, frozenset(node_names(nodes)), start_s, start_s + duration_s
@@ -342,77 +341,76 @@ class InMemorySlurm:
         self._ctld.schedule_soon()
 
     def remove_reservation(self, name: str) -> None:
-        """Give the nodes back to all."""
+        """Remove a reservation."""
         del self._ctld.reservations[name]
         self._ctld.schedule_soon()
 
     def obstruct(self, key: str, reason: str) -> Sequence[str]:
-        """Keep a job, and the tasks that wait together with it, from starting for a reason of
-        Slurm's, such as ``Licenses``; "" frees them. Returns which jobs these are."""
+        """Give Slurm a reason, such as ``Licenses``, not to start a job and the tasks in the same
+        record; "" removes it. Returns the keys of these jobs."""
         record = self._record(key)
         record.obstacle = reason
         self._ctld.schedule_soon()
         return record.keys
 
     def set_partition(self, name: str, nodes: str) -> None:
-        """A partition has these nodes from now on."""
+        """Change the nodes of a partition."""
         names = frozenset(node_names(nodes))
         self._ctld.partitions[name] = replace(self._ctld.partitions[name], nodes=names)
         self._ctld.schedule_soon()
 
     def garble(self, key: str, why: str) -> Sequence[str]:
-        """The row of a job cannot be read, until ``why`` is "". Returns whose row it is: tasks that
-        wait together have one."""
+        """Make a job's record unreadable, or readable again if ``why`` is "". Returns the keys of
+        all tasks in that record."""
         record = self._record(key)
         record.unreadable = why
         record.changed()
         return record.keys
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: runs end, nodes are cleaned up, delays run out, Slurm starts jobs."""
+        """Let time pass: runs end, epilogs finish, delays expire, Slurm starts jobs."""
         self._ctld.advance(seconds)
 
     def schedule(self) -> None:
-        """Let Slurm's scheduler look at the queue now."""
+        """Run Slurm's scheduler now."""
         self._ctld.schedule()
 
     def step_clock(self, seconds: float) -> None:
-        """slurmctld's clock is set; nothing else notices."""
+        """Set slurmctld's clock by some seconds."""
         self.clock.set_by(seconds)
         self._ctld.schedule_soon()
 
     def save_state(self) -> None:
-        """What slurmctld knows now is what it comes back with when it is killed."""
+        """Save slurmctld's state, which it restores after a kill."""
         self._ctld.save_state()
 
     def restart(self, *, killed: bool = True) -> None:
-        """slurmctld ends and comes back. After a kill it has forgotten all that has happened
-        since it last saved its state (``Settings.save_every_s``, or ``save_state``), and the nodes
-        tell it what runs."""
+        """Restart slurmctld. After a kill it has lost all changes since it last saved its state
+        (``Settings.save_every_s``, or ``save_state``), and the nodes report what runs."""
         if not killed:
             self._ctld.save_state()
         self._ctld.restart()
 
     @property
     def accounting_delay_s(self) -> float:
-        """How late slurmdbd learns of what happens from now on."""
+        """The delay with which slurmdbd learns of events from now on."""
         return self._accounting.delay_s
 
     @accounting_delay_s.setter
     def accounting_delay_s(self, seconds: float) -> None:
         self._accounting.delay_s = seconds
 
-    # Looked up
+    # Queries of tests
 
     def job(self, key: str) -> JobStatus:
-        """What ``observe`` shows of one job; ``KeyError`` where Slurm does not know it."""
+        """Return one job as ``observe`` shows it; raise ``KeyError`` if Slurm does not know it."""
         for job in self._record(key).shown(self._ctld.now_s):
             if job.key == key:
                 return job
         raise KeyError(key)
 
     def is_pinned(self, key: str) -> bool:
-        """Whether the priority of a job was written, and is not computed."""
+        """Whether the priority of a job was written rather than computed."""
         return self._record(key).pinned
 
     def _record(self, key: str) -> JobRecord:
@@ -422,7 +420,7 @@ class InMemorySlurm:
         raise KeyError(key)
 
     def _nodes(self) -> tuple[Node, ...]:
-        """The nodes with their states; the same objects while they stay as they are."""
+        """Return the nodes with their states; the same objects while nothing changes."""
         completing = self._ctld.completing_nodes()
         shown_of = tuple(
             (one.node, one.is_idle, name in completing) for name, one in self._ctld.nodes.items()

@@ -1,6 +1,6 @@
-"""What a job asks for beyond its ``Request``, which the controller knows by name at most.
+"""What a job requests beyond its ``Request``; at most the option's name is visible to controllers.
 
-Slurm starts such a job only where all of it is met, and holds it where it never can be.
+Slurm starts the job only if all of this is satisfied, and holds it if it never can be.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """Options of sbatch that ``Request`` has no place for.
+    """Options of sbatch that ``Request`` cannot express.
 
     Parameters
     ----------
     nodes
-        The only nodes that may serve it (``--tmp``); None: all.
+        The nodes that can satisfy it (``--tmp``); None for all.
     groups
-        All its nodes are of one of these (``--switches=1``, ``--contiguous``, ``[a|b]``).
+        All its nodes must be in one of these (``--switches=1``, ``--contiguous``, ``[a|b]``).
     drives
-        How many it takes on each of its nodes of a second kind of GRES.
+        Number of a second kind of GRES that it takes on each node.
     user_alone
-        No other user's job runs beside it (``--exclusive=user``).
+        Whether its nodes run no other user's job (``--exclusive=user``).
     """
 
     nodes: frozenset[str] | None = None
@@ -31,7 +31,7 @@ class Extras:
     user_alone: bool = False
 
     def among(self, names: frozenset[str]) -> Iterator[frozenset[str]]:
-        """The sets of these nodes of which one must hold the whole job."""
+        """Yield subsets of these nodes, one of which must hold the whole job."""
         able = names if self.nodes is None else names & self.nodes
         yield from (able & group for group in self.groups or (able,))
 

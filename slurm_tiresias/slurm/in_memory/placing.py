@@ -1,8 +1,7 @@
-"""Where a request fits: as Slurm's select/cons_tres lays jobs over nodes, reduced to what is told
-apart here.
+"""Place requests on nodes: a simplified model of Slurm's select/cons_tres.
 
-A job that fits whole on one node goes where it fits tightest; any other fills the nodes in the
-order of their names, and where that takes too many, the roomiest first.
+A job that fits on one node gets the tightest fit. Other jobs fill the nodes in order of their
+names or, if that takes too many nodes, the roomiest first.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ _WORDS = re.compile(r"[&|,]|[^&|,()\[\]]+")
 
 @dataclass(slots=True)
 class NodeRecord:
-    """One node and what is free on it.
+    """One node and its idle resources.
 
-    ``drives``: how many it has of a second kind of GRES, which the controller does not see.
+    ``drives`` counts a second kind of GRES, which the controller does not see.
     """
 
     node: Node
@@ -30,7 +29,7 @@ class NodeRecord:
     drives: int = 0
 
     def empty(self) -> None:
-        """Nothing is held on it."""
+        """Make all its resources idle."""
         total = self.node.total
         self.gpus, self.cpus, self.memory_mb = dict(total.gpus), total.cpus, total.memory_mb
 
@@ -52,7 +51,7 @@ class NodeRecord:
 
 
 def place(request: Request, nodes: Iterable[NodeRecord]) -> Allocation | None:
-    """The amounts on each node that a job gets of what is free on these; None: it does not fit."""
+    """Return what a job gets of these nodes' idle resources; None if it does not fit."""
     room: dict[str, tuple[NodeRecord, int]] = {
         record.node.name: (record, chunks)
         for record in nodes
@@ -75,7 +74,7 @@ def place(request: Request, nodes: Iterable[NodeRecord]) -> Allocation | None:
 
 
 def fits_when_empty(request: Request, nodes: Iterable[NodeRecord]) -> bool:
-    """Whether the request would fit on these nodes if no job held anything."""
+    """Whether the request would fit on these nodes if they were empty."""
     emptied = [NodeRecord(record.node) for record in nodes]
     for record in emptied:
         record.empty()
@@ -83,8 +82,8 @@ def fits_when_empty(request: Request, nodes: Iterable[NodeRecord]) -> bool:
 
 
 def serves(expression: str, features: Collection[str]) -> bool:
-    """Whether a node with these features serves a constraint of words joined by ``&`` and ``|``,
-    from left to right."""
+    """Whether features satisfy a constraint of words joined by ``&`` and ``|``, evaluated from left
+    to right."""
     result, operator = not expression, "|"
     for word in _WORDS.findall(expression):
         if word in "&|,":
@@ -98,8 +97,8 @@ def serves(expression: str, features: Collection[str]) -> bool:
 def _filled(
     request: Request, order: Sequence[str], room: Mapping[str, int]
 ) -> Mapping[str, int] | None:
-    """How many chunks go on which of the nodes, taken in this order; each node that is required,
-    or needed to reach the least number, gets one at least."""
+    """Return the number of chunks per node, filling nodes in this order; nodes that are required,
+    or needed for the minimum number, get at least one."""
     chosen: dict[str, int] = {}
     left = request.chunks
     least = max(request.min_nodes, len(request.required_nodes))
@@ -116,7 +115,7 @@ def _filled(
 
 
 def _room(request: Request, record: NodeRecord) -> int:
-    """How many chunks of the request fit on what is free on the node."""
+    """Return how many chunks of the request fit into the node's idle resources."""
     node, chunk, extra = record.node, request.chunk, request.per_node
     if node.name in request.excluded_nodes or (request.exclusive and not record.is_idle):
         return 0
@@ -139,7 +138,7 @@ def _room(request: Request, record: NodeRecord) -> int:
 
 
 def _amount(request: Request, record: NodeRecord, chunks: int) -> Amount:
-    """What so many chunks take of a node; GPUs of any type from the most plentiful first."""
+    """Return what the chunks take of a node; untyped GPUs come from the most plentiful type."""
     if request.exclusive:
         return record.node.total
     chunk, extra = request.chunk, request.per_node

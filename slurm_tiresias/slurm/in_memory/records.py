@@ -1,4 +1,4 @@
-"""What slurmctld keeps of a job, and how a driver shows it."""
+"""slurmctld's record of a job, and how a driver shows it."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ NO_REQUEST = Request(Amount())
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a user submits: ``sbatch`` with its options, and how the job will behave.
+    """A submission: the options of ``sbatch``, and how the job will behave.
 
     Parameters
     ----------
     request
-        Its shape. ``partitions`` and ``required_nodes`` are taken from the fields here.
+        The request. Its ``partitions`` and ``required_nodes`` are set from the fields here.
     duration_s
         How long each run lasts; None: until it is ended.
     exit_code
-        With which the run then ends; another than 0 makes it FAILED.
+        The exit code of the script; if not 0, the job is FAILED.
     dies_in_s
-        How long it goes on after it was told to end; Slurm kills it after KillWait.
+        How long it continues after SIGTERM; Slurm kills it after KillWait.
     array, array_limit
         The numbers of its tasks, and how many may run at once (``--array=0-5%2``).
     dependency
-        As for sbatch: ``afterok:12:13,afterany:14``; also ``after`` and ``afternotok``.
+        As in sbatch: ``afterok:12:13,afterany:14``; also ``after`` and ``afternotok``.
     begin_in_s
         ``--begin=now+N``.
     priority
-        Pinned at birth, as etc/job_submit.lua does; None: Slurm's own.
+        Pinned at submission, as etc/job_submit.lua does; None: Slurm's own.
     own_priority
-        What Slurm's priority plugin computes for it, before SiteFactor.
+        The priority that Slurm's plugin computes, before SiteFactor.
     extras
-        What it asks for beyond ``request``. The controller sees of it what ``request.opaque`` says.
+        Its requests beyond ``request``. The controller sees only ``request.opaque`` of them.
     """
 
     request: Request
@@ -76,7 +76,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One job of a dependency, and whether it can be met no more."""
+    """One job of a dependency. ``failed``: whether it can never be satisfied."""
 
     kind: str
     job_id: int
@@ -89,19 +89,18 @@ class Condition:
 @dataclass(slots=True, eq=False)
 class JobRecord:
     """One record of slurmctld: a job, a task of an array, or all tasks that have not been split off
-    yet (``tasks`` has several then).
+    yet (several ``tasks``).
 
     ``state`` is Slurm's base state; ``completing`` is true from the end of a run, or its requeue,
-    until the epilog is over (``epilog_over_s``, steady clock). ``pinned``: the priority was set,
-    and is not computed. ``obstacle`` is a reason that keeps it from starting
-    though GPUs are idle.
+    until the epilog has finished (``epilog_over_s``, steady clock). ``pinned``: the priority was
+    set, not computed. ``obstacle`` is a reason not to start the job although GPUs are idle.
     """
 
     raw_id: int
     tasks: tuple[int, ...]
     submission: Submission
     spec: JobSpec
-    """What is asked for now; its key is that of the whole array."""
+    """The current spec; for an array its key is that of the whole array."""
     state: str = PENDING
     completing: bool = False
     reason: str = NO_REASON
@@ -122,12 +121,12 @@ class JobRecord:
     unreadable: str = ""
     _shown: tuple[JobStatus, ...] = ()
     _specs: tuple[JobSpec, dict[str, JobSpec]] | None = None
-    """What is asked for, and the same task by task."""
+    """The spec, and the derived specs of its tasks by key."""
     _is_stale: bool = True
 
     @property
     def is_pending(self) -> bool:
-        """As Slurm sees it: also while it completes after a requeue."""
+        """Whether Slurm's base state is PENDING, also while it completes after a requeue."""
         return self.state == PENDING
 
     @property
@@ -140,13 +139,13 @@ class JobRecord:
 
     @property
     def computed_priority(self) -> int:
-        """What Slurm's priority plugin makes of it."""
+        """The priority that Slurm's plugin computes."""
         priority = self.submission.own_priority + self.site_factor - self.nice
         return max(1, min(priority, HIGHEST_PRIORITY))
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """How Slurm's commands address it, or each of its tasks."""
+        """The ids in Slurm's commands of the job, or of each of its tasks."""
         array_id = self.spec.array_id
         if array_id is None:
             return (self.spec.key,)
@@ -154,24 +153,24 @@ class JobRecord:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its keys, and that of its array."""
+        """Its keys, and the key of its array."""
         return self.keys if self.spec.array_id is None else (*self.keys, self.spec.key)
 
     def elapsed_s(self, now_s: float) -> float:
-        """How long its present run, or its last one, has lasted without suspensions."""
+        """Return the length of its current or last run without suspensions, in seconds."""
         if self.start_s is None or self.is_pending:
             return 0.0
         until_s = self.end_s if self.end_s is not None else self.suspended_since_s
         return max(0.0, (now_s if until_s is None else until_s) - self.start_s - self.suspended_s)
 
     def changed(self) -> None:
-        """To be called after every change: what was shown of it is out of date."""
+        """Mark what was shown as outdated; call this after every change."""
         self._is_stale = True
 
     def shown(self, now_s: float) -> tuple[JobStatus, ...]:
-        """What a driver shows: the same objects as before where nothing has changed since.
+        """Return what a driver shows; the same objects as before if nothing has changed.
 
-        Of a running job only its time goes on, second by second.
+        For a running job only ``elapsed_s`` is updated.
         """
         if self._is_stale:
             self._shown = self._made(now_s)
@@ -185,7 +184,7 @@ class JobRecord:
     def _made(self, now_s: float) -> tuple[JobStatus, ...]:
         started = self.state != PENDING and self.start_s is not None
         state = JobState.COMPLETING if self.completing else _JOB_STATES.get(self.state)
-        # The record in which an array's tasks wait together.
+        # The common pending record of an array's tasks.
         unsplit = self.raw_id == self.spec.array_id and self.is_pending
         specs = self._specs_of_tasks()
         first = JobStatus(
@@ -207,7 +206,7 @@ class JobRecord:
         return (first, *(replace(first, spec=spec) for spec in specs[1:]))
 
     def _specs_of_tasks(self) -> list[JobSpec]:
-        """What each job of this record asks for: the same objects while that stays the same."""
+        """Return the spec of each job of this record; the same objects while unchanged."""
         asked = replace(self.spec, request=NO_REQUEST) if self.unreadable else self.spec
         if asked.array_id is None:
             return [asked]

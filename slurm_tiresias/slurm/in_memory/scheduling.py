@@ -1,7 +1,7 @@
-"""One pass of Slurm's scheduler: jobs by partition tier and priority, and why one is passed over.
+"""One pass of Slurm's scheduler: jobs by partition tier and priority, and their pending reasons.
 
-The first job of a partition that only lacks room closes the partition to all after it, unless it
-names its nodes: then only those are kept for it (``schedule()`` in src/slurmctld/job_scheduler.c).
+The first job of a partition that only lacks room blocks the partition for all later jobs, unless it
+requires nodes: then only those are kept for it (``schedule()`` in src/slurmctld/job_scheduler.c).
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 NODES_ELSEWHERE = (
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 )
-"""A job of several partitions, one of which lacks a node of its list, is not held for that."""
+"""The reason of a job with several partitions, one of which lacks a required node: not held."""
 
 WAITS_FOR_CONDITIONS = frozenset({"Dependency", "BeginTime", "JobArrayTaskLimit"})
-"""Reasons that go when what they name is over; any other stays until the job is tried again."""
+"""Reasons that disappear with their cause; any other stays until the job is tried again."""
 
 YEAR_S = 365 * 86400.0
-"""Slurm takes a job without a time limit to last so long."""
+"""The duration that Slurm assumes for a job without a time limit."""
 
 
 @dataclass(slots=True)
 class _Pass:
-    """What a pass remembers: closed partitions, nodes kept for jobs that name them, and, for
-    backfilling, the nodes that each closed partition's first job is to have."""
+    """The state of a pass: closed partitions, nodes kept for jobs that require them, and, for
+    backfilling, the nodes planned for each closed partition's first job."""
 
     out: frozenset[str]
     """Nodes that are not in service."""
     completing: frozenset[str]
-    """Nodes that start nothing for a moment."""
+    """Nodes that start no job until their epilogs have finished."""
     closed: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
     planned: set[str] = field(default_factory=set)
 
 
 def run(ctld: Slurmctld) -> None:
-    """Start what can start; give every other waiting job its reason."""
+    """Start all jobs that can start; set the reason of every other pending job."""
     queue = [
         (record, partition)
         for record in list(ctld.pending())
@@ -81,7 +81,7 @@ def _give_reason(record: JobRecord, reason: str) -> None:
 
 
 def _is_due(ctld: Slurmctld, record: JobRecord) -> bool:
-    """Whether a waiting job may be tried; its reason where not."""
+    """Whether a pending job may be tried; set its reason if not."""
     if reason := _why_not_due(ctld, record):
         _give_reason(record, reason)
         return False
@@ -117,8 +117,8 @@ def _is_at_array_limit(ctld: Slurmctld, record: JobRecord) -> bool:
 
 
 def _is_met(ctld: Slurmctld, condition: Condition) -> bool | None:
-    """Whether a job, or an array, has done what another waits for; None while that is open. A job
-    that slurmctld has forgotten counts as done."""
+    """Whether a dependency is satisfied; None while that is open. A job that slurmctld has
+    forgotten counts as completed."""
     records = [r for r in ctld.records.values() if condition.job_id in (r.raw_id, r.spec.array_id)]
     if condition.kind == "after":
         return all(record.start_s is not None or record.has_ended for record in records) or None
@@ -129,7 +129,7 @@ def _is_met(ctld: Slurmctld, condition: Condition) -> bool | None:
 
 
 def _try(ctld: Slurmctld, record: JobRecord, partition: str, state: _Pass) -> bool:
-    """Try to start a job, or one of those that wait together, in a partition; true if it did."""
+    """Try to start a job, or one task of a pending record, in a partition; return if it started."""
     closed = partition in state.closed
     if closed and not ctld.settings.backfill:
         return _wait_behind(record)
@@ -158,7 +158,7 @@ def _try(ctld: Slurmctld, record: JobRecord, partition: str, state: _Pass) -> bo
 
 
 def _wait_behind(record: JobRecord) -> bool:
-    """The job waits for others; a reason that Slurm found earlier stays."""
+    """Let the job wait for others; a reason that Slurm found earlier stays."""
     if record.reason in (NO_REASON, "Resources"):
         _give_reason(record, "Priority")
     return False
@@ -167,9 +167,9 @@ def _wait_behind(record: JobRecord) -> bool:
 def _why_impossible(
     ctld: Slurmctld, record: JobRecord, partition: str, usable: frozenset[str]
 ) -> str:
-    """Why a job could not start in a partition even if no job ran there; "" where it could.
+    """Return why a job could not start in a partition even if no job ran there; "" if it could.
 
-    A request that the partition can never meet is held for good.
+    A job that the partition can never satisfy is held.
     """
     if not ctld.partitions[partition].up:
         return "PartitionDown"
@@ -196,7 +196,7 @@ def _why_impossible(
 
 
 def _reserved_nodes(ctld: Slurmctld, record: JobRecord) -> frozenset[str]:
-    """Nodes that are kept from a job by reservations that begin before it could end."""
+    """Return nodes the job cannot use, because a reservation begins before it could end."""
     limit_s = record.spec.time_limit_s
     until_s = ctld.now_s + (YEAR_S if limit_s is None else limit_s)
     return frozenset(
@@ -209,8 +209,8 @@ def _reserved_nodes(ctld: Slurmctld, record: JobRecord) -> frozenset[str]:
 
 
 def _planned_nodes(ctld: Slurmctld, record: JobRecord, usable: Collection[str]) -> set[str]:
-    """The nodes on which a job that lacks room could start soonest, if every running job lasted as
-    long as it may: backfilling leaves those alone."""
+    """Return the nodes where a job that lacks room could start soonest if every running job used
+    its whole time limit; backfilling does not use these."""
     freed = {name: replace(one, gpus=dict(one.gpus)) for name, one in ctld.nodes.items()}
     freed = {name: one for name, one in freed.items() if name in usable}
     running = [one for one in ctld.records.values() if one.runs]

@@ -1,7 +1,7 @@
-"""What slurmctld and the nodes do: jobs come, start, end, are requeued and forgotten.
+"""A model of slurmctld and the nodes: jobs are submitted, start, end, are requeued and forgotten.
 
-``Slurmctld`` holds what slurmctld knows; ``runs`` is what really runs on the nodes, which outlives
-a slurmctld that is killed.
+``Slurmctld`` holds slurmctld's state; its ``runs`` are the processes that actually run on the
+nodes, which survive when slurmctld is killed.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from slurm_tiresias.slurm.parse_limits import licenses_of
 from slurm_tiresias.slurm.protocol import Limit, Partition, Reservation
 
 ROOT_ID = 0
-"""Who cancels a job, as accounting names that user."""
+"""The user id that accounting shows as the canceller of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What slurm.conf would say.
+    """The settings of slurm.conf.
 
     Parameters
     ----------
     requeue_delay_s
         How long a requeued job waits (cred_expire, or requeue_delay).
     kill_wait_s
-        After which a job that ignores SIGTERM is killed.
+        Time after which a job that ignores SIGTERM is killed.
     epilog_s
         How long a node is completing after a job on it has ended.
     min_job_age_s
-        For how long an ended job is remembered.
+        How long an ended job is remembered.
     schedule_delay_s
         The longest time between a change and the scheduler's next pass (batch_sched_delay).
     save_every_s
-        How old the state on disk is at most when time goes on.
+        The greatest age of the saved state when ``advance`` begins.
     backfill
-        Whether jobs behind one that waits for room may start where that does not delay it.
+        Whether jobs behind one that waits for room may start if that does not delay it.
     licenses
-        How many there are of each licence.
+        The number of each licence.
     most_jobs_of_user
         How many jobs of a user may run at once in each QOS (MaxJobsPU).
     """
@@ -78,8 +78,8 @@ class Settings:
 
 @dataclass(slots=True)
 class Run:
-    """The processes of one run. ``ends_s``: when they end of themselves, by the steady clock; None
-    of a job that lasts, or is suspended with ``left_s`` to go."""
+    """The processes of one run. ``ends_s`` is when they end by themselves, by the steady clock;
+    None if the job runs until it is ended, or is suspended with ``left_s`` remaining."""
 
     start_s: float
     ends_s: float | None
@@ -88,7 +88,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """slurmctld's state as it was last saved, and when by the steady clock."""
+    """slurmctld's last saved state. ``at_s``: when it was saved, by the steady clock."""
 
     at_s: float = -math.inf
     records: tuple[JobRecord, ...] = ()
@@ -99,10 +99,7 @@ class Saved:
 
 @dataclass(slots=True)
 class Slurmctld:
-    """The state, and every way in which it changes by itself or by what users do.
-
-    A method that users call returns "" or, where Slurm refuses, Slurm's words.
-    """
+    """slurmctld's state, and its changes by time, users and administrators."""
 
     clock: Clock
     accounting: Accounting
@@ -114,18 +111,18 @@ class Slurmctld:
     runs: dict[int, Run] = field(default_factory=dict)
     next_id: int = 1
     schedule_due_s: float | None = None
-    """When the scheduler runs next, by the steady clock; None: nothing has changed since."""
+    """When the scheduler runs next, by the steady clock; None if nothing changed since its last."""
     saved: Saved = Saved()
     _requests: dict[tuple[int, tuple[str, ...], str], Request] = field(
         default_factory=dict, init=False
     )
-    """By what was submitted, partitions and node list."""
+    """By the id of the submitted request, partitions and node list."""
     _alike: dict[Hashable, Request] = field(default_factory=dict, init=False)
     """By shape."""
     _fitting: dict[tuple[int, frozenset[str]], bool] = field(default_factory=dict, init=False)
     """By request and nodes."""
 
-    # Asked about
+    # Queries
 
     @property
     def now_s(self) -> float:
@@ -133,15 +130,15 @@ class Slurmctld:
         return self.clock.whole_s
 
     def pending(self) -> Iterator[JobRecord]:
-        """The records that wait and do not complete any more."""
+        """Yield the pending records that are not completing after a requeue."""
         return (r for r in self.records.values() if r.state == PENDING and not r.completing)
 
     def of_array(self, array_id: int) -> list[JobRecord]:
-        """The records of an array, the common one first."""
+        """Return the records of an array, the common one first."""
         return [record for record in self.records.values() if record.spec.array_id == array_id]
 
     def completing_nodes(self) -> set[str]:
-        """The nodes that start nothing because a job on them has just ended."""
+        """Return the nodes that start no job because one on them has just ended."""
         return {
             name
             for record in self.records.values()
@@ -150,8 +147,8 @@ class Slurmctld:
         }
 
     def ask(self, record: JobRecord, **changes: Any) -> None:
-        """Change what a record asks for. Its request follows from its partitions and its node list:
-        one object for all records that ask alike."""
+        """Change a record's spec. Its request is updated with its partitions and node list; equal
+        requests share one object."""
         spec = replace(record.spec, **changes)
         asked = id(record.submission.request), spec.partitions, spec.required_node_list
         if asked not in self._requests:
@@ -167,19 +164,18 @@ class Slurmctld:
             record.spec = spec
 
     def _one_for_all(self, request: Request) -> Request:
-        """The same object for all requests that ask alike; it is kept, so its ``id`` stays its."""
+        """Return one object for all equal requests; it is kept, so that its ``id`` stays valid."""
         return self._alike.setdefault(request.shape, request)
 
     def can_ever_fit(self, request: Request, names: frozenset[str]) -> bool:
-        """Whether a request, one of those that ``ask`` gives, fits on these nodes if no job
-        holds anything."""
+        """Whether a request, as set by ``ask``, would fit on these nodes if they were empty."""
         asked = id(request), names
         if asked not in self._fitting:
             self._fitting[asked] = fits_when_empty(request, (self.nodes[name] for name in names))
         return self._fitting[asked]
 
     def place(self, record: JobRecord, names: frozenset[str]) -> Allocation | None:
-        """Where a job fits now on these nodes; None: nowhere."""
+        """Return where a job fits now on these nodes; None if nowhere."""
         extras, spec = record.submission.extras, record.spec
         on_node = self._running_with_extras()
         if extras is NONE and not on_node:
@@ -192,7 +188,7 @@ class Slurmctld:
         return None
 
     def _running_with_extras(self) -> Mapping[str, Sequence[JobRecord]]:
-        """The jobs on each node that keep more of it from others than GPUs, CPUs and memory."""
+        """Return the running jobs by node, if any job uses ``Extras``; else empty."""
         if not any(r.submission.extras is not NONE for r in self.records.values()):
             return {}
         found: dict[str, list[JobRecord]] = {}
@@ -214,13 +210,13 @@ class Slurmctld:
         )
 
     def could_ever_serve(self, record: JobRecord, names: frozenset[str]) -> bool:
-        """Whether a job would fit on these nodes if no job held anything."""
+        """Whether a job, with its extras, would fit on these nodes if they were empty."""
         extras, request = record.submission.extras, record.spec.request
         able = frozenset(n for n in names if self.nodes[n].drives >= extras.drives)
         return any(self.can_ever_fit(request, nodes) for nodes in extras.among(able))
 
     def limits_of(self, spec: JobSpec) -> Iterator[Limit]:
-        """The limits that a job shares with others, with what those that run leave of them."""
+        """Yield the limits that a job shares with others, less what running jobs use."""
         running = [one.spec for one in self.records.values() if one.runs]
         for name, count in licenses_of(spec).items():
             used = sum(licenses_of(one).get(name, 0) for one in running)
@@ -231,10 +227,10 @@ class Slurmctld:
             used = sum((one.user, one.qos) == (spec.user, spec.qos) for one in running)
             yield Limit(f"MaxJobsPU of user {spec.user} in QOS {spec.qos}", most - used, 1, 1)
 
-    # Lives of jobs
+    # The life cycle of jobs
 
     def submit(self, submission: Submission) -> JobRecord:
-        """A new record; see ``Submission``."""
+        """Create the record of a new job."""
         request = self._one_for_all(submission.request)
         submission = replace(submission, request=request)
         spec = JobSpec(
@@ -286,19 +282,19 @@ class Slurmctld:
         return record
 
     def touch(self, record: JobRecord) -> None:
-        """Something has been changed about a job: it is shown anew and tried anew."""
+        """Mark a job as changed, so that it is shown anew and scheduled again."""
         record.changed()
         self.schedule_soon()
 
     def schedule_soon(self) -> None:
-        """Something has changed that may let a job start."""
+        """Have the scheduler run soon, after a change that may let a job start."""
         due_s = self.clock.in_s(self.settings.schedule_delay_s)
         if self.schedule_due_s is None or self.schedule_due_s > due_s:
             self.schedule_due_s = due_s
 
     def split_off(self, record: JobRecord, task: int) -> JobRecord:
-        """A record of its own for one task of those that wait together; the last one keeps the
-        common record."""
+        """Split one task off an array's pending record and return its record; the last task keeps
+        the common record."""
         if len(record.tasks) == 1:
             return record
         split = copy(record)
@@ -311,7 +307,7 @@ class Slurmctld:
         return split
 
     def start(self, record: JobRecord, allocation: Allocation) -> JobRecord:
-        """Start a job, or the first task of those that wait together."""
+        """Start a job, or the first task of an array's pending record."""
         record = self.split_off(record, record.tasks[0])
         record.state, record.reason = RUNNING, NO_REASON
         record.start_s, record.end_s = self.now_s, None
@@ -340,7 +336,7 @@ class Slurmctld:
         self.touch(record)
 
     def requeue(self, record: JobRecord, state: str = "REQUEUED") -> None:
-        """End the run of a job, which waits again once its nodes are done with it."""
+        """End the run of a job, which is pending again once its nodes have finished the epilog."""
         if record.runs:
             self._stop(record, state)
         record.restarts += 1
@@ -357,8 +353,8 @@ class Slurmctld:
         exit_code: int = 0,
         cancelled_by: int | None = None,
     ) -> None:
-        """A run is over for slurmctld; its nodes are completing until its processes are gone."""
-        # A suspended job has ended when it was suspended.
+        """End a run for slurmctld; its nodes are completing until its processes are gone."""
+        # Slurm records the time of the suspension as the end of a suspended job.
         end_s = self.now_s if record.suspended_since_s is None else record.suspended_since_s
         self.accounting.ended(record, state, end_s, exit_code=exit_code, cancelled_by=cancelled_by)
         record.end_s, record.suspended_since_s = end_s, None
@@ -370,8 +366,8 @@ class Slurmctld:
         record.epilog_over_s = self.clock.in_s(dies_in_s + self.settings.epilog_s)
 
     def _wait_again(self, record: JobRecord) -> None:
-        """A requeued job is as if submitted now, and waits for Slurm's delay unless it was told to
-        wait longer."""
+        """Make a requeued job pending as if submitted now; it waits for Slurm's requeue delay, or
+        longer if its begin time is later."""
         record.spec = replace(record.spec, submit_s=self.now_s)
         record.start_s = record.end_s = None
         if record.begin_s is None or record.begin_s <= self.now_s:
@@ -384,11 +380,11 @@ class Slurmctld:
     # What users and administrators do
 
     def cancel(self, record: JobRecord, by: int = ROOT_ID) -> None:
-        """``scancel`` of a job in any state."""
+        """Cancel a job in any state."""
         if record.runs:
             self.end(record, "CANCELLED", cancelled_by=by)
         elif record.is_pending:
-            # While it completes after a requeue, its last run is all there is to tell of it.
+            # While it completes after a requeue, the end of its last run stays.
             if not record.completing:
                 record.end_s = self.now_s
                 if len(record.tasks) == 1:
@@ -397,12 +393,12 @@ class Slurmctld:
             self.touch(record)
 
     def forget_tasks(self, record: JobRecord, tasks: Collection[int]) -> None:
-        """Tasks that are cancelled while they wait with others are forgotten at once."""
+        """Remove cancelled tasks from an array's pending record, as slurmctld does at once."""
         record.tasks = tuple(number for number in record.tasks if number not in tasks)
         self.touch(record)
 
     def hold(self, record: JobRecord, *, by_admin: bool) -> None:
-        """Priority 0, also of a running job: it would wait, were it requeued."""
+        """Set priority 0, also for a running job, which would then wait after a requeue."""
         record.priority, record.pinned = 0, False
         record.reason = HELD_BY_ADMIN if by_admin else HELD_BY_USER
         if record.begin_s is not None and record.begin_s <= self.now_s:
@@ -410,14 +406,14 @@ class Slurmctld:
         self.touch(record)
 
     def unpin(self, record: JobRecord) -> None:
-        """Slurm's own priority, which also releases a held job."""
+        """Restore Slurm's own priority, which also releases a held job."""
         record.priority, record.pinned = record.computed_priority, False
         if record.is_pending or record.reason in HOLDS:
             record.reason = NO_REASON
         self.touch(record)
 
     def suspend(self, record: JobRecord) -> None:
-        """The job keeps its nodes, and its clock stands. Slurm sets its priority to 0."""
+        """Suspend a job: it keeps its nodes, its run time stops, and its priority becomes 0."""
         run = self.runs[record.raw_id]
         if run.ends_s is not None:
             run.left_s, run.ends_s = run.ends_s - self.clock.steady_s, None
@@ -426,7 +422,7 @@ class Slurmctld:
         self.touch(record)
 
     def resume(self, record: JobRecord) -> None:
-        """It runs again. Slurm computes its priority anew and forgets what was written."""
+        """Resume a suspended job. Slurm recomputes its priority and forgets any written one."""
         run = self.runs[record.raw_id]
         if run.left_s is not None:
             run.ends_s, run.left_s = self.clock.in_s(run.left_s), None
@@ -443,14 +439,14 @@ class Slurmctld:
         self.schedule_soon()
 
     def fail_node(self, name: str) -> None:
-        """A node is down: what ran there is requeued where that is allowed, or ends."""
+        """Take a node down; jobs on it are requeued if allowed, or end."""
         self.set_node(name, "DOWN", available=False)
         for record in list(self.records.values()):
             if record.runs and name in record.allocation:
                 self.lose(record)
 
     def lose(self, record: JobRecord) -> None:
-        """A run was lost with its node."""
+        """Handle a run that was lost with its node."""
         if record.spec.requeue and record.spec.batch:
             self.requeue(record, "NODE_FAIL")
         else:
@@ -459,7 +455,7 @@ class Slurmctld:
     # Time
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: all that falls due happens at its moment."""
+        """Let time pass; each event happens at its due time."""
         if self.clock.steady_s - self.saved.at_s >= self.settings.save_every_s:
             self.save_state()
         until_s = self.clock.in_s(seconds)
@@ -469,7 +465,7 @@ class Slurmctld:
         self.clock.move_to(until_s)
 
     def _next_s(self) -> float:
-        """When something falls due next, by the steady clock."""
+        """Return when the next event is due, by the steady clock."""
         times = [math.inf if self.schedule_due_s is None else self.schedule_due_s]
         times += (run.ends_s for run in self.runs.values() if run.ends_s is not None)
         now_s = self.clock.now_s
@@ -484,7 +480,7 @@ class Slurmctld:
         return min(times)
 
     def _deadline_s(self, record: JobRecord) -> float | None:
-        """When slurmctld does something about a job, by its own clock."""
+        """Return when slurmctld next acts on a job, by slurmctld's clock."""
         if (
             record.state == RUNNING
             and record.spec.time_limit_s is not None
@@ -498,7 +494,7 @@ class Slurmctld:
         return None
 
     def _happen(self) -> None:
-        """All that is due now."""
+        """Carry out all events that are due now."""
         steady_s, now_s = self.clock.steady_s, self.now_s
         for raw_id, run in list(self.runs.items()):
             if run.ends_s is not None and run.ends_s <= steady_s:
@@ -526,20 +522,20 @@ class Slurmctld:
             self.schedule()
 
     def finish(self, record: JobRecord, exit_code: int | None = None) -> None:
-        """The script of a job ends."""
+        """End a job's script with its exit code."""
         code = record.submission.exit_code if exit_code is None else exit_code
         state = "FAILED" if code else "COMPLETED"
         self.end(record, state, exit_code=code, reason="NonZeroExitCode" if code else NO_REASON)
 
     def schedule(self) -> None:
-        """One pass of the scheduler; another one follows where it has started anything."""
+        """Run one pass of the scheduler; another follows if it has started any job."""
         self.schedule_due_s = None
         scheduling.run(self)
 
-    # slurmctld ends and comes back
+    # Restart of slurmctld
 
     def save_state(self) -> None:
-        """What a slurmctld that is killed from now on comes back with."""
+        """Save the state, which a killed slurmctld restores at its restart."""
         self.saved = Saved(
             self.clock.steady_s,
             tuple(map(copy, self.records.values())),
@@ -549,10 +545,10 @@ class Slurmctld:
         )
 
     def restart(self) -> None:
-        """slurmctld was killed and comes back with the state that was last saved.
+        """Restart a killed slurmctld from its last saved state.
 
-        A job that runs by that state and is found on no node has been lost; what runs on a node
-        without being a running job of that state is killed.
+        A job that runs in that state but on no node is lost; a run on a node that does not belong
+        to a running job in that state is killed.
         """
         self.records = {record.raw_id: copy(record) for record in self.saved.records}
         self.next_id = self.saved.next_id

@@ -1,7 +1,7 @@
-"""What ``scontrol`` may change of a job, and Slurm's words where it may not.
+"""Changes of jobs through ``scontrol``, and Slurm's messages if it refuses them.
 
-The parts of one request are carried out in Slurm's own order: the node list, the priority, the
-start time, the site factor. The first that is refused ends it, and what came before stays.
+The parts of one request are carried out in Slurm's order: node list, priority, start time, site
+factor. The first refused part ends the request, and earlier parts stay.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ NOT_SUSPENDED = "Job is not suspended"
 NOT_RUNNING = "Job/step already completing or completed"
 
 Change = Callable[[JobRecord], str]
-"""Changes one record; Slurm's words where it is refused."""
+"""Changes one record; returns Slurm's message if refused, else ""."""
 
 
 def apply(ctld: Slurmctld, write: Write) -> str:
-    """Carry out one write of the controller; Slurm's words, "" where all of it was done."""
+    """Carry out one write of the controller; return Slurm's message, or "" if all was done."""
     match write:
         case Requeue(key, allow):
 
@@ -54,11 +54,11 @@ def apply(ctld: Slurmctld, write: Write) -> str:
             return each(ctld, key, requeue_if_it_runs)
         case Unpin(key):
             words = each(ctld, key, lambda record: release(ctld, record))
-            # scontrol then tries it as a suspended one.
+            # scontrol then tries to resume it as a suspended job.
             again = words.partition(" for job ")[0]
             return f"{words}; slurm_suspend error: {again}" if words and "_" not in key else words
         case Update():
-            # Slurm takes a node list for single tasks only.
+            # Slurm accepts a node list for single tasks only.
             singly = write.node_list is not None and write.key.endswith("]")
             keys = node_names(write.key) if singly else [write.key]
             answers = (each(ctld, key, lambda record: update(ctld, record, write)) for key in keys)
@@ -66,8 +66,8 @@ def apply(ctld: Slurmctld, write: Write) -> str:
 
 
 def each(ctld: Slurmctld, key: str, change: Change) -> str:
-    """Change each record that a key stands for; tasks that wait with others which the key does not
-    name are split off first. Slurm's words, which name the tasks that they are about."""
+    """Change each record of a key, after splitting off tasks from a pending record of which the key
+    names only some. Return Slurm's messages, which name the refused tasks."""
     job_id, _, tasks = key.partition("_")
     number = int(job_id)
     records = [ctld.records[number]] if number in ctld.records else []
@@ -94,7 +94,7 @@ def each(ctld: Slurmctld, key: str, change: Change) -> str:
 
 
 def _parts(ctld: Slurmctld, record: JobRecord, wanted: Sequence[int]) -> Iterable[JobRecord]:
-    """The record, where all of its tasks are wanted, or the wanted ones split off."""
+    """Return the record if all of its tasks are wanted, else the wanted tasks split off."""
     mine = [task for task in record.tasks if task in wanted]
     if len(mine) == len(record.tasks):
         return [record]
@@ -102,7 +102,7 @@ def _parts(ctld: Slurmctld, record: JobRecord, wanted: Sequence[int]) -> Iterabl
 
 
 def update(ctld: Slurmctld, record: JobRecord, write: Update) -> str:
-    """One update of one record."""
+    """Apply an update to one record."""
     if record.has_ended:
         return FINISHED
     words = _change(ctld, record, write)
@@ -136,8 +136,8 @@ def _change(ctld: Slurmctld, record: JobRecord, write: Update) -> str:
 
 
 def updated(ctld: Slurmctld, record: JobRecord, *, priority_written: bool = False) -> None:
-    """An update makes Slurm forget why a job waits, until it tries the job again, and lets go one
-    that it holds for constraints that cannot be met."""
+    """Reset the reason of an updated job until Slurm tries it again, and release it if it was held
+    for unsatisfiable constraints."""
     if record.reason == BAD_CONSTRAINTS and not priority_written:
         record.priority, record.pinned = record.computed_priority, False
     if record.is_pending and record.priority:
@@ -146,7 +146,7 @@ def updated(ctld: Slurmctld, record: JobRecord, *, priority_written: bool = Fals
 
 
 def set_node_list(ctld: Slurmctld, record: JobRecord, node_list: str) -> str:
-    """``ReqNodeList``; "" takes it away."""
+    """Set ``ReqNodeList``; "" removes it."""
     names = node_names(node_list)
     if any(name not in ctld.nodes for name in names):
         return INVALID_NODE
@@ -190,7 +190,7 @@ def requeue(ctld: Slurmctld, record: JobRecord) -> str:
 
 def edit(ctld: Slurmctld, field: str, value: Any, record: JobRecord) -> str:
     """``scontrol update`` of one field by the job's owner: priority, nice, requeue, node_list,
-    partitions or array_limit (0 takes the limit away)."""
+    partitions or array_limit (0 removes the limit)."""
     if record.has_ended and field != "array_limit":
         return FINISHED
     match field:
@@ -199,12 +199,12 @@ def edit(ctld: Slurmctld, field: str, value: Any, record: JobRecord) -> str:
                 return HELD
             if value > record.priority:
                 return DENIED
-            # A user may lower it; Slurm does it and complains.
+            # A user may lower the priority; Slurm does so and prints a warning.
             record.priority = value
             updated(ctld, record, priority_written=True)
             return NOT_PERSISTENT
         case "nice":
-            # A pinned priority ignores it.
+            # Nice does not change a pinned priority.
             if record.priority and not record.pinned:
                 record.nice = value
                 record.priority = record.computed_priority
