@@ -1,1 +1,1 @@
-"""The scheduling engine: from what a cluster is like to who starts, who is preempted, and why."""
+"""The scheduling engine: decides which jobs start, which are preempted, and why."""

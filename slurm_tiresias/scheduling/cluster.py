@@ -1,8 +1,8 @@
-"""Which jobs run, which wait and what is free: all that the choice of the next starts depends on.
+"""The state of a cluster (running jobs, waiting jobs, idle resources) and the choice of starts.
 
-The state is kept from event to event: told what changes, it looks only at the jobs for which that
-may make a difference, and chooses the same starts and victims as a state that is set up from
-nothing. Pure: no I/O and no clock.
+The state is updated incrementally: after a change, only jobs that the change may affect are looked
+at again. The starts and victims chosen are the same as with a state built from scratch. Pure: no
+I/O and no clock.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from slurm_tiresias.policy.job_rank import Key, UniqueRank
 
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
-    """Waiting jobs of one level that ask alike: where the first does not fit, none does."""
+    """Waiting jobs of one level with equal requests: if the first does not fit, none does."""
 
     number: int
     request: Request
     style: PlacementStyle
     sets: tuple[NodeSet, ...]
-    """The nodes it may use, one set for each of its partitions."""
+    """The nodes that its jobs may use, one set per partition."""
     only_idle: bool
     """This class may use idle resources only; it never preempts."""
     nodes: NodeSet = 0
     gpus: int = 0
     whole: Amount | None = None
-    """What it takes on one node, if the whole job fits one and only the GPU count matters."""
+    """Per-node demand if the whole job fits one node and only the GPU count matters; else None."""
     waiting: list[UniqueRank] = field(default_factory=list)
-    """A heap; ranks that are no longer those of a waiting job lie in it until they come up."""
+    """Heap of ranks; outdated ranks stay in it until they reach the top."""
     refused: Key | None = None
-    """The level of the first of them when it was last refused."""
+    """Level of the first waiting job when it was last refused; None if not refused."""
     refused_in: int = -1
-    """How often room had grown by then: the refusal stands until it has grown again."""
+    """Value of ``ClusterState._growth`` at the last refusal, which stands until it increases."""
     told_in: int = -1
-    """The version of the state for which the caller has been told why this class is refused."""
+    """Version of the state for which ``refused`` was last called back for this class."""
 
     def __post_init__(self) -> None:
         for nodes in self.sets:
@@ -55,7 +55,7 @@ class EquivalenceClass:
 
 
 class Start(NamedTuple):
-    """A job that starts now, where, and which jobs are preempted for it."""
+    """A job that starts now, its allocation, and the ids of its victims."""
 
     job_id: str
     allocation: Allocation
@@ -68,8 +68,9 @@ Refused = Callable[[EquivalenceClass, UniqueRank, PreemptionPlan | None], None]
 class ClusterState:
     """The state of a cluster between decisions.
 
-    ``last_resort`` are nodes used only where no others will do. ``choose`` books what it decides
-    (each start has taken its GPUs, each victim has given them back): its caller carries it out.
+    ``last_resort`` names nodes that are used only if no others suffice; ``most_victims`` limits
+    the victims of one pass. ``choose`` updates the state as if its starts and preemptions had taken
+    place; its caller carries them out.
     """
 
     def __init__(
@@ -87,23 +88,24 @@ class ClusterState:
         self._candidates = CandidateIndex(self.free)
         self._running: dict[str, Candidate] = {}
         self._protection_ends: list[tuple[float, int, Candidate]] = []
-        """When protections end. Numbered, for a job that is protected twice until one moment."""
+        """Heap of (end, serial number, candidate); the number breaks ties between equal ends."""
         self._end_numbers = count()
         self._classes: dict[Hashable, EquivalenceClass] = {}
         self._waiting: dict[str, tuple[UniqueRank, EquivalenceClass]] = {}
         self._to_try: set[EquivalenceClass] = set()
         self._room_grew = False
         self._growth = 0
-        """How often room has grown."""
+        """Number of times that idle or preemptible resources have increased."""
         self._version = 0
-        """How often anything has changed that a refusal, or its reason, may depend on."""
+        """Number of changes that a refusal, or the reason for it, may depend on."""
 
-    # What changes
+    # Changes
 
     def class_of(
         self, key: Hashable, request: Request, style: PlacementStyle, *, only_idle: bool = False
     ) -> EquivalenceClass:
-        """The equivalence class that goes by this key, which tells all that its jobs ask for."""
+        """Return the equivalence class with this key, creating it if needed. The key must
+        determine the other arguments and the level."""
         job_class = self._classes.get(key)
         if job_class is None:
             sets = self.node_index.sets_for(request, self.node_index.usable)
@@ -122,7 +124,7 @@ class ClusterState:
         return Amount({ANY_TYPE: job_class.gpus}) if any_node_will_do else None
 
     def wait(self, rank: UniqueRank, job_class: EquivalenceClass) -> None:
-        """A job waits, or waits with another rank than before."""
+        """Add a waiting job to its class, or change its rank or class."""
         self._waiting[rank.job_id] = (rank, job_class)
         heapq.heappush(job_class.waiting, rank)
         outdated = job_class.refused_in != self._growth
@@ -130,22 +132,22 @@ class ClusterState:
             self._to_try.add(job_class)
 
     def withdraw(self, job_id: str) -> None:
-        """A job waits no longer, and has not been started."""
+        """Remove a waiting job that has not been started."""
         del self._waiting[job_id]
 
     def book(self, allocation: Allocation) -> None:
-        """These resources are taken."""
+        """Mark resources as taken."""
         self.free.take(allocation)
         self._version += 1
 
     def give_back(self, allocation: Allocation) -> None:
-        """These resources, booked before, are idle again."""
+        """Mark resources as idle that ``book`` had marked as taken."""
         self.free.give(allocation)
         self._note_growth()
 
     @property
     def last_resort(self) -> NodeSet:
-        """The nodes that are used only where no others will do."""
+        """The nodes that are used only if no others suffice."""
         return self._last_resort
 
     @last_resort.setter
@@ -164,7 +166,7 @@ class ClusterState:
         gpus: int,
         protected_until_s: float = -math.inf,
     ) -> None:
-        """The job that has booked these resources may be preempted, once it is not protected."""
+        """Add a running job, whose resources are booked already, to the preemption candidates."""
         self._version += 1
         protected = protected_until_s > -math.inf
         candidate = Candidate(rank, allocation, self.free.nodes(allocation), gpus, protected)
@@ -176,7 +178,7 @@ class ClusterState:
             )
 
     def rerank(self, rank: UniqueRank) -> None:
-        """A running job has come to stand elsewhere."""
+        """Change the rank of a running job."""
         candidate = self._running[rank.job_id]
         if candidate.rank == rank:
             return
@@ -188,7 +190,7 @@ class ClusterState:
         self._candidates.enter(candidate)
 
     def rerank_all(self, ranks: Iterable[UniqueRank]) -> None:
-        """Many running jobs have come to stand elsewhere, most of them inside their level."""
+        """Change the ranks of many running jobs, most of which stay in their level."""
         moved: list[tuple[Candidate, UniqueRank]] = []
         for rank in ranks:
             candidate = self._running[rank.job_id]
@@ -201,7 +203,7 @@ class ClusterState:
             self._candidates.reorder(moved)
 
     def leave(self, job_id: str) -> None:
-        """A running job has ended, or holds other resources than before."""
+        """Remove a running job and free its resources."""
         candidate = self._running.pop(job_id)
         self._candidates.leave(candidate)
         self.free.give(candidate.allocation)
@@ -213,7 +215,8 @@ class ClusterState:
         self._version += 1
 
     def refuse(self, job_class: EquivalenceClass, rank: UniqueRank) -> None:
-        """The first of a class has no room; the class is tried again once room has grown."""
+        """Note that the first job of a class does not fit. The class is tried again when room
+        grows."""
         job_class.refused, job_class.refused_in = rank.level, self._growth
         job_class.told_in = self._version
 
@@ -223,13 +226,14 @@ class ClusterState:
 
     @property
     def next_try_s(self) -> float:
-        """When to choose again though no job comes or goes: at once, or when a protection ends."""
+        """When to choose again even if no job arrives or ends: ``-inf`` for at once, the end of a
+        protection, or ``inf``."""
         if self._room_grew:
             return -math.inf
         return self._next_protection_end_s() if self._protection_ends else math.inf
 
     def _next_protection_end_s(self) -> float:
-        """When the next protection ends that a waiting job may be waiting for."""
+        """When the next protection ends; infinite if none does or if no job waits."""
         while self._protection_ends:
             candidate = self._protection_ends[0][2]
             if self._running.get(candidate.job_id) is candidate:
@@ -241,7 +245,7 @@ class ClusterState:
     def classes(self) -> Iterable[EquivalenceClass]:
         return list(self._classes.values())
 
-    # What follows from it
+    # Decisions
 
     def choose(
         self,
@@ -249,11 +253,12 @@ class ClusterState:
         refused: Refused | None = None,
         before_preempting: Callable[[], None] = lambda: None,
     ) -> list[Start]:
-        """The jobs that start now, in the order of their ranks, and the victims of each.
+        """Choose the jobs that start now and their victims, in the order in which they are chosen.
 
-        ``refused`` is called for the first job of every class that has no room at its turn, with
-        the victims that it would have but for the limit of victims. ``before_preempting`` is called
-        once, before the first look at running jobs as victims: the last moment to ``rerank``.
+        ``refused`` is called for the first job of each class that does not fit when it is tried;
+        its last argument is the preemption plan that exceeds the limit of victims, if there is one.
+        ``before_preempting`` is called once, before running jobs are first considered as victims,
+        so that the caller can ``rerank`` them.
         """
         if not self._waiting:
             self._room_grew = False
@@ -267,8 +272,8 @@ class ClusterState:
             start = self._start_at_once()
             if start:
                 return [start]
-        # Jobs that may use idle GPUs only have their turn in every pass: what a preemption leaves
-        # over goes to those of later rank at their turn, and to those of earlier rank at the end.
+        # Classes restricted to idle GPUs are tried in every pass, because a preemption may leave
+        # GPUs over: classes of later rank get them in rank order, those of earlier rank at the end.
         to_try = [
             job_class
             for job_class in self._classes.values()
@@ -282,10 +287,10 @@ class ClusterState:
         return this_pass.starts
 
     def try_out(self, now_s: float, refused: Refused) -> list[Start]:
-        """What ``choose`` would start, and preempt for it; the state stays as it is.
+        """Return what ``choose`` would start and preempt, without changing the state.
 
-        ``refused`` is told of every class with a waiting job that has no room, unless it was told
-        before and nothing has changed since on which that depends.
+        ``refused`` is called for each class with a waiting job that does not fit, unless it was
+        called for the class before and nothing relevant has changed since.
         """
         self._end_protections(now_s)
         waiting = [job_class for job_class in self._classes.values() if job_class.waiting]
@@ -294,7 +299,7 @@ class ClusterState:
         if not this_pass.starts:
             return []
         if len(untold) < len(waiting):
-            # What is told of a class holds at its turn, after the starts of those before it.
+            # Earlier refusals may not hold after these starts, so all classes are tried again.
             this_pass.undo()
             this_pass = self._pass_over(waiting, refused)
         this_pass.undo()
@@ -314,7 +319,7 @@ class ClusterState:
         return this_pass
 
     def _start_at_once(self) -> Start | None:
-        """The start of the only job that waits, if it needs no victims."""
+        """Start the only waiting job if it needs no victims."""
         ((rank, job_class),) = self._waiting.values()
         allocation = self.on_idle(job_class) if self.free.most_free_gpus >= job_class.gpus else None
         if allocation is None:
@@ -334,7 +339,7 @@ class ClusterState:
             self._note_growth()
 
     def first(self, job_class: EquivalenceClass) -> UniqueRank | None:
-        """The first of the waiting jobs of a class."""
+        """Return the first waiting job of a class by rank; None if there is none."""
         while job_class.waiting:
             rank = job_class.waiting[0]
             current = self._waiting.get(rank.job_id)
@@ -346,7 +351,8 @@ class ClusterState:
     def may_have_room(
         self, job_class: EquivalenceClass, level: Key, *, even_protected: bool = False
     ) -> bool:
-        """Whether there are enough GPUs, idle or to be freed by victims; not whether they fit."""
+        """Whether enough GPUs are idle or could be freed by preemption, wherever they are. A quick
+        check before placement is tried."""
         missing = job_class.gpus - self.free.most_free_gpus
         if missing <= 0:
             return True
@@ -355,7 +361,7 @@ class ClusterState:
         return self._candidates.gpus_below(level, even_protected=even_protected) >= missing
 
     def on_idle(self, job_class: EquivalenceClass) -> Allocation | None:
-        """Where a job of this class fits on idle GPUs."""
+        """Place a job of this class on idle GPUs; None if it does not fit."""
         if job_class.whole:
             number = self.free.tightest(job_class.nodes, job_class.gpus)
             if number is not None and not self.free.lacks_cpus_or_memory(number):
@@ -367,7 +373,10 @@ class ClusterState:
     def by_preempting(
         self, job_class: EquivalenceClass, level: Key, *, even_protected: bool = False
     ) -> PreemptionPlan | None:
-        """Room made by jobs of lower levels; nothing is booked."""
+        """Return the cheapest preemption plan that lets a job of this class start, or None.
+
+        Only jobs of lower levels are preempted. The state is not changed.
+        """
         if not self._candidates.any_below(level):
             return None
         best = None
@@ -381,7 +390,7 @@ class ClusterState:
         return best
 
     def start(self, job_class: EquivalenceClass, rank: UniqueRank, allocation: Allocation) -> None:
-        """Carry out one start."""
+        """Book the allocation of the first waiting job of a class and take it out of the queue."""
         self.free.take(allocation)
         heapq.heappop(job_class.waiting)
         del self._waiting[rank.job_id]
@@ -393,7 +402,7 @@ class ClusterState:
         start: Start,
         victims: Iterable[Candidate],
     ) -> None:
-        """Undo a start, and the preemptions for it."""
+        """Undo a start and the preemptions for it."""
         self.free.give(start.allocation)
         self._waiting[rank.job_id] = (rank, job_class)
         heapq.heappush(job_class.waiting, rank)
@@ -406,12 +415,12 @@ class ClusterState:
         self._candidates.leave(candidate)
         self.free.give(candidate.allocation)
         del self._running[candidate.job_id]
-        # All that wait are offered what it leaves over in this very pass: no need for another.
+        # The pass offers leftover GPUs to all waiting jobs, so no further pass is needed.
         self._growth += 1
 
 
 class SchedulingPass:
-    """One walk over the waiting jobs, in the order of their ranks."""
+    """One pass over the waiting jobs in the order of their ranks."""
 
     __slots__ = (
         "_before_preempting",
@@ -441,11 +450,11 @@ class SchedulingPass:
         self._heads: list[tuple[UniqueRank, int, EquivalenceClass]] = []
         self._seen: set[EquivalenceClass] = set()
         self.short_of_victims: list[EquivalenceClass] = []
-        """Classes that would need more victims than one cycle may have."""
+        """Classes refused because they would exceed the limit of victims per cycle."""
         self._patient: list[EquivalenceClass] = []
 
     def offer_to(self, classes: Iterable[EquivalenceClass]) -> None:
-        """Let the first job of each class try, by rank, until no more jobs fit."""
+        """Try the first job of each class, in rank order, until no more jobs fit."""
         self._join(classes)
         while self._heads:
             rank, _, job_class = heapq.heappop(self._heads)
@@ -454,13 +463,13 @@ class SchedulingPass:
                 continue
             self._note(start, job_class)
             if start.victims:
-                # Victims may have freed more than was needed, also for classes refused before.
+                # Victims may have freed more than was needed, so skipped classes may fit now.
                 self._join(
                     job_class for job_class in self._state.classes if job_class not in self._seen
                 )
 
     def offer_what_is_left(self) -> None:
-        """Once all classes have had their turn: for those that may not preempt, or not any more."""
+        """Offer leftover GPUs to classes that may not preempt and to those short of victims."""
         self._join([*self.short_of_victims, *self._patient])
         while self._heads:
             rank, _, job_class = heapq.heappop(self._heads)
@@ -474,7 +483,7 @@ class SchedulingPass:
                 continue
             without_reasons = self._refused is None and not job_class.only_idle
             if without_reasons and not self._state.may_have_room(job_class, rank.level):
-                # Without a victim there will be no more room when its turn comes.
+                # Unless a job is preempted, there will be no more room at this job's turn.
                 self._state.refuse(job_class, rank)
                 self._seen.discard(job_class)
                 continue
@@ -531,6 +540,6 @@ class SchedulingPass:
         return start
 
     def undo(self) -> None:
-        """Leave the state as it was before this pass."""
+        """Restore the state as it was before this pass."""
         for job_class, rank, start, victims in reversed(self._done):
             self._state.take_back(job_class, rank, start, victims)

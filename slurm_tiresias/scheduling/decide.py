@@ -1,8 +1,9 @@
-"""The one decision: a snapshot in, a plan out. Controller, shadow, simulator and explain share it.
+"""The scheduling decision: turns a snapshot into a plan. Controller, shadow, simulator and explain
+share it.
 
-The pass is Pseudocode 2 of the paper (page 491) over real nodes: walk the jobs in order; a running
-job keeps its nodes unless a job before it claimed them; a waiting job takes idle GPUs first, then
-those of running jobs further back and in a lower tier; what does not fit is skipped.
+It is Pseudocode 2 of the paper (page 491) over real nodes. Jobs are visited in rank order: a
+running job keeps its nodes unless a job before it preempts it; a waiting job takes idle GPUs first,
+then those of later running jobs in lower tiers; a job that does not fit is skipped.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from slurm_tiresias.scheduling.planner import Planner
 
 
 def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
-    """Decide for every job of a snapshot whether it runs on, starts, is preempted or waits.
+    """Decide for each job of a snapshot whether it runs on, starts, is preempted or waits.
 
     Parameters
     ----------
@@ -23,11 +24,11 @@ def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
     policy
         ``policy.tiers.make_policy(config.policy)``, or a baseline.
     config
-        The settings of placement, preemption and promotion.
+        The settings for placement, preemption and promotion.
 
     Returns
     -------
     Plan
-        A decision with its reason for every job of the snapshot.
+        A decision and its reason for each job of the snapshot.
     """
     return Planner(policy, config).plan(snapshot)

@@ -1,7 +1,7 @@
-"""The scheduling engine: told what happens to jobs, it says which start and which are preempted.
+"""The scheduling engine: takes events about jobs and chooses which jobs start or are preempted.
 
-An engine is fed events. A simulation does that while the service of its jobs grows (``live.py``),
-``decide`` and the controller do it from snapshots (``planner.py``). Pure: no I/O and no clock.
+In a simulation the events come from jobs whose service grows (``live.py``); in ``decide`` and the
+controller they are the differences between snapshots (``planner.py``). Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from slurm_tiresias.scheduling.cluster import ClusterState, EquivalenceClass
 
 
 class Schedulable(JobFacts, Protocol):
-    """What the engine asks of a job, besides what its policy does; see ``model.JobView``."""
+    """The job attributes that the engine reads, besides those of its policy; see
+    ``model.JobView``."""
 
     @property
     def request(self) -> Request: ...
@@ -41,7 +42,10 @@ class Schedulable(JobFacts, Protocol):
 
 
 def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
-    """Until when a running job may not be preempted; infinite while what protects it lasts."""
+    """Return the time at which a running job's protection from preemption ends.
+
+    ``-inf`` if it has none; ``inf`` if the protection does not end with time.
+    """
     if job.protected_by is not None or 0 < config.max_per_job <= job.preemptions:
         return math.inf
     least_s = protected_for_s(job.preemptions, config)
@@ -51,7 +55,7 @@ def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
 
 
 def protection_of(job: Schedulable, now_s: float, config: PreemptionConfig) -> Protection | None:
-    """What protects a running job from preemption now, if anything does."""
+    """Return what protects a running job from preemption now; None if nothing does."""
     if job.protected_by is not None:
         return job.protected_by
     if 0 < config.max_per_job <= job.preemptions:
@@ -60,7 +64,7 @@ def protection_of(job: Schedulable, now_s: float, config: PreemptionConfig) -> P
 
 
 class Engine:
-    """Ranks jobs by a policy, and keeps what the choice of the next starts depends on."""
+    """A cluster state whose waiting jobs are grouped into equivalence classes by this engine."""
 
     def __init__(
         self,
@@ -69,7 +73,7 @@ class Engine:
         nodes: Iterable[Node],
         last_resort: Iterable[str] = (),
     ) -> None:
-        """``last_resort``: nodes that are used only where no others will do."""
+        """``last_resort`` names nodes that are used only if no others suffice."""
         self.policy = policy
         self.config = config
         self.state = ClusterState(
@@ -79,29 +83,29 @@ class Engine:
         )
         self._class_of: dict[Hashable, tuple[Request, EquivalenceClass]] = {}
         self._settled: dict[Hashable, tuple[Request, Hashable]] = {}
-        """By shape, of what may be one task: as it is laid over nodes, and the shape of that."""
+        """For requests that may be one task, by shape: the request to place, and its shape."""
 
-    # What happens
+    # Events
 
     def put_in_queue(self, job: Schedulable, rank: UniqueRank) -> EquivalenceClass:
-        """A job waits and may be started, or waits with another rank or request than before."""
+        """Add a waiting job that may be started, or change its rank or request."""
         job_class = self.class_of(job, rank.level)
         self.state.wait(rank, job_class)
         return job_class
 
     def put_on_nodes(self, job: Schedulable, rank: UniqueRank, now_s: float) -> None:
-        """A job runs; its resources are booked already."""
+        """Add a running job whose resources are booked already."""
         until_s = protected_until_s(job, self.config.preemption)
         if until_s <= now_s:
             until_s = -math.inf
         self.state.run(rank, job.allocation, job.width, until_s)
 
-    # What a job is to the engine
+    # Equivalence classes
 
     def class_of(self, job: Schedulable, level: Key) -> EquivalenceClass:
-        """The jobs that have no room where this one has none."""
+        """Return the equivalence class of a job at this level."""
         request, style, only_idle = job.request, job.style, job.only_idle
-        # Jobs that ask alike mostly share one request; to compare what it says would take longer.
+        # Equal requests are mostly the same object, and ids compare faster than contents.
         known_as = (id(request), style, job.skew, level, only_idle)
         known = self._class_of.get(known_as)
         if known is not None:
@@ -115,11 +119,11 @@ class Engine:
             settled, shape = self._settled[shape]
         key = (level, style, only_idle, shape)
         job_class = self.state.class_of(key, settled, style, only_idle=only_idle)
-        # The request is kept with it: the id of one that is gone may become another's.
+        # Keeping the request alive prevents another object from reusing its id.
         self._class_of[known_as] = request, job_class
         return job_class
 
     @property
     def known_requests(self) -> int:
-        """How many requests are kept: a measure of what has piled up."""
+        """Number of requests kept; it shows how many outdated ones have accumulated."""
         return len(self._class_of)

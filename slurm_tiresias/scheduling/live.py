@@ -1,7 +1,7 @@
-"""An engine for jobs whose service grows while it knows them, as in a simulation.
+"""An engine for jobs whose service grows while they run, as in a simulation.
 
-It follows by itself when ranks change: because a job crosses into another tier, because the order
-of a tier drifts as jobs run on, and because a policy has learned from a job that ended.
+It updates ranks itself when a job changes tiers, when the order of a tier changes as its jobs run,
+and when the policy has learned from a job that ended.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from slurm_tiresias.scheduling.engine import Engine, Schedulable
 
 
 class LiveJob(Schedulable, EndedJob, Protocol):
-    """A job that keeps account of itself."""
+    """A job that tracks its own service and tier."""
 
     @property
     def id_key(self) -> Key:
-        """Breaks ties between ranks."""
+        """Key that breaks ties between ranks."""
         ...
 
     @property
@@ -35,11 +35,11 @@ class LiveJob(Schedulable, EndedJob, Protocol):
         ...
 
     def enter_tier(self, tier: int, now_s: float) -> None:
-        """Note that it enters a tier; its rank may follow from when it does."""
+        """Record when the job enters a tier; its rank may depend on that time."""
         ...
 
     def promote(self) -> None:
-        """Count its service from zero again."""
+        """Reset the charged service to zero."""
         ...
 
 
@@ -47,25 +47,28 @@ J = TypeVar("J", bound=LiveJob)
 
 
 class LiveEngine(Engine, Generic[J]):
-    """Told of each event when it happens; what it says is to start or to leave, does."""
+    """An engine that is notified of each event when it happens.
+
+    Its caller carries out the starts and preemptions that ``choose`` returns.
+    """
 
     def __init__(self, policy: Policy, config: Config, nodes: Iterable[Node]) -> None:
         super().__init__(policy, config, nodes)
         self._watched: dict[str, J] = {}
-        """Running jobs whose ranks do not just change when ``next_change_s`` says."""
+        """Running jobs whose ranks may change at times other than ``next_change_s``."""
         self._of_user: dict[str, dict[str, J]] = {}
-        """The jobs that wait or run, where the policy learns."""
+        """Waiting and running jobs by user; filled only if the policy learns."""
         self._learned_of: set[tuple[str, str]] = set()
-        """The users and names of the jobs of which the policy has learned since the last choice."""
+        """(User, name) of the jobs that the policy has learned from since the last ``choose``."""
         self._due: list[tuple[float, str]] = []
         self._due_s: dict[str, float] = {}
-        """When ranks of running jobs may change next, where the policy learns: what it learns
-        moves these times, which the caller could not follow."""
+        """When the ranks of running jobs may change next; filled only if the policy learns. What it
+        learns changes these times, so the caller cannot track them with ``next_change_s``."""
 
-    # What happens
+    # Events
 
     def waits(self, job: J, now_s: float) -> None:
-        """A job waits, or its rank or what is asked for it has changed."""
+        """Add a waiting job, or update its rank and request. A promotion that is due is applied."""
         if self.policy.promotion.is_due(job, now_s):
             job.promote()
         self.put_in_queue(job, self._rank(job, now_s))
@@ -73,27 +76,27 @@ class LiveEngine(Engine, Generic[J]):
             self._of_user.setdefault(job.user, {})[job.job_id] = job
 
     def runs(self, job: J, now_s: float) -> None:
-        """A start that was chosen has taken place."""
+        """Record that a start chosen by ``choose`` has taken place."""
         self.put_on_nodes(job, self._rank(job, now_s), now_s)
         self._watch(job, now_s)
 
     def moved(self, job: J, now_s: float) -> None:
-        """The service of a running job, up to date, may have changed its rank."""
+        """Update the rank of a running job whose service is up to date."""
         self.state.rerank(self._rank(job, now_s))
         self._watch(job, now_s)
 
     def ended(self, job: J) -> None:
-        """A running job has ended; its service is up to date."""
+        """Remove a running job that has ended and whose service is up to date."""
         self.state.leave(job.job_id)
         self._forget(job.job_id)
         if self.policy.learns:
             self.policy.learn(job)
             self._learned_of.add((job.user, job.name))
 
-    # What follows
+    # Decisions
 
     def choose(self, now_s: float) -> list[Start]:
-        """Which jobs start now. The resources of the victims are taken for it."""
+        """Choose the jobs that start now and their victims, as ``ClusterState.choose`` does."""
         if self.policy.learns:
             self._follow_what_was_learned(now_s)
         if not self._watched:
@@ -105,14 +108,14 @@ class LiveEngine(Engine, Generic[J]):
         return starts
 
     def next_change_s(self, job: J, now_s: float) -> float:
-        """When the caller must tell of this job again though nothing happens to it."""
+        """When the caller must report this job again (``waits`` or ``moved``) without an event."""
         if job.state is not JobState.RUNNING:
             return self.policy.promotion.due_s(job)
         return math.inf if self.policy.learns else now_s + self.policy.steady_for_s(job)
 
     @property
     def next_wake_s(self) -> float:
-        """When to choose again though nothing happens."""
+        """When to call ``choose`` again even if no event happens."""
         while self._due and self._due_s.get(self._due[0][1]) != self._due[0][0]:
             heapq.heappop(self._due)
         return min(self.state.next_try_s, self._due[0][0] if self._due else math.inf)
@@ -130,7 +133,7 @@ class LiveEngine(Engine, Generic[J]):
         if self.policy.learns:
             begins_s = max(now_s, job.running_since_s or now_s)
             due_s = begins_s + self.policy.steady_for_s(job)
-            # A moment missed by a rounding error is reached with the next number there is.
+            # Rounding may leave the job just short of the change; the next float reaches it.
             due_s = self._due_s[job.job_id] = max(due_s, math.nextafter(now_s, math.inf))
             if due_s < math.inf:
                 heapq.heappush(self._due, (due_s, job.job_id))
@@ -141,7 +144,6 @@ class LiveEngine(Engine, Generic[J]):
             self._watched.pop(job.job_id, None)
 
     def _forget(self, job_id: str) -> None:
-        """A job runs no longer."""
         job = self._watched.pop(job_id, None)
         if job is not None and self.policy.learns:
             del self._of_user[job.user][job_id]

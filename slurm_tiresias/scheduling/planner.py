@@ -1,7 +1,7 @@
-"""Follows a cluster from snapshot to snapshot, and decides for every job what becomes of it.
+"""The planner: follows a cluster from snapshot to snapshot and makes a decision for each job.
 
-A planner tells its engine what differs between two snapshots, and keeps every decision whose
-reasons are as they were. What it plans is what a new planner would plan.
+A planner passes the differences between two snapshots to its engine, and reuses each decision whose
+reasons are unchanged. Its plans are the same as those of a new planner.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ IN_VAIN = (
     "jobs were preempted for it, and none is again until one of its nodes or its request changes"
 )
 MANY_CHANGED = 8
-"""Where one in so many jobs has another rank, to sort all is faster than to move each."""
+"""If more than 1 in ``MANY_CHANGED`` jobs changed rank, sorting all beats moving each."""
 MOST_LEFT_OVER = 1000
-"""Requests that no job makes any more, before the planner begins anew."""
+"""Outdated requests that may accumulate in the engine before the planner starts afresh."""
 
 
 class _Part(Enum):
-    """What part a job plays in the state of the cluster."""
+    """The role of a job in the cluster state."""
 
     RUNS = auto()
-    """Managed: it may be preempted, or is protected."""
+    """A running managed job: a preemption candidate, protected or not."""
     HOLDS = auto()
-    """Its resources are taken, and that is all: not managed, or about to start."""
+    """A nominated job: its resources are booked, and it is not a preemption candidate."""
     WAITS = auto()
     NONE = auto()
 
@@ -71,7 +71,7 @@ class _Entry:
 
 
 class Planner:
-    """One cluster, policy and configuration, decision after decision."""
+    """Plans for one cluster, policy and configuration, snapshot after snapshot."""
 
     def __init__(self, policy: Policy, config: Config) -> None:
         self._config = config
@@ -84,42 +84,42 @@ class Planner:
         self._nodes = nodes
         self._engine = Engine(self._policy, self._config, nodes)
         self._seen: tuple[JobView, ...] = ()
-        """The jobs of the last snapshot: the same object again is a job that is unchanged."""
+        """The jobs of the last snapshot. A job is unchanged if its object is the same."""
         self._seen_ids: set[int] = set()
-        """Their identities."""
+        """``id()`` of each job in ``_seen``."""
         self._jobs: dict[str, _Entry] = {}
         self._foreign: dict[str, JobView] = {}
-        """The jobs that are not managed."""
+        """The unmanaged jobs by id."""
         self._foreign_order: list[str] | None = None
-        """Their ids in order; None: to be sorted."""
+        """Sorted ids of the unmanaged jobs; None if they must be sorted again."""
         self._order: list[UniqueRank] | None = None
-        """The ranks of the managed jobs; None: to be sorted."""
+        """Sorted ranks of the managed jobs; None if they must be sorted again."""
         self._ids: list[str] = []
-        """Their ids in the same order: to ask each rank for its own takes longer."""
+        """Job ids in the order of ``_order``; faster than reading each rank's."""
         self._moves = 0
         self._decided: dict[str, Decision] = {}
-        """What was decided for each job, unless it is in ``_undecided``."""
+        """The last decision for each job; outdated for jobs in ``_undecided``."""
         self._in_order = True
-        """Whether ``_decided`` is in a plan's order: by rank, unmanaged jobs last."""
+        """Whether ``_decided`` is in the order of a plan: by rank, unmanaged jobs last."""
         self._undecided: set[str] = set()
         self._completing: dict[str, JobView] = {}
         self._due: list[tuple[float, str]] = []
         self._due_s: dict[str, float] = {}
-        """When waiting jobs are promoted."""
+        """When waiting jobs will be promoted."""
         self._why = WhyJobsWait(self._engine, self._config)
         self._runners_changed = True
 
     def plan(self, snapshot: Snapshot, policy: Policy | None = None) -> Plan:
-        """Decide for every job of a snapshot. ``policy`` replaces the one there was."""
+        """Make a decision for each job of a snapshot. ``policy`` replaces the previous policy."""
         if policy is not None and policy != self._policy:
             self._policy, self._seen = policy, ()
         self._update(snapshot)
         return self._plan()
 
-    # What differs from the snapshot before
+    # Differences from the previous snapshot
 
     def _update(self, snapshot: Snapshot) -> None:
-        # What is kept is of no use if nodes differ, or time has gone back.
+        # The state cannot be updated if nodes have changed or time has gone back.
         left_over = self._engine.known_requests - len(snapshot.jobs)
         if (
             not self._seen
@@ -145,10 +145,10 @@ class Planner:
     def _differences(
         self, jobs: tuple[JobView, ...]
     ) -> tuple[Sequence[JobView], Sequence[JobView]]:
-        """The jobs of the last snapshot that are not among these, and those of these that are new.
+        """Return the jobs that were removed since the last snapshot, and those that were added.
 
-        Jobs are compared by identity, in one walk through both: most are the same objects in the
-        same order. A job that has only moved may be in both lists.
+        Jobs are compared by identity in one walk through both lists, because most are the same
+        objects in the same order. A job whose position has changed may be in both results.
         """
         if not self._seen:
             self._seen_ids.update(map(id, jobs))
@@ -230,8 +230,7 @@ class Planner:
             state.give_back(entry.holds)
 
     def _stays_in_its_part(self, entry: _Entry, job: JobView) -> bool:
-        """Take in what has changed of a job that waits on as it did, or runs on; false where the
-        job must be taken out and put in again."""
+        """Update a job that still runs or waits; False if it must be removed and added again."""
         before = entry.job
         part, _ = self._part_of(job)
         if part is not entry.part or part not in (_Part.RUNS, _Part.WAITS):
@@ -258,7 +257,7 @@ class Planner:
 
     def _part_of(self, job: JobView) -> tuple[_Part, Allocation]:
         if job.state is JobState.RUNNING:
-            # A job that is being requeued no longer counts as running.
+            # A victim that is leaving no longer counts as running.
             return (_Part.NONE, NOWHERE) if job.preemptor else (_Part.RUNS, job.allocation)
         if job.state is not JobState.PENDING or blocked_by_slurm(job):
             return _Part.NONE, NOWHERE
@@ -267,7 +266,7 @@ class Planner:
         return (_Part.NONE if job.cools_down else _Part.WAITS), NOWHERE
 
     def _is_there(self, job: JobView, on: Allocation) -> bool:
-        """Whether all nodes of a nomination are there, and may serve the job."""
+        """Whether all nodes of a nomination exist and the job may use them."""
         node_index, nominated = (
             self._engine.state.node_index,
             self._engine.state.free.nodes(on),
@@ -281,7 +280,7 @@ class Planner:
     # Ranks
 
     def _judge(self, job: JobView) -> tuple[JobRank, bool]:
-        """The rank of the job, and whether it is that of a promotion that is due."""
+        """Return the rank of a job, and whether it is promoted now."""
         due_s = self._policy.promotion.due_s(job)
         if due_s == math.inf or blocked_by_slurm(job):
             return self._policy.rank(job), False
@@ -290,7 +289,7 @@ class Planner:
             self._due_s[job.job_id] = due_s
             heapq.heappush(self._due, (due_s, job.job_id))
         if promoted:
-            # All that counts goes back to zero (paper page 491).
+            # A promotion resets the charged service to zero (paper page 491).
             job = replace(
                 job,
                 attained_since_promotion_gpu_s=0.0,
@@ -312,7 +311,7 @@ class Planner:
                 self._take_in(job)
 
     def _list(self, rank: UniqueRank) -> None:
-        """Put a job where it belongs in the order."""
+        """Insert a rank into the sorted order."""
         if (order := self._order_to_change()) is not None:
             place = bisect_left(order, rank)
             order.insert(place, rank)
@@ -324,7 +323,7 @@ class Planner:
             del order[place], self._ids[place]
 
     def _order_to_change(self) -> list[UniqueRank] | None:
-        """The order, for one more change; None where it will be sorted anew."""
+        """Count one more change and return the order; None if it will be sorted again anyway."""
         self._in_order = False
         if self._order is not None:
             self._moves += 1
@@ -332,7 +331,7 @@ class Planner:
                 self._order = None
         return self._order
 
-    # What is decided
+    # Decisions
 
     def _plan(self) -> Plan:
         if self._order is None:
@@ -355,12 +354,12 @@ class Planner:
         passing = dict(self._pass_on(starts))
         undecided: Collection[str] = self._undecided - passing.keys()
         if len(undecided) * MANY_CHANGED > len(self._ids):
-            # To decide in the order of the ranks spares putting the decisions in order afterwards.
+            # Deciding in rank order leaves less to sort afterwards.
             undecided = [job_id for job_id in self._ids if job_id in undecided]
         for job_id in undecided:
             self._decided[job_id] = self._decision(self._jobs[job_id])
         self._decided.update(passing)
-        # That a job starts, or is preempted, is decided for this plan only.
+        # Decisions to start or preempt hold for this plan only.
         self._undecided = set(passing)
         if not self._in_order:
             if self._foreign_order is None:
@@ -371,7 +370,7 @@ class Planner:
         return Plan(self._decided.copy())
 
     def _pass_on(self, starts: Iterable[Start]) -> Iterator[tuple[str, Decision]]:
-        """Which jobs start, and which are preempted for them."""
+        """Yield the decision for each job that starts and for each of its victims."""
         for start in starts:
             entry = self._jobs[start.job_id]
             reason = Reason.STARTS_PREEMPTING if start.victims else Reason.STARTS
@@ -413,7 +412,7 @@ class Planner:
 
 
 def blocked_by_slurm(job: JobView) -> Reason | None:
-    """Why Slurm itself would not start the job now, or not before others."""
+    """Return why Slurm itself would not start the job now; None if nothing blocks it."""
     if job.held:
         return Reason.HELD
     if job.not_eligible:
@@ -422,7 +421,7 @@ def blocked_by_slurm(job: JobView) -> Reason | None:
 
 
 def _runs_on_unchanged(before: JobView, job: JobView) -> bool:
-    """Whether what a running job holds, and what protects it, is as it was."""
+    """Whether the allocation and the protection of a running job are unchanged."""
     return (
         (job.allocation is before.allocation or job.allocation == before.allocation)
         and job.running_since_s == before.running_since_s
@@ -432,7 +431,7 @@ def _runs_on_unchanged(before: JobView, job: JobView) -> bool:
 
 
 def _same_nodes(before: tuple[Node, ...], now: tuple[Node, ...]) -> bool:
-    """Whether nothing has changed that a decision depends on."""
+    """Whether the nodes are equal in all that decisions depend on."""
     return before is now or (
         len(before) == len(now)
         and all(

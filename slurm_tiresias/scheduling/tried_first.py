@@ -1,10 +1,10 @@
-"""Waiting jobs that Slurm tries before others, for their partitions have a higher PriorityTier.
+"""Waiting jobs that Slurm tries first because their partitions have a higher PriorityTier.
 
-Slurm gives what becomes idle to such a job first. Where it does not fit, backfilling plans the
-nodes on which it can start soonest, and starts on those only jobs that end before (``schedule()``
-in src/slurmctld/job_scheduler.c, and sched/backfill). So a job of a lower PriorityTier is kept off
-the nodes of a job that would take what is freed for it, and off planned nodes that it would not
-leave in time. Pure: no I/O and no clock.
+Slurm offers idle resources to these jobs first. If one does not fit, backfill plans the nodes on
+which it can start soonest, and lets other jobs start there only if they end before (``schedule()``
+in src/slurmctld/job_scheduler.c, and sched/backfill). So a job of a lower PriorityTier must avoid
+nodes where a job of a higher one would take the GPUs that are freed for it, and planned nodes that
+it would not leave in time. Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from slurm_tiresias.placement.free_resources import FreeResources, NodeSet, numb
 from slurm_tiresias.placement.node_index import NodeIndex
 
 MOST_PLANNED = 8
-"""So many different requests are planned for, the first in line."""
+"""Number of different requests that are planned for, in the order in which Slurm tries them."""
 
 STEPS_LOOKED_AT = 32
-"""After so many ends of jobs a plan is looked for after twice as many each time."""
+"""Placement is tried after each of the first 32 job ends, then after twice as many each time."""
 
 
 class Holder(NamedTuple):
-    """A running job, and when it ends at the latest."""
+    """The allocation of a running job, and its latest end time."""
 
     allocation: Allocation
     ends_s: float
 
 
 class Contender(NamedTuple):
-    """A waiting job, and the PriorityTier in which Slurm tries it."""
+    """The request of a waiting job, and the PriorityTier of its partition."""
 
     request: Request
     priority_tier: int
@@ -46,23 +46,23 @@ class _Planned:
     priority_tier: int
     gpus: int
     idle_gpus: int
-    """GPUs that it could take now if they were enough."""
+    """Idle GPUs on its nodes; on the single best node if the job must fit on one."""
     most_more: int
-    """GPUs that a victim may free there beyond those for which it is preempted."""
+    """Most GPUs that a victim may free on its nodes beyond those needed by the preemptor."""
     nodes: frozenset[str]
-    """Those that may serve it."""
+    """The nodes that the job may use."""
     planned: frozenset[str]
-    """Those on which it can start soonest."""
+    """The nodes on which it can start soonest."""
     starts_s: float
 
 
 class TriedFirst:
-    """The jobs that Slurm tries first in one observation, and what they keep others from."""
+    """The jobs that Slurm tries first in one observation, and the nodes they block for others."""
 
     def __init__(
         self, nodes: Iterable[Node], holders: Iterable[Holder], first: Sequence[Contender]
     ) -> None:
-        """``first``: the jobs in the order in which Slurm tries them."""
+        """``first`` lists the jobs in the order in which Slurm tries them."""
         self._planned: list[_Planned] = []
         everywhere = tuple(nodes)
         alike: dict[Hashable, Contender] = {}
@@ -77,7 +77,8 @@ class TriedFirst:
             self._planned.append(_plan(one, node_index, free, by_end))
 
     def kept_from(self, request: Request, priority_tier: int, ends_s: float) -> frozenset[str]:
-        """The nodes on which a job that ends by then would not be started."""
+        """Return the nodes on which Slurm would not start a job with this request, PriorityTier and
+        latest end time."""
         kept: frozenset[str] = frozenset()
         for one in self._planned:
             if one.priority_tier <= priority_tier:
@@ -92,7 +93,7 @@ class TriedFirst:
 def _plan(
     one: Contender, node_index: NodeIndex, free: FreeResources, by_end: Sequence[Holder]
 ) -> _Planned:
-    """Where and when a job can start, if every running job lasts as long as it may."""
+    """Plan where and when a job can start if every running job uses its whole time limit."""
     request = one.request
     sets = node_index.sets_for(request, node_index.usable)
     nodes: NodeSet = 0
@@ -107,7 +108,7 @@ def _plan(
     looked_at = 0
     for step, holder in enumerate(by_end, start=1):
         if step - looked_at == 1:
-            # The plan begins here at the earliest: it was not there when it was looked for last.
+            # The job did not fit at the last try, so this end is its earliest possible start.
             starts_s = holder.ends_s
         free.give(holder.allocation)
         if step <= STEPS_LOOKED_AT or step >= 2 * looked_at or step == len(by_end):
@@ -127,5 +128,5 @@ def _plan(
 
 
 def _counted(gpus: Iterable[int], spans: bool) -> int:
-    """GPUs of several nodes, for a job that may span nodes or must fit on one."""
+    """Sum the GPUs for a job that may span nodes; take the maximum for one that may not."""
     return sum(gpus) if spans else max(gpus, default=0)

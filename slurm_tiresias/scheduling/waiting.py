@@ -1,4 +1,4 @@
-"""Why jobs wait: for each equivalence class that has no room, what keeps its jobs from it."""
+"""Why jobs wait: the reason for each equivalence class whose jobs do not fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Runner = tuple[UniqueRank, JobView]
 
 
 class WhyJobsWait:
-    """The reasons of all classes, as of the last time that each was refused."""
+    """The reason of each class, as of its last refusal."""
 
     def __init__(self, engine: Engine, config: Config) -> None:
         self._engine = engine
@@ -37,30 +37,30 @@ class WhyJobsWait:
         self._now_s = 0.0
         self._known: dict[EquivalenceClass, Why] = {}
         self.changed: set[EquivalenceClass] = set()
-        """Classes that now wait for another reason than when ``begin`` was called."""
+        """Classes whose reason has changed since ``begin`` was called."""
         self._running: Sequence[Runner] = ()
         self._foreign: Sequence[JobView] = ()
         self._by_id: dict[str, JobView] = {}
         self._on_node: dict[str, list[Runner]] | None = None
 
     def follow(self, running: Sequence[Runner], foreign: Sequence[JobView]) -> None:
-        """The jobs that hold resources: managed ones as they rank, and others."""
+        """Set the running jobs: managed ones in rank order, and unmanaged ones."""
         self._running, self._foreign, self._on_node = running, foreign, None
         self._by_id = {job.job_id: job for _, job in running}
 
     def begin(self, now_s: float) -> None:
-        """A decision is to be made."""
+        """Begin a new decision at this time."""
         self._now_s = now_s
         self.changed = set()
 
     def of(self, job_class: EquivalenceClass) -> Why:
-        """Why the jobs of a class wait that was refused."""
+        """Return why the jobs of a refused class wait."""
         return self._known[job_class]
 
     def note(
         self, job_class: EquivalenceClass, rank: UniqueRank, too_many: PreemptionPlan | None
     ) -> None:
-        """Note why a class cannot start now; ``too_many`` exceeds the limit of victims."""
+        """Record why a class is refused; ``too_many`` is a plan that exceeds the victim limit."""
         if job_class.only_idle:
             return
         why = self._why(job_class, rank.level, too_many)
@@ -85,7 +85,7 @@ class WhyJobsWait:
         if node_index.could_hold(unreserved):
             return Why(Reason.NO_NODES, "the nodes it needs are unavailable")
         if request.opaque:
-            # What is not understood may be why it does not seem to fit.
+            # The parts of the request that were not understood may be why it seems not to fit.
             return Why(Reason.NO_ROOM, f"it asks for {request.opaque}, which only Slurm can place")
         where = ", ".join(request.partitions) or "any partition"
         detail = f"asks for more than the nodes of {where} have"
@@ -98,7 +98,7 @@ class WhyJobsWait:
         if state.may_have_room(job_class, level, even_protected=True):
             preemption = state.by_preempting(job_class, level, even_protected=True)
             if preemption is not None:
-                # Only what protects some of these keeps them from being preempted.
+                # These victims would suffice but for the protection of some of them.
                 ids = [candidate.job_id for candidate in preemption.victims]
                 protections = [(job_id, self._protection(self._by_id[job_id])) for job_id in ids]
                 blockers = [
@@ -112,7 +112,7 @@ class WhyJobsWait:
         return protection_of(job, self._now_s, self._preemption)
 
     def _holders(self, job_class: EquivalenceClass, level: Key) -> Iterator[tuple[str, Protection]]:
-        """The jobs that hold what these lack: managed ones first, as they rank."""
+        """Yield the jobs that hold resources the class lacks: managed ones first, in rank order."""
         lacks = self._shortages(job_class, level)
         is_running = self._engine.state.is_running
         for rank, job in self._running:
@@ -125,7 +125,7 @@ class WhyJobsWait:
                 yield job.job_id, Protection.UNMANAGED
 
     def _shortages(self, job_class: EquivalenceClass, level: Key) -> Callable[[str], Shortage]:
-        """What these lack on a node once all have left it that may be preempted for them."""
+        """Return a function that gives the shortage on a node once all candidates have left it."""
         state = self._engine.state
         if self._on_node is None:
             self._on_node = {}
