@@ -1,4 +1,4 @@
-"""What jobs have used lately, by who pays for it: what the payer's new jobs begin with."""
+"""Recent service by payer (user or account), which a payer's new jobs inherit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def payer_of(charge: str, user: str, account: str) -> str:
 
 
 class EndedRun(NamedTuple):
-    """A run that is over, with its GPU-seconds: the job ended or was preempted."""
+    """A finished run and its GPU-seconds; the job ended or was preempted."""
 
     job_id: str
     start_s: float
@@ -32,21 +32,19 @@ class EndedRun(NamedTuple):
 
 
 class RecentService:
-    """The service of runs that are over, by payer. A run counts from its end until ``window_s``
-    later."""
+    """The service of finished runs by payer; a run counts for ``window_s`` seconds after it ends."""
 
     def __init__(self, window_s: float, runs: Iterable[EndedRun] = ()) -> None:
         self._window_s: Final = window_s
         self._runs: Final[dict[tuple[str, float], EndedRun]] = {}
         self._of_payer: Final[dict[str, dict[tuple[str, float], EndedRun]]] = {}
         self._sums: Final[dict[str, tuple[list[float], list[float]]]] = {}
-        """By payer, once asked for: when runs ended, and the service of the first so many."""
+        """Cache by payer: sorted ends of its runs, and cumulative GPU-seconds starting at 0."""
         for run in runs:
             self.put(run)
 
     def put(self, run: EndedRun) -> None:
-        """Take in a run that is over, or a better measurement of it. Runs without a payer do not
-        count."""
+        """Add or replace the measurement of a finished run. Runs without a payer are ignored."""
         key = run.job_id, run.start_s
         if run.payer and self._runs.get(key) != run:
             self._forget(key)
@@ -55,7 +53,7 @@ class RecentService:
             self._sums.pop(run.payer, None)
 
     def forget_before(self, at_s: float) -> None:
-        """Drop the runs that are outside the window of this time and of all later ones."""
+        """Drop the runs that no longer count at this time."""
         for key in [key for key, run in self._runs.items() if run.end_s <= at_s - self._window_s]:
             self._forget(key)
 
@@ -66,13 +64,13 @@ class RecentService:
             self._sums.pop(run.payer, None)
 
     def gpu_s(self, payer: str, at_s: float) -> float:
-        """What the runs of this payer used that ended in the window before this time."""
+        """GPU-seconds of the payer's runs that ended in the window before this time."""
         ends_s, sums_gpu_s = self._sums_of(payer)
         first = bisect_right(ends_s, at_s - self._window_s)
         return sums_gpu_s[bisect_right(ends_s, at_s)] - sums_gpu_s[first]
 
     def next_change_s(self, payer: str, at_s: float) -> float:
-        """When the first of these counts no longer; infinite where there are none."""
+        """When the first of these runs stops counting; infinite if there are none."""
         ends_s, _ = self._sums_of(payer)
         first = bisect_right(ends_s, at_s - self._window_s)
         return ends_s[first] + self._window_s if first < len(ends_s) else math.inf

@@ -1,4 +1,4 @@
-"""The Gittins index of a job, from how much service the jobs before it needed in all."""
+"""The Gittins index of a job, from the total service of jobs that have ended."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 
 class ServiceHistory:
-    """Total GPU-seconds of jobs that have ended: the distribution that Gittins conditions on.
+    """Total GPU-seconds of ended jobs: the distribution that the Gittins index is computed from.
 
     Immutable. The index follows the printed formula of Pseudocode 1 (page 490); the values
-    plotted in the paper's Fig. 20 come from another one (see docs/algorithm.md).
+    plotted in the paper's Fig. 20 come from a different formula (see docs/algorithm.md).
     """
 
     __slots__ = ("_counts", "_samples", "_served", "_totals")
@@ -25,35 +25,35 @@ class ServiceHistory:
             np.fromiter(gpu_seconds, dtype=np.float64)
         )
         served = np.cumsum(ordered)
-        # One number at a time, Python finds faster in lists.
+        # Lists, because looking up single numbers in them is faster than in arrays.
         self._samples: Final[list[float]] = ordered.tolist()
         self._served: Final[list[float]] = [0.0, *served.tolist()]
         self._counts = np.arange(1.0, len(ordered) + 1.0)
         self._totals = served + ordered * (len(ordered) - self._counts)
-        """Of each sample: the service of all jobs if none is given more than this."""
+        """For each sample: the total service if no job got more than the sample."""
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def index(self, attained_gpu_s: float, quantum_gpu_s: float) -> float:
-        """P(S - a <= quantum | S > a) / E[min(S - a, quantum) | S > a]; 0 beyond all history."""
+        """P(S - a <= quantum | S > a) / E[min(S - a, quantum) | S > a]; 0 if no sample is above."""
         above = bisect_right(self._samples, attained_gpu_s)
         if above == len(self):
             return 0.0
         done = bisect_right(self._samples, attained_gpu_s + quantum_gpu_s)
         served = self._served[done] - self._served[above] - attained_gpu_s * (done - above)
-        # Differences of large sums lose digits: a job about to end must not need less than nothing.
+        # Differences of large sums lose digits and could otherwise turn negative.
         expected_gpu_s = max(0.0, served) + quantum_gpu_s * (len(self) - done)
         return (done - above) / expected_gpu_s if expected_gpu_s > 0 else math.inf
 
     def best_index(self, attained_gpu_s: float) -> float:
-        """The same without a quantum: the supremum over all of them, reached at some sample."""
+        """The supremum of ``index`` over all quanta; it is reached at a sample."""
         distance = self.distance(attained_gpu_s)
         return 1.0 / distance if distance > 0.0 else math.inf
 
     def distance(self, attained_gpu_s: float) -> float:
-        """The service to give for each job seen to its end, at the least: ``1 / best_index``;
-        infinite beyond all history."""
+        """Least expected service per completed job: ``1 / best_index``; infinite if no sample
+        exceeds the attained service."""
         above = bisect_right(self._samples, attained_gpu_s)
         left = len(self._samples) - above
         if left == 0:
@@ -63,8 +63,8 @@ class ServiceHistory:
         return max(0.0, float(((self._totals[above:] - so_far) / self._counts[:left]).min()))
 
     def steady_for(self, attained: float, least: float) -> float:
-        """How much more a job may attain before its ``distance`` jumps, because a job of this
-        history ended there, or falls below ``least``; infinite beyond all history."""
+        """Service that a job may still attain before its ``distance`` jumps (at the next sample)
+        or falls below ``least``; infinite if no sample exceeds the attained service."""
         above = bisect_right(self._samples, attained)
         left = len(self._samples) - above
         if left == 0:
@@ -72,7 +72,7 @@ class ServiceHistory:
         to_sample = self._samples[above] - attained
         if math.isinf(least):
             return to_sample
-        # While no sample is passed, the distance by each sample falls in a straight line.
+        # Between two samples, the distance is linear in the attained service for each quantum.
         needed = self._totals[above:] - self._counts[:left] * least
         to_least = (float(needed.min()) - self._served[above]) / left - attained
         if to_least <= 0.0:

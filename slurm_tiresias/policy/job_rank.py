@@ -14,8 +14,8 @@ class JobRank(NamedTuple):
     """Where a job ranks. Smaller is better everywhere.
 
     ``level`` is the preemption class: a job may take GPUs only from jobs of a strictly larger
-    level. ``order_key`` ranks jobs of one level. ``tier`` is what people see and what Slurm's
-    priority bands follow; for a discretized policy level and tier are the same thing.
+    level. ``order_key`` ranks jobs of one level. ``tier`` is shown to users and determines the
+    priority band in Slurm; for a discretized policy, level and tier are the same.
     """
 
     level: Key
@@ -24,7 +24,7 @@ class JobRank(NamedTuple):
 
 
 class JobFacts(Protocol):
-    """What a policy may ask of a job; see ``model.JobView``."""
+    """The job attributes that a policy may read; see ``model.JobView``."""
 
     @property
     def job_id(self) -> str: ...
@@ -61,13 +61,13 @@ class JobFacts(Protocol):
 
 
 def charged_gpu_s(job: JobFacts) -> float:
-    """The service that counts: GPUs x running seconds since the job was last promoted, and what
-    it inherited from jobs of its user or account (``policy.charge``)."""
+    """GPU-seconds that count for the tier: the service since the last promotion, plus the service
+    inherited from jobs of the same user or account (``policy.charge``)."""
     return job.attained_since_promotion_gpu_s + job.inherited_gpu_s
 
 
 class UniqueRank(NamedTuple):
-    """A ``JobRank`` whose ties are broken by job id: no two jobs have the same."""
+    """A ``JobRank`` whose ties are broken by job id, so that no two jobs share a rank."""
 
     level: Key
     order_key: Key
@@ -80,7 +80,7 @@ class UniqueRank(NamedTuple):
 
 
 def job_id_key(job_id: str) -> Key:
-    """Job ids as numbers, so that 9 comes before 10 and task 12_9 before 12_10."""
+    """Return the numbers in a job id, so that 9 sorts before 10 and 12_9 before 12_10."""
     if job_id.isdecimal():
         return (float(job_id),)
     return tuple(float(number) for number in re.findall(r"\d+", job_id))

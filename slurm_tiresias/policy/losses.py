@@ -1,8 +1,9 @@
-"""The GPU-time that jobs of each user have lately made other users' jobs lose.
+"""The preemption budget: GPU-time that each user's jobs have recently cost other users' jobs.
 
-Without a bound one user can have a chosen job preempted again and again, at no cost: jobs that ask
-for its node, and end as soon as they have it. With the bound a user's jobs go on starting on idle
-GPUs, and preempt again when less was lost in the last ``preemption.budget_window_s``.
+Without a budget, a user could have a chosen job preempted again and again at no cost, with jobs
+that request its node and end as soon as they get it. Over the budget, a user's jobs still start on
+idle GPUs; they may preempt again once the losses of the last ``preemption.budget_window_s`` are
+below it.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from typing import NamedTuple
 from slurm_tiresias.config import PreemptionConfig
 
 MOST_LOSS_S = 300.0
-"""What a preempted run is taken to have lost at most. When it last saved is not known, and a run of
-a day has saved before; half of ten minutes is what saving every ten minutes loses on average."""
+"""Upper bound on the assumed loss of a preempted run. Its last checkpoint time is unknown; saving
+every ten minutes loses five minutes on average."""
 
 
 LEAVES_WITHIN_S = 15.0
-"""Between the end of a job's grace and the end of its run: a cycle, and what the requeue takes."""
+"""Time allowed between the end of a job's grace and the end of its run, for a cycle and the
+requeue."""
 
 
 class Loss(NamedTuple):
-    """What one preemption cost others, caused by a job of this user."""
+    """The GPU-seconds that a job of this user cost others in one preemption."""
 
     at_s: float
     user: str
@@ -32,7 +34,7 @@ class Loss(NamedTuple):
 
 
 def lost_gpu_s(gpus: int, ran_s: float) -> float:
-    """What a run on so many GPUs is taken to lose if it is preempted after ``ran_s`` seconds."""
+    """Return the GPU-seconds assumed lost by a run preempted after ``ran_s`` seconds."""
     return gpus * min(max(ran_s, 0.0), MOST_LOSS_S)
 
 
@@ -45,10 +47,11 @@ def losses_of(
     left_after_s: float | None,
     grace_s: float,
 ) -> tuple[Loss, ...]:
-    """What one preemption cost, by the user whose jobs caused it; nothing among a user's own jobs.
+    """Return the losses of one preemption, each charged to the user whose job caused it.
 
-    The victim lost a run of ``ran_s`` on so many GPUs to the preemptor. The preemptor waited for
-    them while the victim took longer to leave than the ``grace_s`` that the site gives to all.
+    The preemptor's user is charged for the victim's run of ``ran_s`` seconds on ``gpus`` GPUs. The
+    victim's user is charged for the time that the victim took to leave beyond the site's
+    ``grace_s``. ``preemptor`` and ``victim`` are users; if they are the same, nothing is charged.
     """
     if preemptor == victim:
         return ()
@@ -58,7 +61,7 @@ def losses_of(
 
 
 class RecentLosses:
-    """The losses of the last window, by the user whose jobs caused them."""
+    """The losses of the last ``budget_window_s`` seconds, by the user whose jobs caused them."""
 
     def __init__(self, config: PreemptionConfig, losses: Iterable[Loss] = ()) -> None:
         self._share = config.budget_share
@@ -66,15 +69,15 @@ class RecentLosses:
         self._losses = deque(sorted(losses))
         self._users: frozenset[str] = frozenset()
         self._asked: tuple[float, int] | None = None
-        """Until when, and for how many GPUs, ``_users`` is the answer."""
+        """The time until which ``_users`` is valid, and the GPU count that it is valid for."""
 
     def add(self, loss: Loss) -> None:
-        """Take in a preemption; the latest one last."""
+        """Add the loss of a preemption; calls must be in order of time."""
         self._losses.append(loss)
         self._asked = None
 
     def over_budget(self, now_s: float, gpus: int) -> frozenset[str]:
-        """The users whose jobs may preempt no more for now, on a cluster of so many GPUs."""
+        """Return the users whose budget is exhausted on a cluster with this many GPUs."""
         if not self._losses or self._share <= 0:
             return frozenset()
         if self._asked is None or now_s >= self._asked[0] or gpus != self._asked[1]:
@@ -90,7 +93,7 @@ class RecentLosses:
 
     @property
     def next_change_s(self) -> float:
-        """When a user may next be within the budget again; infinite where all are."""
+        """Earliest time at which a user over budget may be within it again; infinite if none."""
         return self._oldest_ends_s() if self._users else math.inf
 
     def _oldest_ends_s(self) -> float:

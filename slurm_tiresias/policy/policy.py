@@ -1,4 +1,4 @@
-"""What a scheduling policy is: one object that ranks jobs, and knows when a rank changes."""
+"""The interface of scheduling policies, which rank jobs and know when a rank may change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_tiresias.policy.promotion import NEVER, Promotion
 
 
 class EndedJob(Protocol):
-    """What a policy may learn from a job that has ended."""
+    """The attributes of an ended job that a policy may learn from."""
 
     @property
     def user(self) -> str: ...
@@ -24,34 +24,34 @@ class EndedJob(Protocol):
 
 
 class Policy(ABC):
-    """A scheduling policy, total on every job: two calls on a job with the same facts return the
-    same rank, unless the policy has learned of a job that ended between the two.
+    """A scheduling policy. It ranks every job, and equal facts give equal ranks unless the policy
+    learned from an ended job in between.
 
-    What is not overridden is right for a policy whose ranks never change by themselves.
+    The default methods suit a policy whose ranks do not change while a job runs.
     """
 
     __slots__ = ()
 
     promotion: Promotion = NEVER
     learns: ClassVar[bool] = False
-    """Whether a job that ends may change the ranks of others of the same user."""
+    """Whether the end of a job may change the ranks of other jobs of the same user."""
 
     @abstractmethod
     def rank(self, job: JobFacts) -> JobRank:
-        """Where the job ranks among all others."""
+        """Return the rank of a job."""
 
     def steady_for_s(self, job: JobFacts) -> float:
-        """Seconds that a running job may run on before its level or tier can change."""
+        """Seconds that a running job can keep running before its level or tier may change."""
         return math.inf
 
     def drifts_in(self, tier: int) -> bool:
-        """Whether the order of the running jobs of a tier changes while they run on."""
+        """Whether the order of the running jobs in a tier changes while they run."""
         return False
 
     def learn(self, ended: EndedJob) -> None:
-        """Take in a job that has ended."""
+        """Update the policy with a job that has ended."""
         return
 
     def is_judged_by(self, job: JobFacts, name: str) -> bool:
-        """Whether the end of a job of the same user and this name may change the rank."""
+        """Whether the end of a job with this name and the same user may change the job's rank."""
         return self.learns

@@ -1,4 +1,4 @@
-"""When a job that has waited long returns to the top tier (paper page 491)."""
+"""When a job that has waited a long time is promoted to the top tier (paper page 491)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from slurm_tiresias.model import JobState
 from slurm_tiresias.policy.job_rank import JobFacts, charged_gpu_s
 
 MOST_DOUBLINGS = 30
-"""Of the time until the next promotion: by then it is longer than any job waits."""
+"""Limit on how often the waiting time doubles; by then it is longer than any job waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """The rule by which waiting jobs are promoted; without arguments, none ever is.
+    """The rule by which waiting jobs are promoted; with the default arguments, none ever is.
 
-    ``knob`` times the running time since the last promotion is what a job must wait, and at least
+    A job must wait ``knob`` times its running time since the last promotion, and at least
     ``floor_s`` seconds. The floor keeps wide jobs, which cross a threshold within seconds, from
-    cycling. It does not keep long jobs from it, because a promotion in the paper forgets how long a
-    job has run: so each promotion doubles what the next one takes.
+    cycling between tiers. It does not stop long jobs, because in the paper a promotion resets the
+    running time; so each promotion doubles the wait for the next one.
     """
 
     knob: float = 0.0
@@ -30,12 +30,11 @@ class Promotion:
 
     @staticmethod
     def of(config: PolicyConfig) -> Promotion:
-        """The rule that a configuration asks for."""
+        """Return the rule that a configuration specifies."""
         return Promotion(config.promote_knob, config.promote_floor_s, config.thresholds_gpu_s)
 
     def due_s(self, job: JobFacts) -> float:
-        """When a job that waits until then is promoted; infinite if it never is, or does not
-        wait."""
+        """When a waiting job will be promoted; infinite if never or if it is not waiting."""
         if self.knob <= 0 or job.state is not JobState.PENDING:
             return math.inf
         if bisect_right(self.thresholds_gpu_s, charged_gpu_s(job)) == 0:

@@ -1,4 +1,4 @@
-"""How long a run is safe from preemption: longer each time that the job was preempted before."""
+"""How long a run is protected from preemption; the time grows with each earlier preemption."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from slurm_tiresias.config import PreemptionConfig
 
 
 def protected_for_s(preemptions: int, config: PreemptionConfig) -> float:
-    """The minimum run time of a job's present run, in seconds since it (re)started.
+    """Return the minimum run time of a job's current run, in seconds since it (re)started.
 
-    ``preemptions`` is how often the job was preempted so far. A job that is preempted again and
-    again, by chance or because a user hunts it, gets runs that are long enough to save in.
+    ``preemptions`` counts the earlier preemptions of the job. The time grows so that a job that is
+    preempted repeatedly, by chance or on purpose, gets runs long enough to save a checkpoint.
     """
-    # No power of a number that large is needed, and a float has no larger ones.
+    # The cap on the exponent prevents a float overflow.
     grown_s = config.min_run_s * config.min_run_growth ** min(preemptions, 64)
     return max(config.min_run_s, min(grown_s, config.max_min_run_s))

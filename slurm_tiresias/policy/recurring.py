@@ -1,4 +1,4 @@
-"""What jobs of the same user and name have needed before."""
+"""How long earlier jobs of the same user and name ran."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from typing import Final
 from slurm_tiresias.policy.gittins import ServiceHistory
 
 KEPT = 60
-"""Of each user, and of each user and name, the last so many: programs change."""
+"""Number of latest runs kept per user and per (user, name); older ones are dropped because programs
+change."""
 
 Origin = tuple[str, ...]
-"""A user, or a user and a name."""
+"""``(user,)`` or ``(user, name)``."""
 
 
 class RunHistory:
-    """How long ended jobs have run, in seconds, by who submitted them under which name.
+    """Running times of ended jobs, in seconds, by user and by (user, name).
 
-    Seconds and not GPU-seconds, so that a job learns from those before it that were not as wide.
-    It only grows: what is said of a job may change with every ``add``.
+    In seconds, not GPU-seconds, so that a job can be judged by earlier jobs of other widths. The
+    expectation for a job may change with each ``add``.
     """
 
     def __init__(self, least: int, ended: Iterable[tuple[str, str, float]] = ()) -> None:
-        """``least`` jobs must be known before they tell anything; ``ended``: user, name, seconds,
-        the latest last."""
+        """``least`` is the number of ended jobs needed for an estimate; ``ended`` yields (user,
+        name, seconds), the latest last."""
         self._least: Final = least
         self._run_s: Final[dict[Origin, deque[float]]] = {}
         self._known: Final[dict[Origin, ServiceHistory]] = {}
@@ -33,7 +34,7 @@ class RunHistory:
             self.add(user, name, run_s)
 
     def add(self, user: str, name: str, run_s: float) -> None:
-        """A job has ended that ran so long."""
+        """Add the total running time of a job that has ended."""
         if not user:
             return
         for origin in _origins(user, name):
@@ -41,11 +42,11 @@ class RunHistory:
             self._known.pop(origin, None)
 
     def expected_run_s(self, user: str, name: str, executed_s: float) -> float:
-        """Running time that it takes, on average, to see the end of one such job.
+        """Return the expected running time, in seconds, per completed job like this one.
 
-        One over the best Gittins index (paper page 490) of jobs like it: of the same user and
-        name, else of the same user. Never less than the time it has run already, which is what LAS
-        goes by; just that where no jobs like it are known, or none has run so long.
+        It is the reciprocal of the best Gittins index (paper page 490) over similar jobs: those of
+        the same user and name, or else of the same user. It is never less than ``executed_s``, by
+        which LAS ranks, and equals it if no similar jobs are known or none ran that long.
         """
         alike = self._alike(user, name)
         distance_s = math.inf if alike is None else alike.distance(executed_s)
@@ -54,15 +55,15 @@ class RunHistory:
     def steady_for_s(
         self, user: str, name: str, executed_s: float, least_s: float, most_s: float
     ) -> float:
-        """For how many seconds of running ``expected_run_s`` does not leave the range from
-        ``least_s`` up to ``most_s``, in which it is; it may be more."""
+        """Return for how many more seconds of running ``expected_run_s`` is sure to stay within
+        ``least_s`` to ``most_s``; it must be within that range now."""
         alike = self._alike(user, name)
         steady_s = math.inf if alike is None else alike.steady_for(executed_s, least_s)
         return min(steady_s, most_s - executed_s)
 
     def is_judged_by(self, user: str, name: str, ended_name: str) -> bool:
-        """Whether what is said of a job may change with an ``add`` for this user and another
-        name."""
+        """Whether an ``add`` for this user and ``ended_name`` may change the expectation for jobs
+        named ``name``."""
         return bool(user) and (name == ended_name or not self._knows((user, name)))
 
     def _alike(self, user: str, name: str) -> ServiceHistory | None:
@@ -79,5 +80,5 @@ class RunHistory:
 
 
 def _origins(user: str, name: str) -> tuple[Origin, ...]:
-    """From the closest to the least close."""
+    """Return the groups of similar jobs, the most similar first."""
     return ((user, name), (user,)) if name else ((user,),)

@@ -19,24 +19,24 @@ _LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
 
 
 def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
-    """The tier of a job: the index of the first threshold above its service, 0 the highest."""
+    """Return the index of the first threshold above the attained service; tier 0 is the highest."""
     return bisect_right(thresholds_gpu_s, attained_gpu_s)
 
 
 def by_first_start(job: JobFacts) -> Key:
-    """The paper's order: first start ever; jobs that never ran after those, as submitted."""
+    """Order by first start, as the paper does; jobs that never ran come last, by submission."""
     first_started_s = job.first_started_s
     return (1.0, job.submitted_s) if first_started_s is None else (0.0, first_started_s)
 
 
 def by_entry(job: JobFacts) -> Key:
-    """When the job entered its tier; for a job that never left its first tier, its submission."""
+    """Order by the time of entering the tier; that is the submission if the tier never changed."""
     tier_entered_s = job.tier_entered_s
     return (job.submitted_s if tier_entered_s is None else tier_entered_s,)
 
 
 def by_waiting(job: JobFacts) -> Key:
-    """Running jobs first, then by when a job last began to wait, as the authors' simulator does."""
+    """Order running jobs first, then by the start of the current wait (the authors' simulator)."""
     if job.state is JobState.RUNNING:
         return (0.0, 0.0)
     queued_s = job.queued_s
@@ -44,7 +44,7 @@ def by_waiting(job: JobFacts) -> Key:
 
 
 def by_newest(job: JobFacts) -> Key:
-    """Last entered first."""
+    """Order by the time of entering the tier, latest first."""
     return tuple(-number for number in by_entry(job))
 
 
@@ -59,7 +59,7 @@ ORDERS: Mapping[str, Callable[[JobFacts], Key]] = {
 
 @dataclass(frozen=True, slots=True)
 class TieredLas(Policy):
-    """Discretized 2D-LAS: tiers by attained service, one order inside each."""
+    """Discretized 2D-LAS: tiers by attained service; ``order`` ranks the jobs within a tier."""
 
     thresholds_gpu_s: tuple[float, ...]
     order: Callable[[JobFacts], Key]
@@ -78,9 +78,9 @@ class TieredLas(Policy):
 class TieredGittins(Policy):
     """Discretized 2D-Gittins: the same tiers, each but the last ordered by the Gittins index.
 
-    The quantum of a tier is its upper limit; the last tier has none and is ordered as LAS orders
-    it (Pseudocode 2, page 491). The index sees all the service a job ever attained. The history
-    is not added to: with more of it, make another policy.
+    The quantum of a tier is its upper limit; the last tier has none and is ordered as in 2D-LAS
+    (Pseudocode 2, page 491). The index counts all service a job ever attained. The history is
+    fixed: to use a longer one, make a new policy.
     """
 
     thresholds_gpu_s: tuple[float, ...]
@@ -101,17 +101,17 @@ class TieredGittins(Policy):
         return left_in_tier(charged_gpu_s(job), self.thresholds_gpu_s) / job.width
 
     def drifts_in(self, tier: int) -> bool:
-        # The index follows the service attained. It matters where one tier is above and one
-        # below: no job of the first tier is preempted, and the last is ordered otherwise.
+        # The index changes with attained service. Jobs of the first tier are never preempted, so
+        # their order does not matter, and the last tier does not use the index.
         return 0 < tier < len(self.thresholds_gpu_s)
 
 
 @dataclass(frozen=True, slots=True)
 class TieredHistory(Policy):
-    """Tiers by the service that jobs of the same user and name lead one to expect.
+    """Tiers by expected service, estimated from earlier jobs of the same user and name.
 
-    Inside a tier the least expected comes first. A job of which nothing like it is known stands
-    where 2D-LAS puts it by the service attained, and so does one that was promoted.
+    Within a tier, the job with the least expected service comes first. A job without similar
+    earlier jobs, or one that was promoted, is ranked by its attained service, as in 2D-LAS.
     """
 
     thresholds_gpu_s: tuple[float, ...]
@@ -129,7 +129,7 @@ class TieredHistory(Policy):
             return charged_gpu_s(job)
         executed_s = job.executed_since_promotion_s
         expected_s = self.runs.expected_run_s(job.user, job.name, executed_s)
-        # By what it asks for: what it holds may be more, and it must not fall behind by starting.
+        # By requested GPUs: the job may hold more, and starting must not lower its rank.
         return max(job.attained_gpu_s, job.gpus_asked * expected_s) + job.inherited_gpu_s
 
     def _is_promoted(self, job: JobFacts) -> bool:
@@ -166,10 +166,10 @@ class TieredHistory(Policy):
 def make_policy(
     config: PolicyConfig, history: ServiceHistory | None = None, runs: RunHistory | None = None
 ) -> Policy:
-    """The policy that a configuration asks for; ``ValueError`` for a name that is not here.
+    """Return the policy that a configuration specifies; ``ValueError`` for an unknown name.
 
     2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs.
-    2D-History goes by ``runs``; without it, by the service attained.
+    2D-History uses ``runs``; without it, it ranks by attained service.
     """
     order, promotion = ORDERS[config.order], Promotion.of(config)
     match config.name:
@@ -184,8 +184,10 @@ def make_policy(
 
 
 def learned_policy(config: PolicyConfig, ended: Callable[[], Iterable[EndedJob]]) -> Policy:
-    """The policy that a configuration asks for, which knows the jobs that have ended, the latest
-    last. ``ended`` is called only where the policy goes by them."""
+    """Return the policy that a configuration specifies, trained on ended jobs.
+
+    ``ended`` returns these jobs, the latest last; it is called only if the policy uses them.
+    """
     if config.name == "2d-gittins":
         return make_policy(config, ServiceHistory(job.service_gpu_s for job in ended()))
     if config.name == BY_RUNS_BEFORE:
@@ -195,14 +197,14 @@ def learned_policy(config: PolicyConfig, ended: Callable[[], Iterable[EndedJob]]
 
 
 def tier_by_service(service_gpu_s: float, config: PolicyConfig) -> int | None:
-    """The tier of a job with so much charged service; None where the policy needs to know more of
-    the job than that (``config.tiers_follow_service``)."""
+    """Return the tier for an amount of charged service; None if the policy's tiers depend on more
+    than service (``config.tiers_follow_service``)."""
     if not tiers_follow_service(config.name):
         return None
     return tier_of(service_gpu_s, config.thresholds_gpu_s)
 
 
 def left_in_tier(service: float, thresholds: Sequence[float]) -> float:
-    """How much more service a job may attain before it moves down; infinite in the last tier."""
+    """Return the service left before a job moves down a tier; infinite in the last tier."""
     tier = tier_of(service, thresholds)
     return math.inf if tier == len(thresholds) else thresholds[tier] - service
