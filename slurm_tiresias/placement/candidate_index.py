@@ -13,8 +13,8 @@ from slurm_tiresias.policy.job_rank import Key, UniqueRank
 class CandidateIndex:
     """The candidates by node and by level.
 
-    Most jobs start and end without any preemption being considered, so new candidates are filed
-    only when one is.
+    Most jobs start and end without any preemption being considered, so new candidates are indexed
+    only when a preemption is considered.
     """
 
     def __init__(self, free: FreeResources, candidates: Iterable[Candidate] = ()) -> None:
@@ -38,7 +38,8 @@ class CandidateIndex:
         return self._on[number].values()
 
     def gpus_below(self, level: Key, *, even_protected: bool) -> int:
-        """GPUs held by jobs of lower levels that may be preempted; or by all."""
+        """Return the GPUs held by unprotected candidates of lower levels, or by all of them with
+        ``even_protected``."""
         if self._new:
             self._file_new()
         below = 0
@@ -53,14 +54,15 @@ class CandidateIndex:
         return any(other > level for other in self._levels)
 
     def below(self, level: Key) -> Iterator[dict[int, Iterator[Candidate]]]:
-        """For each lower level, lowest first: its candidates by GPUs, the latest ranks first."""
+        """Yield for each lower level, lowest first, its candidates by GPU count, latest ranks
+        first."""
         self._file_new()
         for other in sorted((other for other in self._levels if other > level), reverse=True):
             widths = self._levels[other]
             yield {gpus: (t for _, t in reversed(widths[gpus])) for gpus in sorted(widths)}
 
     def unprotect(self, candidate: Candidate) -> None:
-        """The protection of a candidate has ended."""
+        """Mark a candidate as no longer protected."""
         candidate.protected = False
         if candidate.job_id in self._new:
             return

@@ -1,7 +1,7 @@
-"""What preempting its candidates would free on each node, and at what cost.
+"""The resources that preemption could free on each node, and the cost of freeing them.
 
-A decision asks this of every node for hundreds of classes of jobs. So candidates are kept in arrays
-with a column for each node, and one operation serves all nodes.
+A decision needs this for every node and hundreds of equivalence classes. So candidates are kept in
+arrays with one column per node, and one array operation covers all nodes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Candidate:
     _cells: list[tuple[int, list[int]]] | None = field(default=None, repr=False)
 
     def cells_in(self, free: FreeResources) -> list[tuple[int, list[int]]]:
-        """Its nodes, and what it holds on each as a column of ``FreeResources.table``."""
+        """Return its node numbers, each with the amounts held there in the rows of
+        ``FreeResources.table``."""
         if self._cells is None:
             held = self.allocation
             self._cells = [(n, free.held(held[free.names[n]])) for n in numbers(self.nodes)]
@@ -67,7 +68,7 @@ class Candidate:
 class Preemptor:
     """A waiting job that may preempt candidates of lower levels on some nodes.
 
-    ``even_protected`` asks what could be freed if no candidate were protected.
+    With ``even_protected``, protected candidates count as preemptible.
     """
 
     request: Request
@@ -83,7 +84,7 @@ class Preemptor:
 
 
 class CandidateMatrix:
-    """The candidates on every node, those to keep first."""
+    """The candidates on each node; those that should rather stay come first."""
 
     def __init__(self, candidates: Iterable[Candidate], free: FreeResources) -> None:
         self._free = free
@@ -125,7 +126,7 @@ class CandidateMatrix:
         self._protected[self._place[candidate.job_id]] = False
 
     def reclaimable(self, preemptor: Preemptor) -> Reclaimable:
-        """What could be freed for a preemptor on the nodes that it may use."""
+        """Return what could be freed for a preemptor on the nodes that it may use."""
         may_leave = self._level >= bisect_right(self._levels, preemptor.level)
         if not preemptor.even_protected:
             may_leave &= ~self._protected
@@ -138,10 +139,11 @@ class CandidateMatrix:
         return Reclaimable(self, demand, nodes, who, leaving, held, free)
 
     def costs(self, who: Indices, leaving: Flags, chunks: Counts) -> list[npt.NDArray[Any]]:
-        """The cost of preempting these candidates on each node; the first key counts most.
+        """Return the sort keys of each node's preemption cost, the most significant first.
 
-        Nodes with enough idle room come first; then those whose candidates have the lowest
-        levels; then the fewest GPUs preempted per chunk, the fewest candidates, the latest ranks.
+        Nodes that need no preemption come first, then those whose victims have the lowest levels,
+        then those with the fewest GPUs preempted per chunk, the fewest victims per chunk and the
+        latest ranks.
         """
         none = len(self._place)
         first = np.where(leaving, who, none).min(axis=0, initial=none)
@@ -155,10 +157,10 @@ class CandidateMatrix:
 
 
 class Reclaimable:
-    """The most that preemption could free on each node, and what it would cost.
+    """The most that preemption could free on each node, and its cost.
 
-    Each array has a column for each node: the candidates there, which of them may be preempted,
-    what these hold, and what is free once they are gone.
+    Each array has one column per node: the candidates there, which of them may be preempted, what
+    those hold, and what is free once they have left.
     """
 
     def __init__(
@@ -179,11 +181,12 @@ class Reclaimable:
 
     @property
     def chunks(self) -> int:
-        """The chunks that all nodes together could hold."""
+        """Total number of chunks that the nodes could hold."""
         return int(self._chunks.sum())
 
     def cheapest_first(self, least: int = 1) -> Iterator[tuple[int, int]]:
-        """Nodes that could hold ``least`` chunks, cheapest first, with their chunks."""
+        """Yield the nodes that could hold at least ``least`` chunks, cheapest first, with how many
+        chunks each could hold."""
         some = np.flatnonzero(self._chunks >= least)
         if not some.size:
             return
@@ -193,7 +196,7 @@ class Reclaimable:
             yield int(self._nodes[some[here]]), int(chunks[here])
 
     def _needed(self, some: Indices) -> Flags:
-        """Which candidates must leave these nodes; those of the first rows stay if they can."""
+        """Mark the candidates that must leave these nodes; earlier rows stay if possible."""
         leaving, held = self._leaving[:, some], self._held[:, :, some]
         spare = self._free[:, some] - np.outer(self._demand.chunk, self._chunks[some])
         spare -= np.array(self._demand.once)[:, np.newaxis]
@@ -206,14 +209,14 @@ class Reclaimable:
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """What a request needs of each resource that matters, as rows of ``FreeResources.table``."""
+    """The demand of a request for each relevant resource (a row of ``FreeResources.table``)."""
 
     rows: list[int]
     chunk: list[int]
     once: list[int]
-    """Needed once on every node, beside the chunks."""
+    """Amount needed once per node, in addition to the chunks."""
     most: int
-    """Chunks that may be on one node."""
+    """Maximum number of chunks on one node."""
 
     @staticmethod
     def of(request: Request, free: FreeResources) -> _Demand:
@@ -231,7 +234,7 @@ class _Demand:
         return _Demand(rows, chunks, once, most)
 
     def chunks_in(self, free: Counts) -> Counts:
-        """How many chunks fit into what is free on each node."""
+        """Return the number of chunks that fit into the free resources of each node."""
         chunks = np.full(free.shape[1], self.most)
         for row, chunk, once in zip(free, self.chunk, self.once, strict=True):
             left = row - once
@@ -243,9 +246,9 @@ class _Demand:
 
 
 def _in_order(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
-    """Positions, one at least, by several keys, of which the first counts most.
+    """Yield the positions sorted by several keys, the most significant first. Not for empty keys.
 
-    Most callers need only the first position, so that one is found without sorting.
+    Most callers need only the first position, so it is found without sorting.
     """
     best = np.arange(len(keys[0]))
     for key in keys:

@@ -1,4 +1,4 @@
-"""Which of the nodes that have room a job gets (paper section 3.3, pages 491-492)."""
+"""Placement: which nodes a job gets (paper section 3.3, pages 491-492)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from slurm_tiresias.placement.free_resources import (
 
 
 def style_of(job: JobView, config: PlacementConfig) -> PlacementStyle:
-    """How a job is to be laid over nodes."""
+    """Return the placement style of a job: its own, or else the style that its skew implies."""
     return job.style or style_of_skew(job.skew, config)
 
 
 def style_of_skew(skew: float | None, config: PlacementConfig) -> PlacementStyle:
-    """Consolidate skewed models, spread the others (page 491: S_J > PACKLIMIT)."""
+    """Return the style for a skew: consolidate skewed models, spread others (page 491: S_J >
+    PACKLIMIT), or the configured style if the skew is None."""
     if skew is None:
         return PlacementStyle(config.unknown_model)
     skewed = skew > config.pack_limit
@@ -46,16 +47,16 @@ def place(
     nodes
         The nodes that it may use.
     free
-        What is free on each node; it is not changed.
+        Free resources of each node; not changed.
     style
         Consolidated on few nodes, or spread over leftover GPUs (paper page 491).
     last_resort
-        Nodes to use only where no others will do: they still clean up after other jobs.
+        Nodes to use only if no others suffice, for example while they complete other jobs.
 
     Returns
     -------
     Allocation or None
-        What the job takes on each node; None where it does not fit.
+        The resources that the job takes on each node; None if it does not fit.
     """
     fresh = nodes & ~last_resort
     chosen = _choose(request, fresh, free, style)
@@ -65,7 +66,7 @@ def place(
 
 
 def fits(request: Request, nodes: NodeSet, free: FreeResources) -> bool:
-    """Whether ``place`` finds room for the job on these nodes, in whatever style."""
+    """Whether ``place`` finds room for the job on these nodes, whatever the style."""
     return _Filling(request, nodes, free).over_few_nodes() is not None
 
 
@@ -76,7 +77,7 @@ def place_on_any(
     style: PlacementStyle,
     last_resort: NodeSet = 0,
 ) -> Allocation | None:
-    """Place a job on the first set of nodes (``NodeIndex.sets_for``) that has room for it."""
+    """Place a job on the first set of nodes (``NodeIndex.sets_for``) on which it fits."""
     for nodes in sets:
         allocation = place(request, nodes, free, style, last_resort)
         if allocation is not None:
@@ -85,7 +86,7 @@ def place_on_any(
 
 
 def goes_by_count(request: Request) -> bool:
-    """Whether nothing but the number of free GPUs decides where a job fits."""
+    """Whether the number of free GPUs alone decides where a job fits."""
     chunk, extra = request.chunk, request.per_node
     bound = request.required_nodes or request.exclusive or request.max_chunks_per_node
     untyped = chunk.gpus.keys() == {ANY_TYPE} and chunk.gpu_count > 0
@@ -102,7 +103,7 @@ def goes_by_count(request: Request) -> bool:
 def _choose(
     request: Request, nodes: NodeSet, free: FreeResources, style: PlacementStyle
 ) -> Mapping[int, int] | None:
-    """How many chunks go on which node."""
+    """Return the number of chunks for each chosen node; None if the job does not fit."""
     chosen = None
     if style is PlacementStyle.SPREAD and request.chunks > 1:
         chosen = _Filling(request, nodes, free).over_fragments()
@@ -110,8 +111,8 @@ def _choose(
         chosen = _Filling(request, nodes, free).at_random()
     if chosen is not None:
         return chosen
-    # Consolidated: on the fewest nodes; under one switch, where that takes no more of them. Of
-    # several such switches it is the one with the fewest GPUs to spare.
+    # Consolidated: the fewest nodes, and under one switch if that takes no more nodes. Among
+    # several switches, the one with the fewest free GPUs wins.
     chosen = _Filling(request, nodes, free).over_few_nodes()
     if chosen is None or len(chosen) == 1 or not free.switches:
         return chosen
@@ -123,7 +124,7 @@ def _choose(
 
 
 def _tightest_switches(request: Request, nodes: NodeSet, free: FreeResources) -> list[NodeSet]:
-    """The nodes of each switch that has GPUs enough, those with the fewest free GPUs first."""
+    """Return the nodes of each switch with enough free GPUs, fewest free GPUs first."""
     gpus = request.chunks * request.chunk.gpu_count
     roomy = free.with_free_gpus(nodes, 1) if gpus else nodes
     there = (
@@ -136,7 +137,7 @@ def _tightest_switches(request: Request, nodes: NodeSet, free: FreeResources) ->
 
 
 class _Filling:
-    """A job on its way onto nodes: what it has, and what is left to place."""
+    """A partial placement of a job: the nodes chosen so far and the chunks left to place."""
 
     def __init__(self, request: Request, nodes: NodeSet, free: FreeResources) -> None:
         self._request = request
@@ -146,10 +147,10 @@ class _Filling:
         self._chosen: dict[int, int] = {}
 
     def over_fragments(self) -> Mapping[int, int] | None:
-        """On what is left of nodes in use, the largest pieces first, if that uses each of them up.
+        """Place the job on free GPUs of busy nodes, the most free GPUs first, and fill each node.
 
-        A piece of which something is left over would be one more that no whole job fits in; then
-        the job had better go where it breaks up the least.
+        Nodes that the job would fill only in part are skipped, because that leaves smaller
+        fragments; if the job cannot be placed without them, None is returned.
         """
         gpus = self._request.chunk.gpu_count
         if not gpus or not self._on_required_nodes():
@@ -164,7 +165,7 @@ class _Filling:
         return self._chosen if self._done() else None
 
     def over_few_nodes(self) -> Mapping[int, int] | None:
-        """On the fewest nodes; among those the tightest fit for what is left over."""
+        """Place the job on the fewest nodes; the last chunks go where they fit most tightly."""
         if not self._on_required_nodes():
             return None
         while not self._done():
@@ -177,9 +178,10 @@ class _Filling:
         return self._chosen
 
     def at_random(self) -> Mapping[int, int] | None:
-        """Chunk by chunk, each on the first node with room from one on that is drawn for it.
+        """Place each chunk on the first node with room at or after a randomly drawn node.
 
-        The draws follow from what is free where: the same state gives the same nodes.
+        The draws are seeded with the state of the free resources, so equal states give equal
+        placements.
         """
         if not self._on_required_nodes():
             return None
@@ -206,11 +208,11 @@ class _Filling:
         return self._free.chunks_that_fit(number, self._request)
 
     def _share(self) -> int:
-        """The most that the next node may take: each of those still wanted needs a chunk."""
+        """Most chunks the next node may take so that one is left for each further required node."""
         return self._left - max(0, self._request.min_nodes - len(self._chosen) - 1)
 
     def _take(self, number: int, room: int) -> bool:
-        """Put chunks on a node if there is room; false where the job can then not be placed."""
+        """Put chunks on a node if it has room; False if the job cannot be placed any more."""
         if room <= 0:
             return True
         share = self._share()
@@ -222,7 +224,7 @@ class _Filling:
         return True
 
     def _on_required_nodes(self) -> bool:
-        """Begin with the nodes that the job insists on; false where that cannot be."""
+        """Put chunks on the required nodes; False if that is impossible."""
         if not self._request.required_nodes:
             return True
         required = self._free.nodes(self._request.required_nodes)
@@ -234,7 +236,7 @@ class _Filling:
         return True
 
     def _tightest(self, share: int) -> int | None:
-        """The node that can take all of the share and has the least to spare."""
+        """Return the node with the fewest free GPUs that can take the whole share."""
         gpus = share * self._request.chunk.gpu_count
         for number in self._free.fullest_first(self._nodes, gpus):
             if self._room(number) >= share > 0:
@@ -242,7 +244,7 @@ class _Filling:
         return None
 
     def _roomiest(self) -> int | None:
-        """The node with room for the most; of several the one with the fewest GPUs to spare."""
+        """Return the node with room for the most chunks; ties go to the fewest free GPUs."""
         gpus = self._request.chunk.gpu_count
         per_node = min(self._request.chunks, self._request.max_chunks_per_node or math.inf)
         best, most = None, 0
@@ -256,7 +258,7 @@ class _Filling:
         return best
 
     def _roomiest_of(self, groups: Iterable[NodeSet], bound: float) -> tuple[int | None, int]:
-        """The first of these nodes with room for the most chunks, and for how many."""
+        """Return the first of these nodes with room for the most chunks, and that number."""
         best, most = None, 0
         for nodes in groups:
             for number in numbers(nodes):

@@ -1,4 +1,4 @@
-"""Node features as ``sbatch --constraint`` writes them: text of any user's."""
+"""Feature expressions of ``sbatch --constraint``, which are untrusted user input."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _OPENING = {")": "(", "]": "["}
 
 
 def readable(expression: str) -> bool:
-    """Whether the expression is well formed, at any depth; Slurm refuses others at submission.
+    """Whether the expression is well formed; Slurm rejects other expressions at submission.
 
-    As in Slurm, one operator may stand at the end, and a word behind a group means nothing.
+    As in Slurm, a trailing operator is allowed and a word directly after a group is ignored.
     """
     return not expression or bool(_parsed(expression))
 
@@ -22,15 +22,15 @@ def readable(expression: str) -> bool:
 def matches(expression: str, features: Collection[str]) -> bool:
     """Whether a node with these features may serve the expression.
 
-    Operators are applied from left to right, none before another, as Slurm does; parentheses
-    group. Counts (``a*2``) and alternatives for the whole job (``[a|b]``) cannot be judged node by
-    node: a node that could serve any part of them counts, and Slurm has the last word. No node
-    serves an expression that is not ``readable``.
+    As in Slurm, operators are applied from left to right without precedence; parentheses group.
+    Counts (``a*2``) and alternatives for the whole job (``[a|b]``) cannot be decided per node: a
+    node matches if it could serve any part of them, and Slurm decides. No node matches an
+    expression that is not ``readable``.
     """
     tokens = _parsed(expression)
     any_part = "[" in expression or "*" in expression
     outer: list[tuple[bool, str]] = []
-    # What stands left of the next operand, and the operator between the two.
+    # The value of everything to the left of the next operand, and the operator between them.
     result, operator = not expression, "|"
     for token in tokens:
         if token in "([":
@@ -49,9 +49,9 @@ def matches(expression: str, features: Collection[str]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _parsed(expression: str) -> tuple[str, ...]:
-    """The expression's operators, groups and features; none where it is not well formed."""
+    """Return the operators, brackets and features of an expression; empty if it is malformed."""
     tokens: list[str] = []
-    # Slurm counts either kind by itself: ``([a|b)]`` is well formed.
+    # Slurm counts parentheses and brackets separately, so it accepts ``([a|b)]``.
     is_open = Counter[str]()
     operand_next = True
     for token in _TOKENS.findall(expression):

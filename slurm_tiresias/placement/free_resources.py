@@ -1,7 +1,7 @@
-"""What is free on each node while decisions are being made.
+"""The free resources of each node while decisions are made.
 
-Nodes are numbered in the order of their names, and a set of nodes is an integer whose bits are
-those numbers: thousands of nodes are sifted by a handful of operations.
+Nodes are numbered in the order of their names, and a set of nodes is an integer used as a bit set,
+so that a few operations filter thousands of nodes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy.typing as npt
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, GpuCounts, Node, Request
 
 NodeSet = int
-"""Nodes as bits, the first by name the lowest."""
+"""A bit set of nodes; the lowest bit is the first node by name."""
 
 _MARKS = (1 << 64) - 59
-"""A large prime modulus, so that two states hardly ever have the same hash."""
+"""Large prime modulus; makes collisions of state hashes unlikely."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _64_BITS = (1 << 64) - 1
 
@@ -27,19 +27,19 @@ _64_BITS = (1 << 64) - 1
 Counts = npt.NDArray[np.int64]
 
 HOLDERS, CPUS, MEMORY, GPUS, NO_GPUS = range(5)
-"""The rows of ``FreeResources.table``; those of the single types of GPUs come after."""
+"""Rows of ``FreeResources.table``; one row per GPU type follows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Of what there is too little on a node; GPUs by the type that is asked for."""
+    """The resources that a node lacks for a request; GPUs by requested type."""
 
     gpu_types: frozenset[str] = frozenset()
     cpus: bool = False
     memory: bool = False
 
     def is_eased_by(self, amount: Amount) -> bool:
-        """Whether there is more of it once a job gives this amount back."""
+        """Whether freeing this amount would free any of the lacking resources."""
         gpus = any(_gpus_of(gpu_type, amount.gpus) for gpu_type in self.gpu_types)
         return gpus or (self.cpus and amount.cpus > 0) or (self.memory and amount.memory_mb > 0)
 
@@ -48,10 +48,10 @@ NO_SHORTAGE = Shortage()
 
 
 class FreeResources:
-    """Free GPUs by type, CPUs and memory of each node; taken from and given back to.
+    """Free GPUs by type, CPUs and memory of each node, updated with ``take`` and ``give``.
 
-    A node may hold more than it has (it came back with fewer GPUs): its free amount is then
-    negative, and nothing fits on it.
+    More may be allocated on a node than it has, for example after it came back with fewer GPUs. Its
+    free amount is then negative, and nothing fits on it.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -70,13 +70,13 @@ class FreeResources:
         self._table: Counts | None = None
         self._changed: set[int] = set()
         self.most_free_gpus = sum(free for free in self._free_gpus if free > 0)
-        """Free GPUs on all nodes together."""
+        """Total of free GPUs on all nodes."""
         under: dict[str, NodeSet] = {}
         for number, node in enumerate(ordered):
             if node.switch:
                 under[node.switch] = under.get(node.switch, 0) | 1 << number
         self.switches: tuple[NodeSet, ...] = tuple(under.values())
-        """The nodes of each switch, as far as that is known."""
+        """The nodes of each known switch."""
         self._idle: dict[int, NodeSet] = {}
         self._busy: dict[int, NodeSet] = {}
         for number, free in enumerate(self._free_gpus):
@@ -87,7 +87,7 @@ class FreeResources:
         return (1 << len(self.names)) - 1
 
     def nodes(self, names: Iterable[str]) -> NodeSet:
-        """These nodes as a set; unknown names are left out."""
+        """Return the set of the named nodes; unknown names are ignored."""
         found = 0
         for name in names:
             number = self._number.get(name)
@@ -100,11 +100,11 @@ class FreeResources:
         return Amount(dict(self._gpus[number]), self._cpus[number], self._memory_mb[number])
 
     def free_gpus(self, number: int) -> int:
-        """GPUs of all types that are free on the node."""
+        """Return the number of free GPUs of all types on a node."""
         return self._free_gpus[number]
 
     def lacks_cpus_or_memory(self, number: int) -> bool:
-        """Whether more is held of the node than it has, so that not even GPUs fit on it."""
+        """Whether CPUs or memory of the node are overallocated, so that nothing fits on it."""
         return self._cpus[number] < 0 or self._memory_mb[number] < 0
 
     def is_idle(self, number: int) -> bool:
@@ -130,7 +130,7 @@ class FreeResources:
             self._cpus[number] += sign * amount.cpus
             self._memory_mb[number] += sign * amount.memory_mb
             self._changed.add(number)
-            # Put the node where it now belongs among the others.
+            # Move the node to the group of its new number of free GPUs.
             bit = 1 << number
             held, free = self._holders[number], self._free_gpus[number]
             by_count = self._busy if held else self._idle
@@ -146,7 +146,7 @@ class FreeResources:
             self.most_free_gpus += max(now_free, 0) - max(free, 0)
 
     def gpus_free(self, nodes: NodeSet) -> int:
-        """Free GPUs on these nodes; what some hold too much does not count against the others."""
+        """Return the free GPUs on these nodes; overallocated nodes count as 0."""
         return sum(
             free * (there & nodes).bit_count()
             for group in (self._busy, self._idle)
@@ -155,7 +155,7 @@ class FreeResources:
         )
 
     def with_free_gpus(self, nodes: NodeSet, gpus: int) -> NodeSet:
-        """Those of the nodes that have so many free."""
+        """Return those of the nodes that have at least this many free GPUs."""
         found = 0
         for group in (self._busy, self._idle):
             for free, there in group.items():
@@ -165,7 +165,7 @@ class FreeResources:
 
     @property
     def mark(self) -> int:
-        """A number that stands for which nodes are idle and how many GPUs are free on each."""
+        """A hash of which nodes are idle and how many GPUs are free on each."""
         mark = sum(2 * free * there for free, there in self._busy.items())
         mark += sum((2 * free + 1) * there for free, there in self._idle.items())
         return mark % _MARKS
@@ -173,9 +173,10 @@ class FreeResources:
     # All nodes at once
 
     def table(self) -> Counts:
-        """What is free now: a column for each node. Holders are counted as if owed, below 0.
+        """Return the free resources, with one column per node. Jobs on a node count negatively in
+        row ``HOLDERS``.
 
-        The table is not a copy, and good until something is taken or given back.
+        The table is not a copy; it is valid until the next ``take`` or ``give``.
         """
         if self._table is None:
             columns = [self._free_on(number) for number in range(len(self.names))]
@@ -198,31 +199,32 @@ class FreeResources:
         ]
 
     def held(self, amount: Amount) -> list[int]:
-        """What a job holds on a node, in the rows of ``table``."""
+        """Return what a job holds on a node as a column of ``table``."""
         gpus = amount.gpus
         by_type = (gpus.get(gpu_type, 0) for gpu_type in self._row_of_type)
         return [1, amount.cpus, amount.memory_mb, amount.gpu_count, 0, *by_type]
 
     def row_of(self, gpu_type: str) -> int:
-        """The row of the GPUs that a request for this type can take."""
+        """Return the row of ``table`` that counts the GPUs a request for this type can take."""
         return GPUS if gpu_type == ANY_TYPE else self._row_of_type.get(gpu_type, NO_GPUS)
 
-    # In which order nodes are looked at
+    # Search orders
 
     def fragments(self, nodes: NodeSet) -> Iterator[int]:
-        """Nodes with free GPUs on which jobs run, those with the most first, then by name."""
+        """Yield the busy nodes with free GPUs, most free GPUs first, then by name."""
         for free in sorted(self._busy, reverse=True):
             if free > 0:
                 yield from numbers(self._busy[free] & nodes)
 
     def fullest_first(self, nodes: NodeSet, least: int) -> Iterator[int]:
-        """Nodes with at least so many free GPUs, those with the fewest first, then by name."""
+        """Yield the nodes with at least ``least`` free GPUs, fewest first, then by name."""
         for free in sorted({*self._busy, *self._idle}):
             if free >= least:
                 yield from numbers((self._busy.get(free, 0) | self._idle.get(free, 0)) & nodes)
 
     def tightest(self, nodes: NodeSet, gpus: int) -> int | None:
-        """The first node by name of those that have so many free GPUs, and the fewest beyond."""
+        """Return the node with the fewest free GPUs among those with at least ``gpus``; ties go to
+        the first name."""
         busy, idle = _least(self._busy, nodes, gpus), _least(self._idle, nodes, gpus)
         if not busy and not idle:
             return None
@@ -230,7 +232,7 @@ class FreeResources:
         return lowest((self._busy.get(free, 0) | self._idle.get(free, 0)) & nodes)
 
     def emptiest_first(self, nodes: NodeSet) -> Iterator[tuple[int, NodeSet, NodeSet]]:
-        """Free GPUs, with the idle and the busy nodes that have so many, the most first."""
+        """Yield numbers of free GPUs, descending, with the idle and busy nodes that have them."""
         for free in sorted({*self._busy, *self._idle}, reverse=True):
             idle, busy = self._idle.get(free, 0) & nodes, self._busy.get(free, 0) & nodes
             if idle or busy:
@@ -239,9 +241,9 @@ class FreeResources:
     # What fits
 
     def chunks_that_fit(self, number: int, request: Request) -> int:
-        """How many chunks of this request the node could take now; at most what it asks for."""
+        """Return how many chunks of the request fit on the node now, at most all of them."""
         if request.chunk.gpus and self._free_gpus[number] <= 0:
-            return 0  # most nodes of a busy cluster: not worth a closer look
+            return 0  # the common case on a busy cluster
         if request.exclusive and self._holders[number]:
             return 0
         return _chunks_that_fit(
@@ -249,8 +251,10 @@ class FreeResources:
         )
 
     def shortage(self, node: str, request: Request, leaving: Iterable[Amount]) -> Shortage:
-        """What keeps a node from taking as much of a request as it could if it were empty, once the
-        jobs that hold these amounts have left."""
+        """Return the resources that keep a node from taking as many chunks as it could when empty.
+
+        ``leaving`` are amounts held by jobs that count as gone.
+        """
         number = self._number[node]
         gpus = Counter(self._gpus[number])
         cpus, memory_mb = self._cpus[number], self._memory_mb[number]
@@ -273,7 +277,7 @@ class FreeResources:
         )
 
     def lay(self, chunks: Mapping[int, int], request: Request) -> Allocation:
-        """The amounts that so many chunks on each node take."""
+        """Return the allocation for these numbers of chunks by node number."""
         if request.exclusive:
             return {self.names[number]: self._total[number] for number in chunks}
         chunk, extra = request.chunk, request.per_node
@@ -289,7 +293,7 @@ class FreeResources:
 
 
 def numbers(nodes: NodeSet) -> Iterator[int]:
-    """The numbers of the nodes in a set, ascending."""
+    """Yield the numbers of the nodes in a set, ascending."""
     while nodes:
         lowest = nodes & -nodes
         yield lowest.bit_length() - 1
@@ -297,7 +301,7 @@ def numbers(nodes: NodeSet) -> Iterator[int]:
 
 
 def node_set(these: Iterable[int]) -> NodeSet:
-    """The set of the nodes with these numbers."""
+    """Return the set of the nodes with these numbers."""
     found = 0
     for number in these:
         found |= 1 << number
@@ -305,26 +309,27 @@ def node_set(these: Iterable[int]) -> NodeSet:
 
 
 def columns(nodes: NodeSet, count: int) -> npt.NDArray[np.intp]:
-    """The numbers of those of the first ``count`` nodes that are in a set, ascending."""
+    """Return the numbers of the nodes in a set as an array, ascending. ``count`` is the number of
+    all nodes."""
     packed = np.frombuffer(nodes.to_bytes(-(-count // 8), "little"), np.uint8)
     return np.flatnonzero(np.unpackbits(packed, bitorder="little"))
 
 
 def lowest(nodes: NodeSet) -> int:
-    """The first of the nodes by name."""
+    """Return the number of the first node by name."""
     return (nodes & -nodes).bit_length() - 1
 
 
 def first_from(nodes: NodeSet, start: int) -> int:
-    """The first of the nodes from this number on, beginning again after the last."""
+    """Return the first node of a set at or after this number, wrapping around at the end."""
     later = nodes >> start
     return start + lowest(later) if later else lowest(nodes)
 
 
 def draws_from(mark: int, count: int) -> Iterator[int]:
-    """Numbers below ``count``, without end: the same for the same mark, else as good as random.
+    """Yield pseudorandom numbers below ``count`` without end, seeded with ``mark``.
 
-    This is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): placement must not ask for chance.
+    This is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014); placement must be deterministic.
     """
     while True:
         mark = (mark + _GOLDEN) & _64_BITS
@@ -334,7 +339,7 @@ def draws_from(mark: int, count: int) -> Iterator[int]:
 
 
 def _least(group: Mapping[int, NodeSet], nodes: NodeSet, gpus: int) -> int:
-    """The fewest free GPUs, yet enough, that any of the nodes has; 0 if none has enough."""
+    """Return the fewest free GPUs, at least ``gpus``, that any of the nodes has; 0 if none does."""
     least = 0
     for free, there in group.items():
         if free >= gpus and (not least or free < least) and there & nodes:
@@ -343,12 +348,12 @@ def _least(group: Mapping[int, NodeSet], nodes: NodeSet, gpus: int) -> int:
 
 
 def chunks_that_fit(free: Amount, request: Request) -> int:
-    """How many chunks of a request go into a free amount; at most what it asks for a node."""
+    """Return how many chunks of a request fit into a free amount, within its per-node limit."""
     return _chunks_that_fit(request, free.gpus, free.cpus, free.memory_mb)
 
 
 def _gpus_of(gpu_type: str, gpus: GpuCounts) -> int:
-    """How many of these a request for this type can take."""
+    """Return how many of these GPUs a request for this type can take."""
     return sum(gpus.values()) if gpu_type == ANY_TYPE else gpus.get(gpu_type, 0)
 
 
@@ -366,14 +371,14 @@ def _chunks_that_fit(request: Request, gpus: GpuCounts, cpus: int, memory_mb: in
 
 
 def _times(available: int, wanted: int, limit: int) -> int:
-    """How often the wanted goes into the available, at most ``limit`` times."""
+    """Return how many times ``wanted`` fits into ``available``, at most ``limit``."""
     if available < 0:
         return 0
     return min(limit, available // wanted) if wanted > 0 else limit
 
 
 def _typed(wanted: GpuCounts, free: GpuCounts) -> GpuCounts:
-    """Say which types GPUs of any type are taken from: the most plentiful first."""
+    """Replace GPUs of any type with concrete types, the most plentiful first."""
     if len(free) == 1 and wanted.keys() == free.keys():
         return wanted  # as on most clusters
     untyped = wanted.get(ANY_TYPE, 0)

@@ -1,4 +1,4 @@
-"""Which nodes of a cluster a request may use, and which would be large enough."""
+"""Which nodes of a cluster a request may use, and whether they would be large enough."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from slurm_tiresias.placement.free_resources import (
 
 
 class NodeIndex:
-    """Nodes by what they have in common, so that no request is held against each of them.
+    """Nodes grouped by partition, features and size, so that a request is not checked against each.
 
-    The numbers of the nodes are those of a ``FreeResources`` of the same nodes.
+    Node numbers are the same as in a ``FreeResources`` of the same nodes.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -45,10 +45,10 @@ class NodeIndex:
         return FreeResources(self._nodes)
 
     def sets_for(self, request: Request, among: NodeSet = -1) -> tuple[NodeSet, ...]:
-        """The nodes that Slurm would let the job run on: one set for each of its partitions.
+        """Return the nodes that Slurm would let the job run on: one set per partition.
 
-        A job that names several partitions runs in one of them; sets that are alike come once,
-        and empty ones not at all.
+        A job that names several partitions runs in one of them. Duplicate and empty sets are left
+        out.
         """
         kept_away = request.excluded_nodes | request.reserved_nodes
         able = among & ~node_set(self._number[name] for name in kept_away if name in self._number)
@@ -61,7 +61,7 @@ class NodeIndex:
         return tuple(nodes for nodes in dict.fromkeys(sets) if nodes)
 
     def on_one_node_if_any_can(self, request: Request) -> Request:
-        """The request of what may be one task, kept from being split where a node could take it."""
+        """Limit a request that may be a single task to one node if any node could hold it."""
         allowed = 0
         for nodes in self.sets_for(request):
             allowed |= nodes
@@ -74,7 +74,7 @@ class NodeIndex:
         """Whether the job would fit on empty nodes."""
         required = self._empty.nodes(request.required_nodes)
         for nodes in self.sets_for(request, among):
-            # Empty nodes of one size are alike, so more of them make no difference.
+            # Empty nodes of one size are equivalent, so one per chunk is enough.
             some = required & nodes
             for _, as_large in self._as_large.values():
                 some |= node_set(islice(numbers(nodes & as_large), request.chunks))

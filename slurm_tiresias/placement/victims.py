@@ -1,4 +1,4 @@
-"""Which jobs to preempt so that a waiting job can start: few, and of the lowest ranks."""
+"""Which jobs to preempt so that a waiting job can start: few, and with the lowest ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from slurm_tiresias.policy.job_rank import Key
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """A start by preemption: where the job goes, and its victims, each of which is needed."""
+    """A start by preemption: the allocation of the job, and its victims, all of them needed."""
 
     allocation: Allocation
     victims: tuple[Candidate, ...]
@@ -38,27 +38,27 @@ class PreemptionPlan:
 def find_victims(
     preemptor: Preemptor, free: FreeResources, index: CandidateIndex, last_resort: NodeSet = 0
 ) -> PreemptionPlan | None:
-    """The cheapest set of victims found that lets a waiting job start.
+    """Return the cheapest set of victims found that lets a waiting job start.
 
-    Lower levels are preempted first, then fewer GPUs, then later ranks. The search is greedy, and
-    spares each victim that turns out not to be needed.
+    It prefers victims of lower levels, then fewer GPUs, then later ranks. The search is greedy, and
+    drops victims that turn out not to be needed.
 
     Parameters
     ----------
     preemptor
         The waiting job, and the nodes that it may use.
     free
-        What is free on each node; it is left as it was.
+        Free resources of each node; restored before the function returns.
     index
         The running jobs that may be preempted.
     last_resort
-        Nodes to use only where no others will do.
+        Nodes to use only if no others suffice.
 
     Returns
     -------
     PreemptionPlan or None
-        Without victims where the job fits as it is; None where preempting all candidates would
-        not let it start.
+        Without victims if the job fits as it is; None if preempting all candidates would not let
+        it start.
     """
     room = _Room(preemptor, free, last_resort)
     if not room.has_required_nodes():
@@ -71,7 +71,7 @@ def find_victims(
 
 
 def is_divisible(preemptor: Preemptor) -> bool:
-    """Whether any GPUs will do, so that it does not matter on which nodes they become free."""
+    """Whether the job can use any GPUs, so that it does not matter which nodes they are on."""
     request = preemptor.request
     if request.chunk.gpu_count != 1 or request.exclusive:
         return False
@@ -84,7 +84,7 @@ def is_divisible(preemptor: Preemptor) -> bool:
 
 
 class _Room:
-    """Whether a job fits into what is free now."""
+    """Checks whether a job fits into the resources that are free now."""
 
     def __init__(self, preemptor: Preemptor, free: FreeResources, last_resort: NodeSet) -> None:
         self._request = preemptor.request
@@ -108,7 +108,7 @@ class _Room:
         return fits(self._request, self._nodes if nodes is None else nodes, self._free)
 
     def start_without(self, candidates: Iterable[Candidate]) -> PreemptionPlan:
-        """The start of a job that fits, now that these candidates are gone."""
+        """Return the plan for a job that fits now that these candidates have left."""
         allocation = place(self._request, self._nodes, self._free, self._style, self._last_resort)
         assert allocation is not None
         return PreemptionPlan(allocation, tuple(sorted(candidates, key=rank_of)))
@@ -119,7 +119,7 @@ class _Room:
         return wanted - self._free.gpus_free(self._nodes)
 
 
-# Where any GPUs will do
+# Jobs that can use any GPUs
 
 
 def _from_anywhere(
@@ -142,7 +142,7 @@ def _from_anywhere(
 def _least_disturbing(
     preemptor: Preemptor, index: CandidateIndex, room: _Room
 ) -> Iterator[Candidate]:
-    """Candidates one by one, chosen anew each time by how many GPUs are still missing."""
+    """Yield candidates one by one, each chosen by how many GPUs are missing at that point."""
     for widths in index.below(preemptor.level):
         while widths:
             missing = room.missing_gpus()
@@ -159,10 +159,10 @@ def _least_disturbing(
 
 
 def _sweep(free: FreeResources, leaving: list[Candidate], room: _Room) -> PreemptionPlan:
-    """Spare each candidate that is not needed, the best rank first.
+    """Drop the candidates that are not needed, the best rank first.
 
-    ``leaving`` together make enough room; spared candidates are removed from it, and hold their
-    GPUs again.
+    The candidates in ``leaving`` make enough room together. Dropped candidates are removed from it
+    and take their GPUs again.
     """
     for candidate in sorted(leaving, key=rank_of):
         if len(leaving) == 1:
@@ -175,13 +175,13 @@ def _sweep(free: FreeResources, leaving: list[Candidate], room: _Room) -> Preemp
     return room.start_without(leaving)
 
 
-# Where it matters which nodes become free
+# Jobs for which it matters which nodes become free
 
 
 def _node_by_node(
     preemptor: Preemptor, free: FreeResources, index: CandidateIndex, room: _Room
 ) -> PreemptionPlan | None:
-    """Collect nodes, cheapest first, until the job fits; then spare the victims not needed."""
+    """Add nodes, cheapest first, until the job fits; then drop the victims that are not needed."""
 
     def leaving(number: int) -> list[Candidate]:
         return [candidate for candidate in index.on(number) if preemptor.may_preempt(candidate)]
@@ -198,7 +198,7 @@ def _node_by_node(
             ]
         needed = min(sweeps, key=preemption_cost)
         if len(needed) > 1:
-            # A victim that spans nodes frees room elsewhere too, so others may not be needed.
+            # A victim that spans nodes frees GPUs elsewhere too, so others may not be needed.
             with _without(free, needed):
                 needed = _stripped(free, sorted(needed, key=rank_of), room.fits)
         with _without(free, needed):
@@ -209,7 +209,7 @@ def _node_by_node(
 def _ever_more_nodes(
     request: Request, free: FreeResources, reclaimable: Reclaimable
 ) -> Iterator[NodeSet]:
-    """Sets of nodes to try: single nodes that suffice, then ever more of the cheapest."""
+    """Yield sets of nodes to try: single nodes that suffice, then growing sets of the cheapest."""
     if request.min_nodes == 1 and len(request.required_nodes) <= 1:
         yield from (1 << number for number, _ in reclaimable.cheapest_first(request.chunks))
     if reclaimable.chunks < request.chunks:
@@ -231,9 +231,9 @@ def _ever_more_nodes(
 def _stripped(
     free: FreeResources, candidates: Sequence[Candidate], fits: Callable[[], bool]
 ) -> tuple[Candidate, ...]:
-    """The preempted candidates that are needed, sparing each that can be, in this order.
+    """Return the candidates that are needed, after dropping the others in the given order.
 
-    In ``free`` all of them are gone, before and after.
+    The resources of all candidates are free in ``free`` both before and after the call.
     """
     leaving: list[Candidate] = []
     staying: list[Candidate] = []
@@ -250,7 +250,8 @@ def _stripped(
 
 
 def preemption_cost(candidates: Collection[Candidate]) -> tuple[Key, int, int]:
-    """The cost of preempting these candidates; candidates of the lowest levels cost least."""
+    """Return a sort key for the cost of preempting these candidates: the best level among them,
+    then GPUs, then their number. Candidates of the lowest levels cost least."""
     best = min((candidate.rank.level for candidate in candidates), default=())
     backwards = tuple(-number for number in best)
     return (backwards, sum(candidate.gpus for candidate in candidates), len(candidates))
@@ -258,7 +259,7 @@ def preemption_cost(candidates: Collection[Candidate]) -> tuple[Key, int, int]:
 
 @contextmanager
 def _without(free: FreeResources, candidates: Collection[Candidate]) -> Iterator[None]:
-    """What is free without these candidates, for as long as the context lasts."""
+    """Free the resources of these candidates while the context lasts."""
     for candidate in candidates:
         free.give(candidate.allocation)
     try:
