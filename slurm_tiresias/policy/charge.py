@@ -32,7 +32,7 @@ class EndedRun(NamedTuple):
 
 
 class RecentService:
-    """The service of finished runs by payer; a run counts for ``window_s`` seconds after it ends."""
+    """The service of finished runs by payer. A run counts until ``window_s`` after its end."""
 
     def __init__(self, window_s: float, runs: Iterable[EndedRun] = ()) -> None:
         self._window_s: Final = window_s
