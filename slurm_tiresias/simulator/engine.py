@@ -1,8 +1,8 @@
-"""The event engine: one workload, one cluster, one scheduler, all at simulated time.
+"""The event engine: runs one workload on one cluster under one scheduler in simulated time.
 
-The scheduler is asked who starts whenever something has changed: a job came, ended, crossed a
-threshold, became eligible or lost its protection; or, with an interval, at the next tick after
-that, as the controller polls.
+The scheduler chooses starts after each event: a job arrives, ends, crosses a threshold, becomes
+eligible or loses its protection. With an interval it chooses at the next tick after the event, as
+the polling controller does.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from slurm_tiresias.simulator.workload import TraceJob
 
 NOTHING: Allocation = {}
 ENDS_BETWEEN_PROGRESS = 100
-"""So many jobs end before the next word of it is given."""
+"""Number of jobs that end between two progress reports."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """What jobs ask of the cluster, and how they are laid over it. Shared by all that ask alike."""
+    """A request and its placement style, shared by all jobs with the same request."""
 
     request: Request
     style: PlacementStyle
 
 
 class SimJob:
-    """A job that has come and not ended: what a scheduler may know of it, and what it may not."""
+    """A job that has arrived and not ended; some attributes are for clairvoyant schedulers only."""
 
     state = JobState.PENDING
     attained_gpu_s = 0.0
@@ -47,27 +47,27 @@ class SimJob:
     running_since_s: float | None = None
     end_s = math.inf
     overhead_s = 0.0
-    """Of this run: what is still to come before any progress."""
+    """Restart overhead left in this run, in seconds, before the job makes progress."""
     speed = 1.0
     spread = False
     allocation: Allocation = NOTHING
     preemptions = 0
     promotions = 0
     only_idle = False
-    """Its user is over budget: it may use idle GPUs, and no job is preempted for it."""
+    """Whether its user is over the preemption budget, so that it may use idle GPUs only."""
     skew: float | None = None
     protected_by: Protection | None = None
     waited_before_s = 0.0
     lost_s = 0.0
     spread_s = 0.0
     version = 0
-    """What it was to do next is void once this number has moved on."""
+    """Incremented at each start and stop; queued events with an older version are void."""
 
     def __init__(self, trace: TraceJob, number: int, ask: Ask) -> None:
         self.trace = trace
         self.number = number
         self.id_key = (float(number),)
-        """Ids of jobs rise as they come; those of a trace need not."""
+        """The order of arrival breaks ties, because the ids of a trace need not be ascending."""
         self.ask = ask
         self.request, self.style = ask.request, ask.style
         self.job_id = trace.job_id
@@ -77,26 +77,26 @@ class SimJob:
         self.submitted_s = self.settled_s = trace.submitted_s
         self.queued_s: float | None = trace.submitted_s
         self.work_s = trace.duration_s
-        """Progress still to be made, as of ``settled_s``."""
+        """Remaining work in seconds at speed 1.0, as of ``settled_s``."""
         self.runs: list[tuple[float, float]] = []
 
     @property
     def remaining_s(self) -> float:
-        """Progress still to be made; only the clairvoyant may ask."""
+        """Remaining work in seconds at speed 1.0; for clairvoyant schedulers only."""
         return self.work_s
 
     @property
     def run_s(self) -> float:
-        """How long it has run in all."""
+        """Total running time in seconds."""
         return self.attained_gpu_s / self.width
 
     @property
     def service_gpu_s(self) -> float:
-        """The GPU-time that it has had in all."""
+        """Total attained service in GPU-seconds."""
         return self.attained_gpu_s
 
     def settle(self, now_s: float) -> None:
-        """Bring the books of a running job up to date."""
+        """Bring the service and remaining work of a running job up to date."""
         ran_s = now_s - self.settled_s
         if ran_s <= 0.0:
             return
@@ -114,7 +114,6 @@ class SimJob:
         self.work_s -= ran_s * self.speed
 
     def start(self, start_s: float, allocation: Allocation, physics: Physics) -> None:
-        """Begin a run."""
         assert self.queued_s is not None
         self.waited_before_s += start_s - self.queued_s
         self.state = JobState.RUNNING
@@ -129,12 +128,12 @@ class SimJob:
         self.version += 1
 
     def stop(self, now_s: float) -> None:
-        """End a run: preempted, or done."""
+        """End a run, because the job is preempted or done."""
         assert self.running_since_s is not None
         self.settle(now_s)
         start_s = self.running_since_s
         if self.runs and self.runs[-1][1] == start_s:
-            start_s, _ = self.runs.pop()  # it went on at once, on the same nodes or on others
+            start_s, _ = self.runs.pop()  # restarted without a gap, so the two runs count as one
         self.runs.append((start_s, now_s))
         self.state = JobState.PENDING
         self.running_since_s = None
@@ -143,11 +142,11 @@ class SimJob:
         self.version += 1
 
     def enter_tier(self, tier: int, now_s: float) -> None:
-        """Note that it has come into another tier."""
+        """Record the tier that the job enters."""
         self.tier, self.tier_entered_s = tier, now_s
 
     def promote(self) -> None:
-        """Back to the top tier (paper page 491)."""
+        """Return to the top tier (paper page 491)."""
         self.promotions += 1
         self.attained_since_promotion_gpu_s = 0.0
         self.executed_since_promotion_s = 0.0
@@ -155,44 +154,47 @@ class SimJob:
 
 
 class Scheduler(Protocol):
-    """Decides which jobs start, told of all that changes.
+    """A scheduler that is notified of all events and chooses which jobs start.
 
-    What is not overridden is right for a scheduler that looks at the queue only, and only when a
-    job comes or ends.
+    The default methods suit a scheduler that considers only the queue, and only when a job arrives
+    or ends.
     """
 
     def waits(self, job: SimJob, now_s: float) -> None:
-        """A job may be started: it has come, or it is eligible again after a preemption."""
+        """Add a job that may be started: it has arrived, or is eligible again after a preemption.
+
+        Also called again at ``next_change_s`` while it waits.
+        """
         ...
 
     def runs(self, job: SimJob, now_s: float) -> None:
-        """A start that was chosen has taken place."""
+        """Record that a start chosen by ``choose`` has taken place."""
         return
 
     def moved(self, job: SimJob, now_s: float) -> None:
-        """A job's own progress has changed what ``next_change_s`` had foretold."""
+        """Update a running job at the time that ``next_change_s`` returned for it."""
         return
 
     def ended(self, job: SimJob) -> None: ...
 
     def choose(self, now_s: float) -> Iterable[Start]:
-        """Who starts now; the GPUs of the victims are free for it."""
+        """Choose the jobs that start now, with the victims whose GPUs they take."""
         ...
 
     def next_change_s(self, job: SimJob, now_s: float) -> float:
-        """When a job's own progress, or its waiting, may next change what is chosen."""
+        """When a job's progress or waiting time may next change what is chosen."""
         return math.inf
 
     def next_wake_s(self, now_s: float) -> float:
-        """When to choose again though nothing happens; infinite where there is no need."""
+        """When to choose again even if no event happens; infinite if not needed."""
         return math.inf
 
 
 class Physics(Protocol):
-    """What placement and preemption cost a job."""
+    """The effect of placement and preemption on a job's progress."""
 
     def speed(self, job: TraceJob, allocation: Allocation) -> float:
-        """Progress per second, 1.0 for a job that nothing slows."""
+        """Progress per second; 1.0 for a job at its normal speed."""
         ...
 
     def is_spread(self, job: TraceJob, allocation: Allocation) -> bool:
@@ -200,17 +202,18 @@ class Physics(Protocol):
         ...
 
     def restart_s(self, job: TraceJob) -> float:
-        """Running time lost to one preemption: saving, and loading at the next start."""
+        """Running time in seconds lost to one preemption, for saving and loading."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When decisions are taken. ``interval_s`` 0: at every event.
+    """When decisions are made and take effect, in seconds.
 
-    ``requeue_delay_s`` is how long Slurm keeps a requeued job from starting again.
-    ``preempting_delay_s`` is how long it takes from the decision until those who are to leave have
-    left and the other starts; they run on meanwhile.
+    ``interval_s`` is the polling interval; 0 means a decision at every event. ``requeue_delay_s``
+    is how long Slurm keeps a requeued job from starting again. ``preempting_delay_s`` is the time
+    from the decision until the victims have left and the preemptor starts; the victims run on
+    meanwhile.
     """
 
     interval_s: float = 0.0
@@ -219,7 +222,7 @@ class Timing:
 
 
 class Outcome(NamedTuple):
-    """What became of one job."""
+    """The result of one job."""
 
     job: TraceJob
     first_start_s: float
@@ -230,9 +233,9 @@ class Outcome(NamedTuple):
     """Running time spent on restarts, not on progress."""
     promotions: int = 0
     runs: tuple[tuple[float, float], ...] = ()
-    """When it held its GPUs: start and end of each run, in seconds of the workload's clock."""
+    """Start and end of each run, in seconds of the workload's clock."""
     spread_s: float = 0.0
-    """Of its running time, that on more nodes than it needed."""
+    """Running time on more nodes than it needed."""
 
     @property
     def jct_s(self) -> float:
@@ -241,7 +244,7 @@ class Outcome(NamedTuple):
 
 
 class Simulation:
-    """One run. ``ask`` says what a job of the trace asks for on this cluster."""
+    """One simulation. ``ask`` returns the request of a trace job on this cluster."""
 
     def __init__(
         self,
@@ -260,13 +263,13 @@ class Simulation:
         self._progress = progress
         self._live: dict[str, SimJob] = {}
         self._events: list[tuple[float, int, int, SimJob]] = []
-        """(when, number of the job, its version, the job)."""
+        """Heap of (time, job number, job version, job)."""
         self._arrived = 0
         self._next_arrival_s = jobs[0].submitted_s if jobs else math.inf
         self._outcomes: list[tuple[int, Outcome]] = []
 
     def run(self) -> tuple[Outcome, ...]:
-        """Simulate until nothing can happen any more; outcomes in the order of the trace."""
+        """Simulate until no events are left; return the outcomes in the order of the trace."""
         now_s, told = -math.inf, 0
         with _without_garbage_collection():
             while (now_s := self._next_s(now_s)) < math.inf:
@@ -299,7 +302,7 @@ class Simulation:
         return next_s if interval_s <= 0 or next_s == math.inf else _tick(next_s, interval_s)
 
     def _happen(self, now_s: float) -> None:
-        """All that jobs do by themselves up to now."""
+        """Process the events of jobs that are due: ends, threshold crossings, eligibility."""
         events = self._events
         while events and events[0][0] <= now_s:
             _, _, version, job = heapq.heappop(events)
@@ -363,19 +366,20 @@ class Simulation:
             self._eligible(job, now_s)
 
     def _eligible(self, job: SimJob, now_s: float) -> None:
-        """A waiting job may start, or has waited long enough for its rank to change."""
+        """Report a waiting job that may start or whose rank may change, and schedule its next
+        change."""
         self._scheduler.waits(job, now_s)
         change_s = self._next_change_s(job, now_s)
         if change_s < math.inf:
             self._at(change_s, job)
 
     def _look_ahead(self, job: SimJob, now_s: float) -> None:
-        """Note when a running job ends, or when its progress next matters before that."""
+        """Schedule the next event of a running job: its end or an earlier change of rank."""
         self._at(min(job.end_s, self._next_change_s(job, now_s)), job)
 
     def _next_change_s(self, job: SimJob, now_s: float) -> float:
         change_s = self._scheduler.next_change_s(job, now_s)
-        # A threshold missed by a rounding error is reached with the next number there is.
+        # Rounding may leave the job just short of the threshold; the next float reaches it.
         return change_s if change_s > now_s else math.nextafter(now_s, math.inf)
 
     def _at(self, when_s: float, job: SimJob) -> None:
@@ -384,7 +388,7 @@ class Simulation:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """A simulation makes millions of objects and no cycles; looking for some takes its time."""
+    """Disable garbage collection: a simulation makes millions of objects and no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -395,6 +399,6 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _tick(at_s: float, interval_s: float) -> float:
-    """The first multiple of the interval that is not before, also where a quotient was rounded."""
+    """Return the first multiple of the interval at or after a time, despite rounding errors."""
     ticks = math.ceil(at_s / interval_s)
     return ticks * interval_s if ticks * interval_s >= at_s else (ticks + 1) * interval_s

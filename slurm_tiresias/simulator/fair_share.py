@@ -1,4 +1,4 @@
-"""What simulated jobs begin with of the service that others of their user or account have used."""
+"""The service that simulated jobs inherit from other jobs of their user or account."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_tiresias.simulator.engine import SimJob
 
 
 class FairShareState:
-    """Keeps ``inherited_gpu_s`` of the jobs that have not started yet as the controller would."""
+    """Updates ``inherited_gpu_s`` of jobs that have not started yet, as the controller does."""
 
     def __init__(self, charge: str, window_s: float) -> None:
         self._charge_by = charge
@@ -19,14 +19,14 @@ class FairShareState:
         self._new: dict[str, dict[str, SimJob]] = {}
         """Jobs that have never run, by payer."""
         self._next_change_s: dict[str, float] = {}
-        """By payer, where any of their runs that are over count."""
+        """When the inherited service next changes, by payer with finished runs."""
 
     def comes(self, job: SimJob, now_s: float) -> None:
         self._new.setdefault(self._payer_of(job), {})[job.job_id] = job
         self._charge(job, now_s)
 
     def starts(self, job: SimJob) -> None:
-        """From now on what the job has inherited stands, as of its start."""
+        """Fix the job's inherited service as of its first start."""
         new = self._new.get(self._payer_of(job), {})
         if new.pop(job.job_id, None) and job.first_started_s is not None:
             self._charge(job, job.first_started_s)
@@ -39,7 +39,7 @@ class FairShareState:
         self._next_change_s[payer] = end_s
 
     def charged_anew(self, now_s: float) -> Iterator[SimJob]:
-        """The jobs whose charge has changed since this was last asked."""
+        """Update and yield the jobs whose inherited service has changed since the last call."""
         if self.next_change_s > now_s:
             return
         self._recent.forget_before(now_s)
@@ -69,7 +69,7 @@ class FairShareState:
 
 
 def fair_share_of(config: PolicyConfig) -> FairShareState | None:
-    """None where every job is charged for itself only."""
+    """Return the fair-share state; None if charging is per job."""
     return (
         None if config.charge == BY_JOB else FairShareState(config.charge, config.charge_window_s)
     )

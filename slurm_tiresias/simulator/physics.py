@@ -1,4 +1,4 @@
-"""What placement and preemption cost, model by model: the paper's measurements.
+"""The costs of placement and preemption by model: the paper's measurements.
 
 Sizes and skew are those of Table 6 (page 500), speeds those of Fig. 3 (8-GPU jobs on 4-GPU nodes,
 placed at random, against the same jobs consolidated), checkpoints those of Fig. 4 and restarts
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 WORKERS_MEASURED = (1, 2, 8)
-"""Fig. 5 has restarts with so many workers, one GPU each."""
+"""The numbers of workers, with one GPU each, for which Fig. 5 shows restarts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPhysics:
-    """One model. ``skew`` is its largest tensor over its size, None where nothing is known.
+    """One model. ``skew`` is the size of its largest tensor over its total size; None if unknown.
 
-    ``spread_speed`` is its progress when spread over nodes, 1.0 being consolidated.
+    ``spread_speed`` is its progress per second when spread over nodes, where consolidated is 1.0.
     ``checkpoint_s`` is the time to save it, ``restart_s`` the time to build it, load it and warm
-    up with ``WORKERS_MEASURED`` workers.
+    up, for each number of workers in ``WORKERS_MEASURED``.
     """
 
     name: str
@@ -50,25 +50,27 @@ MODELS = {
 """The ten models of the paper's testbed, in the order of its Table 6."""
 
 UNKNOWN_MODEL = ModelPhysics("", 0.0, None, 1.0, 12.1, (50.0, 50.0, 50.0))
-"""Of a model that is not in the table nothing is claimed: placement neither helps nor hurts it,
-and a preemption costs 62.1 s, the mean over the 221 of the paper's testbed (page 495: 13,724 s)."""
+"""Used for models that are not in the table: placement does not change their speed, and a
+preemption costs 62.1 s, the mean of the 221 preemptions on the paper's testbed (page 495: 13,724 s
+in total)."""
 
 
 @lru_cache(maxsize=4096)
 def physics_of(model: str) -> ModelPhysics:
-    """A model by its name, in whatever spelling: ``VGG-16``, ``inception_v3``, ``ResNet50``."""
+    """Return a model by its name in any spelling: ``VGG-16``, ``inception_v3``, ``ResNet50``."""
     return MODELS.get(re.sub(r"[^a-z0-9]|v(?=[34]$)", "", model.lower()), UNKNOWN_MODEL)
 
 
 def speed(model: str, consolidated: bool) -> float:
-    """Progress per second of running; 1.0 when consolidated."""
+    """Return the progress per second of running; 1.0 when consolidated."""
     return 1.0 if consolidated else physics_of(model).spread_speed
 
 
 def restart_cost_s(model: str, gpus: int) -> float:
-    """Seconds that one preemption costs a job: saving it, and starting it again.
+    """Return the seconds that one preemption costs a job for saving and restarting.
 
-    Between the measured numbers of workers the cost is interpolated; beyond eight it stays.
+    The restart time is interpolated between the measured numbers of workers and is constant above
+    eight.
     """
     physics = physics_of(model)
     one_s, two_s, eight_s = physics.restart_s

@@ -1,4 +1,4 @@
-"""The simulated cluster, and what a job of a trace asks for and costs on it."""
+"""The simulated cluster, and the requests and costs of trace jobs on it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from slurm_tiresias.simulator.workload import TraceJob
 PARTITION = "gpu"
 PLACEMENTS = ("skew", "consolidate", "spread", "random", "pooled")
 TYPES_NAMED = 5
-"""Of the GPU types that a cluster does not have, a note names so many."""
+"""Maximum number of unknown GPU types that a note names."""
 _PLENTY = 10**9
-"""CPUs and memory are not simulated: there is always enough of them."""
+"""CPUs and MiB of memory per node; they are not simulated, so there is always enough."""
 
 _FORCED = {style.value: style for style in PlacementStyle}
 
 
 @dataclass(frozen=True, slots=True)
 class SimCluster:
-    """Nodes, and how jobs are laid over them: so many alike, or groups of them.
+    """The nodes of a simulated cluster, and the placement of jobs on them.
 
-    The placement ``pooled`` counts GPUs only, as if those of a type were all in one node.
+    Nodes are given as ``nodes`` times ``gpus_per_node``, or as ``groups``. The placement ``pooled``
+    counts GPUs only, as if all GPUs of a type were in one node.
 
-    A job that names a GPU type of the cluster gets no other GPUs. One that names no type, or one
-    that no node has, runs on any; with ``strict_types`` the latter cannot run.
+    A job that names a GPU type of the cluster gets no other GPUs. A job that names no type, or a
+    type that no node has, runs on any; with ``strict_types`` the latter cannot run.
     """
 
     nodes: InitVar[int] = 0
@@ -45,7 +46,7 @@ class SimCluster:
     groups: tuple[NodeGroup, ...] = ()
     strict_types: bool = False
     _sizes: Mapping[str, tuple[tuple[int, int], ...]] = field(init=False, repr=False, compare=False)
-    """By GPU type: GPUs of a node and how many such nodes, the largest first."""
+    """By GPU type: (GPUs per node, number of nodes), the largest nodes first."""
 
     def __post_init__(self, nodes: int, gpus_per_node: int) -> None:
         groups = self.groups or (NodeGroup(nodes, gpus_per_node),)
@@ -61,7 +62,7 @@ class SimCluster:
         return tuple(sorted(nodes.items(), reverse=True))
 
     def _laid_out(self) -> Iterable[NodeGroup]:
-        """The groups as jobs are laid over them."""
+        """The groups as placement sees them; pooled, one node per GPU type."""
         if not self.pooled:
             return self.groups
         gpus: Counter[str] = Counter()
@@ -78,15 +79,16 @@ class SimCluster:
         return self.placement == "pooled"
 
     def type_for(self, gpu_type: str) -> str:
-        """The type that a job naming this one is bound to; ``ANY_TYPE``: it takes any GPU.
+        """Return the GPU type that a job naming ``gpu_type`` is bound to; ``ANY_TYPE`` if any GPU
+        will do.
 
-        Jobs that are bound alike, and as wide, ask alike.
+        Jobs of equal width that are bound to the same type have equal requests.
         """
         wanted = gpu_type.lower()
         return wanted if wanted in self._sizes else ANY_TYPE
 
     def gpus_for(self, gpu_type: str) -> int:
-        """GPUs that a job naming this type could ever use."""
+        """Return the number of GPUs that a job naming this type could use on an empty cluster."""
         if self.strict_types and gpu_type.lower() not in self._sizes:
             return 0
         return sum(gpus * nodes for gpus, nodes in self._sizes[self.type_for(gpu_type)])
@@ -96,7 +98,7 @@ class SimCluster:
         return job.gpus <= self.gpus_for(job.gpu_type)
 
     def fewest_nodes(self, gpus: int, gpu_type: str = ANY_TYPE) -> int:
-        """How many nodes a job needs if it gets the largest; all, where they do not do."""
+        """Return how many nodes a job needs if it gets the largest; all if it does not fit."""
         count = 0
         for gpus_each, nodes in self._sizes[self.type_for(gpu_type)]:
             if gpus <= gpus_each * nodes:
@@ -106,10 +108,10 @@ class SimCluster:
         return count
 
     def as_nodes(self) -> tuple[Node, ...]:
-        """The nodes as a decision sees them; their names sort as their numbers do.
+        """Return the nodes for the scheduler; their names sort like their numbers.
 
-        The type of the GPUs is a feature of the node. Whether a job fits then depends on nothing
-        but the number of GPUs, which is what the decision is quickest at.
+        The GPU type is a feature of the node, so that only GPU counts decide where a job fits; the
+        scheduler is fastest at that.
         """
         groups = list(self._laid_out())
         width = len(str(sum(group.nodes for group in groups)))
@@ -128,7 +130,10 @@ class SimCluster:
     def request(
         self, gpus: int, gpu_type: str = ANY_TYPE, *, only_consolidated: bool = False
     ) -> Request:
-        """What a job asks of this cluster: GPUs by number, on whatever nodes have the type."""
+        """Return a request for a number of GPUs on any nodes with this GPU type.
+
+        With ``only_consolidated`` it may not use more nodes than it needs.
+        """
         bounded = only_consolidated and not self.pooled
         return Request(
             Amount({ANY_TYPE: 1}),
@@ -139,11 +144,11 @@ class SimCluster:
         )
 
     def style(self) -> PlacementStyle | None:
-        """The style forced on every job; None where the model's skew decides."""
+        """The style forced on every job; None if the model's skew decides."""
         return _FORCED.get(self.placement)
 
     def notes(self, jobs: Iterable[TraceJob]) -> tuple[str, ...]:
-        """Sentences on what becomes of jobs that name GPU types which no node has."""
+        """Return sentences on the treatment of jobs that name GPU types which no node has."""
         if self._sizes.keys() == {ANY_TYPE} and not self.strict_types:
             return ()
         unknown = Counter(
@@ -161,7 +166,10 @@ class SimCluster:
 
 
 def _on_switches(groups: Iterable[NodeGroup]) -> Iterator[tuple[NodeGroup, str]]:
-    """For each node its group and its switch. No switch in a file has a name with a slash."""
+    """Yield the group and the switch of each node.
+
+    Generated switch names contain a slash, which names in cluster files cannot.
+    """
     for which, group in enumerate(groups):
         for place in range(group.nodes):
             if group.nodes_per_switch:
@@ -171,9 +179,10 @@ def _on_switches(groups: Iterable[NodeGroup]) -> Iterator[tuple[NodeGroup, str]]
 
 
 def parse_cluster(spec: str, placement: str) -> SimCluster:
-    """``15x4``: fifteen nodes of four GPUs; anything else is the path of a cluster file.
+    """Parse a cluster: ``15x4`` is 15 nodes with 4 GPUs each; any other text is the path of a
+    cluster file.
 
-    Raises ``UsageError``.
+    Raises ``UsageError`` if it is neither.
     """
     match = re.fullmatch(r"(\d+)x(\d+)", spec)
     if match is None:
@@ -190,13 +199,13 @@ def parse_cluster(spec: str, placement: str) -> SimCluster:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What placement and preemption cost. ``flat_s`` None: by model, as the paper measured.
+    """The costs of placement and preemption.
 
-    ``speeds``: whether placement changes a job's speed. The table of speeds was measured with
-    8-GPU jobs on nodes of four GPUs (paper Fig. 3) and knows two cases: a job on as few nodes as
-    it could be on, and one on more. It is taken to hold for every width and for however many nodes
-    too many. Which switches the nodes hang on makes no difference to it, and neither does the type
-    of the GPUs: a job lasts as long as its trace says on any.
+    ``flat_s`` is the cost of one preemption in seconds; None means by model, as the paper measured.
+    ``speeds`` says whether placement changes a job's speed. The speeds were measured with 8-GPU
+    jobs on nodes of four GPUs (paper Fig. 3) and distinguish two cases: a job on as few nodes as
+    possible, and a job on more. They are applied to every width and any number of extra nodes.
+    Switches and GPU types do not affect speed: on any type, a job lasts as long as in its trace.
     """
 
     cluster: SimCluster
@@ -204,20 +213,20 @@ class Costs:
     flat_s: float | None
 
     def speed(self, job: TraceJob, allocation: Allocation) -> float:
-        """Progress per second; a job that fits no better counts as consolidated."""
+        """Progress per second; a job on as few nodes as possible counts as consolidated."""
         if not self.speeds:
             return 1.0
         return physics.speed(job.model, not self.is_spread(job, allocation))
 
     def is_spread(self, job: TraceJob, allocation: Allocation) -> bool:
-        """Whether the job is on more nodes than it needs, of those with its type of GPU."""
+        """Whether the job is on more nodes than it would need of those with its GPU type."""
         nodes = len(allocation)
         if nodes == 1 or self.cluster.pooled:
             return False
         return nodes > self.cluster.fewest_nodes(job.gpus, job.gpu_type)
 
     def restart_s(self, job: TraceJob) -> float:
-        """Running time lost to one preemption."""
+        """Running time in seconds lost to one preemption."""
         if self.flat_s is not None:
             return self.flat_s
         return physics.restart_cost_s(job.model, job.gpus)

@@ -1,7 +1,7 @@
-"""What Tiresias is compared to: one module a baseline, and all of them by name.
+"""The baselines that Tiresias is compared to: one module each, and all of them by name.
 
-Of the ways to lay jobs over nodes yarn-cs, slurm and gandiva heed only ``pooled``: each has a
-placement of its own.
+yarn-cs, slurm and gandiva have their own placement; of the placement settings they respect only
+``pooled``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from slurm_tiresias.simulator.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class BaselineSetup:
-    """What a baseline is set up with."""
+    """The inputs from which a baseline is built."""
 
     workload: Workload
     cluster: SimCluster
@@ -33,11 +33,11 @@ class BaselineSetup:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that GPUs are taken from."""
+        """The nodes for placement; with ``pooled``, one per GPU type."""
         return self.cluster.as_nodes()
 
     def real_nodes(self) -> tuple[Node, ...]:
-        """The nodes that there are; pooled ones go by the name of the pool that they are in."""
+        """Return the physical nodes; with ``pooled``, each has the name of its pool."""
         if not self.cluster.pooled:
             return self.nodes
         pools = {node.features: node.name for node in self.nodes}
@@ -59,13 +59,13 @@ BASELINES: Mapping[str, Callable[[BaselineSetup], Scheduler]] = {
     "srsf": lambda setup: repack.Repack(repack.least_service, setup.nodes),
     "las": lambda setup: one_dimensional_las(setup.config, setup.nodes),
 }
-"""By the names of the command line."""
+"""Constructors by the names used on the command line."""
 
 CONSOLIDATED_ONLY = ("yarn-cs",)
-"""Whose jobs rather wait than be spread (paper page 493)."""
+"""Baselines whose jobs wait rather than be spread (paper page 493)."""
 
 OWN_PACE = ("slurm", "yarn-cs", "best-effort")
-"""Resource managers without the controller: its interval is not theirs."""
+"""Resource managers that run without the controller and so do not use its interval."""
 
 SUSPENDING = ("gandiva",)
-"""Who stops and resumes jobs where they are: neither a restart nor a requeue."""
+"""Baselines that suspend and resume jobs in place, without a restart or a requeue."""

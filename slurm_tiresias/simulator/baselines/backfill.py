@@ -1,6 +1,6 @@
 """Stock Slurm as sites run it: priorities by age, its main scheduler, and its backfill.
 
-What is modelled is what ``sched/backfill`` and ``select/cons_tres`` of Slurm 22.05.8 do, checked
+The model follows ``sched/backfill`` and ``select/cons_tres`` of Slurm 22.05.8 and was checked
 against replays on a real Slurm (docs/fidelity.md).
 """
 
@@ -20,36 +20,37 @@ from slurm_tiresias.simulator.baselines.where import Where, by_name
 from slurm_tiresias.simulator.engine import Scheduler, SimJob
 
 DEFAULT_LIMIT_S = 86400.0
-"""The time limit of jobs whose trace has none: that of their partition, a day. Few users ask for
-less than they are given anyway, and a limit made from the duration would be clairvoyant."""
+"""Time limit of jobs whose trace has none: a day, as the default of their partition. Few users
+request less than the default, and a limit derived from the duration would be clairvoyant."""
 
 MANY_CPUS = 1000
-"""CPUs of a node beside those that go with its GPUs, which are what differs."""
+"""CPUs of each node apart from those that come with its idle GPUs."""
 
 FIRST_WINDOW_S = 30.0
-"""Jobs that are due to end within this time of each other are taken for gone together when Slurm
-looks for a pending job's start; the time doubles with each step into the future."""
+"""Jobs due to end within this time of each other count as ending together when Slurm looks for a
+pending job's start; the time doubles with each step into the future."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmParameters:
-    """What of slurm.conf decides who is backfilled when: Slurm's own defaults.
+    """The parameters of slurm.conf that affect backfill, with Slurm's defaults.
 
-    A replay that runs many times as fast as its trace has other ones, and so has its simulation.
+    A replay that runs many times faster than its trace uses other values, and so does its
+    simulation.
     """
 
     bf_interval_s: float = 30.0
-    """From one pass of backfill to the next."""
+    """Interval between backfill passes."""
     bf_resolution_s: float = 60.0
-    """Reservations begin and end at multiples of it."""
+    """Reservations begin and end at multiples of this."""
     bf_window_s: float = 86400.0
     """A job that cannot start within this time gets no reservation."""
     bf_max_job_test: int = 500
-    """Jobs that are looked at in one pass."""
+    """Number of jobs considered in one pass."""
     kill_wait_s: float = 30.0
-    """So long after its time limit a job is expected to be gone."""
+    """A job is expected to have ended this long after its time limit."""
     limit_grain_s: float = 60.0
-    """Time limits are rounded up to multiples of it."""
+    """Time limits are rounded up to multiples of this."""
 
 
 DEFAULTS = SlurmParameters()
@@ -57,7 +58,7 @@ DEFAULTS = SlurmParameters()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Class:
-    """Jobs that ask alike: of so many GPUs, on these nodes, for so long."""
+    """Jobs with the same number of GPUs, time limit and usable nodes."""
 
     width: int
     limit_s: float
@@ -67,15 +68,15 @@ class _Class:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Running:
     end_s: float
-    """By its time limit."""
+    """Latest end, by its time limit."""
     nodes: NodeSet
     gpus: dict[int, int]
-    """GPUs by the number of the node."""
+    """GPUs by node number."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A time in the future, and the nodes that no pending job has a reservation on."""
+    """A span of time, and the nodes that are not reserved for pending jobs in it."""
 
     begin_s: float
     end_s: float
@@ -85,20 +86,19 @@ class _Slot:
 class Backfill(Scheduler):
     """Multifactor priority and backfill; no job is preempted.
 
-    Of the factors of priority a trace tells only age, so the queue is in the order of submission;
-    fair share and job size count nothing.
+    Of the priority factors, a trace contains only age, so the queue is in the order of submission;
+    fair share and job size have no weight.
 
-    The main scheduler runs at every event. It starts jobs in the order of the queue and stops at
-    the first that does not fit. Backfill runs every ``bf_interval_s``. It goes down the queue and
-    gives *each* job that cannot start a reservation: the earliest time that the limits of the
-    running jobs and the reservations before it allow, on **whole nodes**, also for a job that wants
-    one GPU of them. A job starts if it is over by its limit before the next reservation on its
-    nodes begins.
+    The main scheduler runs at every event. It starts jobs in queue order and stops at the first
+    that does not fit. Backfill runs every ``bf_interval_s``. It goes down the queue and gives
+    *each* job that cannot start a reservation: at the earliest time that the limits of running jobs
+    and earlier reservations allow, on **whole nodes**, even for a job that needs one GPU of them. A
+    job starts if its time limit ends before the next reservation on its nodes begins.
 
-    A job gets the nodes on which the most of the GPUs that it wants are idle. Among nodes alike it
-    prefers the smallest row of neighbouring nodes that is large enough, and there the fullest node.
+    A job gets the nodes with the most idle GPUs that it can use. Among equal nodes it prefers the
+    smallest row of neighbouring nodes that is large enough, and there the fullest node.
 
-    ``default_limit_s`` holds for jobs without a limit of their own.
+    ``default_limit_s`` applies to jobs without a time limit of their own.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Backfill(Scheduler):
         self._running: dict[str, _Running] = {}
         self._changed = False
         self._pass_at_s = math.inf
-        """When backfill next runs; it has nothing to do where nothing has changed."""
+        """When backfill next runs; infinite if nothing has changed since its last pass."""
 
     def waits(self, job: SimJob, now_s: float) -> None:
         self._queue.append((job, self._class_of(job)))
@@ -164,7 +164,7 @@ class Backfill(Scheduler):
     # Backfill
 
     def _backfill(self, now_s: float) -> Iterator[Start]:
-        """One pass; it ends once no job that is still to come could start."""
+        """Run one pass; it ends when no remaining job could start."""
         plan = _Plan(now_s, self._parameters)
         running = sorted(self._running.values(), key=attrgetter("end_s"))
         untested = Counter(asked for _, asked in self._queue)
@@ -193,7 +193,7 @@ class Backfill(Scheduler):
     def _now_or_reserved(
         self, asked: _Class, plan: _Plan, running: Sequence[_Running]
     ) -> dict[int, int] | None:
-        """Where the job starts now, or None; then it may have a reservation in the plan."""
+        """Return the GPUs on which the job starts now; None if it does not, and reserve nodes."""
         at_s: float | None = plan.now_s
         while at_s is not None:
             nodes, later_s = plan.look(at_s, asked)
@@ -215,7 +215,7 @@ class Backfill(Scheduler):
     def _earliest(
         self, asked: _Class, nodes: NodeSet, running: Sequence[_Running], now_s: float
     ) -> tuple[float, dict[int, int]] | None:
-        """When and where the running jobs' limits let it start on these nodes."""
+        """Return when and where a job can start on these nodes, by the running jobs' limits."""
         chosen = _choose(self._free, nodes, asked.width)
         if chosen is not None:
             return now_s, chosen
@@ -233,12 +233,12 @@ class Backfill(Scheduler):
 
 
 class _Free:
-    """Idle GPUs by the number of the node."""
+    """Idle GPUs by node number."""
 
     def __init__(self, gpus: list[int]) -> None:
         self._gpus = gpus
         self._with: dict[int, NodeSet] = {}
-        """The nodes that have so many."""
+        """The nodes by number of idle GPUs."""
         for number, count in enumerate(gpus):
             self._with[count] = self._with.get(count, 0) | 1 << number
 
@@ -253,11 +253,11 @@ class _Free:
             self._with[count] = self._with.get(count, 0) | 1 << number
 
     def on(self, nodes: NodeSet) -> int:
-        """How many there are on these nodes."""
+        """Return the number of idle GPUs on these nodes."""
         return sum(count * (there & nodes).bit_count() for count, there in self._with.items())
 
     def none(self) -> NodeSet:
-        """The nodes that have no idle GPU."""
+        """Return the nodes without an idle GPU."""
         return self._with.get(0, 0)
 
     def copy(self) -> _Free:
@@ -267,7 +267,7 @@ class _Free:
 
 
 def _choose(free: _Free, nodes: NodeSet, width: int) -> dict[int, int] | None:
-    """GPUs by the number of the node, or None where the job does not fit."""
+    """Choose GPUs by node number; None if the job does not fit."""
     if free.on(nodes) < width:
         return None
     rows = list(_rows(free, nodes, width))
@@ -288,7 +288,7 @@ def _choose(free: _Free, nodes: NodeSet, width: int) -> dict[int, int] | None:
 
 
 class _Plan:
-    """The reservations of one pass."""
+    """The reservations made in one backfill pass."""
 
     def __init__(self, now_s: float, parameters: SlurmParameters) -> None:
         self.now_s = now_s
@@ -300,7 +300,7 @@ class _Plan:
         return math.floor(at_s / self._resolution_s) * self._resolution_s
 
     def free_nodes(self, start_s: float, limit_s: float) -> NodeSet:
-        """The nodes without a reservation from the start to the limit."""
+        """Return the nodes without a reservation between the start and the time limit."""
         nodes = -1
         for slot in self._slots:
             if slot.begin_s > start_s + limit_s:
@@ -310,8 +310,8 @@ class _Plan:
         return nodes
 
     def look(self, start_s: float, asked: _Class) -> tuple[NodeSet, float | None]:
-        """The nodes that the job could have from then on, and when to look again, if ever: at the
-        next time at which a node comes free of reservations."""
+        """Return the unreserved nodes for a job that starts at ``start_s``, and the next time at
+        which a reservation on a usable node ends (None if there is none)."""
         free = self.free_nodes(start_s, asked.limit_s) & asked.nodes
         seen = asked.nodes
         for slot, following in zip(self._slots, self._slots[1:], strict=False):
@@ -324,7 +324,7 @@ class _Plan:
         return free, None
 
     def reserve(self, start_s: float, limit_s: float, nodes: NodeSet) -> bool:
-        """Whether the nodes are free for that time; they are then reserved. A start beyond the
+        """Reserve the nodes for a job; False if they are reserved already. A start beyond the
         window needs no reservation."""
         if start_s > self._window_end_s:
             return True
@@ -353,14 +353,14 @@ class _Plan:
 
 
 def _merged(slots: Iterable[_Slot]) -> Iterator[_Slot]:
-    """Slots with the same nodes as one."""
+    """Merge consecutive slots with the same nodes."""
     for nodes, alike in groupby(slots, key=attrgetter("nodes")):
         first, *others = alike
         yield _Slot(first.begin_s, others[-1].end_s if others else first.end_s, nodes)
 
 
 def _together(running: Sequence[_Running]) -> Iterator[Sequence[_Running]]:
-    """Jobs by their ends, as many at a time as Slurm takes for gone at once."""
+    """Yield running jobs by end time, in the groups that Slurm treats as ending together."""
     if not running:
         return
     window_s = FIRST_WINDOW_S
@@ -379,7 +379,7 @@ def _together(running: Sequence[_Running]) -> Iterator[Sequence[_Running]]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Neighbouring nodes with idle GPUs of which the job could use equally many."""
+    """Neighbouring nodes with idle GPUs, of which the job could use the same number on each."""
 
     useful: int
     gpus: int
@@ -401,13 +401,16 @@ def _rows(free: _Free, nodes: NodeSet, width: int) -> Iterator[_Row]:
 
 
 def _size(free: int, width: int) -> int:
-    """Slurm compares nodes by the CPUs that the job could use there. To a job of one task all are
-    alike; to others the number of nodes decides, and among as many nodes what is idle on them."""
+    """Return the size by which Slurm compares nodes: the CPUs that the job could use there.
+
+    All nodes are equal for a job with one task; for others the number of nodes decides first, then
+    their idle GPUs.
+    """
     return 1 if width == 1 else MANY_CPUS + free
 
 
 def _best(rows: Iterable[_Row], left: int) -> _Row:
-    """Of the nodes that are most useful the smallest row that is enough, else the largest."""
+    """Return the smallest sufficient row among the most useful nodes, or else the largest row."""
 
     def rank(row: _Row) -> tuple[int, bool, int]:
         enough = row.gpus >= left
@@ -417,7 +420,7 @@ def _best(rows: Iterable[_Row], left: int) -> _Row:
 
 
 def _shared_out(free: _Free, chosen: Sequence[int], width: int) -> dict[int, int]:
-    """In the order of the nodes; each has a GPU at least."""
+    """Distribute the GPUs over the nodes in order; each node gets at least one."""
     gpus: dict[int, int] = {}
     for number, others in zip(chosen, reversed(range(len(chosen))), strict=True):
         gpus[number] = min(free[number], width - others)

@@ -24,5 +24,5 @@ class _BySubmission(Policy):
 
 
 def best_effort(config: Config, nodes: Sequence[Node]) -> Decided:
-    """First come, first served; what does not fit is skipped; no job is preempted."""
+    """First come, first served; jobs that do not fit are skipped, and no job is preempted."""
     return Decided(_BySubmission(Promotion.of(config.policy)), config, nodes)

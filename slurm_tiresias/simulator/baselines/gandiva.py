@@ -1,21 +1,21 @@
 """Gandiva's time slicing, by the rules of the authors' simulator of it.
 
-Jobs that ask alike share groups of nodes and take turns on them. What the paper compares to (Table
-5, page 495) is this simulator and not Gandiva itself, so its rules are kept, odd ones included:
+Jobs with equal requests share groups of nodes and take turns on them. The paper compares to this
+simulator (Table 5, page 495), not to Gandiva itself, so its rules are kept, including odd ones:
 
-* It looks at the cluster in steps of 10 s; an arrival cuts a step short and begins the next. What
-  ends inside a step holds its GPUs until the step is over.
-* Turns change at steps that fall on a full minute. Once a job has arrived off the beat there are
-  none until another arrives on it.
-* Jobs of a width are to have the share of the cluster that their share of the demand is. Groups
-  are made and given up to that end at every step.
-* How busy a group is goes by the jobs ever dealt to it since it was last rearranged.
-* A waiting job is tried only when a group has come free, and of two in a row that could both
-  start only the first does.
+* Time advances in steps of 10 s; an arrival cuts a step short and begins the next. A job that ends
+  within a step holds its GPUs until the end of the step.
+* Turns change at steps that fall on a full minute. After a job has arrived at a time that is not a
+  multiple of 10 s, there are no turns until another arrives at a multiple.
+* The jobs of one width get the share of the cluster that matches their share of the demand. Groups
+  are created and dissolved at every step to approach these shares.
+* The load of a group is the number of jobs dealt to it since it was last rearranged.
+* Waiting jobs are tried only when a group has become free, and of two consecutive jobs that could
+  both start, only the first does.
 
-Where nodes differ, which the reference does not know, jobs that name a type of GPU have groups of
-their own, and a group takes the largest nodes there are. Suspending and resuming take Gandiva about
-a second; here they cost nothing.
+The reference does not support different nodes. Here, jobs that name a GPU type have groups of their
+own, and a group takes the largest nodes available. Suspending and resuming take Gandiva about a
+second; here they cost nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TURN_S = 60.0
 
 
 class _Steps:
-    """The moments at which the cluster is looked at; they follow from the arrivals."""
+    """The times of the steps, which follow from the arrivals."""
 
     def __init__(self, arrivals_s: Iterable[float]) -> None:
         self._arrivals_s = sorted(set(arrivals_s))
@@ -52,13 +52,14 @@ class _Steps:
         return min(next_s, since_s + STEP_S * (math.floor((at_s - since_s) / STEP_S) + 1))
 
     def next_turn_s(self, now_s: float) -> float:
-        """The next step on a full minute; infinite where an arrival comes first, or none ever."""
+        """Return the next step on a full minute; infinite if an arrival comes first, or if the last
+        arrival was not at a multiple of ``STEP_S``."""
         since_s, next_s = self._between(now_s)
         turn_s = TURN_S * (math.floor(now_s / TURN_S) + 1)
         return turn_s if turn_s < next_s and since_s % STEP_S == 0 else math.inf
 
     def _between(self, at_s: float) -> tuple[float, float]:
-        """The last arrival, and the next."""
+        """Return the last arrival and the next; the latter is infinite if there is none."""
         index = bisect_right(self._arrivals_s, at_s)
         later_s = self._arrivals_s[index] if index < len(self._arrivals_s) else math.inf
         return self._arrivals_s[index - 1], later_s
@@ -66,7 +67,7 @@ class _Steps:
 
 @dataclass(frozen=True, order=True, slots=True)
 class _JobClass:
-    """Jobs that may share a group: of one width, and with the same demands on the nodes."""
+    """Jobs that may share a group: those with the same width and required node features."""
 
     width: int
     features: str
@@ -82,7 +83,7 @@ class _Group:
     slots: int
     jobs: list[SimJob] = field(default_factory=list)
     dealt: int = 0
-    """Jobs put into it since it was last rearranged, whether they are still there or not."""
+    """Number of jobs added since it was last rearranged, including jobs that have left."""
 
     @classmethod
     def of(cls, job_class: _JobClass, nodes: Sequence[Node]) -> _Group:
@@ -98,9 +99,9 @@ class _Group:
 
 
 class Gandiva(Scheduler):
-    """Time slicing over ``nodes``, of which several may go by one name (see ``real_nodes``).
+    """Time slicing over ``nodes``, several of which may share a name (see ``real_nodes``).
 
-    ``arrivals_s`` are the submissions that are to come.
+    ``arrivals_s`` are the submission times of all jobs.
     """
 
     def __init__(self, nodes: Sequence[Node], arrivals_s: Iterable[float]) -> None:
@@ -108,14 +109,14 @@ class Gandiva(Scheduler):
         self._gpus = _gpus(nodes)
         self._steps = _Steps(arrivals_s)
         self._groups: dict[_JobClass, list[_Group]] = {}
-        """Of each class the least used group first."""
+        """The groups of each class, the least used first."""
         self._live: set[str] = set()
         self._newcomers: list[SimJob] = []
         self._pending: list[SimJob] = []
         self._over: set[str] = set()
         self._runs_in: dict[str, _Group] = {}
         self._settled = True
-        """Whether another step would change nothing but turns."""
+        """Whether the next step would change nothing but turns."""
 
     def waits(self, job: SimJob, now_s: float) -> None:
         if job.job_id not in self._live:
@@ -149,7 +150,7 @@ class Gandiva(Scheduler):
     # The end of a step
 
     def _take_turns(self, now_s: float) -> None:
-        """Those who ran go behind the others, on the full minute; those who are done go."""
+        """On a full minute, move the jobs that ran behind the others; remove ended jobs."""
         for groups in self._groups.values():
             for group in groups:
                 if now_s % TURN_S == 0 and len(group.jobs) > group.slots:
@@ -159,7 +160,7 @@ class Gandiva(Scheduler):
         self._over.clear()
 
     def _give_up_empty_groups(self) -> bool:
-        """Whether there were any."""
+        """Dissolve groups without jobs; return whether there were any."""
         empty = False
         for groups in self._groups.values():
             for group in [group for group in groups if not group.jobs]:
@@ -175,15 +176,15 @@ class Gandiva(Scheduler):
         while at < len(self._pending):
             if self._joins(self._pending[at]):
                 del self._pending[at]
-            at += 1  # also past the one that has just moved up: the reference does so
+            at += 1  # after a deletion this skips a job, as the reference does
 
     def _joins(self, job: SimJob) -> bool:
-        """Put a job into a group: one with room, a new one, or one to be shared."""
+        """Put a job into a group with room, a new group, or a group to share; False if none."""
         job_class = _JobClass(job.width, job.ask.request.features)
         groups = self._groups.setdefault(job_class, [])
         chosen = None
         if groups:
-            # Only the first is asked; it then comes last of those that are as used as it is.
+            # Only the first group is checked; it then comes last among equally used groups.
             groups.append(groups.pop(0))
             if groups[-1].dealt + 1 < groups[-1].slots:
                 chosen = groups[-1]
@@ -214,7 +215,7 @@ class Gandiva(Scheduler):
     # Shares of the cluster
 
     def _share_out(self) -> bool:
-        """Bring the groups of every class nearer to its share; whether any had to change."""
+        """Adjust the groups of each class toward its share; return whether any changed."""
         demand = {
             job_class: job_class.width * sum(len(group.jobs) for group in groups)
             for job_class, groups in self._groups.items()
@@ -232,8 +233,8 @@ class Gandiva(Scheduler):
         return changed
 
     def _grow(self, job_class: _JobClass, wanted: int) -> None:
-        """Make groups while nodes last; all jobs are dealt anew over groups of several nodes, and
-        where there were too few."""
+        """Create groups while nodes last. All jobs of the class are dealt again if the new groups
+        have several nodes or the nodes ran out."""
         last = None
         for _ in range(wanted):
             last = self._new_group(job_class)
@@ -248,7 +249,7 @@ class Gandiva(Scheduler):
             _deal(jobs, self._groups[job_class])
 
     def _shrink(self, job_class: _JobClass, unwanted: int) -> bool:
-        """Give up the least used groups, all but one at the most; whether there were any."""
+        """Dissolve the least used groups but keep at least one; return whether there were any."""
         groups = self._groups[job_class]
         unwanted = min(unwanted, len(groups) - 1)
         given_up, groups[:unwanted] = groups[:unwanted], []
@@ -257,10 +258,10 @@ class Gandiva(Scheduler):
         _deal([job for group in given_up for job in group.jobs], groups)
         return bool(given_up)
 
-    # What the engine is told
+    # Starts and suspensions
 
     def _switch(self) -> list[Start]:
-        """Suspend those whose turn is over or who have moved, then resume those who are to run."""
+        """Suspend jobs whose turn is over or that have moved, and resume the jobs that run next."""
         to_run = {
             job.job_id: group
             for groups in self._groups.values()
@@ -270,7 +271,7 @@ class Gandiva(Scheduler):
         victims = [i for i, group in self._runs_in.items() if to_run.get(i) is not group]
         starts = [i for i, group in to_run.items() if self._runs_in.get(i) is not group]
         if victims and not starts:
-            # A job is suspended only for a start: one of those that run on is started over.
+            # The engine suspends victims only with a start, so a running job is restarted.
             starts = list(to_run)[:1]
             victims += starts
         self._runs_in = to_run
@@ -288,7 +289,7 @@ def _gpus(nodes: Iterable[Node]) -> int:
 
 
 def _lay(group: _Group) -> Allocation:
-    """The node is filled that comes first."""
+    """Fill the nodes of a group in order."""
     taken: list[tuple[str, int]] = []
     left = group.job_class.width
     for node in group.nodes:
@@ -298,7 +299,7 @@ def _lay(group: _Group) -> Allocation:
 
 
 def _deal(jobs: Iterable[SimJob], groups: list[_Group]) -> None:
-    """Each to the group that is then least used."""
+    """Add each job to the group that is least used at that point."""
     for job in jobs:
         groups[0].add(job)
         _sort(groups)

@@ -1,4 +1,4 @@
-"""YARN-CS as the paper describes it and the authors' simulator runs it."""
+"""YARN-CS as the paper describes it and the authors' simulator implements it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from slurm_tiresias.simulator.engine import Scheduler, SimJob
 
 
 class HeadOfLine(Scheduler):
-    """First come, first served, consolidated; the first that does not fit stops all behind it.
+    """First come, first served, consolidated; a job that does not fit blocks all jobs behind it.
 
-    A job goes by the order of the nodes' names: it gets the first node that can hold it, else the
-    first idle node whole, and so on with what is left of it. It waits where that would take more
-    nodes than it asks for at the most. No job is preempted (paper page 493).
+    A job gets the first node by name that can hold it. If there is none, it gets the first of the
+    largest idle nodes whole, and the rest of the job is placed in the same way. It waits if that
+    would take more nodes than its maximum. No job is preempted (paper page 493).
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -43,7 +43,7 @@ class HeadOfLine(Scheduler):
             yield Start(job.job_id, allocation)
 
     def _first_fit(self, job: SimJob) -> Mapping[int, int] | None:
-        """How many GPUs of which node, or None where the job has to wait."""
+        """Return the GPUs by node number, or None if the job has to wait."""
         if self._free.most_free_gpus < job.width:
             return None
         nodes, left = self._where[job.ask], job.width

@@ -1,4 +1,4 @@
-"""LAS in one dimension: what Tiresias is without the width of jobs (paper section 3.2.1)."""
+"""One-dimensional LAS: Tiresias without the width of jobs (paper section 3.2.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_tiresias.simulator.schedulers import Decided
 
 @dataclass(frozen=True, slots=True)
 class _ByRunningTime(Policy):
-    """Tiers by the seconds that a job has run, by submission inside each."""
+    """Tiers by running time in seconds; within a tier, jobs are ordered by submission."""
 
     thresholds_s: tuple[float, ...]
     promotion: Promotion
@@ -30,6 +30,6 @@ class _ByRunningTime(Policy):
 
 
 def one_dimensional_las(config: Config, nodes: Sequence[Node]) -> Decided:
-    """LAS that counts seconds, not GPU-seconds: the thresholds are seconds."""
+    """Return LAS by seconds, not GPU-seconds; the thresholds are taken as seconds."""
     thresholds_s = config.policy.thresholds_gpu_s
     return Decided(_ByRunningTime(thresholds_s, Promotion.of(config.policy)), config, nodes)

@@ -1,8 +1,8 @@
-"""SF, SRTF and SRSF: at every event the cluster is packed anew, the best job first.
+"""SF, SRTF and SRSF: at every event the cluster is packed again, the best job first.
 
-The rule is that of the authors' simulator: all jobs in one list, kept in the order of the last
-time; sorted by cost, ties as they were and newcomers last; then a walk down the list that counts
-free GPUs. A job that still fits runs, one that does not is passed over, and preempted if it ran.
+The rule is that of the authors' simulator. All jobs are in one list, which is sorted by cost with a
+stable sort; new jobs come last among equals. A walk down the list then counts free GPUs: a job that
+fits runs, and a job that does not is skipped, or preempted if it was running.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob
 
 Cost = Callable[[int, float], float]
-"""What jobs are sorted by, smallest first: from a job's GPUs and the seconds it has still to run.
+"""Sort key of a job, smallest first, from its GPUs and its remaining seconds.
 
-Proportional to the seconds, or independent of them.
+It must be proportional to the seconds or independent of them.
 """
 
 
 def fewest_gpus(gpus: int, remaining_s: float) -> float:
-    """SF (paper Table 1, page 489)."""
+    """Cost of SF (paper Table 1, page 489)."""
     return gpus
 
 
 def least_time(gpus: int, remaining_s: float) -> float:
-    """SRTF, clairvoyant."""
+    """Cost of SRTF, which is clairvoyant."""
     return remaining_s
 
 
 def least_service(gpus: int, remaining_s: float) -> float:
-    """SRSF, clairvoyant."""
+    """Cost of SRSF, which is clairvoyant."""
     return gpus * remaining_s
 
 
 class _Spot(NamedTuple):
-    """Where a job stands in the list: by its cost, among equals by who came to it first."""
+    """The position of a job in the list: by cost, then by which job reached this cost first."""
 
     cost: float
     turn: int
-    """No two jobs have the same."""
+    """Unique number that breaks ties between equal costs."""
     job: SimJob
 
 
 class _Kinds:
-    """Nodes in kinds: those of one may all be used by the same jobs."""
+    """Nodes grouped into kinds; all nodes of a kind may be used by the same jobs."""
 
     def __init__(self, nodes: Sequence[Node], free: FreeResources, where: Where) -> None:
         features = dict.fromkeys(node.features for node in nodes)
@@ -65,22 +65,22 @@ class _Kinds:
         self._where = where
 
     def free_gpus(self) -> list[int]:
-        """By kind, what is idle."""
+        """Return the idle GPUs of each kind."""
         return [self._free.gpus_free(nodes) for nodes in self._nodes]
 
     def held(self, job: SimJob) -> Iterable[tuple[int, int]]:
-        """Kinds, with the GPUs that a job has there."""
+        """Return the GPUs that a job holds, by kind."""
         if len(self._nodes) == 1:
             return ((0, job.width),)  # as on most clusters
         return [(self._of_node[node], some.gpu_count) for node, some in job.allocation.items()]
 
     def usable(self, ask: Ask) -> list[int]:
-        """The kinds that would do."""
+        """Return the kinds that the job may use."""
         return [kind for kind, nodes in enumerate(self._nodes) if nodes & self._where[ask]]
 
 
 class _Count:
-    """The GPUs that a walk has still to give away, by the kind of their nodes."""
+    """The GPUs that a walk can still hand out, by kind of node."""
 
     def __init__(self, kinds: _Kinds) -> None:
         self._kinds = kinds
@@ -91,7 +91,7 @@ class _Count:
             self._gpus[kind] += gpus
 
     def can_give(self, job: SimJob) -> bool:
-        """Give a job as many GPUs as it asks for, if there are enough; the most plentiful first."""
+        """Give a job its GPUs if there are enough, from the kinds with the most GPUs first."""
         usable = self._kinds.usable(job.ask)
         left = job.width
         if sum(self._gpus[kind] for kind in usable) < left:
@@ -103,7 +103,7 @@ class _Count:
         return True
 
     def can_keep(self, job: SimJob) -> bool:
-        """Leave a job the GPUs that it has, if those have not been given to others."""
+        """Let a running job keep its GPUs if they have not been given to others."""
         before = list(self._gpus)
         for kind, gpus in self._kinds.held(job):
             self._gpus[kind] -= gpus
@@ -114,10 +114,10 @@ class _Count:
 
 
 class Repack(Scheduler):
-    """One of the three, on real nodes: a job that goes on running stays where it is.
+    """SF, SRTF or SRSF on real nodes; a job that keeps running stays on its nodes.
 
-    The walk counts GPUs only. A job that it lets run but that finds no place on the nodes waits
-    on, and no job leaves unless another takes its GPUs.
+    The walk counts GPUs only. A job that it selects but that cannot be placed on nodes keeps
+    waiting, and no job leaves unless another takes its GPUs.
     """
 
     def __init__(self, cost: Cost, nodes: Sequence[Node]) -> None:
@@ -128,9 +128,9 @@ class Repack(Scheduler):
         self._turns = itertools.count()
         self._spots: dict[str, _Spot] = {}
         self._running: list[_Spot] = []
-        """Sorted, each by its cost when the list was last sorted: now it may be less."""
+        """Sorted by the cost at the last sort; the current cost may be lower."""
         self._waiting: dict[Ask, list[_Spot]] = {}
-        """For all that ask alike a heap: where its first does not fit, none of it does."""
+        """A heap per request: if its first job does not fit, none of the others does."""
         self._newcomers: list[SimJob] = []
 
     def waits(self, job: SimJob, now_s: float) -> None:
@@ -166,7 +166,7 @@ class Repack(Scheduler):
         heapq.heappush(self._waiting.setdefault(spot.job.ask, []), spot)
 
     def _firsts(self) -> list[_Spot]:
-        """Of the waiting jobs that ask alike the first."""
+        """Return the first waiting job of each request."""
         return [waiting[0] for waiting in self._waiting.values() if waiting]
 
     def _join_newcomers(self) -> None:
@@ -180,10 +180,10 @@ class Repack(Scheduler):
         del self._running[bisect_left(self._running, self._spots[job_id])]
 
     def _sort_again(self, now_s: float) -> None:
-        """As no waiting job's cost changes, only the running ones move.
+        """Sort the running jobs again; the costs of waiting jobs do not change.
 
-        One whose cost has come down to that of others stands behind them, as it did before. Of two
-        that have come down to the same cost at once, the slower was in front.
+        A job whose cost has fallen to that of others comes after them, as before. Of two jobs that
+        fell to the same cost at once, the slower one was in front.
         """
         falling = []
         for spot in self._running:
@@ -201,19 +201,19 @@ class Repack(Scheduler):
         moved = self._spots[spot.job.job_id] = _Spot(cost, next(self._turns), spot.job)
         return moved
 
-    # Whether the walk can be spared
+    # Shortcuts that avoid the walk
 
     def _all_fit(self) -> bool:
-        """Whether no job has waited and all new ones can start: then no order matters."""
+        """Whether no job was waiting and all new jobs can start, so that order does not matter."""
         if self._firsts():
             return False
         count = _Count(self._kinds)
         return all(count.can_give(job) for job in self._newcomers)
 
     def _any_may_start(self) -> bool:
-        """Whether any job would have enough GPUs if all behind it left.
+        """Whether any job would have enough GPUs if all running jobs behind it left.
 
-        Costs only fall, so by the costs of the last time there are rather too many behind.
+        Costs only fall, so the costs of the last sort can only overestimate the jobs behind.
         """
         waiting = [(spot.cost, spot.job) for spot in self._firsts()]
         waiting += [(self._cost(job.width, job.remaining_s), job) for job in self._newcomers]
@@ -227,7 +227,7 @@ class Repack(Scheduler):
     # The walk
 
     def _pack(self) -> tuple[list[SimJob], list[SimJob]]:
-        """Who is to start and who is to leave, both in the order of the list."""
+        """Return the jobs to start and the jobs to preempt, both in list order."""
         heads = self._firsts()
         behind = self._running[bisect_left(self._running, min(heads)) :]
         count = _Count(self._kinds)
@@ -244,10 +244,10 @@ class Repack(Scheduler):
         return starting, leaving
 
     def _in_order(self, heads: list[_Spot], running: Iterable[_Spot]) -> Iterator[SimJob]:
-        """The first who wait, and those who run, as they stand in the list.
+        """Yield the running jobs and the waiting jobs that may fit, in list order.
 
-        Of the waiting jobs that ask alike the next comes only if the one before was taken off its
-        heap: without that none behind it can fit either.
+        A waiting job follows an equal request only if that job was taken off its heap; otherwise it
+        cannot fit either.
         """
         heads = [*heads, *running]
         heapq.heapify(heads)
@@ -267,7 +267,7 @@ class Repack(Scheduler):
         victims = tuple(job.job_id for job in leaving if not self._stays(job))
         for victim in victims:
             self._runs_no_more(victim)
-        # All leave before any starts: the first start may need the GPUs of several.
+        # All victims go with the first start, which may need the GPUs of several.
         return [Start(s.job_id, s.allocation, victims) for s in starts[:1]] + starts[1:]
 
     def _on_nodes(self, job: SimJob) -> Start | None:
@@ -280,7 +280,7 @@ class Repack(Scheduler):
         return Start(job.job_id, allocation)
 
     def _stays(self, job: SimJob) -> bool:
-        """Let a job keep its GPUs if those that were to have them have found no place."""
+        """Let a job keep its GPUs if the jobs that were to get them could not be placed."""
         for node, amount in job.allocation.items():
             if self._free.on(node).gpu_count < amount.gpu_count:
                 return False

@@ -12,10 +12,7 @@ from slurm_tiresias.simulator.engine import Ask
 
 
 class Where(dict[Ask, NodeSet]):
-    """For each ``Ask`` the nodes that would do for it, idle or not.
-
-    A simulated cluster has one partition.
-    """
+    """The nodes that each ``Ask`` may use, idle or not; a simulated cluster has one partition."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         super().__init__()
@@ -28,7 +25,7 @@ class Where(dict[Ask, NodeSet]):
 
 
 def by_name(gpus: Iterable[tuple[str, int]]) -> Allocation:
-    """GPUs of nodes as an allocation; nodes that go by one name are taken from as one."""
+    """Return GPUs by node name as an allocation; nodes with the same name count as one."""
     taken: Counter[str] = Counter()
     for name, count in gpus:
         taken[name] += count
