@@ -1,4 +1,4 @@
-"""From what was in a time to the figures of its report; docs/report.md says what each means."""
+"""The figures of a report, computed from the records of its period; docs/report.md defines each."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Numbers = NDArray[np.float64]
 
 SCHEMA = 1
 SHORTEST_S = 10.0
-"""Runs shorter than this count as so long for a slowdown ("bounded slowdown", Feitelson et al.,
-JSSPP 1997): otherwise one job of a second would outweigh all others."""
+"""Minimum running time in a slowdown ("bounded slowdown", Feitelson et al., JSSPP 1997); otherwise
+a single 1-second job would outweigh all others."""
 
 MOST_LISTED = 100
-"""Pairs of users, and jobs, with the most preemptions."""
+"""Maximum number of user pairs, and of jobs, in the lists of most preemptions."""
 
 _NUMBERS = {
     "jobs": ("submitted_s", "ended_s", "restarts", "preemptions"),
@@ -38,7 +38,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which jobs; empty: all."""
+    """The jobs that a report covers; an empty filter selects all."""
 
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Times of some jobs in seconds; None of no jobs. Percentiles are values that occur."""
+    """Statistics of times in seconds; None without jobs. The percentile is an actual value."""
 
     mean_s: float | None
     median_s: float | None
@@ -60,7 +60,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class SizeFigures:
-    """The jobs of one size that ended in the time and have run."""
+    """The jobs of one size that ran and ended in the period."""
 
     name: str
     jobs: int
@@ -72,9 +72,11 @@ class SizeFigures:
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """``there`` were all; ``submitted``, ``completed`` (ended, having run) and ``never_ran`` (ended
-    without) in the time; ``running`` and ``waiting`` at its end. ``earlier`` ended in the time as
-    well, but had started before the controller first looked: they count for the use of GPUs only.
+    """Numbers of jobs. ``there`` counts all jobs that existed in the period.
+
+    ``submitted``, ``completed`` (ended after running) and ``never_ran`` (ended without) are events
+    in the period; ``running`` and ``waiting`` are at its end. ``earlier`` jobs also ended in the
+    period, but started before the controller's first observation; they count for GPU use only.
     """
 
     there: int
@@ -88,7 +90,7 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class TierFigures:
-    """Preemptions by a job of ``for_tier`` of one of ``tier``; None: not noted."""
+    """Preemptions of jobs in ``tier`` for jobs in ``for_tier``; None if not recorded."""
 
     for_tier: int | None
     tier: int | None
@@ -98,8 +100,8 @@ class TierFigures:
 
 @dataclass(frozen=True, slots=True)
 class PairFigures:
-    """Preemptions of jobs of ``user`` for jobs of ``for_user``; empty: a user who is hidden
-    or not known. Hostile."""
+    """Preemptions of jobs of ``user`` for jobs of ``for_user``. A name is untrusted, and empty if
+    the user is hidden or unknown."""
 
     user: str
     for_user: str
@@ -109,7 +111,7 @@ class PairFigures:
 
 @dataclass(frozen=True, slots=True)
 class PreemptedJob:
-    """A job that was preempted so many times in the time. Its texts are hostile."""
+    """A job and its preemptions in the period. Its texts are untrusted."""
 
     job_id: str
     user: str
@@ -122,17 +124,17 @@ class PreemptedJob:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionFigures:
-    """What was preempted, and what that cost and brought."""
+    """The preemptions of the period, with their costs and benefits."""
 
     preemptions: int
     jobs: int
     for_jobs: int
     incomplete: int
-    """Of so many the run that they ended is not known; the times are of the others."""
+    """Number whose ended run is not known; they are left out of the times."""
     hidden: int
-    """One of the two jobs is another user's; nothing is told of it but its id."""
+    """Number in which one job is another user's, of which only the id is shown."""
     in_vain: int
-    """The job that was preempted ran again before the one that it was for had started."""
+    """Number in which the victim ran again, or ended, before the preemptor started."""
     grace: Spread
     grace_gpu_s: float
     handover: Spread
@@ -148,7 +150,7 @@ class PreemptionFigures:
 
 @dataclass(frozen=True, slots=True)
 class PartyFigures:
-    """A user or an account. The name is hostile, and empty where it is not known."""
+    """A user or an account. The name is untrusted, and empty if unknown."""
 
     name: str
     jobs: int
@@ -157,7 +159,7 @@ class PartyFigures:
     mean_queueing_s: float | None
     mean_slowdown: float | None
     progress: float | None
-    """Of the time from submission to end, the share in which its jobs ran."""
+    """Share of the time from submission to end in which its jobs ran."""
     preempted: int
     preempting: int
     given_gpu_s: float
@@ -171,7 +173,7 @@ class PartyFigures:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """Jain's index of the progress of users and of accounts; None where there was none."""
+    """Jain's index of the progress of users and of accounts; None if there was no progress."""
 
     users: float | None
     accounts: float | None
@@ -179,7 +181,7 @@ class Fairness:
 
 @dataclass(frozen=True, slots=True)
 class OverTime:
-    """Means over equal spans of ``step_s`` from the beginning on."""
+    """Means over equal spans of ``step_s`` seconds from the beginning of the period."""
 
     step_s: float
     gpus: tuple[float, ...]
@@ -214,12 +216,12 @@ class Report:
     over_time: OverTime
     events: Mapping[str, int]
     pruned_before_s: float
-    """Of jobs that ended before this time some may have been removed; 0.0: none."""
+    """Some jobs that ended before this time may have been pruned; 0.0 if none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What is drawn and not listed: the times of single jobs by kind, and two courses of time."""
+    """Data for the pictures only: times of single jobs by kind, and two curves over time."""
 
     jct_s: Mapping[str, Numbers]
     queueing_s: Mapping[str, Numbers]
@@ -230,13 +232,13 @@ class Drawn:
 def made(
     period: Period, filters: Filters, cluster: str = "", gpus_now: int | None = None
 ) -> tuple[Report, Drawn]:
-    """The report of a period, and what its figures are drawn of.
+    """Return the report of a period, and the data for its pictures.
 
-    ``gpus_now`` is how many GPUs the managed partitions have; None: not known.
+    ``gpus_now`` is the number of GPUs in the managed partitions; None if unknown.
     """
-    # In whole seconds, as Slurm has the starts of jobs.
+    # In whole seconds, like Slurm's start times.
     began_s = -math.inf if period.began_s is None else math.floor(period.began_s)
-    # Before its first look nothing was the controller's deed.
+    # The report does not cover the time before the controller's first observation.
     period = replace(period, since_s=max(period.since_s, began_s))
     all_jobs = _frame("jobs", period.jobs)
     runs = _frame("runs", period.runs)
@@ -309,7 +311,7 @@ def _selected(jobs: Frame, filters: Filters) -> pd.Series[bool]:
         chosen &= jobs["account"].isin(filters.accounts)
     if filters.partitions:
         wanted = set(filters.partitions)
-        # Few lists of partitions, and many jobs.
+        # There are few distinct partition lists and many jobs, so each list is parsed once.
         lists = [
             text for text in jobs["partition"].unique() if not wanted.isdisjoint(text.split(","))
         ]
@@ -318,11 +320,11 @@ def _selected(jobs: Frame, filters: Filters) -> pd.Series[bool]:
 
 
 def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
-    """Each job that was there, and what its runs come to; ``gpu_s`` is of this time only."""
+    """Return the jobs of the period with totals of their runs; ``gpu_s`` covers the period only."""
     until_s = runs["end_s"].fillna(runs["start_s"] + runs["elapsed_s"])
     lasted_s = until_s - runs["start_s"]
     inside_s = until_s.clip(upper=period.until_s) - runs["start_s"].clip(lower=period.since_s)
-    # Less than 1 for those that were suspended for a time that is not recorded.
+    # Less than 1 for runs that were suspended; when they were is not recorded.
     share = (runs["elapsed_s"] / lasted_s.where(lasted_s > 0)).fillna(1.0).clip(upper=1.0)
     each = pd.DataFrame(
         {
@@ -338,15 +340,15 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
     sums = each.groupby("job_id").agg(how)
     sums["runs"] = each.groupby("job_id").size()
     joined = jobs.join(sums, on="job_id").fillna({"runs": 0, "ran_s": 0.0, "gpu_s": 0.0})
-    # A job that Slurm has forgotten is found ended later than it did; its last run ended with it,
-    # unless it was requeued once more.
+    # The end of a job that Slurm has forgotten is recorded late. The end of its last run is
+    # accurate, unless the job was requeued after it.
     by_run = joined["ended_s"].notna() & (joined["runs"] > joined["restarts"])
     joined["end_s"] = joined["last_s"].where(by_run, joined["ended_s"])
     return joined[~(joined["end_s"] < period.since_s)]
 
 
 def _completed(jobs: Frame, period: Period) -> Frame:
-    """Those that ended in the time and have run, with what is measured of them."""
+    """Return the jobs that ran and ended in the period, with JCT, queueing delay and slowdown."""
     done = jobs[(jobs["runs"] > 0) & (jobs["end_s"] < period.until_s) & ~jobs["earlier"]]
     jct_s = (done["end_s"] - done["submitted_s"]).clip(lower=0.0)
     slowdown = (jct_s / done["ran_s"].clip(lower=SHORTEST_S)).clip(lower=1.0)
@@ -355,7 +357,7 @@ def _completed(jobs: Frame, period: Period) -> Frame:
 
 
 def _with_both_sides(found: Frame, all_jobs: Frame, jobs: Frame, period: Period) -> Frame:
-    """The preemptions that concern the jobs, with whose they were and what each came to."""
+    """Return the preemptions that involve the jobs, with both parties, waits and moved service."""
     left, came = found["job_id"].isin(jobs["job_id"]), found["for_job"].isin(jobs["job_id"])
     found = found.assign(mine_left=left, mine_came=came)[left | came]
     known = all_jobs.set_index("job_id")
@@ -372,7 +374,7 @@ def _with_both_sides(found: Frame, all_jobs: Frame, jobs: Frame, period: Period)
     found["in_vain"] = never_began & ~found["hidden"]
     found["moved_gpu_s"] = moved_gpu_s(
         [
-            # The number of no GPUs moves nothing: of one that is not known, or was in vain.
+            # Preemptions in vain, or with an unknown run, count as 0 GPUs and so move nothing.
             VacatedGpus(int(gpus), again, job, int(for_gpus), start, end)
             for gpus, again, job, for_gpus, start, end in zip(
                 found["gpus"].where(~found["in_vain"]).fillna(0.0),
@@ -431,7 +433,7 @@ def _size(name: str, jobs: Frame) -> SizeFigures:
 
 
 def _by_kind(completed: Frame) -> dict[str, Frame]:
-    """As the paper's Table 3 has them (``simulator.report.BINS``)."""
+    """Split jobs into the bins of the paper's Table 3 (``simulator.report.BINS``)."""
     small, short = completed["gpus"] <= SMALL_GPUS, completed["ran_s"] < SHORT_S
     return {
         "SS": completed[small & short],
@@ -477,7 +479,7 @@ def _whole(number: float) -> int | None:
 
 
 def _grouped(found: Frame, by: list[str]) -> list[tuple[Any, ...]]:
-    """Of each group what it is of, how many there are, and the service that they moved."""
+    """Return for each group its key, the number of preemptions, and the GPU-seconds they moved."""
     sums = found.groupby(by, dropna=False)["moved_gpu_s"].agg(["size", "sum"])
     return list(sums.reset_index().itertuples(index=False, name=None))
 
@@ -497,7 +499,7 @@ def _most_preempted(found: Frame) -> list[PreemptedJob]:
 def _parties(
     kind: str, jobs: Frame, completed: Frame, preemptions: Frame
 ) -> tuple[PartyFigures, ...]:
-    """By what preemption brought them, the most first, and then by what they used."""
+    """Return the users or accounts by balance of moved service, then by GPU use, largest first."""
     left = preemptions[preemptions["mine_left"]].groupby(kind)
     came = preemptions[preemptions["mine_came"]].groupby(f"for_{kind}")
     done = completed.groupby(kind)
@@ -531,19 +533,19 @@ def _parties(
 
 def _progress(kind: str, completed: Frame) -> pd.Series[float]:
     sums = completed.groupby(kind)[["ran_s", "jct_s"]].sum()
-    # Slurm's whole seconds: a job may seem to have run longer than it was there.
+    # Slurm rounds to whole seconds, so a job may seem to have run longer than it existed.
     return (sums["ran_s"] / sums["jct_s"].where(sums["jct_s"] > 0)).fillna(1.0).clip(upper=1.0)
 
 
 def _jain(kind: str, completed: Frame) -> float | None:
-    """(sum of x)^2 / (n * sum of x^2): 1 where all progress alike, 1/n where one does alone."""
+    """Return (sum of x)^2 / (n * sum of x^2): 1 if all x are equal, 1/n if only one is not 0."""
     x = _numbers(_progress(kind, completed))
     squares = float((x**2).sum())
     return float(x.sum()) ** 2 / (x.size * squares) if squares else None
 
 
 def _courses(jobs: Frame, runs: Frame, period: Period) -> tuple[Curve, Curve]:
-    """How many GPUs were held, and how many jobs waited, over the time."""
+    """Return the number of GPUs in use and of waiting jobs over time."""
 
     def at(times_s: pd.Series[float]) -> Numbers:
         return _numbers(times_s.clip(period.since_s, period.until_s) - period.since_s)
@@ -552,7 +554,7 @@ def _courses(jobs: Frame, runs: Frame, period: Period) -> tuple[Curve, Curve]:
     over = runs["end_s"].dropna()
     span_s = period.until_s - period.since_s
     gpus = _numbers(runs["gpus"])
-    # What there is after the last change stays until the end.
+    # The last value holds until the end of the period.
     end = ([span_s], 0.0)
     held = course([(at(runs["start_s"]), gpus), (at(until_s), -gpus), end], span_s)
     waiting = course(

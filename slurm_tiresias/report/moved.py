@@ -1,4 +1,4 @@
-"""How much service preemptions moved: what preemptors ran on GPUs while those who left waited."""
+"""Service moved by preemptions: what preemptors ran on the GPUs while their victims waited."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from itertools import groupby, pairwise
 
 @dataclass(frozen=True, slots=True)
 class VacatedGpus:
-    """GPUs that one job left for another.
+    """GPUs that a victim left for a preemptor.
 
-    ``again_s`` is when the one who left ran again, or ended without; infinity: not yet. The other
-    ran from ``for_start_s`` to ``for_end_s`` on ``for_gpus``.
+    ``again_s`` is when the victim ran again, or ended without; infinity if it has done neither. The
+    preemptor ran from ``for_start_s`` to ``for_end_s`` on ``for_gpus``.
     """
 
     gpus: int
@@ -25,9 +25,9 @@ class VacatedGpus:
 
 
 def moved_gpu_s(vacated: Sequence[VacatedGpus], until_s: float) -> list[float]:
-    """For each, the service that it gave to the other job by ``until_s``.
+    """Return the GPU-seconds that each victim gave to its preemptor by ``until_s``.
 
-    That is no more than the other job used: what several left for one is shared by their GPUs.
+    The total is at most what the preemptor used; several victims share it by their GPUs.
     """
     found = [0.0] * len(vacated)
     order = sorted(range(len(vacated)), key=lambda i: (vacated[i].for_job, vacated[i].for_start_s))
@@ -41,7 +41,7 @@ def moved_gpu_s(vacated: Sequence[VacatedGpus], until_s: float) -> list[float]:
 
 
 def _shared(vacated: Sequence[VacatedGpus], until_s: float) -> Iterable[float]:
-    """The same for GPUs that were all left for one run of one job."""
+    """Return the same for GPUs that were all left for one run of one preemptor."""
     start_s, end_s = vacated[0].for_start_s, min(vacated[0].for_end_s, until_s)
     given = [0.0] * len(vacated)
     changes_s = {min(max(one.again_s, start_s), end_s) for one in vacated}

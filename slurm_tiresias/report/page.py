@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing beside it."""
+"""A report as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from slurm_tiresias.report.pictures import pictures
 
 TEMPLATE = "report.html.j2"
 MOST_LISTED = 20
-"""Rows of a table; of users and accounts twice as many, from both ends."""
+"""Maximum rows of a table; tables of users and accounts show this many from each end."""
 
 
 def html(report: Report, drawn: Drawn) -> bytes:
-    """The page. The same report gives the same bytes."""
+    """Return the page. The same report gives the same bytes."""
     found = templates("slurm_tiresias.report")
     found.filters |= {"moment": _moment}
     page = found.get_template(TEMPLATE).render(

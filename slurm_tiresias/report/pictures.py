@@ -24,14 +24,15 @@ from slurm_tiresias.plotting.pages import visible
 from slurm_tiresias.report.figures import Drawn, Numbers, PartyFigures, Report
 
 LEAST_S = 1.0
-"""What is shorter is drawn as this long: a logarithmic axis has no zero."""
+"""Shorter times are drawn as this long, because a logarithmic axis has no zero."""
 MOST_PARTIES = 12
-"""Of those that gained and of those that paid, in a figure."""
+"""Maximum number of users shown from each end of the balance."""
 LONGEST_NAME = 24
 
 
 def pictures(report: Report, drawn: Drawn) -> Mapping[str, Picture]:
-    """``jct``, ``queueing``, ``balance`` and ``course``, as far as there is something to draw."""
+    """Return the pictures ``jct``, ``queueing``, ``balance`` and ``course``; those without data are
+    left out."""
     with house_style():
         return dict(_pictures(report, drawn))
 
@@ -53,7 +54,7 @@ def _pictures(report: Report, drawn: Drawn) -> Iterator[tuple[str, Picture]]:
 def _distribution(title: str, what: str, label: str, by_kind: Mapping[str, Numbers]) -> Picture:
     there = {k: np.maximum(v, LEAST_S).tolist() for k, v in by_kind.items() if v.size}
     least, most = min(map(min, there.values())), max(map(max, there.values()))
-    # The limits are a decade apart at least, so that there are ticks between them.
+    # The limits are at least a decade apart, so that there are ticks between them.
     wider = max(1.0, 10.0 * least / most) ** 0.5
     figure = distributions(there, (least / wider, most * wider), label, to_edges=True)
     medians = ", ".join(f"{k} {spans.span(float(np.median(v)))}" for k, v in there.items())
@@ -65,7 +66,7 @@ def _distribution(title: str, what: str, label: str, by_kind: Mapping[str, Numbe
 
 
 def _balance(users: Sequence[PartyFigures]) -> Picture:
-    """A bar a user: to the right what they received, to the left what they gave."""
+    """Draw a bar per user: GPU-hours received to the right, given to the left."""
     moved = [user for user in users if user.given_gpu_s or user.received_gpu_s]
     many = len(moved) > 2 * MOST_PARTIES
     shown = [*moved[:MOST_PARTIES], *moved[-MOST_PARTIES:]] if many else moved
