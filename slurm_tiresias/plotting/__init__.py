@@ -1,1 +1,1 @@
-"""How pages and their figures look, for simulations and for reports."""
+"""The look of pages and figures, shared by simulations and reports."""

@@ -1,7 +1,7 @@
-"""Curves: distributions, and what there was at each time, thinned out honestly.
+"""Curves of distributions and time series, with a limited number of points.
 
-A distribution is thinned by leaving out points: those that are drawn lie on it. A course of time
-is cut into equal spans and drawn as the mean of each; how high it really went is told beside it.
+A distribution is thinned by leaving out points, so all drawn points lie on it. A time series is cut
+into equal spans and drawn as the mean of each; its true peak is kept beside it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 POINTS = 400
-"""A curve is drawn through so many points at most."""
+"""Maximum number of points of a curve."""
 
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points by their abscissa; ``peak`` is the highest value before thinning out."""
+    """The points of a curve by x; ``peak`` is the highest value before thinning."""
 
     x: Numbers
     y: Numbers
@@ -28,7 +28,7 @@ class Curve:
 
 
 def distribution(values: Sequence[float]) -> Curve:
-    """The share of the values that are at most x, at each value or some of them."""
+    """Return the cumulative distribution, at each value or at some of them."""
     ordered = np.sort(np.array(values, dtype=np.float64))
     if not ordered.size:
         return Curve(np.empty(0), np.empty(0), 0.0)
@@ -39,17 +39,17 @@ def distribution(values: Sequence[float]) -> Curve:
 def course(
     changes: Sequence[tuple[Sequence[float] | Numbers, Numbers | float]], until_s: float
 ) -> Curve:
-    """What the changes, each some times and by how much, sum up to over the time."""
+    """Return the running sum over time of changes, given as (times, amounts)."""
     at_s = np.concatenate([np.array(times, dtype=np.float64) for times, _ in changes])
     by = np.concatenate([np.broadcast_to(step, len(times)) for times, step in changes])
     if not at_s.size or until_s <= 0.0:
         return Curve(np.array([0.0, until_s]), np.zeros(2), 0.0)
     moments_s, where = np.unique(at_s, return_inverse=True)
     level = np.cumsum(np.bincount(where, weights=by), dtype=np.float64)
-    # The mean of each span, at the beginning of the span; the last point closes the last span.
+    # Each span's mean is placed at its beginning; the last point closes the last span.
     area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(moments_s))])
     edges_s = np.linspace(0.0, until_s, POINTS + 1)
     means = np.diff(np.interp(edges_s, moments_s, area)) / np.diff(edges_s)
-    # Sums of many numbers end a rounding error away from nothing.
+    # Rounding errors in long sums would leave tiny values instead of zero.
     means[np.abs(means) < 1e-9] = 0.0
     return Curve(edges_s, np.append(means, means[-1]), float(level.max()))

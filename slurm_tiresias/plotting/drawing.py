@@ -1,6 +1,6 @@
-"""How figures are drawn for a page: SVG that takes its colours from the page's style sheet.
+"""Drawing of figures as SVG that takes its colours from the page's style sheet.
 
-The same figures give the same bytes: ids follow from a fixed salt, and nothing is dated.
+The same figures give the same bytes: ids come from a fixed salt, and there are no dates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slurm_tiresias.plotting.curves import Curve, distribution
 
 INK, RULE = "#fd0000", "#fd0001"
 SERIES = tuple(f"#fe00{number:02x}" for number in range(11))
-"""No colours but marks: the page puts its own in their place, one set for light, one for dark."""
+"""Placeholder colours, replaced by the page's own for light and dark mode."""
 
 DASHES: Sequence[tuple[float, Sequence[float]]] = (
     (0, ()),
@@ -38,7 +38,7 @@ DASHES: Sequence[tuple[float, Sequence[float]]] = (
     (0, (1, 4)),
     (0, (8, 2, 1.5, 2, 1.5, 2)),
 )
-"""A pattern a curve, for those who cannot tell colours apart."""
+"""A line pattern per curve, for readers who cannot tell the colours apart."""
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -64,7 +64,7 @@ WIDE_IN, HIGH_IN = 8.4, 3.2
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure; inside it stands in words what it shows, for those who do not see it."""
+    """A figure; its SVG includes a text description for screen readers."""
 
     title: str
     caption: str
@@ -73,7 +73,7 @@ class Picture:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Figures look the same for all users, whatever their own matplotlib settings."""
+    """Apply the project's style, whatever the user's own matplotlib settings."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)
@@ -88,9 +88,9 @@ def strips(
     high_in: float = 0.62,
     common_scale: bool = True,
 ) -> tuple[Figure, Sequence[Axes]]:
-    """A strip a curve, one above the other: so many in one plot could not be told apart.
+    """Draw each curve in a strip of its own, because many in one plot could not be told apart.
 
-    ``since`` says from what on time is counted.
+    ``since`` names the zero of the time axis in its label.
     """
     figure = Figure(figsize=(WIDE_IN, 0.7 + high_in * len(found)), layout="constrained")
     grid = figure.subplots(len(found), 1, sharex=True, sharey=common_scale, squeeze=False)
@@ -105,12 +105,12 @@ def strips(
 
 
 def look(number: int) -> dict[str, Any]:
-    """Colour and pattern of a curve."""
+    """Return the colour and line pattern of a curve."""
     return {"color": SERIES[number % len(SERIES)], "linestyle": DASHES[number % len(DASHES)]}
 
 
 def logarithmic(axes: Axes, times_s: Sequence[float], label: str) -> None:
-    """An axis of time from the shortest to the longest of these."""
+    """Make the x axis a logarithmic time axis from the shortest to the longest of these times."""
     low_s, high_s = min(times_s, default=1.0) * 0.9, max(times_s, default=10.0) * 1.05
     axes.set_xscale("log")
     axes.set_xlim(low_s, high_s)
@@ -127,9 +127,9 @@ def distributions(
     *,
     to_edges: bool = False,
 ) -> Figure:
-    """The share of the jobs that are over within a time: a curve a name, time logarithmic.
+    """Draw the share of the jobs within a time, one curve per name, on a logarithmic time axis.
 
-    ``to_edges`` draws each curve from none to all, or a single job would not be seen.
+    ``to_edges`` extends each curve to 0 and 1 at the edges, so that even a single job is visible.
     """
     figure = Figure(figsize=(WIDE_IN, HIGH_IN), layout="constrained")
     axes = figure.subplots()
@@ -149,12 +149,12 @@ def distributions(
 
 
 def legend_beside(axes: Axes) -> None:
-    """The legend to the right of the axes, also with the Matplotlib of Debian 12 (3.6)."""
+    """Put the legend to the right of the axes; works with the Matplotlib of Debian 12 (3.6)."""
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0.0, handlelength=4)
 
 
 def svg(figure: Figure, title: str, says: str) -> Markup:
-    """The figure as an element for the page, with words for those who do not see it."""
+    """Return the figure as an SVG element for the page, with a description for screen readers."""
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     name = re.sub(r"\W+", "-", title.lower())
     file = io.StringIO()
@@ -162,7 +162,7 @@ def svg(figure: Figure, title: str, says: str) -> Markup:
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     drawn = file.getvalue()
     drawn = drawn[drawn.index("<svg") :]
-    # Names of groups, which nothing refers to, would be the same in every figure of the page.
+    # Group ids are never referred to and would be duplicates in the page.
     drawn = re.sub(r'<g id="[^"]*"', "<g", drawn)
     words = Markup('<title id="{0}-t">{1}</title><desc id="{0}-d">{2}</desc>').format(
         name, title, says
@@ -173,4 +173,4 @@ def svg(figure: Figure, title: str, says: str) -> Markup:
     drawn = drawn.replace(INK, "var(--ink)").replace(RULE, "var(--rule)")
     for number, mark in enumerate(SERIES):
         drawn = drawn.replace(mark, f"var(--series-{number})")
-    return Markup(drawn)  # the one place where markup is made here, and escaped
+    return Markup(drawn)  # the only place where markup is made; title and text are escaped above

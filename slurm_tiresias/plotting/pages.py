@@ -1,4 +1,4 @@
-"""The templates of pages, and the filters that these use."""
+"""The templates of pages, and the filters that they use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def templates(package: str) -> Environment:
-    """The templates of a package, which may extend this package's ``page.html.j2``."""
+    """Return the templates of a package; they may extend this package's ``page.html.j2``."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     found = Environment(
@@ -27,7 +27,7 @@ def templates(package: str) -> Environment:
 
 
 def visible(text: str) -> str:
-    """The text without characters that hide, or turn around what stands beside them."""
+    """Replace unprintable characters, including those that hide or reorder adjacent text."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
