@@ -1,7 +1,7 @@
-"""The least average job completion time that any schedule can reach: a yardstick for all policies.
+"""A lower bound on the average job completion time of any schedule, to compare policies with.
 
-It holds even for a scheduler that knows every duration and every arrival to come and preempts for
-free. It may be out of reach. ``docs/lower-bound.md`` has the proof.
+It holds even for a scheduler that knows all durations and future arrivals and preempts at no cost.
+It may not be attainable. ``docs/lower-bound.md`` has the proof.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ Numbers = NDArray[np.float64]
 MOST_ROUNDS = 200
 FEWEST_ROUNDS = 20
 JOBS_WEIGHED = 1_600_000
-"""The search for the best weights goes over all jobs again and again, and each round gives less:
-200 rounds up to 8,000 jobs, fewer for more, 20 from 80,000."""
+"""Job evaluations in the search for the best weights. Each round visits all jobs, with diminishing
+returns: 200 rounds up to 8,000 jobs, fewer for more, 20 from 80,000."""
 
 LARGEST_STEP = 3.0
-"""Keeps one job that waits a thousand times its duration from losing its weight in one step."""
+"""Limits the step of one job's weight, which would be huge if it waits 1,000 times its duration."""
 
 
 def unit_speed(_: TraceJob) -> float:
-    """Progress per second where placement changes nothing."""
+    """Return the progress per second if placement does not affect speed."""
     return 1.0
 
 
 def best_speed(job: TraceJob) -> float:
-    """The most progress per second that the speed table grants the job on any placement.
+    """Return the highest progress per second of a job on any placement, by the speed table.
 
-    Some models run faster spread than consolidated (``physics``). A job of one GPU cannot be
-    spread.
+    Some models run faster spread than consolidated (``physics``). A 1-GPU job cannot be spread.
     """
     return max(1.0, physics_of(job.model).spread_speed) if job.gpus > 1 else 1.0
 
@@ -48,27 +47,27 @@ def lower_bound_jct_s(
     gpus: int,
     speed: Callable[[TraceJob], float] = unit_speed,
 ) -> float:
-    """The average job completion time, in seconds, that no schedule on so many GPUs goes below.
+    """Return a lower bound on the average job completion time, in seconds, on this many GPUs.
 
-    A job holds exactly the GPUs it asks for, or none; it progresses at most at ``speed``, which
-    is ``best_speed`` where the speed table is on. Placement, restarts and polling only add to
-    what is counted here. The bound is 0 for no jobs; ``ValueError`` if there is no GPU.
+    A job holds exactly the GPUs it requests, or none, and progresses at most at ``speed``, which is
+    ``best_speed`` if the speed table is on. Placement, restarts and polling are not counted; they
+    can only add time. The bound is 0 without jobs. Raises ``ValueError`` if there is no GPU.
     """
     if gpus < 1:
         raise ValueError("a cluster needs at least one GPU")
     relaxed = _relaxed(jobs, gpus, speed)
     if not relaxed.releases_s:
         return 0.0
-    # No job is over sooner than if it were alone on the cluster.
+    # No job ends sooner than if it were alone on the cluster.
     alone_s = math.fsum(relaxed.durations_s)
     return max(alone_s, _in_turn_s(relaxed), _by_mean_dates_s(relaxed)) / len(jobs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Relaxed:
-    """Jobs on one machine that is the whole cluster, by their release.
+    """Jobs on a single machine that stands for the whole cluster, ordered by release.
 
-    ``durations_s`` are those on the GPUs that a job asks for, ``lengths_s`` those on all GPUs.
+    ``durations_s`` are the durations on the requested GPUs, ``lengths_s`` those on all GPUs.
     """
 
     releases_s: list[float]
@@ -89,22 +88,22 @@ def _relaxed(jobs: Sequence[TraceJob], gpus: int, speed: Callable[[TraceJob], fl
     )
 
 
-# Bounds on the sum of all completion times, each counted from the job's own release
+# Bounds on the sum of all completion times, each measured from the job's release
 
 
 def _in_turn_s(jobs: _Relaxed) -> float:
-    """On one machine nothing beats shortest remaining time first."""
+    """The bound by shortest remaining time first, which is optimal on one machine."""
     ends_s = {number: end_s for number, _, end_s in _slices(jobs)}
     return math.fsum(end_s - jobs.releases_s[number] for number, end_s in ends_s.items())
 
 
 def _by_mean_dates_s(jobs: _Relaxed) -> float:
-    """The best that is found of the bounds by mean dates, one for each choice of weights.
+    """The best bound found by mean dates, over choices of weights.
 
-    A weight says how far a job is bounded by when the machine can do its work, and how far by its
-    duration. Every choice gives a bound, and the bound is concave in the weights. So they are
-    moved, in steps ever smaller, along the supergradient: up for a job whose work is done later
-    than if it were alone, down for one whose work is done sooner.
+    A job's weight says how much its bound follows the time at which the machine does its work (1)
+    or its duration (0). Any weights give a bound, which is concave in them. So the weights are
+    moved along the supergradient in decreasing steps: up for a job whose work is done later than
+    if it were alone, down for one whose work is done sooner.
     """
     weights = np.ones_like(jobs.durations_s)
     best_s = 0.0
@@ -121,9 +120,9 @@ def _rounds(jobs: int) -> int:
 
 
 def _delays_s(jobs: _Relaxed, weights: Numbers) -> Numbers:
-    """From each release to the mean date of the job's work, on the machine that keeps them least.
+    """The time from each release to the mean date of the job's work, with the least weighted sum.
 
-    Their sum by weight is least where the job of most weight per length always goes first.
+    The sum is least if the job with the most weight per length always goes first.
     """
     lengths_s = jobs.lengths_s
     ranks = (-weights / lengths_s).tolist()
@@ -137,9 +136,10 @@ def _delays_s(jobs: _Relaxed, weights: Numbers) -> Numbers:
 def _slices(
     jobs: _Relaxed, ranks: Sequence[float] | None = None
 ) -> Iterator[tuple[int, float, float]]:
-    """What one machine does when: a job's number, from, to. It preempts by rank, smallest first.
+    """Yield the schedule of one machine as (job number, from, to). The smallest rank runs first,
+    with preemption.
 
-    Without ranks, the job of which least is left goes first.
+    Without ranks, the job with the shortest remaining time runs first.
     """
     left_s = list(jobs.lengths_s)
     ranks = left_s if ranks is None else ranks

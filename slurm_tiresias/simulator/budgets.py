@@ -1,4 +1,4 @@
-"""Which simulated users may have jobs preempted, as the controller keeps account of it."""
+"""Preemption budgets of simulated users, counted as the controller counts them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_tiresias.simulator.engine import SimJob
 
 
 class Budgets:
-    """Knows the jobs of each user that wait or run, and what they have made others lose."""
+    """The waiting and running jobs of each user, and the losses that they have caused."""
 
     def __init__(self, config: PreemptionConfig, gpus: int) -> None:
         self._losses = RecentLosses(config)
@@ -19,7 +19,7 @@ class Budgets:
         self._over: frozenset[str] = frozenset()
         self._jobs: dict[str, SimJob] = {}
         self._waiting: dict[str, dict[str, SimJob]] = {}
-        """By user."""
+        """Waiting jobs by user and id."""
 
     def waits(self, job: SimJob) -> None:
         self._jobs[job.job_id] = job
@@ -30,7 +30,8 @@ class Budgets:
         del self._jobs[job.job_id]
 
     def changed(self, now_s: float) -> Iterable[SimJob]:
-        """The waiting jobs of users who have come to their budget, or below it again."""
+        """Update and yield the waiting jobs of users who have gone over their budget or are below
+        it again."""
         before, self._over = self._over, self._losses.over_budget(now_s, self._gpus)
         for user in sorted(before ^ self._over):
             for job in list(self._waiting.get(user, {}).values()):
@@ -38,7 +39,7 @@ class Budgets:
                 yield job
 
     def carried_out(self, starts: Iterable[Start], now_s: float) -> None:
-        """Take in who starts, and who leaves for it."""
+        """Record starts, and the losses of their victims."""
         for start in starts:
             job = self._jobs[start.job_id]
             del self._waiting[job.user][job.job_id]
@@ -53,5 +54,5 @@ class Budgets:
 
 
 def budgets_of(config: PreemptionConfig, gpus: int) -> Budgets | None:
-    """None where there is no bound."""
+    """Return the budgets; None if preemption is not limited by a budget."""
     return Budgets(config, gpus) if config.budget_share > 0 else None

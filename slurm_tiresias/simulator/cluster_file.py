@@ -1,4 +1,4 @@
-"""Files that describe a cluster to simulate: groups of nodes that are alike, in TOML.
+"""TOML files that describe a cluster to simulate as groups of identical nodes.
 
     [[group]]
     nodes = 32
@@ -6,11 +6,10 @@
     type = "v100"
     nodes_per_switch = 16
 
-``nodes`` and ``gpus`` (of each node) must be there. ``type`` is that of the GPUs; capitals make no
-difference. The switch that nodes hang on is either one for the group, ``switch``, which groups may
-share, or there is one for every ``nodes_per_switch`` of them. Above the groups may stand
-``strict_types = true``: jobs that name a GPU type that no group has then run nowhere, and not on
-any GPU.
+``nodes`` and ``gpus`` (per node) are required. ``type`` is the GPU type; case does not matter.
+``switch`` names one switch for the group, which groups may share; alternatively there is one switch
+per ``nodes_per_switch`` nodes. With ``strict_types = true`` above the groups, a job that names a
+GPU type which no group has cannot run; otherwise it runs on any GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MOST_NODES = 100_000
 MOST_GPUS_PER_NODE = 9999
 MOST_SWITCHES = 1000
 MOST_BYTES = 1_000_000
-"""Beyond these a file is a mistake, or a prank."""
+"""Files beyond these limits are rejected as mistakes or abuse."""
 
 KEYS = ("nodes", "gpus", "type", "switch", "nodes_per_switch")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}")
@@ -37,11 +36,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that are alike. ``nodes_per_switch`` 0: all hang on ``switch``, if that is known."""
+    """Identical nodes. If ``nodes_per_switch`` is 0, all are on ``switch``; "" if unknown."""
 
     nodes: int
     gpus: int
-    """Of each node."""
+    """GPUs per node."""
     gpu_type: str = ANY_TYPE
     switch: str = ""
     nodes_per_switch: int = 0
@@ -49,14 +48,14 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """What a file says."""
+    """The content of a cluster file."""
 
     groups: tuple[NodeGroup, ...]
     strict_types: bool = False
 
 
 def read_cluster(path: Path) -> ClusterFile:
-    """Read a file. Raises ``UsageError``, which names the file, the group and the key."""
+    """Read a cluster file. Raises a ``UsageError`` that names the file, the group and the key."""
     tables = _tables(path)
     for key in tables:
         if key not in ("group", "strict_types"):
@@ -124,7 +123,7 @@ def _count(table: Mapping[str, Any], key: str, where: str, at_most: int) -> int:
 
 
 def _name(table: Mapping[str, Any], key: str, where: str) -> str:
-    """A name; empty where the key is absent."""
+    """Return the name under a key; empty if the key is absent."""
     if key not in table:
         return ""
     value = table[key]
@@ -151,7 +150,7 @@ def _check_size(groups: tuple[NodeGroup, ...], path: Path) -> None:
 
 
 def _quoted(value: Any) -> str:
-    """A foreign value in a message: short, and without control characters."""
+    """Quote an untrusted value for a message: short, and without control characters."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and refused before the work and not after it."""
+"""Atomic writes of reports, and a check before the simulation that the target is writable."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from slurm_tiresias.errors import TiresiasError, UsageError
 
 
 def check_writable(path: Path) -> Path:
-    """Where a report will be put; raises ``UsageError`` where that cannot work.
+    """Return the path that a report will be written to; ``UsageError`` if it is not writable.
 
-    A link is followed: the file that it leads to is what will be replaced.
+    Links are followed: the file that a link points to will be replaced.
     """
     try:
         target = path.resolve()
@@ -30,7 +30,7 @@ def check_writable(path: Path) -> Path:
 
 
 def write_whole(target: Path, content: bytes) -> None:
-    """Put the content in place of what is there in one step; what was there stays on an error."""
+    """Replace a file atomically with new content; on an error the old file stays."""
     try:
         with _beside(target) as draft:
             _fill(draft, content)
@@ -44,7 +44,7 @@ def write_whole(target: Path, content: bytes) -> None:
 
 
 def _is_there(target: Path) -> bool:
-    """As ``Path.exists``, which in some releases of Python hides that a name is too long."""
+    """Like ``Path.exists``, which in some releases of Python hides that a name is too long."""
     with suppress(FileNotFoundError):
         target.stat()
         return True
@@ -53,7 +53,7 @@ def _is_there(target: Path) -> bool:
 
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
-    """A new file in the same folder, which is gone afterwards unless it was renamed."""
+    """Create a temporary file in the target's folder; it is removed unless it was renamed."""
     draft = target.with_name(f".tiresias-{secrets.token_hex(8)}")
     try:
         draft.touch(exist_ok=False)
@@ -66,7 +66,7 @@ def _fill(draft: Path, content: bytes) -> None:
     with draft.open("wb") as file:
         file.write(content)
         file.flush()
-        # A rename that reaches the disk before the content would leave an empty file behind.
+        # If the rename reached the disk before the content, a crash would leave an empty file.
         os.fsync(file.fileno())
 
 

@@ -1,4 +1,4 @@
-"""The workload that this cluster has had: Slurm's accounts, asked for directly."""
+"""The past workload of this cluster, read directly from Slurm's accounting."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from slurm_tiresias.slurm import history
 from slurm_tiresias.slurm.protocol import Commands
 
 MOST_SHOWN = 40
-"""The longest text that may be given as a time, in characters."""
+"""Maximum length of the time argument shown in messages, in characters."""
 
 
 def from_sacct(since: str, commands: Commands | None = None) -> Workload:
-    """All GPU jobs of this cluster that were alive at or after ``since`` and are over.
+    """Return all GPU jobs of this cluster that were alive at or after ``since`` and have ended.
 
-    ``since`` is a time in any of sacct's spellings, a date and a time of day being in UTC:
-    ``2026-01-31``, ``2026-01-31T12:00``, ``now-30days``. ``UsageError`` where it is none, where
-    there was no job since, or where the cluster keeps no accounts; ``SlurmUnreachableError`` and
-    ``SlurmPermissionError`` where it does and they cannot be read; ``TraceError`` where no job of
-    them can be simulated.
+    ``since`` is a time in any of sacct's formats, with dates and times of day in UTC:
+    ``2026-01-31``, ``2026-01-31T12:00``, ``now-30days``. Raises ``UsageError`` if it is not a time,
+    if there was no job since, or if the cluster has no accounting; ``SlurmUnreachableError`` or
+    ``SlurmPermissionError`` if the accounting cannot be read; ``TraceError`` if none of the jobs
+    can be simulated.
     """
-    # An empty time is today to sacct, which cannot have been meant.
+    # sacct takes an empty time as today, which cannot have been meant.
     if not since.strip() or not since.isprintable():
         raise UsageError(
             f"--since {since[:MOST_SHOWN]!r} is no time", "write a date, like 2026-01-31"
@@ -32,7 +32,7 @@ def from_sacct(since: str, commands: Commands | None = None) -> Workload:
     if answer.count(b"\n") <= 1:
         raise UsageError(f"Slurm knows of no job since {since}", "write an earlier --since")
     try:
-        # As bytes: the answer of a large cluster is too long to be copied for nothing.
+        # As bytes, because the output of a large cluster is too long to copy needlessly.
         return sacct.history(reading.as_trace(Path("sacct"), answer, errors="replace"))
     except TraceError as error:
         raise TraceError(

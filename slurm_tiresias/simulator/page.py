@@ -1,6 +1,6 @@
-"""The report as one HTML page that needs nothing beside it, and the table of all jobs.
+"""The report as a self-contained HTML page, and the table of all jobs as CSV.
 
-What both need, ``extras.py`` has.
+Both need optional packages; see ``extras.py``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from slurm_tiresias.plotting.pages import templates
 from slurm_tiresias.simulator.report import BINS, Report, Result, bin_of, ratio, settings
 
 NEEDED = ("pandas", "matplotlib", "jinja2")
-"""What ``--csv`` and ``--html`` need."""
+"""Packages that ``--csv`` and ``--html`` need."""
 TEMPLATE = "simulation.html.j2"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
+"""Prefixes that a spreadsheet takes for the beginning of a formula."""
 
 
 def html(report: Report) -> bytes:
-    """The page. The same report gives the same bytes."""
+    """Return the page. The same report gives the same bytes."""
     from slurm_tiresias.simulator.plots import pictures
 
     page = (
@@ -38,11 +38,11 @@ def html(report: Report) -> bytes:
 
 
 def csv(report: Report) -> bytes:
-    """A line for each job under each policy, in the order of the trace; times are in seconds."""
+    """Return a row for each job under each policy, in the order of the trace; times in seconds."""
     from pandas import DataFrame
 
     parts: list[str] = [
-        # Policy by policy: all at once would take gigabytes for a large trace.
+        # Policy by policy, because all at once would take gigabytes for a large trace.
         DataFrame(_columns(result)).to_csv(index=False, header=number == 0, lineterminator="\n")
         for number, result in enumerate(report.results)
     ]
@@ -72,5 +72,5 @@ def _columns(result: Result) -> dict[str, Sequence[object]]:
 
 
 def _as_text(text: str) -> str:
-    """The text, with an apostrophe before what a spreadsheet would carry out."""
+    """Return the text, with an apostrophe before anything a spreadsheet would take as a formula."""
     return f"'{text}" if text.startswith(FORMULA) else text

@@ -27,7 +27,7 @@ SINCE = "the first submission"
 
 
 def pictures(report: Report) -> tuple[Picture, ...]:
-    """All figures of a report, in the order of the page."""
+    """Return all figures of a report, in the order of the page."""
     ends_s = (outcome.end_s for result in report.results for outcome in result.outcomes)
     until_s = max(ends_s, default=0.0)
     queues = [queue_length(result.outcomes, until_s) for result in report.results]
@@ -43,7 +43,7 @@ def pictures(report: Report) -> tuple[Picture, ...]:
 
 
 def queue_length(outcomes: Sequence[Outcome], until_s: float) -> Curve:
-    """How many jobs had come and not ended and held no GPUs, over the time of the workload."""
+    """Return the number of waiting jobs over time: submitted, not ended and without GPUs."""
     runs = [run for outcome in outcomes for run in outcome.runs]
     return curves.course(
         [
@@ -57,7 +57,7 @@ def queue_length(outcomes: Sequence[Outcome], until_s: float) -> Curve:
 
 
 def gpus_held(outcomes: Sequence[Outcome], until_s: float) -> Curve:
-    """How many GPUs were held, over the time of the workload."""
+    """Return the number of GPUs in use over time."""
     runs = [(run, float(outcome.job.gpus)) for outcome in outcomes for run in outcome.runs]
     gpus = np.array([gpus for _, gpus in runs])
     return curves.course(
@@ -108,7 +108,7 @@ def _by_bin(report: Report) -> Picture:
 def _queue(report: Report, found: Sequence[Curve], until_s: float, span: str) -> Picture:
     names = [result.policy for result in report.results]
     figure, drawn = strips(names, found, until_s, SINCE)
-    # The same scale for all, up to the highest of the means: the strips are there to be compared.
+    # All strips share one scale, so that they can be compared.
     drawn[0].set_ylim(0.0, max(1.0, *(float(curve.y.max()) for curve in found)) * 1.02)
     drawn[0].yaxis.set_major_locator(MaxNLocator(integer=True, nbins=3))
     title = "How many jobs wait"

@@ -1,4 +1,4 @@
-"""From outcomes to the figures that people compare, and to the records that programs read."""
+"""The results of a simulation: figures for people, and records for programs."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ STOCK = "slurm"
 """The baseline that a site runs without Tiresias."""
 
 REFERENCES = ("tiresias-l", "tiresias-g")
-"""The policy that the others are given as multiples of (paper Table 5): the first that was run."""
+"""Reference policies, in order of preference: figures are given as multiples of the first one that
+was run (paper Table 5)."""
 
 UNBOUNDED = 10**9
-"""As many victims at once as this are no bound."""
+"""A limit of victims at least this large counts as no limit."""
 
 LINES_LISTED = 100
-"""Of the lines dropped for one reason, a record lists so many; their number is always told."""
+"""Maximum number of dropped lines that a record lists per reason; their count is always given."""
 
 
 @dataclass(frozen=True, slots=True)
 class BinFigures:
-    """The jobs of one bin; the average of no jobs is None."""
+    """The figures of the jobs in one bin; the average is None without jobs."""
 
     name: str
     jobs: int
@@ -49,10 +50,10 @@ class BinFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Job completion times, queueing delays, and what they cost.
+    """Job completion times, queueing delays, and the costs of preemption.
 
-    A percentile is the smallest value that so many percent of the jobs do not exceed, so it is one
-    that occurs; the median of an even number is the mean of the two in the middle.
+    A percentile is the smallest value that this percentage of the jobs does not exceed, so it is an
+    actual value; the median of an even number of values is the mean of the middle two.
     """
 
     jobs: int
@@ -63,22 +64,22 @@ class Figures:
     makespan_s: float
     """From the first submission to the last end."""
     average_wait_s: float
-    """Queueing delay: all time that a job was submitted and held no GPUs, over all its waits."""
+    """Queueing delay: the total time between submission and end in which a job held no GPUs."""
     median_wait_s: float
     p95_wait_s: float
     preemptions: int
     promotions: int
     lost_gpu_s: float
-    """GPU-seconds held while jobs saved and loaded because they were preempted."""
+    """GPU-seconds held while jobs saved and loaded because of preemptions."""
     lost_share: float
-    """The same over all GPU-seconds held."""
+    """``lost_gpu_s`` as a share of all GPU-seconds held."""
     gpu_use: float
-    """GPU-seconds held over GPU-seconds there were until the last job ended."""
+    """GPU-seconds held as a share of those available until the last job ended."""
     bins: tuple[BinFigures, ...]
 
 
 def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
-    """The figures of one run on a cluster of so many GPUs; all zero without jobs."""
+    """Return the figures of one simulation on a cluster with ``gpus``; all zero without jobs."""
     jct_s = _numbers(outcome.jct_s for outcome in outcomes)
     wait_s = _numbers(outcome.waited_s for outcome in outcomes)
     first_s = min((outcome.job.submitted_s for outcome in outcomes), default=0.0)
@@ -109,22 +110,22 @@ def _numbers(values: Iterable[float]) -> np.typing.NDArray[np.float64]:
 
 
 def mean(values: np.typing.NDArray[np.float64]) -> float:
-    """0.0 of nothing, as the others here."""
+    """Return the mean; 0.0 without values, as for ``median`` and ``percentile``."""
     return float(values.mean()) if values.size else 0.0
 
 
 def median(values: np.typing.NDArray[np.float64]) -> float:
-    """Of an even number of values: the mean of the two in the middle."""
+    """Return the median; for an even number of values, the mean of the middle two."""
     return float(np.median(values)) if values.size else 0.0
 
 
 def percentile(values: np.typing.NDArray[np.float64], percent: float) -> float:
-    """The smallest value that so many percent of them do not exceed."""
+    """Return the smallest value that ``percent`` percent of the values do not exceed."""
     return float(np.percentile(values, percent, method="inverted_cdf")) if values.size else 0.0
 
 
 def bin_of(job: TraceJob) -> str:
-    """SS, SL, LS or LL: small or large, short or long (paper Table 3, page 493)."""
+    """Return SS, SL, LS or LL: small or large, short or long (paper Table 3, page 493)."""
     size = "S" if job.gpus <= SMALL_GPUS else "L"
     return size + ("S" if job.duration_s < SHORT_S else "L")
 
@@ -141,7 +142,7 @@ def _bins(outcomes: Sequence[Outcome]) -> tuple[BinFigures, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one policy did."""
+    """The outcomes and figures of one policy."""
 
     policy: str
     outcomes: tuple[Outcome, ...]
@@ -150,11 +151,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A comparison: the same jobs on the same cluster, under one policy after the other.
+    """A comparison of policies on the same jobs and the same cluster.
 
-    ``workload`` has the jobs that the cluster can run, ``unfit`` counts the others. ``cluster``
-    and ``config_file`` are as the user named them. ``lower_bound_jct_s`` is an average that no
-    scheduler can get below, whatever it knows.
+    ``workload`` has the jobs that the cluster can run; ``unfit`` counts the others. ``cluster``
+    and ``config_file`` are as the user named them. ``lower_bound_jct_s`` is a lower bound on the
+    average job completion time of any scheduler.
     """
 
     workload: Workload
@@ -174,14 +175,14 @@ class Report:
 
     @property
     def seed(self) -> int | None:
-        """That of a generated workload, whose name holds it."""
+        """The seed of a generated workload, taken from its name; None for other workloads."""
         if self.workload.format != "generated":
             return None
         return int(self.workload.name.split(":")[1])
 
     @property
     def input_sha256(self) -> str:
-        """Of the file that the jobs came from; of the jobs themselves if they were generated."""
+        """SHA-256 of the trace file, or of the jobs themselves if they were generated."""
         if self.workload.sha256:
             return self.workload.sha256
         rows = (
@@ -191,15 +192,15 @@ class Report:
         return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogatepass")).hexdigest()
 
     def unfinished(self, result: Result) -> int:
-        """Jobs that never ended, since this policy never finds a place for them."""
+        """Return the number of jobs that never ended because this policy cannot place them."""
         return len(self.workload.jobs) - len(result.outcomes)
 
     def over_the_bound(self, result: Result) -> float | None:
-        """The average completion time in multiples of the lower bound."""
+        """Return the average job completion time as a multiple of the lower bound."""
         return ratio(result.figures.average_jct_s, self.lower_bound_jct_s)
 
     def left_out(self) -> tuple[str, ...]:
-        """A sentence for each reason why something of the input was not simulated."""
+        """Return a sentence for each reason why a part of the input was not simulated."""
         dropped = self.workload.what_was_dropped()
         unfit = (what_cannot_run(self.unfit),) if self.unfit else ()
         never = tuple(
@@ -211,7 +212,7 @@ class Report:
         return (*dropped, *unfit, *never)
 
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """What the results follow from, by name: the same facts give the same bytes."""
+        """Return the named inputs that determine the results: equal facts give equal bytes."""
         seed = "" if self.seed is None else f", seed {self.seed}"
         without_file = f"the preset {self.preset}" if self.preset else "none, the defaults"
         interval_s = self.setup.slurm.bf_interval_s
@@ -229,12 +230,12 @@ class Report:
 
 
 def what_cannot_run(jobs: int) -> str:
-    """A sentence on jobs that the trace has and that the cluster could never run."""
+    """Return a sentence on the jobs of the trace that the cluster could never run."""
     return f"left out {_jobs(jobs)} that cannot run here: too wide, or bound to other GPUs"
 
 
 def ratio(value: float, reference: float) -> float | None:
-    """How many times the reference; None where that is zero."""
+    """Return the value as a multiple of the reference; None if that is zero."""
     return value / reference if reference else None
 
 
@@ -264,7 +265,7 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
 
 
 def guards(preemption: PreemptionConfig) -> str:
-    """What protects running jobs, in words."""
+    """Return a description of the protection of running jobs."""
     grows = preemption.min_run_growth > 1 and preemption.max_min_run_s > preemption.min_run_s
     longer = f", {preemption.min_run_growth:g} times as long after each preemption" if grows else ""
     all_guards = {
@@ -283,9 +284,9 @@ def guards(preemption: PreemptionConfig) -> str:
 
 
 def settings(setup: Setup) -> dict[str, Any]:
-    """The configuration as tables: of the configuration file what a simulation heeds, and its own.
+    """Return the configuration as tables: the settings that a simulation uses, and its own.
 
-    The policy's name is not among them: each policy of a comparison has its own.
+    The policy's name is left out, because it differs between the policies of a comparison.
     """
     config = asdict(setup.config)
     del config["policy"]["name"]
@@ -308,7 +309,7 @@ def settings(setup: Setup) -> dict[str, Any]:
 
 
 def records(report: Report) -> list[dict[str, Any]]:
-    """The report for programs: one object a policy, each complete in itself."""
+    """Return the report for programs: one self-contained object per policy."""
     return [_figures_record(report, result) | _input_record(report) for result in report.results]
 
 

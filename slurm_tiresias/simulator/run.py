@@ -1,4 +1,4 @@
-"""One workload on one cluster under one policy: the pieces put together."""
+"""Simulations of one workload on one cluster under one policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Variant(NamedTuple):
     policy: str
     """``policy.name`` of its configuration."""
     knows_service: bool = False
-    """As in the paper, the distribution of service is known and the single job's is not."""
+    """Whether the distribution of service is known from the start, as in the paper; the service of
+    a single job is not."""
 
 
 _AS_IN_THE_PAPER = {
@@ -45,31 +46,31 @@ _NAMED_OTHERWISE = {variant.policy for variant in _AS_IN_THE_PAPER.values()}
 TIRESIAS = _AS_IN_THE_PAPER | {
     name: Variant(name) for name in CONFIGURABLE if name not in _NAMED_OTHERWISE
 }
-"""The policies of the controller by their names in simulations: the paper's, or their own."""
+"""The controller's policies by their names in simulations: the paper's names, or else their own."""
 
 POLICIES = (*TIRESIAS, *BASELINES)
 
 
 class UnfinishedError(TiresiasError):
-    """A policy has left jobs waiting for ever: a mistake in it, not in what it was given."""
+    """Raised if a policy leaves jobs waiting forever: a bug in the policy, not in its input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is the same for all policies of a comparison."""
+    """The inputs that all policies of a comparison share."""
 
     cluster: SimCluster
     config: Config
     costs: Costs
     timing: Timing
     slurm: SlurmParameters = DEFAULTS
-    """Those of the stock Slurm that is compared with."""
+    """Parameters of the baseline ``slurm``."""
     own_pace_s: float = 0.0
-    """The interval of the policies in ``OWN_PACE``; 0: they answer at once."""
+    """Scheduling interval of the policies in ``OWN_PACE``; 0 means at every event."""
 
 
 def fitting(workload: Workload, cluster: SimCluster) -> tuple[Workload, tuple[TraceJob, ...]]:
-    """The jobs that the cluster can run at all, and those that it cannot."""
+    """Split a workload into the jobs that the cluster can run and those that it cannot."""
     wide = tuple(job for job in workload.jobs if not cluster.can_run(job))
     kept = tuple(job for job in workload.jobs if cluster.can_run(job))
     return replace(workload, jobs=kept), wide
@@ -81,9 +82,9 @@ def simulate(
     setup: Setup,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Outcome, ...]:
-    """Run one policy to the end of the workload; outcomes in the order of the trace.
+    """Simulate one policy to the end of the workload; return outcomes in the order of the trace.
 
-    The jobs are those that the cluster can hold (``fitting``). Raises ``UnfinishedError``.
+    All jobs must fit the cluster (``fitting``). Raises ``UnfinishedError`` if jobs never start.
     """
     if policy in SUSPENDING:
         setup = replace(setup, costs=replace(setup.costs, flat_s=0.0), timing=Timing())
@@ -108,7 +109,7 @@ def simulate(
 
 
 def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask]:
-    """What each job asks for; jobs that ask alike share one ``Ask``."""
+    """Return a function that gives the ``Ask`` of a job; jobs with equal requests share one."""
 
     forced = setup.cluster.style()
 

@@ -1,4 +1,4 @@
-"""The controller's own decision, as a simulation runs it."""
+"""The controller's scheduling engine as a scheduler of the simulation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from slurm_tiresias.simulator.fair_share import fair_share_of
 
 
 class Decided:
-    """Feeds the engine, and keeps account of jobs as the controller does: what they are charged,
-    and which users are over their budget."""
+    """A scheduler that feeds the engine with events and, like the controller, tracks inherited
+    service and preemption budgets."""
 
     def __init__(self, policy: Policy, config: Config, nodes: Sequence[Node]) -> None:
         self.policy = policy
@@ -41,7 +41,7 @@ class Decided:
     def runs(self, job: SimJob, now_s: float) -> None:
         self._engine.runs(job, now_s)
         if self._fair_share:
-            # Those who have just left for it may have been its own payer's.
+            # Its victims may have the same payer, whose recent service has then just changed.
             self._fair_share.starts(job)
             self._engine.moved(job, now_s)
 
@@ -89,8 +89,8 @@ class Decided:
 def tiresias(
     config: Config, nodes: Sequence[Node], history: ServiceHistory | None = None
 ) -> Decided:
-    """Tiresias-L, Tiresias-G or Tiresias-H, as the configuration says.
+    """Return Tiresias-L, Tiresias-G or Tiresias-H, according to the configuration.
 
-    ``history`` is what a policy may know from the start of the service of all jobs.
+    ``history`` is the distribution of service that the policy knows from the start.
     """
     return Decided(make_policy(config.policy, history), config, nodes)

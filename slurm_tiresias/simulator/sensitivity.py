@@ -1,4 +1,4 @@
-"""How much one setting matters: the sweeps of the paper's Figs. 14 and 15 (page 496)."""
+"""Sensitivity to one setting: the sweeps of the paper's Figs. 14 and 15 (page 496)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ SWEEPS: Mapping[str, Sequence[Cell]] = {
     "queues": [Cell(cuts) for cuts in QUEUES],
     "knob": [Cell((HOUR_GPU_S,), promote_knob=knob) for knob in KNOBS],
 }
-"""The first setting of each is the one that the others are compared with."""
+"""The settings of each sweep; the others are compared to the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One setting. The ratios are to the first setting of the same policy; None where that failed.
+    """The results of one setting. Ratios are relative to the first setting of the same policy; None
+    if that failed.
 
-    The percentile is a value that occurs, as in ``report.figures``.
+    The percentile is an actual value, as in ``report.figures``.
     """
 
     cell: Cell
@@ -43,7 +44,7 @@ class Row:
 
 
 def cells_of(sweep: str, order: str) -> tuple[Cell, ...]:
-    """The settings of a sweep under both of Tiresias' policies."""
+    """Return the settings of a sweep under both of Tiresias' policies."""
     return tuple(
         Cell(cell.thresholds_gpu_s, policy, order, cell.promote_knob)
         for policy in OF_THE_PAPER
@@ -52,7 +53,7 @@ def cells_of(sweep: str, order: str) -> tuple[Cell, ...]:
 
 
 def compared(results: Sequence[Result]) -> tuple[Row, ...]:
-    """A row for every setting that could be simulated."""
+    """Return a row for each setting that could be simulated."""
     first: dict[str, Result] = {}
     for result in results:
         first.setdefault(result.cell.policy, result)
@@ -83,6 +84,6 @@ def _row(measured: Measured, reference: Result) -> Row:
 
 
 def _figures(measured: Measured) -> tuple[float, float, float, float]:
-    """Average, median, 95th percentile and largest completion time."""
+    """Return the average, median, 95th percentile and maximum of the completion times."""
     jct_s = np.array(measured.jct_s)
     return mean(jct_s), median(jct_s), percentile(jct_s, 95), float(jct_s.max())

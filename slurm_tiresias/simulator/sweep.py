@@ -1,7 +1,7 @@
-"""Many settings of one workload, each simulated on a core of its own.
+"""Sweeps: simulations of one workload with many settings, in parallel on this machine.
 
-A cell is one setting. Results come in the order of the cells, not as they finish, and a cell
-that fails says why and leaves the others alone. ``sweep_on_slurm`` does the same on a cluster.
+A cell is one setting. Results are in the order of the cells. A cell that fails gives a ``Failed``
+with the reason and does not affect the others. ``sweep_on_slurm`` does the same on a cluster.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.workload import Workload
 
 NOTICED_WAIT_S = 60.0
-"""A job that waited less than this in all counts as one that found its GPUs free."""
+"""A job that waited less than this in total counts as not having waited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One setting of a sweep; everything else is the same for all of them."""
+    """One setting of a sweep; everything else is the same for all cells."""
 
     thresholds_gpu_s: tuple[float, ...]
     policy: str = "tiresias-l"
     order: str = ORDERS[0]
     promote_knob: float = 0.0
-    """PROMOTEKNOB of the paper (page 491); 0 is off, the paper's infinity."""
+    """PROMOTEKNOB of the paper (page 491); 0 means off, which is infinity in the paper."""
 
     @property
     def queues(self) -> int:
@@ -41,7 +41,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a setting brought: completion times in the order of the workload, and their price."""
+    """The results of a cell: completion times in the order of the workload, and their costs."""
 
     cell: Cell
     jct_s: tuple[float, ...]
@@ -54,7 +54,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A cell that brought nothing, and why in one line."""
+    """A cell without a result, and the reason in one line."""
 
     cell: Cell
     why: str
@@ -65,14 +65,14 @@ Result = Measured | Failed
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What all cells of a sweep share. The policy settings of ``setup`` give way to the cell's."""
+    """The inputs that all cells share; a cell overrides the policy settings in ``setup``."""
 
     workload: Workload
     setup: run.Setup
 
 
 def measure(task: Task, cell: Cell) -> Result:
-    """Simulate one cell; whatever goes wrong in it becomes its result."""
+    """Simulate one cell; any exception becomes a ``Failed`` result."""
     try:
         policy = replace(
             task.setup.config.policy,
@@ -90,12 +90,12 @@ def measure(task: Task, cell: Cell) -> Result:
             promotions=sum(outcome.promotions for outcome in outcomes),
             lost_gpu_s=sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes),
         )
-    except Exception as error:  # one cell of many: the others go on
+    except Exception as error:  # the other cells go on
         return Failed(cell, " ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def cores() -> int:
-    """How many processes run at once on this machine, if nothing else is asked for."""
+    """Return the default number of worker processes: the cores available to this process."""
     return len(os.sched_getaffinity(0))
 
 
@@ -105,10 +105,11 @@ def run_here(
     progress: Callable[[int], None] = lambda _: None,
     workers: int = 0,
 ) -> tuple[Result, ...]:
-    """Simulate every cell on this machine; results in the order of the cells.
+    """Simulate every cell on this machine; return the results in the order of the cells.
 
-    ``progress`` is told how many different cells are done; ``workers`` 0 takes all cores. A worker
-    that is killed, for its memory say, costs its own cell only. Ctrl-C ends all workers.
+    ``progress`` is called with the number of distinct cells done; ``workers`` 0 uses all cores. If
+    a worker is killed, for example for its memory, only its own cell fails. Ctrl-C ends all
+    workers.
     """
     found: dict[Cell, Result] = {}
 
@@ -118,7 +119,7 @@ def run_here(
 
     asked = tuple(dict.fromkeys(cells))
     _run_in_pool(task, asked, workers or cores(), tell)
-    # A killed worker breaks its pool and does not say on which cell: what is left runs one by one.
+    # A killed worker breaks its pool, and its cell is unknown: run the remaining cells one by one.
     for cell in [cell for cell in asked if cell not in found]:
         _run_in_pool(task, (cell,), 1, tell)
         if cell not in found:
@@ -129,7 +130,7 @@ def run_here(
 def _run_in_pool(
     task: Task, cells: Sequence[Cell], workers: int, tell: Callable[[Result], None]
 ) -> None:
-    """Tell each result as it comes; fewer than all if a worker was killed."""
+    """Call ``tell`` with each result as it arrives; some are missing if a worker was killed."""
     others = set(active_children())
     pool = ProcessPoolExecutor(min(workers, len(cells) or 1), get_context("spawn"), _begin, (task,))
     try:
@@ -143,18 +144,18 @@ def _run_in_pool(
     except BaseException:
         for worker in set(active_children()) - others:
             worker.terminate()
-        # Waits for the pool's own thread, with which Python would otherwise collide at its end.
+        # Wait for the pool's thread, which could otherwise clash with the interpreter's exit.
         pool.shutdown(cancel_futures=True)
         raise
 
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes started meanwhile never see Ctrl-C, and this one sees it afterwards.
+    """Start processes that never receive Ctrl-C; this process receives it afterwards.
 
-    A terminal sends it to all of them, but this process alone decides what ends. Blocking
-    it is for those that are started: here a thread of NumPy's, which blocks nothing, would take it
-    and interrupt the main thread all the same, with a worker half started.
+    A terminal sends SIGINT to all processes, but only this one decides what ends. The signal mask
+    is for the workers, which inherit it. The mask is not enough here: a NumPy thread, which does
+    not block SIGINT, could receive it and interrupt the main thread with a worker half started.
     """
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
@@ -169,17 +170,17 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 _mine: list[Task] = []
-"""In a worker: the one task it was started with."""
+"""In a worker: a list with the task that it was started with."""
 
 
 def _begin(task: Task) -> None:
-    """Take the task over, once for all cells that this worker will run."""
+    """Initialize a worker with the task that all its cells share."""
     _mine[:] = [task]
     Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would otherwise wait for its next cell for ever."""
+    """End a worker whose parent was killed; it would otherwise wait for its next cell forever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

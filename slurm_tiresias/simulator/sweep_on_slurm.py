@@ -1,9 +1,9 @@
-"""The cells of a sweep as jobs of a Slurm cluster, by submitit: an array of one job a cell.
+"""Sweeps on a Slurm cluster: a job array with one job per cell, submitted with submitit.
 
 A cell is a pure function of the task and its setting, so a job that Slurm requeues simply runs it
-again, and results are those of ``run_here``. Whether a job still lives is asked of squeue:
-submitit asks sacct, which not every cluster has, and takes a job cancelled by a preemption for
-one that will come back.
+again, and the results are those of ``run_here``. squeue tells whether a job is still alive:
+submitit would use sacct, which not every cluster has, and takes a job cancelled by a preemption for
+one that will be requeued.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ DEFAULT_MINUTES = 60
 POLL_S = 1.0
 ASK_SLURM_EVERY_S = 5.0
 RESULT_MAY_LAG_S = 20.0
-"""A result may be seen so much later than the end of its job where the folder is on a network."""
+"""How long after the end of its job a result may appear on a network file system."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """What to ask of Slurm. ``folder`` must be the same on this machine and on all nodes."""
+    """The Slurm options. ``folder`` must be shared by this machine and all nodes."""
 
     folder: Path
     partition: str | None = None
@@ -52,11 +52,11 @@ def run_on_slurm(
     jobs: Jobs,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Result, ...]:
-    """Simulate every cell in a job of its own; results in the order of the cells.
+    """Simulate each cell in its own job; return the results in the order of the cells.
 
-    A job that ends without a result is a ``Failed`` that names its log. Ctrl-C, and whatever else
-    ends the wait, cancels the jobs. What was written goes away again, unless there are logs to
-    read. Raises ``TiresiasError`` without Slurm and where sbatch refuses.
+    A job that ends without a result gives a ``Failed`` that names its log. Ctrl-C, or any error
+    while waiting, cancels the jobs. Files are removed afterwards unless there are logs to read.
+    Raises ``TiresiasError`` if there is no Slurm or sbatch refuses the jobs.
     """
     asked = tuple(dict.fromkeys(cells))
     folder = _fresh_folder(jobs.folder)
@@ -77,7 +77,7 @@ def run_on_slurm(
 
 
 def _fresh_folder(parent: Path) -> Path:
-    """A new folder for one sweep. Slurm reads ``%`` in the names of log files as a pattern."""
+    """Create a folder for one sweep. Slurm takes ``%`` in the names of log files as a pattern."""
     path = parent.expanduser().absolute()
     if "%" in str(path) or not str(path).isprintable():
         raise UsageError(
@@ -96,7 +96,7 @@ def _submitted(
     shared.write_bytes(pickle.dumps(task))
     executor = _executor(jobs, folder)
     try:
-        # What sbatch complains about stands in the error; submitit prints it besides.
+        # submitit also prints sbatch's message, which is already in the error.
         with contextlib.redirect_stderr(io.StringIO()):
             return executor.map_array(_run_cell, [str(shared)] * len(cells), cells)
     except (FailedJobError, FailedSubmissionError) as error:
@@ -117,8 +117,8 @@ def _executor(jobs: Jobs, folder: Path) -> SlurmExecutor:
             "Slurm's commands are not in PATH", "Run where sbatch works, or without --on-slurm"
         ) from error
     options: dict[str, Any] = {"partition": jobs.partition} if jobs.partition else {}
-    # Without a step of its own a cell is not signalled before its time limit: submitit would
-    # take the signal for a preemption and requeue a job that is too long for ever.
+    # Without a job step, a cell is not signalled before its time limit; submitit would take the
+    # signal for a preemption and requeue a job that is too long forever.
     executor.update_parameters(
         job_name="tiresias-tune", time=jobs.minutes, cpus_per_task=1, use_srun=False, **options
     )
@@ -126,7 +126,7 @@ def _executor(jobs: Jobs, folder: Path) -> SlurmExecutor:
 
 
 def check_submitit() -> None:
-    """Raise ``UsageError`` where submitit is not installed."""
+    """Raise ``UsageError`` if submitit is not installed."""
     if find_spec("submitit") is None:
         raise UsageError(
             "--on-slurm needs submitit, which is not installed",
@@ -135,13 +135,13 @@ def check_submitit() -> None:
 
 
 def _run_cell(shared: str, cell: Cell) -> Result:
-    """What each job runs."""
+    """Run one cell in a Slurm job."""
     task: Task = pickle.loads(Path(shared).read_bytes())
     return measure(task, cell)
 
 
 class _Sweep:
-    """Jobs that were submitted, until each has brought its result or ended without."""
+    """The submitted jobs, until each has returned a result or ended without one."""
 
     def __init__(self, jobs: Mapping[Cell, Job[Result]], progress: Callable[[int], None]) -> None:
         self._jobs = jobs
@@ -162,7 +162,7 @@ class _Sweep:
             time.sleep(POLL_S)
 
     def cancel(self) -> None:
-        """Cancel what has not ended; with an array one scancel does for all."""
+        """Cancel the jobs that have not ended; one scancel covers a whole array."""
         from submitit import SlurmJob
 
         for array in self._arrays():
@@ -176,7 +176,7 @@ class _Sweep:
         return {cell: job for cell, job in self._jobs.items() if cell not in self._found}
 
     def _give_up(self) -> None:
-        """Count as failed what Slurm no longer has and what has brought no result since."""
+        """Mark jobs as failed that Slurm no longer has and that have returned no result since."""
         now_s = time.monotonic()
         if now_s - self._asked_s < ASK_SLURM_EVERY_S:
             return
@@ -184,7 +184,7 @@ class _Sweep:
         try:
             live = frozenset().union(*map(live_tasks, self._arrays()))
         except TiresiasError:
-            return  # a slurmctld that is away for a while says nothing about the jobs
+            return  # while slurmctld is unreachable, the jobs may still be alive
         for cell, job in self._unfinished().items():
             if job.job_id in live:
                 self._gone_since_s.pop(cell, None)
@@ -202,7 +202,7 @@ def _result(cell: Cell, job: Job[Result]) -> Result:
 
 
 def _ended(job: Job[Result], how: str) -> str:
-    """What can be said of such a job: the last words of its log, and where the log is."""
+    """Describe a job without a result: the end of its log, and where the log is."""
     log = job.paths.stderr
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")

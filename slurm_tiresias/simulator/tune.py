@@ -1,13 +1,13 @@
-"""Which thresholds would have served a history best, and whether that is more than chance.
+"""Tuning: which thresholds would have been best for a history, and whether that is significant.
 
-Every candidate is simulated on the whole history. The jobs are then cut by submission into two
-halves, and each half into parts of equally many jobs. The first half says which settings are as
-good as the best; of these the simplest is taken that the second half confirms to be better than
-the default, and if the default is among them, it is. The default is what the site has now.
+Every candidate is simulated on the whole history. The jobs are then split by submission into two
+halves, and each half into parts of equally many jobs. The first half selects the settings that are
+as good as the best. If the default is among them, it is chosen; otherwise the simplest of them that
+the second half confirms to be better than the default. The default is the site's present setting.
 
-Chance is judged by drawing the parts of a half anew, with replacement, the same draws for every
-setting: parts, not jobs, because jobs that queue together are no independent witnesses (block
-bootstrap; Efron and Tibshirani 1993, chapter 8).
+Significance is estimated by resampling the parts of a half with replacement, with the same draws
+for every setting. Parts are drawn, not jobs, because jobs that queue together are not independent
+(block bootstrap; Efron and Tibshirani 1993, chapter 8).
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ OBJECTIVES: Mapping[str, Callable[[Seconds], float]] = {
     "median": median,
     "p95": lambda jct_s: percentile(jct_s, 95),
 }
-"""What is to be small."""
+"""The objectives to minimize, by name."""
 
 DEFAULT_GPU_S = PolicyConfig().thresholds_gpu_s
 
 PARTS = 10
-"""Of each half."""
+"""Number of parts in each half."""
 FEWEST_JOBS_A_PART = 30
 FEWEST_DAYS = 21.0
 FEWEST_WAITING = 0.05
-"""Below these a history says too little: it is told so, and the default stays."""
+"""A history below these limits is insufficient: the advice has warnings and keeps the default."""
 
 RESAMPLES = 400
 CERTAINTY = (2.5, 97.5)
-"""The percentiles between which a ratio lies with 95 % certainty."""
+"""The percentiles that bound the 95 % confidence interval of a ratio."""
 WORTH = 0.01
-"""A setting within one percent of the best is as good as the best: simplicity is worth that."""
+"""A setting within this share of the best counts as equally good, to prefer simple settings."""
 
 QUANTILES = (0.5, 0.65, 0.8, 0.9, 0.95)
 LADDER_QUEUES = (3, 4, 5)
 LADDER_STEPS = (2, 8)
-"""Several thresholds each the same multiple of the one before: 2 is the paper's (Fig. 15)."""
+"""Ratios between successive thresholds of a ladder; the paper uses 2 (Fig. 15)."""
 ALIKE = 1.15
 LOWEST_GPU_S, HIGHEST_GPU_S = 60.0, 1e9
 
@@ -61,15 +61,16 @@ LOWEST_GPU_S, HIGHEST_GPU_S = 60.0, 1e9
 def candidates(
     workload: Workload, present: tuple[float, ...] = DEFAULT_GPU_S
 ) -> tuple[tuple[float, ...], ...]:
-    """The thresholds to try, ascending lists of GPU-seconds, those there are now first.
+    """Return the thresholds to try: ascending lists of GPU-seconds, the present ones first.
 
-    The paper's (Figs. 14 and 15), quantiles of the history's GPU-seconds a job, and ladders from
-    one hour and from the median job. ``UsageError`` for less than two jobs: they have no halves.
+    They are the paper's (Figs. 14 and 15), quantiles of the GPU-seconds per job in the history, and
+    ladders that begin at the default's first threshold and at the median job. Raises ``UsageError``
+    for fewer than two jobs, which cannot be split into halves.
     """
     if len(workload.jobs) < 2:
         raise UsageError("One job is no history", "Name more jobs, or an earlier --since")
     service_gpu_s = [job.gpus * job.duration_s for job in workload.jobs]
-    # Two digits are enough: few want to read a threshold of 3,847 GPU-seconds.
+    # Rounded to two digits, because a threshold of 3,847 GPU-seconds is hard to read.
     quantiles = [
         float(f"{max(float(cut), LOWEST_GPU_S):.2g}")
         for cut in np.quantile(service_gpu_s, QUANTILES)
@@ -96,9 +97,9 @@ def _alike(these: Sequence[float], those: Sequence[float]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A setting's objective as a multiple of the default's: below 1 is better.
+    """A setting's objective as a multiple of the default's; below 1 is better.
 
-    ``low`` and ``high`` bound it with 95 % certainty; ``parts`` has each part's own ratio.
+    ``low`` and ``high`` are its 95 % confidence interval; ``parts`` has the ratio of each part.
     """
 
     value: float
@@ -109,39 +110,41 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One candidate: what it would have brought."""
+    """The results of one candidate."""
 
     cell: Cell
     objective_s: float
-    """Over the whole history."""
+    """The objective over the whole history, in seconds."""
     first: Ratio
     second: Ratio
     as_good_as_best: bool
-    """In the first half, as far as can be told."""
+    """Whether it is as good as the best in the first half, within the confidence interval."""
     preemptions: int
     lost_gpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to set, and why. With ``warnings`` the history says too little and the default stays."""
+    """The recommended setting and its evidence. If there are ``warnings``, the history is
+    insufficient and the default is recommended."""
 
     objective: str
     evidence: tuple[Evidence, ...]
     failed: tuple[Failed, ...]
     chosen: Evidence
-    """The simplest of those as good as the best in the first half that the second confirms."""
+    """The simplest setting that is as good as the best in the first half and that the second half
+    confirms."""
     best: Evidence
-    """The best in the first half."""
+    """The best setting in the first half."""
     recommended: Evidence
     default: Evidence
     waiting: float
-    """The share of the jobs that waited a minute or more under the default."""
+    """Share of the jobs that waited a minute or more under the default."""
     warnings: tuple[str, ...]
 
 
 def advise(workload: Workload, results: Sequence[Result], objective: str) -> Advice:
-    """Weigh the results of the candidates, the default's first.
+    """Choose a setting from the results of the candidates; the first is the default's.
 
     Raises ``TiresiasError`` if the default could not be simulated.
     """
@@ -172,13 +175,12 @@ def advise(workload: Workload, results: Sequence[Result], objective: str) -> Adv
 
 
 def _simplest_proven(as_good: Sequence[Evidence], default: Evidence) -> Evidence:
-    """The simplest that the second half confirms; the simplest of all if it confirms none.
-
-    The default needs no proof.
+    """Return the simplest setting that the second half confirms, or the simplest if it confirms
+    none. The default needs no confirmation.
     """
     if default in as_good:
         return default
-    # The fewest queues, then what was best in the first half.
+    # Simplest means fewest queues; ties go to the best in the first half.
     by_simplicity = sorted(as_good, key=lambda each: (each.cell.queues, each.first.value))
     proven = (each for each in by_simplicity if each.second.high < 1.0)
     return next(proven, by_simplicity[0])
@@ -186,7 +188,7 @@ def _simplest_proven(as_good: Sequence[Evidence], default: Evidence) -> Evidence
 
 def _weighed(measured: Sequence[Measured], of: Callable[[Seconds], float]) -> list[Evidence]:
     jct_s = [np.array(each.jct_s) for each in measured]
-    # Both halves in parts of equally many jobs, by submission; fewer where jobs are few.
+    # Both halves have parts of equally many jobs, by submission; fewer parts if there are few jobs.
     parts = [np.array_split(each, 2 * min(PARTS, len(each) // 2)) for each in jct_s]
     first, second = _halves(parts, of)
     best = int(np.argmin(first.values))
@@ -206,7 +208,7 @@ def _weighed(measured: Sequence[Measured], of: Callable[[Seconds], float]) -> li
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """The objective of every setting in one half: as it was, by part, and by resample."""
+    """The objective of each setting in one half: overall, by part, and by resample."""
 
     values: Seconds
     by_part: NDArray[np.float64]
@@ -222,7 +224,7 @@ class _Half:
         )
 
     def may_equal(self, number: int, best: int) -> bool:
-        """Whether chance, or one percent, is all that sets it apart from the best."""
+        """Whether the setting may be as good as the best, by chance or within ``WORTH``."""
         ratios = self.by_resample[number] / self.by_resample[best]
         return bool(np.percentile(ratios, CERTAINTY[0]) <= 1.0 + WORTH)
 
@@ -231,7 +233,7 @@ def _halves(
     settings: Sequence[Sequence[Seconds]], of: Callable[[Seconds], float]
 ) -> tuple[_Half, _Half]:
     count = len(settings[0]) // 2
-    # The same on every machine, as the workloads are.
+    # A fixed seed, so that the draws are the same on every machine.
     draw = random.Random("tune").random
     draws = [[int(draw() * count) for _ in range(count)] for _ in range(RESAMPLES)]
     return (
@@ -278,11 +280,11 @@ def _warnings(workload: Workload, waiting: float) -> list[str]:
 
 
 def span_days(workload: Workload) -> float:
-    """From the first submission to the last."""
+    """Return the days from the first submission to the last."""
     return (workload.jobs[-1].submitted_s - workload.jobs[0].submitted_s) / 86400.0
 
 
 def fragment(advice: Advice) -> str:
-    """The lines of ``tiresias.toml`` that set what is recommended."""
+    """Return the lines of ``tiresias.toml`` with the recommended setting."""
     cuts = ", ".join(f"{cut:.12g}" for cut in advice.recommended.cell.thresholds_gpu_s)
     return f"[policy]\nthresholds_gpu_s = [{cuts}]\n"

@@ -1,8 +1,8 @@
-"""Workloads: the jobs that a simulation runs, and the two that the project generates itself.
+"""Workloads: the jobs that a simulation runs, and two generators of workloads.
 
-Times are whole seconds from the first submission. A generated workload follows from its seed
-alone, on every machine and under every release of Python: the numbers come from the one method of
-``random.Random`` whose sequence Python promises to keep, and everything else is worked out here.
+Times are whole seconds from the first submission. A generated workload depends on its seed only and
+is the same on every machine and release of Python: it uses the only method of ``random.Random``
+whose sequence Python guarantees, and derives all distributions itself.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job as it was, or as it might be: what came when, how wide and how long.
+    """One recorded or generated job.
 
-    ``submitted_s`` counts from the workload's first job. ``duration_s`` is how long it runs when
-    nothing slows it. ``group`` is the virtual cluster or partition, ``limit_s`` the time limit
-    asked for, ``account`` the one that Slurm charges it to.
+    ``submitted_s`` counts from the workload's first job. ``duration_s`` is the running time at
+    normal speed. ``group`` is the virtual cluster or partition, ``limit_s`` the requested time
+    limit, ``account`` the Slurm account.
     """
 
     job_id: str
@@ -42,22 +42,22 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A line of a trace that became no job."""
+    """A line of a trace that did not become a job, and the reason."""
 
     line: int
     why: str
 
 
 LINES_NAMED = 5
-"""Of the lines dropped for one reason, a summary names so many."""
+"""Maximum number of dropped lines that a summary names per reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs in the order of their submission, and what was left out of it.
+    """Jobs in the order of submission, and the lines of the trace that were dropped.
 
-    ``notes`` are sentences on how the source was read; ``sha256`` is that of the file, empty for
-    a generated workload, whose name holds its seed.
+    ``notes`` are sentences on how the source was read. ``sha256`` is the hash of the file; it is
+    empty for a generated workload, whose name contains its seed.
     """
 
     name: str
@@ -68,14 +68,14 @@ class Workload:
     sha256: str = ""
 
     def dropped_lines(self) -> dict[str, list[int]]:
-        """By the reason, the numbers of the lines."""
+        """Return the dropped line numbers by reason."""
         lines: dict[str, list[int]] = {}
         for each in self.dropped:
             lines.setdefault(each.why, []).append(each.line)
         return lines
 
     def what_was_dropped(self) -> tuple[str, ...]:
-        """One sentence a reason: how many lines, and the first of them."""
+        """Return one sentence per reason, with the number of lines and the first of them."""
         lines = self.dropped_lines()
         return tuple(f"dropped {_lines(numbers)}: {why}" for why, numbers in lines.items())
 
@@ -90,7 +90,7 @@ def _lines(numbers: Sequence[int]) -> str:
 
 
 class _Chance:
-    """Draws from a stream of random numbers in [0, 1)."""
+    """Random draws from several distributions, based on uniform numbers in [0, 1)."""
 
     def __init__(self, name: str) -> None:
         self.draw = random.Random(name).random
@@ -106,7 +106,7 @@ class _Chance:
         return -mean * math.log1p(-self.draw())
 
     def bounded_pareto(self, low: float, high: float, alpha: float) -> float:
-        """At least ``low`` and below ``high``; the smaller alpha, the longer the tail."""
+        """Draw a value from ``low`` up to, excluding, ``high``; a small alpha gives a long tail."""
         lost = 1.0 - (low / high) ** alpha
         return float(low * (1.0 - self.draw() * lost) ** (-1.0 / alpha))
 
@@ -115,7 +115,7 @@ class _Chance:
         return median * math.exp(sigma * radius * math.cos(2.0 * math.pi * self.draw()))
 
     def one_of(self, items: Sequence[Item], shares: Sequence[float]) -> Item:
-        """One item, each as often as its share says; the shares sum to one."""
+        """Draw an item with the probabilities in ``shares``, which sum to one."""
         mark = self.draw()
         for item, share in zip(items, shares, strict=True):
             mark -= share
@@ -127,37 +127,37 @@ class _Chance:
 # The paper's workload
 
 PUBLISHED_SEED = 1
-"""The seed behind the project's numbers on this workload, unless others stand beside them."""
+"""The seed of the project's published numbers on this workload, unless they name another."""
 
 PAPER_WIDTHS = {1: 240, 2: 40, 4: 80, 8: 90, 16: 25, 32: 5}
-"""Jobs by GPUs (paper page 493): 480 jobs that ask for 1,920 GPUs."""
+"""Number of jobs by GPUs (paper page 493): 480 jobs that request 1,920 GPUs in total."""
 
 SMALL_GPUS = 4
 PAPER_LONG_SMALL = 60
 PAPER_LONG_LARGE = 36
-"""Long jobs (800 s and more) among the small ones (up to 4 GPUs) and among the others.
+"""Number of long jobs (800 s and more) among small jobs (up to 4 GPUs) and among large ones.
 
-Table 3 has SS 63.5, SL 12.5, LS 16.5, LL 7.5 %, so 76 % small jobs; the mix of widths on the same
-page makes exactly 75 % small. Both cannot hold. The widths stay exact, and so do the long jobs of
-both kinds (12.5 % and 7.5 % of 480), which bring most of the work; the one percent that is left
-over, five jobs, is counted as LS (17.5 %) and not as SS (62.5 %)."""
+Table 3 has SS 63.5, SL 12.5, LS 16.5, LL 7.5 %, so 76 % small jobs, but the widths on the same page
+give exactly 75 %. The widths are kept exact, and so are the long jobs of both kinds (12.5 % and
+7.5 % of 480), which make up most of the work. The remaining one percent, five jobs, is counted as
+LS (17.5 %), not as SS (62.5 %)."""
 
 SHORT_S = (120.0, 800.0)
 SHORT_ALPHA = 0.5
 LONG_S = (800.0, 7201.0)
 LONG_ALPHA = 1.0
-"""The paper gives the range, 2 minutes to 2 hours, and no distribution. Bounded Pareto with these
-exponents gives back its headline ratios; the upper ends are excluded."""
+"""The paper gives a range, 2 minutes to 2 hours, but no distribution. Bounded Pareto with these
+exponents reproduces its headline ratios; the upper ends are excluded."""
 
 PAPER_GAP_S = 30.0
 """Mean time between arrivals (paper page 493)."""
 
 
 def paper480(seed: int = PUBLISHED_SEED) -> Workload:
-    """480 jobs as on the paper's testbed (page 493); what it does not publish is drawn.
+    """Generate the 480 jobs of the paper's testbed (page 493); unpublished details are drawn.
 
-    Exact: the widths, 48 jobs of each of the ten models, the number of long jobs among the small
-    and among the large. Drawn: which job is which, the durations, Poisson arrivals.
+    Exact: the widths, 48 jobs of each of the ten models, and the number of long jobs among small
+    and large ones. Drawn: the assignment of these to jobs, the durations, and Poisson arrivals.
     """
     chance = _Chance(f"paper480:{seed}")
     widths = chance.shuffled(gpus for gpus, jobs in PAPER_WIDTHS.items() for _ in range(jobs))
@@ -180,26 +180,27 @@ def _choice(chance: _Chance, chosen: int, among: int) -> list[bool]:
     return chance.shuffled([True] * chosen + [False] * (among - chosen))
 
 
-# A workload like that of a large production cluster
+# A workload similar to that of a large production cluster
 
 PHILLY_WIDTHS = (1, 2, 4, 8, 16, 32)
 PHILLY_SHARES = (0.70, 0.10, 0.12, 0.05, 0.02, 0.01)
 PHILLY_MEDIAN_S = 1000.0
 PHILLY_SIGMA = 2.0
 PHILLY_SPAN_S = (10.0, 30 * 86400.0)
-"""Lognormal durations, cut at both ends: half of the jobs are over in 17 minutes, and one in a
-hundred holds its GPUs for more than a day."""
+"""Limits of the lognormal durations: half of the jobs end within 17 minutes, and one in a hundred
+runs for more than a day."""
 
 DAY_S = 86400.0
 SWING = 0.5
-"""Arrivals by day are up to three times as frequent as those by night."""
+"""Amplitude of the daily arrival rate: arrivals at noon are three times as frequent as at midnight.
+"""
 
 
 def philly_like(jobs: int, seed: int, gpus: int, load: float) -> Workload:
-    """Many jobs, most of them narrow and short, for a cluster of so many GPUs.
+    """Generate many jobs, most of them narrow and short, for a cluster with this many GPUs.
 
-    ``load`` is the work of all jobs over the GPU-seconds that the cluster has while they arrive:
-    above 1 the queue grows until the last has come.
+    ``load`` is the work of all jobs over the GPU-seconds of the cluster while they arrive. Above 1,
+    the queue grows until the last job has arrived.
     """
     if jobs < 1 or gpus < 1 or not 0.0 < load < math.inf:
         raise ValueError("a workload needs jobs, GPUs and an offered load above zero")
@@ -220,7 +221,7 @@ def philly_like(jobs: int, seed: int, gpus: int, load: float) -> Workload:
 
 
 def _philly_job(chance: _Chance) -> tuple[int, float, str]:
-    """GPUs, duration, model."""
+    """Draw the GPUs, the duration and the model of a job."""
     low_s, high_s = PHILLY_SPAN_S
     width = chance.one_of(PHILLY_WIDTHS, PHILLY_SHARES)
     duration_s = float(int(chance.lognormal(PHILLY_MEDIAN_S, PHILLY_SIGMA)))
@@ -229,7 +230,7 @@ def _philly_job(chance: _Chance) -> tuple[int, float, str]:
 
 
 def _daily_arrival_s(chance: _Chance, span_s: float) -> float:
-    """A moment of the trace, more likely at noon than at midnight, where the trace begins."""
+    """Draw an arrival; it is more likely at noon than at midnight, when the trace begins."""
     while True:
         moment_s = chance.draw() * span_s
         rate = 1.0 - SWING * math.cos(2.0 * math.pi * moment_s / DAY_S)

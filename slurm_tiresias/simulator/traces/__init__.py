@@ -1,7 +1,7 @@
-"""Recorded workloads: one module a format, and the choice between them.
+"""Recorded workloads: one module per format, and the choice between them.
 
-A format has a name, a title, a test of a file's first line and a loader. Loaders raise nothing but
-``TraceError``, whatever is in the file.
+A format has a name, a title, a test of a file's first line, and a loader. Loaders raise only
+``TraceError``, whatever the file contains.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from slurm_tiresias.simulator.workload import Workload
 
 AUTO = "auto"
 HEAD_BYTES = 65536
-"""The first line of a trace, which tells its format, is not longer."""
+"""Maximum length of the first line of a trace, from which its format is detected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """``fits`` looks at the first line that is not blank."""
+    """A trace format; ``fits`` gets the first line that is not blank."""
 
     name: str
     title: str
@@ -43,13 +43,13 @@ FORMATS: Mapping[str, Format] = {
     module.NAME: Format(module.NAME, module.TITLE, module.fits, module.load)
     for module in (sacct, swf, philly, itp, helios, alibaba2020, alibaba2023, generic)
 }
-"""By name, in the order in which they are tried: the one that fits nearly everything is last."""
+"""Formats by name, in the order in which they are tried; the most general one is last."""
 
 
 def load_trace(path: Path, format: str = AUTO, processors_per_gpu: int = 1) -> Workload:  # noqa: A002
-    """The jobs of a recorded trace; ``processors_per_gpu`` is for formats that know no GPUs.
+    """Load the jobs of a recorded trace; ``processors_per_gpu`` is for formats without GPUs.
 
-    ``UsageError`` for a format that does not exist, ``TraceError`` for a file that is not right.
+    Raises ``UsageError`` for an unknown format and ``TraceError`` for an invalid file.
     """
     name = sniff(path) if format == AUTO else format
     if name not in FORMATS:
@@ -62,7 +62,7 @@ def load_trace(path: Path, format: str = AUTO, processors_per_gpu: int = 1) -> W
 
 
 def sniff(path: Path) -> str:
-    """The name of the format that a file, or a folder of files, is in."""
+    """Return the name of the format of a file or a folder of files."""
     if path.is_dir():
         return alibaba2020.NAME
     lines = enumerate(reading.head(path, HEAD_BYTES).split("\n"), start=1)

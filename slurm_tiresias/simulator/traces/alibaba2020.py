@@ -1,12 +1,11 @@
 """Alibaba's PAI (2020): ``pai_task_table.csv``, alone or in a folder with ``pai_job_table.csv``.
 
-A job is all the tasks of one name that ask for GPUs: parameter servers and evaluators without any
-are passed over. It runs from the first start to the last end of these tasks. PAI gives out parts
-of a GPU and Slurm does not: each instance of a task counts as ``plan_gpu`` (in percent) rounded up
-to whole GPUs. The task table does not say when a job was submitted, only when it started; with
-the job table beside it the time of submission is known, and the user.
+A job consists of all tasks of one job name that request GPUs; parameter servers and evaluators
+without GPUs are skipped. It runs from the first start to the last end of these tasks. PAI shares
+GPUs and Slurm does not, so each instance of a task counts as ``plan_gpu`` (in percent) rounded up
+to whole GPUs. The task table has start times only; the job table adds submission times and users.
 
-The published files have no header; its names stand in files of their own.
+The published files have no header; the column names are in separate files.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def _why_dropped(instances: str, status: str, start: str, end: str) -> str:
 
 
 def _submissions(file: TraceFile) -> Mapping[str, tuple[float | None, str]]:
-    """When each job was submitted, if that is known, and by whom."""
+    """Return the submission time of each job (None if unknown) and its user."""
     found: dict[str, tuple[float | None, str]] = {}
     for line, (name, _, user, _, start, _) in _rows(file, JOB_COLUMNS):
         try:

@@ -1,8 +1,9 @@
-"""Alibaba's GPU-sharing cluster (2023): one of the ``openb_pod_list_*.csv``, a pod a job.
+"""Alibaba's GPU-sharing cluster (2023): one of the ``openb_pod_list_*.csv``, where a pod is a job.
 
-A pod with one GPU may hold only a part of it (``gpu_milli`` under 1000); Slurm gives out whole
-GPUs, so it counts as one. It runs from ``scheduled_time`` to ``deletion_time``. A pod that may run
-on several types of GPU (``V100M16|V100M32``) names none: a trace job has one type or any.
+A pod with one GPU may use only a part of it (``gpu_milli`` under 1000). Slurm allocates whole GPUs,
+so it counts as one. A pod runs from ``scheduled_time`` to ``deletion_time``. A pod that may run on
+several GPU types (``V100M16|V100M32``) counts as having none, because a trace job has one type or
+any.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Any CSV table with a line a job: the format to bring a trace of one's own into.
+"""Any CSV table with one job per line: the format to convert your own traces to.
 
-Needed are ``job_id``, ``submit_time_s`` (in seconds, from any zero), ``num_gpus`` and
-``duration_s``; ``model``, ``gpu_type``, ``user``, ``account``, ``name``, ``group`` and ``limit_s``
-may stand beside them, in any order. The spellings of other simulators' traces are understood, too.
+The columns ``job_id``, ``submit_time_s`` (in seconds, from any zero), ``num_gpus`` and
+``duration_s`` are required; ``model``, ``gpu_type``, ``user``, ``account``, ``name``, ``group`` and
+``limit_s`` are optional. Columns may be in any order. Column names of other simulators' traces are
+also accepted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LAYOUT = Layout(
 
 
 def fits(first_line: str) -> bool:
-    """Whether this may be such a table: what fits nothing else is read as one."""
+    """Whether the file may be a CSV table; any file that fits no other format is read as one."""
     return "," in first_line
 
 

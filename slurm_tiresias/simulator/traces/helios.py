@@ -1,6 +1,6 @@
 """SenseTime's Helios (2020): ``cluster_log.csv`` of one of its clusters.
 
-Jobs that failed or were cancelled are kept: they held their GPUs all the same.
+Jobs that failed or were cancelled are kept, because they used their GPUs all the same.
 """
 
 from __future__ import annotations

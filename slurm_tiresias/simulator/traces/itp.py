@@ -1,7 +1,8 @@
 """Microsoft's ITP clusters (2021), published with ElasticFlow.
 
-The published files, one a cluster, have ``job_id,submission_time,duration,num_gpu``. All clusters
-in one file, with ``job_id,submit_time_s,num_gpus,duration_s,model,cluster``, are read as well.
+The published files, one per cluster, have ``job_id,submission_time,duration,num_gpu``. A single
+file of all clusters, with ``job_id,submit_time_s,num_gpus,duration_s,model,cluster``, is also
+accepted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Microsoft's Philly trace (2017) as one CSV table, in two spellings.
+"""Microsoft's Philly trace (2017) as one CSV table, in two variants.
 
-The one has ``job_id,submit_time_s,num_gpus,duration_s,model,vc``; the other, published with
-AdaptDL, has ``timestamp,duration,num_gpus,gpu_time,cluster``, where ``cluster`` is the virtual
-cluster and jobs have no ids.
+One has ``job_id,submit_time_s,num_gpus,duration_s,model,vc``. The other, published with AdaptDL,
+has ``timestamp,duration,num_gpus,gpu_time,cluster``, where ``cluster`` is the virtual cluster and
+jobs have no ids.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What all loaders share: opening a trace, reading its numbers, and keeping book of its lines.
+"""Code shared by all loaders: opening a trace, reading its numbers, and collecting its jobs.
 
-Two kinds of trouble are kept apart. A line that says what cannot be (a negative duration, a number
-that is none, an id that was there before) makes the whole file doubtful: it is refused, with the
-line. A line that is true but is no job to simulate (no GPU, never ran, not over yet) is dropped,
-and the workload says so.
+There are two kinds of problems. An invalid line (a negative duration, a malformed number, a
+duplicate id) makes the whole file doubtful: the file is refused, and the error names the line. A
+valid line that is not a job to simulate (no GPU, never ran, not ended yet) is dropped, and the
+workload reports it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from slurm_tiresias.errors import TraceError
 from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload
 
 MOST_GPUS = 1_000_000
-"""A job may be wider than the cluster; one that asks for more than this was never submitted."""
+"""A job may be wider than the cluster, but more GPUs than this are taken as an error."""
 
 MOST_SECONDS = 1e12
-"""Thirty thousand years: times and durations beyond are mistakes."""
+"""Thirty thousand years; longer times and durations are taken as errors."""
 
 NO_GPU = "asks for no GPU"
 ABSURDLY_WIDE = f"asks for more than {MOST_GPUS:,} GPUs"
@@ -33,16 +33,16 @@ ENDS_TOO_EARLY = "ends before it starts"
 
 
 class BadValueError(ValueError):
-    """A line says what cannot be; the caller knows which line."""
+    """Raised for an invalid value; the caller adds the line."""
 
 
 def quoted(text: str) -> str:
-    """Foreign text in a message: short, and without control characters."""
+    """Quote untrusted text for a message: short, and without control characters."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def number(text: str, what: str) -> float:
-    """Any finite number of a sane size."""
+    """Parse a finite number of plausible size."""
     try:
         value = math.nan if "_" in text else float(text)
     except ValueError:
@@ -53,7 +53,7 @@ def number(text: str, what: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds that a job ran: zero or more."""
+    """Parse the running time of a job in seconds; it must be zero or more."""
     value_s = number(text, "the duration")
     if value_s < 0.0:
         raise BadValueError(f"the duration is negative: {quoted(text)}")
@@ -61,7 +61,7 @@ def duration(text: str) -> float:
 
 
 def whole(text: str, what: str = "the number of GPUs") -> int:
-    """A count: zero or more. ``8.0`` is a whole number, too."""
+    """Parse a count, zero or more; ``8.0`` is accepted as a whole number."""
     value = number(text, what)
     if value < 0.0 or value != int(value):
         raise BadValueError(f"{what} is no whole number of zero or more: {quoted(text)}")
@@ -69,7 +69,7 @@ def whole(text: str, what: str = "the number of GPUs") -> int:
 
 
 def date_s(text: str) -> float:
-    """A date and time as seconds since the epoch; in UTC unless it says otherwise."""
+    """Parse a date and time as seconds since the epoch; in UTC unless it has an offset."""
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -79,18 +79,18 @@ def date_s(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """One file, read whole."""
+    """A file that has been read completely."""
 
     path: Path
     text: str
     sha256: str
 
     def refuse(self, line: int, what: str, remedy: str = "") -> TraceError:
-        """The error that names this file and a line of it."""
+        """Return an error that names this file and a line."""
         return refusal(self.path, line, what, remedy)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Its lines with their numbers, without line breaks."""
+        """Yield the line numbers and the lines without line breaks."""
         return enumerate((line.rstrip("\r") for line in self.text.split("\n")[:-1]), start=1)
 
 
@@ -101,15 +101,15 @@ def refusal(path: Path, line: int, what: str, remedy: str = "") -> TraceError:
 
 
 def open_trace(path: Path, errors: str = "strict") -> TraceFile:
-    """The file as text; ``TraceError`` where it is missing, empty, binary or cut off.
+    """Read a file as text; ``TraceError`` if it is missing, empty, binary or truncated.
 
-    ``errors`` is what becomes of bytes that are not UTF-8, as in ``bytes.decode``.
+    ``errors`` says how to treat bytes that are not UTF-8, as in ``bytes.decode``.
     """
     return as_trace(path, _bytes(path), errors)
 
 
 def as_trace(path: Path, data: bytes, errors: str = "strict") -> TraceFile:
-    """What a file holds, or what a command said and ``path`` is to be called."""
+    """Return bytes as a trace file. For a command's output, ``path`` is a name for messages."""
     if not data.strip():
         raise _empty(path)
     try:
@@ -118,7 +118,7 @@ def as_trace(path: Path, data: bytes, errors: str = "strict") -> TraceFile:
         raise _binary(path, data, error.start) from None
     if "\0" in text:
         raise _binary(path, data, data.index(0))
-    # A file that was cut off may well end in a line that looks whole, but for its last digits.
+    # The last line of a truncated file may look complete but lack its last digits.
     if not text.endswith("\n"):
         raise refusal(
             path,
@@ -130,7 +130,7 @@ def as_trace(path: Path, data: bytes, errors: str = "strict") -> TraceFile:
 
 
 def head(path: Path, size: int) -> str:
-    """The beginning of a file, enough to tell its format; ``TraceError`` where there is none."""
+    """Return the beginning of a file, to detect its format; ``TraceError`` if it is empty."""
     beginning = _bytes(path, size)
     if not beginning.strip():
         raise _empty(path)
@@ -161,7 +161,7 @@ def _binary(path: Path, data: bytes, position: int) -> TraceError:
 
 @dataclass(slots=True)
 class Harvest:
-    """The jobs of a trace as they are found, and what was dropped on the way."""
+    """Collects the jobs and the dropped lines of a trace while it is read."""
 
     file: TraceFile
     format: str
@@ -172,7 +172,8 @@ class Harvest:
     _out_of_order: int = 0
 
     def keep(self, line: int, job: TraceJob) -> None:
-        """Take a job in, if there is anything to simulate in it. ``BadValueError``: seen before."""
+        """Add a job, or drop its line if there is nothing to simulate. ``BadValueError`` for a
+        duplicate id."""
         if not job.job_id:
             raise BadValueError("the job id is missing")
         before = self._seen.setdefault(job.job_id, line)
@@ -193,7 +194,8 @@ class Harvest:
         self._dropped.append(Dropped(line, why))
 
     def workload(self) -> Workload:
-        """All jobs, by submission, on the clock of the first. ``TraceError`` if there are none."""
+        """Return all jobs by submission, with times counted from the first; ``TraceError`` if there
+        are none."""
         if not self._jobs:
             raise self._nothing_left()
         jobs = sorted(self._jobs, key=lambda job: job.submitted_s)
@@ -225,11 +227,11 @@ class Harvest:
 
 
 def _counted_from(jobs: Iterable[TraceJob], start_s: float) -> Iterable[TraceJob]:
-    """The jobs on another clock."""
+    """Return the jobs with submission times counted from ``start_s``."""
     if start_s == 0.0:
         return jobs
     return (
-        # Spelled out: dataclasses.replace takes four times as long.
+        # Spelled out, because dataclasses.replace takes four times as long.
         TraceJob(
             job.job_id,
             job.submitted_s - start_s,

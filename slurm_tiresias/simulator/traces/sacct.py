@@ -1,12 +1,12 @@
-"""Slurm's own history: what ``sacct`` prints, saved to a file.
+"""Slurm's own history: the output of ``sacct``, saved to a file.
 
-The header says which columns there are. Slurm writes a row for every run of a job that
-was requeued; they are put together into one job that was submitted with the first and ran for the
-sum of them. ElapsedRaw and Elapsed are without the time that a job was suspended (sacct takes it
-off); where a file has neither, it is End - Start - Suspended.
+The header names the columns. Slurm writes a row for every run of a requeued job; these rows become
+one job that was submitted with the first run and ran for the sum of all runs. ElapsedRaw and
+Elapsed do not include suspended time (sacct subtracts it); if a file has neither, the running time
+is End - Start - Suspended.
 
-A job has a type of GPU here only where Slurm keeps accounts of types (AccountingStorageTRES with
-gres/gpu:TYPE), whatever it asked for.
+A job has a GPU type only if Slurm accounts for types (AccountingStorageTRES with gres/gpu:TYPE),
+whatever the job requested.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ COLUMNS = (
     "User",
     "Account",
 )
-"""Nothing that users write: sacct prints a job's name as it is, with all its ``|`` and line breaks,
-so that a name may look like columns or like rows. A file that has names anyway should have them in
-its last column: there a ``|`` does no harm."""
+"""Columns without text that users write. sacct prints a job's name unescaped, with any ``|`` and
+line breaks, so a name may look like columns or rows. A file that includes names should have them in
+the last column, where a ``|`` does no harm."""
 
 ENVIRONMENT = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "%s"}
-"""Times as seconds since the epoch: a local time is not one on the day when clocks go back."""
+"""Makes sacct print seconds since the epoch: local times are ambiguous when clocks go back."""
 
 
 def arguments(since: str) -> list[str]:
-    """sacct's arguments for all that was alive at or after ``since``, in any of its spellings."""
+    """Return sacct's arguments for all jobs alive at or after ``since``, in any of its time
+    formats."""
     return [
         "--allusers",
         "--allocations",
@@ -63,7 +64,7 @@ def arguments(since: str) -> list[str]:
 EXPORT_COMMAND = " ".join(
     [*(f"{name}={value}" for name, value in ENVIRONMENT.items()), "sacct", *arguments("DATE")]
 )
-"""What an administrator types to save the history: with a DATE, and into a file."""
+"""The command that saves the history, for administrators to complete with a date and a file."""
 
 ALIVE = frozenset(
     {
@@ -86,7 +87,7 @@ ALIVE = frozenset(
         "UPDATE_DB",
     }
 )
-"""A job in one of these states may run again, or runs."""
+"""States of jobs that are running or may run again."""
 
 OVER = frozenset(
     {
@@ -106,11 +107,11 @@ OVER = frozenset(
 )
 
 COMES_BACK = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"})
-"""Ends after which Slurm itself requeues a job, which then keeps its id."""
+"""Terminal states after which Slurm itself requeues a job under the same id."""
 
 ID_REUSED_AFTER_S = 86400.0
-"""A job that ended for good can be requeued by hand for as long as slurmctld remembers it
-(MinJobAge, minutes). A row with the same id that was submitted a day later is another job."""
+"""A job that ended can be requeued by hand as long as slurmctld remembers it (MinJobAge, minutes).
+A row with the same id that was submitted more than a day later belongs to another job."""
 
 NAMES = "JobName"
 REST_OF_A_NAME = "has too few columns: it is the rest of a job name with a line break in it"
@@ -142,17 +143,17 @@ def fits(first_line: str) -> bool:
 
 
 def load(path: Path) -> Workload:
-    # Slurm passes on the bytes of a job's name as they are, whatever their encoding.
+    # Slurm passes on the bytes of a job's name unchanged, whatever their encoding.
     return history(reading.open_trace(path, errors="replace"))
 
 
 def history(file: TraceFile) -> Workload:
-    """The jobs of a saved or printed history."""
+    """Return the jobs of a saved or printed history."""
     harvest = Harvest(file, NAME)
     jobs: dict[str, list[_Row]] = {}
     seen = set()
     for row in _rows(file, harvest):
-        # Exports that overlap, one after the other in one file.
+        # Overlapping exports in one file repeat rows.
         key = (row.job_id, row.submitted_s, row.ended_s, row.state)
         if key in seen:
             harvest.drop(row.line, SAME_AGAIN)
@@ -162,7 +163,7 @@ def history(file: TraceFile) -> Workload:
     for job_id, rows in jobs.items():
         rows.sort(key=lambda row: row.submitted_s)
         for number, runs in enumerate(_lives(rows)):
-            # An id that Slurm has given out again.
+            # Slurm may reuse an id for another job.
             name = f"{job_id}#{number + 1}" if number else job_id
             _take(harvest, name, runs)
     return harvest.workload()
@@ -197,7 +198,7 @@ def _rows(file: TraceFile, harvest: Harvest) -> Iterator[_Row]:
 
 
 def _positions(file: TraceFile, names: Sequence[str]) -> Mapping[str, int]:
-    """Where the columns stand; ``TraceError`` where one that is needed is not there."""
+    """Return the positions of the columns; ``TraceError`` if a required one is missing."""
     at = {name: position for position, name in enumerate(names) if name}
     for either in (
         ("JobID",),
@@ -239,7 +240,7 @@ def _run(line: int, values: Mapping[str, str]) -> _Row:
 
 
 def _moment(words: str) -> float | None:
-    """Seconds since the epoch, or a date and time; None where Slurm knows none."""
+    """Parse seconds since the epoch, or a date and time; None if Slurm does not know the time."""
     if words in notation.UNKNOWN_TIMES:
         return None
     return reading.number(words, "a time") if words.isdigit() else reading.date_s(words)
@@ -267,7 +268,7 @@ def _limit_s(values: Mapping[str, str]) -> float | None:
 
 
 def _lives(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
-    """The rows of one id, job by job."""
+    """Yield the rows of one id, grouped by job."""
     life: list[_Row] = []
     for row in rows:
         if life and _is_another_job(life[-1], row):
@@ -284,7 +285,7 @@ def _is_another_job(before: _Row, row: _Row) -> bool:
 
 
 def _take(harvest: Harvest, job_id: str, runs: Sequence[_Row]) -> None:
-    """One job of all its runs. It asks for what it held, or asked for, the last time."""
+    """Combine all runs into one job; its request is that of the last run."""
     first, last = runs[0], runs[-1]
     gpus = next((row.gpus for row in reversed(runs) if row.gpus), {})
     ran_s = sum(row.ran_s for row in runs)
@@ -300,7 +301,7 @@ def _take(harvest: Harvest, job_id: str, runs: Sequence[_Row]) -> None:
             first.submitted_s,
             sum(gpus.values()),
             ran_s,
-            # Where types are mixed it has none.
+            # A job with several types counts as having none.
             gpu_type=next(iter(gpus)) if len(gpus) == 1 else ANY_TYPE,
             user=last.user,
             account=last.account,

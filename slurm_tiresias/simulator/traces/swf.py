@@ -1,7 +1,7 @@
 """The Standard Workload Format of the Parallel Workloads Archive, version 2.2: ``.swf``.
 
-Eighteen numbers a line, -1 for what is not known, comments after a semicolon. It knows processors
-and no GPUs: how many processors make one GPU is for the reader to say.
+Each line has eighteen numbers, with -1 for unknown values; comments begin with a semicolon. The
+format has processors but no GPUs, so the user says how many processors count as one GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIELDS = 18
 JOB, SUBMIT, RUN, ALLOCATED, REQUESTED, LIMIT, STATUS = 0, 1, 3, 4, 7, 8, 10
 USER, QUEUE = 11, 14
 PARTS = (2.0, 3.0, 4.0)
-"""The status of a line that is one stretch of a job which also has a line for the whole of it."""
+"""Status codes of lines for a part of a job; the whole job has a line of its own."""
 
 UNKNOWN = -1.0
 PART_OF_A_JOB = "is one stretch of a job that has a line for the whole of it"
@@ -44,7 +44,7 @@ def _is_number(text: str) -> bool:
 
 
 def load(path: Path, processors_per_gpu: int = 1) -> Workload:
-    """A job gets as many GPUs as its processors make, rounded up."""
+    """Load a trace. A job's GPUs are its processors over ``processors_per_gpu``, rounded up."""
     if processors_per_gpu < 1:
         raise UsageError("a GPU is at least one processor", "give a whole number of one or more")
     file = reading.open_trace(path)

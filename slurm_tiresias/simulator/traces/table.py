@@ -1,4 +1,4 @@
-"""Traces that are one CSV table, a line a job: which column means what, and the reading of it."""
+"""Traces that are one CSV table with one job per line: column layouts, and a loader for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = list[str]
 
 
 def rows(file: TraceFile) -> Iterator[tuple[int, Row]]:
-    """The rows of a CSV file with their line numbers, the header among them; blank lines not."""
+    """Yield the line numbers and rows of a CSV file, with the header but without blank lines."""
     reader = csv.reader(io.StringIO(file.text, newline=""), strict=True)
     try:
         for row in reader:
@@ -29,7 +29,7 @@ def rows(file: TraceFile) -> Iterator[tuple[int, Row]]:
 def rows_below(
     file: TraceFile, header: Sequence[str], lines: Iterable[tuple[int, Row]]
 ) -> Iterator[tuple[int, Row]]:
-    """The same rows, once each is as wide as the header."""
+    """Yield the rows after checking that each is as wide as the header."""
     for line, row in lines:
         if len(row) != len(header):
             raise file.refuse(line, f"has {len(row)} columns, and the header {len(header)}")
@@ -37,7 +37,7 @@ def rows_below(
 
 
 def header_of(file: TraceFile, lines: Iterator[tuple[int, Row]]) -> Row:
-    """The first row, which names the columns."""
+    """Return the first row, which names the columns."""
     line, row = next(lines, (1, []))
     names = [name.strip() for name in row]
     twice = {name for name in names if names.count(name) > 1 and name}
@@ -47,7 +47,7 @@ def header_of(file: TraceFile, lines: Iterator[tuple[int, Row]]) -> Row:
 
 
 def position(file: TraceFile, header: Sequence[str], name: str) -> int:
-    """Where a column is; ``TraceError`` where it is not."""
+    """Return the position of a column; ``TraceError`` if it is missing."""
     if name not in header:
         raise file.refuse(
             1,
@@ -59,11 +59,10 @@ def position(file: TraceFile, header: Sequence[str], name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of a format. Where several names are given, the first one in the header counts.
+    """The columns of a format. Of several names for a column, the first one in the header counts.
 
-    Without a name for ``job_id`` the jobs are called after their lines. ``clock`` reads the time
-    of submission. Where jobs without GPUs are to be expected they are dropped; elsewhere such a
-    line is refused.
+    Without a name for ``job_id``, jobs are named after their lines. ``clock`` parses the submission
+    time. Jobs without GPUs are dropped if ``expects_cpu_jobs``; otherwise such a line is refused.
     """
 
     format: str
@@ -81,11 +80,11 @@ class Layout:
     clock: Callable[[str], float] = lambda text: reading.number(text, "the time of submission")
     expects_cpu_jobs: bool = False
     passed_over: frozenset[str] = frozenset()
-    """Columns that are known and not needed; others that are not read are noted."""
+    """Known columns that are not needed; other unread columns are noted."""
 
 
 def load(path: Path, layout: Layout) -> Workload:
-    """A trace with this layout."""
+    """Load a trace with this layout."""
     file = reading.open_trace(path)
     lines = rows(file)
     header = [name.lower() for name in header_of(file, lines)]
@@ -100,7 +99,7 @@ def load(path: Path, layout: Layout) -> Workload:
 
 
 class _Columns:
-    """Where the fields of a job stand in a row."""
+    """The positions of a job's fields in a row."""
 
     def __init__(self, file: TraceFile, header: Sequence[str], layout: Layout) -> None:
         self._file = file
@@ -120,8 +119,8 @@ class _Columns:
         )
 
     def job(self, line: int, row: Row) -> TraceJob:
-        """``BadValueError`` where the row says what cannot be."""
-        row.append("")  # what a column that is not there holds: its position is -1
+        """Return the job of a row; ``BadValueError`` if the row is invalid."""
+        row.append("")  # the value of missing columns, whose position is -1
         model, gpu_type, user, name, group, account = self._words
         job_id = f"line{line}" if self._job_id is None else row[self._job_id]
         return TraceJob(
@@ -139,7 +138,7 @@ class _Columns:
         )
 
     def notes(self) -> list[str]:
-        """A misspelt column would be passed over silently, so it is said which ones were."""
+        """Return notes on unread columns, so that a misspelt column does not go unnoticed."""
         layout = self._layout
         read = {self._header[at] for at in (*self._words, self._limit) if at >= 0}
         read |= {self._header[at] for at in (self._submitted, self._gpus, self._duration)}
