@@ -1,1 +1,1 @@
-"""Where a job goes: which nodes have room, which to choose, and which jobs to preempt. Pure."""
+"""Placement: which nodes have room, which are chosen, and which jobs are preempted. Pure."""

@@ -1,1 +1,1 @@
-"""Which job comes before which, and who may preempt whom. Pure."""
+"""Policies: the order of jobs, and which jobs may preempt which. Pure: no I/O and no clock."""

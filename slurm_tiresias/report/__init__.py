@@ -1,1 +1,1 @@
-"""What the controller did for its site in some time, from its own ledger."""
+"""Reports on what the controller did for its site in a period, from its ledger."""

@@ -1,1 +1,1 @@
-"""The simulator: the decision function, on a simulated cluster, over real or made-up workloads."""
+"""The simulator: the scheduling engine on a simulated cluster, with real or generated workloads."""

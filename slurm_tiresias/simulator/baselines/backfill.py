@@ -379,7 +379,7 @@ def _together(running: Sequence[_Running]) -> Iterator[Sequence[_Running]]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Neighbouring nodes with idle GPUs, of which the job could use the same number on each."""
+    """Neighbouring nodes on each of which the job could use the same number of idle GPUs."""
 
     useful: int
     gpus: int

@@ -19,7 +19,7 @@ from slurm_tiresias.errors import TraceError
 from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload
 
 MOST_GPUS = 1_000_000
-"""A job may be wider than the cluster, but more GPUs than this are taken as an error."""
+"""A job may be wider than the cluster, but one with more GPUs than this is dropped as bogus."""
 
 MOST_SECONDS = 1e12
 """Thirty thousand years; longer times and durations are taken as errors."""
