@@ -1,5 +1,5 @@
-"""What is right and wrong about a Slurm, before the controller is run beside it.
+"""Check a Slurm installation for the controller: what is configured well, and what to change.
 
-``look`` sees (and changes nothing), ``checks`` judges what was seen, ``diagnosis`` says which
-lines would mend it.
+``look`` collects the facts and changes nothing, ``checks`` judges them, and ``diagnosis`` derives
+the configuration lines that would solve the problems found.
 """

@@ -1,4 +1,4 @@
-"""From what was seen to findings, and from findings to the lines that would mend them."""
+"""Run the checks on what was seen, and merge their changes into configuration lines."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from slurm_tiresias.doctor.finding import Check, Finding, Mend, Severity
 from slurm_tiresias.doctor.seen import Seen
 
 SPACED = ("tiresias.toml", "job_submit.lua")
-"""Files that are written with spaces around the sign."""
+"""Files in which the equals sign has spaces around it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line to write. ``place`` says where, as far as it matters: in the place of its twin that
-    stands there now, or below which section.
+    """A line to write. ``place`` says where, if that matters: which existing line it replaces, or
+    below which section it belongs.
     """
 
     file: str
@@ -27,12 +27,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is right and wrong. ``unchecked`` names the checks for which too little was seen."""
+    """The findings. ``unchecked`` names the checks that lacked the facts they need."""
 
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
     lines: Mapping[tuple[str, str], Line]
-    """All lines to write, by file and key: whatever changes one list stands in one line."""
+    """Lines to write, by file and key: all changes to one setting are merged into one line."""
 
     @property
     def worst(self) -> Severity:
@@ -47,7 +47,7 @@ class Diagnosis:
 
 
 def diagnose(seen: Seen, checks: Iterable[Check] = CHECKS) -> Diagnosis:
-    """Make every check for which enough was seen."""
+    """Run every check whose facts are known."""
     findings, unchecked = [], []
     for check in checks:
         if any(getattr(seen, needed) is None for needed in check.needs):
@@ -72,10 +72,10 @@ def diagnose(seen: Seen, checks: Iterable[Check] = CHECKS) -> Diagnosis:
 
 
 def _line(file: str, key: str, mends: list[Mend], seen: Seen) -> Line:
-    """One line that does all of this."""
+    """Merge all changes to one setting into one line."""
     values = [mend.value for mend in mends if mend.value]
     if not values:
-        # The words that stand there, less those that are dropped, and those that come to it.
+        # A list keeps its words except those to drop, and gains those to add.
         gone = {name.lower() for mend in mends for name in mend.drop}
         words = seen.settings.words(key) if seen.settings else ()
         kept = [word for word in words if word.partition("=")[0].strip().lower() not in gone]
@@ -92,7 +92,7 @@ def _place(file: str, mend: Mend, seen: Seen) -> str:
 
 
 def _path(file: str, seen: Seen) -> str:
-    """The file's whole path, where that is known."""
+    """Return the full path of the file, if it is known."""
     if file == SLURM_CONF:
         return seen.slurm_conf
     if file in ("cgroup.conf", PLUGSTACK_CONF, "job_submit.lua"):

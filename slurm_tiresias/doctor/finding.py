@@ -1,4 +1,4 @@
-"""What a check finds, and what would mend it."""
+"""What a check found, and the change that would solve the problem."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from slurm_tiresias.doctor.seen import Seen
 
 
 class Severity(enum.Enum):
-    """How much a finding matters; the value is the word that people and programs see."""
+    """How much a finding matters; the value is the word shown to people and in JSON."""
 
     OK = "ok"
     NOTE = "note"
-    """May stay as it is; some sites prefer it otherwise."""
+    """Worth knowing, but may stay: some sites prefer it."""
     WARNING = "warning"
-    """The controller works, and worse than it could, or jobs lose by it."""
+    """The controller works, but worse than it could, or jobs are harmed."""
     ERROR = "error"
-    """The controller does not start, or must not be let to act."""
+    """The controller does not start, or must not be allowed to act."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """What to write: ``key`` in ``file`` gets ``value``, or loses and gains words of its list.
+    """A change to a file: set ``key`` to ``value``, or add and drop words of its list.
 
-    Several may change one list; together they make one line (``diagnosis.lines``).
+    Changes to the same list are merged into one line (``diagnosis.lines``).
     """
 
     file: str
@@ -33,14 +33,14 @@ class Mend:
     value: str = ""
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
-    """By the word before ``=``."""
+    """Words to remove from the list, each by its part before ``=``."""
     section: str = ""
-    """The ``[section]`` of the file that it belongs below."""
+    """The ``[section]`` of the file that the key belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A check's answer. ``do`` are commands, where no line of a file would mend it."""
+    """A check's result. ``do`` holds commands to run where editing a file would not help."""
 
     severity: Severity
     seen: str
@@ -50,8 +50,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look at. ``why`` is why it matters, in a sentence. ``needs`` names the fields
-    of ``Seen`` without which nothing can be said. ``judge`` returns None where it does not apply.
+    """One check. ``why`` says in a sentence why it matters. ``needs`` names the fields of ``Seen``
+    without which it cannot run. ``judge`` returns None where the check does not apply.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Seeing everything that the checks go by. It changes nothing, and needs no controller."""
+"""Collect all facts for the checks. Changes nothing and needs no running controller."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from slurm_tiresias.status import published
 
 PLUGIN_NAME = "spank_tiresias.so"
 REPAIRED = "repaired"
-"""The event of a priority that was changed from outside."""
+"""The event noted when another writer had changed a job's priority."""
 
 
 def look(config_file: Path, commands: Commands | None = None) -> Seen:
-    """See everything as this user, with the configuration in this file or, without it, defaults."""
+    """Collect the facts as the current user; if the configuration file is missing, use defaults."""
     config, error = _config(config_file)
     folder = Path(config.controller.state_dir)
     state_dir = _place(folder)
@@ -69,7 +69,7 @@ def look(config_file: Path, commands: Commands | None = None) -> Seen:
 
 
 def _config(path: Path) -> tuple[Config, str]:
-    """The configuration, and what is wrong with its file: the defaults then count."""
+    """Load the configuration; if the file is wrong, return the defaults and the error."""
     if not path.exists():
         return Config(), ""
     try:

@@ -1,4 +1,4 @@
-"""The SPANK plugin's folder for jobs that run, on this host: where it is, and what bounds it."""
+"""The SPANK plugin's run folder on this host: its path, and the limit on its size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"(?:^|,)size=(\d+)k(?:,|$)")
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """``limit_bytes`` is what may be stored in it at most; None where nothing bounds it."""
+    """``limit_bytes`` is the most that can be stored in it; None if there is no limit."""
 
     path: str
     on_own_tmpfs: bool
@@ -25,9 +25,9 @@ class RunFolder:
 
 
 def run_folder(plugin: PlugstackLine, mounts: Path = MOUNTS) -> RunFolder | None:
-    """What this host has of it; None where it is not there."""
+    """Return the run folder of this host; None if there is none."""
     try:
-        # Of several run= the last counts, as for the plugin. A line may be continued.
+        # The last run= counts, as in the plugin. A line may be continued with a backslash.
         lines = Path(plugin.file).read_text(errors="replace").split("\n")[plugin.line - 1 :]
         whole = "\n".join(lines).replace("\\\n", " ").partition("\n")[0].partition("#")[0]
         path = Path([DEFAULT, *_RUN.findall(whole)][-1]).resolve()
@@ -41,7 +41,7 @@ def run_folder(plugin: PlugstackLine, mounts: Path = MOUNTS) -> RunFolder | None
 
 
 def _tmpfs_options(folder: Path, mounts: str) -> str | None:
-    """The options of a tmpfs mounted on this folder itself; the last mount hides those before."""
+    """Return the options of a tmpfs mounted on this folder; the last mount hides earlier ones."""
     options = None
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
@@ -49,6 +49,6 @@ def _tmpfs_options(folder: Path, mounts: str) -> str | None:
         if mounted_on != str(folder):
             continue
         kind, _, super_options = after.split(" ")
-        # A folder of another tmpfs that is mounted here once more shares the limit of that one.
+        # A bind mount of a folder inside another tmpfs shares that tmpfs's size limit.
         options = super_options if kind == "tmpfs" and root == "/" else None
     return options

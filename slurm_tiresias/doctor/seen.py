@@ -1,4 +1,4 @@
-"""Everything that the checks go by, as it was at one moment. Nothing in here looks anywhere."""
+"""The facts that the checks judge, as of one moment. This module does no input or output."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ DEFAULTS: Mapping[str, str] = {
     "proctracktype": "proctrack/cgroup",
     "schedulertype": "sched/backfill",
 }
-"""What Slurm takes where slurm.conf is silent, in every release from 22.05 on."""
+"""Slurm's defaults for keys that slurm.conf does not set, the same in every release since 22.05."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Slurm's settings by key in small letters: slurmctld's own, or those of slurm.conf."""
+    """Slurm's settings by lowercase key, from slurmctld or from slurm.conf."""
 
     values: Mapping[str, str]
 
     def text(self, key: str) -> str:
-        """As it is written; "" where it is not set and has no default here."""
+        """Return the value as written; "" if it is not set and has no entry in ``DEFAULTS``."""
         value = self.values.get(key.lower(), "")
         return DEFAULTS.get(key.lower(), "") if value in _NOTHING else value
 
     def word(self, key: str) -> str:
-        """In small letters."""
+        """Return the value in lowercase."""
         return self.text(key).lower()
 
     def number(self, key: str) -> float | None:
-        """The number that it begins with (``30 sec``); None where there is none."""
+        """Return the number at the start of the value (``30 sec``); None if it has none."""
         found = _NUMBER.match(self.text(key))
         return float(found[0]) if found else None
 
@@ -57,11 +57,11 @@ class Settings:
         return self.word(key) in _YES
 
     def words(self, key: str) -> tuple[str, ...]:
-        """A comma list, each as it is written."""
+        """Split a comma list into its words, as written."""
         return tuple(filter(None, (word.strip() for word in self.text(key).split(","))))
 
     def options(self, key: str) -> Mapping[str, str]:
-        """A comma list of ``name`` and ``name=value``, by name in small letters."""
+        """Parse a comma list of ``name`` and ``name=value`` into a mapping by lowercase name."""
         pairs = (word.partition("=") for word in self.words(key))
         return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
@@ -72,7 +72,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file or folder: whose it is, and who may do what. ``mode`` has the permission bits."""
+    """A file or folder with its owner; ``mode`` holds the permission bits."""
 
     path: str
     owner_id: int
@@ -82,73 +82,73 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SpankPlugin:
-    """The plugin's line in plugstack.conf, and the release that its file was built for."""
+    """The plugin's line in plugstack.conf, and the Slurm release that the plugin was built for."""
 
     line: PlugstackLine
     release: tuple[int, int, int] | None
     missing: str = ""
-    """Why its file cannot be read; empty where it can."""
+    """Why the plugin's file cannot be read; "" if it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """What a controller says of itself. ``quiet_s`` is how long ago it last had a good cycle."""
+    """What a running controller published. ``quiet_s``: seconds since its last good cycle."""
 
     mode: str
     host: str
     quiet_s: float
     stale: bool
     repaired: tuple[str, ...]
-    """Jobs, of those in its last events, whose priority another writer had changed."""
+    """Jobs, in the controller's last events, whose priority another writer had changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen. None: it could not be seen; ``not_seen`` says why."""
+    """The facts. A field is None if it could not be determined; ``not_seen`` says why."""
 
     config: Config
-    """What tiresias.toml says; the defaults where there is none or it is wrong."""
+    """The configuration in tiresias.toml; the defaults if the file is missing or wrong."""
     config_file: str
     config_there: bool
     config_error: str
     release: tuple[int, int, int] | None
     settings: Settings | None
-    """What slurmctld goes by; what slurm.conf says, where slurmctld does not answer."""
+    """The settings of slurmctld; those of slurm.conf if slurmctld does not answer."""
     running: bool
-    """Whether slurmctld answers, and the settings are its own."""
+    """Whether slurmctld answers; ``settings`` are then its own."""
     written: Settings | None
-    """What slurm.conf says."""
+    """The settings in slurm.conf."""
     places: Mapping[str, str]
-    """Where each setting of slurm.conf stands: ``/etc/slurm/slurm.conf line 12``."""
+    """The place of each setting in slurm.conf: ``/etc/slurm/slurm.conf line 12``."""
     slurm_conf: str
     cgroup: Settings | None
     plugstack: tuple[PlugstackLine, ...] | None
     spank: SpankPlugin | None
     run_folder: RunFolder | None
-    """The plugin's; None where this host has none."""
+    """The SPANK plugin's run folder; None if this host has none."""
     job_submit: str | None
     clock_ahead_s: float | None
     partitions: tuple[SurveyedPartition, ...] | None
     nodes: tuple[Node, ...] | None
     known_jobs: int | None
     pinned: tuple[PinnedJob, ...] | None
-    """Waiting jobs of any partition whose priority was set by hand; None also where this Slurm's
-    way of computing priorities does not tell."""
+    """Pending jobs of any partition whose priority was set by hand; None also if this Slurm's
+    priority plugin does not show that."""
     controller_user: str
-    """Who runs the controller: the owner of its state directory; "" where there is none yet."""
+    """The user who runs the controller: the owner of its state directory; "" if none exists yet."""
     controller_user_id: int | None
     admin_level: str | None
-    """Of that user, in accounting."""
+    """The AdminLevel of ``controller_user`` in accounting."""
     state_dir: Place | None
-    """None where there is none."""
+    """None if there is no state directory."""
     state_files: tuple[Place, ...]
     controller: Controller | None
-    """None where none has published anything that this user may read."""
+    """None if no controller has published anything that this user may read."""
     not_seen: tuple[str, ...] = field(default=())
 
     @property
     def differences(self) -> releases.Release:
-        """What is different on this release; one that is not known lacks what newer ones have."""
+        """Return what differs in this release; an unknown one is assumed to lack newer features."""
         return releases.of(self.release or releases.UNKNOWN)
 
     @property
@@ -157,7 +157,7 @@ class Seen:
 
     @property
     def managed(self) -> tuple[SurveyedPartition, ...]:
-        """The managed partitions that there are."""
+        """Return the managed partitions that exist."""
         names = self.config.manage.partitions
         return tuple(p for p in self.partitions or () if p.name in names)
 

@@ -1,4 +1,4 @@
-"""All checks, one file for each area. Each looks at ``Seen`` alone and prints nothing."""
+"""All checks, one file per area. Each reads only ``Seen`` and prints nothing."""
 
 from __future__ import annotations
 

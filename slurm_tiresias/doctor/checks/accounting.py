@@ -1,4 +1,4 @@
-"""Whether what jobs used can be found again in Slurm's accounting."""
+"""Whether Slurm's accounting records the resources that jobs used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slurm_tiresias.doctor.seen import Seen
 
 SLURMDBD = "accounting_storage/slurmdbd"
 ALWAYS_COUNTED = frozenset({"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"})
-"""What Slurm lists in AccountingStorageTRES without being told."""
+"""TRES that Slurm always lists in AccountingStorageTRES, whether configured or not."""
 
 
 def _accounting(seen: Seen) -> Verdict:

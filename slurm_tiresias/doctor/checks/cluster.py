@@ -1,4 +1,4 @@
-"""Which Slurm this is, whether it answers, and what of it would be managed."""
+"""The Slurm release, whether slurmctld answers, and the partitions, GPUs and clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurm_tiresias.doctor.seen import Seen, Settings
 from slurm_tiresias.slurm import release
 
 CLOCKS_APART_S = 3.0
-"""From here on the controller corrects what squeue counts by its own clock."""
+"""Clock difference from which the controller corrects times that squeue computed by its clock."""
 
 MOST_NAMED = 4
 
@@ -65,7 +65,7 @@ def _running_as_written(seen: Seen) -> Verdict | None:
 
 
 def _differs(key: str, file: Settings, running: Settings) -> bool:
-    """Whether the file sets this, and to something else. Units and order make no difference."""
+    """Whether the file sets this key to another value, ignoring differences in units and order."""
     if key.lower() not in file.values:
         return False
     if file.number(key) is not None:
@@ -91,7 +91,7 @@ def _partitions(seen: Seen) -> Verdict:
         return ok(f"managed: {', '.join(wanted)}")
     names = ", ".join(json.dumps(name) for name in with_gpus or [p.name for p in there])
     problem = f"there is no partition {', '.join(sorted(missing))}"
-    # Without a file the mistake is in a default.
+    # Without a configuration file, the missing partition comes from a default.
     say = error if seen.config_there else note
     return say(problem, Mend(TIRESIAS_TOML, "partitions", f"[{names}]", section="[manage]"))
 

@@ -1,4 +1,4 @@
-"""Who runs the controller, what it may do, and whether its files are its own."""
+"""The controller: its user and rights, its mode, and the permissions of its files."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from slurm_tiresias.slurm.commands import ADMIN_LEVELS
 from slurm_tiresias.status.published import STOPPED
 
 PRIVATE = ("lock", "control.sock")
-"""Files of the state directory that other users must not read, besides every ledger and every
-store of profiles."""
+"""Files in the state directory that other users must not read, besides all ledgers and profile
+stores."""
 
 EVERYBODYS = ("history.sock", "metrics.sock", "report.sock", "view.sock")
-"""Sockets that every user may connect to; which answer each gets is the controller's to say."""
+"""Sockets that every user may connect to; the controller decides what each user is told."""
 
 STATE_DIR = ControllerConfig().state_dir
 NUDGE_FILE = ControllerConfig().nudge_file
 NUDGE = "/etc/slurm-tiresias/nudge"
 DEFAULT_USER = "slurm"
-"""Whom etc/tiresias-slurm.service names."""
+"""The ``User=`` in etc/tiresias-slurm.service."""
 
 
 def _slurm_user(seen: Seen) -> tuple[str, int | None]:
-    """Name and number of SlurmUser, from ``slurm(64030)``; slurm.conf has the name alone."""
+    """Return the name and uid of SlurmUser from ``slurm(64030)``; slurm.conf has only the name."""
     name, _, number = known(seen).text("SlurmUser").partition("(")
     digits = number.rstrip(")")
     return name or "root", int(digits) if digits.isdigit() else None
@@ -54,7 +54,7 @@ def _rights(seen: Seen) -> Verdict:
         f"{seen.controller_user}, who owns the state directory, is neither SlurmUser nor operator"
     )
     if seen.admin_level:
-        # Accounting knows this user, who can stay whom the service runs as.
+        # Accounting knows this user, so the service can keep it and needs only a higher AdminLevel.
         level = f"sacctmgr modify user {seen.controller_user} set AdminLevel=Operator"
         return error(problem, do=(level,))
     return error(problem, unit)
@@ -90,7 +90,7 @@ def _state_dir(seen: Seen) -> Verdict:
 
 
 def _too_open(place: Place, seen: Seen) -> bool:
-    """Whether others may do with a file what they must not."""
+    """Whether the permissions give other users more access than the file allows."""
     name = place.path.rpartition("/")[2]
     if name in EVERYBODYS:
         return False
@@ -100,7 +100,7 @@ def _too_open(place: Place, seen: Seen) -> bool:
 
 
 def _slurm_state(seen: Seen) -> Verdict | None:
-    """Only what the controller could stumble over: its own folder below Slurm's."""
+    """Check that the controller does not use Slurm's StateSaveLocation as its state directory."""
     location = known(seen).text("StateSaveLocation").rstrip("/")
     mine = seen.config.controller.state_dir.rstrip("/")
     if not location:

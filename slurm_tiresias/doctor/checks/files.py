@@ -1,4 +1,4 @@
-"""The files that a mend is written into, by the names that people know them by."""
+"""Constructors of ``Mend`` for each file that an administrator edits, by its usual name."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ SCHEDULER = "SchedulerParameters"
 
 
 def slurm_conf(key: str, value: str) -> Mend:
-    """This setting of slurm.conf gets this value."""
+    """Set this option of slurm.conf to this value."""
     return Mend(SLURM_CONF, key, value)
 
 
 def scheduler(add: str = "", drop: str = "") -> Mend:
-    """SchedulerParameters gain one word, or lose one; a word replaces one of its name."""
+    """Add or drop a word of SchedulerParameters; an added word replaces one of the same name."""
     gone = drop or add.partition("=")[0]
     return Mend(SLURM_CONF, SCHEDULER, add=(add,) if add else (), drop=(gone,))
 
 
 def installing(name: str, to: str, mode: str = "644") -> tuple[str, ...]:
-    """Commands that put a file of ours where it belongs; it must be there before it is named."""
+    """Return the commands that install a file of ours, to run before any setting names it."""
     return (
         "tiresias-slurm init    # writes it, for this cluster, into ./slurm-tiresias",
         f"install -D -m {mode} slurm-tiresias/{name} {to}",
@@ -35,7 +35,7 @@ def installing(name: str, to: str, mode: str = "644") -> tuple[str, ...]:
 
 
 def known(seen: Seen) -> Settings:
-    """The settings, for checks that are made only where there are some."""
+    """Return the settings; for checks that run only if there are some."""
     if seen.settings is None:
         raise ValueError("this check needs settings")
     return seen.settings

@@ -1,4 +1,4 @@
-"""What else has a say: job_submit plugins, site factors, and our own plugin on the nodes."""
+"""job_submit plugins, site factors, and the project's SPANK plugin on the nodes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from slurm_tiresias.doctor.seen import Seen, Settings
 from slurm_tiresias.slurm import release
 
 MOST_NAMED = 8
-"""Jobs that a finding names."""
+"""Most jobs that a finding lists by id."""
 
 PLUGIN = "/usr/lib/slurm-tiresias/spank_tiresias.so"
 RUN_UNIT = r"run-slurm\x2dtiresias.mount"
 RUN_OPTIONS = "size=32m,nr_inodes=300,mode=0755,nodev,nosuid,noexec"
 """As in etc/slurm-tiresias.mount."""
 OURS, OURS_TOO = "tiresias_job_submit", "tiresias_job_modify"
-"""The functions of etc/job_submit.lua, by which that file is known."""
+"""The functions of etc/job_submit.lua, by which a script is recognized as that file."""
 
 HARMLESS = frozenset({"lua", "defaults", "logging", "require_timelimit", "pbs", "cray_aries"})
 ALL_PARTITIONS = "all_partitions"
@@ -60,7 +60,7 @@ def _job_submit(seen: Seen) -> Verdict:
 
 
 def _own_script(seen: Seen, script: str) -> Verdict:
-    """Our script has the partitions and the way of writing a second time; both must agree."""
+    """Check that partitions and write mode, which the script repeats, match the configuration."""
     mends = []
     partitions, write = _PARTITIONS.search(script), _WRITE.search(script)
     wanted = seen.config.manage.partitions
@@ -96,7 +96,7 @@ def _other_writers(seen: Seen) -> Verdict:
         named = _some(seen.controller.repaired)
         found.append(f"others have changed the priority of {named} lately")
         do = ("tiresias-slurm history JOBID    # when, and to which priority",)
-    # What lies in a band of the tiers is this controller's own.
+    # Priorities inside a band of the tiers were set by this controller.
     foreign = (
         job.job_id
         for job in seen.pinned or ()
@@ -122,7 +122,8 @@ def _some(job_ids: tuple[str, ...]) -> str:
 
 
 def _submit_plugins(has: Settings) -> list[str]:
-    """Their names; the kind may stand before each, as in ``job_submit/lua``."""
+    """Return the plugins' names without the type that may precede them, as in
+    ``job_submit/lua``."""
     return [name.removeprefix("job_submit/") for name in has.words("JobSubmitPlugins")]
 
 
@@ -168,7 +169,7 @@ def _spank_build(seen: Seen) -> Verdict | None:
 
 
 def _run_folder(seen: Seen) -> Verdict | None:
-    """Only where there is one: on compute nodes."""
+    """Check the run folder on compute nodes; other hosts have none."""
     folder = seen.run_folder
     if folder is None:
         return None

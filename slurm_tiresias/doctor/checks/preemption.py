@@ -1,4 +1,4 @@
-"""Whether a job that makes room gets its chance to save, comes back soon, and keeps its log."""
+"""Whether a preempted job gets time to save, is requeued soon, and keeps its log."""
 
 from __future__ import annotations
 

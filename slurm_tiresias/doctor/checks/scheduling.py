@@ -1,4 +1,4 @@
-"""Whether Slurm starts jobs by the priorities that it is given, and soon."""
+"""Whether Slurm starts jobs soon, and in the order of the priorities that the controller sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurm_tiresias.doctor.seen import Seen
 MULTIFACTOR = "priority/multifactor"
 WEIGHTS = ("Age", "Assoc", "FairShare", "JobSize", "Partition", "QOS")
 TRIED_AFTER_S = 3
-"""Slurm's own batch_sched_delay."""
+"""Slurm's default for batch_sched_delay, in seconds."""
 ALMOST_FULL = 0.8
 MIN_JOB_AGE_INTERVALS = 6
 LEAST_JOB_AGE_S = 60
