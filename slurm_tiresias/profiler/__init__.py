@@ -1,1 +1,1 @@
-"""What a model is like: the skew of its tensors, where that is known from, what spreading costs."""
+"""Model profiles: how skewed a model is, how that was learned, and what spreading costs."""

@@ -1,4 +1,4 @@
-"""Profiles as JSON: what ``export`` writes, ``import`` reads and programs are given."""
+"""Profiles as JSON: written by ``export`` and ``--json``, read by ``import``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_BYTES = 64 << 20
 
 
 def as_data(profile: Profile) -> dict[str, object]:
-    """A profile for programs; sizes in bytes, times in Unix seconds."""
+    """Return a profile as JSON data; sizes in bytes, times in Unix seconds."""
     return {
         "kind": profile.key.kind,
         "name": profile.key.name,
@@ -28,7 +28,7 @@ def as_data(profile: Profile) -> dict[str, object]:
 
 
 def parsed(content: bytes) -> list[Profile]:
-    """The profiles of a file; raises ``UsageError`` where any of them is wrong."""
+    """Parse the profiles of a file; raise ``UsageError`` if any of them is wrong."""
     if len(content) > MOST_BYTES:
         raise UsageError("That is too long for a list of profiles", "Import what export wrote")
     try:

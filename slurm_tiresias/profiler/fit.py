@@ -1,7 +1,7 @@
-"""PACKLIMIT from experience: the cut in skew that best tells whom spreading slowed down.
+"""Fit PACKLIMIT to experience: the skew that best separates models that spreading slows down.
 
-The paper re-fits its limit from time to time with a linear classifier on how past jobs fared in
-either placement (page 491). With one number to go by, such a classifier is a cut.
+The paper re-fits its limit from time to time with a linear classifier on how past jobs performed
+in either placement (page 491). With a single feature, such a classifier is a threshold.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 WORTH_CONSOLIDATING = 1.05
-"""A model gains from being consolidated if that makes it faster by this factor: less is noise."""
+"""Least speedup for which consolidating a model counts as a gain; less is noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A model that was seen in both placements: its skew, and its speed on few nodes over that on
-    many."""
+    """A model seen in both placements: its skew, and its speed consolidated relative to spread."""
 
     skew: float
     gain: float
@@ -28,10 +27,10 @@ class Pair:
 
 
 def fitted_pack_limit(pairs: Sequence[Pair], prior: float, least_pairs: int) -> float:
-    """The limit that puts the fewest models on the wrong side; ``prior`` where it is as good.
+    """Return the limit that misclassifies the fewest models; ``prior`` if no other limit is better.
 
-    The prior also stands while there are fewer than ``least_pairs``, or all of them say the same:
-    then nothing is known about where the one kind ends and the other begins.
+    The prior is also kept if there are fewer than ``least_pairs`` or if all models gain, or none:
+    then the data does not show where to separate them.
     """
     labels = {pair.gains for pair in pairs}
     if not least_pairs or len(pairs) < least_pairs or len(labels) < 2:

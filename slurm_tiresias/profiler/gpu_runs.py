@@ -1,7 +1,7 @@
-"""What a job did with its GPUs while it ran: samples added up, and the file that keeps the sums.
+"""What a job did with its GPUs while it ran: sums over samples, and the file that holds them.
 
-The sampler on a node writes the file, the controller reads it. It lies in a folder of many writers,
-so nothing in it is believed before it has been checked.
+The sampler on a node writes the file and the controller reads it. Many users write to its folder,
+so everything in it is checked before use.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from slurm_tiresias.profiler.run_id import RunId
 
 SCHEMA = 1
 MOST_GPUS = 128
-"""Of one run on one node: sixteen GPUs, each divided into seven, and some to spare."""
+"""Bound for one run on one node: sixteen GPUs, each divided into seven, and a margin."""
 
 MOST_FILE_BYTES = 256 << 10
 MOST_NAME_CHARACTERS = 96
-"""As long as NVML's names of GPUs get."""
+"""The longest GPU name that NVML returns."""
 
 _MOST_SAMPLES = 1 << 31
 _MOST_SECONDS = 1e9
 
 
 class GpuFileError(TiresiasError):
-    """A collected file is not what the sampler writes."""
+    """A collected file is not in the format that the sampler writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRun:
-    """What was seen of one GPU, or MIG device, while a run computed on it on one node.
+    """What was measured of one GPU or MIG device on one node while a run used it.
 
     Utilization (0 to 1) and PCIe are means over the samples. Memory is that in use on the GPU, by
-    all processes. NVLink is counted between the first and the last sample, which lie ``seen_s``
-    apart. None where a number could not be had.
+    all processes. NVLink is counted between the first and the last sample, ``seen_s`` apart. None
+    marks a number that was not available.
     """
 
     uuid: str
@@ -89,7 +89,7 @@ class _Mean:
 
 @dataclass(slots=True)
 class _Counter:
-    """How far a counter went; None where it began anew meanwhile, or was never seen."""
+    """The increase of a counter; None if it was reset meanwhile or never read."""
 
     first: int | None = None
     last: int | None = None
@@ -108,7 +108,7 @@ class _Counter:
 
 @dataclass(slots=True)
 class GpuSums:
-    """The samples of one GPU so far; ``now_s`` may be any clock that only goes forward."""
+    """The sums over one GPU's samples so far; ``now_s`` may be from any monotonic clock."""
 
     uuid: str
     began_s: float
@@ -162,12 +162,12 @@ def _larger(one: int | None, other: int | None) -> int | None:
 
 
 def file_text(gpus: Iterable[GpuRun]) -> str:
-    """What the sampler writes of one run."""
+    """Return the text of the file that the sampler writes for one run."""
     return json.dumps({"schema": SCHEMA, "gpus": [asdict(gpu) for gpu in gpus]}) + "\n"
 
 
 def parse(content: bytes) -> tuple[GpuRun, ...]:
-    """Read a collected file; raises ``GpuFileError`` where anything in it is wrong."""
+    """Parse a collected file; raise ``GpuFileError`` if anything in it is wrong."""
     if len(content) > MOST_FILE_BYTES:
         raise _fault("it is too long")
     try:
@@ -243,10 +243,10 @@ assert list(_IS_SOUND) == [each.name for each in fields(GpuRun)]
 
 @dataclass(frozen=True, slots=True)
 class GpuSummary:
-    """What a program did with its GPUs in all runs that are kept.
+    """What a program did with its GPUs, over all runs that are kept.
 
-    Utilization and the rates are means for one GPU. The peak is of the GPU that was filled most,
-    and ``memory_bytes`` what that one has.
+    Utilization and rates are means per GPU. The peak is that of the fullest GPU, and
+    ``memory_bytes`` is that GPU's memory.
     """
 
     runs: int
@@ -287,7 +287,7 @@ def _mean(weighed: Iterable[tuple[float | None, float]]) -> float | None:
 
 
 def _rate(counted: Iterable[tuple[int | None, float]]) -> int | None:
-    """Per second and GPU; a GPU that was seen only once says nothing of a rate."""
+    """Return the mean rate per second and GPU, without GPUs that were sampled only once."""
     present = [(count, seen_s) for count, seen_s in counted if count is not None]
     total_s = sum(seen_s for _, seen_s in present)
     return round(sum(count for count, _ in present) / total_s) if total_s else None

@@ -1,9 +1,9 @@
-"""The sampler of a compute node: what profiled jobs do with their GPUs, looked at now and then.
+"""The sampler on a compute node: it periodically samples what profiled jobs do with their GPUs.
 
-The SPANK plugin keeps a file for every profiled run on its node, from prolog to epilog, and
-gives it to the job's user. So the names of these files say who is profiled, and their owners whose
-processes are believed. A GPU is a job's where one of the job's processes computes on it: the
-numbers of GPUs, which depend on the process that asks, are used nowhere.
+The SPANK plugin keeps a file for every profiled run on its node, from prolog to epilog, and makes
+the job's user its owner. So the names of these files say which jobs are profiled, and their owners
+say whose processes are trusted. A GPU belongs to a job if one of the job's processes computes on
+it. GPU indices are not used, since they depend on the process that asks.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from slurm_tiresias.warn_once import WarnOnce
 log = logging.getLogger("tiresias-slurm")
 
 MOST_UNWRITTEN = 1000
-"""Runs whose files could not be written yet; beyond that the oldest are given up."""
+"""Most runs whose files are waiting to be written; beyond that the oldest are dropped."""
 
 LOCK_NAME = "sampler.lock"
-"""In the run folder; neither the plugin nor the sampler takes it for a job's file."""
+"""The lock file in the run folder; neither the plugin nor the sampler takes it for a job's file."""
 
 _RUN_REMEDY = "Give --run as in plugstack.conf, and run this as root"
 _STOP = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 class SamplerFolderError(TiresiasError):
-    """A folder that the sampler works in is missing, or another user's."""
+    """A folder that the sampler needs is missing or belongs to another user."""
 
     exit_code = 10
 
 
 def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
-    """Sample until a signal says stop.
+    """Sample until a signal stops it.
 
-    What was seen of jobs that go on then is forgotten: the next sampler begins them anew, and an
+    Samples of jobs that are still running are then lost: the next sampler starts anew, so that a
     run never has two files.
     """
     if not _may_write_into(collect_dir):
@@ -72,7 +72,7 @@ def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Keep signals for ``sigtimedwait``: none interrupts a tick, and none is slept through."""
+    """Block signals for ``sigtimedwait``: none interrupts a tick, and none is missed in a sleep."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
     try:
         yield
@@ -81,7 +81,7 @@ def _signals_held() -> Iterator[None]:
 
 
 class Sampler:
-    """Looks at the GPUs of profiled jobs, and writes down what they did when they are over."""
+    """Samples the GPUs of profiled jobs, and writes a file for each job once it is over."""
 
     def __init__(self, run_dir: Path, collect_dir: Path) -> None:
         self._run_dir = run_dir
@@ -91,7 +91,7 @@ class Sampler:
         self._has_driver = True
 
     def tick(self, now_s: float) -> None:
-        """Take one sample of every job, and write the files of those that are over."""
+        """Sample every job once, and write the files of jobs that are over."""
         try:
             owners = profiled(self._run_dir)
             if owners:
@@ -114,7 +114,7 @@ class Sampler:
             uuid = gpu.use.uuid
             if uuid is None:
                 continue  # lost this very moment
-            # Profiled runs that share a GPU are all told of it.
+            # A GPU shared by several profiled runs counts for each of them.
             claims = {claim_of(pid) for pid in gpu.pids}
             for run_id in {run_id for claim in claims if claim for run_id in jobs.get(claim, ())}:
                 sums = self._sums.setdefault(run_id, {})
@@ -122,7 +122,7 @@ class Sampler:
                     sums.setdefault(uuid, GpuSums(uuid, now_s)).add(gpu.use, now_s)
 
     def _write_all_but(self, running: Iterable[RunId]) -> None:
-        """Write what is over; what cannot be written is tried again with the next tick."""
+        """Write the files of finished runs; if one cannot be written, retry at the next tick."""
         over = sorted(self._sums.keys() - set(running))
         for run_id in over[:-MOST_UNWRITTEN]:
             del self._sums[run_id]
@@ -137,7 +137,7 @@ class Sampler:
 
 
 def profiled(run_dir: Path) -> dict[RunId, int]:
-    """The runs that are profiled on this node, and the user of each."""
+    """Return the runs profiled on this node, and the uid of each."""
     owners = {}
     with os.scandir(run_dir) as entries:
         for entry in entries:
@@ -153,8 +153,8 @@ Jobs = Mapping[Claim, list[RunId]]
 
 
 def _by_claim(owners: Mapping[RunId, int]) -> Jobs:
-    """What a process must claim to be of a run. Of a job that has several here only the
-    latest goes on; where a node died the files of earlier ones may have been left."""
+    """Return the runs by what their processes must claim. Of several runs of a job on a node only
+    the latest counts: after a crash of the node, files of earlier runs may remain."""
     latest: dict[tuple[Claim, str], RunId] = {}
     for run_id in sorted(owners):
         claim = Claim(run_id.job_id, owners[run_id])
@@ -170,9 +170,9 @@ def _by_claim(owners: Mapping[RunId, int]) -> Jobs:
 
 @contextmanager
 def _folder_locked(run_dir: Path) -> Iterator[None]:
-    """The plugin's folder, with this sampler alone in it."""
+    """Lock the plugin's folder for this sampler alone."""
     folder = _own_folder(run_dir)
-    # A file that only its owner can open. The folder itself every user can open, and so lock.
+    # Lock a file that only its owner can open: every user can open, and so lock, the folder.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         lock = os.open(LOCK_NAME, flags, 0o600, dir_fd=folder)
@@ -194,10 +194,10 @@ def _folder_locked(run_dir: Path) -> Iterator[None]:
 
 
 def _own_folder(path: Path) -> int:
-    """A folder in which other users cannot create files, or they could name any job as theirs."""
+    """Open a folder in which other users cannot create files, and so cannot claim any job."""
     try:
-        # The first sampler after the start of a node creates it, open to the tasks of jobs, as the
-        # plugin does.
+        # The first sampler after boot creates it, with the mode that the plugin uses, so that tasks
+        # can enter it.
         with suppress(FileExistsError):
             path.mkdir()
             path.chmod(0o755)
@@ -220,7 +220,7 @@ def _unusable(run_dir: Path, error: OSError) -> SamplerFolderError:
 
 
 def _may_write_into(folder: Path) -> bool:
-    """Whether files can be left there: as root, or else as the folder's owner."""
+    """Whether files can be created there, as root or as the folder's owner."""
     try:
         if not folder.is_dir():
             return False
@@ -233,7 +233,8 @@ def _may_write_into(folder: Path) -> bool:
 
 
 def _write_as_root_or_owner(path: Path, content: bytes) -> None:
-    """Root may have no rights in the folder, or not to give its files to the folder's group."""
+    """Write as root, or as the folder's owner where root lacks access or may not change the
+    group."""
     try:
         write_atomically(path, content, 0o640, group_of_folder=True)
     except PermissionError:
@@ -243,7 +244,7 @@ def _write_as_root_or_owner(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _as_owner_of(folder: Path) -> Iterator[None]:
-    """Act as the owner of a folder on a server that lets root do nothing: NFS with root_squash."""
+    """Act as the folder's owner, for servers that deny root access: NFS with root_squash."""
     status = folder.stat()
     user, group = os.geteuid(), os.getegid()
     try:

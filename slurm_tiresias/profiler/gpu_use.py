@@ -1,8 +1,7 @@
-"""How GPUs are used right now: utilization, memory, and the bytes on PCIe and NVLink, from NVML.
+"""Current GPU use from NVML: utilization, memory, and the bytes on PCIe and NVLink.
 
-GPUs are named by UUID or PCI address. Their numbers are not stable: in a job that sees two of eight
-GPUs they are 0 and 1, and elsewhere they are others. Whatever is absent, be it the binding, the
-driver, a GPU or a counter, is an absent number and no error.
+GPUs are named by UUID or PCI address, because indices are not stable: a job that sees two of eight
+GPUs numbers them 0 and 1. A missing binding, driver, GPU or counter gives None, not an error.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _KB = 1000
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """One GPU at one moment; None where a number cannot be had.
+    """One GPU at one moment; None for a number that is not available.
 
-    ``utilization`` is the share of the last sampling period (up to a second) in which anything ran
-    on it, 0 to 1. PCIe is measured over 20 ms; NVLink is counted since the driver was loaded, over
-    all links and without overhead.
+    ``utilization`` is the fraction (0 to 1) of the last sampling period, up to a second, in which
+    any kernel ran. PCIe is measured over 20 ms; NVLink is counted since the driver was loaded, over
+    all links and without protocol overhead.
     """
 
     gpu: str
@@ -46,7 +45,7 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True)
 class GpuAtWork:
-    """A GPU, or a MIG device, at one moment, and the processes that compute on it."""
+    """A GPU or MIG device at one moment, and the processes that compute on it."""
 
     use: GpuUse
     pids: frozenset[int]
@@ -61,7 +60,7 @@ def is_pci_address(gpu: str) -> bool:
 
 
 def checked_gpu(gpu: str) -> str:
-    """A UUID or a PCI address; raises ``UsageError`` for anything else, above all for a number."""
+    """Return a UUID or PCI address; raise ``UsageError`` for anything else, such as an index."""
     if not (is_uuid(gpu) or is_pci_address(gpu)):
         raise UsageError(
             f"{gpu[:80]!r} names no GPU",
@@ -71,7 +70,7 @@ def checked_gpu(gpu: str) -> str:
 
 
 def use_of(gpus: Sequence[str]) -> list[GpuUse]:
-    """The use of these GPUs, or without any of all that this process may see."""
+    """Return the use of these GPUs; if none is named, of all that this process can see."""
     for gpu in gpus:
         checked_gpu(gpu)
     with _nvml() as nvml:
@@ -85,9 +84,9 @@ def use_of(gpus: Sequence[str]) -> list[GpuUse]:
 
 
 def gpus_at_work() -> list[GpuAtWork] | None:
-    """Every GPU of this machine on which something computes; None where there is no driver.
+    """Return all GPUs of this machine that run a process; None if there is no driver.
 
-    NVML is let go of again at once: who holds it keeps others from resetting a GPU.
+    NVML is shut down again at once: an open handle would keep others from resetting a GPU.
     """
     with _nvml() as nvml:
         if nvml is None:
@@ -99,7 +98,7 @@ def gpus_at_work() -> list[GpuAtWork] | None:
 
 @contextmanager
 def _nvml() -> Iterator[Any]:
-    """The binding with its library loaded; None where there is none."""
+    """Yield the NVML binding with its library loaded; None if it is not available."""
     try:
         import pynvml
     except ImportError:
@@ -124,7 +123,7 @@ def _all_handles(nvml: Any) -> Iterator[Any]:
 
 
 def _parts(nvml: Any, gpu: Any) -> Iterator[Any]:
-    """The MIG devices of a GPU that is divided into them, and of any other the GPU itself."""
+    """Yield a GPU's MIG devices; if MIG is off, the GPU itself."""
     mode = _got(nvml, nvml.nvmlDeviceGetMigMode, gpu)
     if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
         yield gpu
@@ -136,7 +135,7 @@ def _parts(nvml: Any, gpu: Any) -> Iterator[Any]:
 
 
 def _pids(nvml: Any, device: Any) -> frozenset[int]:
-    """Who computes on a device, by itself or through CUDA's multi-process service."""
+    """Return the processes that compute on a device, directly or through CUDA MPS."""
     asks = (
         nvml.nvmlDeviceGetComputeRunningProcesses_v3,
         nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
@@ -145,7 +144,7 @@ def _pids(nvml: Any, device: Any) -> frozenset[int]:
 
 
 def _got(nvml: Any, ask: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer of NVML; None where the GPU, the driver or its age does not allow for one."""
+    """Return NVML's answer; None if this GPU or driver does not support the query."""
     try:
         return ask(*arguments)
     except nvml.NVMLError:
@@ -199,5 +198,5 @@ def _times(number: int | None, unit: int) -> int | None:
 
 
 def _text(value: bytes | str | None) -> str | None:
-    """Old releases of the binding answer in bytes."""
+    """Decode text, which old releases of the binding return as bytes."""
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value

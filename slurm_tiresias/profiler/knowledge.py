@@ -1,4 +1,4 @@
-"""All that is known at one time: profiles, what spreading cost, and the limits that follow."""
+"""All that is known at one time: profiles, costs of spreading, and the limits fitted to them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from slurm_tiresias.profiler.speeds import Run, Spreading, pairs_of, what_spread
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """The built-in profiles are among ``profiles``; ``limits`` are fitted to ``costs``."""
+    """Profiles (with the built-in ones), the measured costs, and the limits fitted to the costs."""
 
     profiles: Mapping[Key, Profile]
     costs: Mapping[Key, Spreading]
     limits: Limits
 
     def placing(self, profile: Profile, program: Key) -> Placing:
-        """How jobs of this profile are placed; ``program`` is under what their runs are kept."""
+        """Return the placement of jobs of this profile; ``program`` is the key of their runs."""
         if program in self.costs:
             return by_experience(profile, self.costs[program])
         return by_skew(profile, self.limits)
@@ -30,8 +30,8 @@ class Knowledge:
 def knowledge_of(
     stored: Iterable[Profile], runs: Iterable[Run], prior: Limits, fit_programs: int
 ) -> Knowledge:
-    """What stored profiles and runs say. The pack limit is fitted anew where at least
-    ``fit_programs`` programs were seen in both placements."""
+    """Combine stored profiles and runs. The pack limit is fitted if at least ``fit_programs``
+    programs ran in both placements."""
     costs = what_spreading_costs(runs)
     pack_limit = fitted_pack_limit(pairs_of(costs), prior.pack_limit, fit_programs)
     profiles = {**built_in(), **{profile.key: profile for profile in stored}}

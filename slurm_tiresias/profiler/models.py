@@ -1,9 +1,9 @@
 """The tensors of the ten models of the paper's testbed (Table 6, page 500), by construction.
 
-Each network is written down as its publication draws it, in a notation of one word a layer, and
-its tensors are derived from that. All have 1001 classes (1000 and one for the background), as in
-the benchmarks that the paper trained: with them sizes and largest tensors are those of Table 6 to
-the printed digit.
+Each network is written as in its publication, in a notation of one word per layer, and its tensors
+are derived from that. All have 1001 classes (1000 and one for the background), as in the
+benchmarks that the paper trained: with them, model sizes and largest tensors equal those of Table 6
+to the printed digit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHANNELS_OF_AN_IMAGE = 3
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor of floats. ``trained`` ones have gradients; moving averages do not."""
+    """One tensor of floats. ``trained``: it has a gradient (moving averages have none)."""
 
     shape: tuple[int, ...]
     trained: bool = True
@@ -32,10 +32,10 @@ class Tensor:
 
 
 class _Network:
-    """A network on its way from the image to the classes, which notes the tensors it needs.
+    """Builds a network from the input image to the classes, and records its tensors.
 
     A layer is a word: ``64@3`` is a convolution to 64 channels with a 3x3 kernel, ``64@1x7`` one
-    with an oblong kernel, ``a+b`` two layers side by side, and ``pool`` keeps the channels.
+    with an oblong kernel, ``a+b`` two layers in parallel, and ``pool`` keeps the channels.
     """
 
     def __init__(self, after_convolution: Callable[[int], list[Tensor]]) -> None:
@@ -44,13 +44,13 @@ class _Network:
         self.tensors: list[Tensor] = []
 
     def chain(self, words: str) -> _Network:
-        """Layers one after the other."""
+        """Add layers in sequence."""
         for word in words.split():
             self.channels = self._beside(word.split("+"), self.channels)
         return self
 
     def module(self, *branches: str) -> _Network:
-        """Chains side by side, each from the same input, their outputs put together."""
+        """Add parallel branches with the same input, and concatenate their outputs."""
         entering, leaving = self.channels, 0
         for branch in branches:
             self.channels = entering
@@ -59,7 +59,7 @@ class _Network:
         return self
 
     def dense(self, *widths: int) -> tuple[Tensor, ...]:
-        """Fully connected layers at the end; returns all tensors."""
+        """Add fully connected layers at the end; return all tensors."""
         for width in widths:
             self.tensors += [Tensor((self.channels, width)), Tensor((width,))]
             self.channels = width
@@ -94,7 +94,7 @@ def _normalized_unscaled(channels: int) -> list[Tensor]:
 
 
 def _vgg(*convolutions_of_each_block: int) -> tuple[Tensor, ...]:
-    """Simonyan and Zisserman, 2014, Table 1; a 224x224 image leaves as 7x7."""
+    """Simonyan and Zisserman, 2014, Table 1; a 224x224 image is reduced to 7x7."""
     network = _Network(_bias)
     blocks = zip((64, 128, 256, 512, 512), convolutions_of_each_block, strict=True)
     for channels, count in blocks:
@@ -104,7 +104,7 @@ def _vgg(*convolutions_of_each_block: int) -> tuple[Tensor, ...]:
 
 
 def _alexnet() -> tuple[Tensor, ...]:
-    """Krizhevsky, 2014 ("One weird trick"), the network in one column; 6x6 before the last."""
+    """Krizhevsky, 2014 ("One weird trick"), the one-column network; 6x6 before the dense layers."""
     network = _Network(_bias).chain("64@11 192@5 384@3 384@3 256@3")
     network.channels *= 6 * 6
     return network.dense(4096, 4096, CLASSES)
@@ -212,7 +212,7 @@ NAMES = tuple(_BUILT)
 
 
 def known_name(name: str) -> str | None:
-    """The name here of a model in whatever spelling (``VGG-16``, ``inception_v3``), if it is one.
+    """Return our name of a model from any spelling (``VGG-16``, ``inception_v3``), or None.
 
     >>> known_name("Inception_V3")
     'inception3'
@@ -223,15 +223,15 @@ def known_name(name: str) -> str | None:
 
 @cache
 def tensors_of(name: str) -> tuple[Tensor, ...]:
-    """The tensors of one of ``NAMES``, from the image to the classes."""
+    """Return the tensors of one of ``NAMES``, from the image to the classes."""
     return _BUILT[name]()
 
 
 def gradient_sizes(name: str) -> list[int]:
-    """Bytes of each gradient that training one of ``NAMES`` exchanges, in order of the layers."""
+    """Return the bytes of each gradient exchanged in training one of ``NAMES``, in layer order."""
     return [tensor.size_bytes for tensor in tensors_of(name) if tensor.trained]
 
 
 def tensor_sizes(name: str) -> Iterator[int]:
-    """Bytes of each tensor of one of ``NAMES``."""
+    """Yield the bytes of each tensor of one of ``NAMES``."""
     return (tensor.size_bytes for tensor in tensors_of(name))

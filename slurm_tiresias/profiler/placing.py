@@ -1,4 +1,4 @@
-"""How a job had better be placed, and by which rule and number: what ``explain`` says of it."""
+"""How a job should be placed, and the rule and number behind it, for ``explain``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from slurm_tiresias.profiler.skew import MB, Limits, style_for
 from slurm_tiresias.profiler.speeds import Spreading
 
 _LEARNED_FROM = {BUILT_IN: "built in", FILE: "from its file", OPERATOR: "noted by an operator"}
-"""Whatever else a number may come from was measured, and on whose jobs stands with it."""
+"""Sources that are not measurements; a measured number also says whose jobs it is from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """The style of a job, and why in a few words.
+    """A job's placement style, and the reason in a few words.
 
-    ``skew`` is the largest tensor over the model's size, where known. ``because`` holds names that
-    users made up: hostile until made printable.
+    ``skew`` is the largest tensor's share of the model's size, if known. ``because`` contains names
+    from users: sanitize it before printing.
     """
 
     style: PlacementStyle
@@ -28,12 +28,12 @@ class Placing:
 
 
 def by_wish(style: PlacementStyle) -> Placing:
-    """As the job's user asked."""
+    """Place the job as its user asked."""
     return Placing(style, None, "asked for by its user")
 
 
 def by_experience(profile: Profile, spreading: Spreading) -> Placing:
-    """As it fared in both placements, which tells more than any skew."""
+    """Place the job by its measured speed in both placements, better evidence than any skew."""
     style = (
         PlacementStyle.CONSOLIDATE
         if spreading.gain >= WORTH_CONSOLIDATING
@@ -47,7 +47,7 @@ def by_experience(profile: Profile, spreading: Spreading) -> Placing:
 
 
 def by_skew(profile: Profile, limits: Limits) -> Placing:
-    """By the share and the size of the largest tensor."""
+    """Place the job by the share and the size of the largest tensor."""
     skew = profile.skew
     piece = "message" if profile.measured else "tensor"
     share, limit = _percent(skew.ratio), _percent(limits.pack_limit)
@@ -60,7 +60,7 @@ def by_skew(profile: Profile, limits: Limits) -> Placing:
 
 
 def by_setting(model: str, style: PlacementStyle) -> Placing:
-    """As the configuration has it for models that nothing is known of."""
+    """Place the job as configured for unknown models."""
     what = f"nothing is known of {model}" if model else "nothing is known of its model"
     return Placing(style, None, f"{what}, placement.unknown_model is {style.value}")
 

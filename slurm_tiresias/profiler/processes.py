@@ -1,4 +1,4 @@
-"""Whose job a process of this machine belongs to."""
+"""Which job a process on this machine belongs to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 _MOST_BYTES = 6 << 20
-"""Linux gives a program no more for its arguments and environment together."""
+"""Linux's limit on a program's arguments and environment together."""
 
 _JOB_ID = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?=\0|$)")
 _REAL_USER = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
@@ -15,20 +15,21 @@ _REAL_USER = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The job that a process says it is of, and its real user, about whom it cannot lie."""
+    """The job id that a process states in its environment, and its real uid, which it cannot
+    forge."""
 
     job_id: int
     uid: int
 
 
 def claim_of(pid: int) -> Claim | None:
-    """What a process claims; None where it is gone, of no job, or not ours to look into."""
+    """Return a process's claim; None if it is gone, belongs to no job, or may not be read."""
     try:
         folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        # Through the folder: should the number be given to another process, this one is gone.
+        # Read through a folder handle: if the pid is reused meanwhile, the reads fail.
         user = _REAL_USER.search(_content(folder, "status"))
         job = _JOB_ID.search(_content(folder, "environ"))
     except OSError:

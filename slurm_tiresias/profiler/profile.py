@@ -1,4 +1,4 @@
-"""A profile: what is known of one model, whose it is, and where that was learned."""
+"""A profile: what is known of one model, for whose jobs it counts, and where it was learned."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MOST_BYTES = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Whose profile it is: a model's, or that of a user's jobs of one name.
+    """What a profile is about: a model, or a user's jobs of one name.
 
-    A model's profile without a user counts for all users; one that was measured counts for the
-    user whose job it was, since no other user can know whether it really was that model.
+    A model's profile without a user counts for all users. A measured one counts only for the user
+    who ran the job, since others cannot know whether it really was that model.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Key:
 
 
 def key_of(kind: str, name: str, user: str = "") -> Key:
-    """A key from names that users make up: bounded, and nothing but text."""
+    """Build a key from names that users chose: limit their length, and keep only valid text."""
     return Key(kind, _tame(name), _tame(user))
 
 
@@ -61,12 +61,12 @@ class Profile:
 
     @property
     def measured(self) -> bool:
-        """Whether it was learned from messages; otherwise it is from the tensors themselves."""
+        """Whether it was learned from messages; otherwise it comes from the tensors themselves."""
         return self.source in MEASURED
 
 
 def is_sound(profile: Profile) -> bool:
-    """Whether the numbers of a profile from outside can be true."""
+    """Whether the numbers of an imported profile are plausible."""
     skew = profile.skew
     return (
         profile.source in SOURCES
@@ -85,11 +85,11 @@ def built_in() -> Mapping[Key, Profile]:
 
 
 def find(profiles: Mapping[Key, Profile], user: str, model: str, job_name: str) -> Profile | None:
-    """The profile of a job, if there is one; ``model`` is empty where its user named none.
+    """Return the profile of a job, if there is one; ``model`` is "" if its user named none.
 
-    A named model is looked up as an operator noted it, then among the built-in ones in whatever
-    spelling, then as this user's jobs were seen. Without a name the job's own name tells, for jobs
-    of one name tend to be runs of one program.
+    A named model is looked up first as an operator noted it, then among the built-in ones in any
+    spelling, then among this user's measured profiles. Without a model, the job's name is looked
+    up, since jobs of one name tend to be runs of one program.
     """
     if not model:
         return profiles.get(key_of(JOB, job_name, user))

@@ -1,7 +1,7 @@
-"""The file that tells the nodes which programs have a profile already.
+"""The file that tells the nodes which programs already have a profile.
 
-It lies beside the files that they leave for the controller. The plugin (spank/known.c) compares
-whole lines with what it expects of a job, so each name in them is one word.
+It lies beside the files that the nodes leave for the controller. The plugin (spank/known.c)
+compares whole lines with what it expects for a job, so names are quoted to contain no blanks.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MOST_BYTES = 4 << 20
 
 
 def text_of(profiles: Mapping[Key, Profile]) -> str:
-    """The file's text. Should it become too long, what was noted first is left out: such jobs
-    are counted once more."""
+    """Return the file's text. If it would be too long, the oldest profiles are left out: jobs of
+    these programs are measured again."""
     ordered = sorted(profiles.values(), key=lambda profile: (profile.measured, -profile.noted_s))
     lines: list[str] = []
     room_bytes = MOST_BYTES - len(FIRST_LINE)
@@ -37,16 +37,16 @@ def text_of(profiles: Mapping[Key, Profile]) -> str:
 
 
 def _line(key: Key) -> str:
-    """``KIND NAME USER``, or without a user where it counts for all users."""
+    """Return ``KIND NAME USER``; without USER if the profile counts for all users."""
     kind = BUILT_IN if key.kind == MODEL and not key.user and key.name in NAMES else key.kind
     names = (quote(name, safe="+", errors="replace") for name in (key.name, key.user) if name)
     return " ".join([kind, *names]) + "\n"
 
 
 class KnownFile:
-    """The file as it should be, and as it was written last; without a folder there is none.
+    """The index file: its wanted content, and whether that is written. Without a folder, no file.
 
-    That it cannot be written is said once. Nodes then go by what they were told before.
+    A failure to write is logged once; the nodes then keep using the previous content.
     """
 
     def __init__(self, folder: str) -> None:
@@ -56,14 +56,14 @@ class KnownFile:
         self._warning = WarnOnce("the nodes cannot be told which programs have a profile")
 
     def tell(self, profiles: Mapping[Key, Profile]) -> None:
-        """What ``write`` is to write."""
+        """Set the content for the next ``write``."""
         text = text_of(profiles) if self._path else ""
         if text != self._text:
             self._text = text
             self._written = False
 
     def write(self) -> None:
-        """Write it if it is not there as it should be."""
+        """Write the file if it is missing or out of date."""
         try:
             if self._path and not (self._written and self._path.exists()):
                 write_atomically(self._path, self._text.encode(), 0o644)

@@ -1,7 +1,7 @@
 """A copy of the stored profiles for all users.
 
-A user who may open a database may lock it, and the controller would wait. So the store is the
-controller's own file, and what others read is a copy that the controller never opens.
+A user who can open a database can lock it and so block the controller. The store is therefore
+private to the controller, and other users read a copy that the controller never opens.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from slurm_tiresias.warn_once import WarnOnce
 
 FILE_NAME = "profiles-published.sqlite"
 LEAST_GAP_S = 60.0
-"""Between two copies."""
+"""Least time between two copies, in seconds."""
 
 Stamps = list[tuple[int, int] | None]
 
 
 class ProfilesCopy:
-    """The published copy of a store; where jobs are private there is none."""
+    """The published copy of a store; there is none if jobs are private."""
 
     def __init__(self, store: Path, state_dir: Path, *, private: bool) -> None:
         self._store = store
@@ -32,12 +32,12 @@ class ProfilesCopy:
         self._private = private
         self._next_s = 0.0
         self._copied: tuple[Stamps, int | None] | None = None
-        """What the store looked like, and which file the copy is."""
+        """The store's timestamps when it was copied, and the inode of the copy."""
         self._thread: threading.Thread | None = None
         self._warning = WarnOnce("users do not see the stored profiles")
 
     def keep_up(self) -> None:
-        """Begin to copy the store in another thread, where it has changed since the last time."""
+        """Start a copy in another thread if the store has changed since the last one."""
         if self._private:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)

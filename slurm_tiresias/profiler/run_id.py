@@ -1,4 +1,4 @@
-"""One run of a job on one node, from a start to its end or requeue, and files named after it."""
+"""One run of a job on one node, from start to end or requeue, and the files named after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class RunId:
-    """Which run of which job, and the node on which it was seen."""
+    """Identifies a run of a job, and the node on which it was seen."""
 
     job_id: int
     restarts: int
@@ -26,7 +26,7 @@ class RunId:
 
 
 def parsed_file_name(name: str) -> tuple[RunId, str] | None:
-    """Whom a file is about and what it holds, by its name; None for any other file."""
+    """Return the run and the kind of a file from its name; None for any other file."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Profiles at work: what running jobs teach, and how the waiting ones are placed for it."""
+"""The profiler: learns from running jobs, and chooses the placement of pending ones."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from slurm_tiresias.warn_once import WarnOnce
 log = logging.getLogger("tiresias-slurm")
 
 FILES_OF_A_CYCLE = 100
-"""So that a flood of small jobs does not hold up scheduling; the rest is read in later cycles."""
-
+"""Files read per cycle, so that a flood of small jobs does not delay scheduling; the rest is read
+in later cycles."""
 NAMES_OF_A_CYCLE = 10_000
 ASIDE = "refused"
-"""Where files are put that cannot be read, for an admin to look at."""
+"""Subfolder for unreadable files, for an admin to look at."""
 
 RanSeconds = Callable[[str, int], float]
-"""How long the run of a job after so many restarts ran; 0.0 where that is not known."""
+"""Returns the seconds that a job's run after this many restarts lasted; 0.0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Collected:
-    """A collected file, what it holds and of which run."""
+    """A collected file, its kind, and its run."""
 
     run_id: RunId
     kind: str
@@ -62,10 +62,10 @@ class _Collected:
 
 
 class Profiler:
-    """Knows how a job is to be placed, and learns from the jobs that have run.
+    """Chooses the placement of jobs, and learns from finished ones.
 
-    Scheduling never fails for it: without its store or its folder jobs are placed by what was
-    known before, or as the configuration has it.
+    A failure here never stops scheduling: without its store or its folder, jobs are placed by what
+    was known before, or as configured.
     """
 
     def __init__(self, store: ProfileStore, config: Config) -> None:
@@ -76,12 +76,13 @@ class Profiler:
         self._warning = WarnOnce("nothing can be learned from running jobs for now")
         self._knowledge = known(config, [], [])
         self._placings: dict[str, tuple[JobSpec, Placing]] = {}
-        """What was found for what each job asked then, by what is known now."""
+        """Each job's placement and the spec it was computed from; cleared when knowledge
+        changes."""
         self._known_file = KnownFile(config.profiler.collect_dir)
         self._known_file.tell(self._knowledge.profiles)
 
     def placing(self, job: JobSpec) -> Placing:
-        """How a job is to be placed, by its hint, by experience, by its model's skew."""
+        """Return how to place a job: by its hint, by experience, or by its model's skew."""
         asked, found = self._placings.get(job.key, (None, None))
         if found is None or asked is not job:
             found = self._found(job)
@@ -104,8 +105,8 @@ class Profiler:
         return found
 
     def learn(self, seen: Observation, ran_s: RanSeconds) -> None:
-        """Take in what jobs that have ended were seen to send and to do with their GPUs, and what
-        others have stored; tell the nodes what is known."""
+        """Take in what finished jobs sent and did with their GPUs, and profiles stored by others;
+        then update the index file of the nodes."""
         found = self._placings
         self._placings = {job.key: found[job.key] for job in seen.jobs if job.key in found}
         try:
@@ -145,7 +146,7 @@ class Profiler:
                 break
 
     def _collected(self) -> list[_Collected]:
-        """The files that have not been read yet, those of the oldest jobs first."""
+        """Return the files not read yet, those of the oldest jobs first."""
         folder = Path(self._config.profiler.collect_dir)
         with os.scandir(folder) as entries:
             names = [entry.name for entry in islice(entries, NAMES_OF_A_CYCLE)]
@@ -165,7 +166,7 @@ class Profiler:
             return
         run_id = collected.run_id
         if job is None:
-            pass  # The owner of a job that Slurm has forgotten is unknown.
+            pass  # Slurm has forgotten the job, so its owner is unknown.
         elif not isinstance(found, Traffic):
             self._store.add_gpus(NodeGpus(run_id, _key_of(job.spec), found), now_s)
         elif run := _run_in(found, job.spec, ran_s(job.key, run_id.restarts)):
@@ -174,7 +175,7 @@ class Profiler:
         self._finish(collected, aside=False)
 
     def _finish(self, collected: _Collected, aside: bool) -> None:
-        """Remove what has been read; where that is not allowed it is only not read again."""
+        """Remove or set aside a file that was read; if that fails, just do not read it again."""
         self._done.add(collected.path.name)
         try:
             if aside:
@@ -186,13 +187,13 @@ class Profiler:
 
 
 def known(config: Config, stored: Sequence[Profile], runs: Sequence[Run]) -> Knowledge:
-    """What a store says, judged as this configuration has it."""
+    """Evaluate the content of a store under this configuration."""
     prior = Limits(config.placement.pack_limit, config.profiler.least_message_mb * MB)
     return knowledge_of(stored, runs, prior, config.profiler.fit_models)
 
 
 def _program_of(job: JobSpec, hints: Hints) -> Key:
-    """Under what a job's runs are kept: its user's runs of a model, or of jobs of one name."""
+    """Return the key of a job's runs: the user and the model, or without a model the job's name."""
     if hints.model:
         return key_of(MODEL, hints.model, job.user)
     return key_of(JOB, job.name, job.user)
@@ -203,19 +204,19 @@ def _is_over(job: JobStatus, restarts: int) -> bool:
 
 
 def _content(collected: _Collected) -> Traffic | tuple[GpuRun, ...]:
-    """What a collected file says; raises where it is not what its name promises."""
+    """Parse a collected file; raise an error if it does not hold what its name says."""
     path, flags = collected.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise TiresiasError(f"{path.name} is not a file", "Remove it")
-        # Or as much of it as shows that it is too long.
+        # One byte more than the limit, so that a longer file is noticed.
         content = stream.read(max(FILE_BYTES, MOST_FILE_BYTES) + 1)
     return parse_gpus(content) if collected.kind == GPUS_KIND else parse(content)
 
 
 def _put_aside(path: Path) -> None:
-    """Move a file into a folder beside it, and through no link that a user has put there."""
+    """Move a file into a subfolder, without following a link that a user may have put there."""
     folder = path.parent / ASIDE
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -231,7 +232,7 @@ def _key_of(job: JobSpec) -> Key:
 
 
 def _run_in(traffic: Traffic, job: JobSpec, elapsed_s: float) -> Run | None:
-    """What one node saw of a run: collectives tell more than the messages that carry them."""
+    """Return what one node saw of a run; collectives are better evidence than their messages."""
     gpus = job.request.gpu_count
     for source, section in ((COLLECTIVES, traffic.collectives), (TRAFFIC, traffic.messages)):
         if sent := sent_in(section):

@@ -1,7 +1,7 @@
-"""The skew of a model, and the placement it asks for (paper pages 491-492 and 500).
+"""The skew of a model, and the placement it calls for (paper pages 491-492 and 500).
 
-The paper publishes no formula of its skew. The one figure that it prints for each model is the
-share of the largest tensor in the model's size (Table 6, page 500), so that is the number here.
+The paper publishes no formula of skew. The one figure that it prints for each model is the largest
+tensor's share of the model's size (Table 6, page 500), so that is the definition used here.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ MB = 1 << 20
 
 BUCKET_BYTES = 25 * MB
 FIRST_BUCKET_BYTES = 1 * MB
-"""How data-parallel training in PyTorch coalesces gradients unless told otherwise; its first
-bucket is small, so that sending can begin early."""
+"""PyTorch's default size of the first gradient bucket in data-parallel training, small so that
+sending can begin early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """The pieces that a model sends in one iteration: how large the largest is, and all of them."""
+    """The pieces that a model sends in one iteration: the size of the largest, the total, the
+    count."""
 
     largest_bytes: int
     total_bytes: int
@@ -30,12 +31,12 @@ class Skew:
 
     @property
     def ratio(self) -> float:
-        """The share of the largest piece, above 0 and at most 1."""
+        """The largest piece's share of the total, above 0 and at most 1."""
         return self.largest_bytes / self.total_bytes
 
 
 def skew_of(sizes_bytes: Iterable[int]) -> Skew | None:
-    """The skew of a list of sizes; None where there is nothing in it. No size may be negative."""
+    """Return the skew of a list of sizes, none negative; None if their sum is 0."""
     sizes = [size for size in sizes_bytes if size]
     if any(size < 0 for size in sizes):
         raise ValueError("a size is negative")
@@ -44,28 +45,28 @@ def skew_of(sizes_bytes: Iterable[int]) -> Skew | None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on a model is skewed: ``pack_limit`` is a share, ``least_bytes`` a size."""
+    """The thresholds of a skewed model: ``pack_limit`` is a share, ``least_bytes`` a size."""
 
     pack_limit: float
     least_bytes: float
 
 
 def style_for(skew: Skew, limits: Limits) -> PlacementStyle:
-    """Consolidate a model with a piece that is a large part of it, and large in itself.
+    """Return the style: consolidate if the largest piece is both a large share and large in itself.
 
-    The size counts because messages may be coalesced: a small model whose gradients all travel in
-    one bucket looks as skewed as can be, and is not. A bucket is closed once it is full, so one of
-    small tensors stays below twice its nominal size; whatever is larger holds a large tensor.
+    The size counts because messages may be coalesced: a small model whose gradients all fit one
+    bucket has the highest skew, but is not skewed. A bucket is closed once it is full, so one of
+    small tensors stays below twice its nominal size; anything larger contains a large tensor.
     """
     skewed = skew.ratio > limits.pack_limit and skew.largest_bytes >= limits.least_bytes
     return PlacementStyle.CONSOLIDATE if skewed else PlacementStyle.SPREAD
 
 
 def in_buckets(sizes_bytes: Sequence[int], bucket_bytes: int = BUCKET_BYTES) -> list[int]:
-    """The messages of data-parallel training for these gradients, given in order of the layers.
+    """Return the message sizes of data-parallel training for gradients given in layer order.
 
-    Gradients come in the reverse order. One at a time is put in the bucket, which is sent once it
-    holds its nominal size: no tensor is ever split.
+    Gradients arrive in reverse order. Each is added to the bucket, which is sent once it reaches
+    its nominal size; no tensor is split.
     """
     buckets: list[int] = []
     filled, full = 0, min(FIRST_BUCKET_BYTES, bucket_bytes)

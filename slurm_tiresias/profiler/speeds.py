@@ -1,4 +1,4 @@
-"""What spreading really cost: one program's message rates on few nodes and on many."""
+"""The measured cost of spreading: a program's message rates on few nodes and on many."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from slurm_tiresias.profiler.profile import Key
 from slurm_tiresias.profiler.skew import Skew
 
 LEAST_RUNS = 2
-"""Runs wanted of each placement: one may have been slow for any reason."""
+"""Runs required of each placement: a single one may have been slow for any reason."""
 
 LEAST_RUN_S = 60.0
-"""Most of a shorter run is start-up, during which nothing is sent."""
+"""Shorter runs are ignored: most of their time is start-up, in which nothing is sent."""
 
 MOST_PROGRAMS_OF_A_USER = 3
-"""What users' programs send is what they say: no single user may move the limit of all."""
+"""Users control what their programs send, so no single user may move everyone's limit."""
 
 ALIKE = 0.1
-"""The largest messages of two runs may differ by this share and still be the same model's."""
+"""Largest relative difference of the largest messages of two runs of the same model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a job as its messages show it, over all its nodes."""
+    """One run of a job as its messages show it, summed over its nodes."""
 
     key: Key
     source: str
@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Spreading:
-    """A program seen on few nodes and on more: how much faster the few made it."""
+    """A program seen on few nodes and on more; ``gain``: its speed on few over that on more."""
 
     gain: float
     runs: int
@@ -56,9 +56,10 @@ class Spreading:
 
 
 def what_spreading_costs(runs: Iterable[Run]) -> dict[Key, Spreading]:
-    """For every program that was seen in both placements, its speed consolidated over spread.
+    """Return, for every program seen in both placements, its speed consolidated relative to spread.
 
-    Only runs on as many GPUs, observed in the same way and of the same model are compared.
+    Only runs with the same number of GPUs, the same kind of observation and the same model are
+    compared.
     """
     groups: dict[tuple[Key, str, int], list[Run]] = {}
     for run in runs:
@@ -87,7 +88,7 @@ def _compared(group: list[Run]) -> Spreading | None:
 
 
 def pairs_of(costs: Mapping[Key, Spreading]) -> list[Pair]:
-    """What the pack limit is fitted to: one pair for each program, however often it ran."""
+    """Return the pairs to fit the pack limit to: one per program, however often it ran."""
     of_user: Counter[str] = Counter()
     pairs = []
     for key, spreading in sorted(costs.items(), key=lambda item: -item[1].runs):

@@ -1,8 +1,8 @@
-"""The store of profiles: what is known of each model, and the runs it was learned from, in SQLite.
+"""The profile store (SQLite): profiles of models, and the runs from which they were learned.
 
-Beside them it keeps what runs did with their GPUs, for people to look at. The controller writes
-what it measures and an operator what he knows; both may do so at once. Names come from any user and
-are only ever bound as values.
+It also keeps what runs did with their GPUs, for people to read. The controller writes measurements
+and an operator writes notes, possibly at the same time. Names come from any user and are only ever
+bound as SQL parameters.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from slurm_tiresias.profiler.speeds import Run
 
 FILE_NAME = "profiles.sqlite"
 MODE = 0o600
-"""It has names of all users' jobs, and a user who could open it could lock it."""
+"""It holds names of all users' jobs, and a user who could open it could lock it."""
 SCHEMA_VERSION = 2
-"""2 added what runs did with their GPUs, in a table of its own; a store of 1 only lacks that."""
+"""Version 2 added the table of GPU use; a store of version 1 only lacks that."""
 
 RUNS_KEPT = 40
-"""Runs of one program: models and clusters change, and the oldest say least about today."""
+"""Runs kept per program: models and clusters change, so old runs are the least relevant."""
 
 MEASURED_KEPT_OF_A_USER = 1000
-"""A user may give every job another name."""
+"""Bound on measured profiles per user, who may give every job another name."""
 
 BUSY_TIMEOUT_S = 5.0
 
@@ -63,7 +63,7 @@ _OF_KEY = "WHERE kind = ? AND name = ? AND user = ?"
 
 
 class ProfileStoreError(TiresiasError):
-    """The store of profiles cannot be opened, read or written."""
+    """The profile store cannot be opened, read or written."""
 
     exit_code = 8
 
@@ -80,7 +80,7 @@ class ProfileStore:
     """The profiles of one cluster. Every method may raise ``ProfileStoreError``."""
 
     def __init__(self, path: Path | None, *, writable: bool = True) -> None:
-        """Open or create a store; without a path it lasts as long as the process."""
+        """Open or create a store; without a path it is in memory."""
         self._path = path or "in memory"
         with self._explained():
             if path is None or writable:
@@ -92,14 +92,14 @@ class ProfileStore:
         self._database.close()
 
     def version(self) -> int:
-        """A number that changes when another process writes."""
+        """Return a number that changes when another process writes."""
         with self._explained():
             return int(self._database.execute("PRAGMA data_version").fetchone()[0])
 
     # Profiles
 
     def profiles(self) -> list[Profile]:
-        """Every profile that is stored, by kind, name and user; the built-in ones are not."""
+        """Return all stored profiles by kind, name and user; the built-in ones are not stored."""
         query = (
             "SELECT kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s "
             "FROM profiles ORDER BY kind DESC, name, user"
@@ -108,14 +108,13 @@ class ProfileStore:
             return [_profile(row) for row in self._database.execute(query)]
 
     def save(self, profiles: Iterable[Profile]) -> None:
-        """Store these profiles in the place of what was known under the same keys."""
+        """Store these profiles, replacing those with the same keys."""
         with self._transaction():
             for profile in profiles:
                 self._put(profile)
 
     def forget(self, keys: Iterable[Key]) -> int:
-        """Drop all that is kept under these keys, runs and what they did with their GPUs with the
-        profiles; returns of how many keys there was anything."""
+        """Delete profiles, runs and GPU use of these keys; return how many keys had any."""
         found = 0
         with self._transaction():
             for key in set(keys):
@@ -129,9 +128,9 @@ class ProfileStore:
     # Runs
 
     def add(self, node_run: NodeRun, now_s: float) -> None:
-        """Note what a node saw of a run, and what the run as a whole now says of its program.
+        """Store what a node saw of a run, and update the profile of its program.
 
-        Nodes of one run may see different shares of it; the one that sent most is believed.
+        Nodes of one run may see different shares of it; the one that sent the most is used.
         """
         with self._transaction():
             self._put_run(node_run, now_s)
@@ -140,13 +139,13 @@ class ProfileStore:
             noted = self._database.execute(
                 f"SELECT source FROM profiles {_OF_KEY}", _columns_of(key)
             ).fetchone()
-            # What an operator noted stands until he forgets it.
+            # A profile noted by an operator stays until the operator deletes it.
             if profile is not None and (noted is None or noted[0] in MEASURED):
                 self._put(profile)
             self._prune(key)
 
     def add_gpus(self, seen: NodeGpus, now_s: float) -> None:
-        """Note what a run did with the GPUs of a node."""
+        """Store what a run did with the GPUs of a node."""
         with self._transaction():
             whose = (*dataclasses.astuple(seen.run_id), *_columns_of(seen.key))
             rows = [(*whose, *dataclasses.astuple(gpu), now_s) for gpu in seen.gpus]
@@ -154,7 +153,7 @@ class ProfileStore:
                 f"INSERT OR REPLACE INTO gpu_runs VALUES ({', '.join('?' * 19)})", rows
             )
             self._keep_latest_runs("gpu_runs", seen.key)
-            # Of what runs did with their GPUs, which does not need a profile to be there.
+            # GPU use has its own limit per user, since it can exist without a profile.
             surplus = self._database.execute(
                 "SELECT kind, name, user FROM gpu_runs WHERE user = ? GROUP BY kind, name "
                 "ORDER BY MAX(noted_s) DESC, name LIMIT -1 OFFSET ?",
@@ -164,7 +163,7 @@ class ProfileStore:
                 self._database.execute(f"DELETE FROM gpu_runs {_OF_KEY}", where)
 
     def runs(self) -> list[Run]:
-        """Every run over all its nodes, the oldest job first."""
+        """Return every run summed over its nodes, the oldest job first."""
         query = (
             "SELECT job_id, restarts, kind, name, user, source, largest_bytes, total_bytes, "
             "pieces, sent_bytes, gpus, elapsed_s FROM runs ORDER BY job_id, restarts, sent_bytes"
@@ -174,8 +173,8 @@ class ProfileStore:
         return [_run([row[2:] for row in nodes]) for _, nodes in groupby(rows, itemgetter(0, 1))]
 
     def gpu_runs(self, name: str) -> list[NodeGpus]:
-        """What the runs of a model or of jobs of this name did with their GPUs, by whose they are;
-        the oldest job first."""
+        """Return the GPU use of the runs of this model or job name, by kind and user, oldest
+        first."""
         query = (
             "SELECT job_id, restarts, node, kind, name, user, uuid, samples, seen_s, pci, gpu_name,"
             " utilization, peak_memory_bytes, memory_bytes, pcie_sent_bytes_per_s, "
@@ -183,7 +182,7 @@ class ProfileStore:
             "WHERE name = ? ORDER BY kind DESC, user, job_id, restarts, node, uuid"
         )
         with self._explained():
-            # Who may only read cannot bring a store of an earlier version up to date.
+            # A read-only reader cannot upgrade a store of version 1, which lacks this table.
             there = "SELECT 1 FROM sqlite_master WHERE name = 'gpu_runs'"
             has_gpus = self._database.execute(there).fetchone() is not None
             rows = self._database.execute(query, (name,)).fetchall() if has_gpus else []
@@ -212,7 +211,7 @@ class ProfileStore:
         )
 
     def _learned(self, key: Key) -> Profile | None:
-        """What the latest run of a program says, by the node of it that sent the most."""
+        """Return the profile from a program's latest run, by the node that sent the most."""
         row = self._database.execute(
             "SELECT kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s FROM runs"
             f" {_OF_KEY}"
@@ -264,7 +263,7 @@ def _opened(path: Path | None) -> sqlite3.Connection:
     where = path or ":memory:"
     database = sqlite3.connect(where, isolation_level=None, timeout=BUSY_TIMEOUT_S)
     database.execute("PRAGMA journal_mode = WAL")
-    # A power cut may cost the last profiles: what they say is measured again.
+    # A power cut may lose the latest profiles, but they will be measured again.
     database.execute("PRAGMA synchronous = NORMAL")
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
     if version > SCHEMA_VERSION:
@@ -275,7 +274,7 @@ def _opened(path: Path | None) -> sqlite3.Connection:
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:
-    """Share a store with the controller that has it open; read any other, or a copy, as it is."""
+    """Open read-only: share a store that the controller has open; read others, or a copy, as is."""
     address = path.resolve().as_uri()
     for way in ("mode=ro", "mode=ro&immutable=1"):
         database = sqlite3.connect(f"{address}?{way}", uri=True, isolation_level=None)
@@ -289,7 +288,7 @@ def _opened_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _columns_of(part: Key | Skew) -> tuple[object, ...]:
-    """A key or a skew as the tables have it, in the order of their columns."""
+    """Return the column values of a key or a skew, in table order."""
     return dataclasses.astuple(part)
 
 
@@ -300,7 +299,7 @@ def _profile(row: tuple[str, str, str, int, int, int, str, float]) -> Profile:
 
 
 def _run(nodes: Sequence[tuple[Any, ...]]) -> Run:
-    """A run over all its nodes, the one that sent the most last: it is believed for the skew."""
+    """Combine a run's nodes, ordered by bytes sent; the last, which sent most, gives the skew."""
     kind, name, user, source, largest_bytes, total_bytes, pieces, _, gpus, _ = nodes[-1]
     return Run(
         key=Key(kind, name, user),

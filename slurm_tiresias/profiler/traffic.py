@@ -1,7 +1,7 @@
-"""What a job was seen to send: the collected traffic file, and the skew that follows from it.
+"""The collected traffic file of what a job sent, and the skew derived from it.
 
-The layout is that of ``spank/monitor/traffic.h``. The file was written by the job's own user, so
-nothing in it is believed before it has been checked.
+The layout is that of ``spank/monitor/traffic.h``. The file was written as the job's own user, so
+everything in it is checked before use.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _LIST = struct.Struct(f"<{2 * SLOTS}Q")
 _START_OF_LISTS = FILE_BYTES - LISTS * _LIST.size
 _LARGEST_BYTES = (1 << OCTAVES) - 1
 _MOST_TOTAL_BYTES = 1 << 62
-"""More than any job sends; beyond it the sum is a forgery, and too long for the store."""
+"""More than any job sends: a larger sum is forged, and would not fit the store."""
 
 LEAST_ROUNDS = 3
-"""What was sent fewer times than this may have been anything."""
+"""Sizes that were sent fewer times say nothing about iterations."""
 
 _CONSISTENT = 0.95
-"""The share of the bytes that must come in whole iterations for their number to be believed."""
+"""The share of bytes that must fit whole iterations for the number of iterations to count."""
 
 LARGEST_CHUNK_BYTES = 4 << 20
-"""Libraries that cut large tensors up do so at a power of two of at most this: Gloo's collectives
-at 1 MiB, NCCL's transports between 128 KiB and 4 MiB."""
+"""The largest chunk, a power of two, into which libraries cut large tensors: 1 MiB in Gloo's
+collectives, 128 KiB to 4 MiB in NCCL's transports."""
 
 _LEAST_CHUNKS = 4
 _FRAMING_BYTES = 64
@@ -50,12 +50,12 @@ _ROUNDS_TO_KNOW_ONE_OFFS = 10
 
 
 class TrafficFileError(TiresiasError):
-    """A collected file is not what the monitor writes."""
+    """A collected file is not in the format that the monitor writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Octave:
-    """Sizes of one octave: those listed with how often each was sent, and the rest in sum."""
+    """Messages of one octave of sizes: the count of each listed size, and sums of the rest."""
 
     listed: Counter[int]
     unlisted_messages: int
@@ -85,13 +85,13 @@ class Traffic:
     """What the tasks of one run sent on one node."""
 
     messages: Section
-    """Sends on sockets and of RDMA verbs."""
+    """Sends on sockets and through RDMA verbs."""
     collectives: Section
-    """What was handed to NCCL."""
+    """Buffers handed to NCCL."""
 
 
 def parse(content: bytes) -> Traffic:
-    """Read a collected file; raises ``TrafficFileError``. A file of zeros is a valid empty one."""
+    """Parse a collected file; raise ``TrafficFileError``. A file of zeros is valid and empty."""
     if len(content) != FILE_BYTES:
         raise _fault(f"it has {len(content):,} bytes instead of {FILE_BYTES:,}")
     if not any(content):
@@ -112,7 +112,7 @@ def _fault(what: str) -> TrafficFileError:
 
 
 def _in_lists(content: bytes) -> Counter[int]:
-    """What threads counted in lists of their own, in addition to what they have in common."""
+    """Sum the counts that threads kept in lists of their own, besides the shared sections."""
     (taken,) = _LISTS_TAKEN.unpack_from(content, _END_OF_SECTIONS)
     end = _START_OF_LISTS + taken * _LIST.size
     if taken > LISTS or any(content[end:]):
@@ -140,7 +140,7 @@ def _octave(number: int, words: Sequence[int]) -> Octave:
     listed = _slots(words[4:])
     misplaced = largest_bytes and largest_bytes >> number != 1
     unexplained = (messages or total_bytes) and not largest_bytes
-    # A killed task may have counted a message and not yet its bytes, never the other way round.
+    # A killed task may have counted a message but not yet its bytes, never the reverse.
     if misplaced or unexplained or total_bytes > messages * largest_bytes:
         raise _fault("its sums contradict each other")
     if reserved or any(size >> number != 1 for size in listed):
@@ -149,7 +149,7 @@ def _octave(number: int, words: Sequence[int]) -> Octave:
 
 
 def _slots(words: Sequence[int]) -> Counter[int]:
-    """How often each size was sent: never, where a task died between taking a slot and counting."""
+    """Return the count of each size; 0 if a task died between taking a slot and counting."""
     pairs = zip(words[::2], words[1::2], strict=True)
     taken = [(size, count) for size, count in pairs if size or count]
     counts = Counter(dict(taken))
@@ -160,21 +160,22 @@ def _slots(words: Sequence[int]) -> Counter[int]:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a section says of the job's iterations. ``sent_bytes`` counts all of them."""
+    """What a section shows of the job's iterations; ``sent_bytes`` is the total over all of
+    them."""
 
     skew: Skew
     rounds: int
-    """Iterations seen, times the tasks of the node and the peers of each: all send alike."""
+    """Iterations times the node's tasks times the peers of each, since all send alike."""
     sent_bytes: int
 
 
 def sent_in(section: Section) -> Sent | None:
-    """The skew of what was sent in each iteration; None where nothing was sent again and again.
+    """Return the skew of what each iteration sent; None if nothing was sent repeatedly.
 
-    Every iteration sends each tensor once (to each peer). So the number of iterations is the
-    largest that the counts of nearly all bytes are multiples of, a tensor of which the model has
-    three of the same size being counted three times. What came only at the start is left out.
-    Where a library cut the tensors up, their sizes are lost, and so is what they would have said.
+    Every iteration sends each tensor once to each peer. So the number of iterations is the largest
+    number that divides the counts of nearly all bytes; a size that three tensors share is counted
+    three times per iteration. Messages sent only at the start are left out. None is also returned
+    if a library cut the tensors up, because their sizes are then lost.
     """
     listed = section.listed
     rounds = _rounds(listed)
@@ -186,7 +187,7 @@ def sent_in(section: Section) -> Sent | None:
     sent_bytes += sum(octave.unlisted_bytes for octave in unlisted)
     largest_bytes = max([*recurring, *(octave.unlisted_largest_bytes for octave in unlisted)])
     messages = sum(recurring.values()) + sum(octave.unlisted_messages for octave in unlisted)
-    # The largest messages look like pieces of larger ones, with a library's framing.
+    # The largest messages look like chunks of larger ones, with a library's framing.
     over_bytes = largest_bytes - (1 << largest_bytes.bit_length() - 1)
     small = largest_bytes <= LARGEST_CHUNK_BYTES + _FRAMING_BYTES
     many = listed.get(largest_bytes, 0) / rounds >= _LEAST_CHUNKS
@@ -197,7 +198,7 @@ def sent_in(section: Section) -> Sent | None:
 
 
 def _rounds(listed: Mapping[int, int]) -> int:
-    """The largest number of iterations that explains how often each size was sent; 0 if none."""
+    """Return the largest number of iterations that explains the counts of all sizes; 0 if none."""
     heaviest = sorted(listed, key=lambda size: size * listed[size], reverse=True)[:_CANDIDATES]
     for rounds in sorted({listed[size] for size in heaviest}, reverse=True):
         least = _ONE_OFF + 1 if rounds >= _ROUNDS_TO_KNOW_ONE_OFFS else 0
@@ -209,7 +210,7 @@ def _rounds(listed: Mapping[int, int]) -> int:
 
 
 def _is_multiple(count: int, rounds: int) -> bool:
-    """Whether a size came once or several times in each iteration; the last may be cut short."""
+    """Whether a size came once or more in each iteration; the last iteration may be incomplete."""
     times = round(count / rounds)
     leeway = max(1, count // 20) if count > LEAST_ROUNDS else 0
     return times > 0 and abs(count - times * rounds) <= leeway

@@ -1,1 +1,1 @@
-"""Reading which tensors a model's file holds, without loading or executing any of it."""
+"""List the tensors in a model's file without loading or executing any of it."""

@@ -1,7 +1,7 @@
 """ONNX: a protobuf message; the weights are the initializers of its graph.
 
-Only the few fields that say so are read, straight from the wire format; everything else is stepped
-over, above all the data. Initializers of subgraphs (the branches of an If) are not looked for.
+Only the few fields that describe initializers are read, straight from the wire format; everything
+else, above all the data, is skipped. Initializers of subgraphs (the branches of an If) are ignored.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _BITS_OF_TYPE: Mapping[int, int] = {
     **dict.fromkeys((21, 22, 23), 4),
     15: 128,
 }
-"""Bits of an element, by the number that the format gives its type."""
+"""Bits per element, by the number of the type in ONNX."""
 
 
 def tensors_in(stream: BinaryIO, file_bytes: int) -> Iterator[StoredTensor]:
-    """Every initializer of the model; raises ``Unreadable``."""
+    """Yield every initializer of the model; raise ``Unreadable``."""
     wire = _Wire(stream)
     graph = None
     for found in wire.fields(0, file_bytes):
@@ -64,7 +64,7 @@ def tensors_in(stream: BinaryIO, file_bytes: int) -> Iterator[StoredTensor]:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One field: its number and wire type, and its value, or where its bytes lie."""
+    """One field: its number, its wire type, and its value or the position of its bytes."""
 
     number: int
     wire_type: int
@@ -77,7 +77,7 @@ class _Field:
 
 
 class _Wire:
-    """The wire format: fields one after the other, those of a message inside its bounds."""
+    """A reader of the protobuf wire format: fields in sequence, messages within their bounds."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -98,7 +98,7 @@ class _Wire:
         return self._stream.read(min(at_most, found.end - found.begin))
 
     def numbers_in(self, found: _Field) -> Iterator[int]:
-        """Repeated numbers in one field, packed or not."""
+        """Yield the numbers of a repeated field, packed or not."""
         if found.wire_type == _VARINT:
             yield found.value
             return
@@ -136,7 +136,7 @@ class _Wire:
 
 @dataclass(slots=True)
 class _Described:
-    """A tensor as far as its fields have been read."""
+    """A tensor's description, as far as its fields have been read."""
 
     dimensions: list[int] = field(default_factory=list)
     type_number: int = 0
@@ -156,7 +156,7 @@ def _tensor(wire: _Wire, message: _Field) -> StoredTensor | None:
         raise Unreadable(f"a tensor has the unknown data type {described.type_number}")
     shape = checked_shape(described.dimensions)
     size_bytes = -(-prod(shape) * bits // 8)
-    # What the tensor claims to be must be there; only external data lies elsewhere.
+    # The file must hold all the data that the tensor claims, unless the data is external.
     if not described.external:
         if described.raw_bytes not in (None, size_bytes):
             raise Unreadable("a tensor's shape does not agree with its data")

@@ -1,9 +1,9 @@
-"""The part of a PyTorch checkpoint that is a pickle, read without being executed.
+"""Read the pickle of a PyTorch checkpoint without executing it.
 
-A pickle is a program, and unpickling runs whatever it names. Here its opcodes are only walked:
-nothing is imported and nothing is called. Names stay names, and the few calls that rebuild a
-tensor are understood for what they say of its shape; whatever else is called becomes an inert
-heap of its arguments, in which tensors are still found.
+A pickle is a program: unpickling imports and calls whatever it names. This reader only steps
+through the opcodes and imports and calls nothing. Names stay names. The few calls that rebuild a
+tensor are interpreted for its shape; every other call becomes an inert container of its arguments,
+which is still searched for tensors.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from slurm_tiresias.profiler.files.tensor import (
 )
 
 MOST_OPCODES = 2_000_000
-"""Enough for 60,000 tensors; walking so many takes a few seconds. It bounds the memory, too: a step
-makes one value at most, and puts each of those that there are already in one other place at most.
+"""Enough for 60,000 tensors; processing that many takes a few seconds. It also bounds memory: a
+step creates at most one value, and puts each existing value in at most one more place.
 """
 
 MOST_CHARACTERS = 16_000_000
-"""Of the names of all tensors: each may repeat a long one of what holds it."""
+"""Bound on the names of all tensors together: each may repeat a long name of its container."""
 
 MOST_ARGUMENTS = 16
-"""Of the call that rebuilds a tensor; PyTorch's has eight."""
+"""Bound on the arguments of the call that rebuilds a tensor; PyTorch's has eight."""
 
 MOST_DEPTH = 128
 MOST_BITS_TOLD = 64
-"""Python refuses to write out numbers of thousands of digits."""
+"""Larger numbers are not printed: Python refuses to format numbers with thousands of digits."""
 
 _BYTES_OF_STORAGE: Mapping[str, int] = {
     **dict.fromkeys(("BoolStorage", "ByteStorage", "CharStorage", "UntypedStorage"), 1),
@@ -70,7 +70,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """A tensor as its rebuilding call describes it; nothing in it has been checked yet."""
+    """A tensor as described by the call that rebuilds it, not validated yet."""
 
     storage: Storage
     offset: object
@@ -80,18 +80,18 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """Something that the pickle would import."""
+    """A name that the pickle would import."""
 
     module: str
     name: str
 
 
 _BY_PLACE = object()
-"""The key of what has no other."""
+"""The key of an entry that has no key of its own."""
 
 
 class _Heap(list[object]):
-    """A dict, a list, or the arguments and the state of some object: keys and values in turn."""
+    """A dict, a list, or an object's arguments and state: keys and values in turn."""
 
     __slots__ = ()
 
@@ -100,11 +100,11 @@ class _Heap(list[object]):
 
 
 class _Mark:
-    """Where on the stack a group of values begins."""
+    """The position on the stack where a group of values begins."""
 
 
 def tensors_in(pickle: bytes) -> Iterator[tuple[str, Rebuilt]]:
-    """Every tensor that the pickle would rebuild, with its place in it: ``model.fc.weight``."""
+    """Yield every tensor that the pickle would rebuild, with its path: ``model.fc.weight``."""
     try:
         whole = _Machine().run(pickle)
     except (ValueError, TypeError, LookupError, OverflowError, MemoryError) as error:
@@ -113,7 +113,7 @@ def tensors_in(pickle: bytes) -> Iterator[tuple[str, Rebuilt]]:
 
 
 def _found_in(whole: object) -> Iterator[tuple[str, Rebuilt]]:
-    """Walks what may be shared or contain itself: each container is opened once."""
+    """Search a structure that may share parts or contain itself: open each container once."""
     opened: set[int] = set()
     found = characters = 0
     levels: list[tuple[str, Iterator[tuple[object, object]]]] = [("", iter([("", whole)]))]
@@ -160,7 +160,7 @@ def _below(path: str, key: object) -> str:
 
 
 class _Machine:
-    """A stack machine that knows the opcodes of pickles and none of their effects."""
+    """A stack machine that handles the opcodes of pickles without their side effects."""
 
     def __init__(self) -> None:
         self._stack: list[Any] = []
@@ -184,7 +184,7 @@ class _Machine:
         self._stack.append(value)
 
     def push_size_only(self, value: object) -> None:
-        """Bytes and floats say nothing about tensors."""
+        """Push a placeholder: bytes and floats say nothing about tensors."""
         self._stack.append(None)
 
     def mark(self, _: object) -> None:
@@ -262,7 +262,7 @@ class _Machine:
     def name_of_last_two(self, _: object) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if not (isinstance(name, str) and isinstance(module, str)):
-            # To write out what contains itself many times over takes all memory that there is.
+            # Formatting a nested container here could exhaust all memory.
             raise TypeError("not a name")
         self._stack.append(_Name(module, name))
 
@@ -305,7 +305,8 @@ def _called(called: object, arguments: tuple[Any, ...]) -> object:
             return arguments[0]
     heap = _Heap()
     if arguments:
-        # Not one by one: the same arguments may be those of any number of calls.
+        # Added as one entry: copying the arguments for every call that shares them could use much
+        # memory.
         heap.add(arguments, key="")
     return heap
 
@@ -313,7 +314,7 @@ def _called(called: object, arguments: tuple[Any, ...]) -> object:
 def _rebuilt(arguments: tuple[Any, ...]) -> Rebuilt:
     match arguments:
         case (Storage() as storage, offset, tuple(shape), *rest):
-            # The type is the storage's; that of an untyped one is named in the call.
+            # The storage gives the type; for an untyped storage, the call names it.
             named = (one.name for one in rest if isinstance(one, _Name) and one.module == "torch")
             sizes = (_BYTES_OF_TYPE[name] for name in named if name in _BYTES_OF_TYPE)
             return Rebuilt(storage, offset, shape, next(sizes, storage.element_bytes))
@@ -345,7 +346,7 @@ def _push_constant(value: object) -> Step:
 
 
 def _no_effect(_machine: _Machine, _argument: object) -> None:
-    """PROTO and FRAME say how the pickle is written, not what is in it."""
+    """Ignore PROTO and FRAME, which describe only the encoding."""
 
 
 _STEPS: Mapping[str, Step] = {
@@ -383,4 +384,4 @@ _STEPS: Mapping[str, Step] = {
     "BUILD": _Machine.build,
     "BINPERSID": _Machine.load_persistent,
 }
-"""What each opcode does to the stack. INST, OBJ, PERSID and the extensions are in no checkpoint."""
+"""What each opcode does to the stack. INST, OBJ, PERSID and extensions occur in no checkpoint."""

@@ -1,4 +1,4 @@
-"""Which format a file has, and its tensors."""
+"""Detect a file's format and read its tensors."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _OTHERS: Mapping[str, tuple[int, bytes]] = {
     "an HDF5 file": (0, b"\x89HDF\r\n"),
     "a bare pickle": (0, b"\x80"),
 }
-"""What people have besides, where its mark stands, and the mark."""
+"""Other common formats: the offset of their signature, and the signature."""
 
 Reader = Callable[[BinaryIO, int], Iterable[StoredTensor]]
 
 
 def read(path: Path) -> tuple[StoredTensor, ...]:
-    """The tensors of a safetensors file, a PyTorch checkpoint or an ONNX model.
+    """Return the tensors of a safetensors file, a PyTorch checkpoint or an ONNX model.
 
-    Nothing of it is executed, and neither time nor memory follows what the file merely claims.
+    Nothing in the file is executed, and sizes that it merely claims cost neither time nor memory.
     Raises ``ModelFileError``.
     """
     with _opened(path) as (stream, file_bytes):
@@ -63,7 +63,7 @@ def _reader(start: bytes, file_bytes: int) -> Reader:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """The file and its size. Nothing that could block, such as a pipe, is waited for."""
+    """Open a file and yield it with its size, without waiting for anything that blocks (a pipe)."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""safetensors: eight bytes with the length of a header, the header in JSON, the data."""
+"""safetensors: eight bytes with the length of the header, the header as JSON, the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slurm_tiresias.profiler.files.tensor import (
 
 LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 16 << 20
-"""The headers of models with a hundred thousand tensors have two thirds of this."""
+"""Headers of models with a hundred thousand tensors take up two thirds of this."""
 
 _METADATA = "__metadata__"
 _BYTES_OF_TYPE: Mapping[str, int] = {
@@ -30,13 +30,13 @@ _BYTES_OF_TYPE: Mapping[str, int] = {
 
 
 def looks_like_it(start: bytes, file_bytes: int) -> bool:
-    """Whether a file that starts like this can be one: a length that fits, and a brace."""
+    """Whether the start of the file is a header length that fits the file, and a brace."""
     length = int.from_bytes(start[:LENGTH_BYTES], "little")
     return start[LENGTH_BYTES : LENGTH_BYTES + 1] == b"{" and length <= file_bytes - LENGTH_BYTES
 
 
 def tensors_in(stream: BinaryIO, file_bytes: int) -> Iterator[StoredTensor]:
-    """Every tensor of the file; raises ``Unreadable``."""
+    """Yield every tensor of the file; raise ``Unreadable``."""
     length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
     if length > MOST_HEADER_BYTES:
         raise Unreadable(f"its header claims {length:,} bytes")

@@ -1,7 +1,7 @@
-"""What the readers of the several formats have in common.
+"""What the readers of all formats share.
 
-The files come from any user. A reader believes no length before it has compared it with the file,
-and no count before it has compared it with a bound.
+The files come from any user. A reader trusts no length before it has checked it against the file's
+size, and no count before it has checked it against a bound.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ MOST_ELEMENTS = 1 << 50
 
 
 class ModelFileError(UsageError):
-    """A file is not what it claims to be, or nothing that can be read here."""
+    """A file is damaged, or in a format that is not supported."""
 
 
 class Unreadable(Exception):  # noqa: N818 - it never leaves this package
-    """A reader's own word for what is wrong; ``read`` adds the file and the remedy."""
+    """What a reader found wrong; ``read`` adds the file's name and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor of a file. The name is as the file has it: hostile until made printable."""
+    """One tensor of a file. The name is untrusted: sanitize it before printing."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class StoredTensor:
 
 
 def checked_shape(dimensions: Iterable[object]) -> tuple[int, ...]:
-    """A shape that can be one: whole numbers, none negative, not too many, not too large."""
+    """Return the shape after checks: non-negative integers, not too many and not too large."""
     shape: list[int] = []
     for dimension in dimensions:
         if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 0:

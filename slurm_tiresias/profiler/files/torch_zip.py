@@ -1,4 +1,4 @@
-"""PyTorch checkpoints since release 1.6: a zip with a pickle, and one file for each storage."""
+"""PyTorch checkpoints since release 1.6: a zip with a pickle, and one file per storage."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from slurm_tiresias.profiler.files.tensor import (
 
 MOST_PICKLE_BYTES = 32 << 20
 MOST_BYTES_AT_ONCE = 16 << 20
-"""More than the directory of any checkpoint needs; a forged one may claim any size."""
+"""Larger than the directory of any checkpoint; a forged one may claim any size."""
 
 _PICKLE = "data.pkl"
 _OPTIMIZER = ".optim"
-"""Parts whose name begins so hold the optimizer's state, tensors that are never sent."""
+"""Prefix of the parts with the optimizer's state, whose tensors are never sent."""
 
 
 def tensors_in(stream: BinaryIO, file_bytes: int) -> Iterator[StoredTensor]:
-    """Every tensor of the checkpoint but those of the optimizer; raises ``Unreadable``.
+    """Yield every tensor of the checkpoint except the optimizer's; raise ``Unreadable``.
 
-    Tensors that share their place in a storage are one.
+    Tensors at the same place in a storage count once.
     """
     try:
         with zipfile.ZipFile(_Bounded(stream)) as archive:
@@ -43,7 +43,7 @@ def tensors_in(stream: BinaryIO, file_bytes: int) -> Iterator[StoredTensor]:
 
 
 class _Bounded(io.BufferedReader):
-    """A file that gives out only a bounded piece at once."""
+    """A file that refuses to read more than a bounded piece at once."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ class _Bounded(io.BufferedReader):
 
 
 def _pickle_in(archive: zipfile.ZipFile) -> tuple[str, bytes]:
-    """Where in the archive the checkpoint stands, and its pickle."""
+    """Return the checkpoint's folder in the archive, and its pickle."""
     found = [
         info
         for info in archive.infolist()
@@ -66,7 +66,7 @@ def _pickle_in(archive: zipfile.ZipFile) -> tuple[str, bytes]:
     if len(found) != 1:
         raise Unreadable("it is a zip archive, but no checkpoint of PyTorch")
     info = found[0]
-    # PyTorch stores and never compresses, so nothing here can grow while it is read.
+    # PyTorch never compresses, so a file in the archive cannot grow while it is read.
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > MOST_PICKLE_BYTES:
         raise Unreadable("its pickle is compressed or too large, as none of PyTorch's is")
     with archive.open(info) as stream:
@@ -88,7 +88,7 @@ def _tensors(
         shape, offset = checked_shape(rebuilt.shape), rebuilt.offset
         if not isinstance(offset, int) or not 0 <= offset <= MOST_ELEMENTS:
             raise Unreadable("a tensor begins nowhere")
-        # A view may repeat what it looks at; it takes no more than that.
+        # A view may repeat its storage, which bounds the bytes that it takes.
         size_bytes = min(prod(shape) * rebuilt.element_bytes, storage.size_bytes)
         where = (storage.key, offset, size_bytes)
         if where not in seen:
