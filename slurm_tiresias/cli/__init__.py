@@ -1,4 +1,4 @@
-"""The command line: one file a command. It reads what the controller published; it decides nothing.
+"""The command line, one file per command. It reads what the controller published; it never decides.
 
-Kept free of heavy imports, so that a command answers at once.
+Imports are kept light, so that a command answers at once.
 """

@@ -1,4 +1,4 @@
-"""The tasks of an array as one line or one text, as squeue shows those that were never started."""
+"""Fold the pending tasks of an array into one line, as squeue does with those never started."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from slurm_tiresias.model import JobState, Reason
 from slurm_tiresias.status.published import PublishedJob
 
 MOST_DIGITS = 10
-"""Of the number of a task: it has 32 bits."""
+"""Digits of a task number, which has 32 bits."""
 
 LONGEST_LIST = 24
-"""Characters of task numbers after which ``...`` stands for the others."""
+"""Length of a list of task numbers, in characters, after which ``...`` stands for the rest."""
 
 
 def array_of(job_id: str) -> str:
-    """``12`` of ``12_3``; empty for a job that is no task."""
+    """Return ``12`` for ``12_3``; "" for a job that is not an array task."""
     array, _, task = job_id.partition("_")
     return array if task.isdecimal() and len(task) <= MOST_DIGITS else ""
 
 
 def folded(jobs: Sequence[PublishedJob]) -> list[tuple[PublishedJob, int]]:
-    """The jobs in their order, and how many each stands for.
+    """Return the rows for these jobs in order, each with the number of jobs that it stands for.
 
-    Tasks of an array that were never started and wait for the same reason, in the same tier, are
-    one job with an id like ``12_[0-499]``, in the place of the first; its wait is their longest.
+    Tasks of an array that were never started and wait in the same tier for the same reason share a
+    row with an id like ``12_[0-499]``, at the place of the first; its wait is the longest of
+    theirs.
     """
     groups: dict[object, list[PublishedJob]] = {}
     for number, job in enumerate(jobs):
@@ -41,7 +42,7 @@ def folded(jobs: Sequence[PublishedJob]) -> list[tuple[PublishedJob, int]]:
 
 
 def _same_line(job: PublishedJob) -> tuple[object, ...]:
-    """What tasks have in common that share a line; empty for a job that has its own."""
+    """Return a key that is equal for tasks that share a row; empty for a job with its own row."""
     never_started = job.state == JobState.PENDING.value and job.first_started_s is None
     if not (never_started and array_of(job.job_id)) or job.restarts:
         return ()
@@ -49,14 +50,14 @@ def _same_line(job: PublishedJob) -> tuple[object, ...]:
 
 
 def why_alike(job: PublishedJob) -> tuple[str, str, str]:
-    """The reason, Slurm's own where that is what makes it wait, and what the controller would do
-    if it acted."""
+    """Return the reason, Slurm's reason if that keeps the job waiting, and what the controller
+    would do if it acted."""
     by_slurm = job.would or job.reason == Reason.SLURM_WAITS.value
     return job.reason, job.slurm_reason if by_slurm else "", job.would
 
 
 def numbered(job_ids: Sequence[str]) -> str:
-    """``12_[0-3,7]`` for these tasks of one array, ``12_7`` for one of them."""
+    """Return ``12_[0-3,7]`` for these tasks of one array, ``12_7`` for a single task."""
     if len(job_ids) == 1:
         return job_ids[0]
     written = ""

@@ -1,4 +1,4 @@
-"""How the program begins: Ctrl-C ends it quietly from the first moment on, while it loads, too."""
+"""The program's start: makes Ctrl-C exit quietly from the first moment, even during imports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slurm_tiresias.errors import INTERRUPTED
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the program; this is its entry point."""
     try:
         from slurm_tiresias.cli.main import main as run
 

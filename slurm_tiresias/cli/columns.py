@@ -15,10 +15,10 @@ from slurm_tiresias.reasons import protection_text, reason_text, slurm_does
 from slurm_tiresias.status.published import PublishedJob
 
 LEAST_REASON = 24
-"""Cells that are kept for the reason before any other column."""
+"""Terminal cells that the reason keeps when columns have to shrink."""
 
 LEAST_REASON_IN_SHADOW = 40
-"""The same where it says what Slurm does and what the controller would do."""
+"""The same for a controller that does not act: the column then shows Slurm's action and its own."""
 
 STATE_CODES: Mapping[str, str] = {
     "PENDING": "PD",
@@ -46,8 +46,8 @@ def state_code(job: PublishedJob) -> str:
 
 
 def reason(job: PublishedJob) -> str:
-    """The short reason and what there is to add to it; of a controller that does not act, what
-    Slurm does, and then what the controller would do."""
+    """Return the short reason with its detail. For a controller that does not act, return what
+    Slurm does and then what the controller would do."""
     if job.would:
         does = slurm_does(job.state == JobState.PENDING.value, job.slurm_state, job.slurm_reason)
         return printable(f"{does}; {job.would}")
@@ -68,7 +68,7 @@ def _added_to_reason(job: PublishedJob) -> str:
 
 
 def _nodes_or_reason(job: PublishedJob) -> str:
-    """As squeue's last column: where it runs; or the reason, where that says more."""
+    """Return the last column as in squeue: the nodes, or the reason if that says more."""
     stays = job.reason in (Reason.RUNS_ON.value, Reason.UNMANAGED.value)
     if job.would and job.nodes:
         return printable(f"{job.nodes}; {job.would}")
@@ -152,13 +152,13 @@ _ON_REQUEST: tuple[Column[PublishedJob], ...] = (
 NODES_OR_REASON: Column[PublishedJob] = Column(
     "NODES(REASON)", _nodes_or_reason, least=LEAST_REASON, worth=14, look=_look_of_reason
 )
-"""Takes the place of REASON where there is no room for NODES."""
+"""Takes the place of REASON if there is no room for NODES."""
 
 COLUMNS: Mapping[str, Column[PublishedJob]] = {c.title: c for c in (*_BY_DEFAULT, *_ON_REQUEST)}
 
 
 def chosen(names: Sequence[str]) -> tuple[Column[PublishedJob], ...]:
-    """The columns named, or the default ones and those named after a ``+``."""
+    """Return the named columns; names after a ``+`` are added to the default columns."""
     if not names:
         return _BY_DEFAULT
     added = names[0].startswith("+")
@@ -197,12 +197,11 @@ _SORTED_BY: Mapping[str, Callable[[PublishedJob], Any]] = {
     "REASON": lambda job: job.reason,
     "NODES": lambda job: job.nodes,
 }
-"""What rows go by where they are sorted by a column: numbers by their size, not as they are
-written."""
+"""The sort key of each column: numbers sort by value, not as text."""
 
 
 def numbers_in(job_id: str) -> list[int]:
-    """A job id as something to sort by: ``12_3`` comes after ``12_1`` and before ``100``."""
+    """Return a job id's sort key: ``12_3`` comes after ``12_1`` and before ``100``."""
     words = job_id.replace("_", " ").replace("+", " ").split()
     return [int(word) for word in words if word.isdecimal()]
 
@@ -212,8 +211,8 @@ def _or_last(value: float | None) -> float:
 
 
 def in_order(jobs: Iterable[PublishedJob], names: Sequence[str] = ()) -> list[PublishedJob]:
-    """Sorted by these columns, downwards by one that has a ``-`` before it; what is the same there
-    stays in the order in which the controller goes through the jobs."""
+    """Sort jobs by these columns, in descending order where a name begins with ``-``. Ties stay in
+    the order in which the controller considers the jobs."""
     found = sorted(jobs, key=lambda job: (_or_last(job.rank), numbers_in(job.job_id)))
     for name in reversed(names):
         column = name.lstrip("+-").upper()
@@ -222,7 +221,7 @@ def in_order(jobs: Iterable[PublishedJob], names: Sequence[str] = ()) -> list[Pu
 
 
 def check_sort(names: Sequence[str]) -> None:
-    """``UsageError`` unless jobs can be sorted by all these columns."""
+    """Raise ``UsageError`` unless jobs can be sorted by all these columns."""
     for name in names:
         if name.lstrip("+-").upper() not in _SORTED_BY:
             raise UsageError(
@@ -232,6 +231,6 @@ def check_sort(names: Sequence[str]) -> None:
 
 
 def help_on_columns() -> str:
-    """All columns with their meaning, for ``--help``."""
+    """List all columns with their meaning, for ``--help``."""
     width = max(map(len, COLUMNS))
     return "\n".join(f"{name:{width}}  {column.doc}" for name, column in COLUMNS.items())

@@ -1,7 +1,7 @@
-"""What a press of TAB offers: jobs, users and partitions of what the controller published last.
+"""Shell completion: jobs, users and partitions from the state that the controller published last.
 
-It must be quick and never say anything else: where there is nothing to read there is no offer.
-Shells take an offer apart at spaces and expand what stands in it: only harmless words are made.
+It must be quick and must not fail: if the state cannot be read, nothing is offered. Shells split
+offers at blanks and expand what is in them, so only harmless words are offered.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from slurm_tiresias.status import published
 from slurm_tiresias.status.published import PublishedState
 
 PATIENCE_S = 1.0
-"""No longer for a controller that must be asked: the user may hold down a key."""
+"""Longest wait for a controller's answer, in seconds: the user may hold down the key."""
 
 _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")
 
 Offer = Iterable[tuple[str, str]]
-"""Words, and what each is."""
+"""Words to offer, each with a description."""
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -52,7 +52,7 @@ def tiers(state: PublishedState) -> Offer:
 
 
 def of_state(offer: Callable[[PublishedState], Offer], several: bool = True) -> Completion:
-    """Completes from what was published; ``several`` may stand in a comma list."""
+    """Return a completion from the published state; ``several``: the option takes a comma list."""
 
     def complete(
         context: click.Context, _parameter: click.Parameter, incomplete: str
@@ -71,7 +71,7 @@ def of_state(offer: Callable[[PublishedState], Offer], several: bool = True) -> 
 def columns(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Of a table of jobs; the first may have a sign."""
+    """Complete the columns of the job table; the first may have a ``+`` or ``-`` before it."""
     sign = incomplete[:1] if incomplete[:1] in ("+", "-") else ""
     offer = ((name, column.doc) for name, column in COLUMNS.items())
     found = _matching(offer, incomplete.removeprefix(sign).upper(), True)
@@ -81,13 +81,13 @@ def columns(
 def states(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Slurm's words for the states of jobs."""
+    """Complete Slurm's names of job states."""
     offer = ((name, code) for name, code in STATE_CODES.items())
     return list(_matching(offer, incomplete.upper(), True))
 
 
 def _matching(offer: Offer, incomplete: str, several: bool) -> Iterator[CompletionItem]:
-    """Those that begin as the last word of a list does, behind the words before it."""
+    """Yield the offers that match the last word of the list, each with the words before it."""
     before, comma, last = incomplete.rpartition(",") if several else ("", "", incomplete)
     for word, what in offer:
         if word.startswith(last) and _HARMLESS.fullmatch(word):

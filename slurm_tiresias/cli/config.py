@@ -1,6 +1,6 @@
 """``tiresias-slurm config``: check, show and document the configuration.
 
-The example file and the reference page are written from the settings' own descriptions.
+The example file and the reference page are generated from the descriptions of the settings.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _summary(config: Config) -> str:
 
 
 def effective(config: Config) -> Iterator[str]:
-    """The configuration as TOML, every setting written out."""
+    """Yield the configuration in effect as TOML, with every setting written out."""
     default = Config()
     for index, table in enumerate(dataclasses.fields(Config)):
         if index:
@@ -87,7 +87,7 @@ def effective(config: Config) -> Iterator[str]:
 
 
 def toml(value: Any) -> str:
-    """A setting's value as TOML writes it, in printable characters only."""
+    """Return a setting's value in TOML, in printable characters only."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, bool):
@@ -100,7 +100,7 @@ def toml(value: Any) -> str:
 
 
 def tables() -> Iterator[tuple[str, type, tuple[Setting, ...]]]:
-    """Each table of the file: its name, its class, its settings."""
+    """Yield each table of the file: its name, its class and its settings."""
     types = get_type_hints(Config)
     for field in dataclasses.fields(Config):
         table = types[field.name]
@@ -110,10 +110,10 @@ def tables() -> Iterator[tuple[str, type, tuple[Setting, ...]]]:
 def example_lines(
     said: Mapping[tuple[str, str], tuple[str, Sequence[str]]] | None = None,
 ) -> Iterator[str]:
-    """The example file: everything is commented out, so that defaults may still improve.
+    """Yield the example file. Everything is commented out, so that later defaults take effect.
 
-    ``said`` has by table and name what is to stand there instead, in TOML ("": still the default,
-    commented out), and comments of its own.
+    ``said`` maps table and name of a setting to the value to write instead, in TOML ("": keep the
+    default, commented out), and to comments to add.
     """
     yield "# Configuration of tiresias-slurm. Every setting stands here at its default, commented"
     yield "# out: take the mark away to change one. Check with: tiresias-slurm config check FILE"
@@ -133,14 +133,14 @@ def example_lines(
 
 
 def commented(text: str) -> list[str]:
-    """A sentence as comments, wrapped."""
+    """Return a sentence as wrapped comment lines."""
     return textwrap.wrap(
         text, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
     )
 
 
 def limits_of(field: Setting) -> str:
-    """Unit and range of a setting in words; empty where it has neither."""
+    """Return the unit and range of a setting in words; "" if it has neither."""
     unit, low, high = (field.metadata[key] for key in ("unit", "minimum", "maximum"))
     choices = field.metadata["choices"]
     parts = [
@@ -153,7 +153,7 @@ def limits_of(field: Setting) -> str:
 
 
 def reference_lines() -> Iterator[str]:
-    """The reference page."""
+    """Yield the lines of the reference page."""
     yield "# Configuration reference"
     yield ""
     yield "All settings of `tiresias.toml`, by table. Every setting may be left out. This page is"

@@ -1,7 +1,7 @@
-"""``pause``, ``resume``, ``release`` and ``nudge``: a word to the controller.
+"""``pause``, ``resume``, ``release`` and ``nudge``: commands to the running controller.
 
-Where no controller runs, some commands still have an effect: ``pause`` and ``resume``
-leave word for the next one, ``release`` gives the jobs back by itself.
+Some also work when no controller runs: ``pause`` and ``resume`` are stored for the next one, and
+``release`` gives the jobs back to Slurm by itself.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def nudge(config: Config) -> None:
 
 
 def _tell(config: Config, word: str, done: str, without_controller: Callable[[], str]) -> None:
-    """Send the word; where no controller listens, do what can be done without a controller.
+    """Send a command; if no controller listens, run ``without_controller`` instead.
 
-    A controller too busy to answer holds the state directory, so that nothing is done behind its
-    back then: it is an ``AlreadyRunningError``.
+    A busy controller still holds the state directory, so nothing is changed behind its back: that
+    raises ``AlreadyRunningError``.
     """
     try:
         answer = control.send(Path(config.controller.state_dir), word)
@@ -87,9 +87,10 @@ def _tell(config: Config, word: str, done: str, without_controller: Callable[[],
 
 
 def _said(answer: dict[str, Any], done: str) -> str:
-    """What the controller said, or that it was done; a refusal is raised."""
+    """Return the controller's answer, or ``done`` if it has no text; raise an error if it
+    refused."""
     if error := answer.get("error"):
-        # An error of the class that the exit code stands for.
+        # Raise the error class with the exit code that the controller sent.
         kinds = {kind.exit_code: kind for kind in TiresiasError.__subclasses__()}
         exit_code = answer.get("exit_code")
         kind = kinds.get(exit_code, TiresiasError) if isinstance(exit_code, int) else TiresiasError
@@ -100,7 +101,7 @@ def _said(answer: dict[str, Any], done: str) -> str:
 
 
 def _in_shadow(word: str) -> str:
-    """What a word comes to where the controller does not act anyway."""
+    """Return what a command means for a controller in shadow mode, which does not act anyway."""
     if word == "release":
         raise TiresiasError(
             "Nothing was released: the controller runs in shadow mode and writes nothing to Slurm",

@@ -1,4 +1,4 @@
-"""``tiresias-slurm doctor``: what is right and wrong about this Slurm, and the lines to write."""
+"""``tiresias-slurm doctor``: check this Slurm, and print the configuration lines to change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slurm_tiresias.doctor.seen import Seen
 
 SCHEMA = 1
 WARNINGS, ERRORS = 12, 13
-"""Exit codes for monitoring: what is the worst that was found."""
+"""Exit codes for monitoring, by the worst finding."""
 
 LOOKS = {
     Severity.OK: "good",
@@ -71,7 +71,7 @@ def _show_reference(context: click.Context) -> None:
 
 
 def reference_lines() -> Iterator[str]:
-    """The list of all checks."""
+    """Yield the list of all checks."""
     yield "# What the doctor looks at"
     yield ""
     yield "All checks of `tiresias-slurm doctor`, and why each matters. This page is the output of"
@@ -83,7 +83,7 @@ def reference_lines() -> Iterator[str]:
 
 
 def as_object(seen: Seen, diagnosis: Diagnosis) -> dict[str, Any]:
-    """The diagnosis for programs. Fields are added, never changed."""
+    """Return the diagnosis for ``--json``. Fields are added, never changed."""
     return {
         "schema": SCHEMA,
         "worst": diagnosis.worst.value,
@@ -110,7 +110,7 @@ def as_object(seen: Seen, diagnosis: Diagnosis) -> dict[str, Any]:
 def report(
     seen: Seen, diagnosis: Diagnosis, screen: Screen, least: Severity = Severity.OK
 ) -> Iterator[str]:
-    """The diagnosis for people: the worst first, what is right last, one line each."""
+    """Yield the diagnosis for people: the worst findings first, then one line per passed check."""
     order = list(Severity)
     for severity in WORST_FIRST:
         if order.index(severity) < order.index(least):
@@ -142,13 +142,13 @@ def _wrong(finding: Finding, diagnosis: Diagnosis, screen: Screen) -> Iterator[s
     for line in diagnosis.lines_of(finding):
         where = f"write into {line.file}" + (f", {line.place}" if line.place else "")
         yield from screen.prose(printable(f"{where}:"))
-        # Not wrapped, however long it is: it is there to be copied.
+        # Never wrapped, since it is meant to be copied.
         yield screen.style(f"    {printable(line.line)}", "title")
     yield ""
 
 
 def _sentence(text: str) -> str:
-    """It ends in a full stop, and begins with a capital unless with a name or a setting."""
+    """Return the text as a sentence: add a full stop, capitalize unless it begins with a name."""
     word = text.partition(" ")[0]
     plain = word.isalpha() and word.islower() and word != "slurmctld"
     return f"{text[:1].upper()}{text[1:]}." if plain else f"{text}."
@@ -167,7 +167,7 @@ def _right(found: Sequence[Finding], screen: Screen) -> Iterator[str]:
 
 
 def _sum(diagnosis: Diagnosis) -> str:
-    """How many of each, the worst first."""
+    """Return how many findings there are of each severity, the worst first."""
     counts = [
         (Severity.ERROR, "error"),
         (Severity.WARNING, "warning"),

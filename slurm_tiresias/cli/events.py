@@ -1,4 +1,4 @@
-"""What the controller noted of a job, from that job's point of view."""
+"""The text of a controller event, told from the point of view of one job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slurm_tiresias.status.published import PublishedEvent
 
 
 def event_text(job_id: str, event: PublishedEvent) -> str:
-    """The event as something that this job did, or that was done to it."""
+    """Return the event as something that this job did, or that was done to it."""
     if not event.job_id:
         return f"the controller was {_kind(event)} {printable(event.text)}".rstrip()
     if event.job_id == job_id:
@@ -43,7 +43,7 @@ def _as_the_other(event: PublishedEvent) -> str:
 
 
 def _kind(event: PublishedEvent) -> str:
-    """``gave-up`` is ``gave up``; a kind of a newer controller stands for itself."""
+    """Return ``gave up`` for ``gave-up``; unknown kinds, of a newer controller, are kept as is."""
     return printable(event.kind).replace("-", " ")
 
 

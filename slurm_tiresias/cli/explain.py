@@ -1,4 +1,4 @@
-"""``tiresias-slurm explain``: in plain sentences, why a job is where it is and what changes it."""
+"""``tiresias-slurm explain``: why a job waits or runs, and what would change that, in sentences."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ PLACED = {"consolidate": "consolidated"}
 LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value)
 DEPENDENCY = "Dependency"
 WITHOUT_NEWS = ("", "None", "Priority", "Resources")
-"""Slurm's reasons that say no more than that a job waits its turn."""
+"""Slurm's reasons that say only that a job waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One heading and what stands below it; ``listed`` sentences are set apart as a list."""
+    """A heading and the text below it; ``listed`` sentences are shown as a list."""
 
     title: str
     sentences: tuple[str, ...] = ()
@@ -67,14 +67,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One job of one published state, and all that is looked up to explain it."""
+    """One job of a published state, and everything needed to explain it."""
 
     job: PublishedJob
     state: PublishedState
     jobs: Mapping[str, PublishedJob]
     now_s: float
     depends_on: str = ""
-    """What it waits for, in Slurm's words, where it depends on other jobs."""
+    """The jobs that it depends on, in Slurm's notation; "" if there are none."""
 
     @property
     def tier(self) -> PublishedTier | None:
@@ -91,13 +91,13 @@ class Case:
 
     @property
     def events(self) -> tuple[PublishedEvent, ...]:
-        """The latest events that name this job, oldest first."""
+        """Return the latest events that name this job, oldest first."""
         job_id = self.job.job_id
         named = [event for event in self.state.events if job_id in (event.job_id, event.other)]
         return tuple(sorted(named, key=lambda event: event.at_s)[-MOST_EVENTS:])
 
     def who(self, job_id: str) -> str:
-        """``job 12 of alice``, as far as it is known."""
+        """Return ``job 12 of alice``, or less if less is known."""
         other = self.jobs.get(job_id)
         of_user = f" of {printable(other.user)}" if other else ""
         return f"job {printable(job_id)}{of_user}"
@@ -147,14 +147,14 @@ def explain(config: Config, job_id: str, as_json: bool) -> None:
 
 
 def _tasks_of(state: PublishedState, array: str) -> list[PublishedJob]:
-    """The tasks of an array, where the id names several and no job by itself."""
+    """Return the tasks of an array, if the id names several tasks and no single job."""
     tasks = [job for job in state.jobs if array_of(job.job_id) == array]
     alone = len(tasks) == 1 or any(job.job_id == array for job in state.jobs)
     return [] if alone else tasks
 
 
 def _dependency(config: Config, job: PublishedJob) -> str:
-    """What the job depends on, by Slurm itself: the controller does not ask for it."""
+    """Ask Slurm what the job depends on, which the controller does not query."""
     if not job.slurm_reason.startswith(DEPENDENCY):
         return ""
     from slurm_tiresias.controller.driver import driver
@@ -179,7 +179,7 @@ def _the_job(state: PublishedState, job_id: str) -> PublishedJob | None:
 def _explain_ended(
     config: Config, job_id: str, state: PublishedState, now_s: float, *, as_json: bool
 ) -> None:
-    """Say what became of a job that the last cycle did not see, by what is remembered of it."""
+    """Explain what became of a job that the last cycle did not see, from its recorded history."""
     try:
         job = query_history(Path(config.controller.state_dir), job_id).history
     except TiresiasError:
@@ -220,7 +220,7 @@ def _as_data_of_ended(job: JobHistory, ended: str, state: PublishedState) -> dic
 
 
 def as_data(case: Case) -> dict[str, object]:
-    """The explanation for programs; fields are added, never changed."""
+    """Return the explanation for ``--json``; fields are added, never changed."""
     room = estimated_room(case.job, case.state, case.jobs)
     return {
         "schema": EXPLANATION_SCHEMA,
@@ -237,7 +237,7 @@ def as_data(case: Case) -> dict[str, object]:
 
 
 def lines(case: Case, screen: Screen) -> Iterator[str]:
-    """The explanation for people."""
+    """Yield the lines of the explanation for people."""
     yield from screen.prose(_headline(case), indent="")
     for section in sections(case):
         yield from section_lines(section, screen)
@@ -264,7 +264,7 @@ def _headline(case: Case) -> str:
 
 
 def sections(case: Case) -> list[Section]:
-    """The whole explanation; sections that have nothing to say are left out."""
+    """Return the whole explanation; sections without content are left out."""
     job = case.job
     blockers = tuple(_blockers(case))
     do = what_to_do(job.reason, job.slurm_reason).replace("JOBID", printable(job.job_id))
@@ -276,7 +276,7 @@ def sections(case: Case) -> list[Section]:
             Section("What happens next", tuple(_next(case))),
         ]
     else:
-        # What Slurm does comes first, and by itself.
+        # Slurm's own actions come first, separate from what the controller would do.
         candidates = [
             Section("What Slurm does", tuple(_slurm_does(case))),
             Section("What the controller would do", tuple(_would(case)), blockers),
@@ -408,7 +408,7 @@ def _detail(job: PublishedJob) -> Iterator[str]:
 
 
 def _slurm_keeps_it(case: Case) -> Iterator[str]:
-    """Until when, or for which jobs, Slurm itself lets it wait."""
+    """Yield until when, or for which jobs, Slurm itself makes the job wait."""
     begins_s = case.job.begins_s
     if begins_s is not None and begins_s > case.now_s:
         left = duration(begins_s - case.now_s)
@@ -430,7 +430,7 @@ def _blockers(case: Case) -> Iterator[str]:
     blockers = case.job.blockers
     for blocker in blockers[:MOST_BLOCKERS]:
         because = printable(protection_text(blocker.guard).because)
-        # Only a protection that runs out by itself has a time.
+        # Only a protection that expires by itself has an end time.
         left_s = 0.0 if blocker.until_s is None else blocker.until_s - case.now_s
         left = f"; {duration(left_s)} to go" if left_s > 0 else ""
         yield f"{_holding(case, blocker)}: {because}{left}."
@@ -455,7 +455,7 @@ def _preemptions(case: Case) -> Iterator[str]:
     if job.managed and appended:
         yield "When it starts again it adds to its output files, unless --open-mode=truncate."
     elif job.managed and appended is not None:
-        # How it was submitted Slurm does not say.
+        # Slurm does not show whether the job was submitted with --open-mode.
         yield (
             "When it starts again its output files are truncated, unless it was submitted with "
             "--open-mode=append."
@@ -489,7 +489,7 @@ def _next(case: Case) -> Iterator[str]:
 
 
 def _queue_before(case: Case) -> Iterator[str]:
-    """Who waits too, and comes first."""
+    """Yield which pending jobs come before this one."""
     before = waits_before(case.job, case.state)
     if before:
         gpus = count(sum(job.gpus for job in before), "GPU")
@@ -498,7 +498,7 @@ def _queue_before(case: Case) -> Iterator[str]:
 
 
 def _estimate(case: Case) -> Iterator[str]:
-    """Until when it waits, as far as that can be known."""
+    """Yield when there could be room for the job, as far as that can be known."""
     if not case.job.blockers:
         return
     room = estimated_room(case.job, case.state, case.jobs)

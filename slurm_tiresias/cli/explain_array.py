@@ -1,4 +1,4 @@
-"""``explain`` of a whole array: how many of its tasks are where and why, and what changes it."""
+"""``explain`` for a whole array: how many tasks wait or run, why, and what would change that."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_REASONS = 8
 
 @dataclass(frozen=True, slots=True)
 class TierSummary:
-    """Tasks of one tier; None for tasks that are not managed."""
+    """The tasks in one tier; None for tasks that are not managed."""
 
     tier: int | None
     running_tasks: int
@@ -38,8 +38,8 @@ class TierSummary:
 
 @dataclass(frozen=True, slots=True)
 class ReasonSummary:
-    """Tasks in one state for one reason. ``slurm_reason`` only where Slurm makes them wait;
-    ``would`` only where the controller does not act, and Slurm does something else."""
+    """The tasks in one state for one reason. ``slurm_reason`` is set only if Slurm makes them wait;
+    ``would`` only if the controller does not act and Slurm does something else."""
 
     state: str
     reason: str
@@ -51,7 +51,7 @@ class ReasonSummary:
 def summary(
     array: str, tasks: Sequence[PublishedJob], state: PublishedState
 ) -> Mapping[str, object]:
-    """For programs; fields are added, never changed."""
+    """Return the explanation for ``--json``; fields are added, never changed."""
     return {
         "schema": SCHEMA,
         "cluster": state.cluster,
@@ -66,7 +66,7 @@ def summary(
 def lines(
     array: str, tasks: Sequence[PublishedJob], state: PublishedState, screen: Screen
 ) -> Iterator[str]:
-    """For people."""
+    """Yield the explanation for people."""
     tasks = in_order(tasks)
     first, waiting = tasks[0], [task for task in tasks if _waits(task)]
     headline = (
@@ -93,7 +93,7 @@ def lines(
 
 
 def tiers(tasks: Sequence[PublishedJob]) -> tuple[TierSummary, ...]:
-    """The highest tier first."""
+    """Return the tiers with their tasks, the highest tier first."""
     found: dict[int | None, TierSummary] = {}
     for tier in sorted({task.tier for task in tasks}, key=lambda t: (t is None, t)):
         here = [task for task in tasks if task.tier == tier]
@@ -105,7 +105,7 @@ def tiers(tasks: Sequence[PublishedJob]) -> tuple[TierSummary, ...]:
 
 
 def reasons(tasks: Sequence[PublishedJob]) -> tuple[ReasonSummary, ...]:
-    """What most tasks run or wait for first; the tasks in the controller's order."""
+    """Group the tasks by state and reason, the largest group first; tasks in the given order."""
     alike: dict[tuple[str, str, str, str], list[str]] = {}
     for task in in_order(tasks):
         alike.setdefault((task.state, *why_alike(task)), []).append(task.job_id)

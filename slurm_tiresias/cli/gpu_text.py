@@ -1,4 +1,4 @@
-"""What a program did with its GPUs, in a sentence or two."""
+"""Describe what a program did with its GPUs in a sentence or two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ GIB = 1 << 30
 
 
 def gpu_use_text(use: GpuSummary) -> str:
-    """``GPUs: busy 87 %, at most 61.2 of 80.0 GiB, ...``; numbers that are absent are left out."""
+    """Return ``GPUs: busy 87 %, at most 61.2 of 80.0 GiB, ...``, without numbers that are
+    missing."""
     seen = ", ".join(_seen(use)) or "in use, but nothing of it can be measured"
     runs, gpus = count(use.runs, "run"), count(use.gpus, "GPU")
     return f"GPUs: {seen}. Seen in {count(use.samples, 'sample')} of {gpus} in {runs}."
@@ -29,7 +30,7 @@ def _seen(use: GpuSummary) -> Iterator[str]:
 
 
 def _link(name: str, sent: int | None, received: int | None) -> Iterator[str]:
-    """A GPU's mean rates on a link, in both directions."""
+    """Yield a GPU's mean rates on a link, in both directions."""
     ways = ((sent, "sent"), (received, "received"))
     rates = [f"{rate / MB:,.1f} MB/s {way}" for rate, way in ways if rate is not None]
     if rates:

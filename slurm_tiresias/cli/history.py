@@ -1,4 +1,4 @@
-"""``tiresias-slurm history``: a job's whole life, over all its runs."""
+"""``tiresias-slurm history``: a job's history over all its runs."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from slurm_tiresias.store.records import RunRecord
 
 HISTORY_SCHEMA = 1
 SAME_START_S = 1.5
-"""Accounting has whole seconds."""
+"""Largest difference of two records of one start: accounting counts in whole seconds."""
 
 LEFT = ("preempted", "requeued", "node-failed")
-"""The events that end a run without ending the job."""
+"""Events that end a run but not the job."""
 
 REQUEUED = "REQUEUED"
-"""Accounting's word for a run that was requeued, by the controller or anyone else."""
+"""Accounting's state of a run that was requeued, by the controller or by any other user."""
 
 FAILED = "FAILED"
-"""Of any other state the exit code tells no more than the word."""
+"""The state for which the exit code is shown; for others it adds nothing."""
 
 IN_WORDS: Mapping[str, str] = {
     "NODE_FAIL": "node failed",
     "BOOT_FAIL": "node did not boot",
     "TIMEOUT": "timed out",
 }
-"""States in which accounting says that runs end, where the word alone would not do."""
+"""Terminal states in accounting that need better words than their own name."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run for people: ``waited_s`` is from the end of the one before, or from submission.
+    """One run. ``waited_s`` counts from the end of the previous run, or from submission.
 
-    ``state``, ``exit_code`` (``code:signal``) and ``cancelled_by`` are those of Slurm's accounting.
+    ``state``, ``exit_code`` (``code:signal``) and ``cancelled_by`` are from Slurm's accounting.
     """
 
     number: int
@@ -64,7 +64,7 @@ class RunSummary:
     attained_gpu_s: float
     waited_s: float
     ended: str
-    """How: ``preempted by 12``, ``completed``; empty while it runs."""
+    """How the run ended: ``preempted by 12``, ``completed``; "" while it runs."""
     state: str = ""
     exit_code: str = ""
     cancelled_by: str = ""
@@ -72,11 +72,11 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended: in words, and as Slurm's accounting has it, as far as that can be asked."""
+    """How a job ended: in words, and as in Slurm's accounting, if that can be queried."""
 
     told: str
     while_waiting: bool
-    """It held nothing then."""
+    """Whether the job ended while it was pending."""
     state: str = ""
     exit_code: str = ""
     cancelled_by: str = ""
@@ -123,8 +123,8 @@ def _found(config: Config, job_id: str) -> JobHistory:
 
 
 def _accounted(config: Config, job: JobHistory) -> Sequence[AccountedEnd]:
-    """How each run ended by Slurm's accounting, and the job itself if it did not run then; nothing
-    where accounting does not answer."""
+    """Return how each run ended by Slurm's accounting, and the job itself if it ended while
+    pending; nothing if accounting does not answer."""
     try:
         return accounted_ends(driver(config).runs([job.job_id], job.submitted_s))
     except TiresiasError:
@@ -132,7 +132,7 @@ def _accounted(config: Config, job: JobHistory) -> Sequence[AccountedEnd]:
 
 
 def run_summaries(job: JobHistory, accounted: Sequence[AccountedEnd]) -> tuple[RunSummary, ...]:
-    """The runs of a job, and how each ended: by accounting, and by what the controller noted."""
+    """Return the runs of a job, and how each ended by accounting and the controller's events."""
     summaries: list[RunSummary] = []
     free_since_s = job.submitted_s
     for number, (run, following) in enumerate(zip_longest(job.runs, job.runs[1:]), start=1):
@@ -164,10 +164,10 @@ def _is_of(row: AccountedEnd, run: RunRecord) -> bool:
 def _how_it_ended(
     job: JobHistory, run: RunRecord, until_s: float | None, row: AccountedEnd | None
 ) -> str:
-    """Accounting does not say who requeued a job: the controller's events do."""
+    """Combine both sources: accounting does not say who requeued a job, the events do."""
     if row is not None and row.state != REQUEUED:
         return _in_words(row)
-    # The event that ended it is noted once it is seen.
+    # The event that ended a run is noted only when the end is seen.
     latest_s = math.inf if until_s is None else until_s
     ends = (e for e in job.events if e.job_id == job.job_id and e.kind in LEFT)
     event = next((e for e in ends if run.start_s <= e.at_s <= latest_s), None)
@@ -180,12 +180,12 @@ def _how_it_ended(
 def job_end(
     job: JobHistory, runs: Sequence[RunSummary], accounted: Sequence[AccountedEnd]
 ) -> JobEnd | None:
-    """How the job ended; None for one that has not."""
+    """Return how the job ended; None if it has not."""
     if job.ended_s is None:
         return None
-    # Accounting lags behind: with fewer rows it does not know the end yet.
+    # Accounting lags behind: with no more rows than restarts, it does not have the end yet.
     last = accounted[-1] if len(accounted) > job.restarts else None
-    # With as many runs as requeues, the job ended while it waited after the last of them.
+    # With no more runs than requeues, the job ended while pending after the last requeue.
     while_waiting = last.start_s is None if last else len(runs) <= job.restarts
     if last is None:
         if not runs:
@@ -196,7 +196,7 @@ def job_end(
 
 
 def _in_words(row: AccountedEnd) -> str:
-    """``completed``, ``failed with exit code 3``, ``cancelled by alice``."""
+    """Return ``completed``, ``failed with exit code 3``, ``cancelled by alice``."""
     words = IN_WORDS.get(row.state, row.state.lower().replace("_", " "))
     if row.cancelled_by:
         return f"{words} by {row.cancelled_by}"
@@ -207,7 +207,7 @@ def _in_words(row: AccountedEnd) -> str:
 
 
 def as_data(job: JobHistory, runs: Sequence[RunSummary], end: JobEnd | None) -> dict[str, object]:
-    """The history for programs; fields are added, never changed."""
+    """Return the history for ``--json``; fields are added, never changed."""
     return {
         "schema": HISTORY_SCHEMA,
         **asdict(job),
@@ -219,7 +219,7 @@ def as_data(job: JobHistory, runs: Sequence[RunSummary], end: JobEnd | None) -> 
 def lines(
     job: JobHistory, runs: Sequence[RunSummary], end: JobEnd | None, screen: Screen, now_s: float
 ) -> Iterator[str]:
-    """The history for people."""
+    """Yield the history for people."""
     whose = f" of {printable(job.user)}" if job.user else ""
     name = f" ({printable(job.name)})" if job.name else ""
     if end is not None:
@@ -265,7 +265,7 @@ def _sums(job: JobHistory, runs: Sequence[RunSummary], now_s: float) -> Iterator
 
 
 def _waited_s(job: JobHistory, runs: Sequence[RunSummary], now_s: float) -> float:
-    """All the time from its submission to its end, or until now, in which it did not run."""
+    """Return all time without a run, from submission to the job's end, or until now."""
     waits_since_s = runs[-1].end_s if runs else job.submitted_s
     until_s = now_s if job.ended_s is None else job.ended_s
     last_s = 0.0 if waits_since_s is None else max(0.0, until_s - waits_since_s)

@@ -1,4 +1,5 @@
-"""``tiresias-slurm init``: the files for this cluster in a folder, and what to do with them."""
+"""``tiresias-slurm init``: write the files for this cluster to a folder, and list the next
+steps."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ SCHEMA = 1
 DEFAULT_FOLDER = "slurm-tiresias"
 DEFAULT_SINCE = "now-90days"
 FEWEST_JOBS = tuning.FEWEST_JOBS_A_PART * 2 * tuning.PARTS
-"""With fewer ``tune`` says that they are too few; no need to simulate them first."""
+"""With fewer jobs ``tune`` would say that they are too few, so they are not simulated."""
 
 INSTALLED_PROGRAM = "/opt/slurm-tiresias/bin/tiresias-slurm"
 
@@ -49,7 +50,7 @@ _DEFAULT_STAYS = "The thresholds stay at the default"
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What a history recommends. ``gpu_s`` None: the default stays."""
+    """The thresholds recommended by a history. ``gpu_s`` None: keep the default."""
 
     gpu_s: tuple[float, ...] | None
     because: str
@@ -100,7 +101,7 @@ def init(
     seen = look(config_path())
     chosen = _partitions(seen, partitions)
     if not _PLAIN_PATH.fullmatch(state_dir):
-        # It goes into a unit, a script and Lua, each with quotes of its own.
+        # The path is inserted into a unit, a script and Lua, which all quote differently.
         raise UsageError(
             f"--state-dir {printable(state_dir)} is no plain path",
             "Write an absolute path of letters, digits and . _ + -",
@@ -124,7 +125,7 @@ def init(
 
 
 def _partitions(seen: Seen, requested: tuple[str, ...]) -> tuple[str, ...]:
-    """What to manage: what was asked for, or whatever has GPUs."""
+    """Return the partitions to manage: the requested ones, or all with GPUs."""
     if seen.partitions is None or seen.nodes is None:
         why = seen.not_seen[0] if seen.not_seen else "slurmctld does not answer"
         raise SlurmUnreachableError(
@@ -157,7 +158,7 @@ def _check_free(folder: Path, force: bool) -> None:
 
 
 def _program() -> str:
-    """The path of this very program, as the service is to start it."""
+    """Return the path of this program, for the service to start."""
     called = Path(sys.argv[0])
     if called.name == PROGRAM and called.exists():
         return str(called.absolute())
@@ -165,7 +166,7 @@ def _program() -> str:
 
 
 def _slurm_user(seen: Seen) -> tuple[str, str]:
-    """SlurmUser and its group."""
+    """Return SlurmUser and its group."""
     name = (seen.settings.text("SlurmUser") if seen.settings else "").partition("(")[0] or "root"
     try:
         return name, grp.getgrgid(pwd.getpwnam(name).pw_gid).gr_name
@@ -174,8 +175,8 @@ def _slurm_user(seen: Seen) -> tuple[str, str]:
 
 
 def _thresholds(since: str, kinds: Sequence[NodeKind]) -> Thresholds:
-    """What this cluster's own history recommends, as ``tune`` would. A history that cannot be had
-    is no reason to write nothing."""
+    """Return what this cluster's own history recommends, as ``tune`` would; if it cannot be read,
+    keep the defaults."""
     site = SimCluster(groups=tuple(NodeGroup(k.nodes, k.gpus, k.gpu_type) for k in kinds))
     try:
         kept, _ = run.fitting(from_sacct(since), site)
@@ -222,7 +223,7 @@ def _as_object(
     choice: Choice,
     kinds: Sequence[NodeKind],
 ) -> dict[str, Any]:
-    """What was written, for programs. Fields are added, never changed."""
+    """Return what was written for ``--json``. Fields are added, never changed."""
     return {
         "schema": SCHEMA,
         "folder": str(Path(folder).absolute()),

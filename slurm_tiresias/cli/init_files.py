@@ -1,7 +1,7 @@
-"""The files and the steps that ``tiresias-slurm init`` hands an administrator. Nothing is written.
+"""The contents of the files that ``tiresias-slurm init`` creates, and the steps to install them.
 
-Everything comes from what was seen of the cluster (``doctor``) and from the files of ``etc/``,
-which are part of the package.
+All content comes from the facts about the cluster (``doctor``) and from the files in ``etc/``,
+which are part of the package. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONFIG = "tiresias.toml"
 CLUSTER = "cluster.toml"
 UNIT = "tiresias-slurm.service"
 PACKAGED = "/usr/bin/tiresias-slurm"
-"""Where Debian's packages have the program; the unit comes with it."""
+"""Where the Debian packages install the program; they also bring the unit."""
 SLURM_CONF = "slurm.conf.lines"
 CGROUP_CONF = "cgroup.conf.lines"
 PLUGSTACK = "plugstack.conf.d/tiresias.conf"
@@ -41,33 +41,33 @@ DEFAULT_STATE_DIR = ControllerConfig().state_dir
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the files are to say. ``because`` is why the thresholds are these."""
+    """The choices for the files. ``because`` says why these thresholds were chosen."""
 
     partitions: tuple[str, ...]
     state_dir: str
     thresholds_gpu_s: tuple[float, ...] | None
-    """None: the default stays."""
+    """None: keep the default."""
     because: str
     program: str
     """The path of ``tiresias-slurm``."""
     user: str
     group: str
-    """As whom the service runs: SlurmUser."""
+    """User and group that the service runs as: SlurmUser's."""
 
     @property
     def packaged(self) -> bool:
-        """Whether the packages have brought the program."""
+        """Whether the program was installed by the packages."""
         return self.program == PACKAGED
 
     @property
     def has_unit(self) -> bool:
-        """Whether the packages' unit does as it is."""
+        """Whether the packages' unit can be used unchanged."""
         return self.packaged and (self.user, self.state_dir) == (DEFAULT_USER, DEFAULT_STATE_DIR)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do next, as commands to copy."""
+    """One of the next steps, with commands to copy."""
 
     title: str
     commands: tuple[str, ...]
@@ -75,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """Nodes that are alike: how many, and the GPUs of each."""
+    """Nodes with the same GPUs: their number, and the GPUs of each."""
 
     nodes: int
     gpus: int
@@ -83,7 +83,7 @@ class NodeKind:
 
 
 def node_kinds(seen: Seen, partitions: Sequence[str]) -> tuple[NodeKind, ...]:
-    """The nodes of these partitions that have GPUs; a node with several types counts for its
+    """Return the GPU nodes of these partitions; a node with several GPU types counts by its
     largest."""
     names = {n for p in seen.partitions or () if p.name in partitions for n in p.nodes}
     counted: Counter[tuple[int, str]] = Counter()
@@ -95,8 +95,8 @@ def node_kinds(seen: Seen, partitions: Sequence[str]) -> tuple[NodeKind, ...]:
 
 
 def compose(seen: Seen, choice: Choice, folder: str) -> tuple[Mapping[str, str], tuple[Step, ...]]:
-    """The files by their names, the steps among them, and the steps themselves."""
-    # What the doctor would say if this configuration were installed already, and acted.
+    """Return the files by name, including the one with the steps, and the steps."""
+    # The diagnosis as if this configuration were installed and in enforce mode.
     acting = replace(configured(choice), controller=ControllerConfig(state_dir=choice.state_dir))
     diagnosis = diagnose(replace(seen, config=acting, config_there=True, config_error=""))
     written = {
@@ -116,7 +116,7 @@ def compose(seen: Seen, choice: Choice, folder: str) -> tuple[Mapping[str, str],
 
 
 def configured(choice: Choice) -> Config:
-    """The configuration that the file will hold."""
+    """Return the configuration that the file will contain."""
     default = Config()
     thresholds = choice.thresholds_gpu_s or default.policy.thresholds_gpu_s
     controller = replace(default.controller, mode="shadow", state_dir=choice.state_dir)
@@ -148,7 +148,7 @@ def _config(seen: Seen, choice: Choice) -> str:
 
 
 def _about(seen: Seen, choice: Choice) -> Iterator[str]:
-    """What the partitions have, and which others are left out."""
+    """Describe these partitions, and say which others are left out."""
     for partition in seen.partitions or ():
         name = printable(partition.name)
         if partition.name in choice.partitions:
@@ -188,7 +188,7 @@ def _unit(choice: Choice) -> str:
 
 
 def _job_submit(choice: Choice) -> str:
-    """etc/job_submit.lua for these partitions; in shadow mode it leaves jobs as Slurm has them."""
+    """Return etc/job_submit.lua for these partitions; in shadow mode it does not change jobs."""
     named = ", ".join(toml(name) for name in choice.partitions)
     text = _packaged(JOB_SUBMIT)
     text = text.replace('local partitions = { "gpu" }', f"local partitions = {{ {named} }}")
@@ -196,7 +196,7 @@ def _job_submit(choice: Choice) -> str:
 
 
 def _lines_for(path: str, diagnosis: Diagnosis) -> str:
-    """The lines to write into one file, each with its reasons; what may stay is commented out."""
+    """Return the lines for one file with their reasons; optional changes are commented out."""
     head = f"# Lines for {path}, as `tiresias-slurm doctor` finds them wanting."
     reasons: dict[Line, list[Finding]] = {}
     for finding in diagnosis.findings:
@@ -214,12 +214,12 @@ def _lines_for(path: str, diagnosis: Diagnosis) -> str:
 
 
 def _packaged(name: str) -> str:
-    """A file of etc/."""
+    """Return the text of a file of etc/."""
     return files("slurm_tiresias.cli").joinpath("etc", name).read_text(encoding="utf-8")
 
 
 def _steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[Step, ...]:
-    """What to do next, and how to undo it."""
+    """Return the next steps, and how to undo them."""
     here, slurm = shlex.quote(folder.rstrip("/")), shlex.quote(seen.slurm_conf_folder)
     install_unit, remove_unit = _unit_commands(choice, here)
     install_plugin, remove_program = _package_commands(choice)
@@ -288,11 +288,11 @@ def _steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[S
 
 
 def _unit_commands(choice: Choice, here: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """How to install the unit from this folder, and to remove it; none for the packages' own."""
+    """Return the commands to install and to remove the unit; none if the packages' unit is used."""
     if choice.has_unit:
         return (), ()
     install = [f"install -m 644 {here}/{UNIT} /etc/systemd/system/"]
-    if choice.state_dir != DEFAULT_STATE_DIR:  # the default one systemd makes by itself
+    if choice.state_dir != DEFAULT_STATE_DIR:  # systemd creates the default one itself
         owner = f"-o {choice.user} -g {choice.group}"
         install.append(f"install -d {owner} -m 755 {choice.state_dir}")
     reload = "systemctl daemon-reload"
@@ -300,7 +300,7 @@ def _unit_commands(choice: Choice, here: str) -> tuple[tuple[str, ...], tuple[st
 
 
 def _package_commands(choice: Choice) -> tuple[str, tuple[str, ...]]:
-    """How to install the plugin, and to remove it and the program."""
+    """Return how to install the plugin, and the commands to remove it and the program."""
     nodes = "on login and compute nodes"
     if choice.packaged:
         return f"apt-get install ./slurm-tiresias-spank_*.deb    # {nodes}", (
@@ -314,7 +314,7 @@ def _package_commands(choice: Choice) -> tuple[str, tuple[str, ...]]:
 
 
 def step_lines(steps: Sequence[Step]) -> Iterator[str]:
-    """The steps in lines; none is wrapped, for they are there to be copied."""
+    """Yield the steps as lines, never wrapped, since they are meant to be copied."""
     for number, step in enumerate(steps, start=1):
         if number > 1:
             yield ""

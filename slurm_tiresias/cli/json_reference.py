@@ -1,4 +1,4 @@
-"""What ``--json`` prints, field by field: the page docs/json.md is the output of this module."""
+"""The reference of ``--json`` output, field by field; generates docs/json.md."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ COMMANDS: Mapping[str, Mapping[str, object]] = {
         "end": JobEnd | None,
     },
 }
-"""By command: the fields of the object that it prints, and their types."""
+"""The fields and types of the object that each command prints."""
 
 
 INTRODUCTION = """\
@@ -73,8 +73,8 @@ This page is written by `scripts/dev generate`.
 
 
 def fields_of(command: str) -> dict[str, str]:
-    """Every field that ``--json`` of this command has, by its path (``jobs[].tier``), with what it
-    is in JSON."""
+    """Return every field in the ``--json`` output of this command, by path (``jobs[].tier``), with
+    its JSON type."""
     return dict(_fields(COMMANDS[command], ""))
 
 

@@ -1,4 +1,4 @@
-"""``tiresias-slurm ledger``: what to do when the controller's memory is lost, or too long."""
+"""``tiresias-slurm ledger``: rebuild, prune or rebind the controller's state database."""
 
 from __future__ import annotations
 

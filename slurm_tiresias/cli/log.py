@@ -1,4 +1,4 @@
-"""How the controller's log lines are written to standard error."""
+"""The format of the controller's log lines on standard error."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ TIME = "%Y-%m-%d %H:%M:%S"
 
 
 class OneLine(logging.Formatter):
-    """A record is one printable line: Slurm's words, which it may repeat, are hostile."""
+    """Formats a record as one printable line, since it may quote untrusted text from Slurm."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         return printable(super().formatMessage(record))
 
 
 def log_to_stderr(debug: bool = False) -> None:
-    """Begin to log; systemd's journal notes the time of each line by itself."""
+    """Set up logging; under systemd without times, since the journal adds its own."""
     handler = logging.StreamHandler(sys.stderr)
-    # A terminal started by a service inherits the variable, but not the journal.
+    # A terminal program started by a service inherits JOURNAL_STREAM, but writes to its terminal.
     in_journal = "JOURNAL_STREAM" in os.environ and not sys.stderr.isatty()
     handler.setFormatter(OneLine(PLAIN if in_journal else TIMED, TIME))
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[handler])

@@ -1,7 +1,7 @@
-"""The command ``tiresias-slurm``: its subcommands, and how every one of them ends.
+"""The command ``tiresias-slurm``: its subcommands, and its error handling.
 
-Whatever goes wrong ends in one line on standard error and an exit code of its own, never in a
-traceback: 1 error, 2 usage, 3 no controller or a stale one, and so on (``errors.py``).
+Every failure ends with one line on standard error and a specific exit code, never with a traceback:
+1 error, 2 usage, 3 no controller or a stale one, and so on (``errors.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slurm_tiresias.cli.text import printable
 from slurm_tiresias.errors import INTERRUPTED, TiresiasError, UsageError
 
 OUTPUT_CLOSED = 141
-"""Exit code where the reader of the output has left, as a shell gives it: 128 + SIGPIPE."""
+"""Exit code if the reader of the output has closed it, as shells report it: 128 + SIGPIPE."""
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
@@ -64,14 +64,14 @@ COMMANDS = {
     "status": ("status", "Show the controller, the tiers and the jobs."),
     "tune": ("tune", "Recommend thresholds for a history of jobs, with the evidence."),
 }
-"""Each command's module in this package, and the first sentence of its help: neither ``--help`` nor
-a press of TAB loads the modules, which would take half a second."""
+"""Each command's module in this package, and the first sentence of its help: so ``--help`` and
+shell completion need not load the modules, which would take half a second."""
 
 
 class Program(click.Group):
-    """A group of commands that end as this module promises.
+    """A command group with the error handling of this module.
 
-    Its own ``commands`` say only what they do; the command itself is loaded to be called.
+    Its own ``commands`` have only names and help; a command's module is loaded when it is called.
     """
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
@@ -143,7 +143,7 @@ def _fail(error: TiresiasError) -> int:
 
 
 def _abandon_broken_stdout() -> None:
-    """Let what cannot be written vanish, or Python complains about it once more at its end."""
+    """Discard output that cannot be written; Python would report it once more at exit."""
     try:
         _flush_stdout()
     except OSError:
@@ -180,8 +180,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run what the command line says; ``begin`` is the entry point."""
-    # A standard stream that the caller closed is None, which click before 8.1.4 stumbles over.
+    """Run the command line; the entry point is ``begin``."""
+    # If the caller closed a standard stream it is None, which click before 8.1.4 cannot handle.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115

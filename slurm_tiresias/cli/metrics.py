@@ -1,4 +1,4 @@
-"""``tiresias-slurm metrics``: what the controller measures now, and what each figure means."""
+"""``tiresias-slurm metrics``: the controller's current metrics, and what each means."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_tiresias.config import load
 from slurm_tiresias.controller.metrics_asked import Sample, metrics_samples, metrics_text
 
 OF_SEVERAL = ("_bucket", "_count", "_sum")
-"""Endings of the samples of histograms and summaries."""
+"""Suffixes of the samples of histograms and summaries."""
 
 
 @click.command()
@@ -51,7 +51,7 @@ def _described() -> list[dict[str, Any]]:
 
 
 def _with_values(samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
-    """The descriptions, each with its values."""
+    """Return the descriptions of the metrics, each with its values."""
     described = _described()
     found: dict[str, list[Mapping[str, Any]]] = {each["name"]: [] for each in described}
     for sample in samples:

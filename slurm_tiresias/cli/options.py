@@ -1,4 +1,4 @@
-"""What several commands share: the configuration option, and words given as a comma list."""
+"""Options shared by several commands: the configuration file, and comma lists."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JOB_ID = re.compile(r"([0-9]{1,10})([_+][0-9]{1,10})?", re.ASCII)
 _STEP = re.compile(r"([0-9]+([_+][0-9]+)?)\.\w+", re.ASCII)
 _LARGEST_JOB_ID = 2**32 - 1
 _MOST_REPEATED = 40
-"""Characters of what was given that a complaint says again."""
+"""Most characters of a wrong value that an error message repeats."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +34,7 @@ Command = Callable[..., Any]
 
 
 def root_config_option(command: Command) -> Command:
-    """``--config`` before the subcommand: the one that knows the variable and the default."""
+    """Add ``--config`` before the subcommand, with the environment variable and the default."""
     return click.option(
         "--config",
         type=click.Path(readable=False),
@@ -51,7 +51,7 @@ def root_config_option(command: Command) -> Command:
 
 
 def config_option(command: Command) -> Command:
-    """``--config`` after the subcommand; it wins over the one before."""
+    """Add ``--config`` after the subcommand; it takes precedence over the one before."""
     return click.option(
         "--config",
         type=click.Path(readable=False),
@@ -66,7 +66,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="The same for
 
 
 def remember_config(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """The callback of every ``--config``: the last one that names a file counts."""
+    """Store the value of ``--config``, as the callback of all of them: the last one given wins."""
     if value is None:
         return
     context.meta[_CONFIG_KEY] = value
@@ -75,18 +75,18 @@ def remember_config(context: click.Context, parameter: click.Parameter, value: s
 
 
 def config_path() -> Path:
-    """The configuration file that this command line names."""
+    """Return the configuration file of this command line."""
     return Path(click.get_current_context().meta[_CONFIG_KEY])
 
 
 def last_config(context: click.Context) -> str | None:
-    """The configuration file as far as a command line that is being typed names one."""
+    """Return the configuration file in a command line that is still being typed, if it has one."""
     named: str | None = context.meta.get(_CONFIG_KEY)
     return named
 
 
 def named_config_path(context: click.Context) -> Path | None:
-    """The configuration file that was named on the command line itself, if any was."""
+    """Return the configuration file if it was given as an option, not by a variable or default."""
     named = context.meta.get(_NAMED_CONFIG_KEY)
     return None if named is None else Path(named)
 
@@ -94,7 +94,7 @@ def named_config_path(context: click.Context) -> Path | None:
 def takes_config(
     callback: Callable[Concatenate[Config, P], R],
 ) -> Callable[P, R]:
-    """Give a command ``--config``, and the configuration itself as its first argument."""
+    """Add ``--config`` to a command, and pass it the loaded configuration as first argument."""
 
     @config_option
     @wraps(callback)
@@ -107,8 +107,8 @@ def takes_config(
 def words(
     _context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...]:
-    """The callback of an option that takes a comma list. One that is given and names nothing, as
-    by an empty shell variable, would select everything: it is refused."""
+    """Parse the comma list of an option, as its callback. A list without words, such as an empty
+    shell variable, is refused, because it would select everything."""
     found = tuple(filter(None, (word.strip() for word in (value or "").split(","))))
     if value is not None and not found:
         given = "/".join(parameter.opts)
@@ -117,7 +117,7 @@ def words(
 
 
 def checked_job_id(job_id: str) -> str:
-    """A job id as Slurm writes it: 12, 12_3 (a task of an array), 12+1 (a part of a het job)."""
+    """Check a job id as Slurm writes it: 12, 12_3 (array task), 12+1 (het job component)."""
     found = _JOB_ID.fullmatch(job_id)
     if found and 0 < int(found[1]) <= _LARGEST_JOB_ID:
         return job_id
@@ -128,14 +128,14 @@ def checked_job_id(job_id: str) -> str:
 
 
 def is_named_by(job_id: str, given: str) -> bool:
-    """Whether the id that was given names this job: ``12`` also names its tasks ``12_3``."""
+    """Whether the given id names this job: ``12`` also names its tasks, such as ``12_3``."""
     return job_id == given or job_id.startswith((f"{given}_", f"{given}+"))
 
 
 def complain_if_not_current(state: PublishedState, now_s: float) -> None:
-    """Raise ``NotRunningError`` for a state of a stopped or unwell controller.
+    """Raise ``NotRunningError`` if the state is from a stopped or failing controller.
 
-    Call it after what there is was shown.
+    Call it after the state has been shown.
     """
     age = duration(now_s - state.at_s)
     if state.mode == STOPPED:

@@ -1,4 +1,4 @@
-"""``tiresias-slurm profile``: what is known of models, and what a model's file says of it."""
+"""``tiresias-slurm profile``: manage profiles of models, and read model files."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def model(
             f"{printable(save_as[:80])!r} cannot be the name of a model",
             "Write up to 64 letters, digits and . _ + -, a letter or digit first",
         )
-    # A file can be read where no configuration is; what was named must be there.
+    # A model file can be read without a configuration, but one that was named must exist.
     is_needed = save_as is not None or named_config_path(context) is not None
     config = load(config_path()) if is_needed or config_path().exists() else Config()
     study = _studied(files[0].name if save_as is None else save_as, tensors, config)
@@ -100,7 +100,7 @@ def model(
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What a model's file was found to hold."""
+    """What was found in a model's file."""
 
     profile: Profile
     tensors: tuple[StoredTensor, ...]
@@ -205,7 +205,7 @@ def _known_of(
 
 
 def _gpu_use(config: Config, name: str, user: str | None) -> dict[Key, GpuSummary]:
-    """What the runs of this name did with their GPUs, by the programs that they were runs of."""
+    """Return the GPU use of the runs of this name, by program."""
     path = _path_to_read(config)
     if not path.exists():
         return {}
@@ -283,7 +283,7 @@ class Row:
 
 
 def advice_text(placing: Placing) -> str:
-    """The style, and by which rule and number."""
+    """Return the style, and the rule and number behind it."""
     return f"{placing.style.value}: {printable(placing.because)}"
 
 
@@ -372,7 +372,7 @@ def _store_path(config: Config) -> Path:
 
 
 def _path_to_read(config: Config) -> Path:
-    """The store, or for users who may not read that the copy that a controller publishes."""
+    """Return the store, or the controller's published copy for users who may not read the store."""
     store, copy = _store_path(config), Path(config.controller.state_dir) / public_copy.FILE_NAME
     return copy if copy.exists() and not os.access(store, os.R_OK) else store
 
@@ -382,7 +382,7 @@ def _store(config: Config) -> ProfileStore:
 
 
 def _stored(config: Config) -> tuple[list[Profile], Knowledge]:
-    """What is stored, and what follows; before the first profile there is no store."""
+    """Return the stored profiles and what follows from them; empty if there is no store yet."""
     path = _path_to_read(config)
     if not path.exists():
         return [], known(config, [], [])

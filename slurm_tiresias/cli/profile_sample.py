@@ -1,4 +1,4 @@
-"""``tiresias-slurm profile sample``: the daemon of compute nodes."""
+"""``tiresias-slurm profile sample``: the sampling daemon on compute nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bar for work that takes a while."""
+"""A progress bar."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, if that is a terminal; yields what advances it."""
+    """Show a progress bar on standard error if that is a terminal; yield a function to advance
+    it."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""``tiresias-slurm report``: what the controller did for the site in some time."""
+"""``tiresias-slurm report``: what the controller did for the site in a period."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _made(period: Period, only: Sequence[tuple[str, ...]], state_dir: Path) -> t
 
 
 def _cluster(state_dir: Path) -> tuple[str, int | None]:
-    """Its name and how many GPUs are managed, where the controller's last state can be seen."""
+    """Return the cluster's name and number of managed GPUs, if the last state can be read."""
     try:
         state = published.read(state_dir)
     except (NotRunningError, RefusedError):
@@ -150,7 +150,7 @@ def _nothing(period: Period, filtered: bool) -> TiresiasError:
 
 
 def as_data(report: Report) -> dict[str, Any]:
-    """The report for programs; fields are added, never changed."""
+    """Return the report for ``--json``; fields are added, never changed."""
     data = asdict(report)
     for parties, kind in ((report.users, "users"), (report.accounts, "accounts")):
         for party, fields in zip(parties, data[kind], strict=True):

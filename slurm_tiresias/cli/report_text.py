@@ -1,4 +1,4 @@
-"""How a report looks on a terminal."""
+"""The text of a report on a terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BAR_CELLS = 20
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A part of the time: means over it, and of what its bar is drawn."""
+    """A slice of the period: its means, and the full scale of its bar."""
 
     since_s: float
     gpus: float
@@ -98,7 +98,7 @@ class _ReportText:
         for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
             name_column: Column[PartyFigures] = Column(name, lambda row: _whose(row.name), least=6)
             left_out = max(0, len(parties) - 2 * MOST_SHOWN)
-            # Those that gained most, and those that paid most.
+            # The parties that gained most, and those that paid most.
             shown = (*parties[:MOST_SHOWN], *parties[-MOST_SHOWN:]) if left_out else parties
             yield ""
             yield from self.table((name_column, *PARTY_COLUMNS), shown)
@@ -127,7 +127,7 @@ class _ReportText:
 
 
 def _limits(report: Report) -> Iterator[str]:
-    """What this is not a report of."""
+    """Yield what the report does not cover."""
     filters = report.filters
     for noun, names in (
         ("user", filters.users),

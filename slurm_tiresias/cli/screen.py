@@ -1,7 +1,7 @@
-"""What commands print on: standard output, with its width and colours; paragraphs, lists, tables.
+"""Output of commands: standard output with its width and colours; paragraphs, lists and tables.
 
-Tables have exact widths and no markup, and are quick for ten thousand rows. How single values are
-written is in ``text.py``.
+Tables have exact widths and no markup, and are fast for ten thousand rows. ``text.py`` formats
+single values.
 """
 
 from __future__ import annotations
@@ -31,19 +31,21 @@ LOOKS: Mapping[str, Mapping[str, Any]] = {
 }
 
 STUMP = 4
-"""Cells that are left of a column even where its least finds no room."""
+"""Cells that every shrinking column keeps, even if the table is then too wide."""
 GAP = " "
 WIDE_GAP = "  "
-"""Between columns where there is room for it, which is easier on the eye."""
+"""Gap between columns if there is room for it; easier to read."""
 
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """One column of a table. ``least`` cells remain of it where room is short (None: it is never
-    cut); meanwhile it may stay ``worth`` cells wider than the others. ``goes`` is its place among
-    those left out where even the least does not fit (None: never left out).
+    """One column of a table.
+
+    ``least`` is the width in cells down to which it may be cut (None: never cut); while columns
+    shrink it may stay ``worth`` cells wider than the others. Columns with the lowest ``goes`` are
+    dropped first if the least widths do not fit (None: never dropped).
     """
 
     title: str
@@ -58,14 +60,14 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """``width`` is in cells; None where nothing may be cut or wrapped: a pipe or a file."""
+    """``width`` in cells; None if nothing may be cut or wrapped, as in a pipe or a file."""
 
     width: int | None = None
     colour: bool = False
     unicode: bool = True
 
     def style(self, text: str, look: str) -> str:
-        """The text in one of ``LOOKS``, where there is colour; otherwise as it is."""
+        """Return the text in one of ``LOOKS`` if there is colour, else unchanged."""
         return click.style(text, **LOOKS[look]) if self.colour and look else text
 
     def show(self, lines: Iterable[str]) -> None:
@@ -76,7 +78,7 @@ class Screen:
         return line if self.unicode else as_ascii(line)
 
     def prose(self, sentences: str, indent: str = "  ", look: str = "") -> list[str]:
-        """A paragraph, wrapped to the screen; in a pipe it stays one line, good to search in."""
+        """Return a paragraph wrapped to the screen; in a pipe it is one line, easier to search."""
         if self.width is None:
             return [self.style(indent + sentences, look)]
         lines = textwrap.wrap(
@@ -89,12 +91,13 @@ class Screen:
         return [self.style(line, look) for line in lines]
 
     def item(self, sentences: str) -> list[str]:
-        """A paragraph as an item of a list."""
+        """Return a paragraph as a list item."""
         first, *rest = self.prose(sentences, indent="    ")
         return ["  - " + first.lstrip(), *rest]
 
     def flow(self, pieces: Sequence[str], gap: str = "  ") -> list[str]:
-        """The pieces side by side, as many a line as fit; none is broken that fits on a line."""
+        """Put the pieces side by side, as many per line as fit; a piece that fits is never
+        broken."""
         lines: list[str] = []
         for piece in pieces:
             whole = self.width is None or self.fits(piece)
@@ -106,19 +109,19 @@ class Screen:
         return lines
 
     def fits(self, line: str) -> bool:
-        """Whether a line, which may be styled, is not wider than the screen."""
+        """Whether a line, styled or not, fits the screen's width."""
         return self.width is None or cells(click.unstyle(line)) <= self.width
 
     def table(
         self, columns: Sequence[Column[Row]], rows: Sequence[Row], header: bool = True
     ) -> Iterator[str]:
-        """A table of the columns that there is room for."""
+        """Yield a table of those columns that fit."""
         return self.whole_table(self.columns_that_fit(columns, rows), rows, header)
 
     def columns_that_fit(
         self, columns: Sequence[Column[Row]], rows: Sequence[Row]
     ) -> tuple[Column[Row], ...]:
-        """The columns that there is room for; the dispensable ones go first."""
+        """Return the columns that fit, dropping first those with the lowest ``goes``."""
         if self.width is None:
             return tuple(columns)
         needs: dict[int, int] = {}
@@ -136,7 +139,7 @@ class Screen:
     def whole_table(
         self, columns: Sequence[Column[Row]], rows: Sequence[Row], header: bool = True
     ) -> Iterator[str]:
-        """A table of all these columns; where room is short, their cells are cut."""
+        """Yield a table of all these columns; cells are cut if there is too little room."""
         texts = [[column.value(row) for row in rows] for column in columns]
         natural = [
             max(len(column.title) if header else 0, max(map(cells, column_texts), default=0))
@@ -160,9 +163,9 @@ class Screen:
 
 
 def stdout() -> Screen:
-    """The screen that standard output is."""
+    """Return the screen for standard output."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
-    # Python speaks UTF-8 in the C locale too; the terminal there may not.
+    # In the C locale too Python uses UTF-8, which the terminal may not understand.
     in_c_locale = bool(sys.flags.utf8_mode) and "PYTHONUTF8" not in os.environ
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     return Screen(
@@ -175,7 +178,7 @@ def stdout() -> Screen:
 def show_or_json(
     as_json: bool, data: Callable[[], object], lines: Callable[[Screen], Iterable[str]]
 ) -> None:
-    """Print the data as JSON for programs, or the lines for people."""
+    """Print the data as JSON, or the lines for people."""
     if as_json:
         click.echo(json.dumps(data()))
     else:
@@ -190,13 +193,13 @@ def _least(column: Column[Row], natural: int) -> int:
 def _widths(
     columns: Sequence[Column[Row]], natural: Sequence[int], room: int | None
 ) -> tuple[list[int], str]:
-    """Widths that fit the room, as far as the columns give way, and the gap between columns."""
+    """Return widths that fit as far as columns may be cut, and the gap between columns."""
     widths = list(natural)
     if room is None or sum(natural) + len(WIDE_GAP) * (len(natural) - 1) <= room:
         return widths, WIDE_GAP
     least = [_least(column, width) for column, width in zip(columns, natural, strict=True)]
     _shrink(columns, widths, least, room)
-    # On a screen of hardly any width a stump says more than a line that is broken.
+    # On a very narrow screen, short stumps are better than broken lines.
     stumps = [
         width if column.least is None else min(width, STUMP)
         for column, width in zip(columns, widths, strict=True)
@@ -208,7 +211,7 @@ def _widths(
 def _shrink(
     columns: Sequence[Column[Row]], widths: list[int], least: Sequence[int], room: int
 ) -> None:
-    """Take away from the widest in turn, until they fit or all are at their least."""
+    """Shorten the widest column in turn until the table fits or all are at their least width."""
     excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
     while excess > 0:
         spare = [width - low for width, low in zip(widths, least, strict=True)]
@@ -222,7 +225,8 @@ def _shrink(
 
 
 def shares(parts: Sequence[int], width: int) -> list[int]:
-    """Cells for each part of a bar: ``width`` in all, and no part that is there vanishes."""
+    """Return the cells of each part of a bar, ``width`` in all and at least 1 for a part above
+    0."""
     total = sum(parts)
     if total <= 0 or width <= 0:
         return [0] * len(parts)

@@ -1,4 +1,5 @@
-"""``tiresias-slurm shadow report``: what shadow mode would have done, against what happened."""
+"""``tiresias-slurm shadow report``: what shadow mode would have done, compared with what Slurm
+did."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from slurm_tiresias.store.terms import newest_ledger
 
 SHADOW_SCHEMA = 1
 LEAST_INTERVALS = 2
-"""Slurm starts a job within seconds of when the controller would: that is no difference."""
+"""Cycles by which a start must differ to count: small differences to Slurm are chance."""
 
 MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """The jobs of one row: so many GPUs asked for, and by how much sooner each."""
+    """Jobs with a similar number of GPUs, and how many seconds sooner each would have started."""
 
     title: str
     sooner_s: tuple[float, ...]
@@ -85,13 +86,13 @@ def _found(config: Config, since_s: float | None) -> Shadowed:
 
 
 def as_data(found: Shadowed) -> dict[str, object]:
-    """The report for programs; fields are added, never changed."""
+    """Return the report for ``--json``; fields are added, never changed."""
     sooner = [{**asdict(one), "by_s": one.by_s} for one in found.sooner]
     return {"schema": SHADOW_SCHEMA, **asdict(found), "sooner": sooner}
 
 
 def lines(found: Shadowed, screen: Screen) -> Iterator[str]:
-    """The report for people."""
+    """Yield the report for people."""
     span = duration(found.until_s - found.since_s)
     yield from screen.prose(
         f"Shadow mode since {moment(found.since_s)}, {span}: "

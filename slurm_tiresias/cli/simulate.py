@@ -1,4 +1,4 @@
-"""``tiresias-slurm simulate``: what a policy would have done, by the controller's own decision."""
+"""``tiresias-slurm simulate``: replay jobs under policies, using the controller's decision code."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from slurm_tiresias.simulator.report import STOCK, Report, Result, figures, reco
 from slurm_tiresias.simulator.workload import Workload
 
 DEPLOYED = defaults_of(Base(Config(), None))
-"""What a site would get without a configuration of its own."""
+"""The options of a site without a configuration of its own."""
 
 FilePath = click.Path(path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The files that were asked for, and how each is made."""
+    """The requested output files, and how each is made."""
 
     csv: Path | None
     html: Path | None
 
     @classmethod
     def checked(cls, csv: Path | None, html: Path | None, inputs: Sequence[Path | None]) -> Outputs:
-        """Raise now what would be a pity to hear after an hour of work."""
+        """Check the paths before the simulation: an error after an hour of work would waste it."""
         if csv or html:
             check_installed("--csv and --html need", page.NEEDED)
         outputs = cls(csv and files.check_writable(csv), html and files.check_writable(html))
@@ -70,7 +70,7 @@ class Outputs:
         return outputs
 
     def write(self, report: Report) -> None:
-        """Each file whole, or not at all."""
+        """Write each file atomically."""
         if self.csv:
             files.write_whole(self.csv, page.csv(report))
         if self.html:
@@ -170,7 +170,7 @@ def simulate(
     try:
         outputs.write(report)
     finally:
-        # Whatever becomes of the files, the work was not for nothing.
+        # Even if the files cannot be written, the results are shown.
         _show(report, as_json)
 
 

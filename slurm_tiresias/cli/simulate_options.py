@@ -1,4 +1,4 @@
-"""What the options of ``simulate`` mean: texts become policies, tiers, and a source of jobs."""
+"""Parse the options of ``simulate`` into policies, tiers, and a source of jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_SECONDS = 1e9
 
 
 def source_or_paper480(source: Source) -> Source:
-    """The source that is named, or the paper's workload. Raises ``UsageError``."""
+    """Return the named source, or the paper's workload. Raises ``UsageError``."""
     if source.trace is None and source.trace_format != AUTO:
         raise UsageError("--format says nothing without --trace", "Add --trace FILE, or drop it")
     if source.trace or source.from_sacct or source.since or source.workload is not None:
@@ -32,7 +32,8 @@ def source_or_paper480(source: Source) -> Source:
 def policies(
     _context: click.Context, _parameter: click.Parameter, values: Sequence[str]
 ) -> tuple[str, ...]:
-    """The callback of ``--policy``: names, comma lists of names, or all of them; each once."""
+    """Parse ``--policy``, as its callback: names, comma lists of names, or all, without
+    duplicates."""
     words = [word.strip() for value in values for word in value.split(",")]
     named = [name for word in words for name in (POLICIES if word == ALL else (word,))]
     for name in named:
@@ -53,7 +54,7 @@ def scheduler_config(
     promote_knob: float,
     pack_limit: float,
 ) -> Config:
-    """The controller's configuration: the base with what the options say. Raises ``UsageError``."""
+    """Return the base configuration with the options applied. Raises ``UsageError``."""
     cuts_gpu_s = _cuts_gpu_s(thresholds, queues)
     if not 0.0 <= promote_knob < MOST_SECONDS:
         raise UsageError(
@@ -76,8 +77,8 @@ def scheduler_config(
 
 
 def _cuts_gpu_s(thresholds: str, queues: int | None) -> list[float]:
-    """Where the tiers are cut. Of a single threshold the next ones are doubles: 1 h, 2 h, 4 h, as
-    in the paper's Fig. 15 (page 496)."""
+    """Return the tier thresholds. A single one is doubled for each next queue: 1 h, 2 h, 4 h, as in
+    the paper's Fig. 15 (page 496)."""
     try:
         cuts_gpu_s = [float(number) for number in thresholds.split(",")]
     except ValueError as error:
@@ -96,7 +97,7 @@ def _cuts_gpu_s(thresholds: str, queues: int | None) -> list[float]:
 
 
 def checked_seconds(option: str, value: float) -> float:
-    """A stretch of time, zero or more, that a clock can count. Raises ``UsageError``."""
+    """Check a duration of zero or more seconds that a clock can count. Raises ``UsageError``."""
     if not 0.0 <= value < MOST_SECONDS:
         raise UsageError(
             f"{option} {value:g} is no time to wait",

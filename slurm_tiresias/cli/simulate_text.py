@@ -1,4 +1,4 @@
-"""How a comparison looks on a terminal: what it follows from, and three tables."""
+"""The text of a comparison on a terminal: its inputs, and three tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MULTIPLE = "{:.2f}".format
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One policy's line of each table."""
+    """One policy's line in each table."""
 
     report: Report
     result: Result
@@ -38,7 +38,7 @@ class _Row:
         return self.report.reference.figures
 
     def times(self, figure: str) -> str:
-        """One of its figures in multiples of the reference's."""
+        """Return one of its figures as a multiple of the reference's."""
         multiple = ratio(getattr(self.figures, figure), getattr(self.reference, figure))
         return or_dash(multiple, MULTIPLE)
 
@@ -77,7 +77,7 @@ COST: Sequence[Column[_Row]] = (
 
 
 def lines(report: Report, screen: Screen) -> Iterator[str]:
-    """The whole comparison."""
+    """Yield the whole comparison."""
     rows = [_Row(report, result) for result in report.results]
     bins = [_bin_column(n, found) for n, found in enumerate(report.reference.figures.bins)]
     yield from _head(report, screen)

@@ -1,4 +1,4 @@
-"""The options of commands that simulate: which jobs, and on what cluster."""
+"""The options of commands that simulate: which jobs, and on which cluster."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from slurm_tiresias.simulator.workload import PUBLISHED_SEED, Workload, paper480
 Command = Callable[..., Any]
 
 PHILLY_LOAD = 0.9
-"""Offered load of a generated ``philly-like`` workload, unless another is asked for."""
+"""Default offered load of a generated ``philly-like`` workload."""
 MOST_GENERATED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the jobs come from: one of a trace, this cluster's accounts, and a generator."""
+    """Where the jobs come from: a trace, this cluster's accounting, or a generator."""
 
     trace: Path | None
     trace_format: str
@@ -40,7 +40,7 @@ class Source:
     workload: str | None
 
     def load(self, site: SimCluster) -> Workload:
-        """The jobs. ``UsageError`` if not exactly one source is named, or it is wrong."""
+        """Load the jobs. Raises ``UsageError`` unless exactly one source is named, and is valid."""
         named = sum((self.trace is not None, self.from_sacct, self.workload is not None))
         if named != 1:
             raise UsageError(
@@ -61,7 +61,8 @@ class Source:
 
 
 def generated(name: str, site: SimCluster) -> Workload:
-    """``paper480[:SEED]``, or ``philly-like:JOBS[:SEED][@LOAD]`` for the GPUs of the cluster."""
+    """Generate ``paper480[:SEED]``, or ``philly-like:JOBS[:SEED][@LOAD]`` for the cluster's
+    GPUs."""
     seed = r"(?::(?P<seed>\d{1,9}))?"
     load = r"(?:@(?P<load>\d{1,2}(?:\.\d{1,3})?))?"
     paper = re.fullmatch(rf"paper480{seed}", name)
@@ -81,7 +82,7 @@ def generated(name: str, site: SimCluster) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """On what to simulate the jobs, and what that costs them."""
+    """The simulated cluster, and the overheads of jobs on it."""
 
     cluster: str
     placement: str
@@ -92,14 +93,14 @@ class World:
         return parse_cluster(self.cluster, self.placement)
 
     def setup(self, site: SimCluster, config: Config) -> run.Setup:
-        """Raises ``UsageError`` for an overhead that is none."""
+        """Return the setup; raises ``UsageError`` for an invalid overhead."""
         costs = Costs(site, self.overhead != "none", flat_s(self.overhead))
         return run.Setup(site, config, costs, Timing(self.interval_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The configuration that a simulation sets out from, and the file or preset that has it."""
+    """The configuration that a simulation starts from, and the file or preset that it is from."""
 
     config: Config
     file: Path | None
@@ -107,12 +108,12 @@ class Base:
 
     @property
     def named(self) -> str | None:
-        """The file as a report names it."""
+        """The file as named in a report."""
         return None if self.file is None else str(self.file)
 
     @property
     def policy(self) -> str:
-        """The policy that it sets, by its name in a simulation."""
+        """Its policy, by the name used in simulations."""
         return POLICY_OF[self.config.policy.name]
 
 
@@ -122,10 +123,10 @@ POLICY_OF = {variant.policy: simulated for simulated, variant in run.TIRESIAS.it
 
 
 def base_option(command: Command) -> Command:
-    """The option ``--config``, of which the command gets a ``Base`` as ``base``.
+    """Add the option ``--config``; the command gets a ``Base`` as ``base``.
 
-    Only a file that the command line names counts: what a simulation says must not hang on whether
-    the machine that it runs on happens to have a controller.
+    Only a file named on the command line counts: the result must not depend on whether the machine
+    happens to have a controller's configuration.
     """
     return click.option(
         "--config",
@@ -149,9 +150,9 @@ def _base(context: click.Context, parameter: click.Parameter, value: str | None)
 
 
 def deployed_options(command: Command) -> Command:
-    """The options ``--config`` and ``--preset``; the command gets a ``Base`` as ``base``.
+    """Add the options ``--config`` and ``--preset``; the command gets a ``Base`` as ``base``.
 
-    Without either it is the default configuration: what a site would deploy.
+    Without either, it is the default configuration, which a site would deploy.
     """
     command = click.option(
         "--preset",
@@ -206,11 +207,11 @@ PAPER_DEFAULTS: Mapping[str, Any] = {
     "pack_limit": 0.5,
     "interval_s": 0.0,
 }
-"""Defaults of the options as on the paper's testbed (pages 493 and 495)."""
+"""Option defaults that match the paper's testbed (pages 493 and 495)."""
 
 
 def defaults_of(base: Base) -> dict[str, Any]:
-    """Defaults of the options, by the names of their parameters."""
+    """Return the defaults of the options, by parameter name."""
     policy = base.config.policy
     return {
         "names": (STOCK, base.policy),
@@ -224,13 +225,13 @@ def defaults_of(base: Base) -> dict[str, Any]:
 
 
 def unguarded() -> Config:
-    """The default configuration without the guards that the paper does not have either."""
+    """Return the default configuration without the protections, which the paper does not have."""
     guards = {"min_run_s": 0, "budget_share": 0, "max_victims_per_cycle": UNBOUNDED}
     return parse({"preemption": guards}, "the command line")
 
 
 def flat_s(overhead: str) -> float | None:
-    """``model`` (None), ``none`` (0), or seconds. Raises ``UsageError``."""
+    """Parse ``model`` (None), ``none`` (0), or seconds. Raises ``UsageError``."""
     if overhead == "model":
         return None
     if overhead == "none":
@@ -245,9 +246,10 @@ def flat_s(overhead: str) -> float | None:
 
 
 def fitting(workload: Workload, site: SimCluster, cluster: str) -> tuple[Workload, int]:
-    """The jobs that the cluster can run, and how many it cannot; ``UsageError`` if none is left.
+    """Return the jobs that the cluster can run, and the number of the others.
 
-    The notes of the workload then say, too, what becomes of GPU types that no node has.
+    The notes of the workload then also say what is done with GPU types that no node has. Raises
+    ``UsageError`` if no job is left.
     """
     kept, unfit = run.fitting(workload, site)
     if not kept.jobs:
@@ -260,7 +262,7 @@ def fitting(workload: Workload, site: SimCluster, cluster: str) -> tuple[Workloa
 
 
 def source_options(command: Command) -> Command:
-    """Options that say which jobs; the command gets a ``Source`` as ``source``."""
+    """Add the options for the jobs; the command gets a ``Source`` as ``source``."""
     return together(
         command,
         "source",
@@ -290,7 +292,7 @@ def source_options(command: Command) -> Command:
 
 
 def world_options(command: Command, interval_s: float = 0.0) -> Command:
-    """Options that say on what; the command gets a ``World`` as ``world``."""
+    """Add the options for the cluster and overheads; the command gets a ``World`` as ``world``."""
     return together(
         command,
         "world",
@@ -330,7 +332,7 @@ def world_options(command: Command, interval_s: float = 0.0) -> Command:
 
 
 def order_option(command: Command) -> Command:
-    """The option ``--order``."""
+    """Add the option ``--order``."""
     return click.option(
         "--order",
         type=click.Choice(ORDERS),
@@ -343,7 +345,7 @@ def order_option(command: Command) -> Command:
 def together(
     command: Command, name: str, made: type[Any], *options: Callable[[Command], Command]
 ) -> Command:
-    """Hand the values of several options to the command as one dataclass, ``made``."""
+    """Pass the values of several options to the command as one dataclass, ``made``."""
 
     @functools.wraps(command)
     def taking_options(**values: Any) -> Any:

@@ -1,6 +1,6 @@
 """``tiresias-slurm status``: the queue as the controller sees it.
 
-It reads what the controller published and never asks slurmctld anything.
+It reads what the controller published and never queries slurmctld.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ GPU_BAR_CELLS = 40
 TIER_BAR_CELLS = 20
 LEAST_BAR_CELLS = 4
 MOST_ON_TERMINAL = 200
-"""Jobs that are listed on a terminal: with thousands the rest has long scrolled away."""
+"""Most jobs listed on a terminal; more would scroll off the screen anyway."""
 
 DEFAULT_WATCH_S = 2.0
 PAUSED = "paused"
-"""A mode, and the event of coming into it."""
+"""The name of a mode, and of the event of entering it."""
 MODE_LOOKS = {"enforce": "good", "shadow": "note", "paused": "note", STOPPED: "bad"}
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which jobs are shown; an empty field selects all. Jobs named by id need no ``everyone``."""
+    """Selects jobs; an empty field selects all. Jobs named by id are shown even if not managed."""
 
     users: frozenset[str] = frozenset()
     job_ids: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Selection:
         return tuple(job for job in jobs if self._wants(job) and self._shows(job))
 
     def hidden(self, jobs: Sequence[PublishedJob]) -> int:
-        """How many jobs would be shown if they were managed."""
+        """Return how many jobs are hidden only because they are not managed."""
         return sum(1 for job in jobs if self._wants(job) and not self._shows(job))
 
     def _shows(self, job: PublishedJob) -> bool:
@@ -226,7 +226,7 @@ def status(
 
 
 def _check_known(job_ids: Sequence[str], state: PublishedState, now_s: float) -> None:
-    """Complain like squeue where none of the jobs that were asked for is there."""
+    """Raise an error, like squeue, if none of the requested jobs exists."""
     known = any(is_named_by(job.job_id, given) for given in job_ids for job in state.jobs)
     if not job_ids or known:
         return
@@ -268,9 +268,12 @@ def _checked_tiers(tiers: Sequence[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is shown of a state. ``as_asked``: the columns were chosen, so all of them stay.
-    ``limit``: so many lines at most; 0 is no limit, and None one for terminals only.
-    ``every_task``: tasks of arrays that wait are not folded."""
+    """How a state is shown.
+
+    ``as_asked``: the columns were chosen, so none is dropped. ``limit``: most lines; 0 for no
+    limit, None for the default limit on terminals only. ``every_task``: pending array tasks are not
+    folded.
+    """
 
     selection: Selection
     columns: Columns
@@ -325,7 +328,7 @@ class View:
         if state.only_of:
             said.append(f"jobs are private here: only those of {printable(state.only_of)}")
         missing = [c.title for c in self.columns if c not in columns]
-        # Without NODES, the column of the reason says the nodes.
+        # Without NODES, the last column shows the nodes.
         if named := [title for title in missing if title not in ("NODES", "REASON")]:
             said.append(f"no room for {', '.join(named)} (choose with -o)")
         yield from screen.prose("; ".join(said) + ".", indent="", look="quiet")
@@ -334,7 +337,7 @@ class View:
 def _that_fit(
     columns: Columns, jobs: Sequence[PublishedJob], screen: Screen, acts: bool
 ) -> Columns:
-    """The columns there is room for; REASON says the nodes where NODES has to go."""
+    """Return the columns that fit; if NODES is dropped, the last column shows the nodes."""
     least = LEAST_REASON if acts else LEAST_REASON_IN_SHADOW
     reason, instead = COLUMNS["REASON"], replace(NODES_OR_REASON, least=least)
     wanted = [replace(reason, least=least) if column is reason else column for column in columns]
@@ -345,7 +348,7 @@ def _that_fit(
 
 
 def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterator[str]:
-    """Who decides here, how, how long ago; and where the GPUs are."""
+    """Yield the controller's mode, policy and last cycle, and how the GPUs are used."""
     age = f"cycle {state.cycle}, {duration(now_s - state.at_s)} ago"
     mode = printable(state.mode)
     yield from screen.flow(
@@ -406,7 +409,8 @@ def _gpu_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
 
 
 def tier_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
-    """The tiers: what attained service puts a job there, and what runs and waits in each."""
+    """Yield the tiers: their range of attained service, and the running and pending jobs in
+    each."""
     counts: list[Column[PublishedTier]] = [
         Column("TIER", lambda tier: f"{tier.tier}", right=True),
         Column("ATTAINED", _service_range, least=8, goes=3),
@@ -419,12 +423,12 @@ def tier_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
     if screen.width is not None:
         without_bars = max(map(cells, Screen().table(counts, state.tiers)))
         width = min(TIER_BAR_CELLS, (screen.width - without_bars) // 2 - 1)
-    # A bar that is full is the whole cluster; a queue may ask for many times as much.
+    # A full bar is the whole cluster; pending jobs may ask for many times as much.
     there = max(state.gpus.total, *(tier.running_gpus for tier in state.tiers), 0)
     requested = max(there, *(tier.pending_gpus for tier in state.tiers), 0)
 
     def bar(mark: str, part: int, whole: int) -> str:
-        """As long as its part of the whole; where there is something, there is a bar."""
+        """Return a bar for this part of the whole, at least one mark long if the part is not 0."""
         return pad(mark * shares([part, whole - part], width)[0], width)
 
     if width >= LEAST_BAR_CELLS:
@@ -447,7 +451,7 @@ def _service_range(tier: PublishedTier) -> str:
 
 
 def _watch(state_dir: Path, view: View, every_s: float, as_json: bool) -> None:
-    """Show the state in place, until interrupted."""
+    """Show the state in place until interrupted."""
     if stdout().width is None or as_json:
         raise UsageError("--watch needs a terminal, and no --json", "Leave --watch out")
     from rich.console import Console
@@ -455,7 +459,7 @@ def _watch(state_dir: Path, view: View, every_s: float, as_json: bool) -> None:
     from rich.text import Text
 
     console = Console(highlight=False, markup=False, emoji=False)
-    # Left alone, standard output still tells its encoding and width at every picture.
+    # With redirection off, standard output still has its own encoding and width in each refresh.
     with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
         while True:
             shown = cut(_picture(state_dir, view), console.height, console.width)
@@ -473,7 +477,7 @@ def _picture(state_dir: Path, view: View) -> list[str]:
 
 
 def cut(lines: list[str], height: int, width: int) -> list[str]:
-    """As many lines as the terminal has; where it has fewer, the last says how many are missing."""
+    """Return as many lines as fit; if some do not, the last says how many are missing."""
     if len(lines) <= height:
         return lines
     more = f"{count(len(lines) - height + 1, 'more line')}: choose with --me, -u, -p, -t"

@@ -1,4 +1,4 @@
-"""How values are written for people: durations, and texts that users made up."""
+"""Format values for people: durations, and untrusted text from users."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ASCII_TWINS = str.maketrans({ELLIPSIS: "~", "█": "#", "▓": "=", "▒": "-",
 
 
 def printable(text: str) -> str:
-    """The text with everything replaced that a terminal would obey or hide instead of print.
+    """Return the text with every character replaced that a terminal would obey or hide.
 
-    Job and user names are hostile. Control characters, escape sequences, bidirectional
-    overrides and characters of no width become ``?``, so each character takes a cell of its own.
+    Job and user names are untrusted. Control characters, escape sequences, bidirectional overrides
+    and zero-width characters become ``?``, so each character takes up a cell.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -35,7 +35,7 @@ def printable(text: str) -> str:
 
 
 def as_ascii(text: str) -> str:
-    """The text for a terminal that knows ASCII only; it takes as many cells as before."""
+    """Return the text for an ASCII-only terminal, with the same width."""
     if text.isascii():
         return text
     twins = text.translate(_ASCII_TWINS)
@@ -43,25 +43,25 @@ def as_ascii(text: str) -> str:
 
 
 def cells(text: str) -> int:
-    """How many cells of a terminal a printable text takes."""
+    """Return the width of a printable text in terminal cells."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def shorten(text: str, width: int) -> str:
-    """At most ``width`` cells of the text; an ellipsis says that something was cut."""
+    """Cut the text to at most ``width`` cells; an ellipsis marks the cut."""
     if cells(text) <= width:
         return text
     return set_cell_size(text, width - 1).rstrip() + ELLIPSIS if width > 0 else ""
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """The text with spaces up to ``width`` cells; ``right`` aligns it right."""
+    """Pad the text with spaces to ``width`` cells; ``right`` aligns it to the right."""
     spaces = " " * (width - cells(text))
     return spaces + text if right else text + spaces
 
 
 def duration(seconds: float) -> str:
-    """A stretch of time in its two largest units, rounded down: ``45s``, ``12m30s``, ``4d07h``."""
+    """Format a duration in its two largest units, rounded down: ``45s``, ``12m30s``, ``4d07h``."""
     if not math.isfinite(seconds):
         return UNPRINTABLE
     whole = max(0, int(seconds))
@@ -74,22 +74,22 @@ def duration(seconds: float) -> str:
 
 
 def or_dash(value: Value | None, written: Callable[[Value], str]) -> str:
-    """The value as it is written; ``-`` where there is none."""
+    """Format the value, or return ``-`` if it is None."""
     return NOTHING if value is None else written(value)
 
 
 def count(number: int, noun: str) -> str:
-    """``1 job``, ``2 jobs``."""
+    """Return ``1 job``, ``2 jobs``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def moment(at_s: float) -> str:
-    """A point in time by this machine's clock and time zone."""
+    """Format a recent time in this machine's time zone."""
     return _formatted(at_s, "%b %d %H:%M:%S")
 
 
 def date_and_time(at_s: float) -> str:
-    """The same for what may be years ago."""
+    """Format a time that may be years ago."""
     return _formatted(at_s, "%Y-%m-%d %H:%M")
 
 
@@ -101,7 +101,7 @@ def _formatted(at_s: float, form: str) -> str:
 
 
 def listed(names: tuple[str, ...], at_most: int = 8) -> str:
-    """``1, 2 and 3``; a long list ends in how many more there are."""
+    """Return ``1, 2 and 3``; a long list ends with the number of those left out."""
     if len(names) > at_most:
         return f"{', '.join(names[:at_most])} and {len(names) - at_most} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

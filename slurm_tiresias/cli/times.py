@@ -1,4 +1,4 @@
-"""Times on the command line, in all the spellings that sacct takes for its -S and -E."""
+"""Times on the command line, in all formats that sacct accepts for -S and -E."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurm_tiresias.cli.text import printable
 from slurm_tiresias.errors import UsageError
 
 LONGEST_SHOWN = 40
-"""The longest text that may be given as a time, in characters."""
+"""The longest text accepted as a time, in characters."""
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
 HOURS = {"midnight": 0, "noon": 12, "elevenses": 11, "fika": 15, "teatime": 16}
@@ -31,8 +31,8 @@ _DATES = (
 def slurm_time(
     _context: click.Context, parameter: click.Parameter, value: str | None
 ) -> float | None:
-    """The callback of an option that takes a moment: seconds since the epoch, by this machine's
-    time zone. Raises ``UsageError``."""
+    """Parse a time, as an option's callback, into seconds since the epoch; local times are in this
+    machine's time zone. Raises ``UsageError``."""
     if value is None:
         return None
     text, now = value.strip(), datetime.fromtimestamp(time.time())
@@ -49,7 +49,7 @@ def slurm_time(
 
 
 def _relative(text: str, now: datetime) -> datetime | None:
-    """``now``, ``now-7days``: of a unit its beginning is enough, as for Slurm."""
+    """Parse ``now`` and ``now-7days``; as in Slurm, a prefix of the unit is enough."""
     found = _NOW.fullmatch(text)
     if found is None:
         return None
@@ -64,11 +64,11 @@ def _relative(text: str, now: datetime) -> datetime | None:
 
 
 def _absolute(text: str, now: datetime) -> datetime | None:
-    """A day, a time of day, or both, with a T, a blank or a dash between them."""
+    """Parse a day, a time of day, or both, separated by a T, a blank or a dash."""
     if (day := _day(text, now)) is not None:
         return day
     if (of_day := _of_day(text)) is not None:
-        # What has not been today yet was yesterday: a report looks back.
+        # A time of day still to come today means yesterday, since a report looks back.
         today = _midnight(now) + of_day
         return today if today <= now else today - timedelta(days=1)
     for between in re.finditer(r"[Tt\s-]", text):

@@ -1,4 +1,5 @@
-"""``tiresias-slurm tune``: the thresholds that would have served a history best."""
+"""``tiresias-slurm tune``: find the thresholds that would have worked best for a history of
+jobs."""
 
 from __future__ import annotations
 
@@ -39,12 +40,12 @@ from slurm_tiresias.simulator.tune import Advice, Evidence
 from slurm_tiresias.simulator.workload import Workload
 
 WIDTH = 80
-"""The evidence is as wide as that also in a pipe: it is meant to be pasted into a mail."""
+"""Width of the output in a pipe too, since it is meant to be pasted into a mail."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """The jobs as they are simulated, and what is said about them."""
+    """The jobs to simulate, and how to describe them."""
 
     task: Task
     cluster: str
@@ -57,19 +58,19 @@ class _Inputs:
 
     @property
     def like(self) -> Cell:
-        """The setting that others have to beat."""
+        """The current setting, which others must beat."""
         policy = self.task.setup.config.policy
         return Cell(policy.thresholds_gpu_s, promote_knob=policy.promote_knob)
 
     @property
     def present(self) -> str:
-        """What that setting is called."""
+        """The name of the current setting in the output."""
         return "default" if self.base.file is None else "present setting"
 
 
 @dataclass(frozen=True, slots=True)
 class OnSlurm:
-    """Whether to simulate in jobs of the cluster, and in which."""
+    """Whether to run the simulations as Slurm jobs, and in which partition."""
 
     on_slurm: bool
     slurm_partition: str | None
@@ -77,7 +78,7 @@ class OnSlurm:
     jobs_dir: Path | None
 
     def jobs(self) -> Jobs | None:
-        """None: on this machine. ``UsageError`` without submitit, or for options of no use."""
+        """None: on this machine. Raises ``UsageError`` without submitit, or for useless options."""
         if self.on_slurm:
             sweep_on_slurm.check_submitit()
             minutes = self.slurm_minutes or DEFAULT_MINUTES
@@ -91,7 +92,7 @@ class OnSlurm:
 
 
 def slurm_options(command: Command) -> Command:
-    """Options for jobs of the cluster; the command gets an ``OnSlurm`` as ``slurm``."""
+    """Add the options for running as Slurm jobs; the command gets an ``OnSlurm`` as ``slurm``."""
     return together(
         command,
         "slurm",
@@ -227,7 +228,7 @@ def _about(inputs: _Inputs) -> dict[str, Any]:
 
 
 def _setting(cell: Cell) -> str:
-    """Its thresholds in GPU-hours."""
+    """Return the thresholds of a setting in GPU-hours."""
     hours = (cut / 3600 for cut in cell.thresholds_gpu_s)
     return ",".join(f"{each:.3g}" if each < 1000 else f"{each:.0f}" for each in hours)
 
@@ -298,7 +299,7 @@ def _jct(advice: Advice) -> str:
 
 
 def sentence(advice: Advice, present: str = "default") -> str:
-    """What is recommended, and how sure that is. ``present``: what the setting there is called."""
+    """Return the recommendation and how certain it is; ``present`` names the current setting."""
     stays = f"The {present} stays, {_named(advice.default)}"
     if advice.warnings:
         return f"{stays}: this history says too little."
@@ -321,7 +322,7 @@ def _named(row: Evidence) -> str:
 
 
 def _compared(row: Evidence, advice: Advice, present: str) -> str:
-    """How much better than the setting there is in the second half, with the spread."""
+    """Return the difference to the current setting in the second half, with its spread."""
     ratio = row.second
     return (
         f"In the second half of the history {_jct(advice)} with it differs from the {present}'s "
