@@ -1,4 +1,4 @@
-"""Pages like docs/benchmarks.md: every command writes the one section that is its own."""
+"""Pages such as docs/benchmarks.md, in which every command writes one section."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_tiresias import __version__
 
 @dataclass(frozen=True)
 class Document:
-    """A page whose sections are each written by a command of its own."""
+    """A page whose sections are each written by one command."""
 
     path: Path
     head: str
@@ -32,12 +32,12 @@ Each section is written by the command it names; what stands here was measured, 
 
 
 def write_section(title: str, command: str, body: str, document: Document = BENCHMARKS) -> None:
-    """Replace the section of this title, or add it at the end."""
+    """Replace the section of this title, or append it."""
     _put(title, f"## {title}\n\n    {command}\n\n{_made_with()}\n\n{body.strip()}\n", document)
 
 
 def take_over(title: str, other: Path, document: Document = BENCHMARKS) -> None:
-    """The section of this title as it stands in another copy of the page."""
+    """Copy the section of this title from another copy of the page."""
     found = _find(title, other.read_text())
     if found is None:
         raise ValueError(f"{other} has no section {title}")
@@ -59,13 +59,13 @@ def _find(title: str, text: str) -> re.Match[str] | None:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table: names to the left, figures to the right."""
+    """Return a Markdown table, with the first column aligned left and the others right."""
     lines = [header, [":--", *["--:"] * (len(header) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def interval_of_median(values: Sequence[float]) -> tuple[float, float]:
-    """Where the true median lies in 95 of 100 such series (sign test, normal approximation)."""
+    """Return the 95 % confidence interval of the median (sign test, normal approximation)."""
     ordered = sorted(values)
     from_end = max(0, int((len(ordered) - 1.96 * len(ordered) ** 0.5) / 2))
     return ordered[from_end], ordered[-1 - from_end]

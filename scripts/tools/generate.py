@@ -19,7 +19,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "docs/json.md": ("slurm_tiresias.cli.json_reference",),
     "docs/cli.md": ("scripts.tools.packages.reference",),
 }
-"""Each file, and the module with its arguments that prints it."""
+"""Each generated file, and the module with its arguments that prints it."""
 
 
 @click.command()

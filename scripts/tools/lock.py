@@ -32,7 +32,7 @@ def lock(uv: Sequence[str]) -> None:
     """
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     with tempfile.TemporaryDirectory() as folder:
-        # uv keeps the versions that it finds in its output file.
+        # uv keeps versions that it finds in its output file.
         draft = shutil.copy(LOCK, Path(folder) / LOCK.name)
         command = [str(Path(sys.prefix) / "bin" / "uv"), "pip", "compile", "setup.cfg", "-"]
         command += [f"--extra={extra}" for extra in EXTRAS]

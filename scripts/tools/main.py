@@ -1,4 +1,4 @@
-"""The command line of scripts/dev: one package or module for each command."""
+"""The command line of scripts/dev, with one package or module per command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, str] = {
 
 
 class _LazyGroup(click.Group):
-    """Imports only the command that is asked for: some need what others do without."""
+    """Imports only the requested command, since some need packages that others do not."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         return sorted(COMMANDS)

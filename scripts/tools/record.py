@@ -1,4 +1,4 @@
-"""Record what a real cluster answers, for the parsers' tests."""
+"""Record the answers of a real cluster, for the tests of the parsers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slurm_tiresias.slurm import job_rows, parse_accounting, process, release, w
 from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update, Write
 
 SEPARATOR = "\x1erecorded\x1e"
-"""In the place of the random one, so that the recordings can be cut again."""
+"""Replaces the random separator, so that the recordings can be split again."""
 
 MARKER = "after-recorded-"
 
@@ -63,7 +63,7 @@ def record(folder: Path) -> None:
 
 
 def write_answers(cluster: RealCluster, folder: Path, known: release.Release) -> None:
-    """Make the cluster interesting, and write its answers into the folder."""
+    """Prepare jobs and nodes of all kinds, and write the cluster's answers into the folder."""
     submit_shapes(cluster)
     put_into_every_state(cluster)
     scontrol = ["scontrol", "--all", "--oneliner", "--details", "show"]
@@ -91,9 +91,10 @@ def write_answers(cluster: RealCluster, folder: Path, known: release.Release) ->
 
 
 def submit_shapes(cluster: RealCluster) -> None:
-    """Every shape of job, put off so that it stays as it was asked.
+    """Submit every shape of job, deferred so that its request stays unchanged.
 
-    Not held: 24.11 and later show bounds of ``-N`` that no user set, until Slurm has tried the job.
+    They are not held: 24.11 and later show bounds of ``-N`` that no user set until Slurm has tried
+    the job.
     """
     for node in ("n1", "n2", "n3", "n4"):
         features = ["AvailableFeatures=fast,ib", "ActiveFeatures=fast,ib"]
@@ -103,7 +104,7 @@ def submit_shapes(cluster: RealCluster) -> None:
 
 
 def put_into_every_state(cluster: RealCluster) -> None:
-    """One job, named after its state, in each state that can be brought about."""
+    """Bring a job into each state that can be reached; the jobs are named after their states."""
 
     def submit(name: str, *options: str, script: str = "sleep 600") -> str:
         job = cluster.sbatch("--job-name", name, *options, script=script)
@@ -166,7 +167,7 @@ def bring_nodes_into_odd_states(cluster: RealCluster) -> None:
 
 
 def lose_jobs(cluster: RealCluster) -> None:
-    """One job to its node's failure, one to another job, one to its user."""
+    """Lose one job to a node failure, one to another job, and one to its user."""
     cluster.run("scontrol", "delete", "reservation", reservation_of(cluster))
     cluster.run("scontrol", "update", "PartitionName=other", "State=UP")
     for name in ("lost its node", "preempted", "cancelled while it ran"):
@@ -176,7 +177,7 @@ def lose_jobs(cluster: RealCluster) -> None:
             cluster.run("scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=test")
             wait_until_it_left(cluster, job)
             cluster.run("scontrol", "hold", job)
-            # It may be back by itself already, which 22.05 takes amiss.
+            # The node may be back already, and 22.05 then refuses the update.
             refusal(cluster, ["scontrol", "update", "NodeName=n3", "State=RESUME"])
         elif name == "preempted":
             strong = cluster.sbatch("-p", "other", "-w", "n3", "--mem=5000")
@@ -204,7 +205,7 @@ def states_in_accounting(cluster: RealCluster) -> list[str]:
 
 
 def refusals(cluster: RealCluster) -> dict[str, dict[str, object]]:
-    """What each command says that cannot do as it is told: by what is wrong."""
+    """Return what each command prints when it refuses a request, by the kind of error."""
     running, waiting, gone = (
         cluster.run("squeue", "-h", "-t", state, "-o", "%i", "-n", name).split()[0]
         for state, name in (("R", "spread over nodes"), ("PD", "later"), ("all", "completed"))
@@ -246,7 +247,7 @@ def refusal(cluster: RealCluster, command: list[str], stdin: str = "") -> dict[s
 
 
 def nameless(cluster: RealCluster, text: str) -> str:
-    """The answer without what tells of this machine."""
+    """Return the answer without what identifies this machine."""
     text = text.replace(str(cluster.folder), "/tmp/st-recorded/c")
     text = re.sub(r"OS=Linux .*?  RealMemory", "OS=Linux 6.1.0  RealMemory", text)
     return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "login", text)

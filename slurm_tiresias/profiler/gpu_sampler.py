@@ -44,7 +44,7 @@ _STOP = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 class SamplerFolderError(TiresiasError):
-    """A folder that the sampler needs is missing or belongs to another user."""
+    """A folder that the sampler works in is missing, or another user's."""
 
     exit_code = 10
 

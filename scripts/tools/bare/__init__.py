@@ -1,1 +1,1 @@
-"""A bare Debian, and the README's first commands in it (scripts/dev bare)."""
+"""Run the README's first commands on a bare Debian (scripts/dev bare)."""

@@ -1,4 +1,4 @@
-"""The command line of the bare-Debian test, and its course from a root to the table."""
+"""The command line of the bare-Debian test, and its steps from an empty root to the table."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from scripts.testbed.debian.root import base_root, cache_for, copy_of, host_suit
 from scripts.tools.document import markdown
 
 INCLUDED = ("ca-certificates", "git", "python3")
-"""What the README takes for granted beside a minbase: Python, and a way to get the checkout."""
+"""What the README presupposes besides a minbase: Python, and a way to get the checkout."""
 
 HOSTS = f"127.0.0.1 localhost\n127.0.1.1 {namespaces.HOSTNAME}\n"
-"""As Debian's installer writes it; debootstrap leaves that to others."""
+"""The file that Debian's installer writes and debootstrap does not."""
 
 COMMANDS = ("./scripts/demo", "./scripts/test")
 USERS = ("root", "ada")
@@ -33,7 +33,7 @@ HEADER = ("command", "user", "exit code", "s", "skipped")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended; ``skipped`` is what pytest counted, "-" where none ran."""
+    """The result of a command; ``skipped`` is pytest's count, "-" if no tests ran."""
 
     command: str
     user: str
@@ -88,7 +88,7 @@ def try_all(suite: str, cache: Path, users: Sequence[str]) -> list[Result]:
 
 
 def try_one(root: Path, user: str, command: str) -> Result:
-    """Run a command in a checkout of its user's, which is made before the first one."""
+    """Run a command in the user's checkout, which is made before the first one."""
     home = Path("/root") if user == "root" else Path("/home") / user
     checkout = home / "slurm-tiresias"
     if not (root / checkout.relative_to("/")).exists():
@@ -116,7 +116,7 @@ def try_one(root: Path, user: str, command: str) -> Result:
 
 
 def skipped_in(line: str) -> str:
-    """How many tests were skipped, by pytest's last line; "" if this is another line."""
+    """Return the number of skipped tests from pytest's last line; "" for any other line."""
     if not re.search(r"\b\d+ (passed|failed|errors?)\b.* in \d", line):
         return ""
     counted = re.search(r"\b(\d+) skipped\b", line)
@@ -124,7 +124,7 @@ def skipped_in(line: str) -> str:
 
 
 def move_in(root: Path, user: str, home: Path, checkout: Path) -> None:
-    """A home that no other user can enter, with a clone of HEAD in it."""
+    """Create a home that no other user can enter, with a clone of HEAD in it."""
     if user != "root":
         made = ["useradd", "--create-home", "--shell", "/bin/bash", user]
         subprocess.run(entering(root, made), env=namespaces.ENVIRONMENT, check=True)
@@ -143,7 +143,7 @@ def as_user(user: str, home: Path, command: Sequence[str]) -> list[str]:
 
 
 def entering(root: Path, command: Sequence[str], folder: Path = Path("/")) -> list[str]:
-    """What runs a command in the root, with this machine's network and ways to packages."""
+    """Return a command that runs in the root, with this machine's network and package sources."""
     chosen = Chamber((root,), tuple(machine.fetching_paths()), alone=False)
     return chosen.command(namespaces.in_root(root, command, str(folder)))
 

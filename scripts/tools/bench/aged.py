@@ -1,4 +1,4 @@
-"""What a ledger of many ended jobs costs: starts, cycles, fail-over, questions, pruning."""
+"""The cost of a ledger of many ended jobs: starts, cycles, fail-over, queries, pruning."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ STANDBY = '\nstandby = true\nhost = "{host}"\n'
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What was measured with one ledger, in seconds unless it says otherwise."""
+    """The measurements with one ledger, in seconds unless the name says otherwise."""
 
     jobs: int
     size_mb: float
@@ -65,7 +65,7 @@ class Course:
 
 
 def measure(sizes: Sequence[int]) -> None:
-    """One real cluster, and on it a controller with each ledger in turn."""
+    """Run a controller with each ledger in turn, on one real cluster."""
     place = Place(Path(f"/tmp/slurm-tiresias-aged-{time.time_ns() % 10**9}"))
     try:
         prepare(place, CONFIG)
@@ -136,14 +136,14 @@ def _measured(place: Place, jobs: int) -> Course:
 
 
 def _start_s(place: Place) -> float:
-    """From its start until a controller has published its first cycle."""
+    """Return the seconds from a controller's start until it has published its first cycle."""
     (place.state / published.FILE_NAME).unlink(missing_ok=True)
     with _controller(place, place.config) as began_s:
         return _first_published_s(place) - began_s
 
 
 def _fill(path: Path, jobs: int) -> None:
-    """Jobs with one run and, one in twenty, with two; by SQL alone, in half a minute."""
+    """Create jobs with one run and, one in twenty, with two, by SQL alone, in half a minute."""
     Ledger(path).close()
     with closing(sqlite3.connect(path)) as database:
         database.execute(
@@ -191,7 +191,7 @@ def _start_cluster(place: Place) -> None:
 
 @contextmanager
 def _controller(place: Place, config: Path) -> Iterator[float]:
-    """A controller, since when it has been started; it is ended with its block."""
+    """Start a controller, yield the time of its start, and stop it at the end of the block."""
     began_s = time.monotonic()
     process = _spawned(place, config)
     try:
@@ -222,7 +222,7 @@ def _state(place: Place) -> PublishedState | None:
 def _first_published_s(
     place: Place, holds: Callable[[PublishedState], bool] | None = None
 ) -> float:
-    """The time at which a cycle is published for which ``holds`` is true."""
+    """Return the time at which a cycle is published for which ``holds`` is true."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         state = _state(place)
@@ -261,7 +261,7 @@ def _command_s(place: Place, *arguments: str) -> float:
 
 
 def _fail_over_s(place: Place) -> float:
-    """Seconds until the standby of two controllers acts after the active one is killed."""
+    """Return the seconds from the kill of the active controller until the standby acts."""
     (place.state / published.FILE_NAME).unlink(missing_ok=True)
     configs = []
     for host in HOSTS:
@@ -282,7 +282,7 @@ def _fail_over_s(place: Place) -> float:
 
 
 def _step_s(path: Path, copy: Path) -> float:
-    """The median of the steps in which the controller prunes."""
+    """Return the median duration of the steps in which the controller prunes."""
     shutil.copyfile(path, copy)
     with closing(Ledger(copy)) as ledger:
         took: list[float] = []

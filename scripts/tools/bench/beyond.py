@@ -1,4 +1,4 @@
-"""How close to the clairvoyant a policy comes that knows no durations, with all costs counted."""
+"""How close policies that know no durations come to a clairvoyant one, with all costs counted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LADDER_8 = [900 * 4**rung for rung in range(7)]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy of the simulator, and the ``[policy]`` table that it runs with."""
+    """A policy of the simulator, and its ``[policy]`` table."""
 
     title: str
     policy: str
@@ -69,7 +69,7 @@ CANDIDATES = (
 
 @dataclass(frozen=True)
 class Sample:
-    """One workload on one cluster: a seed of a generator, or a stretch of a trace."""
+    """One workload on one cluster: a generator's seed, or a section of a trace."""
 
     kind: str
     number: int
@@ -79,7 +79,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Trial:
-    """``candidate`` None: the clairvoyant."""
+    """One simulation. ``candidate`` None: the clairvoyant policy."""
 
     sample: Sample
     candidate: Candidate | None
@@ -109,8 +109,8 @@ TRACE_GPUS_PER_NODE = 8
 
 @dataclass(frozen=True)
 class Draw:
-    """Which seeds, and which stretches of a trace: those that the default was chosen on, or
-    others, on which it must hold too."""
+    """Selects seeds and sections of a trace: those on which the default was chosen, or, with
+    ``fresh``, others on which it must hold too."""
 
     fresh: bool
 
@@ -118,7 +118,8 @@ class Draw:
         return range(count + 1, 2 * count + 1) if self.fresh else range(1, count + 1)
 
     def starts(self, jobs: int) -> Sequence[int]:
-        """Where evenly spaced stretches begin; fresh ones half-way between the others."""
+        """Return where evenly spaced sections begin; fresh ones begin half-way between the
+        others."""
         later = 0.5 if self.fresh else 0.0
         return [round((number + later) * jobs / STRETCHES) for number in range(STRETCHES)]
 
@@ -139,7 +140,7 @@ WITHIN_SIGMAS = (0.5, 1.0, 1.5)
 
 
 def recurring(draw: Draw) -> Iterator[Sample]:
-    """Jobs that come again under the same user and name."""
+    """Yield workloads of jobs that recur under the same user and name."""
     cluster, gpus = f"{NODES}x{GPUS_PER_NODE}", NODES * GPUS_PER_NODE
     for sigma in WITHIN_SIGMAS:
         for seed in draw.seeds(PHILLY_LIKE_SEEDS):
@@ -149,7 +150,7 @@ def recurring(draw: Draw) -> Iterator[Sample]:
 
 @dataclass(frozen=True)
 class _Program:
-    """What one user submits under one name, again and again."""
+    """The jobs that one user submits repeatedly under one name."""
 
     user: str
     name: str
@@ -158,11 +159,12 @@ class _Program:
 
 
 def named(jobs: int, seed: int, gpus: int, load: float, sigma_within: float) -> Workload:
-    """The philly-like workload, the jobs of one user and name being of a kind.
+    """Return a philly-like workload in which jobs of one user and name resemble each other.
 
     The logarithms of the durations vary as much as there, by ``sigma_within`` within a name and by
-    the rest between names; a name has one width. How often each name comes is drawn from a long
-    tail. Where jobs of a name differ by e to the power of ``sigma_within``, knowing the name helps.
+    the rest between names; all jobs of a name have one width. The frequencies of names are drawn
+    from a long-tailed distribution. Durations within a name differ by a factor of about e to the
+    power of ``sigma_within``: the smaller it is, the more a name helps to predict them.
     """
     plain = philly_like(jobs, seed, gpus, load)
     chance = random.Random(f"named:{seed}")
@@ -193,7 +195,7 @@ def _job_of(program: _Program, job: TraceJob, log_duration: float) -> TraceJob:
 
 
 def _at_load(workload: Workload, gpus: int, load: float) -> Workload:
-    """The same jobs, arriving faster or slower."""
+    """Return the same jobs, arriving faster or slower."""
     span_s = workload.jobs[-1].submitted_s
     stretch = _work_gpu_s(workload.jobs) / (gpus * load) / span_s
     jobs = (
@@ -203,7 +205,7 @@ def _at_load(workload: Workload, gpus: int, load: float) -> Workload:
 
 
 def stretches(title: str, path: Path, draw: Draw) -> Iterator[Sample]:
-    """Evenly spaced parts of a trace, each on as many nodes as make the wanted load."""
+    """Yield evenly spaced sections of a trace, each on as many nodes as give the wanted load."""
     starts = draw.starts(len(_trace(path).jobs))
     for load in TRACE_LOADS:
         for number, start in enumerate(starts, 1):
@@ -252,7 +254,7 @@ def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | N
     kinds = list(dict.fromkeys(sample.kind for sample in samples))
     parts = [_part_of(kind, [s for s in samples if s.kind == kind], found) for kind in kinds]
     if fresh:
-        parts = []  # the averages are enough of a check
+        parts = []  # the averages suffice as a check
     title = f"{TITLE}, on other work" if fresh else TITLE
     options = "".join(
         f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
@@ -285,7 +287,7 @@ Found = Mapping[Trial, Figures]
 def _against(
     other: Candidate | None, kinds: Sequence[str], samples: Sequence[Sample], found: Found
 ) -> str:
-    """Every candidate's average JCT as a multiple of the other's on the same sample."""
+    """Return a table of each candidate's average JCT as a multiple of the other's, per sample."""
     shown = [each for each in CANDIDATES if each != other]
     rows = []
     for kind in kinds:
@@ -328,7 +330,7 @@ def _ratios(
     of: Callable[[Figures], float],
     other: Candidate | None = None,
 ) -> list[float]:
-    """Sample by sample; ``other`` None: over the clairvoyant."""
+    """Return the ratio for each sample; ``other`` None: relative to the clairvoyant policy."""
     return [of(found[Trial(s, candidate)]) / of(found[Trial(s, other)]) for s in samples]
 
 
@@ -337,7 +339,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 STUDENT_T = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
-"""By number of samples: the 97.5th percentile, with one degree of freedom less."""
+"""The 97.5th percentile by number of samples (degrees of freedom plus one)."""
 
 
 def _mean_and_interval(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""What it brings to place models by their skew: Fig. 12 of the paper."""
+"""The benefit of placing models by their skew: Fig. 12 of the paper."""
 
 from __future__ import annotations
 

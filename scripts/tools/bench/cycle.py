@@ -1,4 +1,4 @@
-"""One cycle of the controller on a slurmctld with thousands of waiting jobs, and its cost there."""
+"""The cost of a controller cycle with thousands of pending jobs, on a real slurmctld."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ interval_s = 10.0
 state_dir = "{state_dir}"
 """
 FOREIGN_PRIORITY = 77
-"""A priority that an administrator sets by hand; the next cycle corrects it."""
+"""A priority set by hand, as by an administrator; the next cycle corrects it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A cycle, and the CPU seconds that slurmctld spent meanwhile."""
+    """A cycle, and the CPU seconds that slurmctld used during it."""
 
     cycle: Cycle
     took_s: float
@@ -129,7 +129,7 @@ def _idle_cpu_s(pid: int) -> float:
 
 
 def _sdiag(text: str) -> str:
-    """``REQUEST_JOB_USER_INFO 10 times, 0.083 s each``, of each kind of request that was made."""
+    """Return ``REQUEST_JOB_USER_INFO 10 times, 0.083 s each`` for each kind of request made."""
     found = re.findall(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:(\d+)", text)
     return ", ".join(
         f"{name} {count} times, {int(microseconds) / 1e6:.3f} s each"
@@ -147,7 +147,7 @@ def _row(name: str, costs: Sequence[Cost]) -> tuple[str, ...]:
         [one.act_s for one in took],
         [one.publish_s for one in costs],
     )
-    # The kernel counts in hundredths of a second: only a mean tells of less.
+    # The kernel counts in hundredths of a second, so only a mean can resolve less.
     spent_s = statistics.fmean(one.slurmctld_cpu_s for one in costs)
     return (name, *(f"{statistics.median(values):.3f}" for values in figures), f"{spent_s:.3f}")
 
@@ -162,7 +162,7 @@ def _start_cluster(place: Place, jobs: int) -> None:
 
 
 def _submit(place: Place, jobs: int) -> None:
-    """Jobs of their own: the tasks of an array would wait in one record."""
+    """Submit separate jobs, since pending tasks of an array would share one record."""
     script = place.folder / "job"
     script.write_text("#!/bin/sh\nexec sleep infinity\n")
     common = ("--mem=1", "--output=/dev/null", str(script))

@@ -1,4 +1,4 @@
-"""What one decision takes: time and memory, by jobs and nodes, and how both grow."""
+"""Time and memory of one decision by number of jobs and nodes, and how both grow."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.planner import Planner
 
 STEPS = 30
-"""Decisions of a kept planner, and as many of new ones on the same snapshots, in alternation."""
+"""Decisions of a kept planner, alternating with as many by new planners on the same snapshots."""
 
 JOBS = (1_000, 10_000, 100_000)
 NODES = (100, 1_000, 10_000)
 SCRIPTS, MANY_SCRIPTS = 40, 400
 SEED = 1
 PROCESSES = 2
-"""For every case; the least of their times counts."""
+"""Processes for every case; the shortest of their times counts."""
 DECISIONS = 3
-"""In each process after the first, which is the cold one."""
+"""Decisions in each process after the first, cold one."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """``scripts``: how many different things the jobs ask for."""
+    """One case. ``scripts``: the number of different requests among the jobs."""
 
     crowd: Crowd
     jobs: int
@@ -61,7 +61,7 @@ class Measured:
     preemptions: int
     cold_s: float
     next_s: float
-    """With a few jobs changed since the decision before."""
+    """Time of a decision when a few jobs have changed since the previous one."""
     peak_mb: float
 
 
@@ -90,7 +90,7 @@ def measure() -> None:
 
 
 def measure_kept() -> None:
-    """A planner that is kept, as the controller's is, beside a new one for each decision."""
+    """Compare a kept planner, as in the controller, with a new one for each decision."""
     collect_seldom()
     first = snapshot(SETTLED, JOBS[1], NODES[1], SCRIPTS, SEED)
     rows = []
@@ -134,7 +134,7 @@ def _others_wait_and_all_run_on(before: Snapshot, number: int) -> Snapshot:
 def _kept_and_anew(
     given: Snapshot, next_of: Callable[[Snapshot, int], Snapshot]
 ) -> tuple[list[float], list[float]]:
-    """CPU seconds of decisions of a planner that is kept, and of new ones."""
+    """Return the CPU seconds of decisions by a kept planner, and by new ones."""
     config = parse({"policy": {"thresholds_gpu_s": list(THRESHOLDS_GPU_S)}})
     planner = Planner(make_policy(config.policy), config)
     while (plan := planner.plan(given)).starts:

@@ -1,4 +1,4 @@
-"""What a reading and a thousand writes cost, driver by driver, on the Slurm that is installed."""
+"""The cost of one read and a thousand writes with each driver, on the installed Slurm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG = '[controller]\nstate_dir = "{state_dir}"\n'
 
 
 def measure(sizes: Sequence[int]) -> None:
-    """Every driver that works here, on a cluster with so many waiting jobs; then with more."""
+    """Measure every driver that works here, with each number of pending jobs in turn."""
     drivers = [COMMANDS, PYSLURM] if find_spec("pyslurm") else [COMMANDS]
     place = Place(Path(f"/tmp/slurm-tiresias-drivers-{time.time_ns() % 10**9}"))
     rows: list[tuple[str, ...]] = []
@@ -60,7 +60,7 @@ def measure(sizes: Sequence[int]) -> None:
 
 
 def title(series: str) -> str:
-    """Of the section for this release, as in ``26.05``."""
+    """Return the title of the section for this release, such as ``26.05``."""
     return f"Drivers, Slurm {series}"
 
 
@@ -122,7 +122,7 @@ def _start_cluster(place: Place, jobs: int) -> None:
 
 
 def _submit(place: Place, jobs: int) -> None:
-    """An array whose tasks are written to one by one, which makes each a record of its own."""
+    """Submit an array, and write to its tasks one by one, so that each gets its own record."""
     array = slurm(
         place,
         *("sbatch", "--parsable", "--gpus=1", "--mem=1", "--begin=now+30days"),

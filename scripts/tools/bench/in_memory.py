@@ -1,4 +1,4 @@
-"""What a cycle costs on the in-memory Slurm: one reading, a few writes, a second that passes."""
+"""The cost of a cycle on the in-memory Slurm: one read, a few writes, one second of its clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_tiresias.slurm.protocol import Requeue, Update
 
 CYCLES, ROUNDS = 3_000, 5
 SIZES = (10, 100, 1_000)
-"""Jobs; the four nodes have room for four of them."""
+"""Numbers of jobs; the four nodes have room for four of them."""
 
 
 def measure() -> None:

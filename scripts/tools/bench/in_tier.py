@@ -1,4 +1,4 @@
-"""What the order inside a tier decides, with everything that the real thing costs."""
+"""The effect of the order inside a tier, with all costs counted."""
 
 from __future__ import annotations
 

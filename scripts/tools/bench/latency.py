@@ -1,7 +1,7 @@
-"""From sbatch to running on GPUs that a lower tier holds: how long it takes, and which part what.
+"""The time from sbatch until a job runs on GPUs that a lower tier held, and its parts.
 
-The cluster is always full of jobs that never end and soon fall into the lower tier, so each job
-that comes makes one of them leave.
+The cluster is always full of jobs that never end and soon fall into the lower tier, so each new
+job preempts one of them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CYCLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One cycle of the controller, by its log. Seconds since the epoch, and seconds."""
+    """One cycle of the controller from its log; times since the epoch, durations in seconds."""
 
     ended_s: float
     read_s: float
@@ -64,7 +64,7 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """One job for which another had to leave. Seconds since the epoch."""
+    """One job for which another was preempted; times in seconds since the epoch."""
 
     called_s: float
     submitted_s: float
@@ -73,20 +73,20 @@ class Preemptor:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where the time of one start went, in seconds."""
+    """The parts of one start, in seconds."""
 
     sbatch_s: float
     notice_s: float
-    """Until the cycle begins that claims GPUs for the job."""
+    """Until the cycle begins that nominates the job."""
     read_s: float
     decide_s: float
     claim_s: float
     tried_s: float
-    """Until the cycle begins that finds Slurm to have tried the job, and lets the victim go."""
+    """Until the cycle begins that sees that Slurm has tried the job, and requeues the victim."""
     requeue_s: float
-    """That cycle."""
+    """The duration of that cycle."""
     slurm_s: float
-    """Slurm's kill and launch."""
+    """Slurm's kill of the victim and launch of the job."""
 
     @property
     def controller_s(self) -> float:
@@ -98,7 +98,7 @@ class Parts:
 
 
 def measure(preemptions: int) -> None:
-    """Nudged by job_submit.lua, and left to its interval."""
+    """Measure with nudges from job_submit.lua, and with the interval only."""
     nudged = _run(preemptions, nudges=True)
     polling = _run(preemptions, nudges=False)
     header = ("", "median, ms", "99th", "median, polling", "99th")
@@ -173,7 +173,7 @@ def _fill(place: Place) -> None:
     for number in range(NODES * GPUS):
         _submit(place, f"first{number}")
     wait_until(lambda: all(_moments(place, f"first{n}") for n in range(NODES * GPUS)), "all run")
-    time.sleep(2 * THRESHOLD_GPU_S)  # what the jobs need to attain: this is the time that counts
+    time.sleep(2 * THRESHOLD_GPU_S)  # until every job has attained the threshold
 
 
 def _submit(place: Place, name: str) -> None:
@@ -187,7 +187,7 @@ def _submit(place: Place, name: str) -> None:
 
 
 def _moments(place: Place, name: str) -> list[float]:
-    """When the job started; empty until it has."""
+    """Return the time at which the job started; empty until then."""
     journal = place.jobs / name
     lines = journal.read_text().splitlines() if journal.exists() else []
     return [float(line.split()[1]) for line in lines if line.startswith("started ")]
@@ -199,7 +199,7 @@ def _win(place: Place, number: int, of: int) -> Preemptor:
     _submit(place, name)
     submitted_s = time.time()
     wait_until(lambda: bool(_moments(place, name)), f"{name} to start")
-    # Only those that are in the lower tier can leave: with this pause there is always one.
+    # Only jobs in the lower tier can be preempted: with this pause there is always one.
     time.sleep(THRESHOLD_GPU_S / 4)
     if number % 10 == 9:
         say(f"{number + 1} of {of} preemptions")
@@ -213,7 +213,7 @@ def _cycles(log: str) -> Iterator[Cycle]:
 
 
 def _parts(preemptor: Preemptor, cycles: Sequence[Cycle]) -> Parts | None:
-    """None for a job that found idle GPUs."""
+    """Return the parts of a start; None for a job that found idle GPUs."""
     writing = [
         cycle
         for cycle in cycles

@@ -1,4 +1,4 @@
-"""What the SPANK plugin costs the launch of a job: ``srun true`` with and without it, by turns."""
+"""The cost of the SPANK plugin at job launch: ``srun true`` with and without it, alternating."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SET_UPS: Mapping[str, str | None] = {
     "profile=off": "profile=off",
     "profile=auto, counted": "profile=auto",
 }
-"""What plugstack.conf says beside the plugin's folders; steps and prologs read it anew."""
+"""Arguments in plugstack.conf besides the plugin's folders; steps and prologs read it each time."""
 
 
 def measure(rounds: int) -> None:
-    """Run one job under each set-up, in changing order, ``rounds`` times."""
+    """Run one job under each setup, in varying order, ``rounds`` times."""
     with tempfile.TemporaryDirectory(prefix="st-launch-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What the traffic monitor costs: the same stream with and without it, by turns."""
+"""The cost of the traffic monitor: the same stream with and without it, alternating."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUARTILES = 4
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Messages of one size, and the most of the throughput that counting them may cost."""
+    """Messages of one size, and the largest loss of throughput allowed for counting them."""
 
     message_bytes: int
     messages: int
@@ -52,8 +52,8 @@ def measure(pairs: int) -> None:
 
 
 def _losses(folder: Path, stream: Stream, pairs: int) -> Sequence[float]:
-    """The share of the throughput that the monitor cost, pair by pair."""
-    _seconds(folder, stream, watched=False)  # the first run of all warms up
+    """Return the share of the throughput lost to the monitor, for each pair."""
+    _seconds(folder, stream, watched=False)  # warm up
     losses = []
     for pair in range(pairs):
         order = (True, False) if pair % 2 else (False, True)

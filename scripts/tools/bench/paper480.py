@@ -19,7 +19,7 @@ PAPER = {
     "tiresias-g": "1.06 / 1.01",
     "tiresias-l": "1 / 1",
 }
-"""Average JCT over Tiresias-L in the paper's testbed and in its simulation (pages 493-495)."""
+"""Average JCT relative to Tiresias-L in the paper's testbed and simulation (pages 493-495)."""
 
 
 def measure(seeds: int) -> None:

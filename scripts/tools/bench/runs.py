@@ -15,7 +15,7 @@ from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import paper480
 
 THRESHOLD_GPU_S = 3200
-"""The paper's testbed (page 493): two queues."""
+"""The threshold on the paper's testbed (page 493), for two queues."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How fast the simulator is, and how much memory it takes."""
+"""The speed and memory use of the simulator."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from slurm_tiresias.simulator.workload import Workload, philly_like
 
 FEW, MANY = 8_000, 80_000
 LOAD, FULL = 0.7, 1.0
-"""At the second the queue grows for as long as jobs come, and preemptions with it: ten times the
-jobs are then more than ten times the events."""
+"""Offered loads. At the second, queue and preemptions grow for as long as jobs arrive, so ten times
+the jobs cause more than ten times the events."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One simulation in a process of its own."""
+    """One simulation, run in its own process."""
 
     name: str
     cluster: str

@@ -1,4 +1,4 @@
-"""How long a command of ``tiresias-slurm`` takes from its call to its end."""
+"""How long each ``tiresias-slurm`` command takes from call to exit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CALLS: Mapping[str, Sequence[str]] = {
 
 
 def measure(rounds: int) -> None:
-    """Call each in turn, ``rounds`` times; what else runs on the machine only adds to a time."""
+    """Call the commands in turn, ``rounds`` times; other load on the machine can only add time."""
     with tempfile.TemporaryDirectory(prefix="st-start-", dir="/tmp") as name:
         environment = _prepared(Path(name))
         found: dict[str, list[tuple[float, float]]] = {call: [] for call in CALLS}
@@ -57,7 +57,7 @@ def measure(rounds: int) -> None:
 
 
 def _prepared(folder: Path) -> Mapping[str, str]:
-    """A configuration and a ledger with one job of an hour."""
+    """Create a configuration, and a ledger with one job that ran for an hour."""
     config = folder / "tiresias.toml"
     config.write_text(f'[controller]\nstate_dir = "{folder}"\n[slurm]\ndriver = "commands"\n')
     start_s, end_s = time.time() - 7200.0, time.time() - 3600.0
@@ -75,7 +75,7 @@ def _prepared(folder: Path) -> Mapping[str, str]:
 
 
 def _seconds(words: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
-    """By the clock, and of the processor."""
+    """Return wall-clock seconds and CPU seconds."""
     before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(words, env=environment, capture_output=True, check=False)
     took_s, after = time.perf_counter() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)

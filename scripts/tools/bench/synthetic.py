@@ -1,4 +1,4 @@
-"""Snapshots as large clusters show them: full of jobs of all shapes, and many more that wait."""
+"""Snapshots as of large clusters: full of jobs of all shapes, with many more pending."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from slurm_tiresias.placement.free_resources import FreeResources
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (3600.0, 36_000.0)
-"""Three tiers."""
+"""Thresholds of three tiers."""
 PARTITION = "gpu"
 NODES_PER_SWITCH = 20
 MOST_RUNNING = 0.9
-"""Of all jobs, where the cluster has room for them all."""
+"""Largest share of jobs that run, if the cluster has room for them all."""
 IDLE = 0.1
-"""GPUs a node, on the average: what is left in pieces when the cluster counts as full."""
+"""Mean idle GPUs per node when the cluster counts as full: fragments."""
 CHANGED = 10
-"""So many jobs differ between a snapshot and the next: half have ended, half are new."""
+"""Jobs that differ between a snapshot and the next: half have ended, half are new."""
 
 _LARGE = Amount({"a100": 8}, cpus=64, memory_mb=512_000)
 _SMALL = Amount({"v100": 4}, cpus=32, memory_mb=256_000)
 _WIDTHS, _WIDTH_WEIGHTS = (1, 2, 4, 8, 16, 32), (50, 15, 15, 12, 5, 3)
 _GRES_PER_NODE = 4
-"""What ``--gres`` asks of each node, where a job is wider than that."""
+"""GPUs per node that ``--gres`` requests if the job is wider than that."""
 
 
 Script = tuple[Request, float | None]
-"""What is asked, and the skew of the model where that is known."""
+"""A request, and the skew of the model if known."""
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """What kind of snapshot: the chances of each tier, for running and for waiting jobs."""
+    """A kind of snapshot: the weights of the tiers among running and among pending jobs."""
 
     name: str
     running: tuple[int, int, int]
@@ -54,14 +54,14 @@ class Crowd:
 
 
 CONTESTED = Crowd("contested", running=(20, 30, 50), waiting=(50, 30, 20))
-"""Many waiting jobs rank above running ones: the cycle preempts as many as it may."""
+"""Many pending jobs rank above running ones: the cycle preempts as many jobs as it may."""
 SETTLED = Crowd("settled", running=(60, 40, 0), waiting=(0, 40, 60))
-"""No waiting job ranks above a running one, as in most cycles."""
+"""No pending job ranks above a running one, as in most cycles."""
 CROWDS = (CONTESTED, SETTLED)
 
 
 def snapshot(crowd: Crowd, jobs: int, nodes: int, scripts: int, seed: int) -> Snapshot:
-    """The same for the same arguments; jobs of one script ask alike."""
+    """Return a snapshot determined by the arguments; jobs of one script share their request."""
     chance = random.Random(seed)
     machines = [_node(number, chance) for number in range(nodes)]
     known = [_script(chance) for _ in range(scripts)]
@@ -79,7 +79,7 @@ def snapshot(crowd: Crowd, jobs: int, nodes: int, scripts: int, seed: int) -> Sn
 
 
 def a_little_later(before: Snapshot, crowd: Crowd, seed: int) -> Snapshot:
-    """Some running jobs have ended, and as many have come."""
+    """Return the snapshot after some running jobs have ended and as many have arrived."""
     chance = random.Random(seed)
     running = [job.job_id for job in before.jobs if job.state is JobState.RUNNING]
     ended = set(chance.sample(running, CHANGED // 2))
@@ -92,7 +92,7 @@ def a_little_later(before: Snapshot, crowd: Crowd, seed: int) -> Snapshot:
 
 
 def settle(before: Snapshot, plan: Plan) -> Snapshot:
-    """All that a plan starts runs; it must preempt no job."""
+    """Return the snapshot after a plan's starts; the plan must preempt no job."""
     on = {start.job_id: start.start_on for start in plan.starts}
     jobs = (
         changed(
@@ -110,9 +110,9 @@ def settle(before: Snapshot, plan: Plan) -> Snapshot:
 
 
 def other_waiting(before: Snapshot, crowd: Crowd, number: int) -> Snapshot:
-    """A second later some waiting jobs have been cancelled, and as many have come.
+    """Return the snapshot a second later, with some pending jobs cancelled and as many new ones.
 
-    ``number`` tells one such step from the next: the ids of the new jobs follow from it.
+    ``number`` identifies the step: the ids of the new jobs are derived from it.
     """
     chance = random.Random(number)
     waiting = [job.job_id for job in before.jobs if job.state is JobState.PENDING]
@@ -126,7 +126,7 @@ def other_waiting(before: Snapshot, crowd: Crowd, number: int) -> Snapshot:
 
 
 def all_run_on(before: Snapshot) -> Snapshot:
-    """The running jobs have the service of one second more."""
+    """Return the snapshot with one more second of service for running jobs."""
     return replace(before, jobs=tuple(map(_runs_on, before.jobs)))
 
 
@@ -159,12 +159,12 @@ def _script(chance: random.Random) -> Script:
 def _job(number: int, scripts: Sequence[Script], chance: random.Random) -> JobView:
     request, skew = chance.choice(scripts)
     submitted_s = NOW_S - chance.uniform(1000, 100_000)
-    # Jobs that ask alike share a request, as the driver has it (slurm/job_memory.py).
+    # Equal requests are one object, as in the driver (slurm/job_memory.py).
     return view(str(number), JobState.PENDING, request, submitted_s=submitted_s, skew=skew)
 
 
 def _request(chance: random.Random) -> Request:
-    """``--gres=gpu:G -N n`` or ``--gpus=N``, with CPUs and memory by the GPU."""
+    """Return ``--gres=gpu:G -N n`` or ``--gpus=N``, with CPUs and memory per GPU."""
     (gpus,) = chance.choices(_WIDTHS, _WIDTH_WEIGHTS)
     cpus, memory_mb = chance.choice((2, 4, 8)), chance.choice((0, 16_000, 32_000))
     kind = "a100" if chance.random() < 0.2 else ""
@@ -180,7 +180,7 @@ def _request(chance: random.Random) -> Request:
 
 
 def _running(jobs: Sequence[JobView], nodes: Sequence[Node]) -> Iterator[tuple[str, Allocation]]:
-    """Those of the jobs that run: who comes first is served first, while there is room."""
+    """Yield the jobs that run, in order of arrival while there is room."""
     free = FreeResources(nodes)
     allowed = {"": free.all_nodes, "ib": free.nodes(n.name for n in nodes if "ib" in n.features)}
     for job in jobs:
@@ -211,7 +211,7 @@ def _as_it_waits(job: JobView, crowd: Crowd, chance: random.Random) -> JobView:
 
 
 def _served(job: JobView, tiers: tuple[int, int, int], chance: random.Random) -> JobView:
-    """With as much service as the jobs of its tier have."""
+    """Return the job with a service that is typical of its tier."""
     (tier,) = chance.choices(range(3), tiers)
     starts = (0.0, *THRESHOLDS_GPU_S)
     attained_gpu_s = starts[tier] * chance.uniform(1, 5)

@@ -1,4 +1,4 @@
-"""docs/reliability.md: what the controller was put through, and what came of it."""
+"""docs/reliability.md: the faults that the controller was exposed to, and the results."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ typed. What the controller does when something fails is told in [operation.md](o
 
 
 def record(title: str, command: str, body: str) -> None:
-    """Replace the section of this title, or add it at the end."""
+    """Replace the section of this title, or append it."""
     write_section(title, command, body, RELIABILITY)

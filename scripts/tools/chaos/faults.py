@@ -1,4 +1,4 @@
-"""``scripts/dev chaos faults``: Slurm and its commands go wrong in every way, again and again."""
+"""``scripts/dev chaos faults``: repeated faults of every kind in Slurm and its commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from scripts.tools.document import markdown
 NODES, GPUS = 2, 4
 PAIR_FAULTS = 10
 AT_WORK_S = (0.5, 3.0)
-"""How long all is well between two faults."""
+"""Range of the fault-free time between two faults, in seconds."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ def _of_daemons(rounds: int, chance: random.Random) -> str:
 
 
 def _of_a_pair(rounds: int, chance: random.Random) -> str:
-    """Ten faults a round."""
+    """Run ten faults per round on a pair of controllers."""
     took_s: dict[str, list[float | None]] = {}
     with short_folder() as folder, started_cluster(folder, f"--nodes={NODES}") as cluster:
         two = Pair(cluster, Path(folder) / "pair", "one", "two")

@@ -1,4 +1,4 @@
-"""``scripts/dev chaos kill-points``: kill -9 of the controller, once at each point that matters."""
+"""``scripts/dev chaos kill-points``: kill -9 of the controller, once at each critical point."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kill_points() -> None:
 
 
 def _sweep(setting: Setting) -> tuple[int, list[str]]:
-    """How many jobs there were, and what is wrong with them."""
+    """Return the number of jobs, and what is wrong with them."""
 
     def say(point: KillPoint) -> None:
         click.echo(f"{setting.name}: {point}", err=True)
@@ -51,7 +51,7 @@ def _sweep(setting: Setting) -> tuple[int, list[str]]:
 
 
 def _line(setting: Setting, killed_at: Sequence[KillPoint]) -> str:
-    """One setting, and its points with their moments."""
+    """Return a line for one setting: its kill points and when they were reached."""
     moments: dict[str, list[str]] = {}
     for point in killed_at:
         moments.setdefault(point.name, []).append(point.moment)

@@ -1,4 +1,4 @@
-"""``scripts/dev chaos lifecycle``: random interleavings of everything, on the in-memory Slurm."""
+"""``scripts/dev chaos lifecycle``: random interleavings of events, on the in-memory Slurm."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from scripts.tools.document import markdown
 
 TITLE = "The controller in random interleavings"
 EXAMPLES = 100
-"""In one batch; between batches the time is looked at."""
+"""Examples per batch; the time limit is checked between batches."""
 
 BATCHES = 5
-"""In one process, which still grows with each: Hypothesis keeps something of every run."""
+"""Batches per process, whose memory grows because Hypothesis keeps data of every run."""
 
 STEPS = 25
 TOLD = (
@@ -58,7 +58,7 @@ SOUND = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one batch came to; ``failure`` has the failing sequence."""
+    """The result of a batch; ``failure`` has the failing sequence."""
 
     seed: int
     done: Counter[str]
@@ -99,7 +99,7 @@ def lifecycle(minutes: float, processes: int, first: int) -> None:
 
 
 def _run(number: int) -> Batch:
-    """One batch of interleavings, in a process of its own."""
+    """Run one batch of interleavings in its own process."""
     DONE.clear()
     logging.getLogger("tiresias-slurm").setLevel(logging.ERROR)
     said = io.StringIO()

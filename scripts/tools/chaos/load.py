@@ -1,4 +1,4 @@
-"""``scripts/dev chaos load``: ten thousand jobs, a storm of submissions, and all cancelled."""
+"""``scripts/dev chaos load``: ten thousand jobs, a submission storm, and a mass cancel."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from slurm_tiresias.status.published import FILE_NAME
 NODES = 16
 INTERVAL_S = 1.0
 CYCLES_AN_HOUR = 360
-"""At the default interval of 10 s."""
+"""Cycles per hour at the default interval of 10 s."""
 
 MOST_GROWTH = 1.05
-"""Of the controller's memory, from the second third of the cycles to the last."""
+"""Largest growth of the controller's memory from the second third of the cycles to the last."""
 
 ENOUGH_CYCLES = 90
-"""To judge it by; Python takes its memory in pieces."""
+"""Fewest cycles to judge growth by, since Python allocates memory in chunks."""
 
 PAUSE_S = 0.5
-"""Between two questions of a user."""
+"""Pause between two queries of a user, in seconds."""
 
 CALM_S, CALM = 3.0, 0.03
-"""Seconds, and the share of a core that slurmctld spends at the most when it has nothing to do."""
+"""Seconds, and the largest share of a core that slurmctld uses when it has nothing to do."""
 
 PATIENCE_S = 900.0
 ACCOUNTED_WITHIN_S = 60.0
@@ -67,14 +67,14 @@ RPCS = (
     "REQUEST_JOB_REQUEUE",
     "REQUEST_PING",
 )
-"""What the controller asks of slurmctld."""
+"""RPCs that the controller sends to slurmctld."""
 
 _COUNT = re.compile(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What comes to the cluster."""
+    """The load on the cluster."""
 
     running: int
     pending: int
@@ -82,22 +82,22 @@ class Load:
     storm: int
     tasks: int
     samples: int = 40
-    """So often a user asks for the queue, without the controller and with it."""
+    """Times that a user queries the queue, without the controller and again with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """How slurmctld answered for a while."""
+    """slurmctld's response during one measurement."""
 
     squeue_s: Sequence[float]
     cpu: float
-    """Of one core."""
+    """CPU use as a share of one core."""
     rpcs: dict[str, int]
 
 
 @dataclass(slots=True)
 class Watch:
-    """What is seen of the controller from outside: when it published, and its memory then."""
+    """The controller observed from outside: when it published, and its memory then."""
 
     state: Path
     pid: int
@@ -111,12 +111,12 @@ class Watch:
             self.memory_mb.append(_memory_mb(self.pid))
 
     def longest_gap_s(self, since: int) -> float:
-        """Between two cycles, since that one."""
+        """Return the longest time between two cycles since the given one."""
         times = self.published_s[since:]
         return max((b - a for a, b in pairwise(times)), default=0.0)
 
     def growth(self, cycles: int) -> float:
-        """The most memory of the last third of so many cycles over that of the second."""
+        """Return the peak memory of the last third of the cycles relative to the second third."""
         third = cycles // 3
         return max(self.memory_mb[2 * third : cycles]) / max(self.memory_mb[third : 2 * third])
 
@@ -149,7 +149,7 @@ def load(running: int, pending: int, cycles: int, storm: int, tasks: int) -> Non
 
 
 def measured(what: Load) -> tuple[str, list[str]]:
-    """What there is to tell, and what is wrong."""
+    """Return the text of the result, and a list of what is wrong."""
     place = Place(Path(tempfile.gettempdir()) / f"st-load-{time.time_ns() % 10**9}")
     try:
         prepare(place, CONFIG.format(interval=INTERVAL_S))
@@ -193,7 +193,7 @@ def _start_cluster(place: Place, what: Load) -> None:
 
 
 def _fill(place: Place, what: Load) -> None:
-    """The first fill the cluster; as they end, one after the other, others follow."""
+    """Submit jobs that fill the cluster, and more that follow one by one as those end."""
     script = place.folder / "job"
     script.write_text("#!/bin/sh\nexec sleep $((300 + $(od -An -N2 -tu2 /dev/urandom) % 1800))\n")
     _submit(place, what.running)
@@ -218,7 +218,7 @@ def _count(place: Place, state: str) -> int:
 
 
 def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answered:
-    """How fast a user's squeue is, time and again, and what slurmctld counts meanwhile."""
+    """Measure a user's squeue repeatedly, and slurmctld's own counts meanwhile."""
     slurmctld = pid_of(place)
     slurm(place, "sdiag", "--reset")
     spent_s, began_s = cpu_s(slurmctld), time.monotonic()
@@ -238,7 +238,7 @@ def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answere
 
 
 def _until_calm(place: Place) -> None:
-    """Until slurmctld has done with what was submitted."""
+    """Wait until slurmctld has processed the submissions."""
     slurmctld = pid_of(place)
 
     def calm() -> bool:
@@ -259,7 +259,7 @@ def _memory_mb(pid: int) -> float:
 
 
 def _run_on(watch: Watch, cycles: int) -> None:
-    """As many cycles as make an hour of real ones."""
+    """Wait for as many cycles as an hour has at the default interval."""
     while len(watch.published_s) < cycles:
         enough = min(cycles, len(watch.published_s) + 30)
         _until(watch, lambda: len(watch.published_s) >= enough, "its cycles go on")  # noqa: B023
@@ -312,7 +312,7 @@ def _until(watch: Watch, holds: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def _watching(watch: Watch) -> Iterator[None]:
-    """Look again and again while something else goes on."""
+    """Observe the controller repeatedly during the block."""
     over = threading.Event()
 
     def look() -> None:
@@ -329,7 +329,8 @@ def _watching(watch: Watch) -> Iterator[None]:
 
 
 def _lost(place: Place, what: Load) -> Iterator[str]:
-    """All that was submitted must stand in the accounts, ended as it was to, and never requeued."""
+    """Yield submitted jobs that accounting lacks, shows with the wrong end, or shows as
+    requeued."""
     submitted = what.running + what.pending + what.storm + 2
 
     def rows() -> list[tuple[str, str]]:
@@ -342,7 +343,7 @@ def _lost(place: Place, what: Load) -> Iterator[str]:
         over = not any(state in ("RUNNING", "PENDING") for _, state in found)
         return over and len({job_id for job_id, _ in found}) >= submitted
 
-    with suppress(DemoError):  # what is missing then is told
+    with suppress(DemoError):  # what is missing is reported below
         wait_until(knows_all, "accounting to know all ends", ACCOUNTED_WITHIN_S)
     found = rows()
     known = len({job_id for job_id, _ in found})

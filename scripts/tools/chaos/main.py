@@ -1,4 +1,4 @@
-"""The command line of the chaos tests: one module for each."""
+"""The command line of the chaos tests, each in its own module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chaos test has checked, and how it fails."""
+"""The failure of a chaos test."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ CHECKED = (
 
 
 def fail(wrong: Sequence[str]) -> NoReturn:
-    """Say what is wrong, one line each."""
+    """Print what is wrong, one line each, and exit."""
     raise click.ClickException("\n  ".join([f"{len(wrong)} things are wrong:", *wrong]))

@@ -1,4 +1,4 @@
-"""``scripts/dev chaos random-kills``: kill -9 of the controller, again and again, at random."""
+"""``scripts/dev chaos random-kills``: repeated kill -9 of the controller at random moments."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ SOUND = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What some rounds came to; ``failure`` tells of the first that went wrong."""
+    """The result of some rounds; ``failure`` describes the first that failed."""
 
     done: Counter[str]
     failure: str
@@ -81,7 +81,7 @@ def _in_batches(
     until_s: float,
     rounds: int,
 ) -> Counter[str]:
-    """Batch after batch until the seeds or the time run out; a finding ends it."""
+    """Run batches until the seeds or the time run out, or one fails."""
     done: Counter[str] = Counter()
     left = iter(seeds)
     with ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=50) as pool:

@@ -1,1 +1,1 @@
-"""The containers of docker-compose.yml, tried on a Docker engine of one's own."""
+"""Test the containers of docker-compose.yml, on a private Docker engine if needed."""

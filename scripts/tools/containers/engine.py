@@ -1,7 +1,7 @@
-"""A Docker engine of one's own: what it keeps are images, all else goes with it.
+"""A private Docker engine: its images are kept, everything else is removed with it.
 
-It runs in namespaces of its own. Its mounts, its containers and, where it is cut off, its networks
-and what it tells the kernel about them end with its first process, however that ends.
+It runs in its own namespaces. Its mounts, its containers and, if it is cut off, its networks and
+its kernel settings end with its first process, even if that is killed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from docker.errors import DockerException
 from scripts.testbed.debian.namespaces import NAMESPACES
 
 GROUP = "slurm-tiresias-containers"
-"""The control group above all containers, also of a run that was killed."""
+"""The control group above all containers; it also finds those of a killed run."""
 
 PATIENCE_S = 60.0
 STOPPING_PATIENCE_S = 30.0
@@ -36,26 +36,27 @@ exec "$@"
 
 
 class EngineError(Exception):
-    """The engine does not run; the text has what it said last."""
+    """The engine did not start; the text has its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     client: docker.DockerClient
     address: str
-    """As DOCKER_HOST takes it."""
+    """Address in the format of DOCKER_HOST."""
 
 
 @contextmanager
 def running(images: Path, cut_off: bool) -> Iterator[Engine]:
-    """Start an engine that keeps its images in a folder, and end it.
+    """Start an engine that keeps its images in a folder, and stop it at the end.
 
-    With ``cut_off`` it has a network of its own, with bridges and names for its containers, and
-    nothing beyond. Without, containers can only have this machine's network or none.
+    With ``cut_off`` it has a network of its own, with bridges and name resolution for its
+    containers, and no connection beyond. Without, containers can use only this machine's network or
+    none.
     """
     with tempfile.TemporaryDirectory(prefix="slurm-tiresias-docker-") as name:
         folder = Path(name)
-        # Not the settings of an engine that this machine may have.
+        # Overrides the settings of an engine that may be installed here.
         (folder / "daemon.json").write_text("{}\n")
         with (folder / "log").open("wb") as log:
             outer = subprocess.Popen(
@@ -84,13 +85,13 @@ def _address(folder: Path) -> str:
 
 def _command(folder: Path, images: Path, cut_off: bool) -> Sequence[str]:
     own_network = ["--net"] if cut_off else []
-    # This machine's own network is left as it is.
+    # Leave this machine's network configuration as it is.
     hands_off = [] if cut_off else ["--iptables=false", "--ip-forward=false"]
     return [
         *("setpriv", "--pdeathsig=KILL", "unshare", *NAMESPACES, *own_network),
         *("sh", "-c", _ENTER, "sh", "dockerd", "--log-level=warn", "--bridge=none"),
         *("--ip6tables=false", *hands_off, f"--config-file={folder}/daemon.json"),
-        # Not by this machine's systemd, which would outlive it.
+        # Not through this machine's systemd, whose groups would outlive the engine.
         *("--exec-opt=native.cgroupdriver=cgroupfs", f"--cgroup-parent=/{GROUP}"),
         *(f"--data-root={images}", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid"),
         f"--host={_address(folder)}",
@@ -98,7 +99,7 @@ def _command(folder: Path, images: Path, cut_off: bool) -> Sequence[str]:
 
 
 def _client(folder: Path, outer: subprocess.Popen[bytes]) -> docker.DockerClient:
-    """A client of the engine, once that answers."""
+    """Return a client once the engine answers."""
     deadline = time.monotonic() + PATIENCE_S
     while outer.poll() is None and time.monotonic() < deadline:
         with suppress(DockerException):
@@ -111,7 +112,7 @@ def _client(folder: Path, outer: subprocess.Popen[bytes]) -> docker.DockerClient
 
 
 def clear(client: docker.DockerClient) -> None:
-    """Remove all but the images: also what a run that was cut short has left."""
+    """Remove everything but the images, including what an interrupted run has left."""
     for container in client.containers.list(all=True):
         container.remove(force=True, v=True)
     for volume in client.volumes.list():
@@ -121,7 +122,7 @@ def clear(client: docker.DockerClient) -> None:
 
 
 def _end(outer: subprocess.Popen[bytes]) -> None:
-    """Let dockerd end in order; then end whatever is left in its namespaces."""
+    """Let dockerd exit cleanly, then end whatever is left in its namespaces."""
     for child in _children(outer.pid):
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGTERM)
@@ -132,7 +133,7 @@ def _end(outer: subprocess.Popen[bytes]) -> None:
 
 
 def _remove_groups() -> None:
-    """Remove the control groups, which are folders and have no processes any more."""
+    """Remove the control groups, which are folders without processes by now."""
     tops = Path("/sys/fs/cgroup")
     for top in (tops / GROUP, *tops.glob(f"*/{GROUP}")):
         for folder in (*sorted(top.rglob("*/"), reverse=True), top):

@@ -1,4 +1,4 @@
-"""The image of docker-compose.yml, and the one that it starts from."""
+"""The image of docker-compose.yml, and its base image."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from scripts import ROOT
 DOCKERFILE = ROOT / "containers" / "Dockerfile"
 IMAGE = "slurm-tiresias"
 BASE_SUITE = "bookworm"
-"""The release of Debian that ``base_image`` names."""
+"""The Debian release of ``base_image``."""
 LEFT_OUT = ("./dev/*", "./proc/*", "./sys/*", "./var/cache/apt/*", "./var/lib/apt/lists/*")
 
 
 class ImageError(Exception):
-    """The image could not be made; the text has what was printed last."""
+    """The image could not be built; the text has the last output."""
 
 
 def base_image() -> str:
-    """What containers/Dockerfile starts from."""
+    """Return the base image of containers/Dockerfile."""
     (name,) = re.findall(r"^FROM (\S+)$", DOCKERFILE.read_text(), re.MULTILINE)
     return str(name)
 
 
 def import_base(client: docker.DockerClient, folder: Path) -> None:
-    """Make an image of a root of Debian, under the name that the Dockerfile starts from."""
+    """Import a Debian root as an image, under the name that the Dockerfile starts from."""
     repository, _, tag = base_image().partition(":")
     leaving_out = [f"--exclude={pattern}" for pattern in LEFT_OUT]
     command = ["tar", "--create", "--numeric-owner", *leaving_out, f"--directory={folder}", "."]
@@ -40,7 +40,7 @@ def import_base(client: docker.DockerClient, folder: Path) -> None:
 
 
 def build(client: docker.DockerClient, proxies: Mapping[str, str]) -> Iterator[str]:
-    """Build the image with this machine's network; yields its steps as they begin."""
+    """Build the image with this machine's network; yield each step as it begins."""
     said: list[str] = []
     for entry in client.api.build(
         path=str(ROOT),

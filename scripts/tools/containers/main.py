@@ -1,4 +1,4 @@
-"""The command line, and its course from a bare machine to the tests' result."""
+"""The command line of the container tests, and their steps from a bare machine to the result."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def containers(own: bool, fresh: bool, cache: Path, pytest: Sequence[str]) -> No
 
 
 def _stop_once(_number: int, _frame: FrameType | None) -> NoReturn:
-    # Once is enough: what follows is the clearing away.
+    # Ignore further signals: the cleanup must not be interrupted.
     for each in STOPPING_SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -93,9 +93,9 @@ def _on_own_engine(fresh: bool, cache: Path, pytest: Sequence[str]) -> bool:
         shutil.rmtree(images, ignore_errors=True)
     with engine.running(images, cut_off=False) as own:
         _make_image(own.client, cache)
-    # From here on nothing is fetched, and the engine has a network of its own.
+    # From here on nothing is downloaded, and the engine has a network of its own.
     with engine.running(images, cut_off=True) as own:
-        # The builder that every engine has; it finds the image made before.
+        # Every engine has the classic builder, and it finds the image made before.
         return suite_is_good({"DOCKER_HOST": own.address, "DOCKER_BUILDKIT": "0"}, pytest)
 
 
@@ -116,7 +116,7 @@ def _make_image(client: docker.DockerClient, cache: Path) -> None:
 
 
 def suite_is_good(environment: dict[str, str], pytest: Sequence[str]) -> bool:
-    """Run the tests; whether there were some, all were good, and none was skipped."""
+    """Run the tests; return whether there were some, all passed and none was skipped."""
     with tempfile.TemporaryDirectory() as folder, _step("the tests"):
         report = Path(folder) / "junit.xml"
         command = [sys.executable, "-m", "pytest", "-v", "-m", "containers", f"--junitxml={report}"]

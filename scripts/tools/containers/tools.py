@@ -1,4 +1,4 @@
-"""What a Docker engine of its own needs on this machine beyond what makes a Debian."""
+"""What a private Docker engine needs on this machine, beyond the tools that make a Debian root."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import shutil
 import subprocess
 
 PROGRAMS = {"dockerd": "docker.io", "iptables": "iptables"}
-"""Programs, and the packages that have them."""
+"""Programs, and the packages that contain them."""
 
 COMPOSE = (("docker", "compose"), ("docker-compose",))
-"""Compose as Docker's plugin, and as a command: which there is depends on the release."""
+"""Compose as Docker's plugin and as a command: the Debian release decides which exists."""
 
 
 def compose_command() -> tuple[str, ...] | None:
-    """How compose is called here, if it is."""
+    """Return the command of compose on this machine, or None."""
     for command in COMPOSE:
         if shutil.which(command[0]) is None:
             continue
@@ -24,5 +24,5 @@ def compose_command() -> tuple[str, ...] | None:
 
 
 def needed() -> dict[str, str]:
-    """The programs that must be there, and the packages that have them."""
+    """Return the required programs, and the packages that contain them."""
     return PROGRAMS if compose_command() else {**PROGRAMS, "docker-compose": "docker-compose"}

@@ -1,4 +1,4 @@
-"""The demo's jobs in Slurm: submitted as a user would, watched with squeue, and verified."""
+"""The demo's jobs in Slurm: submitted like a user's, watched with squeue, and verified."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAVE_EVERY_S = 5.0
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job of the mix and the number Slurm gave it."""
+    """A job of the mix, and the id that Slurm gave it."""
 
     job: Job
     job_id: str
@@ -31,7 +31,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Counts:
-    """How far a run has got."""
+    """The progress of a run."""
 
     submitted: int = 0
     finished: int = 0
@@ -55,7 +55,7 @@ def submit(place: Place, job: Job, folder: Path) -> Submitted:
 def run(
     place: Place, name: str, jobs: Sequence[Job], show: Callable[[Counts], None]
 ) -> list[Submitted]:
-    """Submits each job when its time has come and returns when all have ended."""
+    """Submit each job at its time, and return when all have ended."""
     began_s = time.monotonic()
     submitted: list[Submitted] = []
     preemptions: dict[str, int] = {}
@@ -74,7 +74,7 @@ def run(
 
 
 def look(place: Place, submitted: Sequence[Submitted], preemptions: dict[str, int]) -> Counts:
-    """What squeue shows now; ``preemptions`` remembers those of jobs that have left the queue."""
+    """Return what squeue shows; ``preemptions`` also keeps counts of jobs that left the queue."""
     rows = slurm(place, "squeue", "-h", "-O", "JobID:|,State:|,RestartCnt:|").splitlines()
     states: dict[str, str] = {}
     for row in rows:
@@ -94,7 +94,7 @@ def look(place: Place, submitted: Sequence[Submitted], preemptions: dict[str, in
 
 
 def proof(place: Place, one: Submitted) -> dict[str, Any]:
-    """What ``train.py --verify`` says of this job's journal."""
+    """Return what ``train.py --verify`` says about this job's journal."""
     program = str(ROOT / "examples" / "train.py")
     command = ["python3", program, "--verify", f"--dir={one.folder}", f"--steps={one.job.steps}"]
     answer = subprocess.run(

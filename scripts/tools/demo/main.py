@@ -1,4 +1,4 @@
-"""The demo's command line, and its course from an empty folder to the table."""
+"""The demo's command line, and its steps from an empty folder to the table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from slurm_tiresias.status import published
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FEWEST_JOBS, MOST_JOBS = 8, 200
 SHOWN_JOB = Job("wide", "", gpus=16, steps=7200, arrives_s=0)
-"""What is left to look at: a wide job that runs for half an hour, and narrow ones that come."""
+"""A wide job of half an hour, left running so that users can look at it as narrow ones arrive."""
 SHOWN_NARROW_GPUS = (4, 2, 4, 1)
 
 
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def stop_once(number: int, _frame: FrameType | None) -> NoReturn:
-    # Once is enough: what follows is the cleaning up.
+    # Ignore further signals: the cleanup must not be interrupted.
     for each in STOPPING_SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise StoppedError(number)
@@ -190,7 +190,7 @@ def as_json(
 
 
 def leave_something_to_see(where: Place, console: Console) -> None:
-    """A wide job that narrow ones have just preempted, so that status and explain can tell."""
+    """Leave a wide job that narrow ones have just preempted, for status and explain to show."""
     wide = jobs.submit(where, SHOWN_JOB, where.jobs / "wide")
     place.wait_until(lambda: tier_of(where, wide.job_id) == 1, "the wide job's demotion")
     for number, gpus in enumerate(SHOWN_NARROW_GPUS, 1):

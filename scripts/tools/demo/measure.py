@@ -1,4 +1,4 @@
-"""What a run amounts to, from Slurm's own accounting."""
+"""The figures of a run, from Slurm's own accounting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scripts.tools.demo.mix import KINDS, MOST_GPUS
 
 @dataclass(frozen=True)
 class Result:
-    """Times in seconds.  A job's completion time counts from its first submission to its end."""
+    """Times in seconds. Job completion time counts from first submission to end."""
 
     average_jct_s: float
     median_jct_s: float
@@ -30,7 +30,7 @@ def measured(
     rows: Sequence[AccountedRun],
     proofs: Sequence[Mapping[str, object]],
 ) -> Result:
-    """``rows`` and ``proofs`` belong to ``submitted``; a requeue starts a new row."""
+    """Return the result; ``rows`` and ``proofs`` belong to ``submitted``; a requeue adds a row."""
     gpus = {one.job_id: one.job.gpus for one in submitted}
     first_s = {i: min(row.submitted_s for row in rows if row.job_id == i) for i in gpus}
     last_s = {i: max(row.ended_s for row in rows if row.job_id == i) for i in gpus}
@@ -76,7 +76,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """With straight lines between neighbours, as numpy.percentile."""
+    """Return a quantile with linear interpolation, as numpy.percentile does."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     below = int(place)

@@ -1,8 +1,8 @@
-"""The jobs of the demo: what a shared GPU cluster sees, sixty times as fast.
+"""The jobs of the demo: the mix of a shared GPU cluster, sixty times as fast.
 
-One second of the demo stands for one minute.  The shares of the four kinds are those of the
-paper's testbed (Tiresias, NSDI 2019, Table 3), and lengths are drawn evenly on a logarithmic scale.
-Time limits are such as users give, by which Slurm's backfill can tell some short jobs from long
+One second of the demo stands for one minute. The shares of the four kinds are those of the paper's
+testbed (Tiresias, NSDI 2019, Table 3); lengths are drawn uniformly on a logarithmic scale. Time
+limits are either like those of users, by which Slurm's backfill can tell some short jobs from long
 ones, or exact.
 """
 
@@ -19,9 +19,9 @@ GPUS_PER_NODE = 4
 MOST_GPUS = 16
 STEP_S = 0.25
 ARRIVALS_S = 25.0
-"""All jobs are submitted within this time."""
+"""Time within which all jobs are submitted."""
 WORK_S = 58.0
-"""What all jobs together would take if they could use all GPUs all the time."""
+"""How long all jobs together would take with all GPUs always in use."""
 USERS, EXACT = "users", "exact"
 LIMITS = {
     USERS: "as users give them: a quarter of the jobs has the longest, the others a usual value "
@@ -29,14 +29,14 @@ LIMITS = {
     EXACT: "in exact proportion to what each job needs, which no user knows",
 }
 EXACT_OVER_NEED = 20
-"""Slurm's time limits are whole minutes, and most jobs here last seconds: with limits closer to
-what they need nearly all would have the same, one minute, and nothing could be backfilled. For the
-same reason one of Slurm's minutes stands for a quarter of an hour of the limits that users give."""
+"""Ratio of exact limits to run times. Slurm's limits are whole minutes and most jobs here last
+seconds: with tighter limits nearly all would have one minute, and nothing could be backfilled. For
+the same reason a minute of limit stands for a quarter of an hour of a user's limit."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of job; a number of ``gpus`` that stands twice is twice as likely."""
+    """One kind of job; a number listed twice in ``gpus`` is twice as likely."""
 
     name: str
     share: float
@@ -63,7 +63,7 @@ class Job:
     steps: int
     arrives_s: float
     limit_min: int = 0
-    """In Slurm's minutes; 0 is none."""
+    """Time limit in Slurm's minutes; 0: none."""
 
     @property
     def nodes(self) -> int:
@@ -79,7 +79,7 @@ class Job:
 
 
 def make_jobs(seed: int, count: int, limits: str = USERS) -> list[Job]:
-    """The same jobs for the same arguments, in the order in which they arrive."""
+    """Return the jobs in order of arrival, determined by the arguments."""
     source = random.Random(seed)
     kinds = [kind for kind, number in shared_out(count) for _ in range(number)]
     source.shuffle(kinds)
@@ -103,7 +103,7 @@ def limits_min(jobs: Sequence[Job], limits: str, seed: int) -> Iterable[int]:
 
 
 def shared_out(count: int) -> list[tuple[Kind, int]]:
-    """How many jobs of each kind; what rounding leaves over goes to the first."""
+    """Return the number of jobs of each kind; the first gets the remainder of rounding."""
     numbers = [round(kind.share * count) for kind in KINDS[1:]]
     return list(zip(KINDS, [count - sum(numbers), *numbers], strict=True))
 
@@ -115,6 +115,6 @@ def draw(source: random.Random, kind: Kind, arrives_s: float) -> Job:
 
 
 def fitted(jobs: list[Job]) -> list[Job]:
-    """All lengths scaled alike, so that every seed asks the cluster for the same work."""
+    """Scale all lengths alike, so that every seed gives the cluster the same amount of work."""
     scale = WORK_S * MOST_GPUS / sum(job.work_gpu_s for job in jobs)
     return [replace(job, steps=max(round(job.steps * scale), 4)) for job in jobs]

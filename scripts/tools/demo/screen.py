@@ -1,4 +1,4 @@
-"""What the demo shows: a live line on a terminal, now and then a line elsewhere, and a table."""
+"""The demo's output: a live line on a terminal, periodic lines elsewhere, and a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIRESIAS = "Tiresias"
 
 
 def screen() -> Console:
-    """On stderr: stdout is for the result."""
+    """Return a console on stderr, since stdout is for the result."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
@@ -33,7 +33,7 @@ def screen() -> Console:
 
 @contextmanager
 def progress(console: Console, name: str, jobs: int) -> Iterator[Callable[[Counts], None]]:
-    """Gives a function that shows how far the run has got."""
+    """Yield a function that shows the progress of the run."""
     began_s = time.monotonic()
     if console.is_terminal:
         with Live(console=console, refresh_per_second=4) as live:
@@ -43,7 +43,7 @@ def progress(console: Console, name: str, jobs: int) -> Iterator[Callable[[Count
 
 
 class Lines:
-    """A plain line now and then, for a log."""
+    """Prints periodic plain lines, for a log."""
 
     def __init__(self, console: Console, name: str, jobs: int, began_s: float) -> None:
         self.console, self.name, self.jobs, self.began_s = console, name, jobs, began_s
@@ -67,7 +67,7 @@ def in_words(counts: Counts, jobs: int) -> str:
 
 
 def bars(name: str, counts: Counts, jobs: int, elapsed_s: float) -> Text:
-    """Two lines that fit a terminal of 80 cells."""
+    """Return two lines that fit into 80 columns."""
     text = Text(f"{name:11} {elapsed_s:4.0f} s  ")
     done = round(BAR_CELLS * counts.finished / jobs)
     begun = round(BAR_CELLS * (counts.finished + counts.running) / jobs) - done

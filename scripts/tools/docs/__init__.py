@@ -1,1 +1,1 @@
-"""Reads the documentation: its commands, code, links and names. Needs nothing but Python."""
+"""Extract commands, code, links and names from the documentation. Needs only Python."""

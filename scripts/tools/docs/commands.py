@@ -1,4 +1,4 @@
-"""The commands in the pages: those in blocks of code, and those in prose that can be typed."""
+"""The commands in the pages: those in code blocks, and complete ones in prose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAMS = frozenset(
         *("eval", "python3", "pip", "pytest", "make", "man", "docker", "ssh", "sudo", "for"),
     }
 )
-"""What a line begins with that is a command; and whatever is in scripts/ or a bin/."""
+"""First words of lines that are commands, besides all programs in scripts/ or a bin/."""
 
 _PATH = re.compile(r"(\./)?scripts/[\w-]+|/[\w/.-]+/bin/\w+")
 _OWN = re.compile(r"tiresias-slurm \w|(\./)?scripts/[\w-]+ |pytest ")
@@ -25,7 +25,7 @@ _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command as it is typed, without the comment behind it."""
+    """A command as typed, without the comment after it."""
 
     page: str
     line: int
@@ -49,7 +49,7 @@ def begins_a_command(line: str) -> bool:
 
 
 def commands(page: Page) -> Iterator[Command]:
-    """Every command of a page."""
+    """Yield every command of a page."""
     for block in page.blocks():
         if not block[0].language:
             yield from _of_block(page, block)
@@ -71,7 +71,7 @@ def _of_block(page: Page, block: Sequence[Line]) -> Iterator[Command]:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether a shell would begin to work on it."""
+    """Whether the text is a complete shell command."""
     is_a_loop = text.startswith("for ")
     if text.endswith("\\") or (is_a_loop and "done" not in text.split()):
         return False
@@ -83,5 +83,5 @@ def _without_comment(line: str) -> str:
 
 
 def in_section(page: Page, section: str) -> list[Command]:
-    """The commands of one section's blocks, in their order."""
+    """Return the commands in the code blocks of one section, in order."""
     return [each for each in commands(page) if each.section == section and not each.in_prose]

@@ -1,4 +1,4 @@
-"""The pages for people, taken apart: sections, blocks of code, links, words in backticks."""
+"""The documentation pages as data: sections, code blocks, links, words in backticks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _CODE = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a page. ``block`` counts blocks of code from 1; 0 is prose."""
+    """A line of a page. ``block`` numbers code blocks from 1; 0 is prose."""
 
     number: int
     text: str
     section: str
     block: int = 0
     language: str = ""
-    """What follows the fence; empty for blocks that are indented."""
+    """The language after the fence; "" for indented blocks."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Page:
         return (line for line in self.lines if not line.block)
 
     def blocks(self) -> Iterator[list[Line]]:
-        """The lines of each block of code."""
+        """Yield the lines of each code block."""
         last = max((line.block for line in self.lines), default=0)
         for number in range(1, last + 1):
             yield [line for line in self.lines if line.block == number]
 
     def paragraphs(self) -> Iterator[tuple[int, str]]:
-        """The prose, each paragraph in one line, with the number of its first."""
+        """Yield each paragraph of prose as one line, with the number of its first line."""
         first, words = 0, list[str]()
         for line in (*self.prose(), Line(0, "", "")):
             if line.text.strip():
@@ -63,31 +63,31 @@ class Page:
             yield from ((number, target) for target in _LINK.findall(_CODE.sub("", text)))
 
     def words(self) -> Iterator[tuple[int, str]]:
-        """What stands between backticks in prose."""
+        """Yield the texts between backticks in prose."""
         for number, text in self.paragraphs():
             yield from ((number, code) for code in _CODE.findall(text))
 
     def anchors(self) -> set[str]:
-        """Where links may lead, as GitHub names its headings."""
+        """Return the anchors of the headings, as GitHub names them."""
         headings = (_HEADING.fullmatch(line.text) for line in self.prose())
         return {anchor(heading[2]) for heading in headings if heading}
 
 
 def anchor(heading: str) -> str:
-    """The name that GitHub gives a heading."""
+    """Return GitHub's anchor for a heading."""
     kept = re.sub(r"[^\w\- ]", "", _LINK.sub(lambda m: m[0][1:].partition("]")[0], heading))
     return kept.strip().lower().replace(" ", "-")
 
 
 def pages() -> list[Page]:
-    """Every page for people."""
+    """Return all documentation pages."""
     names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
     docs = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
     return [page(name) for name in (*names, *docs)]
 
 
 def page(name: str) -> Page:
-    """The page with this path in the repository."""
+    """Return the page with this path in the repository."""
     return Page(name, tuple(_lines((ROOT / name).read_text(encoding="utf-8"))))
 
 

@@ -1,7 +1,7 @@
-"""What the simulator has to be told about Slurm, measured on jobs that are not compared.
+"""Measure the timing of Slurm that the simulator needs, on jobs that are not compared.
 
-The same cluster and the same controller, but a workload of its own: a few jobs that come to an
-idle cluster, then a cluster full of jobs of the lower tier from which single jobs take nodes.
+It uses the same cluster and controller, but its own workload: a few jobs that arrive at an idle
+cluster, then a cluster full of lower-tier jobs, from which single jobs take nodes.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from slurm_tiresias.simulator.workload import TraceJob
 
 SAMPLES = 8
 SHORT_S = 0.5
-"""A job that only shows when it was started."""
+"""Length of a job that only shows when it was started."""
 
 GAP_S = (1.1, 2.1)
-"""Between two jobs on an idle cluster: drawn, so that they meet the controller's cycle anywhere."""
+"""Range of the gap between two jobs on an idle cluster, drawn to hit the cycle at any phase."""
 
 LONG_GAP_S = (5.0, 6.0)
-"""Between two preemptions: time for the victim to come back."""
+"""Range of the gap between two preemptions, in which the victim restarts."""
 
 FULL_S = 4.0
-"""From the demotion of those that fill the cluster to the first preemption."""
+"""Time from the demotion of the jobs that fill the cluster to the first preemption."""
 
 LATEST_S = 30.0
-"""What starts later than this was not waiting for Slurm."""
+"""Jobs that start later than this were not waiting only for Slurm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Mean seconds, and of how many."""
+    """Mean durations in seconds, and the numbers of samples."""
 
     idle_start_s: float
-    """From submission to the job's first line, on idle GPUs."""
+    """From submission to the first journal line of a job on idle GPUs."""
     idle_starts: int
     preempting_start_s: float
-    """The same for a job that another had to leave for."""
+    """The same for a job for which another was preempted."""
     vacating_s: float
-    """From the victim's last line to the preemptor's first: no job uses the GPUs."""
+    """From the victim's last line to the preemptor's first, while no job uses the GPUs."""
     restart_s: float
-    """From the victim's last line to its next first line, there being room for it."""
+    """From the victim's last line to the first of its next run, if there is room for it."""
     preemptions: int
 
 
 def workload(nodes: int, gpus: int, threshold_gpu_s: float, seed: int) -> list[TraceJob]:
-    """The jobs of the calibration, by submission."""
+    """Return the calibration's jobs in order of submission."""
     draw = random.Random(seed)
     idle = list(_spaced("idle", 0.0, GAP_S, gpus, draw))
     full_s = idle[-1].submitted_s + 2.0
     demoted_s = full_s + threshold_gpu_s / gpus + FULL_S
     preemptors = list(_spaced("preemptor", demoted_s, LONG_GAP_S, gpus, draw))
-    # Each is preempted at most once: those that come back do not outlast the others by much.
+    # Each is preempted at most once, and restarted ones end soon after the others.
     lasts_s = preemptors[-1].submitted_s - full_s + FULL_S
     filling = [TraceJob(f"filling{n}", full_s, gpus, lasts_s) for n in range(nodes)]
     return [*idle, *filling, *preemptors]
@@ -77,13 +77,13 @@ def calibrated(
     patience_s: float,
     show: Callable[[int, int], None],
 ) -> Calibration:
-    """Run the calibration; ``DemoError`` where it shows too little."""
+    """Run the calibration; raise ``DemoError`` if it yields too few samples."""
     submitted = jobs.run(place, jobs_of_it, 0.0, patience_s, show)
     return measured([jobs.ran(one) for one in submitted])
 
 
 def measured(told: Sequence[Ran]) -> Calibration:
-    """The means over what the jobs of ``workload`` did."""
+    """Return the means over the runs of the jobs of ``workload``."""
     idle_s = [_waited_s(ran) for ran in told if ran.job.job_id.startswith("idle")]
     preemptors = [ran for ran in told if ran.job.job_id.startswith("preemptor")]
     absences = [

@@ -1,4 +1,4 @@
-"""The real run against the simulated one: figure by figure, each with its band."""
+"""Compare the real run with the simulated one, figure by figure, each with a tolerance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BINS = {"SS": "short, small", "SL": "long, small", "LS": "short, wide", "LL": "l
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What either side says of one job; times count from the first submission."""
+    """A job in either run; times count from the first submission."""
 
     job: TraceJob
     jct_s: float
@@ -28,7 +28,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of both sides. ``band`` is how far they may lie apart, None: any distance."""
+    """One figure of both runs. ``band`` is the largest relative difference allowed; None: any."""
 
     name: str
     unit: str
@@ -43,7 +43,7 @@ class Figure:
 
     @property
     def off(self) -> float | None:
-        """How far the simulation is off, as a share of the real figure."""
+        """The simulation's error relative to the real figure."""
         return (self.simulated - self.real) / self.real if self.real else None
 
     @property
@@ -66,7 +66,7 @@ def of_the_simulated(outcomes: Sequence[Outcome]) -> list[Ended]:
 
 
 def figures(real: Side, simulations: Sequence[Side], factor: float) -> list[Figure]:
-    """All figures; ``factor`` is how many times as fast as the paper's the workload is."""
+    """Return all figures; ``factor`` is the speedup of the workload over the paper's."""
 
     def figure(name: str, measure: Measure, band: float | None, unit: str = "s") -> Figure:
         return Figure(name, unit, measure(real), tuple(map(measure, simulations)), band)
@@ -94,7 +94,7 @@ def _by_bin(real: Side, simulations: Sequence[Side], factor: float) -> Iterator[
 
 
 def bin_of(job: TraceJob, factor: float) -> str:
-    """SS, SL, LS or LL, by the job's length before it was made shorter."""
+    """Return SS, SL, LS or LL by the job's length before it was divided by the factor."""
     size = "S" if job.gpus <= SMALL_GPUS else "L"
     return size + ("S" if job.duration_s * factor < LONG_S[0] else "L")
 
@@ -120,7 +120,7 @@ def preemptions(side: Side) -> float:
 
 
 def average_distance(real: Side, simulations: Sequence[Side]) -> float:
-    """Job by job: the mean distance of two completion times, as a share of the mean real one."""
+    """Return the mean absolute difference of a job's two JCTs, relative to the mean real JCT."""
     real_s = {one.job.job_id: one.jct_s for one in real}
     distances_s = (
         abs(one.jct_s - real_s[one.job.job_id]) for simulated in simulations for one in simulated

@@ -1,4 +1,4 @@
-"""The jobs of a fidelity run on a real Slurm, and what their journals and the accounting say."""
+"""The jobs of a fidelity run on a real Slurm, checked with their journals and accounting."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ POLL_S = 0.2
 MICRO = 1_000_000
 STARTED, STOPPED, ENDED = "started", "stopped", "ended"
 MOST_CLOCK_ERROR_S = 3.0
-"""Slurm keeps whole seconds, and hears of an end a moment after it."""
+"""Slurm has whole seconds, and learns of an end a moment later."""
 OWN_LIMIT_S = 3600.0
-"""The time limit of jobs that are given none, those of the calibration."""
+"""Time limit of jobs without one of their own: those of the calibration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a journal: at ``at_s`` (since the epoch) so much work was done."""
+    """A journal line: the work done until ``at_s`` (since the epoch)."""
 
     what: str
     at_s: float
@@ -34,7 +34,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job and the number that Slurm gave it; ``at_s`` is just before sbatch was called."""
+    """A job and the id that Slurm gave it; ``at_s`` is just before the call of sbatch."""
 
     job: TraceJob
     job_id: str
@@ -44,12 +44,12 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of one job, by its own clock. Seconds since the epoch."""
+    """The history of one job by its own clock, in seconds since the epoch."""
 
     job: TraceJob
     submitted_s: float
     runs: tuple[tuple[float, float], ...]
-    """From its first to its last line in each run."""
+    """The first and the last journal line of each run."""
 
     @property
     def end_s(self) -> float:
@@ -66,7 +66,7 @@ class Ran:
 
 
 Ask = Callable[[TraceJob], Sequence[str]]
-"""What a job asks of sbatch."""
+"""Returns a job's options for sbatch."""
 
 
 def time_limit(job: TraceJob) -> str:
@@ -74,12 +74,12 @@ def time_limit(job: TraceJob) -> str:
 
 
 def on_any_nodes(job: TraceJob) -> tuple[str, ...]:
-    """A task a GPU: the job may lie over any nodes, as in the simulator."""
+    """Request a task per GPU, so that the job may use any nodes, as in the simulator."""
     return (f"--gpus={job.gpus}", f"--ntasks={job.gpus}", time_limit(job))
 
 
 def submit(place: Place, job: TraceJob, load_s: float, ask: Ask = on_any_nodes) -> Submitted:
-    """One ordinary job."""
+    """Submit one ordinary job."""
     journal = place.jobs / f"{job.job_id}.journal"
     at_s = time.time()
     answer = slurm(
@@ -96,7 +96,7 @@ def micros(seconds: float) -> int:
 
 
 def read_journal(path: Path) -> list[Entry]:
-    """The lines that are there so far."""
+    """Return the lines written so far."""
     try:
         lines = path.read_text().splitlines()
     except FileNotFoundError:
@@ -117,7 +117,7 @@ def run(
     show: Callable[[int, int], None] = lambda _submitted, _ended: None,
     ask: Ask = on_any_nodes,
 ) -> list[Submitted]:
-    """Submits each job when its time has come and returns when all have ended."""
+    """Submit each job at its time, and return when all have ended."""
     began_s = time.monotonic()
     submitted: list[Submitted] = []
     going: list[Submitted] = []
@@ -142,7 +142,7 @@ def _until_next(jobs: Sequence[TraceJob], submitted: int, now_s: float) -> float
 
 
 def ran(one: Submitted) -> Ran:
-    """The runs of a job that has ended; a run without a last line was killed at its start."""
+    """Return the runs of an ended job; a run without a last line was killed at its start."""
     runs: list[tuple[float, float]] = []
     began_s: float | None = None
     for entry in read_journal(one.journal):
@@ -157,7 +157,7 @@ def ran(one: Submitted) -> Ran:
 
 
 def faults_of(one: Submitted, rows: Sequence[AccountedRun]) -> list[str]:
-    """What is wrong with a job: in its journal, or between that and the accounting."""
+    """Return the errors of a job: in its journal, or between journal and accounting."""
     own = sorted((row for row in rows if row.job_id == one.job_id), key=lambda row: row.submitted_s)
     entries = read_journal(one.journal)
     name = f"job {one.job_id}"
@@ -168,7 +168,7 @@ def faults_of(one: Submitted, rows: Sequence[AccountedRun]) -> list[str]:
 
 
 def _broken(entries: Sequence[Entry], work_s: float) -> list[str]:
-    """Work lost or done twice between two runs, or not done at all."""
+    """Return work lost, repeated or missing between runs."""
     found: list[str] = []
     done_s = 0.0
     for entry in entries:

@@ -1,4 +1,4 @@
-"""The time limits of a replay's jobs: a day for all of them, or as users give them."""
+"""The time limits of a replay's jobs: a day for all, or like those that users give."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DAY, USERS = "day", "users"
 LIMITS = (DAY, USERS)
 
 USUAL_S = tuple(hours * 3600.0 for hours in (0.25, 0.5, 1, 2, 4, 8, 12, 24))
-"""Users choose from a few round values (Tsafrir, Etsion and Feitelson, JSSPP 2005)."""
+"""Round values from which users choose (Tsafrir, Etsion and Feitelson, JSSPP 2005)."""
 
 SHARE_OF_MAXIMUM = 0.25
-"""Jobs whose users ask for what the partition allows; the most frequent value of most logs."""
+"""Share of jobs with the partition's maximum, the most frequent value in most logs."""
 
 
 def with_limits(workload: Workload, kind: str, seed: int) -> Workload:
-    """The same jobs with time limits of one ``kind``, at full length."""
+    """Return the same jobs with time limits of one ``kind``, at full length."""
     needed_s = (job.duration_s for job in workload.jobs)
     limits_s = as_users_give_them(needed_s, seed) if kind == USERS else _days()
     jobs = (
@@ -36,10 +36,10 @@ def _days() -> Iterator[float]:
 
 
 def as_users_give_them(needed_s: Iterable[float], seed: int) -> Iterator[float]:
-    """Limits of jobs that need so long: too long by as much as logs of clusters have them.
+    """Yield limits for jobs of these lengths, overestimated as in the logs of real clusters.
 
-    The share of its limit that a job uses is spread evenly from nothing to all of it (Mu'alem and
-    Feitelson, IEEE TPDS 2001); the limit is the next usual value.
+    The share of its limit that a job uses is distributed uniformly (Mu'alem and Feitelson, IEEE
+    TPDS 2001); the limit is rounded up to the next usual value.
     """
     draw = random.Random(f"limits:{seed}").random
     for need_s in needed_s:
@@ -49,5 +49,5 @@ def as_users_give_them(needed_s: Iterable[float], seed: int) -> Iterator[float]:
 
 
 def in_minutes(limit_s: float) -> int:
-    """What Slurm makes of a time limit: it counts whole minutes."""
+    """Round a time limit up to whole minutes, as Slurm does."""
     return math.ceil(limit_s / 60)

@@ -1,4 +1,4 @@
-"""The command line of the comparison, and its course."""
+"""The command line of the comparison, and its steps."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.simulator import run as simulation
 
 POLICY = "tiresias-l"
-"""This policy decides alike on both sides: the controller learns the distribution of jobs that
-tiresias-g needs as they end, while the simulator knows it from the start."""
+"""With this policy both sides decide alike. With tiresias-g they would not: the controller learns
+the distribution of jobs only as they end, while the simulator knows it from the start."""
 
 SLOWEST = 3.0
-"""So many times as long as the simulator foresees, the real run may take."""
+"""Limit on the real run's duration, as a multiple of the simulated one."""
 
 LEAST_PATIENCE_S = 120.0
 SAY_EVERY_S = 15.0
 CYCLE_FAILED = "cycle failed"
-"""What the controller writes into its log then."""
+"""Text in the controller's log after a failed cycle."""
 
 CALIBRATION_SEED = 1
 MOST_NODES = 64
 FACTORS = (4.0, 400.0)
-"""Slower, the longest job would not end within its time limit of an hour."""
+"""Range of the factor; below it, the longest job would exceed its time limit of an hour."""
 
 
 @click.command()
@@ -114,9 +114,8 @@ def fidelity(
 
 
 def both_sides(where: Place, setting: Setting, known: Calibration | None = None) -> Result:
-    """The real run and then the simulated one, with what was measured before either, or is
-    ``known``."""
-    setting.workload()  # or a refusal, before anything is started
+    """Run on Slurm and then in the simulator, with the calibration measured first, or ``known``."""
+    setting.workload()  # fails here rather than after the cluster's start
     place.prepare(where, setting.controller_config())
     try:
         place.start_cluster(where, setting.nodes, setting.gpus)
@@ -135,21 +134,23 @@ def both_sides(where: Place, setting: Setting, known: Calibration | None = None)
 
 
 def simulated(setting: Setting, calibration: Calibration) -> tuple[tuple[Ended, ...], ...]:
-    """What the simulator says, once for each phase."""
+    """Return the simulated outcomes for each phase."""
     setup = setting.setup(calibration)
     runs = (simulation.simulate(workload, POLICY, setup) for workload in setting.phases())
     return tuple(tuple(compare.of_the_simulated(outcomes)) for outcomes in runs)
 
 
 def check_controller(where: Place, pid: int) -> None:
-    """Without it Slurm would have gone on alone, and this had compared something else."""
+    """Fail if the controller has died: Slurm would have gone on alone, which is another
+    experiment."""
     if not place.is_alive(pid):
         words = where.controller_log.read_text().strip().splitlines()
         raise DemoError("\n  ".join(["the controller ended before the jobs did:", *words[-5:]]))
 
 
 def failed_cycles(log: str) -> tuple[str, ...]:
-    """While the controller waits after a failure Slurm goes on alone, as nothing simulated does."""
+    """Return failed cycles: the controller then pauses and Slurm goes on alone, unlike
+    simulated."""
     failures = [line.strip() for line in log.splitlines() if CYCLE_FAILED in line]
     return (f"{len(failures)} of the controller's cycles: {failures[0]}",) if failures else ()
 
@@ -164,7 +165,7 @@ def calibrated(where: Place, setting: Setting) -> Calibration:
 def really(
     where: Place, setting: Setting, calibration: Calibration
 ) -> tuple[list[jobs.Ran], tuple[str, ...]]:
-    """What became of every job on the real cluster, and what was wrong with it."""
+    """Return the history of every job on the real cluster, and the faults found."""
     workload = setting.workload()
     foreseen = simulation.simulate(workload, POLICY, setting.setup(calibration))
     foreseen_s = max(outcome.end_s for outcome in foreseen)
@@ -182,7 +183,7 @@ def really(
 
 
 def told_now_and_then(what: str, of: Sequence[Any]) -> Callable[[int, int], None]:
-    """A function that says now and then how far it is."""
+    """Return a function that prints progress periodically."""
     began_s = last_s = time.monotonic()
 
     def show(submitted: int, ended: int) -> None:

@@ -1,4 +1,4 @@
-"""The result: for people, for programs, and for docs/fidelity.md."""
+"""The result as text, as JSON, and for docs/fidelity.md."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """Every figure inside its band, and every real job as it should be."""
+        """Whether every figure is within its band, and no real job has faults."""
         return not self.faults and all(figure.holds for figure in self.figures)
 
     def as_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Result:
 
 
 def machine(slurm: str) -> str:
-    """On what the real side ran."""
+    """Return a description of the machine and Slurm of the real run."""
     system = platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
     return (
         f"{os.cpu_count()} cores, {system}, Python {platform.python_version()}, "
@@ -85,7 +85,7 @@ def machine(slurm: str) -> str:
 
 
 def as_text(result: Result) -> str:
-    """For a terminal: all figures in columns."""
+    """Return all figures in columns, for a terminal."""
     rows = [COLUMNS, *map(cells, result.figures)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(COLUMNS))]
     lines = [
@@ -139,7 +139,7 @@ def sentences(result: Result) -> Iterator[str]:
 
 
 def record(result: Result, document: Path = DOCUMENT) -> None:
-    """Replace the result that the document has for the same run."""
+    """Replace the result for the same run in the document."""
     try:
         text = document.read_text()
         before, rest = text.split(BEGIN)

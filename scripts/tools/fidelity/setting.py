@@ -1,4 +1,4 @@
-"""What both sides are given: the workload, made shorter, and one configuration."""
+"""The input of both sides: the workload, made shorter, and one configuration."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ state_dir = "{{state_dir}}"
 nudge_file = "{{state_dir}}/nudge"
 """
 PHASES = 20
-"""When in the controller's interval the first job comes is chance. So many moments, evenly spread
-over it, are simulated, and what counts is their mean."""
+"""Number of simulated phases. The first job arrives at a random phase of the controller's interval,
+so evenly spaced phases are simulated and their mean is used."""
 
 SLURM = SlurmParameters(bf_interval_s=1.0, bf_resolution_s=1.0, kill_wait_s=5.0)
-"""What ``testbed.place.SCHEDULER`` and ``scripts/cluster`` set; times are not divided."""
+"""The values set by ``testbed.place.SCHEDULER`` and ``scripts/cluster``; not divided."""
 
 BATCH_SCHED_DELAY_S = 1.0
-"""The same: how long a job that was submitted may wait for Slurm's main scheduler. How soon the
-controller answers makes no difference to a Slurm without one."""
+"""Also set there: the longest wait of a new job for Slurm's main scheduler. It applies to stock
+Slurm, for which the controller's measured response time is irrelevant."""
 
 MOST_JOBS = 480
 FEWEST_JOBS = 4
@@ -51,7 +51,7 @@ FEWEST_JOBS = 4
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One comparison. Times are those of the run: already divided by ``factor``."""
+    """One comparison. Times are those of the run, already divided by ``factor``."""
 
     jobs: int
     seed: int
@@ -62,15 +62,15 @@ class Setting:
     thresholds_gpu_s: tuple[float, ...] = (3600.0,)
     min_run_s: float = 120.0
     load_s: float = 60.0
-    """What a job loses at each restart. These three are before the division."""
+    """What a job loses at each restart. This and the two fields above are before the division."""
     interval_s: float = 1.0
-    """The controller's; it is not divided, for Slurm cannot follow a faster one."""
+    """The controller's interval; not divided, because Slurm cannot follow a faster one."""
     policy: str = "2d-las"
     limits: str = DAY
-    """The kind of time limits that the jobs have, one of ``limits.LIMITS``."""
+    """The kind of the jobs' time limits, one of ``limits.LIMITS``."""
 
     def controller_config(self) -> str:
-        """A configuration with ``{state_dir}`` still to be filled in."""
+        """Return a configuration in which ``{state_dir}`` is still to be filled in."""
         return CONTROLLER_CONFIG.format(
             factor=self.factor,
             policy=self.policy,
@@ -81,7 +81,7 @@ class Setting:
         )
 
     def config(self) -> Config:
-        """The same configuration for the simulator."""
+        """Return the same configuration for the simulator."""
         text = self.controller_config().format(state_dir="/unused")
         return parse(tomllib.loads(text), "the configuration of both sides")
 
@@ -90,12 +90,12 @@ class Setting:
         return SimCluster(self.nodes, self.gpus, config.placement.unknown_model)
 
     def whole(self) -> Workload:
-        """The first jobs of the paper's workload, at full length."""
+        """Return the first jobs of the paper's workload, at full length."""
         every = with_limits(paper480(self.seed), self.limits, self.seed)
         return replace(every, jobs=every.jobs[: self.jobs])
 
     def workload(self) -> Workload:
-        """The same jobs made shorter; ``UsageError`` where some do not fit."""
+        """Return the same jobs made shorter; raise ``UsageError`` if some do not fit."""
         whole = self.whole()
         kept = tuple(_faster(job, self.factor) for job in whole.jobs)
         fitting, wide = run.fitting(replace(whole, jobs=kept), self.site())
@@ -107,7 +107,7 @@ class Setting:
         return fitting
 
     def phases(self) -> Iterator[Workload]:
-        """The same jobs, come sooner and later within the controller's interval."""
+        """Yield the same jobs, arriving at different phases of the controller's interval."""
         workload = self.workload()
         for number in range(PHASES):
             later_s = (number + 0.5) / PHASES * self.interval_s
@@ -115,7 +115,7 @@ class Setting:
             yield replace(workload, jobs=tuple(moved))
 
     def setup(self, calibration: Calibration) -> run.Setup:
-        """The simulator's side, with what was measured."""
+        """Return the simulator's setup, with the calibration."""
         site = self.site()
         return run.Setup(
             cluster=site,
@@ -127,8 +127,8 @@ class Setting:
         )
 
     def timing(self, calibration: Calibration) -> Timing:
-        """The engine lets a job wait for the next cycle, half an interval on average; that is part
-        of what was measured."""
+        """Return measured delays less half an interval: the engine itself makes a job wait for the
+        next cycle, half an interval on average, which the measurements include."""
         half_s = self.interval_s / 2
         return Timing(
             interval_s=self.interval_s,

@@ -1,1 +1,1 @@
-"""Every reader of Slurm's answers and of users' files, fuzzed with an eye on what it executes."""
+"""Coverage-guided fuzzing of every reader of Slurm's answers and of users' files."""

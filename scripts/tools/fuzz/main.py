@@ -1,4 +1,4 @@
-"""The command line of the fuzzing: which readers, for how long, and what is kept."""
+"""The command line of the fuzzing: readers, duration, and which inputs are kept."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from scripts import ROOT
 from scripts.testbed.readers import BROKE, CORPUS, FOUND, READERS, kept
 
 MOST_BYTES_BEYOND = 4096
-"""Longer by so much than what a reader takes an input may become."""
+"""How much longer than a reader's limit an input may become."""
 
 FIRST_BYTES = 3000
-"""The beginning of a long text is a seed of its own: what is short is tried a hundred times more
-often."""
+"""Length of the start of a long text that becomes a seed of its own: short inputs run a hundred
+times as often."""
 
 SLOW_S = 10
-"""An input that takes a reader longer is a finding, too."""
+"""An input that takes a reader longer than this, in seconds, is a finding too."""
 
 MOST_MEMORY_MB = 2048
 MOST_KEPT, MOST_KEPT_BYTES = 40, 6000
-"""Of a reader: the suite replays all of them each time."""
+"""Bounds on inputs kept per reader, since the suite replays all of them each time."""
 
 ODD = ("=", "|", "\\x0a", "\\x1e", "\\x00", "(null)", "N/A", "NaN", "null", "1e999", "-1", "[1-9]")
-"""Words for libFuzzer to put anywhere, as it spells them."""
+"""Words for libFuzzer to insert anywhere, in its notation."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one reader: ``edges`` are the ways from one line to another that were taken."""
+    """The result for one reader; ``edges`` counts the control-flow edges covered."""
 
     name: str
     runs: int
     edges_before: int
     edges: int
     kept: tuple[str, ...]
-    """New inputs of the corpus, by the names of their files."""
+    """New inputs of the corpus, by file name."""
     broken_by: tuple[str, ...]
     said: str
-    """The end of what libFuzzer said, where it found something."""
+    """The end of libFuzzer's output, if it found something."""
 
 
 @click.command()
@@ -121,7 +121,7 @@ def _seeds(name: str) -> Iterator[bytes]:
 
 
 def _worth_keeping(name: str, program: Path, seeds: Path, found: Path) -> list[Path]:
-    """The fewest and shortest of what was found that lead everywhere where the seeds do not."""
+    """Return the fewest and shortest inputs found that add coverage to the seeds."""
     merged = found.with_name("merged")
     shutil.copytree(seeds, merged)
     before = {path.name for path in merged.iterdir()}
@@ -133,7 +133,7 @@ def _worth_keeping(name: str, program: Path, seeds: Path, found: Path) -> list[P
 
 
 def _keep(inputs: Sequence[Path], folder: Path) -> Iterator[str]:
-    """libFuzzer names them by their contents: what is found twice is kept once."""
+    """Copy inputs into the folder; libFuzzer names them by content, so duplicates are kept once."""
     for path in inputs:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / path.name)
@@ -141,7 +141,7 @@ def _keep(inputs: Sequence[Path], folder: Path) -> Iterator[str]:
 
 
 def _program(folder: Path, name: str) -> Path:
-    """What libFuzzer can start again as itself."""
+    """Create a program that libFuzzer can start again as itself."""
     program = folder / "fuzz"
     python = f"exec {shlex.quote(sys.executable)} -m scripts.tools.fuzz.target"
     program.write_text(f'#!/bin/sh\n{python} "$0" {name} "$@"\n')
@@ -150,7 +150,7 @@ def _program(folder: Path, name: str) -> Path:
 
 
 def _libfuzzer(program: Path, *arguments: str) -> str:
-    """What libFuzzer says while it works on a reader."""
+    """Return libFuzzer's output for a reader."""
     ended = subprocess.run(
         [str(program), *arguments],
         cwd=ROOT,
@@ -163,7 +163,7 @@ def _libfuzzer(program: Path, *arguments: str) -> str:
 
 
 def _number(pattern: str, log: str) -> int:
-    """The last one in the log; 0 where there is none."""
+    """Return the last matching number in the log; 0 if there is none."""
     found = re.findall(pattern, log)
     return int(found[-1]) if found else 0
 

@@ -1,8 +1,8 @@
 """One reader under libFuzzer: ``python -m scripts.tools.fuzz.target PROGRAM READER ARGUMENTS``.
 
-``PROGRAM`` starts just this with further arguments, for libFuzzer starts itself again where it
-compares inputs. It ends by libFuzzer's own exit. Whatever the reader raises that is no error of
-this program ends it with a traceback, and with the input in a file.
+``PROGRAM`` starts this module with further arguments, because libFuzzer restarts itself to compare
+inputs. It exits through libFuzzer. An exception of the reader that is not one of this program's
+errors ends it with a traceback, and the input is saved to a file.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import tomllib  # noqa: F401
 import atheris
 import ClusterShell.NodeSet  # noqa: F401
 
-# Of what was imported before, the patterns stay as they are: what stands in for one of the others
-# knows no more of ``match`` and its like than the text.
+# Only these hooks: the replacements of compiled patterns imported before lack attributes that
+# other code needs.
 for hook in ("RegEx", "str"):
     atheris.enabled_hooks.add(hook)
 with atheris.instrument_imports(include=["slurm_tiresias"]):

@@ -1,4 +1,4 @@
-"""What reading and writing cost on a release, by every driver that works there."""
+"""The cost of reads and writes on a release, with every driver that works there."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ JOBS = (2000, 10000)
 
 
 def measure(root: Root, last_driver: str, jobs: Sequence[int] = JOBS) -> None:
-    """Run ``scripts/dev bench drivers`` in the root, and take over what it has written.
+    """Run ``scripts/dev bench drivers`` in the root, and copy the section that it wrote.
 
-    Where ``last_driver`` can be used, the commands can, too.
+    If ``last_driver`` can be used, the commands can be used too.
     """
     program = f"from scripts.tools.bench.drivers import measure; measure({list(jobs)})"
     python = [f"{VENVS[last_driver]}/bin/python", "-c", program]

@@ -1,4 +1,4 @@
-"""docs/releases.md: what was run on which release of Slurm, and what came of it."""
+"""docs/releases.md: the tests run on each release of Slurm, and their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADER = ("Slurm", "Debian", "Python", "driver", "passed", "failed", "skipped", 
 
 
 def write(runs: Sequence[Run], upgrades: Iterable[Upgrade]) -> None:
-    """Write the page anew."""
+    """Write the whole page."""
     ordered = sorted(runs, key=lambda run: (_number(run.slurm), run.driver))
     parts = [HEAD, markdown(HEADER, [_row(run) for run in ordered])]
     parts += [told for run in ordered if (told := _told(run))]
@@ -38,7 +38,7 @@ def _row(run: Run) -> list[str]:
 
 
 def _told(run: Run) -> str:
-    """What failed, and what was skipped and why."""
+    """Return what failed, and what was skipped and why."""
     lines = [f"- failed: `{name}`" for name in run.failed]
     lines += [f"- skipped, {count}: {' '.join(why.split())}" for why, count in run.skipped]
     lines += [f"- {run.said}"] if run.said else []

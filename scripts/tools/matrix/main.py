@@ -20,7 +20,7 @@ from scripts.tools.matrix.suite import IN_PARALLEL, ON_A_CLUSTER, SHORT, WHOLE, 
 from scripts.tools.matrix.upgrade import Upgrade
 
 PATIENCE_S = 1500.0
-"""A run of the tests that takes longer hangs."""
+"""Test runs that take longer, in seconds, are considered hung."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -112,7 +112,7 @@ def _measure(wanted: Mapping[str, Sequence[str]], cache: Path, mirror: str, *, f
 
 
 def _wanted(chosen: Sequence[str], drivers: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The drivers to test, by release."""
+    """Return the drivers to test, by release."""
     asked = {
         release.slurm: tuple(d for d in release.drivers if d in (drivers or DRIVERS))
         for release in RELEASES
@@ -130,7 +130,7 @@ def _run(root: Root, driver: str, short: bool, pytest: Sequence[str]) -> Run:
 
 
 def _keep(runs: Sequence[Run], upgrades: Sequence[Upgrade], results: Path) -> None:
-    """Write the page, with what was run before where it was not run now."""
+    """Write the page, with earlier results for what was not run now."""
     for run in runs:
         suite.keep(run, results)
     for one in upgrades:

@@ -1,4 +1,4 @@
-"""The releases of Slurm that are tested, and where each comes from."""
+"""The tested releases of Slurm, and the source of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ DRIVERS = (COMMANDS, PYSLURM)
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release of Slurm, and the release of Debian that carries it."""
+    """A release of Slurm, and the Debian release that has it."""
 
     slurm: str
     debian: str
     drivers: tuple[str, ...] = (COMMANDS,)
-    """Those that can speak to it: pyslurm's own releases are for one release of Slurm each."""
+    """The drivers that support it: each release of pyslurm is for one release of Slurm."""
 
 
 RELEASES = (

@@ -3,9 +3,9 @@
     python -m scripts.tools.matrix.rolling_upgrade before FOLDER    in the older release's root
     python -m scripts.tools.matrix.rolling_upgrade after FOLDER     in the newer one's
 
-The first starts a cluster and a controller, keeps them busy and leaves the cluster as it is. The
-second restarts the daemons one by one from its own release while jobs run, lets a controller of its
-own go on with the state directory of the first, and looks whether anything was lost.
+The first starts a cluster and a controller, keeps them busy and leaves the cluster running. The
+second restarts the daemons one by one from its own release while jobs run, lets its own controller
+continue with the first one's state directory, and checks that nothing was lost.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ SHAPES = (
     (30.0, ("--gres=gpu:4",)),
     (3.0, ("-n1", "--gpus=1", "-w", "n1")),
 )
-"""Work in seconds: what is under way at the upgrade has neither just begun nor ended."""
+"""Work in seconds and options: jobs running at the upgrade have neither just begun nor ended."""
 
 BUSY_S = 25.0
 LEFT = "left.json"
-"""What the first half leaves for the second, in the folder."""
+"""The file in the folder that the first half leaves for the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What stood of one waiting or running job when the first controller had ended."""
+    """What was known of a pending or running job when the first controller ended."""
 
     key: str
     tier: int
@@ -52,7 +52,7 @@ class Known:
 
 
 def before(folder: Path) -> None:
-    """A busy cluster of this release, whose controller has just ended."""
+    """Leave a busy cluster of this release, whose controller has just ended."""
     folder.mkdir()
     cluster = RealCluster(folder / "c")
     cluster.up("--nodes", str(NODES), "--gpus", str(GPUS))
@@ -76,7 +76,7 @@ def before(folder: Path) -> None:
 
 
 def after(folder: Path) -> None:
-    """The daemons of this release take over the cluster, and then a controller."""
+    """Let the daemons of this release take over the cluster, and then a controller."""
     left = json.loads((folder / LEFT).read_text())
     known = [Known(**one) for one in left["known"]]
     cluster = RealCluster(folder / "c")
@@ -101,7 +101,7 @@ def after(folder: Path) -> None:
 
 
 def upgrade(cluster: RealCluster) -> None:
-    """Restart every daemon from this release, in the order that Slurm's own guide gives."""
+    """Restart every daemon from this release, in the order of Slurm's upgrade guide."""
     cluster.kill("slurmdbd", signal="TERM")
     restart(cluster, "database")
     cluster.start("slurmdbd")
@@ -137,7 +137,7 @@ def wait_for_answer(cluster: RealCluster, *command: str) -> None:
 
 
 def what_is_known(controller: RealController) -> Iterator[Known]:
-    """What the ledger and Slurm say of each job that has not ended."""
+    """Yield what the ledger and Slurm know of each job that has not ended."""
     cluster = controller.cluster
     priorities, restarts = shown(cluster, "PriorityLong"), shown(cluster, "RestartCnt")
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
@@ -154,7 +154,7 @@ def what_is_known(controller: RealController) -> Iterator[Known]:
 
 
 def changed_by_slurm(cluster: RealCluster, known: Sequence[Known]) -> Iterator[str]:
-    """Where the new slurmctld differs from the old one before the controller writes to it."""
+    """Yield what the new slurmctld changed, before the controller writes to it."""
     restarts, priorities = shown(cluster, "RestartCnt"), shown(cluster, "PriorityLong")
     for one in known:
         if one.key not in restarts:
@@ -166,11 +166,11 @@ def changed_by_slurm(cluster: RealCluster, known: Sequence[Known]) -> Iterator[s
 
 
 def forgotten(controller: RealController, known: Sequence[Known]) -> Iterator[str]:
-    """What the new controller makes less of than the old one did."""
+    """Yield the jobs for which the new controller knows less than the old one."""
     now = {one.key: one for one in what_is_known(controller)}
     for was in known:
         if (one := now.get(was.key)) is None:
-            continue  # It has ended: what it did is looked at with that of all others, at the end.
+            continue  # It has ended; all ended jobs are checked at the end.
         if one.tier < was.tier or one.preemptions < was.preemptions:
             yield f"job {was.key} was in tier {was.tier} and is in {one.tier}"
         if one.executed_s < was.executed_s:
@@ -178,7 +178,7 @@ def forgotten(controller: RealController, known: Sequence[Known]) -> Iterator[st
 
 
 def shown(cluster: RealCluster, field: str) -> dict[str, str]:
-    """A field of squeue, of every job that slurmctld knows."""
+    """Return a field of squeue for every job that slurmctld knows."""
     answer = cluster.run("squeue", "-h", "-a", "-t", "all", "-O", f"JobID:|,{field}:|")
     return {key: value for key, value, *_ in (line.split("|") for line in answer.splitlines())}
 

@@ -1,7 +1,7 @@
-"""A root for each release: another Debian with its Slurm, its Python and these tests' needs.
+"""A root for each release: a Debian with its Slurm, its Python and the requirements of the tests.
 
-It is made in layers. Each is kept until what it was made from changes, and then made anew with
-those above it.
+It is built in layers. Each is kept until its inputs change, and is then rebuilt along with those
+above it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ TESTS = ("e2fsprogs", "hostname", "iproute2", "procps")
 PACKAGES = (*SLURM, *PYTHON, *BUILDING, *TESTS)
 
 FILES = {
-    # The lists of a Debian in the making, or of a mirror that stands still, are soon too old.
+    # Package lists of an unreleased Debian, or of a stale mirror, soon expire.
     "etc/apt/apt.conf.d/99matrix": 'Acquire::Check-Valid-Until "false";\n'
     'APT::Install-Recommends "false";\n'
     'DPkg::Options { "--force-unsafe-io"; };\n',
     "usr/sbin/policy-rc.d": "#!/bin/sh\nexit 101\n",
     "etc/hosts": HOSTS,
 }
-"""What is written into a new root before any package is installed."""
+"""Files written into a new root before any package is installed."""
 
 VENVS = {driver: Path("/opt/slurm-tiresias") / driver for driver in DRIVERS}
-"""One for each driver: where pyslurm is not asked for it is not there either."""
+"""One environment per driver, so that pyslurm is absent where it is not used."""
 SOURCE = Path("/src")
 DRIVER_VARIABLE = "TIRESIAS_TEST_DRIVER"
 RESULTS = Path("/results")
@@ -65,28 +65,28 @@ class Root:
         return self.folder / "root"
 
     def __truediv__(self, inside: Path) -> Path:
-        """Where something in it lies on this machine."""
+        """Return the path on this machine of a path inside the root."""
         return self.path / inside.relative_to("/")
 
 
 def environment(driver: str) -> dict[str, str]:
-    """The environment in a root of what runs with this driver."""
+    """Return the environment for programs in a root that use this driver."""
     path = f"{VENVS[driver]}/bin:{namespaces.SYSTEM_PATH}"
-    # The tests' controllers are told to use it (scripts/testbed/real_controller.py).
+    # Selects the driver of the tests' controllers (scripts/testbed/real_controller.py).
     told = {} if driver == COMMANDS else {DRIVER_VARIABLE: driver}
     return {**namespaces.ENVIRONMENT, "PATH": path, "PYTHONPATH": str(SOURCE), **told}
 
 
 @contextmanager
 def held(cache: Path, release: Release) -> Iterator[Root]:
-    """The root of this release, for this process alone."""
+    """Lock and yield the root of this release."""
     folder = cache / release.debian
     with machine.alone_with(folder / "lock", say):
         yield Root(release, folder)
 
 
 def make(root: Root, drivers: Sequence[str], mirror: str, fresh: bool = False) -> None:
-    """Make what is missing of it, or was made from something else; with ``fresh`` all of it."""
+    """Build the layers that are missing or out of date; with ``fresh``, all of them."""
     if fresh:
         _record(root, {})
     copy_of_checkout(root / SOURCE)
@@ -106,7 +106,7 @@ def make(root: Root, drivers: Sequence[str], mirror: str, fresh: bool = False) -
         below = _fingerprint([below, *ingredients])
         if made_of.get(name) == below:
             continue
-        # What stands on it goes with it, and whatever is cut short is begun again.
+        # Drop the records of this layer and those above, so that an interrupted build starts over.
         made_of = {kept: of for kept, of in made_of.items() if kept not in names[place:]}
         _record(root, made_of)
         began_s = time.monotonic()
@@ -118,7 +118,7 @@ def make(root: Root, drivers: Sequence[str], mirror: str, fresh: bool = False) -
 
 
 def clear_tmp(root: Root) -> None:
-    """Remove what earlier runs have left; /tmp is on the disk, as files that are sealed must be."""
+    """Remove leftovers of earlier runs from /tmp, which is on disk so that files can be sealed."""
     sealed = ["chattr", "-R", "-f", "-i", str(root.path / "tmp")]
     subprocess.run(sealed, stderr=subprocess.DEVNULL, check=False)
     for entry in (root.path / "tmp").iterdir():
@@ -129,7 +129,7 @@ def clear_tmp(root: Root) -> None:
 
 
 def make_debian(root: Root, mirror: str) -> None:
-    """Debian, and its packages of Slurm and of what the tests need."""
+    """Install Debian, and its packages of Slurm and of the tests' requirements."""
     debootstrap(root.path, root.release.debian, mirror, ["ca-certificates"])
     environment = {**namespaces.ENVIRONMENT, **machine.fetching_environment()}
     for name, text in FILES.items():
@@ -137,13 +137,13 @@ def make_debian(root: Root, mirror: str) -> None:
     (root.path / "usr/sbin/policy-rc.d").chmod(0o755)
     environment["DEBIAN_FRONTEND"] = "noninteractive"
     for arguments in (["update"], ["install", "-y", *PACKAGES], ["clean"]):
-        # Its packages write where what pip needs is shown.
+        # Packages write to the paths that pip needs, so only the resolver is bound for apt-get.
         expect(fetching(root, ["apt-get", "-q", *arguments], [RESOLVER]), environment)
     copy_of_checkout(root / SOURCE)
 
 
 def make_venv(root: Root, driver: str) -> None:
-    """A virtual environment with what setup.cfg says that the tests need."""
+    """Create a virtual environment with the requirements of the tests from setup.cfg."""
     venv = VENVS[driver]
     shutil.rmtree(root / venv, ignore_errors=True)
     (root / venv).parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def make_venv(root: Root, driver: str) -> None:
 
 
 def make_pyslurm(root: Root) -> None:
-    """A virtual environment with pyslurm, built for the Slurm of this root."""
+    """Create a virtual environment with pyslurm, built for the root's Slurm."""
     make_venv(root, PYSLURM)
     python = VENVS[PYSLURM] / "bin" / "python"
     recipe = SOURCE / PYSLURM_RECIPE.relative_to(ROOT)
@@ -163,13 +163,13 @@ def make_pyslurm(root: Root) -> None:
 
 
 def fetching(root: Root, command: Sequence[str], shown: Sequence[Path] = ()) -> list[str]:
-    """What runs a command in the root, with the network and this machine's ways to packages."""
+    """Return a command that runs in the root, with network and this machine's package sources."""
     chosen = Chamber((root.path,), tuple(shown or machine.fetching_paths()), alone=False)
     return chosen.command(namespaces.in_root(root.path, command))
 
 
 def expect(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run a command; ``ClickException`` with its last words where it fails."""
+    """Run a command; raise ``ClickException`` with its last output if it fails."""
     ended = subprocess.run(
         command,
         env=dict(environment),
@@ -194,7 +194,7 @@ def _fingerprint(ingredients: Sequence[str]) -> str:
 
 
 def _recorded(root: Root) -> dict[str, str]:
-    """What each layer that is there was made from."""
+    """Return what each existing layer was built from."""
     try:
         return dict(json.loads((root.folder / "made-of.json").read_text()))
     except (FileNotFoundError, ValueError):

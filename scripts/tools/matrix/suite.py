@@ -1,4 +1,4 @@
-"""The tests in a root: run, and read what came of them."""
+"""Run the tests in a root, and read the results."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from scripts.tools.matrix.root import RESULTS, SOURCE, VENVS, Root, clear_tmp, e
 IN_PARALLEL = ("-n", "6", "-p", "tests.distribution")
 
 WHOLE = ("-m", "not long")
-"""With the first driver everything that scripts/test runs: Python is another one, too."""
+"""The first driver runs everything that scripts/test does, since the Python is another one too."""
 
 ON_A_CLUSTER = ("-m", "slurm and not long")
-"""With another driver, what it has a part in."""
+"""Other drivers run only the tests that use them."""
 
 SHORT = (
     "tests/slurm/test_command_driver.py",
@@ -47,9 +47,9 @@ class Run:
     passed: int
     failed: tuple[str, ...]
     skipped: tuple[tuple[str, int], ...]
-    """Why, and how many."""
+    """Reasons for skips, and the number of each."""
     said: str = ""
-    """What it said where it came to no results."""
+    """The output, if there were no results."""
 
     @property
     def is_good(self) -> bool:
@@ -57,7 +57,7 @@ class Run:
 
 
 def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run:
-    """Run the tests; what they say goes to where this program's own output goes."""
+    """Run the tests, with their output on this program's output."""
     report = root / RESULTS / "junit.xml"
     report.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
 
 
 def version_in(root: Root, command: Sequence[str]) -> str:
-    """The number at the end of what a program says of its version."""
+    """Return the version number at the end of a program's output."""
     answer = subprocess.run(
         Chamber((root.path,)).command(namespaces.in_root(root.path, command)),
         env=namespaces.ENVIRONMENT,
@@ -128,13 +128,13 @@ def read_report(path: Path) -> tuple[int, tuple[str, ...], tuple[tuple[str, int]
 
 
 def keep(run: Run, folder: Path) -> None:
-    """Keep a run, in the place of the last of that release and driver."""
+    """Store a run, replacing the last one of its release and driver."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{run.debian}-{run.driver}.json").write_text(json.dumps(asdict(run), indent=2))
 
 
 def kept(folder: Path) -> list[Run]:
-    """The last run of each release and driver."""
+    """Return the last run of each release and driver."""
     return [_from_json(json.loads(file.read_text())) for file in sorted(folder.glob("*-*.json"))]
 
 

@@ -25,7 +25,7 @@ FILE = "upgrade.json"
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """One rehearsal, and what it said."""
+    """One upgrade test, and its output."""
 
     older: str
     newer: str
@@ -36,7 +36,7 @@ class Upgrade:
 
 
 def rehearse(older: Root, newer: Root) -> Upgrade:
-    """One half in each root, in the same namespaces: the cluster outlives the first half."""
+    """Run each half in its root, in the same namespaces, so that the cluster outlives the first."""
     clear_tmp(older)
     halves = [_half(older, "before"), _half(newer, "after")]
     both = Chamber((older.path, newer.path)).command(["sh", "-c", " && ".join(halves)])
@@ -66,20 +66,20 @@ def rehearse(older: Root, newer: Root) -> Upgrade:
 
 
 def keep(upgrade: Upgrade, folder: Path) -> None:
-    """Keep it in the place of the last."""
+    """Store it, replacing the last one."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE).write_text(json.dumps(asdict(upgrade), indent=2) + "\n")
 
 
 def kept(folder: Path) -> Iterator[Upgrade]:
-    """The last, if there is one."""
+    """Yield the last one, if there is one."""
     if (folder / FILE).exists():
         has = json.loads((folder / FILE).read_text())
         yield Upgrade(**{**has, "said": tuple(has["said"])})
 
 
 def _half(root: Root, name: str) -> str:
-    """The shell's words for one half of the rehearsal."""
+    """Return the shell command for one half of the test."""
     python = [
         f"{VENVS[COMMANDS]}/bin/python",
         "-u",

@@ -1,1 +1,1 @@
-"""What scripts/package makes besides the program: its manual and its completion."""
+"""What scripts/package builds besides the program: manual pages and completion scripts."""

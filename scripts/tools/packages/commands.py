@@ -1,4 +1,4 @@
-"""Every command there is, and every exit code, asked of the program itself."""
+"""All commands and exit codes, obtained from the program itself."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ OTHER_CODES = {
     INTERRUPTED: "Interrupted by Ctrl-C.",
     OUTPUT_CLOSED: "The reader of the output has closed it.",
 }
-"""Exit codes that are no error's."""
+"""Exit codes that belong to no error class."""
 
 
 def commands() -> list[click.Context]:
-    """Every command as if it were called, each after the group that it belongs to."""
+    """Return every command as a context, each after its group."""
     return list(_commands(click.Context(cli, info_name=PROGRAM, **cli.context_settings)))
 
 
 def inner_commands(context: click.Context) -> Iterator[click.Context]:
-    """The commands of a group; none if it is no group."""
+    """Return the commands of a group; none if it is not a group."""
     group = context.command
     if not isinstance(group, click.Group):
         return
@@ -45,9 +45,9 @@ def _commands(context: click.Context) -> Iterator[click.Context]:
 
 
 def exit_codes() -> Iterator[tuple[str, str]]:
-    """The codes in their order, each by the description of the first error that has it.
+    """Yield the exit codes in order, each described by the first error class that has it.
 
-    Every command is loaded first: some bring errors, and so exit codes, of their own.
+    Every command is loaded first, since some define error classes and exit codes of their own.
     """
     commands()
     yield "0", "Done."

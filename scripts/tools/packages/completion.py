@@ -1,4 +1,4 @@
-"""What bash, zsh and fish load to complete a command line, as files.
+"""Generate the completion scripts for bash, zsh and fish.
 
 python3 -m scripts.tools.packages.completion FOLDER
 """
@@ -16,34 +16,34 @@ from slurm_tiresias.cli.main import cli
 from slurm_tiresias.cli.options import PROGRAM
 
 VARIABLE = f"_{PROGRAM}_COMPLETE".replace("-", "_").upper()
-"""The environment variable by which click knows that it is asked for completions."""
+"""The environment variable by which click recognizes a completion request."""
 
 _REGISTERS = re.compile(r"^compdef (\S+) \S+;?\n*\Z", re.MULTILINE)
-"""The last line of a script for zsh that is to be read when the shell starts, not at a TAB."""
+"""The last line of a zsh script that is meant to be sourced at start, not autoloaded at TAB."""
 
 FILES = {"bash": PROGRAM, "zsh": f"_{PROGRAM}", "fish": f"{PROGRAM}.fish"}
-"""The name under which each shell looks for it."""
+"""The file name under which each shell looks for the script."""
 
 
 def scripts() -> Iterator[tuple[str, str]]:
-    """The file name and the text for each shell."""
+    """Yield the file name and the text for each shell."""
     for shell, name in FILES.items():
         kind = get_completion_class(shell)
         assert kind is not None
-        # Without the check of this machine's bash, which is not where the file is used.
+        # Skip click's check of this machine's bash, where the file will not be used.
         wanted = kind(cli, {}, PROGRAM, VARIABLE)
         yield name, at_once(wanted.source_template % wanted.source_vars())
 
 
 def at_once(script: str) -> str:
-    """A script of an older click, with which the first TAB would only load it, completes then."""
+    """Make an older click's zsh script complete at the first TAB, which would only load it."""
     if "loadautofunc" in script:
         return script
     return _REGISTERS.sub(r'\1 "$@"\n', script)
 
 
 def main() -> None:
-    """Write the files into the folder that the command line names."""
+    """Write the files into the folder given on the command line."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in scripts():

@@ -1,4 +1,4 @@
-"""The command line of the package test, and its course from a clean Debian to the last trial."""
+"""The command line of the package test, and its steps from a clean Debian to the last trial."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scripts.tools.packages import readme_test
 from scripts.tools.packages.package_test import TRIALS, Packages
 
 LATER = "99.1"
-"""A version above all that there are, to upgrade to."""
+"""A version above all existing ones, to upgrade to."""
 
 
 @click.command()
@@ -63,7 +63,7 @@ def step(name: str) -> Iterator[None]:
 
 
 def build(folder: Path, archives: Path) -> tuple[Packages, Packages]:
-    """The packages of this version and of a later one, from a root that has only what they name."""
+    """Build packages of this version and a later one, in a root with only their dependencies."""
     copy_of_checkout(folder / "src")
     with used(folder, archives) as root:
         root.apt_get("update")
@@ -119,7 +119,7 @@ def follow_readme(suite: str, cache: Path) -> None:
 
 
 def prepare(folder: Path, archives: Path) -> None:
-    """What a machine has that runs services; not what the packages are to bring along."""
+    """Install what a machine that runs services has, but nothing that the packages should bring."""
     with used(folder, archives) as root:
         root.apt_get("update")
         root.apt_get("install", "--no-install-recommends", "systemd")

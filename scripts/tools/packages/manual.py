@@ -1,4 +1,4 @@
-"""The manual pages, written from the commands' own help and the settings' own descriptions.
+"""Generate the manual pages from the help of commands and the descriptions of settings.
 
 python3 -m scripts.tools.packages.manual FOLDER
 """
@@ -51,19 +51,19 @@ _ROFF = str.maketrans(
 
 
 def section_of(page: str) -> int:
-    """The part of the manual that a page belongs to: the daemon's is 8, the file's is 5."""
+    """Return the manual section of a page: 8 for the daemon, 5 for the file, else 1."""
     return {DAEMON: 8, CONFIG_PAGE: 5}.get(page, 1)
 
 
 def escaped(text: str) -> str:
-    """Text in which nothing is an order to the formatter, for one line of a page."""
+    """Escape a line of text for the formatter."""
     printable = "".join(one if one.isprintable() else " " for one in text)
     safe = printable.translate(_ROFF)
     return rf"\&{safe}" if safe.startswith(".") else safe
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """The file name and the text of every page."""
+    """Yield the file name and the text of every page."""
     for context in commands():
         name = _name(context)
         yield f"{name}.{section_of(name)}", _text(_command_page(context))
@@ -136,7 +136,7 @@ def _head(name: str, summary: str) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs as click tells them apart; one that begins with \\b keeps its lines."""
+    """Split text into paragraphs like click; those that begin with \\b keep their lines."""
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text.strip("\n"))):
         if number:
             yield ".PP"
@@ -149,7 +149,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _kept(line: str) -> str:
-    """A line whose spaces count, also at its beginning."""
+    """Return a line with all its spaces kept, leading ones too."""
     return rf"\&{escaped(line.rstrip())}"
 
 
@@ -184,7 +184,7 @@ def _references(names: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Write the pages into the folder that the command line names."""
+    """Write the pages into the folder given on the command line."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages():

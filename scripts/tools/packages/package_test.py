@@ -1,4 +1,4 @@
-"""What scripts/dev packages tries on a clean machine, one after the other."""
+"""The trials that scripts/dev packages runs in order on a clean machine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ SLURM = {"SLURM_CONF": f"{CLUSTER}/etc/slurm.conf"}
 SHELL_PACKAGES = ("bash-completion", "fish", "man-db", "zsh")
 SLURM_PACKAGES = ("munge", "slurm-client", "slurmctld", "slurmd")
 OURS = ("/src/*", "/now/*", "/later/*", "/proc/*", "/var/cache/man/cat*")
-"""Where the trial itself has put something; man keeps what it has shown."""
+"""Paths that the test itself writes to; man caches the pages it has shown."""
 
 PRESS_TAB = f"/src/scripts/tools/packages/{Path(press_tab.__file__).name}"
 MOST_TAB_CPU_S = 2.0
-"""What a shell may compute until it has answered TAB, its own start included."""
+"""CPU seconds that a shell may use to answer TAB, including its own start."""
 
 
 class TrialError(click.ClickException):
-    """The packages do not do as they should."""
+    """The packages do not behave as they should."""
 
 
 class Packages:
@@ -112,7 +112,7 @@ def has_a_manual(root: Root, _now: Packages, _later: Packages) -> None:
 
 
 def _commands(root: Root) -> list[tuple[str, ...]]:
-    """Every command there is, from the program's own help."""
+    """Return all commands, from the program's own help."""
     found = list(_listed(root))
     return [*found, *(inner for command in found for inner in _listed(root, *command))]
 
@@ -127,7 +127,7 @@ LINES = {
     "tiresias-slurm status --parti": "tiresias-slurm status --partition ",
     "tiresias-slurm config ch": "tiresias-slurm config check ",
 }
-"""What is typed, and what TAB makes of it."""
+"""What is typed, and what TAB completes it to."""
 
 
 def completes(root: Root, _now: Packages, _later: Packages) -> None:
@@ -170,7 +170,7 @@ def _write(root: Root, path: str, text: str) -> None:
 
 
 def _sees_a_job(root: Root) -> None:
-    """A job that is submitted shows, so the service reads Slurm and publishes."""
+    """Check that a submitted job is shown, so the service reads Slurm and publishes."""
     submit = "runuser -u slurm -- sbatch --parsable --requeue --gpus=1 --wrap 'sleep 600'"
     job = root.run("sh", "-c", f"{submit} --chdir /tmp --output /dev/null", env=SLURM).strip()
     root.until(
@@ -199,7 +199,7 @@ def _main_process(root: Root) -> str:
 
 
 def _jobs(root: Root) -> set[tuple[str]]:
-    """Which jobs the ledger knows."""
+    """Return the jobs in the ledger."""
     path = root.folder / STATE.lstrip("/") / "ledger.sqlite"
     with closing(sqlite3.connect(path)) as ledger:
         return set(ledger.execute("SELECT key FROM jobs"))
@@ -287,4 +287,4 @@ TRIALS: tuple[Callable[[Root, Packages, Packages], None], ...] = (
     purges,
     works_as_a_wheel,
 )
-"""In this order: each leaves the machine as the next one needs it."""
+"""The order matters: each leaves the machine as the next one needs it."""

@@ -1,8 +1,8 @@
-"""Types the beginning of a command line into a real shell on a terminal, and presses TAB.
+"""Type the beginning of a command line into a real shell on a terminal, and press TAB.
 
 python3 press_tab.py bash|zsh|fish TEXT
 
-Prints what became of the line, how long that took, and the CPU time of the whole shell, as JSON.
+Prints the resulting line, how long it took, and the CPU time of the whole shell, as JSON.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SET_UP = {
     "zsh": "unsetopt zle_bracketed_paste prompt_sp; autoload -U compinit; compinit -D",
 }
 SHOW = {
-    # A key that prints the line as it stands: what the terminal shows is full of movements.
+    # A key that prints the current line, since the terminal's output is full of cursor movements.
     "bash": "show() { printf '<%s>' \"$READLINE_LINE\"; }; bind -x '\"\\C-t\": show'",
     "zsh": "show() { printf '<%s>' \"$BUFFER\"; }; zle -N show; bindkey '^T' show",
 }
 
 
 def pressed(shell: str, typed: str) -> tuple[str, float]:
-    """The line after TAB, and the seconds until it stood there."""
+    """Return the line after TAB, and the seconds until it was there."""
     child, terminal = pty.fork()
     if child == 0:
         os.environ.update(PS1=PROMPT, TERM="dumb", HISTFILE="")
@@ -71,7 +71,7 @@ def _read_until(terminal: int, pattern: bytes) -> bytes:
 
 
 def asked_fish(typed: str) -> tuple[str, float]:
-    """Fish tells without a terminal what it would complete to."""
+    """Ask fish for its completions, which it can list without a terminal."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as home:
         offered = subprocess.run(
@@ -87,7 +87,7 @@ def asked_fish(typed: str) -> tuple[str, float]:
 
 
 def main() -> None:
-    """What became of the line of the command line's arguments."""
+    """Print the result for the shell and text on the command line."""
     shell, typed = sys.argv[1:]
     line, took_s = asked_fish(typed) if shell == "fish" else pressed(shell, typed)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""A clean Debian with a running Slurm, on which the README is followed line by line."""
+"""Follow the README line by line on a clean Debian with a running Slurm."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PACKAGES, BACK, ALONE = "From nothing to shadow mode", "Undo it", "Without packa
 """Sections of the README."""
 
 MOST_S = 600.0
-"""Ten minutes, of a machine; a person reads besides."""
+"""Ten minutes of machine time; a person also needs time to read."""
 
 PIP_FILES = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
-"""What says from where, and by whose word, this machine's pip fetches."""
+"""Files that define this machine's package index for pip, and whose certificates it trusts."""
 
 SLURM_CONF = """\
 ClusterName=new
@@ -38,7 +38,7 @@ GresTypes=gpu
 NodeName=localhost CPUs=2 Gres=gpu:2
 PartitionName=gpu Nodes=localhost Default=YES
 """
-"""As small as it can be: a partition of one node with two GPUs in name only, and no accounting."""
+"""A minimal configuration: a partition of one node with two fake GPUs, and no accounting."""
 GRES_CONF = """\
 AutoDetect=off
 Name=gpu File=/dev/null
@@ -48,7 +48,7 @@ CGROUP_CONF = """\
 CgroupPlugin=cgroup/v1
 CgroupAutomount=no
 """
-"""Slurm 22.05 then does not look which kind of cgroups there are."""
+"""With this, Slurm 22.05 does not detect the kind of cgroups."""
 
 
 def has_a_running_slurm(root: Root) -> None:
@@ -70,7 +70,7 @@ def follows_the_readme(root: Root) -> None:
     began = time.monotonic()
     for command in _commands(PACKAGES):
         if command.text.endswith("shadow report"):
-            # That is for after a week.
+            # It is meant for a week later.
             continue
         _does(root, command)
         if command.text.startswith("tiresias-slurm status"):
@@ -108,7 +108,7 @@ def _commands(section: str) -> Iterator[Command]:
 
 
 def _does(root: Root, command: Command) -> None:
-    """Type it, as root, in the folder of the checkout; ``doctor`` may find something."""
+    """Run a command as root in the checkout; ``doctor`` may exit with findings."""
     began = time.monotonic()
     of_pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     code, text = root.ask("sh", "-c", f"cd /src && {command.text}", env=of_pip)
@@ -148,4 +148,4 @@ def _left_nothing(root: Root) -> None:
 
 
 TRIALS = (has_a_running_slurm, follows_the_readme, follows_it_without_packages)
-"""In this order."""
+"""The order matters."""

@@ -1,4 +1,4 @@
-"""The page of all commands, docs/cli.md, written from their own help.
+"""Generate docs/cli.md, the page of all commands, from their help.
 
 python3 -m scripts.tools.packages.reference
 """
@@ -26,7 +26,7 @@ The configuration is `{DEFAULT_CONFIG}`, unless `{CONFIG_VARIABLE}` or
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page in Markdown."""
     every = commands()
     return "\n".join([HEAD, *_contents(every), *_codes(), *_each(every)]) + "\n"
 
@@ -80,7 +80,7 @@ def _summary(context: click.Context) -> str:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """As click tells them apart; one that begins with \\b keeps its lines."""
+    """Split text into paragraphs like click; those that begin with \\b keep their lines."""
     for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
         yield ""
         if paragraph.lstrip().startswith("\b"):

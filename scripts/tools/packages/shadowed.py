@@ -1,4 +1,4 @@
-"""The configuration that a package installs: the example, in shadow mode.
+"""Generate the configuration that a package installs: the example, in shadow mode.
 
 python3 -m scripts.tools.packages.shadowed FILE
 """
@@ -14,12 +14,12 @@ WHY = "The package begins in shadow mode: starting the service writes nothing to
 
 
 def shadowed() -> str:
-    """The example with one setting of its own."""
+    """Return the example with the mode set to shadow."""
     return "\n".join(example_lines({("controller", "mode"): (toml("shadow"), [WHY])})) + "\n"
 
 
 def main() -> None:
-    """Write the file that the command line names."""
+    """Write the file given on the command line."""
     Path(sys.argv[1]).write_text(shadowed(), encoding="utf-8")
 
 

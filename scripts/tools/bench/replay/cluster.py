@@ -1,4 +1,4 @@
-"""One policy on a cluster of its own: what became of each job, and the cost of a preemption."""
+"""Run one policy on a cluster of its own, and measure the cost of a preemption."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ from scripts.tools.fidelity.setting import Setting
 JOB_SUBMIT = ROOT / "etc" / "job_submit.lua"
 NUDGE = ROOT / "etc" / "nudge"
 Show = Callable[[int, int], None]
-"""Told how many jobs were submitted, and how many have ended."""
+"""Callback for progress: how many jobs were submitted, and how many have ended."""
 
 
 def calibrated(where: Place, setting: Setting, show: Show) -> Calibration:
-    """What a preemption costs here, beside a real controller; the jobs are not those replayed."""
+    """Measure the cost of a preemption with a real controller, on jobs other than those
+    replayed."""
     policy = POLICIES["tiresias-l"]
     threshold_gpu_s = setting.thresholds_gpu_s[0] / setting.factor
     own = calibrate.workload(setting.nodes, setting.gpus, threshold_gpu_s, CALIBRATION_SEED)
@@ -50,7 +51,7 @@ def calibrated(where: Place, setting: Setting, show: Show) -> Calibration:
 def replayed(
     where: Place, name: str, setting: Setting, foreseen_s: float, logs: Path, show: Show
 ) -> Replayed:
-    """The whole workload under one policy; ``foreseen_s`` is how long that should take."""
+    """Run the whole workload under one policy; ``foreseen_s`` is how long that should take."""
     policy = POLICIES[name]
     began_s = time.monotonic()
     with running(where, policy, setting, logs) as faults_so_far:
@@ -77,7 +78,7 @@ def replayed(
 
 
 def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ...]:
-    """Times since the first submission, before they were divided."""
+    """Return times since the first submission, scaled back to the paper's speed."""
     first_s = min(ran.submitted_s for ran in told)
 
     def slow(at_s: float) -> float:
@@ -100,7 +101,8 @@ def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ..
 def running(
     where: Place, policy: Policy, setting: Setting, logs: Path | None = None
 ) -> Iterator[Callable[[], tuple[str, ...]]]:
-    """A fresh cluster with all that the policy needs; yields what tells the controller's faults."""
+    """Start a fresh cluster with all that the policy needs; yield a function that returns
+    faults."""
     own = policy.own(setting)
     place.prepare(where, own.controller_config())
     try:
@@ -113,7 +115,7 @@ def running(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not cut the cleaning up short."""
+    """Ignore signals, so that a second Ctrl-C cannot interrupt the cleanup."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING_SIGNALS}
     yield
     for number, handler in before.items():
@@ -141,7 +143,7 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
 
 
 def hooks(where: Place, setting: Setting) -> list[str]:
-    """Slurm tells the controller of jobs that come and end, as etc/ has it for a site."""
+    """Return options that make Slurm nudge the controller when jobs arrive and end, as in etc/."""
     nudge_file = where.state / "nudge"
     lua = where.folder / JOB_SUBMIT.name
     text = JOB_SUBMIT.read_text()
@@ -158,7 +160,7 @@ def hooks(where: Place, setting: Setting) -> list[str]:
 
 
 def with_local(lua: str, name: str, value: str) -> str:
-    """The script with another value of a setting at its head."""
+    """Return the script with another value for one of the settings at its top."""
     text, found = re.subn(rf"(?m)^local {name} = .*$", f"local {name} = {value}", lua)
     if found != 1:
         raise DemoError(f"{JOB_SUBMIT} has no setting {name}")
@@ -166,7 +168,7 @@ def with_local(lua: str, name: str, value: str) -> str:
 
 
 def keep_logs(where: Place, policy: Policy, logs: Path | None) -> None:
-    """What a person needs to find out why a run went wrong; the cluster's folder is removed."""
+    """Keep the logs for diagnosing a failed run, since the cluster's folder is removed."""
     if logs is None:
         return
     for log in (where.controller_log, where.cluster / "log" / "slurmctld.log"):

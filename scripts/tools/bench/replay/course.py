@@ -34,7 +34,7 @@ STOCK_TITLES = {
     USERS: "Stock Slurm beside its simulation, limits as users give them",
 }
 CALIBRATION_FACTOR = 60.0
-"""What Slurm takes for a requeue is the same at any; the calibration is over sooner at a large."""
+"""Slurm's time for a requeue is the same at any factor; a large one shortens the calibration."""
 
 CALIBRATION_S = 75.0
 FAILED, WRONG_USE = 1, 2
@@ -42,11 +42,11 @@ FAILED, WRONG_USE = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line. ``factor`` None: by what a preemption costs."""
+    """The command line. ``factor`` None: derive it from the cost of a preemption."""
 
     into: Path
     policies: tuple[str, ...] = ()
-    """None named: those that have not run yet."""
+    """The policies to run; if empty, those that have not run yet."""
     jobs: int = MOST_JOBS
     seed: int = 1
     nodes: int = 15
@@ -55,7 +55,7 @@ class Options:
     factor: float | None = None
     report_only: bool = False
     folder: Path | None = None
-    """Where the clusters live."""
+    """Folder for the clusters."""
 
     def setting(self, factor: float) -> Setting:
         return Setting(
@@ -72,7 +72,7 @@ class Options:
 
 
 def default_results() -> Path:
-    """Somewhere that outlasts a restart of the machine."""
+    """Return a folder that survives a restart of the machine."""
     return Path(f"/var/tmp/slurm-tiresias-replay-{os.getuid()}")
 
 
@@ -81,7 +81,7 @@ def place_of(options: Options) -> Place:
 
 
 def run(options: Options) -> int:
-    """The exit status; what is wrong is said in a line."""
+    """Run the command and return the exit status; errors are printed as one line."""
     before = {number: signal.signal(number, stop_once) for number in STOPPING_SIGNALS}
     try:
         return measure(options, place_of(options))
@@ -97,7 +97,7 @@ def run(options: Options) -> int:
 
 
 def measure(options: Options, where: Place, known: Calibration | None = None) -> int:
-    """Run what is to be run, and tell of all that has run; ``known`` spares the calibration."""
+    """Run what is to be run, and report all runs so far; ``known`` replaces the calibration."""
     store = Store(options.into)
     with place.alone_in(where):
         head = store.head() or first(options, store, where, known)
@@ -109,10 +109,10 @@ def measure(options: Options, where: Place, known: Calibration | None = None) ->
 
 
 def first(options: Options, store: Store, where: Place, known: Calibration | None) -> Head:
-    """What comes before all policies: the cost of a preemption, and by it the factor."""
+    """Measure the cost of a preemption, and derive the factor from it, before any policy runs."""
     if options.report_only:
         raise UsageError(f"{options.into} holds no replay. Leave --report out to run one.")
-    options.setting(CALIBRATION_FACTOR).workload()  # or a refusal, before anything is started
+    options.setting(CALIBRATION_FACTOR).workload()  # fails here rather than after the calibration
     measured = known or calibrated(options, where)
     factor = options.factor or factor_for(measured)
     load_s = max(0.0, PREEMPTION_S - measured.restart_s * factor)
@@ -130,12 +130,13 @@ def calibrated(options: Options, where: Place) -> Calibration:
 
 
 def factor_for(measured: Calibration) -> float:
-    """With it a requeue and restart here weigh at least what they did on the paper's testbed."""
+    """Return a factor with which a requeue here weighs at least as much as on the paper's
+    testbed."""
     return float(math.ceil(PREEMPTION_S / measured.restart_s))
 
 
 def check_same(options: Options, head: Head) -> None:
-    """One folder, one replay: results of different jobs or factors do not stand side by side."""
+    """Refuse to mix results of different jobs or factors in one folder."""
     wanted = options.setting(options.factor or head.setting.factor)
     if replace(head.setting, load_s=0.0) != wanted:
         raise UsageError(f"{options.into} holds a replay of other options. Name another --into.")
@@ -147,14 +148,14 @@ def to_run(options: Options, store: Store) -> Sequence[str]:
 
 
 def replay(policy: str, head: Head, store: Store, where: Place) -> Replayed:
-    """One policy's run; what is foreseen is told with it."""
+    """Run one policy; the progress also shows the expected duration."""
     expected_s = foreseen_s(head, policy)
     with shown(policy, head.setting.jobs, expected_s) as show:
         return cluster.replayed(where, policy, head.setting, expected_s, store.folder, show)
 
 
 def told(head: Head, runs: Mapping[str, Replayed]) -> int:
-    """The tables on the terminal; of the whole workload, in docs/benchmarks.md too."""
+    """Print the tables; for the whole workload, also write them to docs/benchmarks.md."""
     of_stock = is_of_stock_slurm(runs)
     text = body(compared(head, runs if of_stock else POLICIES, runs), runs)
     print(text)
@@ -165,7 +166,7 @@ def told(head: Head, runs: Mapping[str, Replayed]) -> int:
 
 
 def command(setting: Setting, policies: Iterable[str]) -> str:
-    """How to do it again; the factor is named, for the next machine may choose another."""
+    """Return the command that repeats the replay; with the factor, which depends on the machine."""
     return (
         f"scripts/dev bench replay --seed {setting.seed} --nodes {setting.nodes} "
         f"--gpus {setting.gpus} --factor {setting.factor:g}"

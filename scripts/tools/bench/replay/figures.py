@@ -1,4 +1,4 @@
-"""The figures of a replay, real and simulated, all in seconds of the paper."""
+"""The figures of a replay, real and simulated, all scaled to the paper's seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 LEAST_INTERVAL_S = 0.25
 Measures = Mapping[str, float]
-"""By the names of ``simulator.report.Figures``, and by bin the average JCT."""
+"""Figures by their names in ``simulator.report.Figures``, and the average JCT by bin."""
 
 TIMES = (
     "average_jct_s",
@@ -35,18 +35,19 @@ TIMES = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Everything that the tables are made of, by policy."""
+    """All inputs of the tables, by policy."""
 
     head: Head
     real: Mapping[str, Measures]
     foreseen: Mapping[str, Measures]
-    """By the simulator, for this cluster and this factor."""
+    """The simulation of this cluster with this factor."""
     ideal: Mapping[str, Measures]
-    """Simulated as the paper's authors did: GPUs only counted, nothing costs anything."""
+    """A simulation like that of the paper's authors: GPUs are only counted, and nothing has a
+    cost."""
     perfect_limits: Measures
-    """Stock Slurm, simulated, if every user knew how long the job takes."""
+    """Stock Slurm, simulated with exact time limits for all jobs."""
     full_length: Measures
-    """Stock Slurm with its default parameters, simulated, if the jobs were not made shorter."""
+    """Stock Slurm with default parameters, simulated with the jobs at full length."""
     bound_s: float
 
 
@@ -97,12 +98,12 @@ def _outcome(job: TraceJob, ran: JobRuns, setting: Setting) -> Outcome:
 
 
 def foreseen_s(head: Head, policy: str) -> float:
-    """How long the real run should take, in real seconds."""
+    """Return the expected duration of the real run, in real seconds."""
     return foreseen(head, policy)["makespan_s"] / head.setting.factor
 
 
 def foreseen(head: Head, policy: str) -> Measures:
-    """The mean over the moments at which the first job may come."""
+    """Return the mean over the phases at which the first job may arrive in a cycle."""
     ours = POLICIES[policy]
     setting = ours.own(_as_it_answers(head.setting, head.calibration))
     setup = setting.setup(head.calibration)
@@ -120,17 +121,17 @@ def foreseen(head: Head, policy: str) -> Measures:
 
 
 def _as_it_answers(setting: Setting, calibration: Calibration) -> Setting:
-    """The setting with the interval by which a job waits as long as it was measured to wait.
+    """Return the setting with the interval that gives the measured waiting time.
 
-    Slurm's hooks call the controller, so a job waits less than half of its real interval. The
-    nearest power of two, whose multiples have no rounding error.
+    Slurm's hooks nudge the controller, so a job waits less than half of its real interval. The
+    interval is rounded to a power of two, whose multiples have no rounding error.
     """
     doublings = round(math.log2(2 * calibration.idle_start_s))
     return replace(setting, interval_s=max(LEAST_INTERVAL_S, 2.0**doublings))
 
 
 def _slow(outcome: Outcome, jobs: Mapping[str, TraceJob], factor: float) -> Outcome:
-    """The outcome of a job that was made shorter, in the time of the paper."""
+    """Return the outcome of a shortened job, scaled to the paper's time."""
     job = outcome.job
     return outcome._replace(
         job=replace(jobs[job.job_id], submitted_s=job.submitted_s * factor),
@@ -148,14 +149,15 @@ def ideal(setting: Setting, policy: str) -> Measures:
 
 
 def with_perfect_limits(setting: Setting) -> Measures:
-    """Slurm's limits have a grain of a minute, half an hour here: this cannot be run for real."""
+    """Simulate exact limits: Slurm's minute, half an hour here, is too coarse to run them for
+    real."""
     workload = setting.whole()
     limited = tuple(replace(job, limit_s=job.duration_s) for job in workload.jobs)
     return _without_cost(setting, "slurm", replace(workload, jobs=limited), "consolidate")
 
 
 def _without_cost(setting: Setting, policy: str, workload: Workload, placement: str) -> Measures:
-    """Decisions at every event, no guards, and preemption for nothing."""
+    """Simulate with decisions at every event, no protections, and free preemption."""
     site = SimCluster(setting.nodes, setting.gpus, placement)
     config = parse(
         {

@@ -1,4 +1,4 @@
-"""The policies of a replay: what each needs of slurm.conf, and what its jobs ask for."""
+"""The policies of a replay: the slurm.conf that each needs, and its jobs' requests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EXAMPLE = ROOT / "etc" / "slurm.conf.example"
 PARAMETERS = "SchedulerParameters="
 
 BY_AGE = ("PriorityType=priority/multifactor", "PriorityWeightAge=1000", "PriorityMaxAge=1-0")
-"""Multifactor priority where all users are alike: the order of submission."""
+"""Multifactor priority by age alone, that is in order of submission."""
 
 
 def strict_fifo() -> tuple[str, ...]:
-    """Slurm's main scheduler alone: what does not fit stops all behind it, as in YARN-CS."""
+    """Slurm's main scheduler alone: a job that does not fit blocks all behind it, as in YARN-CS."""
     return (PARAMETERS + SCHEDULER, "SchedulerType=sched/builtin", "PriorityType=priority/basic")
 
 
@@ -32,7 +32,7 @@ def backfill() -> tuple[str, ...]:
 
 
 def beside_a_controller() -> tuple[str, ...]:
-    """The same with what etc/slurm.conf.example recommends."""
+    """Backfill with the settings that etc/slurm.conf.example recommends."""
     lines = [line for line in EXAMPLE.read_text().splitlines() if line and line[0] != "#"]
     merged = [f"{line},{SCHEDULER}" if line.startswith(PARAMETERS) else line for line in lines]
     return (*merged, "SchedulerType=sched/backfill", *BY_AGE)
@@ -43,11 +43,11 @@ def anywhere(_setting: Setting) -> Ask:
 
 
 def consolidated(setting: Setting) -> Ask:
-    """On as few nodes as the job fits, or not yet: YARN-CS never spreads one (paper page 493).
+    """Request the fewest nodes that fit the job: YARN-CS never spreads a job (paper page 493).
 
-    Slurm is asked for that number of nodes, and for so many GPUs of each. Asked for a total
-    (--gpus) it would try nodes that are partly taken, and a job of 8 GPUs might lie over three of
-    four GPUs each. The paper's widths are such that all nodes of a job give alike.
+    The number of nodes and the GPUs per node are given. With a total (--gpus), Slurm would try
+    partly used nodes, and a job of 8 GPUs might spread over three nodes of four. The paper's widths
+    divide evenly among a job's nodes.
     """
     return partial(_on_fewest_nodes, setting)
 
@@ -67,24 +67,24 @@ def _on_fewest_nodes(setting: Setting, job: TraceJob) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy as a real Slurm runs it."""
+    """One policy, as run on a real Slurm."""
 
     name: str
     slurm_conf: Callable[[], tuple[str, ...]]
     asking: Callable[[Setting], Ask]
     tiers: str = ""
-    """``policy.name`` of the controller beside it; empty: there is none."""
+    """``policy.name`` for the controller; "" if there is no controller."""
     thresholds_gpu_s: tuple[float, ...] = ()
-    """Empty: those that all share."""
+    """The policy's own thresholds; if empty, those that all share."""
     known_as: str = ""
-    """What the simulator calls it; empty: as it is called here."""
+    """The simulator's name for it; if empty, the same name."""
 
     @property
     def simulated(self) -> str:
         return self.known_as or self.name
 
     def own(self, shared: Setting) -> Setting:
-        """The setting that all policies share, as it is for this one."""
+        """Return the shared setting, adapted to this policy."""
         return replace(
             shared,
             policy=self.tiers or shared.policy,

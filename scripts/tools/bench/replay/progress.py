@@ -1,4 +1,4 @@
-"""How far a replay is: one line on a terminal, a line now and then in a log."""
+"""The progress of a replay: one line on a terminal, or periodic lines in a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE_EVERY_S = 30.0
 
 @contextmanager
 def shown(what: str, jobs: int, foreseen_s: float) -> Iterator[Callable[[int, int], None]]:
-    """Yields what is told how many jobs were submitted and how many have ended."""
+    """Yield a function that shows how many jobs were submitted and how many have ended."""
     console = Console(stderr=True, highlight=False)
     until = time.strftime("%H:%M:%S", time.localtime(time.time() + foreseen_s))
     if not console.is_terminal:

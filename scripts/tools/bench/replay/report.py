@@ -1,4 +1,4 @@
-"""The tables of a replay: seconds, ratios beside the paper's, the simulator beside the real."""
+"""The tables of a replay: seconds, ratios next to the paper's, and the simulator next to Slurm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOCK = "slurm"
 NOTHING = "–"
 
 PREEMPTION_S = 13_724 / 221
-"""What one cost on the paper's testbed under Tiresias-L (page 495)."""
+"""Cost of one preemption on the paper's testbed under Tiresias-L (page 495), in seconds."""
 
 COLUMNS = {
     "average_jct_s": "average JCT",
@@ -69,7 +69,7 @@ PAPER: Mapping[str, Measures] = {
         "SS": 330,
     },
 }
-"""Pages 493 to 495; the completion times are measured off Fig. 10a."""
+"""From pages 493 to 495; the completion times are measured off Fig. 10a."""
 
 PAPER_RATIOS: Mapping[str, Measures] = {
     "yarn-cs": {
@@ -93,18 +93,18 @@ PAPER_RATIOS: Mapping[str, Measures] = {
         "LL": 1.0,
     },
 }
-"""Over Tiresias-L (pages 493 to 495, bins from Fig. 10b)."""
+"""Ratios to Tiresias-L (pages 493 to 495, bins from Fig. 10b)."""
 
 GOALS = ("average_jct_s", "median_jct_s")
 SHARE_OF_IDEAL = 0.95
 MOST_OFF = 0.05
-"""So far the simulated average may lie from the real one."""
+"""Largest relative difference allowed between simulated and real average JCT."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """YARN-CS over Tiresias-L: the paper's ratio where the simulator without overhead reaches it
-    on these jobs, otherwise nearly what that reaches."""
+    """A wanted ratio of YARN-CS to Tiresias-L: the paper's if the simulator without overhead
+    reaches it on these jobs, else nearly what that reaches."""
 
     measure: str
     reached: float
@@ -148,7 +148,7 @@ def body(them: Compared, runs: Mapping[str, Replayed]) -> str:
 
 
 def is_of_stock_slurm(runs: Mapping[str, Replayed]) -> bool:
-    """Whether nothing but the simulator's model of Slurm is at stake."""
+    """Whether only stock Slurm was run, so that only the simulator's model of it is tested."""
     return tuple(runs) == (STOCK,)
 
 
@@ -220,7 +220,7 @@ def _ratios(them: Compared) -> Iterator[Sequence[str]]:
 
 
 def ratio(side: Mapping[str, Measures], policy: str, measure: str) -> float | None:
-    """Over Tiresias-L; None where one of the two has not run, or has no such jobs."""
+    """Return the ratio to Tiresias-L; None if one of the two has not run or has no such jobs."""
     over, under = (side.get(name, {}).get(measure) for name in (policy, REFERENCE))
     return over / under if over is not None and under else None
 
@@ -241,7 +241,7 @@ def _beside(them: Compared) -> Iterator[Sequence[str]]:
 
 
 def verdicts(them: Compared) -> Iterator[str]:
-    """What the replay was to show, and whether it does, as far as the policies have run."""
+    """Yield each claim that the replay tests, and whether it holds, for the policies run so far."""
     for measure in GOALS:
         reached, best = (ratio(side, YARN, measure) for side in (them.real, them.ideal))
         if reached is not None and best is not None:
@@ -261,7 +261,7 @@ def verdicts(them: Compared) -> Iterator[str]:
 
 
 def cost(head: Head) -> str:
-    """How the factor goes with what a preemption costs."""
+    """Describe the measured cost of a preemption, and the factor chosen for it."""
     setting, measured = head.setting, head.calibration
     chosen = "chosen by that" if head.factor_chosen else "given on the command line"
     return (
@@ -278,7 +278,7 @@ def cost(head: Head) -> str:
 
 
 def limits(setting: Setting) -> str:
-    """Which time limits the jobs have."""
+    """Describe the time limits of the jobs."""
     if setting.limits == USERS:
         return (
             "a quarter of the jobs with a time limit of a day, the others with the next usual "

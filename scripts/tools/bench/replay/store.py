@@ -1,4 +1,4 @@
-"""The folder of a replay: what was measured before it, and a file for each policy that has run."""
+"""The folder of a replay: the calibration, and one file per policy that has run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Runs = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class JobRuns:
-    """A job's submission and its runs, in seconds of the paper since the first submission."""
+    """A job's submission and runs, in the paper's seconds since the first submission."""
 
     job_id: str
     submitted_s: float
@@ -28,7 +28,7 @@ class JobRuns:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One policy's run; ``took_s`` are real seconds."""
+    """One policy's run; ``took_s`` is in real seconds."""
 
     policy: str
     machine: str
@@ -44,7 +44,7 @@ class Head:
     setting: Setting
     calibration: Calibration
     factor_chosen: bool
-    """By what a preemption was measured to cost, and not on the command line."""
+    """Whether the factor was derived from the calibration rather than given as an option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Store:
         _write(self._file(replayed.policy), asdict(replayed))
 
     def all(self) -> Mapping[str, Replayed]:
-        """What has run so far, in the order of the policies."""
+        """Return all runs so far, in the order of the policies."""
         found = {name: _read(self._file(name)) for name in POLICIES}
         return {name: _replayed(known) for name, known in found.items() if known is not None}
 
@@ -103,7 +103,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, what: dict[str, Any]) -> None:
-    """Replaced in one step, so that a run cut short leaves no half of a file."""
+    """Write atomically, so that an interrupted run leaves no partial file."""
     draft = path.with_suffix(".new")
     draft.write_text(json.dumps(what, indent=1) + "\n")
     draft.replace(path)
