@@ -16,7 +16,7 @@ def job_class(state: ClusterState, count: int) -> EquivalenceClass:
     return state.class_of(count, gpus(count, spanning=True), PlacementStyle.CONSOLIDATE)
 
 
-def test_what_a_preemption_frees_is_offered_to_jobs_like_one_that_has_just_started() -> None:
+def test_gpus_freed_by_a_preemption_are_offered_to_jobs_like_one_just_started() -> None:
     state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
     wide = {"n1": Amount({"": 3}, cpus=3)}
     state.book(wide)

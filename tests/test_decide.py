@@ -54,7 +54,7 @@ def test_a_short_job_takes_gpus_from_a_job_in_a_lower_tier() -> None:
     assert plan.decisions["1"].preempted_for == "3"
 
 
-def test_idle_gpus_are_taken_before_anybody_is_disturbed() -> None:
+def test_idle_gpus_are_used_before_any_job_is_preempted() -> None:
     before = cluster(
         """
         n1  1 1 1 1
@@ -72,7 +72,7 @@ def test_idle_gpus_are_taken_before_anybody_is_disturbed() -> None:
     assert plan.preemptions == ()
 
 
-def test_nobody_is_preempted_inside_a_tier() -> None:
+def test_no_job_is_preempted_within_its_tier() -> None:
     before = cluster(
         "n1  2 2 2 2", [job("2", gpus(4), submitted_s=5), job("1", gpus(1), submitted_s=1)]
     )
@@ -81,12 +81,12 @@ def test_nobody_is_preempted_inside_a_tier() -> None:
     assert plan.decisions["1"].blockers == (("2", Protection.SAME_TIER),)
 
 
-def test_a_demoted_job_runs_on_while_nobody_above_needs_its_gpus() -> None:
+def test_a_demoted_job_keeps_running_while_no_higher_job_needs_its_gpus() -> None:
     before = cluster("n1  1 1 . .", [job("1", gpus(2), tier=1), job("2", gpus(2))])
     expect(before, "n1  1 1 2 2")
 
 
-def test_nobody_is_preempted_for_a_job_that_still_would_not_fit() -> None:
+def test_no_job_is_preempted_for_a_job_that_still_would_not_fit() -> None:
     before = cluster(
         """
         n1  1 1 2 2
@@ -122,7 +122,7 @@ def test_a_wide_job_that_does_not_fit_does_not_stop_a_narrow_one_behind_it() -> 
     assert plan.decisions["3"].reason is Reason.NO_ROOM
 
 
-def test_the_lowest_tier_leaves_first() -> None:
+def test_jobs_of_the_lowest_tier_are_preempted_first() -> None:
     before = cluster(
         """
         n1  1 1
@@ -139,7 +139,7 @@ def test_the_lowest_tier_leaves_first() -> None:
     )
 
 
-def test_in_one_tier_the_last_in_the_order_leaves() -> None:
+def test_within_a_tier_the_lowest_ranked_job_is_preempted() -> None:
     before = cluster(
         """
         n1  1 1
@@ -217,7 +217,7 @@ def test_idle_gpus_beside_a_victim_are_used_with_it() -> None:
     )
 
 
-def test_what_a_preemption_frees_beyond_its_need_goes_to_the_next_in_order() -> None:
+def test_surplus_gpus_of_a_preemption_go_to_the_next_job_in_order() -> None:
     before = cluster(
         "n1  1 1 1 1",
         [job("1", gpus(4), tier=1), job("2", gpus(2)), job("3", gpus(2), tier=1, submitted_s=9)],
@@ -244,7 +244,7 @@ def test_a_job_may_span_nodes_when_it_only_counts_gpus() -> None:
 
 
 @pytest.mark.parametrize(("count", "spans"), [(4, False), (6, True)])
-def test_what_may_be_one_task_spans_nodes_only_where_no_node_is_large_enough(
+def test_a_possible_one_task_job_spans_nodes_only_if_no_node_is_large_enough(
     count: int, spans: bool
 ) -> None:
     before = cluster(
@@ -319,7 +319,7 @@ def test_the_skew_of_the_model_decides_the_placement(skew: float, style: str) ->
     assert plan_for(before).decisions["1"].style is PlacementStyle(style)
 
 
-def test_a_small_job_goes_where_it_leaves_the_least_behind() -> None:
+def test_a_small_job_is_placed_where_it_leaves_the_fewest_idle_gpus() -> None:
     before = cluster(
         """
         n1  . . . .
@@ -354,7 +354,7 @@ def test_a_small_job_goes_where_it_leaves_the_least_behind() -> None:
         ({"protected_by": Protection.HELD}, configured(), Protection.HELD),
     ],
 )
-def test_a_guarded_job_keeps_its_gpus_and_the_waiting_one_is_told_why(
+def test_a_guarded_job_keeps_its_gpus_and_blocks_the_waiting_one(
     protection: dict[str, Any], config: Config, guard: Protection
 ) -> None:
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1, **protection), job("2", gpus(2))])
@@ -397,7 +397,7 @@ def test_only_jobs_that_hold_what_is_short_are_named_as_blockers() -> None:
     assert plan_for(snapshot).decisions["3"].blockers == (("4", Protection.UNMANAGED),)
 
 
-def test_what_jobs_that_may_be_preempted_hold_is_not_short() -> None:
+def test_resources_of_preemptible_jobs_do_not_count_as_short() -> None:
     before = cluster(
         "n1  1 2 2 2",
         [job("1", gpus(1), tier=1), job("2", gpus(3)), job("3", gpus(4))],
@@ -414,7 +414,7 @@ def test_what_jobs_that_may_be_preempted_hold_is_not_short() -> None:
     assert plan_for(snapshot).decisions["3"].blockers == (("2", Protection.SAME_TIER),)
 
 
-def test_a_job_that_may_be_preempted_is_no_blocker_beside_one_that_may_not() -> None:
+def test_a_preemptible_job_is_not_named_as_a_blocker() -> None:
     before = cluster(
         "n1  1 1 2 2",
         [
@@ -526,7 +526,7 @@ def test_all_required_nodes_are_used() -> None:
     expect(before, "n1  . .\nn2  2 2\nn3  2 2")
 
 
-def test_a_held_job_and_one_that_slurm_keeps_waiting_are_not_started() -> None:
+def test_a_held_job_and_a_job_that_slurm_delays_are_not_started() -> None:
     before = cluster(
         "n1  . . . .",
         [
@@ -557,7 +557,7 @@ def test_a_nomination_on_a_node_that_went_down_is_decided_anew() -> None:
     expect(before, "n1!  . .\nn2  2 2")
 
 
-def test_a_job_that_was_nominated_in_vain_takes_nothing_from_anybody() -> None:
+def test_a_backed_off_job_preempts_no_job() -> None:
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), backs_off=True)])
     plan = expect(before, "n1  1 1")
     assert plan.decisions["2"].reason is Reason.BACKS_OFF
@@ -571,7 +571,7 @@ def test_a_job_whose_user_is_over_budget_starts_on_idle_gpus_and_preempts_none()
     expect(before, "n1  1 1\nn2  2 2")
 
 
-def test_of_two_jobs_that_ask_alike_only_the_one_within_its_budget_preempts() -> None:
+def test_of_two_equal_requests_only_the_job_within_its_budget_preempts() -> None:
     hunter = job("2", gpus(2), over_budget=True)
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), hunter, job("3", gpus(2))])
     expect(before, "n1  3 3")
@@ -604,12 +604,12 @@ def test_nodes_that_slurm_would_have_to_boot_are_used_last_and_before_any_job_is
     expect(before, "n1  3 3\nn2  2 2\nn3  1 1")
 
 
-def test_a_job_wider_than_the_cluster_is_told_so() -> None:
+def test_a_job_wider_than_the_cluster_is_reported_as_never_fitting() -> None:
     plan = expect(cluster("n1  . .", [wide("1", 3)]), "n1  . .")
     assert plan.decisions["1"].reason is Reason.NEVER_FITS
 
 
-def test_what_is_not_understood_is_never_said_not_to_fit() -> None:
+def test_an_opaque_request_is_never_reported_as_never_fitting() -> None:
     """Its user is told to cancel a job that never fits."""
     plan = plan_for(cluster("n1  . .", [job("1", gpus(3, opaque="--gpus of several types"))]))
     assert plan.decisions["1"].reason is Reason.NO_ROOM
@@ -647,7 +647,7 @@ def test_a_node_that_came_back_with_fewer_cpus_than_its_jobs_hold_is_vacated_as_
     expect(before, "n1  1 3 3 3")
 
 
-def test_where_gpus_are_all_that_counts_a_lack_of_cpus_still_does() -> None:
+def test_a_lack_of_cpus_counts_even_if_placement_is_by_gpu_count() -> None:
     before = cluster(
         "n1  1 2 3 4",
         [job(n, gpus(1), tier=1) for n in "1234"]
@@ -662,7 +662,7 @@ RESERVED = frozenset({"n1", "n2"})
 """Before jobs that say so could end, these are somebody else's."""
 
 
-def test_nobody_leaves_a_node_that_is_reserved_before_the_next_could_end() -> None:
+def test_no_job_is_preempted_on_a_node_that_is_reserved_before_the_preemptor_could_end() -> None:
     before = cluster(
         """
         n1  1 1 1 1
@@ -686,7 +686,7 @@ def test_nobody_leaves_a_node_that_is_reserved_before_the_next_could_end() -> No
     )
 
 
-def test_who_has_nowhere_else_to_go_waits_for_the_reservation() -> None:
+def test_a_job_that_fits_only_reserved_nodes_waits_for_the_reservation() -> None:
     before = cluster("n1  . . . .\nn2  1 1 1 1", [job("1", gpus(4), tier=2)])
     waits = [
         job("4", gpus(4, reserved_nodes=RESERVED)),

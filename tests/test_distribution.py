@@ -15,7 +15,7 @@ from tests.distribution import APART, LONGEST, TOGETHER, in_order, unit_of
 ROOT = Path(__file__).parents[1]
 
 
-def test_what_is_named_is_there() -> None:
+def test_every_path_named_for_distribution_exists() -> None:
     for path in (*APART, *LONGEST, *TOGETHER):
         assert (ROOT / path).exists(), path
 

@@ -77,7 +77,7 @@ def value_of(expression: str) -> bool:
         ("(d|b)*2", True),
     ],
 )
-def test_what_a_node_serves(expression: str, served: bool) -> None:
+def test_features_of_a_node_match_expressions(expression: str, served: bool) -> None:
     assert readable(expression)
     assert matches(expression, FEATURES) is served
 
@@ -123,7 +123,7 @@ def test_nesting_and_length_cost_no_error_and_no_time(hostile: Callable[[int], s
 
 @given(st.text(max_size=MOST_CHARACTERS) | st.text("ab*2&|,()[]", max_size=60))
 @example("(" * 511 + "a" + ")" * 511)
-def test_any_text_is_judged_and_what_cannot_be_read_is_served_by_no_node(expression: str) -> None:
+def test_any_feature_expression_is_parsed_or_matches_no_node(expression: str) -> None:
     if not readable(expression):
         assert not matches(expression, FEATURES)
     else:

@@ -61,7 +61,7 @@ def stop_after(process: subprocess.Popen[bytes], seconds: float) -> None:
     assert process.wait() == 143
 
 
-def test_a_sleeper_works_as_long_as_it_was_told(tmp_path: Path) -> None:
+def test_a_sleeper_works_for_the_requested_time(tmp_path: Path) -> None:
     assert start(tmp_path / "j", 0.5).wait() == 0
     first, last = read_journal(tmp_path / "j")
     assert (first.what, first.done_s, last.what) == ("started", 0.0, "ended")
@@ -191,7 +191,7 @@ def test_the_calibration_measures_starts_and_restarts() -> None:
     )
 
 
-def test_a_calibration_without_preemptions_is_none() -> None:
+def test_a_calibration_without_preemptions_is_refused() -> None:
     job = calibrate.workload(nodes=2, gpus=4, threshold_gpu_s=40.0, seed=1)[0]
     with pytest.raises(DemoError, match="too few"):
         calibrate.measured([Ran(job, 0.0, ((1.0, 2.0),))])

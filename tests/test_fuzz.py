@@ -47,7 +47,7 @@ def test_a_reader_takes_what_is_right_and_stands_what_once_broke_it(name: str) -
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_is_nearly_right_is_read_or_refused_and_nothing_worse(name: str) -> None:
+def test_mutated_inputs_are_read_or_refused_and_never_crash_a_reader(name: str) -> None:
     contents = kept(name)
 
     @settings(max_examples=int(os.environ.get("TIRESIAS_FUZZ_EXAMPLES", "40")))
@@ -66,7 +66,7 @@ def test_what_is_nearly_right_is_read_or_refused_and_nothing_worse(name: str) ->
     st.sampled_from(user_text.WRITERS),
     st.dictionaries(st.sampled_from(tuple(user_text.FIELDS)), users_texts, min_size=1, max_size=3),
 )
-def test_whatever_a_user_writes_into_a_job_every_other_job_is_seen_as_before(
+def test_text_in_a_users_job_does_not_change_how_other_jobs_are_read(
     key: str, texts: dict[str, str]
 ) -> None:
     parts = (f"{field}={text}" for field, text in {"job": key, **texts}.items())

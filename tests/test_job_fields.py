@@ -140,7 +140,7 @@ def test_an_odd_record_of_pyslurms_is_unreadable_and_says_why(
     assert found.raw_id == int(row.raw_id)
 
 
-def test_what_squeue_alone_shows_and_cannot_be_read_makes_pyslurms_job_unreadable() -> None:
+def test_an_unreadable_field_of_squeue_makes_pyslurms_job_unreadable() -> None:
     row = row_named("spread over nodes")._replace(tres_per_node="gres:gpu:x:-2")
     (found,) = pyslurm_records.fields(as_pyslurm_sees(row), row, parse_jobs.options(row))
     assert "a GPU count" in found.unreadable
@@ -179,7 +179,7 @@ def test_a_sum_of_memory_that_overflowed_matters_only_where_it_is_needed() -> No
 
 
 @pytest.mark.parametrize("module", ["job_fields", "observed_jobs", "job_memory", "request"])
-def test_what_makes_observed_jobs_reads_no_text(module: str) -> None:
+def test_modules_that_build_jobs_do_not_parse_text(module: str) -> None:
     imported = {
         alias.name
         for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text()))
@@ -200,7 +200,7 @@ def test_what_makes_observed_jobs_reads_no_text(module: str) -> None:
         ("burst_buffer", "capacity=1", "--bb"),
     ],
 )
-def test_what_placement_knows_nothing_of_is_named(field: str, printed: str, option: str) -> None:
+def test_options_unknown_to_placement_are_named(field: str, printed: str, option: str) -> None:
     assert parse_jobs.not_modelled(
         row_named("two GPUs on a node")._replace(**{field: printed})
     ) == (option,)
@@ -218,13 +218,13 @@ def test_what_placement_knows_nothing_of_is_named(field: str, printed: str, opti
         ("network", "(null)"),
     ],
 )
-def test_what_placement_knows_is_not_named(field: str, printed: str) -> None:
+def test_options_known_to_placement_are_not_named(field: str, printed: str) -> None:
     assert (
         parse_jobs.not_modelled(row_named("two GPUs on a node")._replace(**{field: printed})) == ()
     )
 
 
-def test_whom_nodes_are_shared_with_reads_alike_on_every_release() -> None:
+def test_oversubscription_settings_read_alike_on_every_release() -> None:
     old, new = releases.of((22, 5, 0)), releases.of((26, 5, 0))
     assert [old.sharing(word) for word in ("NO", "OK", "YES", "USER")] == ["NO", "OK", "OK", "USER"]
     assert [new.sharing(word) for word in ("NODE", "NO", "USER")] == ["NO", "OK", "USER"]

@@ -39,13 +39,13 @@ BYTES = st.binary() | TEXT.map(str.encode) | WHOLES.map(orjson.dumps)
 
 
 @given(WHOLES)
-def test_what_is_written_without_orjson_reads_the_same(whole: Whole) -> None:
+def test_json_written_without_orjson_reads_the_same(whole: Whole) -> None:
     plainly = json_codec._dumps_plainly(whole)
     assert orjson.loads(plainly) == orjson.loads(orjson.dumps(whole))
 
 
 @given(WHOLES)
-def test_what_orjson_wrote_is_read_without_it(whole: Whole) -> None:
+def test_json_written_by_orjson_is_read_without_it(whole: Whole) -> None:
     text = orjson.dumps(whole)
     assert json_codec._loads_plainly(text) == orjson.loads(text)
 
@@ -53,7 +53,7 @@ def test_what_orjson_wrote_is_read_without_it(whole: Whole) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"\xff", b"[NaN]", b"[-Infinity]", b"\xef\xbb\xbf{}", b"[" * 200_000]
 )
-def test_what_is_not_json_is_refused_alike(text: bytes) -> None:
+def test_invalid_json_is_refused_with_and_without_orjson(text: bytes) -> None:
     for loads in (json_codec._loads_plainly, orjson.loads):
         with pytest.raises(ValueError):
             loads(text)
@@ -64,7 +64,7 @@ def test_what_is_not_json_is_refused_alike(text: bytes) -> None:
 @example(b"18446744073709551615")
 @example(b"-9223372036854775808")
 @example(b"-9223372036854775809")
-def test_whatever_is_read_either_is_refused_as_no_json_or_is_a_tree(text: bytes) -> None:
+def test_any_text_is_either_refused_as_json_or_parsed_into_a_tree(text: bytes) -> None:
     try:
         expected = orjson.loads(text)
     except ValueError:

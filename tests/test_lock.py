@@ -71,7 +71,7 @@ def test_each_requirement_is_locked_once_and_in_its_range(platform: dict[str, st
         assert wanted.specifier.contains(pin.version), f"{wanted}: {pin}. Run scripts/dev lock"
 
 
-def test_what_is_compiled_has_hashes_of_the_files_for_all_platforms() -> None:
+def test_compiled_packages_are_locked_with_hashes_for_all_platforms() -> None:
     """One of the source, and one for each Python and machine; a pure one has two."""
     hashes = {one.name: len(found) for one, found in locked()}
     assert min(hashes.values()) >= 1

@@ -69,7 +69,7 @@ def test_the_page_names_what_failed_and_why_something_was_skipped(
     assert "## From Slurm 24.11.5 to 26.05.5 under load" in lines and "- 5 jobs wait" in lines
 
 
-def test_what_was_measured_in_a_root_takes_the_place_of_what_was_before(tmp_path: Path) -> None:
+def test_a_measurement_in_a_root_replaces_the_previous_section(tmp_path: Path) -> None:
     page, measured = Document(tmp_path / "here.md", "# Here\n"), Document(tmp_path / "there.md", "")
     for title in ("Drivers, Slurm 24.11", "Drivers, Slurm 26.05", "Something else"):
         write_section(title, "bench", f"old of {title}", page)
@@ -120,7 +120,7 @@ def test_every_release_has_the_commands() -> None:
 @pytest.mark.skipif(
     not all(map(shutil.which, machine.NEEDED)), reason="what makes a Debian is not installed"
 )
-def test_a_chamber_ends_with_all_its_processes_and_mounts_when_who_made_it_is_killed(
+def test_a_namespace_ends_with_its_processes_and_mounts_when_its_creator_is_killed(
     tmp_path: Path,
 ) -> None:
     seconds = f"98765.{os.getpid()}"

@@ -59,7 +59,9 @@ def test_pages_name_every_exit_code_and_refer_to_pages_that_exist(manual: dict[s
             assert f"{name}.{section}".replace(r"\-", "-") in manual
 
 
-def test_nothing_in_a_page_is_an_order_that_was_not_meant(manual: dict[str, str]) -> None:
+def test_text_in_a_manual_page_contains_no_unintended_formatter_commands(
+    manual: dict[str, str],
+) -> None:
     for name, text in manual.items():
         for line in text.splitlines():
             assert not line.startswith("'")
@@ -67,7 +69,7 @@ def test_nothing_in_a_page_is_an_order_that_was_not_meant(manual: dict[str, str]
 
 
 @given(st.text())
-def test_text_is_never_an_order_to_the_formatter(text: str) -> None:
+def test_text_is_escaped_for_the_formatter(text: str) -> None:
     safe = escaped(text)
     assert len(safe.splitlines()) <= 1
     assert not safe.startswith((".", "'"))

@@ -58,7 +58,7 @@ def test_a_job_that_needs_several_nodes_gets_those_of_one_switch() -> None:
     )
 
 
-def test_of_several_switches_it_is_the_one_where_the_least_is_left_behind() -> None:
+def test_the_switch_with_the_least_left_over_is_chosen() -> None:
     expect(
         """
         n1  . . . .
@@ -81,7 +81,7 @@ def test_of_several_switches_it_is_the_one_where_the_least_is_left_behind() -> N
     )
 
 
-def test_where_no_switch_has_room_enough_it_starts_across_them() -> None:
+def test_a_job_that_fits_no_switch_is_placed_across_switches() -> None:
     expect(
         """
         n1  . . . .
@@ -152,7 +152,7 @@ def test_a_job_that_is_spread_fills_the_fragments_of_all_switches() -> None:
     )
 
 
-def test_required_nodes_are_stronger_than_switches() -> None:
+def test_required_nodes_take_precedence_over_switches() -> None:
     wanted = gpus(8, spanning=True, required_nodes=frozenset({"n1"}))
     hangs = {"n1": {"switch": "a"}, "n2": {"switch": "b"}, "n3": {"switch": "b"}}
     drawing = "n1  . . . .\nn2  . . . .\nn3  . . . ."
@@ -175,7 +175,7 @@ def _at_random(wanted: int, free: FreeResources) -> Allocation:
     return found
 
 
-def test_at_random_a_job_is_laid_over_many_nodes_though_one_could_take_it() -> None:
+def test_random_placement_spreads_a_job_over_many_nodes_even_if_one_could_hold_it() -> None:
     assert len(_at_random(8, _free(*[8] * 32))) >= 5
 
 
@@ -212,7 +212,7 @@ def test_no_configuration_asks_for_random_placement() -> None:
 # What holds for whatever is free
 
 
-def test_nothing_fits_by_count_on_a_node_of_which_too_many_cpus_are_held() -> None:
+def test_nothing_fits_by_count_on_a_node_with_too_few_free_cpus() -> None:
     nodes = [Node(f"n{number}", Amount({"": 4 * number}), frozenset({"gpu"})) for number in (1, 2)]
     state = ClusterState(nodes)
     state.book({"n1": Amount({"": 1}, cpus=1)})
@@ -293,7 +293,7 @@ def cluster_states(draw: st.DrawFn) -> ClusterState:
 
 
 @given(cluster_states(), counted, st.sampled_from(PlacementStyle))
-def test_what_is_found_by_count_is_what_is_found_by_looking_at_all(
+def test_placement_by_gpu_count_equals_full_placement(
     state: ClusterState, request: Request, style: PlacementStyle
 ) -> None:
     job_class = state.class_of("", replace(request, partitions=("gpu",)), style)
@@ -405,7 +405,7 @@ def test_a_node_index_knows_which_nodes_may_serve_a_request_and_whether_they_cou
 
 
 @given(nodes_lists, requests)
-def test_what_may_be_one_task_is_kept_on_one_node_where_one_is_large_enough(
+def test_a_possible_one_task_job_stays_on_one_node_if_one_is_large_enough(
     nodes: list[Node], request: Request
 ) -> None:
     node_index, free = NodeIndex(nodes), FreeResources(nodes)

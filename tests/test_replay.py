@@ -59,7 +59,7 @@ def test_under_yarn_a_job_that_no_nodes_share_evenly_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["slurm", "tiresias-l", "tiresias-g"])
-def test_elsewhere_a_job_may_lie_over_any_nodes(name: str) -> None:
+def test_under_other_policies_a_job_may_use_any_nodes(name: str) -> None:
     asked = POLICIES[name].asking(SETTING)(job(8))
     assert set(asked) == {"--gpus=8", "--ntasks=8", "--time=48"}
 
@@ -121,14 +121,14 @@ def store(tmp_path: Path) -> Store:
     return made
 
 
-def test_what_was_kept_is_read_back(store: Store) -> None:
+def test_stored_results_are_read_back(store: Store) -> None:
     ran = Replayed("slurm", "a machine", 60.0, (JobRuns("0", 0.0, ((1.0, 2.0),)),), ("a fault",))
     store.keep(ran)
     assert store.head() == HEAD
     assert store.all() == {"slurm": ran}
 
 
-def test_what_has_run_is_not_run_again_unless_it_is_named(store: Store) -> None:
+def test_policies_that_have_run_are_not_run_again_unless_named(store: Store) -> None:
     store.keep(Replayed("slurm", "", 60.0, ()))
     assert course.to_run(OPTIONS, store) == ["yarn-cs", "tiresias-l", "tiresias-g", "six-tiers"]
     assert course.to_run(replace(OPTIONS, policies=("slurm",)), store) == ("slurm",)
@@ -154,7 +154,7 @@ def test_there_is_nothing_to_report_before_the_first_run(tmp_path: Path) -> None
 # ---------------------------------------------------------------- the figures and the tables
 
 
-def test_the_journals_are_told_at_full_length() -> None:
+def test_journal_times_are_scaled_to_full_length() -> None:
     told = [
         Ran(job(1), 100.0, ((101.0, 103.0), (105.0, 106.0))),
         Ran(job(1), 110.0, ((111.0, 112.0),)),
@@ -182,7 +182,7 @@ def as_foreseen(head: Head, slower: float = 1.0) -> Compared:
     return replace(them, real=real)
 
 
-def test_a_simulation_of_short_jobs_is_told_at_full_length_too() -> None:
+def test_simulated_times_of_short_jobs_are_scaled_to_full_length() -> None:
     head = replace(HEAD, setting=replace(SETTING, jobs=40, seed=1, nodes=15))
     slow = foreseen(head, "yarn-cs")
     slower = foreseen(replace(head, setting=replace(head.setting, factor=5.0)), "yarn-cs")
@@ -206,7 +206,7 @@ def test_the_tables_set_the_real_beside_the_simulated_and_the_paper() -> None:
     assert "weighs 62 s" in text
 
 
-def test_stock_slurm_alone_is_told_beside_its_simulation() -> None:
+def test_stock_slurm_alone_is_reported_next_to_its_simulation() -> None:
     head = replace(HEAD, setting=replace(SETTING, limits=USERS))
     alone = compared(head, ["slurm"], {})
     real = {name: value * 1.03 for name, value in alone.foreseen["slurm"].items()}
@@ -246,7 +246,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.slurm
 @pytest.mark.parametrize("policy", ["yarn-cs", pytest.param("tiresias-l", marks=pytest.mark.long)])
-def test_a_short_form_of_it_runs_and_is_told(
+def test_a_short_replay_runs_and_is_reported(
     folder: Path, policy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:

@@ -143,7 +143,7 @@ def test_a_pending_jobs_forecast_is_no_start_and_its_begin_time_shows(release: P
     assert 3590 <= later.eligible_s - later.spec.submit_s <= 3610
 
 
-def test_held_interactive_unrequeuable_and_het_jobs_are_told(release: Path) -> None:
+def test_held_interactive_unrequeuable_and_het_jobs_are_recognized(release: Path) -> None:
     jobs = jobs_of(release)
     assert jobs["no requeue"].held
     assert not jobs["no requeue"].spec.requeue
@@ -165,7 +165,7 @@ def test_tasks_of_an_array_have_their_own_keys_and_unsplit_ones_one_record(relea
     assert all(job.unsplit_array and job.raw_id == array for job in waiting)
 
 
-def test_what_a_running_job_holds_is_known_on_each_node(release: Path) -> None:
+def test_a_running_jobs_resources_are_known_per_node(release: Path) -> None:
     held = jobs_of(release)["spread over nodes"].allocation
     assert sorted(amount.gpu_count for amount in held.values()) == [1, 2]
     assert all(amount.cpus == 1 and amount.memory_mb == 500 for amount in held.values())
@@ -181,7 +181,7 @@ def test_a_hostile_name_comes_through_whole_and_forges_nothing(release: Path) ->
     assert [amount.gpu_count for amount in commented.allocation.values()] == [2]
 
 
-def test_a_record_that_stands_twice_is_not_believed(release: Path) -> None:
+def test_a_duplicated_record_is_rejected(release: Path) -> None:
     """The hostile texts claim to be job 1, so of that one there seem to be several."""
     records = job_details.records_of_all(recorded(release, "jobs"))
     assert 1 not in records
@@ -194,7 +194,7 @@ def test_one_jobs_answer_is_its_first_record_whatever_follows() -> None:
     assert job_details.record_of_one("") == {}
 
 
-def test_details_that_disagree_with_squeue_are_not_believed(release: Path) -> None:
+def test_details_that_disagree_with_squeue_are_discarded(release: Path) -> None:
     records = job_details.records_of_all(recorded(release, "jobs"))
     row = next(row for row in rows_of(release) if row.name == "spread over nodes")
     fields = parse_jobs.fields(row)
@@ -296,7 +296,7 @@ def test_a_requeued_job_that_was_first_seen_running_gets_no_more_nodes_than_it_h
     assert (job.spec.request.min_nodes, job.spec.request.max_nodes) == (2, 3)
 
 
-def test_jobs_that_ask_alike_share_one_request(release: Path) -> None:
+def test_jobs_with_equal_requests_share_one_request_object(release: Path) -> None:
     """Whoever decides for thousands of them need not compare what they ask for."""
     rows = rows_of(release)
     memory = RowMemory()
@@ -306,7 +306,7 @@ def test_jobs_that_ask_alike_share_one_request(release: Path) -> None:
         assert (one.spec.request is other.spec.request) == (one.spec.request == other.spec.request)
 
 
-def test_what_a_job_asks_for_is_the_same_object_until_it_asks_for_something_else(
+def test_a_jobs_request_is_the_same_object_until_it_changes(
     release: Path,
 ) -> None:
     rows = rows_of(release)
@@ -351,9 +351,7 @@ def test_a_state_that_no_release_has_makes_its_job_unreadable_and_no_other(relea
 
 
 @pytest.mark.parametrize("field", ["tres_per_node", "tres_per_job", "memory_per_tres"])
-def test_what_a_user_spells_oddly_makes_that_users_job_unreadable_and_no_other(
-    release: Path, field: str
-) -> None:
+def test_an_odd_spelling_makes_only_that_users_job_unreadable(release: Path, field: str) -> None:
     rows = list(rows_of(release))
     at = next(n for n, row in enumerate(rows) if row.name == "spread over nodes")
     before, after = RowMemory(), RowMemory()
@@ -377,7 +375,9 @@ ODD = ("1.5E", "h100:1.5", "gres/gpu=h100:1.5", "-1", "ENCHANTED", "9" * 25, "n[
     "field", [name for name in JobRow._fields if name not in ("key", "raw_id")]
 )
 @pytest.mark.parametrize("name", ["spread over nodes", "later", "completed"])
-def test_one_odd_field_of_a_row_loses_neither_its_job_nor_another(name: str, field: str) -> None:
+def test_an_unreadable_field_of_a_row_drops_neither_its_job_nor_another(
+    name: str, field: str
+) -> None:
     release = RELEASES[0]
     rows = list(rows_of(release))
     records = job_details.records_of_all(recorded(release, "jobs"))
@@ -399,7 +399,7 @@ def test_one_odd_field_of_a_row_loses_neither_its_job_nor_another(name: str, fie
 
 
 @pytest.mark.parametrize("field", ["cpus", "priority", "restarts", "submit", "start", "time_used"])
-def test_what_an_unreadable_job_holds_is_still_held(field: str) -> None:
+def test_resources_of_an_unreadable_job_still_count_as_used(field: str) -> None:
     release = RELEASES[0]
     rows = list(rows_of(release))
     at = next(n for n, row in enumerate(rows) if row.name == "spread over nodes")
@@ -480,7 +480,7 @@ def refusals(release: Path) -> dict[str, dict[str, Any]]:
     return answers
 
 
-def test_a_refused_write_is_laid_to_the_job_it_was_for(refusing: Path) -> None:
+def test_a_refused_write_is_attributed_to_its_job(refusing: Path) -> None:
     said = refusals(refusing)["writes"]
     gone, waiting, running, _, ended, gone_too, nowhere = said["keys"]
     assert len({gone, waiting, running, ended}) == 4
@@ -499,7 +499,7 @@ def test_a_refused_write_is_laid_to_the_job_it_was_for(refusing: Path) -> None:
     assert not any(process.is_denial(failure.message) for failure in failures)
 
 
-def test_a_slurmctld_that_is_down_is_told_from_other_troubles(refusing: Path) -> None:
+def test_a_slurmctld_that_is_down_raises_its_own_error(refusing: Path) -> None:
     said = refusals(refusing)
     assert " UP" not in said["slurmctld is down: ping"]["stdout"]
     for command in ("squeue", "scontrol", "write"):
@@ -532,7 +532,7 @@ def test_the_release_is_read_however_it_is_packaged(
     assert releases.version_in(printed) == version
 
 
-def test_only_releases_that_nobody_tried_are_warned_about() -> None:
+def test_only_untested_releases_are_warned_about() -> None:
     assert not any(releases.warning_about((*of_folder(path).series, 1)) for path in RELEASES)
     assert not releases.warning_about((25, 11, 2))
     assert "newer than 26.05" in releases.warning_about((99, 5, 0))
@@ -592,7 +592,7 @@ def test_the_nodes_of_a_partition_that_is_down_do_not_count_for_it(release: Path
     assert all(node.partitions == {"gpu"} for node in nodes)
 
 
-def test_what_a_partition_takes_is_read(release: Path) -> None:
+def test_the_limits_of_a_partition_are_read(release: Path) -> None:
     limited = recorded(release, "partitions").replace("MaxNodes=UNLIMITED", "MaxNodes=2")
     for was, now in (
         ("MaxTime=UNLIMITED", "MaxTime=1-00:00:00"),
@@ -662,7 +662,7 @@ RESERVATIONS = (
 """As 22.05 shows them: of nodes, of two cores of one, and of a licence."""
 
 
-def test_of_reservations_only_those_of_whole_nodes_keep_jobs_away() -> None:
+def test_only_reservations_of_whole_nodes_keep_jobs_away() -> None:
     nodes = [Node(f"n{number}", Amount({"": 4}, 16)) for number in (1, 2, 3)]
     assert parse_nodes.reservations(RESERVATIONS, nodes) == (
         Reservation("soon", frozenset({"n1", "n2"}), 1795312897.0, 1795313497.0),
@@ -670,7 +670,7 @@ def test_of_reservations_only_those_of_whole_nodes_keep_jobs_away() -> None:
     assert parse_nodes.reservations("No reservations in the system\n", nodes) == ()
 
 
-def test_a_magnetic_reservation_is_told_even_if_it_keeps_no_node_whole() -> None:
+def test_a_magnetic_reservation_is_recognized_even_without_whole_nodes() -> None:
     nodes = [Node(f"n{number}", Amount({"": 4}, 16)) for number in (1, 2, 3)]
     magnetic = RESERVATIONS.replace("Flags= ", "Flags=SPEC_NODES,MAGNETIC ")
     _, core = parse_nodes.reservations(magnetic, nodes)
@@ -769,7 +769,7 @@ def test_memory_is_read_in_mebibytes(printed: str, mib: int) -> None:
         *("n1,,n2", ",n1", "n1,", "n 1"),
     ],
 )
-def test_a_hostlist_that_is_none_or_stands_for_more_names_than_there_is_memory_is_refused(
+def test_an_invalid_or_exhaustingly_long_hostlist_is_refused(
     hostlist: str,
 ) -> None:
     with pytest.raises(SlurmAnswerError, match=r"a node list|a number"):
@@ -825,7 +825,7 @@ def test_accounting_has_every_run_with_its_gpus(release: Path) -> None:
         assert row.elapsed_s == row.end_s - row.start_s
 
 
-def test_each_way_to_lose_a_node_is_an_run_of_its_own(refusing: Path) -> None:
+def test_each_way_to_lose_a_node_is_a_run_with_its_own_state(refusing: Path) -> None:
     rows = job_rows.rows(recorded(refusing, "odd-squeue"), SEPARATOR, of_folder(refusing))
     ways = {
         "lost its node": "NODE_FAIL",
@@ -881,7 +881,7 @@ def test_a_job_that_was_cancelled_while_it_waited_is_in_accounting_without_a_sta
         "9|100",
     ],
 )
-def test_a_row_of_accounting_that_cannot_be_read_is_passed_over_and_told(odd: str) -> None:
+def test_an_unreadable_accounting_row_is_skipped_and_reported(odd: str) -> None:
     complaints: list[SlurmAnswerError] = []
     answer = f"{odd}\n{ROW.format('COMPLETED', '0:0')}"
     (row,) = parse_accounting.runs(answer, {"9"}, complaints.append)
@@ -955,7 +955,7 @@ def test_a_write_is_one_line_and_a_node_list_is_guarded(write: Write, line: str)
     assert write_lines.lines(write) == [line]
 
 
-def test_a_start_is_told_by_slurms_clock_where_that_can_be_told() -> None:
+def test_a_start_time_is_converted_to_slurms_clock_and_left_out_if_past() -> None:
     soon = Update("7", start_in_s=2)
     assert write_lines.lines(soon, ahead_s=3600.4) == ["update JobId=7 StartTime=now+3602"]
     assert write_lines.lines(soon, ahead_s=-3600.4) == []
@@ -980,7 +980,7 @@ def test_a_node_list_for_several_tasks_is_a_line_a_task() -> None:
         Unpin(""),
     ],
 )
-def test_what_can_never_be_meant_is_not_sent(write: Write) -> None:
+def test_an_invalid_write_is_refused_before_it_is_sent(write: Write) -> None:
     with pytest.raises(ValueError):
         write_lines.lines(write)
 
@@ -991,7 +991,7 @@ def test_a_node_list_cannot_carry_another_command(node_list: str) -> None:
         write_lines.lines(Update("7", node_list=node_list))
 
 
-def test_each_complaint_is_laid_to_the_write_that_caused_it() -> None:
+def test_each_error_message_is_attributed_to_the_write_that_caused_it() -> None:
     writes: list[Write] = [
         Update("1", priority=5),
         Unpin("2"),
@@ -1122,7 +1122,7 @@ def test_rows_of_garbage_are_refused_and_nothing_worse(values: list[str]) -> Non
 
 
 @given(GARBAGE, st.integers(0, 10_000))
-def test_garbage_in_scontrols_records_is_never_believed(garbage: str, at: int) -> None:
+def test_garbage_in_scontrols_records_is_rejected(garbage: str, at: int) -> None:
     release = RELEASES[0]
     row = next(row for row in rows_of(release) if row.name == "spread over nodes")
     fields = parse_jobs.fields(row)

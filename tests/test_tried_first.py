@@ -55,7 +55,7 @@ ALL = {"n1", "n2", "n3"}
         (asking(5), 4, math.inf, set()),
     ],
 )
-def test_a_job_is_kept_off_nodes_that_slurm_keeps_for_one_before_it(
+def test_a_job_avoids_nodes_that_slurm_keeps_for_a_higher_priority_job(
     waits: Request, gpus: int, ends_s: float, kept: set[str]
 ) -> None:
     first = TriedFirst(NODES, FULL, [Contender(waits, URGENT)])

@@ -124,7 +124,7 @@ def test_no_width_makes_the_page_scroll_sideways(
         picture(tab, f"{scheme}-{width}-{tiers}")
 
 
-def test_whoever_stands_on_a_job_still_stands_on_it_after_the_next_cycle(
+def test_keyboard_focus_stays_on_a_job_after_the_next_cycle(
     browser: Browser, tmp_path: Path
 ) -> None:
     with changing(tmp_path, 24, 120, 6) as url, looking(browser, url) as tab:

@@ -28,7 +28,7 @@ FICTION = re.compile(
 )
 
 
-def test_nothing_that_is_not_done_is_told_as_done(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_does_not_show_shadow_actions_as_done(browser: Browser, tmp_path: Path) -> None:
     now_s = time.time()
     with closing(Ledger(tmp_path / "ledger.sqlite")):
         pass

@@ -49,7 +49,7 @@ def preempted(controller: RealController) -> tuple[str, str]:
     return loser, preemptor
 
 
-def test_a_preemption_is_seen_with_who_left_for_whom_and_each_jobs_own_page(
+def test_a_preemption_is_shown_with_victim_and_preemptor_and_each_jobs_page(
     browser: Browser, live: tuple[RealController, str]
 ) -> None:
     controller, url = live

@@ -30,7 +30,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_the_page_needs_nothing_obeys_nobody_and_can_be_read(
+def test_the_report_page_is_self_contained_safe_and_readable(
     browser: Browser, site: Site, scheme: Literal["light", "dark"], width: int
 ) -> None:
     fill(site, user=HOSTILE, name=HOSTILE)

@@ -341,7 +341,7 @@ def says_nothing(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("answer", [hangs_up, babbles, says_nothing])
-def test_whoever_listens_instead_of_the_controller_gets_nobody_into_trouble(
+def test_a_forged_controller_socket_makes_no_command_fail_badly(
     place: Place, answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for a user who has to ask for the state: root may read every file."""
@@ -428,7 +428,7 @@ def test_every_command_ends_well_by_a_bad_configuration(
     all_end_well(at(place, program), {"status": 4, "explain": 4, "history": 4, "release": 4})
 
 
-def test_every_command_ends_well_where_nobody_reads(place: Place, program: Warm) -> None:
+def test_every_command_ends_cleanly_when_its_output_is_closed(place: Place, program: Warm) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     try:
@@ -530,7 +530,7 @@ OF_ONE_JOB = [path for path, call in CALLS.items() if JOB in call]
 
 @pytest.mark.parametrize("asked", JOBS_ASKED, ids=lambda asked: repr(asked[:24]))
 @pytest.mark.parametrize("path", OF_ONE_JOB, ids=" ".join)
-def test_what_is_no_job_id_is_exit_code_two(
+def test_an_invalid_job_id_is_exit_code_two(
     place: Place, path: tuple[str, ...], asked: str
 ) -> None:
     result = place.run(*(asked if word == JOB else word for word in CALLS[path]))
@@ -547,7 +547,7 @@ def test_no_filter_takes_what_is_no_job_id(place: Place, asked: str) -> None:
 
 @pytest.mark.parametrize("asked", ["1_2", "1+2", "4294967295", "00012"])
 @pytest.mark.parametrize("path", OF_ONE_JOB, ids=" ".join)
-def test_a_job_that_nobody_knows_is_exit_code_one(
+def test_an_unknown_job_is_exit_code_one_for_every_command(
     place: Place, path: tuple[str, ...], asked: str
 ) -> None:
     result = place.run(*(asked if word == JOB else word for word in CALLS[path]))

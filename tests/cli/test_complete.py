@@ -50,7 +50,7 @@ def test_lists_are_completed_at_their_last_word(site: Site) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_is_told_the_same_jobs(site: Site, shell: str) -> None:
+def test_every_shell_offers_the_same_jobs(site: Site, shell: str) -> None:
     site.publish(state(running("12", name="it\nis\x1b[2J", user="bob")))
     said = "\n".join(offered(site, "explain", "1", shell=shell))
     assert "12" in said
@@ -75,7 +75,7 @@ def test_nothing_is_offered_and_nothing_said_where_there_is_nothing(site: Site) 
     assert words(site, "status", "-j", "") == []
 
 
-def test_the_configuration_counts_that_is_named_on_the_line(site: Site) -> None:
+def test_completion_uses_the_configuration_named_on_the_command_line(site: Site) -> None:
     site.publish(busy_state())
     typed = ("--config", str(site.config), "explain", "4071")
     said = offered(site, *typed, TIRESIAS_CONFIG="/nowhere")

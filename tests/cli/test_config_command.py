@@ -55,7 +55,7 @@ def test_a_file_that_is_no_text_is_one_line_and_exit_code_four(site: Site) -> No
     assert "is not a text file" in error_of(result)
 
 
-def test_what_is_shown_is_the_configuration_again(site: Site) -> None:
+def test_the_shown_configuration_parses_to_the_same_one(site: Site) -> None:
     site.configure('[manage]\npartitions = ["a100", "h100 \\"x\\" ü"]\n')
     output = site.run("config", "show").stdout
     assert parse(tomllib.loads(output)) == load(site.config)
@@ -102,7 +102,7 @@ def test_generated_files_are_up_to_date(site: Site, command: str, path: str) -> 
 
 
 @pytest.mark.parametrize("listen", ["9817", "127.0.0.1", "::1:9817", "a b:1", "h:0", "h:65536"])
-def test_what_is_no_address_with_a_port_is_one_line_and_exit_code_four(
+def test_an_address_without_a_port_is_a_one_line_error_with_exit_code_four(
     site: Site, listen: str
 ) -> None:
     site.configure(f'[http]\nlisten = "{listen}"\n')

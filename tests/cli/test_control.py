@@ -86,7 +86,9 @@ def test_in_shadow_mode_nothing_is_released(site: Site) -> None:
 @pytest.mark.parametrize(
     ("word", "then"), [("pause", "acts no more until it is resumed"), ("resume", "acts")]
 )
-def test_in_shadow_mode_word_is_kept_for_later(site: Site, word: str, then: str) -> None:
+def test_in_shadow_mode_commands_take_effect_once_in_enforce_mode(
+    site: Site, word: str, then: str
+) -> None:
     answering(site.folder, line(ok=True, mode="shadow"))
     assert site.run(word).stdout == (
         f"The controller runs in shadow mode and does nothing; once in enforce mode, it {then}.\n"
@@ -106,7 +108,7 @@ def test_nothing_is_done_behind_the_back_of_a_busy_controller(
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]\n", b"\xff\n", b"{"])
-def test_an_answer_that_is_none_counts_as_no_controller(site: Site, answer: bytes) -> None:
+def test_an_invalid_answer_counts_as_no_controller(site: Site, answer: bytes) -> None:
     answering(site.folder, answer)
     result = site.run("nudge")
     assert result.exit_code == 3
@@ -122,7 +124,9 @@ def test_without_a_controller_jobs_are_released_nevertheless(site: Site, fake_ru
     )
 
 
-def test_without_a_controller_word_is_left_for_the_next(site: Site, fake_run: FakeRun) -> None:
+def test_without_a_controller_pause_and_resume_are_stored_for_the_next(
+    site: Site, fake_run: FakeRun
+) -> None:
     assert site.run("pause").stdout == "No controller runs; the next one starts paused.\n"
     assert site.run("resume").stdout == "No controller runs; the next one acts from its start.\n"
     assert fake_run.asked == [("set_paused", True), ("set_paused", False)]

@@ -45,7 +45,7 @@ def test_without_slurmctld_slurm_conf_is_judged_and_the_rest_is_named(bare: Site
     assert "not checked: partitions, gpus" in result.stdout
 
 
-def test_what_programs_get_has_the_same_and_the_lines(bare: Site) -> None:
+def test_doctors_json_has_the_same_findings_and_the_lines(bare: Site) -> None:
     result = bare.run("doctor", "--json")
     assert result.exit_code == 13
     told = json.loads(result.stdout)
@@ -76,14 +76,16 @@ def test_a_wrong_configuration_is_a_finding_and_no_end(bare: Site) -> None:
     assert "kill-wait" in found(result.stdout)
 
 
-def test_nothing_at_all_is_told_too(bare: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_that_nothing_could_be_seen(
+    bare: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLURM_CONF", str(bare.folder / "none.conf"))
     result = bare.run("doctor")
     assert result.exit_code == 13
     assert "none.conf: No such file or directory" in result.stdout
 
 
-def test_what_a_slurm_conf_says_reaches_no_terminal_as_an_order(bare: Site) -> None:
+def test_control_characters_in_slurm_conf_do_not_reach_the_terminal(bare: Site) -> None:
     (bare.folder / "slurm.conf").write_text("PreemptType=\x1b[31mred\nKillWait=30\n")
     result = bare.run("doctor")
     assert "\x1b" not in result.stdout and "?[31mred" in result.stdout
@@ -161,7 +163,7 @@ def test_init_refuses_what_makes_no_sense(
 
 
 @pytest.mark.parametrize("program", ["/usr/bin/tiresias-slurm", "/opt/bin/tiresias-slurm"])
-def test_init_has_nobody_install_or_remove_what_the_packages_brought(
+def test_init_leaves_out_steps_for_what_the_packages_installed(
     site: Site, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     monkeypatch.setattr("slurm_tiresias.cli.init.look", lambda _: sound())
@@ -187,9 +189,7 @@ def test_with_packages_and_another_folder_for_the_state_both_are_undone(
     assert "make -C spank" not in told
 
 
-def test_init_writes_over_nothing_unless_it_is_told_to(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_init_overwrites_nothing_without_force(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slurm_tiresias.cli.init.look", lambda _: sound())
     out = site.folder / "out"
     assert site.run("init", str(out), "--no-history").exit_code == 0

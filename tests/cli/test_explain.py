@@ -106,7 +106,7 @@ def same_tier(job_id: str) -> Blocker:
     return Blocker(job_id, Protection.SAME_TIER.value, until_s=None)
 
 
-def test_who_waits_for_something_else_does_not_come_before_anybody(site: Site) -> None:
+def test_jobs_that_wait_for_other_reasons_are_not_counted_as_ahead(site: Site) -> None:
     held = waiting("1", rank=0, reason="held", slurm_reason="JobHeldUser")
     dependent = waiting("2", rank=1, reason="slurm-waits", slurm_reason="Dependency")
     site.publish(state(held, dependent, waiting("3", rank=2, gpus=2), waiting("4", rank=3)))
@@ -128,7 +128,7 @@ def test_slurms_own_reason_is_put_into_words(site: Site, reason: str, said: str)
     assert said in explained(site, waiting("1", reason="slurm-waits", slurm_reason=reason))
 
 
-def test_who_may_release_a_held_job_depends_on_who_held_it(site: Site) -> None:
+def test_explain_says_who_may_release_a_held_job(site: Site) -> None:
     by_user = explained(site, waiting("1", reason="held", slurm_reason="JobHeldUser"))
     assert "Release it with: scontrol release 1." in by_user
     by_admin = explained(site, waiting("1", reason="held", slurm_reason="JobHeldAdmin"))
@@ -151,7 +151,7 @@ def test_room_that_may_be_made_already_is_not_timed(site: Site) -> None:
     assert "An estimate: from now on job 2 of alice can be" in site.run("explain", "1").stdout
 
 
-def test_until_when_is_estimated_by_when_others_come_down_a_tier(site: Site) -> None:
+def test_the_start_estimate_uses_the_time_when_other_jobs_are_demoted(site: Site) -> None:
     job = waiting("1", gpus=8, reason="guarded", blockers=(same_tier("2"), same_tier("3")))
     soon = running("2", gpus=4, attained_gpu_s=2400.0)
     later = running("3", gpus=4, attained_gpu_s=1200.0)
@@ -191,7 +191,7 @@ def test_jobs_that_wait_before_it_take_their_room_first(
     assert ("When that will be cannot be said" in output) is not estimated
 
 
-def test_where_others_jobs_are_private_it_does_not_count_those_before_it(site: Site) -> None:
+def test_explain_does_not_count_the_jobs_ahead_if_jobs_are_private(site: Site) -> None:
     output = explained(site, waiting("2", rank=1), waiting("1", rank=0), only_of="alice")
     assert "comes before it" not in output
 
@@ -225,7 +225,7 @@ def test_it_says_on_which_jobs_a_job_depends(
     assert "It depends on afterok:12(unfulfilled)." in explained(site, job, mode=mode)
 
 
-def test_where_slurm_cannot_be_asked_a_dependency_is_told_without_its_jobs(
+def test_without_slurm_a_dependency_is_explained_without_its_jobs(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_config: object) -> None:
@@ -237,7 +237,7 @@ def test_where_slurm_cannot_be_asked_a_dependency_is_told_without_its_jobs(
     assert "depends on" not in output
 
 
-def test_an_unmanaged_job_that_waits_is_told_its_place_by_slurms_priority(site: Site) -> None:
+def test_a_pending_unmanaged_job_shows_its_place_by_slurms_priority(site: Site) -> None:
     job = unmanaged("1", state="pending", slurm_state="PENDING", nodes="", slurm_place=4)
     said = "By Slurm's own priority it has place 5 among the jobs that wait in partition gpu."
     assert said in " ".join(explained(site, job).split())
@@ -251,7 +251,7 @@ def test_an_unmanaged_job_that_waits_is_told_its_place_by_slurms_priority(site: 
         (0, "2d-las", Protection.UNMANAGED),
     ],
 )
-def test_where_nothing_is_known_no_time_is_made_up(
+def test_no_start_time_is_estimated_without_data(
     site: Site, tier: int, policy: str, guard: Protection
 ) -> None:
     blockers = (Blocker("2", guard.value, until_s=None),)
@@ -322,7 +322,7 @@ def test_it_says_who_preempted_the_job_and_when(site: Site) -> None:
     assert "It was preempted once, by job 9.\n" in output
 
 
-def test_a_starting_job_says_where_and_for_whom_room_is_made(site: Site) -> None:
+def test_a_starting_job_names_its_nodes_and_victims(site: Site) -> None:
     site.publish(busy_state())
     assert "It is to start on gpu02, to consolidate." in site.run("explain", "40731").stdout
     assert "Room is made by preempting job 40655 of jsmith." in site.run("explain", "40731").stdout
@@ -355,7 +355,9 @@ FICTION = re.compile(
 
 
 @pytest.mark.parametrize("mode", ["shadow", "paused", "stopped"])
-def test_of_a_controller_that_does_not_act_nothing_is_told_as_done(site: Site, mode: str) -> None:
+def test_explain_shows_nothing_as_done_by_a_controller_that_does_not_act(
+    site: Site, mode: str
+) -> None:
     told = not_acting(busy_state(), mode)
     site.publish(told)
     for job in told.jobs:
@@ -457,7 +459,7 @@ def test_a_detail_that_is_slurms_own_reason_is_said_once(site: Site) -> None:
         ),
     ],
 )
-def test_an_event_of_two_jobs_is_told_from_the_side_of_each(
+def test_an_event_of_two_jobs_is_worded_from_the_view_of_each(
     site: Site, kind: str, text: str, of_the_job: str, of_the_other: str
 ) -> None:
     event = PublishedEvent(NOW_S, kind, "3", "4", text)
@@ -476,7 +478,7 @@ def test_an_event_of_two_jobs_is_told_from_the_side_of_each(
         ("promoted", "", "promoted"),
     ],
 )
-def test_an_event_of_one_job_is_told(site: Site, kind: str, text: str, said: str) -> None:
+def test_an_event_of_one_job_is_worded(site: Site, kind: str, text: str, said: str) -> None:
     event = PublishedEvent(NOW_S, kind, "3", "", text)
     assert explained(site, running("3"), events=(event,)).endswith(f"): {said}\n")
 
@@ -542,7 +544,7 @@ def test_an_array_is_summed_up_by_tier_and_reason(site: Site) -> None:
     assert "tiresias-slurm explain 5_2" in result.stdout
 
 
-def test_an_array_in_shadow_mode_is_not_told_what_slurm_does(site: Site) -> None:
+def test_an_array_in_shadow_mode_shows_slurms_and_would_be_actions_apart(site: Site) -> None:
     site.publish(not_acting(an_array()))
     output = " ".join(site.run("explain", "5").stdout.split())
     assert "it decides and does nothing; Slurm schedules." in output
@@ -603,7 +605,7 @@ def test_a_state_of_a_stopped_controller_is_explained_and_complained_about(site:
 
 
 @pytest.mark.parametrize("job_id", ["foo", "", "-1", "1;2", "1_", "\x1b[2J", "1" * 5000])
-def test_what_is_no_job_id_is_refused(site: Site, job_id: str) -> None:
+def test_an_invalid_job_id_is_refused(site: Site, job_id: str) -> None:
     site.publish(busy_state())
     result = site.run("explain", "--", job_id)
     assert result.exit_code in (1, 2)

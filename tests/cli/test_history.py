@@ -86,7 +86,7 @@ def accounting(monkeypatch: pytest.MonkeyPatch) -> list[AccountedRun]:
     return rows
 
 
-def test_a_job_that_was_preempted_and_has_ended_is_told_run_by_run(
+def test_an_ended_job_that_was_preempted_is_shown_run_by_run(
     site: Site, accounting: list[AccountedRun]
 ) -> None:
     accounting += [accounted(60, 660, "REQUEUED"), accounted(1200, 3000, "COMPLETED")]
@@ -134,7 +134,7 @@ def test_a_job_that_waits_again_counts_its_waiting_until_now(site: Site) -> None
     assert "requeued\n" in output
 
 
-def test_pauses_of_the_controller_are_told_with_who_made_them(site: Site) -> None:
+def test_pauses_of_the_controller_are_shown_with_their_user(site: Site) -> None:
     events = [
         EventRecord(SUBMITTED_S + 60, "paused", "", "", "by root (uid 0)"),
         EventRecord(SUBMITTED_S + 120, "resumed", "", "", "by root (uid 0)"),
@@ -146,7 +146,7 @@ def test_pauses_of_the_controller_are_told_with_who_made_them(site: Site) -> Non
     ]
 
 
-def test_a_job_that_runs_is_told_so(site: Site) -> None:
+def test_a_running_job_is_shown_as_running(site: Site) -> None:
     remember(site, record(first_started_s=SUBMITTED_S), runs=[ran(0, None)])
     output = told(site)
     assert output.startswith("Job 12 (train) of alice: running in tier 0.\n")
@@ -162,7 +162,7 @@ def test_without_accounting_a_run_has_just_ended(site: Site) -> None:
     assert told(site).startswith("Job 12 (train) of alice: ended.\n")
 
 
-def test_a_job_that_never_ran_is_told_as_such(site: Site) -> None:
+def test_a_job_that_never_ran_is_shown_as_never_run(site: Site) -> None:
     remember(site, record(ended_s=SUBMITTED_S + 9))
     output = told(site)
     assert output.startswith("Job 12 (train) of alice: ended without having run.\n")
@@ -265,7 +265,7 @@ def test_a_job_that_is_cancelled_in_the_second_of_its_requeue_ends_as_cancelled(
     assert told(site).startswith("Job 12 (train) of alice: ended while it waited.\n")
 
 
-def test_a_job_that_is_cancelled_before_it_ever_ran_is_told_so(
+def test_a_job_cancelled_before_its_first_run_is_shown_so(
     site: Site, accounting: list[AccountedRun]
 ) -> None:
     accounting.append(accounted(None, 9, "CANCELLED", by=0))
@@ -299,12 +299,12 @@ def test_the_runs_and_waits_of_a_job_add_up_to_its_time(site: Site, ended: float
     assert "It ran 15m00s in 2 runs, waited 45m00s in all" in told(site)
 
 
-def test_what_happened_to_an_earlier_job_of_the_same_id_is_not_told(site: Site) -> None:
+def test_events_of_an_earlier_job_with_the_same_id_are_left_out(site: Site) -> None:
     remember(site, record(), events=[happened(-100, "preempted", other="3")])
     assert "preempted" not in told(site)
 
 
-def test_of_an_array_a_task_has_to_be_named_if_there_are_several(site: Site) -> None:
+def test_history_of_an_array_with_several_tasks_asks_for_one_task(site: Site) -> None:
     remember(site, record("12_2"), record("12_10"), record("123"))
     result = site.run("history", "12")
     assert result.exit_code == 2
@@ -319,7 +319,7 @@ def test_a_job_that_is_not_remembered_is_one_line_and_an_exit_code(site: Site) -
     assert "remembers no job 99" in error_of(result)
 
 
-def test_where_neither_controller_nor_ledger_is_that_is_said(site: Site) -> None:
+def test_without_controller_and_ledger_there_is_a_clear_error(site: Site) -> None:
     result = site.run("history", "12")
     assert result.exit_code == 3
     assert "No controller answers" in error_of(result)

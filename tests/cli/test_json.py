@@ -85,7 +85,7 @@ def busy_site(site: Site) -> Site:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_is_printed_is_what_the_page_says(busy_site: Site, command: str) -> None:
+def test_the_printed_reference_is_what_the_page_says(busy_site: Site, command: str) -> None:
     jobs = {"status": (), "explain ARRAY": ("50",)}.get(command, ("40729",))
     result = busy_site.run(command.split()[0], *jobs, "--json")
     assert result.stdout.count("\n") == 1
@@ -98,7 +98,7 @@ def test_what_is_printed_is_what_the_page_says(busy_site: Site, command: str) ->
     assert all(path.startswith(EMPTY) or path.endswith("victims[]") for path in missing - set(said))
 
 
-def test_an_output_of_nothing_has_every_field_of_its_object(site: Site) -> None:
+def test_an_empty_output_has_every_documented_field(site: Site) -> None:
     site.publish(busy_state(jobs=(), events=()))
     said = json.loads(site.run("status", "--json").stdout)
     names = {path.partition(".")[0].removesuffix("[]") for path in fields_of("status")}

@@ -32,13 +32,13 @@ def rebuilt(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> list[Rebuilt]
     return results
 
 
-def test_what_came_back_is_told_in_a_line(site: Site, rebuilt: list[Rebuilt]) -> None:
+def test_what_was_rebuilt_is_reported_in_one_line(site: Site, rebuilt: list[Rebuilt]) -> None:
     result = site.run("ledger", "rebuild")
     assert result.exit_code == 0 and rebuilt
     assert result.stdout == ("Rebuilt /state/ledger.sqlite: 2 jobs, 3 runs, 1.5 GPU-h attained.\n")
 
 
-def test_what_did_not_come_back_is_told_too(site: Site, rebuilt: list[Rebuilt]) -> None:
+def test_what_could_not_be_rebuilt_is_reported(site: Site, rebuilt: list[Rebuilt]) -> None:
     rebuilt.append(
         replace(
             PLAIN,

@@ -82,7 +82,7 @@ def test_every_command_helps_by_both_names(site: Site, command: tuple[str, ...])
     assert long.stdout.startswith(f"Usage: tiresias-slurm {' '.join(command)} ")
 
 
-def test_the_version_is_told(site: Site) -> None:
+def test_the_version_is_printed(site: Site) -> None:
     assert site.run("--version").stdout == f"tiresias-slurm, version {__version__}\n"
 
 

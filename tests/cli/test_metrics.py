@@ -25,7 +25,7 @@ def test_the_page_of_the_metrics_is_up_to_date(site: Site) -> None:
     assert site.run("metrics", "--reference").stdout == written, "run scripts/dev generate"
 
 
-def test_the_reference_is_told_to_programs(site: Site) -> None:
+def test_the_metrics_reference_is_available_as_json(site: Site) -> None:
     site.config.unlink()
     told = json.loads(site.run("metrics", "--reference", "--json").stdout)
     assert [metric["name"] for metric in told] == [metric.name for metric in METRICS]
@@ -40,7 +40,7 @@ def measuring(site: Site) -> Iterator[Site]:
         yield site
 
 
-def test_the_values_are_told_as_prometheus_reads_them(measuring: Site) -> None:
+def test_values_are_printed_in_prometheus_format(measuring: Site) -> None:
     scrape = Scrape(measuring.run("metrics").stdout)
     assert scrape.value("tiresias_mode", mode="enforce") == 1
     assert scrape.value("tiresias_gpus", use="idle") == 28
@@ -48,7 +48,7 @@ def test_the_values_are_told_as_prometheus_reads_them(measuring: Site) -> None:
     assert scrape.value("tiresias_jobs", tier="0", state="running") == 12
 
 
-def test_the_values_are_told_to_programs_with_what_they_mean(measuring: Site) -> None:
+def test_values_are_printed_as_json_with_their_descriptions(measuring: Site) -> None:
     told = {
         metric["name"]: metric for metric in json.loads(measuring.run("metrics", "--json").stdout)
     }
@@ -83,7 +83,7 @@ def test_a_controller_without_the_library_says_how_to_get_it(
     assert "pip install 'slurm-tiresias[metrics]'" in error_of(result)
 
 
-def test_what_is_no_controller_is_told_from_one(site: Site) -> None:
+def test_an_answer_not_from_a_controller_is_recognized(site: Site) -> None:
     with serving(Service(site.folder / SOCKET_NAME, lambda _question: b"[]")):
         result = site.run("metrics")
     assert result.exit_code == 3

@@ -77,7 +77,7 @@ def test_a_model_that_is_split_over_files_is_one_model(site: Site) -> None:
     assert len(found["tensors"]) == 13
 
 
-def test_what_is_saved_is_listed_and_can_be_forgotten(site: Site, tmp_path: Path) -> None:
+def test_a_saved_profile_is_listed_and_can_be_forgotten(site: Site, tmp_path: Path) -> None:
     file = safetensors_of("alexnet", tmp_path / "a.safetensors")
     assert "saved as" in site.run("profile", "model", str(file), "--save", "my-net").stdout
     assert "my-net" in site.run("profile", "list").stdout
@@ -93,7 +93,7 @@ def test_a_name_that_no_hint_could_give_is_refused(site: Site, name: str) -> Non
     assert result.stderr.count("\n") == 1
 
 
-def test_a_file_that_is_none_is_refused_in_one_line(site: Site, tmp_path: Path) -> None:
+def test_a_damaged_or_missing_model_file_is_refused_in_one_line(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "bad\nname"
     file.write_bytes(b"nothing")
     for bad in (file, tmp_path / "missing", tmp_path):
@@ -103,7 +103,7 @@ def test_a_file_that_is_none_is_refused_in_one_line(site: Site, tmp_path: Path) 
         assert result.stderr.startswith("tiresias-slurm: error: ")
 
 
-def test_what_is_exported_can_be_imported_elsewhere(site: Site, tmp_path: Path) -> None:
+def test_exported_profiles_can_be_imported_elsewhere(site: Site, tmp_path: Path) -> None:
     site.run("profile", "model", str(RECORDED / "state_dict.pt"), "--save", "tiny")
     exported = site.run("profile", "export").stdout
     assert [entry["name"] for entry in json.loads(exported)["profiles"]] == ["tiny"]
@@ -165,7 +165,7 @@ def test_names_that_users_made_up_are_printed_inertly(site: Site) -> None:
     assert "\x1b" not in shown
 
 
-def test_what_nobody_knows_is_said_so(site: Site) -> None:
+def test_an_unknown_profile_is_an_error(site: Site) -> None:
     result = site.run("profile", "show", "unheard-of")
     assert result.exit_code == 1
     assert "No profile of 'unheard-of' is stored" in result.stderr
@@ -208,7 +208,7 @@ def keep_gpus(folder: Path, *gpus: GpuRun, key: Key = KEY, profiled: bool = True
         store.add_gpus(NodeGpus(RunId(7, 0, "n1"), key, gpus), NOW_S)
 
 
-def test_what_jobs_did_with_their_gpus_is_shown_with_their_profile(site: Site) -> None:
+def test_gpu_use_of_jobs_is_shown_with_their_profile(site: Site) -> None:
     keep_gpus(site.folder, MEASURED, ABSENT)
     lines = site.run("profile", "show", "train").stdout.splitlines()
     assert lines[0] == "job train of ann"
@@ -257,7 +257,7 @@ def test_programs_are_given_what_jobs_did_with_their_gpus(site: Site) -> None:
     assert "gpu_use" not in json.loads(site.run("profile", "list", "--json").stdout)
 
 
-def test_what_jobs_did_with_their_gpus_fits_a_terminal(live_site: Site) -> None:
+def test_the_text_about_gpu_use_fits_a_terminal(live_site: Site) -> None:
     keep_gpus(live_site.folder, MEASURED, ABSENT)
     exit_code, shown = live_site.on_terminal(80, "profile", "show", "train", NO_COLOR="1")
     assert exit_code == 0

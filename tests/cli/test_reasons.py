@@ -21,6 +21,6 @@ def test_every_guard_has_its_text(guard: Protection) -> None:
     assert text.short and text.because and not text.because.endswith(".")
 
 
-def test_a_code_of_a_newer_controller_stands_for_itself() -> None:
+def test_an_unknown_code_of_a_newer_controller_is_shown_as_is() -> None:
     assert reason_text("sent-to-mars").short == "sent-to-mars"
     assert protection_text("too-precious").short == "too-precious"

@@ -204,7 +204,7 @@ def test_a_terminal_that_knows_ascii_only_gets_no_more(live_site: Site, site: Si
     assert ended.returncode == 0 and ended.stdout.isascii() and "####" in ended.stdout
 
 
-def test_what_users_made_up_is_harmless_on_a_terminal_in_json_and_on_a_page(site: Site) -> None:
+def test_text_from_users_is_harmless_on_terminals_in_json_and_on_pages(site: Site) -> None:
     fill(site, user=HOSTILE, name=HOSTILE)
     page = site.folder / "report.html"
     for output in (told(site, "--html", str(page)), page.read_text()):
@@ -271,7 +271,7 @@ def test_a_page_is_drawn_where_nothing_has_ended_yet(site: Site) -> None:
         (("-S", "2020-01-01", "-E", "2020-02-01"), 1, "No managed job was there from Jan 01"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(
+def test_impossible_arguments_are_refused_in_one_line(
     site: Site, options: tuple[str, ...], code: int, said: str
 ) -> None:
     fill(site)
@@ -303,14 +303,14 @@ def test_a_report_that_the_controller_refuses_is_one_line(
     assert "for your own jobs alone (--own)" in error_of(result)
 
 
-def test_where_no_controller_ever_ran_that_is_said(site: Site) -> None:
+def test_if_no_controller_ever_ran_there_is_a_clear_error(site: Site) -> None:
     result = site.run("report")
     assert result.exit_code == 3
     assert "No controller answers in" in error_of(result)
 
 
 @pytest.mark.parametrize("library", NEEDED_FOR_A_PAGE)
-def test_what_is_missing_for_it_is_said_with_how_to_get_it(
+def test_a_missing_library_is_reported_with_how_to_install_it(
     site: Site, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
     fill(site)

@@ -147,7 +147,7 @@ def began(site: Site, at: float, mode: str = "shadow") -> None:
         ('mode = "shadow"\n', "Restart the controller, and ask again"),
     ],
 )
-def test_where_it_was_never_in_shadow_mode_that_is_said(
+def test_shadow_report_is_refused_if_shadow_mode_was_never_on(
     site: Site, settings: str, remedy: str
 ) -> None:
     site.configure(settings)
@@ -159,7 +159,7 @@ def test_where_it_was_never_in_shadow_mode_that_is_said(
     assert error_of(result) == said
 
 
-def test_before_there_is_anything_to_tell_it_counts_from_when_shadow_mode_began(
+def test_without_events_the_report_starts_when_shadow_mode_began(
     site: Site,
 ) -> None:
     remember(site, [job("1")])
@@ -198,7 +198,7 @@ def test_a_ledger_from_before_the_moment_was_kept_counts_from_its_first_event(si
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_an_ordinary_user_is_told_whose_the_ledger_is() -> None:
+def test_an_ordinary_user_learns_who_may_read_the_ledger() -> None:
     with short_folder() as folder:
         site = Site(folder)
         remember(site, [job("1")])
@@ -216,7 +216,7 @@ def test_an_ordinary_user_is_told_whose_the_ledger_is() -> None:
     )
 
 
-def test_where_no_controller_ever_ran_that_is_said(site: Site) -> None:
+def test_if_no_controller_ever_ran_there_is_a_clear_error(site: Site) -> None:
     result = site.run("shadow", "report")
     assert result.exit_code == 3
     assert "There is no ledger in" in error_of(result)

@@ -221,7 +221,7 @@ def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: P
         (("--trace", "{trace}", "--csv", "{trace}"), "replace the file it was made from"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line_before_any_work(
+def test_impossible_options_are_a_one_line_error_before_any_work(
     live_site: Site,
     trace: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -293,9 +293,7 @@ def test_options_win_over_the_configuration(live_site: Site, trace: Path) -> Non
     assert config["preemption"]["min_run_s"] == 250
 
 
-def test_the_policy_of_the_configuration_is_the_one_that_others_are_compared_to(
-    live_site: Site, trace: Path
-) -> None:
+def test_other_policies_are_compared_to_the_configured_one(live_site: Site, trace: Path) -> None:
     live_site.configure('[policy]\nname = "2d-gittins"\n')
     found = records(live_site, *arguments(trace, "--config", str(live_site.config)))
     assert [record["policy"] for record in found] == ["slurm", "tiresias-g"]
@@ -414,7 +412,7 @@ def test_a_report_never_replaces_the_configuration(live_site: Site, trace: Path)
 # Types of GPUs
 
 
-def test_what_becomes_of_jobs_that_name_gpus_which_no_node_has_is_told_everywhere(
+def test_every_output_says_what_happens_to_jobs_with_gpu_types_that_no_node_has(
     live_site: Site,
 ) -> None:
     one = ("simulate", *typed(live_site.folder, strict=False), "--policy", "sf")
@@ -428,7 +426,7 @@ def test_what_becomes_of_jobs_that_name_gpus_which_no_node_has_is_told_everywher
     assert (record["jobs"], record["cannot_run_on_the_cluster"]) == (4, 0)
 
 
-def test_where_types_are_strict_such_jobs_are_left_out_and_that_is_told(live_site: Site) -> None:
+def test_with_strict_types_jobs_of_missing_types_are_left_out_and_reported(live_site: Site) -> None:
     one = ("simulate", *typed(live_site.folder, strict=True), "--policy", "sf")
     shown = live_site.run(*one).stdout
     assert "note       2 jobs name GPUs that no node has ('h100'): they cannot run\n" in shown
@@ -477,7 +475,7 @@ def test_jobs_out_of_order_are_put_in_order_and_that_is_said(live_site: Site) ->
     assert "note       put in order" in live_site.run(*arguments(path, "--policy", "sf")).stdout
 
 
-def test_jobs_that_are_none_are_dropped_with_their_reason_and_lines(live_site: Site) -> None:
+def test_records_that_are_not_jobs_are_dropped_with_reason_and_lines(live_site: Site) -> None:
     path = live_site.folder / "some.csv"
     path.write_text(f"{HEADER}a,0,1000000000,5,\nb,0,1,0,\nc,0,1,5,\n")
     (record,) = records(live_site, *arguments(path, "--policy", "sf"))

@@ -128,7 +128,7 @@ def test_jobs_stand_in_their_order_with_right_aligned_ids(site: Site) -> None:
     assert [row[:6] for row in rows] == ["1234_5", "     9", "    77"]
 
 
-def test_a_preempted_job_says_by_whom_it_was(site: Site) -> None:
+def test_a_preempted_job_shows_its_preemptor(site: Site) -> None:
     site.publish(busy_state())
     output = site.run("status", "-n", "-o", "jobid,preempt,reason", "-j", "40655").stdout
     assert output.split(maxsplit=1) == ["40655", "2 by 40601  preempted for 40731\n"]
@@ -140,7 +140,7 @@ def test_a_guarded_job_says_who_is_protected_and_how(site: Site) -> None:
     assert output == "guarded: 40718_3 +1, minimum run time\n"
 
 
-def test_slurms_own_reason_is_told_where_slurm_makes_a_job_wait(site: Site) -> None:
+def test_slurms_reason_is_shown_if_slurm_makes_a_job_wait(site: Site) -> None:
     site.publish(state(waiting("1", reason="slurm-waits", slurm_reason="Dependency")))
     assert site.run("status", "-n", "-o", "reason").stdout == "Slurm waits: Dependency\n"
 
@@ -159,7 +159,9 @@ REASONS_IN_SHADOW = {
 
 
 @pytest.mark.parametrize("mode", ["shadow", "paused"])
-def test_a_controller_that_does_not_act_is_told_apart_from_slurm(site: Site, mode: str) -> None:
+def test_without_acting_slurms_and_the_controllers_actions_are_shown_apart(
+    site: Site, mode: str
+) -> None:
     site.publish(not_acting(busy_state(), mode))
     output = site.run("status", "-n", "-a", "-o", "jobid,reason").stdout
     rows = (line.split(maxsplit=1) for line in output.splitlines())
@@ -180,7 +182,7 @@ def test_on_80_columns_it_is_seen_what_slurm_does_and_what_the_controller_would_
     assert "Priority; would start now; would preempt" in rows["40731"]
 
 
-def test_of_many_victims_the_first_are_named() -> None:
+def test_only_the_first_of_many_victims_are_named() -> None:
     victims = tuple(map(str, range(1, 13)))
     state_ = not_acting(state(waiting("20", reason="starts-preempting", victims=victims)))
     assert state_.jobs[0].would == (
@@ -297,7 +299,7 @@ def test_a_stale_state_is_shown_and_complained_about(site: Site) -> None:
     assert "has published nothing for 36s" in error_of(result)
 
 
-def test_a_stopped_controller_is_told_from_a_stale_one(site: Site) -> None:
+def test_a_stopped_controller_is_distinguished_from_a_stale_one(site: Site) -> None:
     site.publish(busy_state(mode="stopped", at_s=NOW_S - 600))
     result = site.run("status")
     assert result.exit_code == 3
@@ -308,7 +310,7 @@ def test_a_stopped_controller_is_told_from_a_stale_one(site: Site) -> None:
     )
 
 
-def test_unmanaged_jobs_have_no_service_and_no_wait_that_anybody_counts(site: Site) -> None:
+def test_unmanaged_jobs_show_no_service_and_no_waiting_time(site: Site) -> None:
     site.publish(state(unmanaged("1"), unmanaged("2", state="pending")))
     output = site.run("status", "-a", "-n", "-o", "jobid,attained,waited").stdout
     assert [row.split() for row in output.splitlines()] == [["1", "-", "-"], ["2", "-", "-"]]
@@ -321,12 +323,12 @@ def test_a_state_of_another_schema_is_no_state(site: Site) -> None:
     assert "state.json is not a state that this version can read" in error_of(result)
 
 
-def test_a_state_of_three_intervals_and_a_little_is_not_stale(site: Site) -> None:
+def test_a_state_slightly_older_than_three_intervals_is_not_stale(site: Site) -> None:
     site.publish(busy_state(at_s=NOW_S - 35))
     assert site.run("status").exit_code == 0
 
 
-def test_failed_cycles_are_told_with_their_cause(site: Site) -> None:
+def test_failed_cycles_are_shown_with_their_cause(site: Site) -> None:
     site.publish(busy_state(at_s=NOW_S - 600, failures=58, error="Unable to contact slurmctld"))
     result = site.run("status")
     assert result.exit_code == 3
@@ -334,14 +336,14 @@ def test_failed_cycles_are_told_with_their_cause(site: Site) -> None:
     assert "no good cycle for 10m00s, and what it shows is that old: Unable" in error_of(result)
 
 
-def test_the_next_try_is_told_and_what_is_wrong_though_cycles_go_well(site: Site) -> None:
+def test_the_next_try_and_problems_of_good_cycles_are_shown(site: Site) -> None:
     site.publish(busy_state(failures=2, error="No answer", next_try_s=NOW_S + 30))
     assert "2 cycles failed since, next try in 30s: No answer" in site.run("status").stdout
     site.publish(busy_state(warning="manage.partitions names gpuu"))
     assert "manage.partitions names gpuu" in site.run("status").stdout
 
 
-def test_of_two_controllers_it_is_told_who_acts_and_who_stands_by(site: Site) -> None:
+def test_status_shows_the_active_and_the_standby_controller(site: Site) -> None:
     assert "acts (term" not in site.run("status").stdout
     site.publish(busy_state(host="ctl1", term=3))
     assert "ctl1 acts (term 3); no standby." in site.run("status").stdout
@@ -350,7 +352,7 @@ def test_of_two_controllers_it_is_told_who_acts_and_who_stands_by(site: Site) ->
     assert "ctl1 acts (term 3); ctl2 stands by." in site.run("status").stdout
 
 
-def test_a_pause_says_since_when_and_by_whom(site: Site) -> None:
+def test_a_pause_is_shown_with_its_time_and_user(site: Site) -> None:
     paused = PublishedEvent(NOW_S - 600, "paused", "", "", "by root (uid 0)")
     site.publish(busy_state(mode="paused", events=(paused,)))
     said = "until tiresias-slurm resume, Slurm schedules by itself."
@@ -423,7 +425,7 @@ def test_a_narrow_screen_keeps_what_matters_most(width: int, titles: str) -> Non
     assert titles.split() in [line.split() for line in drawn(busy_state(), screen_of(width))]
 
 
-def test_what_there_is_no_room_for_is_named() -> None:
+def test_columns_that_do_not_fit_are_named() -> None:
     assert drawn(busy_state(), screen_of(80))[-2:] == [
         "8 jobs; 1 not managed and not shown (-a shows all); no room for PREEMPT (choose",
         "with -o).",
@@ -527,7 +529,7 @@ def test_jobs_are_sorted_as_asked(site: Site, sort: str, ids: list[str]) -> None
     assert site.run("status", "-n", "-o", "JOBID", "-S", sort).stdout.split() == ids
 
 
-def test_a_column_that_nothing_is_sorted_by_is_refused(site: Site) -> None:
+def test_sorting_by_an_unsortable_column_is_refused(site: Site) -> None:
     site.publish(state())
     result = site.run("status", "-S", "colour")
     assert result.exit_code == 2
@@ -666,7 +668,7 @@ def test_an_old_state_does_not_say_that_a_job_is_not_there(site: Site) -> None:
     assert site.run("status", "-j", "4071").exit_code == 3
 
 
-def test_who_sees_own_jobs_only_is_told_so(site: Site) -> None:
+def test_status_says_if_only_own_jobs_are_shown(site: Site) -> None:
     site.publish(state(waiting("5"), only_of="alice"))
     assert "No job 7 of alice, who may see no others, waits" in error_of(
         site.run("status", "-j", "7")

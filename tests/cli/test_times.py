@@ -65,7 +65,7 @@ def read(text: str | None) -> float | None:
         ("12:01 PM", datetime(2026, 7, 15, 12, 1)),
     ],
 )
-def test_a_moment_may_be_spelled_in_all_these_ways(text: str, moment: datetime) -> None:
+def test_times_are_accepted_in_all_documented_formats(text: str, moment: datetime) -> None:
     assert read(text) == moment.timestamp()
 
 
@@ -93,7 +93,7 @@ def test_a_moment_may_be_spelled_in_all_these_ways(text: str, moment: datetime) 
         "x" * 5000,
     ],
 )
-def test_what_is_no_time_is_refused_with_what_to_write(text: str) -> None:
+def test_an_invalid_time_is_refused_with_the_accepted_formats(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--since '.*' is no time\. Write a date") as caught:
         read(text)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 200

@@ -121,7 +121,7 @@ def test_with_a_configuration_its_setting_is_to_be_beaten_under_its_guards(site:
     assert without["default"]["objective_s"] != answer["default"]["objective_s"]
 
 
-def test_gpus_of_a_type_that_no_node_has_are_told(site: Site, tmp_path: Path) -> None:
+def test_gpu_types_that_no_node_has_are_reported(site: Site, tmp_path: Path) -> None:
     words = typed(tmp_path, strict=False)
     assert "2 jobs name GPUs that no node has ('h100'): they run on any" in " ".join(
         site.run("tune", *words).stdout.split()

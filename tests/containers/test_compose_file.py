@@ -73,7 +73,7 @@ def test_only_volumes_are_mounted_and_nothing_of_the_host() -> None:
     assert COMPOSE["networks"] == {"default": {"internal": True}}
 
 
-def test_who_waits_for_whom_comes_up_in_that_order() -> None:
+def test_services_can_start_in_the_order_of_their_dependencies() -> None:
     waits = {name: set(service.get("depends_on", ())) for name, service in services().items()}
     started: set[str] = set()
     while ready := {name for name in waits.keys() - started if waits[name] <= started}:
@@ -81,7 +81,7 @@ def test_who_waits_for_whom_comes_up_in_that_order() -> None:
     assert started == set(SERVICES)
 
 
-def test_all_run_the_image_that_one_of_them_builds() -> None:
+def test_all_services_run_the_image_that_one_of_them_builds() -> None:
     assert {service["image"] for service in services().values()} == {IMAGE}
     (build,) = [service["build"] for service in services().values() if "build" in service]
     assert ROOT / build["context"] / build["dockerfile"] == DOCKERFILE

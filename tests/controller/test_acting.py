@@ -110,7 +110,7 @@ def test_release_does_not_take_the_hold_off_a_job_that_runs_or_is_suspended(
         ("7_1: Job has already finished; 7_2: Requested partition is down", ["7"]),
     ],
 )
-def test_that_a_job_has_ended_before_a_write_reached_it_is_no_event(
+def test_a_write_refused_because_the_job_has_ended_is_no_event(
     job_store: JobStore,
     slurm: FakeSlurm,
     actor: Actor,
@@ -251,7 +251,7 @@ def held(reason: str, node_list: str) -> JobStatus:
     ("reason", "let_go"),
     [("BadConstraints", True), ("JobHeldUser", False), ("JobHeldAdmin", False)],
 )
-def test_a_held_job_gets_its_own_list_back_and_is_let_go_only_if_ours_is_why(
+def test_a_held_job_gets_its_node_list_back_and_is_released_only_if_ours_held_it(
     job_store: JobStore, slurm: FakeSlurm, actor: Actor, ledger: Ledger, reason: str, let_go: bool
 ) -> None:
     see(job_store, 1000, pending("8"))

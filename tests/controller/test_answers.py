@@ -138,7 +138,7 @@ def test_a_user_with_all_places_taken_by_silent_connections_is_answered_still(
         assert time.monotonic() - began_s < WITHIN_S
 
 
-def test_of_many_users_that_take_all_places_the_one_with_most_gives_way(
+def test_the_user_with_most_connections_loses_one_if_all_are_taken(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uids = connections_of(monkeypatch, [1, 2, 2, 3, 4])
@@ -194,7 +194,7 @@ def test_a_user_who_asks_again_and_again_waits_and_others_do_not(
     assert min(gaps_s) >= 0.1 / answers.SHARE_OF_A_USER
 
 
-def test_who_waits_too_long_for_earlier_questions_is_told_so(
+def test_a_query_that_waits_too_long_for_earlier_ones_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "LONGEST_WAIT_S", 0.2)
@@ -310,7 +310,7 @@ def test_twenty_reports_at_once_take_no_more_memory_than_one_and_users_get_a_bou
 
 
 @as_root
-def test_a_user_gets_own_jobs_where_those_of_all_are_too_many(large: Path) -> None:
+def test_a_user_gets_a_report_of_own_jobs_if_all_jobs_are_too_many(large: Path) -> None:
     with serving(report_service(large, large / "ledger.sqlite", private=False)):
         assert asks_for_a_report(large, "own") == "15000\n"
 
@@ -322,7 +322,7 @@ def most_memory_bytes(pid: int) -> int:
     return int(match[1]) * 1024
 
 
-def test_where_an_answer_is_too_large_a_reader_of_the_ledger_reads_that(
+def test_if_an_answer_is_too_large_a_user_who_may_read_the_ledger_does_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_query, "OF_ADMINS", report_query.OF_ADMINS.__class__(1.0, 10))
@@ -336,7 +336,7 @@ def test_where_an_answer_is_too_large_a_reader_of_the_ledger_reads_that(
     assert len(found.jobs) == 1 and found.live, "a controller runs"
 
 
-def test_what_takes_too_long_to_read_is_given_up(folder: Path) -> None:
+def test_a_query_that_takes_too_long_is_aborted(folder: Path) -> None:
     began_s = time.monotonic()
 
     def stop() -> bool:

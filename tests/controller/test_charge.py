@@ -51,13 +51,13 @@ def test_a_new_job_begins_with_what_its_user_has_used(job_store: JobStore) -> No
     assert job_store.records()["8"].tier == 1
 
 
-def test_of_another_user_nothing_is_inherited(job_store: JobStore) -> None:
+def test_no_service_is_inherited_from_another_user(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     another = second(pending(), user="ben")
     assert the_second(job_store, 1050, ended(1005, 30), another).inherited_gpu_s == 0
 
 
-def test_what_a_user_uses_at_this_moment_does_not_count_until_that_run_is_over(
+def test_the_service_of_a_running_job_is_charged_only_after_the_run(
     job_store: JobStore,
 ) -> None:
     """A long job does not make its user's debugging wait; one that was preempted for it counts."""
@@ -104,7 +104,7 @@ def accounts_book(ledger: Ledger) -> JobStore:
     return JobStore(ledger, charged_by("account"), accounting=False)
 
 
-def test_a_new_job_begins_with_what_its_account_has_used_whoever_submits_it(
+def test_a_new_job_begins_with_its_accounts_usage_for_any_submitter(
     accounts_book: JobStore,
 ) -> None:
     see(accounts_book, 1010, running(1005, 5))
@@ -112,7 +112,7 @@ def test_a_new_job_begins_with_what_its_account_has_used_whoever_submits_it(
     assert the_second(accounts_book, 1050, ended(1005, 30), of_ben).inherited_gpu_s == 120
 
 
-def test_who_changes_to_another_account_leaves_what_the_first_has_used(
+def test_a_user_who_changes_accounts_leaves_the_first_ones_usage_behind(
     accounts_book: JobStore,
 ) -> None:
     see(accounts_book, 1010, running(1005, 5))
@@ -143,7 +143,7 @@ names = st.sampled_from(["", "ann", "lab"])
 
 
 @given(names, names, names, names)
-def test_two_jobs_share_a_payer_just_where_they_share_what_is_charged(
+def test_two_jobs_share_a_payer_exactly_if_their_charges_are_shared(
     user: str, account: str, other_user: str, other_account: str
 ) -> None:
     mine, others = ((user, account), (other_user, other_account))

@@ -97,7 +97,7 @@ def reports_in(site: Site) -> list[Path]:
     return sorted(site.folder.glob(crash.REPORTS))
 
 
-def test_a_job_that_the_decision_fails_of_is_left_alone_and_the_others_go_on(
+def test_a_job_that_makes_the_decision_fail_is_excluded_and_others_go_on(
     controller: Controller,
     site: Site,
     monkeypatch: pytest.MonkeyPatch,
@@ -125,7 +125,7 @@ def test_a_job_that_the_decision_fails_of_is_left_alone_and_the_others_go_on(
     assert state_in(site).cycle == 2 and reports_in(site) == [report]
 
 
-def test_what_the_failed_cycle_saw_is_kept_for_the_controllers_user_only(
+def test_the_dump_of_a_failed_cycle_is_readable_only_by_the_controllers_user(
     controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Planner, "plan", failing_for(POISONED, Planner.plan))
@@ -138,7 +138,7 @@ def test_what_the_failed_cycle_saw_is_kept_for_the_controllers_user_only(
     assert "ZeroDivisionError" in report["traceback"][-1]
 
 
-def test_an_error_that_is_of_no_job_is_waited_out_and_does_not_end_the_controller(
+def test_an_error_not_caused_by_a_job_is_retried_and_does_not_end_the_controller(
     controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -191,7 +191,7 @@ def test_the_job_in_hand_is_left_alone_where_publishing_fails(
     assert managed == {*JOBS} - {POISONED}
 
 
-def test_a_job_that_was_suspected_in_vain_is_managed_again(
+def test_a_job_wrongly_suspected_of_a_crash_is_managed_again(
     controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_job_store: JobStore, job: Any, *_: object) -> None:
@@ -250,7 +250,7 @@ def test_exactly_the_jobs_that_make_a_decision_fail_are_found(poisoned: set[str]
     assert decisions <= 13 * len(poisoned) + 2
 
 
-def test_where_it_is_not_the_jobs_none_is_found() -> None:
+def test_no_culprit_is_found_if_the_failure_does_not_depend_on_jobs() -> None:
     def fail(_: Snapshot) -> None:
         raise ZeroDivisionError
 

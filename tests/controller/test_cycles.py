@@ -28,7 +28,7 @@ def managed(ledger: Ledger) -> Manage:
     )
 
 
-def test_a_demoted_job_runs_on_until_somebody_above_can_use_its_gpus(managed: Manage) -> None:
+def test_a_demoted_job_keeps_running_until_a_higher_job_can_use_its_gpus(managed: Manage) -> None:
     cluster = managed()
     wall = cluster.fill()
     never = cluster.submit(replace(WHOLE_NODE, nodes=5, held=True))
@@ -53,7 +53,7 @@ def test_no_job_is_preempted_before_its_minimum_run_time(managed: Manage) -> Non
     assert min(ran_s) >= 14
 
 
-def test_of_jobs_that_share_a_licence_one_preempts_at_a_time(managed: Manage) -> None:
+def test_jobs_that_share_a_licence_preempt_one_at_a_time(managed: Manage) -> None:
     cluster = managed(preemption={"signal": "USR1", "grace_s": 3})
     cluster.fill()
     short = [cluster.submit(replace(WHOLE_NODE, licenses="solver")) for _ in range(3)]

@@ -31,7 +31,7 @@ def at(job_store: JobStore, now_s: float) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(AT_WILL))
-def test_of_what_an_array_has_noted_in_a_cycle_the_first_are_told_and_how_many_more(
+def test_an_arrays_first_events_of_a_cycle_are_kept_with_a_count_of_the_rest(
     job_store: JobStore, ledger: Ledger, kind: str
 ) -> None:
     job_store.note(1000, kind, "7", "bob's")
@@ -62,7 +62,7 @@ def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(
     assert told >= 5 * day_s / 60 - 5, "none is lost"
 
 
-def test_what_was_folded_is_told_once_the_user_has_stopped(
+def test_the_count_of_folded_events_is_noted_once_they_stop(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     for now_s in (1000, 1001):
@@ -85,7 +85,9 @@ def test_a_clock_that_is_set_back_is_no_new_start(job_store: JobStore, ledger: L
 
 
 @pytest.mark.parametrize("kind", ["preempted", "promoted", "released", "would", "demoted"])
-def test_what_reports_count_is_never_folded(job_store: JobStore, ledger: Ledger, kind: str) -> None:
+def test_events_that_reports_count_are_never_folded(
+    job_store: JobStore, ledger: Ledger, kind: str
+) -> None:
     for task in range(100):
         job_store.note(1000, kind, f"12_{task}", "")
     at(job_store, 1000)

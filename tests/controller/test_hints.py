@@ -68,14 +68,14 @@ def test_a_comment_may_hold_a_hint_among_other_words(comment: str, hints: Hints)
         "model=vgg16 tiresias:model=vgg19",
     ],
 )
-def test_a_hint_that_cannot_be_read_is_none_and_says_why(word: str) -> None:
+def test_an_unreadable_hint_is_ignored_with_a_reason(word: str) -> None:
     hints = hints_of("", f"tiresias:{word}")
     assert (hints.model, hints.style) == ("", None)
     assert hints.problem
     assert len(hints.problem) < 100
 
 
-def test_what_slurm_was_told_at_submission_counts_before_the_users_comment() -> None:
+def test_hints_in_the_admin_comment_take_precedence_over_the_users_comment() -> None:
     assert hints_of("tiresias:model=vgg16", "tiresias:model=alexnet") == Hints("vgg16")
     assert hints_of("seen by ops", "tiresias:model=alexnet") == Hints("alexnet")
 
@@ -115,7 +115,7 @@ def test_a_user_over_budget_gets_no_longer_grace_than_the_site_gives_to_all() ->
         ("tiresias-first-look:\u0661", None),
     ],
 )
-def test_until_when_a_start_was_put_off_stands_in_the_administrators_comment(
+def test_a_deferred_start_time_is_read_from_the_admin_comment(
     admin_comment: str, until_s: float | None
 ) -> None:
     assert first_look_until_s(admin_comment) == until_s

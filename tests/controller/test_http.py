@@ -82,7 +82,7 @@ def test_it_answers_to_addresses_to_localhost_and_to_names_of_its_own(
     ],
 )
 @pytest.mark.parametrize("path", ["/page", "/other"])
-def test_a_page_that_had_its_own_name_lead_here_is_refused(
+def test_a_page_of_a_foreign_host_name_is_refused_against_dns_rebinding(
     named: int, host: str, path: str
 ) -> None:
     """Whichever path it asks for: metrics, too."""
@@ -104,7 +104,7 @@ def named() -> Iterator[int]:
         yield port
 
 
-def test_one_page_may_answer_for_all_other_paths_and_is_told_what_the_reader_has() -> None:
+def test_a_fallback_page_answers_all_other_paths_and_gets_the_request_headers() -> None:
     def any_page(request: Request) -> Answer:
         if request.headers.get("if-none-match") == '"1"':
             return Answer("text/plain", b"", 304, {"ETag": '"1"'})
@@ -148,7 +148,9 @@ def test_it_answers_on_the_loopback_of_ipv6_too() -> None:
 @pytest.mark.parametrize(
     "sent", [b"\r\n\r\n", b"GET\r\n\r\n", b"\x00\xff" * 70_000, b"GET /page HTTP/9.9\r\n\r\n", b""]
 )
-def test_who_sends_nonsense_harms_nobody(sent: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_request_does_not_affect_other_clients(
+    sent: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
     port = free_port()
     with listening(port):
         with silent_reader(port) as reader:
@@ -163,7 +165,7 @@ def test_who_sends_nonsense_harms_nobody(sent: bytes, capfd: pytest.CaptureFixtu
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_however_many_say_nothing_the_next_one_is_answered() -> None:
+def test_a_query_is_answered_despite_many_silent_connections() -> None:
     port = free_port()
     with listening(port):
         silent = [silent_reader(port) for _ in range(3 * MOST_AT_ONCE)]
@@ -174,7 +176,7 @@ def test_however_many_say_nothing_the_next_one_is_answered() -> None:
             reader.close()
 
 
-def test_a_page_that_fails_costs_its_reader_the_answer_and_nobody_else() -> None:
+def test_a_failing_page_affects_only_its_own_request() -> None:
     def broken() -> Answer:
         raise RuntimeError("broken")
 
@@ -205,7 +207,7 @@ def test_a_port_that_is_taken_is_one_line_and_is_used_once_it_is_free(
 
 
 @pytest.mark.parametrize("listen", ["no.such.host.invalid:9817", "a..b:9817", "203.0.113.1:9817"])
-def test_an_address_that_is_none_of_this_hosts_is_one_line_and_harms_nobody(
+def test_an_address_of_another_host_is_logged_in_one_line_and_harms_nothing(
     listen: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING), Listener(listen, {}).open():

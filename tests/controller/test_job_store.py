@@ -149,7 +149,7 @@ def test_a_requeued_job_keeps_its_submission_and_its_first_start(job_store: JobS
     assert (record.submitted_s, record.first_started_s, record.restarts) == (1000, 1005, 1)
 
 
-def test_what_nobody_saw_counts_at_most_one_interval(job_store: JobStore) -> None:
+def test_unobserved_running_time_counts_at_most_one_interval(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 9000, pending(restarts=1, submit_s=2000))
     assert job_store.runs.attained_gpu_s("7") == 4 * 15
@@ -189,7 +189,7 @@ def test_a_job_whose_last_requeue_slurmctld_forgot_goes_on_counting(job_store: J
     assert record is not None and (record.restarts, record.submitted_s) == (1, 1000)
 
 
-def test_a_job_that_slurm_forgot_has_ended_and_one_that_shows_again_has_not(
+def test_a_job_that_slurm_forgot_has_ended_unless_it_shows_again(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1010, running(1005, 5))
@@ -370,7 +370,7 @@ def test_a_job_that_never_waited_as_a_managed_one_is_known_by_the_priority_it_st
     assert not is_managed(job_store, other), "a site's own priorities may be as high"
 
 
-def test_what_a_users_jobs_made_others_lose_counts_after_a_restart_too(
+def test_losses_caused_by_a_user_still_count_after_a_restart(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     hunter = pending("8", user="eve")
@@ -384,7 +384,7 @@ def test_what_a_users_jobs_made_others_lose_counts_after_a_restart_too(
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
-def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wait(
+def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
     job_store: JobStore, step_s: float
 ) -> None:
     """The start of what runs stays as Slurm noted it; what it shows since is by the new clock."""
@@ -410,13 +410,13 @@ def test_an_hour_by_which_slurms_clock_is_set_is_nobodys_service_and_nobodys_wai
     assert job_store.records()["7"].tier == 0
 
 
-def test_what_a_running_job_has_attained_never_falls(job_store: JobStore) -> None:
+def test_attained_service_of_a_running_job_never_decreases(job_store: JobStore) -> None:
     for at_s, elapsed_s in ((1010, 5), (1011, 4), (1012, 0), (1013, 8)):
         see(job_store, at_s, running(1005, elapsed_s))
         assert job_store.runs.attained_gpu_s("7") == 4 * max(5, elapsed_s)
 
 
-def test_a_clock_that_wanders_is_not_taken_for_one_that_was_set(job_store: JobStore) -> None:
+def test_a_drifting_clock_is_not_taken_for_a_clock_step(job_store: JobStore) -> None:
     see(job_store, 1000, pending("8"))
     for real_s in range(1000, 1100, 10):
         job_store.follow_clock(real_s * 1.1, real_s)
@@ -453,7 +453,7 @@ def test_the_ledger_keeps_each_preemption_with_the_run_that_it_ended_and_both_ti
     ]
 
 
-def test_the_partition_of_a_job_is_the_one_that_it_runs_in_once_it_runs(ledger: Ledger) -> None:
+def test_a_running_jobs_partition_is_the_one_it_runs_in(ledger: Ledger) -> None:
     job_store = JobStore(
         ledger, parse({"manage": {"partitions": ["gpu", "short"]}}), accounting=False
     )
@@ -527,7 +527,7 @@ def ask(job_store: JobStore, at_s: float, *rows: AccountedRun) -> None:
     job_store.commit()
 
 
-def test_a_node_that_failed_and_is_back_before_anybody_looked_is_known_from_accounting(
+def test_a_node_failure_between_two_cycles_is_learned_from_accounting(
     ledger: Ledger,
 ) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
@@ -557,7 +557,7 @@ def test_a_job_first_met_after_a_requeue_was_submitted_when_accounting_says(
     assert (record.submitted_s, record.queued_s, record.restarts) == (1000, 5000, 2)
 
 
-def test_a_job_that_ran_and_was_forgotten_by_slurm_while_nobody_looked_has_run(
+def test_a_job_that_ran_and_was_purged_between_two_cycles_has_run(
     ledger: Ledger,
 ) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
@@ -584,7 +584,7 @@ def test_a_job_that_was_cancelled_while_it_waited_and_forgotten_ended_when_accou
     assert not job_store.runs.of("7") and not job_store.is_doubtful("7")
 
 
-def test_a_job_that_runs_again_when_it_is_seen_has_waited_from_the_end_of_its_last_run(
+def test_a_restarted_jobs_waiting_time_counts_from_the_end_of_its_last_run(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1010, running(1005, 5))

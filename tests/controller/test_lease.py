@@ -90,7 +90,7 @@ def test_a_lease_that_is_not_renewed_is_over_before_another_takes_it(
             act()
 
 
-def test_a_holder_that_slept_past_its_term_is_told_so_even_if_nobody_took_it(
+def test_a_holder_that_slept_past_its_term_has_lost_the_lease_even_if_it_is_free(
     one: FileLease, clock: Clock
 ) -> None:
     assert one.take()
@@ -99,7 +99,7 @@ def test_a_holder_that_slept_past_its_term_is_told_so_even_if_nobody_took_it(
         one.renew()
 
 
-def test_a_lease_that_is_released_is_taken_at_once_by_whom_it_is_meant_for(
+def test_a_released_lease_can_be_taken_at_once_by_its_designated_successor(
     tmp_path: Path, one: FileLease, two: FileLease
 ) -> None:
     three = FileLease(tmp_path, "three", INTERVAL_S)
@@ -113,7 +113,7 @@ def test_a_lease_that_is_released_is_taken_at_once_by_whom_it_is_meant_for(
     assert two.term == 3
 
 
-def test_whoever_was_stopped_while_it_took_the_lease_does_not_rule_over_later_terms(
+def test_a_process_stopped_while_taking_the_lease_cannot_claim_an_old_term(
     tmp_path: Path, one: FileLease
 ) -> None:
     late = FileLease(tmp_path, "late", INTERVAL_S)
@@ -126,7 +126,7 @@ def test_whoever_was_stopped_while_it_took_the_lease_does_not_rule_over_later_te
         late.check()
 
 
-def test_who_stands_by_is_known_and_forgotten_when_it_says_nothing_more(
+def test_a_standby_is_listed_until_it_falls_silent(
     one: FileLease, two: FileLease, clock: Clock
 ) -> None:
     assert one.take()
@@ -246,7 +246,7 @@ def test_a_command_with_a_time_to_end_is_started_without_python_in_a_forked_proc
     assert begun and all(options.get("preexec_fn") is None for options in begun)
 
 
-def test_a_missing_command_with_a_time_to_end_is_told_by_its_name() -> None:
+def test_a_missing_command_with_a_deadline_is_reported_by_name() -> None:
     answer = process.run(
         ["no-such-command"], stdin="", timeout_s=9, environment={}, until_s=now_s() + 9
     )

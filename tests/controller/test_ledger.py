@@ -278,7 +278,7 @@ def test_a_controller_on_a_ledger_that_it_cannot_write_ends_with_one_line(
     assert "cannot be used" in error_of(result)
 
 
-def test_what_a_full_disk_refused_is_written_when_there_is_room_again(path: Path) -> None:
+def test_writes_refused_by_a_full_disk_are_made_once_there_is_space(path: Path) -> None:
     with closing(Ledger(path)) as ledger:
         database = ledger._database
         (pages,) = database.execute("PRAGMA page_count").fetchone()
@@ -323,7 +323,7 @@ def test_a_ledger_put_in_the_place_of_another_takes_nothing_of_it_and_keeps_it(
         assert ledger.jobs().keys() == {"1"}
 
 
-def test_where_no_ledger_was_none_is_kept(path: Path) -> None:
+def test_no_old_ledger_is_kept_if_there_was_none(path: Path) -> None:
     draft = path.with_name("draft")
     Ledger(draft).close()
     assert put_in_place(draft, path) is None

@@ -87,7 +87,7 @@ def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
         assert query_history(folder, "4") == Found()
 
 
-def test_a_life_has_the_pauses_of_the_controller_while_the_job_was_there(folder: Path) -> None:
+def test_a_jobs_history_includes_the_controllers_pauses_during_its_life(folder: Path) -> None:
     with closing(Ledger(ledger_of(folder))) as ledger:
         pauses = [
             EventRecord(5.0, "paused", "", "", "by root (uid 0)"),
@@ -107,14 +107,14 @@ def test_a_life_has_the_pauses_of_the_controller_while_the_job_was_there(folder:
 
 
 @as_root
-def test_everybody_is_told_of_every_job_where_jobs_are_not_private(folder: Path) -> None:
+def test_every_user_sees_every_job_without_private_data(folder: Path) -> None:
     with serving(history_service(folder, ledger_of(folder), private=False)):
         assert "name of 1" in asked_by_nobody(folder, "1")
         assert "name of 2" in asked_by_nobody(folder, "2")
 
 
 @as_root
-def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> None:
+def test_private_data_limits_each_user_to_own_jobs(folder: Path) -> None:
     with serving(history_service(folder, ledger_of(folder), private=True)):
         assert "name of 1" in asked_by_nobody(folder, "1")
         assert "name of" not in asked_by_nobody(folder, "2")
@@ -122,7 +122,7 @@ def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> N
         assert query_history(folder, "2").history is not None, "root sees them all"
 
 
-def test_words_about_others_jobs_are_not_told_where_jobs_are_private(folder: Path) -> None:
+def test_event_texts_about_others_jobs_are_hidden_if_jobs_are_private(folder: Path) -> None:
     with closing(Ledger(folder / "ledger.sqlite")) as ledger:
         with ledger.transaction():
             ledger.add_events([EventRecord(60.0, "preempted", "2", "1", "restart 7 of alice's")])
@@ -137,14 +137,14 @@ def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> Non
     assert "No controller answers" in asked_by_nobody(folder, "1")
 
 
-def test_what_is_no_job_id_finds_nothing_and_harms_nothing(folder: Path) -> None:
+def test_an_invalid_job_id_finds_nothing_and_harms_nothing(folder: Path) -> None:
     with serving(history_service(folder, ledger_of(folder), private=False)):
         for asked in ("1' OR '1'='1", "%", "*", "é" * 400, ""):
             assert query_history(folder, asked) == Found()
         assert query_history(folder, "1").history is not None
 
 
-def test_who_asks_nothing_holds_up_the_others_for_a_moment_only(
+def test_a_client_that_sends_no_query_delays_others_only_briefly(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 0.1)

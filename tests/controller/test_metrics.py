@@ -45,7 +45,7 @@ def test_it_is_in_one_mode_at_a_time_and_stands_by_until_it_acts(metrics: Metric
     assert in_modes() == ["standby"]
 
 
-def test_a_damaged_ledger_is_told_from_one_that_cannot_be_written(metrics: Metrics) -> None:
+def test_a_damaged_ledger_is_distinguished_from_an_unwritable_one(metrics: Metrics) -> None:
     metrics.acts(nothing_yet(CLUSTER, Config(), Health("enforce", 0.0, 0, 0.0, 0.0)))
     metrics.failed(DamagedLedgerError("it is damaged", "rebuild it"))
     scrape = scraped(metrics)
@@ -68,12 +68,12 @@ def test_commands_are_counted_with_their_requests_and_the_ones_that_fail() -> No
     assert scrape.value("tiresias_slurm_command_failures_total") == 1
 
 
-def test_however_many_ask_the_text_is_written_once_a_second() -> None:
+def test_many_requests_render_the_text_at_most_once_a_second() -> None:
     metrics = Metrics(CLUSTER, Config(), Tally())
     assert metrics.page() is metrics.page()
 
 
-def test_where_the_library_is_missing_the_controller_goes_on_without_metrics(
+def test_without_the_library_the_controller_runs_without_metrics(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)

@@ -32,7 +32,7 @@ class Accounting:
         return self.rows
 
 
-def test_a_job_that_ends_is_told_once_with_its_jct_and_what_it_waited(job_store: JobStore) -> None:
+def test_an_ended_job_is_counted_once_with_its_jct_and_waiting_time(job_store: JobStore) -> None:
     see(job_store, 1000, pending())
     see(job_store, 1010, running(1004, 6))
     see(job_store, 1020, pending(restarts=1, submit_s=1014))
@@ -47,7 +47,7 @@ def test_a_job_that_ends_is_told_once_with_its_jct_and_what_it_waited(job_store:
     assert job_store.take_stats().ended == []
 
 
-def test_a_job_that_nobody_saw_run_is_told_if_it_ended_after_the_first_look(
+def test_a_job_never_seen_running_is_counted_if_it_ended_after_the_first_cycle(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1000, ended(900, 50))
@@ -74,7 +74,7 @@ def test_a_job_that_is_cancelled_while_it_waits_again_ends_then(job_store: JobSt
     assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=35, queued_s=25)]
 
 
-def test_an_end_that_another_process_has_told_is_not_told_again(
+def test_an_end_counted_by_another_process_is_not_counted_again(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     see(job_store, 1000, pending(), pending("8"))
@@ -85,7 +85,7 @@ def test_an_end_that_another_process_has_told_is_not_told_again(
     assert later.take_stats().ended == [EndedJob(tier=1, jct_s=35, queued_s=10)]
 
 
-def test_a_job_that_is_requeued_after_its_end_is_told_once(job_store: JobStore) -> None:
+def test_a_job_requeued_after_its_end_is_counted_once(job_store: JobStore) -> None:
     see(job_store, 1000, running(1000, 0))
     see(job_store, 1010, ended(1000, 8))
     assert len(job_store.take_stats().ended) == 1
@@ -94,7 +94,7 @@ def test_a_job_that_is_requeued_after_its_end_is_told_once(job_store: JobStore) 
     assert job_store.take_stats().ended == []
 
 
-def test_an_end_is_told_when_accounting_has_confirmed_it(ledger: Ledger) -> None:
+def test_an_end_is_counted_once_accounting_has_confirmed_it(ledger: Ledger) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 1000, running(1000, 0))
     see(job_store, 1010)  # Slurm shows it no more
@@ -109,7 +109,7 @@ def test_an_end_is_told_when_accounting_has_confirmed_it(ledger: Ledger) -> None
     assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=7, queued_s=0)]
 
 
-def test_an_end_is_told_though_the_cycle_that_learned_of_it_failed(ledger: Ledger) -> None:
+def test_an_end_is_counted_even_if_the_cycle_that_learned_of_it_failed(ledger: Ledger) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=False)
     see(job_store, 1000, running(1000, 0))
     see(job_store, 1010, ended(1000, 8))
@@ -119,7 +119,7 @@ def test_an_end_is_told_though_the_cycle_that_learned_of_it_failed(ledger: Ledge
     assert len(job_store.take_stats().ended) == 1
 
 
-def test_what_happens_is_counted_by_kind(job_store: JobStore) -> None:
+def test_events_are_counted_by_kind(job_store: JobStore) -> None:
     see(job_store, 1000, running(1000, 0))
     see(job_store, 1100, running(1000, 100))
     assert job_store.take_stats().events == {"demoted": 1}

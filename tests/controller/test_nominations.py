@@ -142,7 +142,7 @@ def test_a_nomination_waits_while_a_job_on_its_nodes_completes(job_store: JobSto
         ("ReqNodeNotAvail, Reserved for maintenance", False),
     ],
 )
-def test_a_job_of_two_partitions_stands_in_its_own_way_with_the_nodes_of_its_nomination(
+def test_a_reason_caused_by_the_jobs_own_nomination_counts_as_lack_of_resources(
     reason: str, tried: bool
 ) -> None:
     """Slurm tries it for one partition, and keeps its nodes from it when it tries the other."""
@@ -187,7 +187,7 @@ def test_a_job_is_kept_off_what_is_reserved_before_it_could_end(
     assert running.request.reserved_nodes == frozenset()
 
 
-def test_what_a_job_waits_for_holds_until_slurm_has_looked_at_it_again(job_store: JobStore) -> None:
+def test_a_jobs_reason_holds_until_slurm_has_tried_it_again(job_store: JobStore) -> None:
     view = SnapshotBuilder(job_store, CONFIG)
 
     def why_not(at_s: float, **changes: object) -> str:

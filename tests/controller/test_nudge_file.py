@@ -137,7 +137,7 @@ def test_a_nudge_is_noticed_where_the_kernel_tells_nothing(
     assert not (tmp_path / "nudge").exists()
 
 
-def test_the_watchdog_of_systemd_is_told_while_the_controller_waits_for_a_long_interval(
+def test_systemds_watchdog_is_notified_during_a_long_interval(
     waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """WatchdogSec is 10 minutes and an interval may be an hour."""

@@ -59,7 +59,7 @@ def test_the_ledger_is_for_its_owner_only_with_all_that_sqlite_keeps_beside_it(
         )
 
 
-def test_a_ledger_that_everybody_could_read_is_closed_to_them(folder: Path) -> None:
+def test_a_world_readable_ledger_is_made_private(folder: Path) -> None:
     with closing(Ledger(folder / FILE_NAME)) as ledger:
         ledger.set_value("a", "b")
     (folder / FILE_NAME).chmod(0o644)
@@ -133,7 +133,7 @@ def kept_up(copy: ProfilesCopy) -> None:
         copy._thread.join()
 
 
-def test_where_jobs_are_private_no_copy_of_the_profiles_is_published(folder: Path) -> None:
+def test_with_private_data_no_copy_of_the_profiles_is_published(folder: Path) -> None:
     (folder / public_copy.FILE_NAME).write_text("from before")
     with closing(ProfileStore(folder / "profiles.sqlite")):
         kept_up(ProfilesCopy(folder / "profiles.sqlite", folder, private=True))
@@ -141,7 +141,7 @@ def test_where_jobs_are_private_no_copy_of_the_profiles_is_published(folder: Pat
 
 
 @pytest.mark.parametrize(("private", "mode"), [(False, 0o644), (True, 0o600)])
-def test_the_published_state_is_for_everybody_unless_jobs_are_private(
+def test_the_published_state_is_world_readable_unless_jobs_are_private(
     folder: Path, private: bool, mode: int
 ) -> None:
     published.write(state(), folder, private=private)

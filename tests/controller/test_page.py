@@ -123,7 +123,9 @@ def test_another_path_gets_404_and_one_line(page: Page, path: str) -> None:
     assert answer.body.count(b"\n") == 1 and answer.body.endswith(b"\n")
 
 
-def test_who_has_it_already_is_told_so_until_there_is_a_new_cycle(page: Page, ledger: Path) -> None:
+def test_an_unchanged_state_is_answered_with_304_until_the_next_cycle(
+    page: Page, ledger: Path
+) -> None:
     first = ask(page, "/state")
     again = ask(page, "/state", if_none_match=first.headers["ETag"])
     assert (again.status, again.body) == (304, b"")
@@ -141,7 +143,7 @@ def test_a_large_answer_is_packed_for_those_who_can_unpack_it(page: Page) -> Non
     assert "Content-Encoding" not in ask(page, "/page.js", accept_encoding="gzip;q=0").headers
 
 
-def test_the_state_says_which_job_of_which_tier_holds_what_of_which_node(page: Page) -> None:
+def test_the_state_gives_the_job_tier_and_gpus_on_each_node(page: Page) -> None:
     nodes = told(page)["nodes"]
     assert nodes["name"] == ["gpu01", "gpu02"]
     assert nodes["available"] == [True, False]
@@ -153,14 +155,14 @@ def test_the_state_has_the_jobs_that_ended_with_what_they_took(page: Page) -> No
     assert (ended["key"], ended["jct_s"], ended["queued_s"]) == (["6"], [60.0], [30.0])
 
 
-def test_a_job_is_told_with_its_life_also_when_it_has_ended(page: Page) -> None:
+def test_a_jobs_data_includes_its_history_even_after_its_end(page: Page) -> None:
     assert told(page, "/jobs/7")["job"]["name"] == SECRET
     ended = told(page, "/jobs/6")
     assert ended["job"] is None
     assert [run["elapsed_s"] for run in ended["life"]["runs"]] == [30.0]
 
 
-def test_a_waiting_job_is_told_with_who_comes_before_it_and_until_when_it_waits(
+def test_a_waiting_jobs_data_has_the_jobs_ahead_and_the_expected_start(
     ledger: Path,
 ) -> None:
     holds = running("3", gpus=4, attained_gpu_s=2400.0)
@@ -178,7 +180,7 @@ def test_a_waiting_job_is_told_with_who_comes_before_it_and_until_when_it_waits(
     assert told(page, "/jobs/3")["before"] == {"jobs": 0, "gpus": 0}
 
 
-def test_a_held_job_is_told_by_whom_and_what_its_user_can_do(ledger: Path) -> None:
+def test_a_held_jobs_data_says_who_held_it_and_what_its_user_can_do(ledger: Path) -> None:
     page = Page(private=False)
     page.show(state(waiting("1", reason="held", slurm_reason="JobHeldAdmin")), ledger)
     said = told(page, "/jobs/1")
@@ -192,7 +194,7 @@ def test_every_reason_and_every_guard_has_words(page: Page) -> None:
     assert set(words["guards"]) == {guard.value for guard in Protection}
 
 
-def test_where_jobs_are_private_a_browser_sees_sums_and_tiers_and_nobody(ledger: Path) -> None:
+def test_with_private_data_the_page_shows_sums_and_tiers_but_no_jobs(ledger: Path) -> None:
     page = Page(private=True)
     page.show(STATE, ledger)
     answer = ask(page, "/state")

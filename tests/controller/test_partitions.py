@@ -99,7 +99,7 @@ def test_a_job_without_an_account_or_qos_or_time_limit_is_not_refused_for_it(
         ((3, 3), 8, 3),
     ],
 )
-def test_a_job_is_laid_over_no_more_nodes_than_its_widest_partition_gives_it(
+def test_a_job_uses_no_more_nodes_than_the_limit_of_its_widest_partition(
     job_store: JobStore, bounds: tuple[int | None, int | None], asked: int | None, most: int | None
 ) -> None:
     gpu, other = (

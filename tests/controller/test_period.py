@@ -74,7 +74,7 @@ def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
     assert asked.live and rows_of(asked) == rows_of(from_ledger)
 
 
-def test_only_what_was_in_the_time_is_told(folder: Path) -> None:
+def test_a_report_query_returns_only_the_requested_period(folder: Path) -> None:
     with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
         period = query_report(folder, 750.0, 2000.0)
     assert [row[0] for row in period.jobs] == ["1"], "the others have ended before"
@@ -82,7 +82,7 @@ def test_only_what_was_in_the_time_is_told(folder: Path) -> None:
 
 
 @as_root
-def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> None:
+def test_private_data_limits_each_user_to_own_jobs(folder: Path) -> None:
     with serving(report_service(folder, folder / "ledger.sqlite", private=True)):
         told = asked_by_nobody(folder)
         assert "only_of='nobody'" in told and "secret of nobody" in told
@@ -95,7 +95,7 @@ def test_where_jobs_are_private_each_is_told_of_own_ones_only(folder: Path) -> N
         assert everything.only_of == "" and len(everything.jobs) == 4, "root sees them all"
 
 
-def test_of_a_preemption_only_ones_own_side_is_told(tmp_path: Path) -> None:
+def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
     """By job 1 of alice and job 2 of bob, whose tiers, GPUs and times all differ."""
     long = job("1", "####....###|", gpus=4, user="alice")
     short = job("2", "   .###|", gpus=2, user="bob")
@@ -121,12 +121,12 @@ def test_of_a_preemption_only_ones_own_side_is_told(tmp_path: Path) -> None:
 
 
 @as_root
-def test_everybody_is_told_of_every_job_where_jobs_are_not_private(folder: Path) -> None:
+def test_every_user_sees_every_job_without_private_data(folder: Path) -> None:
     with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
         assert "secret of alice" in asked_by_nobody(folder)
 
 
-def test_whom_this_host_does_not_know_has_no_jobs(folder: Path) -> None:
+def test_a_uid_unknown_to_this_host_has_no_jobs(folder: Path) -> None:
     with closing(Ledger.to_read(folder / "ledger.sqlite")) as ledger:
         assert b"secret" not in ledger.period(0.0, 2000.0, "")
 
@@ -136,7 +136,7 @@ def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> Non
     assert "No controller answers" in asked_by_nobody(folder)
 
 
-def test_what_is_no_time_is_answered_and_harms_nothing(folder: Path) -> None:
+def test_an_invalid_time_is_answered_with_an_error_and_harms_nothing(folder: Path) -> None:
     with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
         for asked in (b"1; DROP TABLE jobs 2\n", b"\xff\n", b"1\n", b"a b\n", b"nan inf\n", b"\n"):
             assert b"secret" not in answer_of(folder / SOCKET_NAME, asked)

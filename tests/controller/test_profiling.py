@@ -85,7 +85,7 @@ def test_its_users_wish_counts_before_any_number(profiler: Profiler) -> None:
 
 
 @pytest.mark.parametrize("unknown", ["consolidate", "spread"])
-def test_a_model_that_nobody_knows_goes_by_the_setting(store: ProfileStore, unknown: str) -> None:
+def test_an_unknown_model_is_placed_as_configured(store: ProfileStore, unknown: str) -> None:
     profiler = Profiler(store, parse({"placement": {"unknown_model": unknown}}))
     placing = profiler.placing(pending(comment="tiresias:model=unheard-of").spec)
     assert placing.style is PlacementStyle(unknown)
@@ -93,7 +93,9 @@ def test_a_model_that_nobody_knows_goes_by_the_setting(store: ProfileStore, unkn
     assert placing.skew is None
 
 
-def test_a_hint_that_cannot_be_read_is_not_heeded_and_that_is_said(profiler: Profiler) -> None:
+def test_a_job_with_an_unreadable_hint_is_placed_without_it_and_explained(
+    profiler: Profiler,
+) -> None:
     placing = profiler.placing(pending(comment="tiresias:placement=everywhere").spec)
     assert placing.style is CONSOLIDATE
     assert "its hint is not heeded, 'placement=everywhere' is no part of one" in placing.because
@@ -122,7 +124,9 @@ def test_a_small_model_in_one_message_is_not_skewed(profiler: Profiler, collect_
     assert placing.because.endswith("but of 24 MB only, limit 50 MB")
 
 
-def test_what_spreading_cost_counts_before_the_skew(profiler: Profiler, collect_dir: Path) -> None:
+def test_the_measured_cost_of_spreading_takes_precedence_over_skew(
+    profiler: Profiler, collect_dir: Path
+) -> None:
     for number, nodes, rounds in ((11, 1, 60), (12, 1, 60), (13, 2, 50), (14, 2, 50)):
         for node in range(nodes):
             leave(collect_dir, f"{number}.0.n{node}", "resnet50", rounds // nodes)
@@ -150,7 +154,7 @@ def test_files_of_forgotten_jobs_are_cleared_away(profiler: Profiler, collect_di
     assert profiler.placing(pending("8").spec).skew is None
 
 
-def test_what_cannot_be_read_is_put_aside_and_the_rest_is_read(
+def test_unreadable_files_are_set_aside_and_the_rest_is_read(
     profiler: Profiler, collect_dir: Path
 ) -> None:
     (collect_dir / "7.0.n1.traffic").write_bytes(b"forged" * 9000)
@@ -201,7 +205,7 @@ def test_a_folder_that_may_only_be_read_is_read_once(
     assert store.profiles() == []
 
 
-def test_what_cannot_be_read_is_put_through_no_link(
+def test_unreadable_files_are_never_moved_through_a_symlink(
     profiler: Profiler, collect_dir: Path, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -230,7 +234,7 @@ def test_without_its_folder_or_its_store_jobs_are_placed_all_the_same(
     assert profiler.placing(pending(comment="tiresias:model=vgg16").spec).style is CONSOLIDATE
 
 
-def test_what_an_operator_stores_counts_from_the_next_cycle_on(
+def test_an_operators_profile_takes_effect_in_the_next_cycle(
     profiler: Profiler, tmp_path: Path
 ) -> None:
     job = pending(comment="tiresias:model=vgg16")
@@ -255,7 +259,7 @@ def test_the_decision_gets_the_style_and_the_reason(tmp_path: Path, profiler: Pr
     assert decided.style_because == "largest tensor 74 % of vgg16 (built in), limit 50 %"
 
 
-def test_the_book_knows_how_long_each_run_ran(tmp_path: Path) -> None:
+def test_the_job_store_knows_how_long_each_run_lasted(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / LEDGER_NAME)) as ledger:
         job_store = JobStore(ledger, parse({}), accounting=False)
         see(job_store, 1010, running(1000, 10))
@@ -288,7 +292,7 @@ def leave_gpus(folder: Path, name: str) -> Path:
     return path
 
 
-def test_what_a_job_did_with_its_gpus_is_kept_under_its_program(
+def test_a_jobs_gpu_use_is_stored_under_its_program(
     profiler: Profiler, store: ProfileStore, collect_dir: Path
 ) -> None:
     leave(collect_dir, "7.0.n1", "vgg16")
@@ -304,7 +308,7 @@ def test_what_a_job_did_with_its_gpus_is_kept_under_its_program(
     assert [profile.key for profile in store.profiles()] == [key]
 
 
-def test_what_gpus_did_is_not_read_while_the_job_goes_on_nor_kept_of_a_forgotten_one(
+def test_gpu_use_is_not_read_while_a_job_runs_nor_stored_for_a_forgotten_job(
     profiler: Profiler, store: ProfileStore, collect_dir: Path
 ) -> None:
     going_on, forgotten = leave_gpus(collect_dir, "7.1.n1"), leave_gpus(collect_dir, "99.0.n1")
@@ -346,7 +350,7 @@ def profile_of(key: Key, source: str = "operator", noted_s: float = 1.0) -> Prof
     return Profile(key, Skew(10, 100, 10), source, noted_s)
 
 
-def test_the_nodes_are_told_of_every_program_that_has_a_profile(
+def test_the_index_file_lists_every_program_with_a_profile(
     profiler: Profiler, store: ProfileStore, collect_dir: Path
 ) -> None:
     learn(profiler)
@@ -359,7 +363,7 @@ def test_the_nodes_are_told_of_every_program_that_has_a_profile(
     assert [path.name for path in collect_dir.iterdir()] == [KNOWN]
 
 
-def test_what_others_store_and_forget_is_told_in_the_next_cycle(
+def test_profiles_stored_or_forgotten_by_others_reach_the_index_in_the_next_cycle(
     profiler: Profiler, tmp_path: Path, collect_dir: Path
 ) -> None:
     keys = [Key(MODEL, "bert"), Key(MODEL, "vgg16"), Key(MODEL, "gpt+2", "ann"), Key(JOB, "x", "y")]
@@ -407,7 +411,7 @@ def test_the_file_is_only_written_again_when_it_says_something_else(
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
-def test_the_file_is_written_at_the_start_and_when_somebody_removed_it(
+def test_the_index_file_is_written_at_start_and_after_its_removal(
     store: ProfileStore, config: Config, collect_dir: Path
 ) -> None:
     file = collect_dir / KNOWN
@@ -421,7 +425,7 @@ def test_the_file_is_written_at_the_start_and_when_somebody_removed_it(
     assert told(collect_dir) == []
 
 
-def test_what_cannot_be_written_is_said_once_and_done_when_it_can_be(
+def test_a_failed_write_is_logged_once_and_made_up_when_possible(
     profiler: Profiler, collect_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (collect_dir / KNOWN).mkdir()
@@ -436,7 +440,7 @@ def test_what_cannot_be_written_is_said_once_and_done_when_it_can_be(
     assert told(collect_dir) == ["job train ann"]
 
 
-def test_without_a_folder_nobody_is_told_anything(
+def test_without_a_folder_no_index_file_is_written(
     store: ProfileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

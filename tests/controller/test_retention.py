@@ -79,7 +79,7 @@ def keys(ledger: Ledger, table: str) -> set[str]:
     return {key for (key,) in ledger._database.execute(f"SELECT {column} FROM {table}")}
 
 
-def test_what_ended_before_a_time_is_removed_with_all_that_belongs_to_it(aged: Ledger) -> None:
+def test_jobs_ended_before_a_time_are_removed_with_all_their_records(aged: Ledger) -> None:
     before_s = NOW_S - 30 * DAY_S
     would = aged.prunable(before_s)
     assert aged.prune(before_s, at_most=100) == would == Pruned(3, 6, 3, 3)
@@ -116,7 +116,7 @@ def test_the_policies_by_history_go_by_pruned_jobs_too(
     assert [one for (one,) in aged._database.execute("SELECT COUNT(*) FROM samples")] == [2]
 
 
-def test_what_has_ended_since_is_learned_without_reading_all_again(
+def test_newly_ended_jobs_are_learned_without_reading_all_again(
     aged: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     samples = Samples(aged)
@@ -212,7 +212,7 @@ def test_nothing_is_pruned_for_a_day_after_the_clock_was_set(aged: Ledger, clock
     assert len(keys(aged, "jobs")) == 4
 
 
-def test_a_ledger_that_cannot_be_pruned_is_told_of_once_in_a_while(
+def test_a_failure_to_prune_the_ledger_is_logged_at_intervals(
     aged: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     retention = Retention(aged, CONFIG, JobStore(aged, CONFIG, accounting=True).ended)
@@ -224,7 +224,7 @@ def test_a_ledger_that_cannot_be_pruned_is_told_of_once_in_a_while(
 
 
 @pytest.mark.parametrize("charge", ["job", "user"])
-def test_what_may_count_for_budgets_and_for_later_jobs_stays(aged: Ledger, charge: str) -> None:
+def test_records_that_count_for_budgets_and_later_jobs_are_kept(aged: Ledger, charge: str) -> None:
     """Job 7 started at 100; at a restart it is found anew what it began with."""
     config = parse({"policy": {"charge": charge, "charge_window_s": 60.0}})
     latest_s = {"job": NOW_S - config.preemption.budget_window_s, "user": 100.0 - 60.0}
@@ -301,7 +301,7 @@ def folder_of_ledgers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_what_is_asked_of_the_ledger_costs_no_more_with_more_jobs_that_ended_long_ago(
+def test_the_cost_of_ledger_queries_does_not_grow_with_old_ended_jobs(
     folder_of_ledgers: Path, tmp_path: Path, asked: str
 ) -> None:
     steps = []
@@ -420,7 +420,7 @@ def test_beside_a_controller_the_command_refuses_in_one_line(site_with_jobs: Sit
     assert jobs_in(site_with_jobs) == {"1", "2", "3"}
 
 
-def test_where_all_is_kept_a_time_must_be_named(site_with_jobs: Site) -> None:
+def test_pruning_needs_a_time_if_everything_is_kept_by_default(site_with_jobs: Site) -> None:
     site_with_jobs.configure("keep_ended_jobs_days = 0\n")
     result = site_with_jobs.run("ledger", "prune")
     assert result.exit_code == 2

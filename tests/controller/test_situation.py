@@ -38,7 +38,7 @@ def test_another_request_is_another_situation(asks: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "is_now", [{"reason": "Resources"}, {"priority": 7}, {"restarts": 1}, {"submit_s": 5000.0}]
 )
-def test_what_slurm_changes_of_itself_does_not_make_another_situation(
+def test_changes_made_by_slurm_itself_do_not_change_the_situation(
     is_now: dict[str, object],
 ) -> None:
     assert of(changed(JOB, **is_now)) == of()
@@ -59,7 +59,7 @@ def test_a_node_list_that_was_written_here_does_not_make_another_situation(ledge
     assert of(ours) != of()
 
 
-def test_however_long_ago_victims_left_in_vain_none_leaves_again_before_something_changes(
+def test_no_victim_is_preempted_again_in_an_unchanged_situation_after_one_in_vain(
     ledger: Ledger,
 ) -> None:
     job_store = JobStore(ledger, parse({}), accounting=False)

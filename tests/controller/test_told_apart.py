@@ -57,7 +57,7 @@ def test_only_where_the_controller_does_not_act_a_job_has_what_it_would_do(ledge
         }
 
 
-def test_what_slurm_does_anyway_is_not_told_as_what_the_controller_would_do(
+def test_what_slurm_does_anyway_is_not_shown_as_a_would_be_action(
     ledger: Ledger,
 ) -> None:
     jobs = (
@@ -94,7 +94,7 @@ def test_when_a_job_may_begin_is_published_until_then(ledger: Ledger) -> None:
     assert begins == {"1": NOW_S + 60, "2": None, "3": None}
 
 
-def test_a_state_whose_mode_changes_without_a_cycle_is_told_apart_too() -> None:
+def test_a_mode_change_without_a_cycle_separates_the_actions_too() -> None:
     acting = busy_state()
     health = Health("paused", acting.started_s, acting.cycle, acting.at_s, acting.took_s)
     paused = health.shown_on(acting)
@@ -109,11 +109,13 @@ def test_a_state_whose_mode_changes_without_a_cycle_is_told_apart_too() -> None:
         ("be preempted", "4", "would have been preempted for job 4 (in shadow mode)"),
     ],
 )
-def test_what_shadow_mode_noted_is_told_afterwards(noted: str, for_job: str, told: str) -> None:
+def test_events_of_shadow_mode_are_worded_as_would_have(
+    noted: str, for_job: str, told: str
+) -> None:
     assert would_have(noted, for_job) == told
 
 
-def test_a_reason_of_a_newer_controller_stands_for_itself() -> None:
+def test_an_unknown_reason_of_a_newer_controller_is_shown_as_is() -> None:
     assert would_do("sent-to-mars", (), "") == "would wait: sent-to-mars"
 
 
@@ -121,7 +123,7 @@ def asked(page: Page, path: str) -> Any:
     return json.loads(page.answer(Request(path, {"host": "localhost:9817"})).body)
 
 
-def test_the_page_is_told_what_slurm_does_and_what_the_controller_would_do(
+def test_the_page_gets_slurms_action_and_the_controllers_would_be_action(
     tmp_path: Path, ledger: Ledger
 ) -> None:
     ledger.add_events([EventRecord(NOW_S, "would", "40655", "40731", "be preempted")])

@@ -39,7 +39,7 @@ def not_counted(left: float) -> Limit:
         (not_counted(0), "", "", ""),
     ],
 )
-def test_as_many_have_their_turn_as_the_limit_has_room_for(
+def test_as_many_jobs_take_their_turn_as_the_shared_limit_allows(
     limit: Limit, starting: str, now: str, later: str
 ) -> None:
     order = [*starting, *(key for key in SPECS if key not in starting)]
@@ -49,7 +49,7 @@ def test_as_many_have_their_turn_as_the_limit_has_room_for(
     assert {key: one.limit for key, one in found.later.items()} == dict.fromkeys(later, limit.name)
 
 
-def test_a_job_does_not_wait_for_those_behind_it() -> None:
+def test_a_job_does_not_wait_for_jobs_of_lower_rank() -> None:
     found = turns(SPECS.values(), {"1"}, dict.fromkeys(SPECS, (licence(1),)))
     assert found.now == {"1"}
 

@@ -77,7 +77,7 @@ def test_a_user_sees_own_jobs_and_what_happened_to_them_and_all_sums() -> None:
     assert (seen.gpus, seen.tiers, seen.only_of) == (STATE.gpus, STATE.tiers, "nobody")
 
 
-def test_of_others_jobs_a_node_shows_one_sum_and_a_blocker_no_time() -> None:
+def test_a_node_shows_others_jobs_as_a_sum_and_a_blocker_shows_no_time() -> None:
     held = (
         PublishedHold("1", 1, 0),
         PublishedHold("2", 2, 1),
@@ -99,17 +99,17 @@ def test_words_about_others_jobs_are_not_shown() -> None:
     assert seen.events == (replace(happened, text=""),)
 
 
-def test_everybody_sees_what_was_done_to_the_controller() -> None:
+def test_every_user_sees_events_of_the_controller() -> None:
     paused = PublishedEvent(1.0, "paused", "", "", "by root (uid 0)")
     assert seen_by(replace(STATE, events=(paused,)), "nobody").events == (paused,)
 
 
-def test_a_user_that_nobody_knows_sees_no_job_at_all() -> None:
+def test_a_user_without_a_name_sees_no_job() -> None:
     nameless = state(waiting("1", user=""))
     assert seen_by(nameless, "").jobs == ()
 
 
-def test_words_of_others_are_nowhere_in_what_a_user_sees() -> None:
+def test_text_from_other_users_is_hidden_from_a_user() -> None:
     assert b"secret" not in json_codec.dumps(seen_by(STATE, "nobody"))
     assert b"alice" not in json_codec.dumps(seen_by(STATE, "nobody"))
 
@@ -129,12 +129,12 @@ def test_a_private_state_is_read_through_the_socket_as_the_kernel_knows_the_read
 
 
 @as_root
-def test_a_state_for_everybody_is_read_from_its_file(folder: Path) -> None:
+def test_a_world_readable_state_is_read_from_its_file(folder: Path) -> None:
     published.write(STATE, folder)
     assert "secret" in read_by_nobody(folder)
 
 
-def test_who_does_not_read_its_answer_holds_up_the_others_for_a_moment_only(
+def test_a_client_that_does_not_read_its_answer_delays_others_only_briefly(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 0.1)
@@ -143,7 +143,7 @@ def test_who_does_not_read_its_answer_holds_up_the_others_for_a_moment_only(
         assert len(_asked(folder).jobs) == 2000
 
 
-def test_what_users_say_is_not_heard_and_the_next_state_is_shown(folder: Path) -> None:
+def test_text_sent_by_users_is_ignored_and_the_next_state_is_served(folder: Path) -> None:
     shown = Views(folder, STATE)
     with serving(shown.service):
         # It may have been answered, and hung up on, before it has said a word.

@@ -79,7 +79,9 @@ def test_no_block_has_a_command_that_is_not_taken_for_one() -> None:
 
 
 @pytest.mark.parametrize("command", EVERY, ids=str)
-def test_every_command_is_one_that_its_parser_takes(command: Command, tmp_path: Path) -> None:
+def test_every_documented_command_is_accepted_by_its_parser(
+    command: Command, tmp_path: Path
+) -> None:
     if command.text.startswith("for ") or "=" in command.words[0]:
         return
     said = what_the_parser_says(command, tmp_path)
@@ -96,7 +98,7 @@ def test_every_command_that_prose_mentions_exists(command: Command, tmp_path: Pa
         assert not said or (is_dev and is_a_command(command.words)), f"{command}: {said}"
 
 
-def test_what_is_not_typed_here_is_in_the_pages_and_has_what_runs_it() -> None:
+def test_every_excluded_command_is_in_the_pages_and_has_a_test_elsewhere() -> None:
     texts = {one.text for one in (*EVERY, *MENTIONED)}
     for pattern in (*ELSEWHERE, *MAY_END_WITH):
         assert any(re.fullmatch(pattern, text) for text in texts), f"no page says {pattern}"

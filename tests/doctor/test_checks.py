@@ -452,7 +452,7 @@ def test_every_finding_says_what_why_and_what_to_do_in_plain_sentences() -> None
             assert found.mends or found.do, found
 
 
-def test_whatever_changes_one_list_stands_in_one_line() -> None:
+def test_all_changes_of_one_list_are_merged_into_one_line() -> None:
     seen = with_settings(sound(), SchedulerParameters="bf_continue,defer,bf_window=99")
     diagnosis = diagnose(seen)
     line = "SchedulerParameters=bf_window=99,disable_job_shrink,batch_sched_delay=1"
@@ -461,7 +461,7 @@ def test_whatever_changes_one_list_stands_in_one_line() -> None:
     assert [each.line for each in diagnosis.lines.values()] == [line]
 
 
-def test_a_line_says_which_it_takes_the_place_of() -> None:
+def test_a_suggested_line_says_which_line_it_replaces() -> None:
     diagnosis = diagnose(with_settings(sound(), KillWait="5", JobRequeue="0"))
     (kept,), (new,) = (
         diagnosis.lines_of(finding(diagnosis, name)) for name in ("kill-wait", "job-requeue")
@@ -470,7 +470,7 @@ def test_a_line_says_which_it_takes_the_place_of() -> None:
     assert new.place == ""
 
 
-def test_what_is_in_a_file_of_another_name_is_told_with_that() -> None:
+def test_a_line_to_replace_is_shown_with_the_included_file_that_has_it() -> None:
     seen = replace(sound(), places={"killwait": "line 7 of /etc/slurm/site.conf"})
     diagnosis = diagnose(with_settings(seen, KillWait="5"))
     (line,) = diagnosis.lines_of(finding(diagnosis, "kill-wait"))
@@ -509,7 +509,7 @@ def test_a_hostile_partition_name_ends_no_line_of_the_configuration() -> None:
 
 
 @pytest.mark.parametrize("path", ["/run/slurm-tiresias", "/run/x"])
-def test_a_run_folder_without_a_tmpfs_of_its_own_is_told_with_the_line_of_fstab(path: str) -> None:
+def test_a_run_folder_without_its_own_tmpfs_is_reported_with_the_fstab_line(path: str) -> None:
     seen = replace(sound(), run_folder=RunFolder(path, False, None))
     *before, table, mount = finding(diagnose(seen), "run-folder").do
     options = "size=32m,nr_inodes=300,mode=0755,nodev,nosuid,noexec"

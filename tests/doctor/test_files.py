@@ -52,7 +52,7 @@ def test_several_settings_may_share_a_line_and_one_may_take_several(conf: Path) 
     assert found["comment"].value == "two words"
 
 
-def test_what_describes_a_node_or_a_partition_is_no_setting(conf: Path) -> None:
+def test_lines_that_describe_nodes_or_partitions_are_not_settings(conf: Path) -> None:
     assert {"cpus", "gres", "nodes"}.isdisjoint(conf_file.settings(conf))
 
 
@@ -139,7 +139,7 @@ def test_a_run_folder_is_bounded_by_a_tmpfs_that_is_mounted_on_it(
         ("optional /x/spank_tiresias.so \\", "  profile=auto \\", "  run={}"),
     ],
 )
-def test_the_run_folder_is_the_one_that_the_plugins_line_names(
+def test_the_run_folder_is_taken_from_the_plugins_line(
     tmp_path: Path, lines: tuple[str, ...]
 ) -> None:
     line = plugin_line(tmp_path, *(each.format(tmp_path) for each in lines))
@@ -162,7 +162,7 @@ def test_slurms_own_plugins_say_for_which_release_they_were_built() -> None:
     assert (found - {None}).pop() >= (22, 5, 0)  # type: ignore[operator]
 
 
-def test_what_is_no_plugin_has_no_release(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_plugin_has_no_release(tmp_path: Path) -> None:
     for number, content in enumerate((b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01" + b"\xff" * 90)):
         path = tmp_path / f"{number}.so"
         path.write_bytes(content)

@@ -77,7 +77,7 @@ def steps_of_a_start(
 
 @pytest.mark.long
 @pytest.mark.parametrize("program", frameworks())
-def test_a_training_that_is_preempted_at_random_does_the_same_steps_as_one_that_is_not(
+def test_a_training_preempted_at_random_does_the_same_steps_as_an_undisturbed_one(
     program: tuple[str, ...], tmp_path: Path
 ) -> None:
     undisturbed = steps_of_a_start(program, tmp_path / "undisturbed")

@@ -194,7 +194,7 @@ def test_kill_9_before_any_line_of_the_program_loses_no_step(new_run: NewRun) ->
     assert proof["restarts"] >= 10
 
 
-def test_a_step_whose_line_was_torn_is_done_again(new_run: NewRun) -> None:
+def test_a_step_with_a_torn_journal_line_is_repeated(new_run: NewRun) -> None:
     run = new_run(30)
     run.finish()
     (run.folder / "checkpoint.json").unlink()

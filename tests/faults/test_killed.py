@@ -37,7 +37,7 @@ def test_every_write_and_every_commit_is_a_place_of_some_setting() -> None:
 
 
 @pytest.mark.slurm
-def test_a_controller_killed_where_it_acts_loses_nothing_and_harms_nobody(
+def test_a_controller_killed_while_it_acts_loses_nothing_and_harms_no_job(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
     _, wrong = kill_sweep.kill_at(A_FEW, kill_sweep.AT_WORK, clean_cluster, tmp_path)
@@ -47,7 +47,7 @@ def test_a_controller_killed_where_it_acts_loses_nothing_and_harms_nobody(
 @pytest.mark.slurm
 @pytest.mark.long
 @pytest.mark.parametrize("setting", kill_sweep.ALL_SETTINGS, ids=lambda setting: setting.name)
-def test_a_controller_killed_anywhere_loses_nothing_and_harms_nobody(
+def test_a_controller_killed_at_any_point_loses_nothing_and_harms_no_job(
     clean_cluster: RealCluster, tmp_path: Path, setting: kill_sweep.Setting
 ) -> None:
     _, wrong = kill_sweep.kill_at(kill_sweep.points_of(setting), setting, clean_cluster, tmp_path)
@@ -55,7 +55,7 @@ def test_a_controller_killed_anywhere_loses_nothing_and_harms_nobody(
 
 
 @pytest.mark.slurm
-def test_a_controller_killed_at_random_loses_nothing_and_harms_nobody(
+def test_a_controller_killed_at_random_loses_nothing_and_harms_no_job(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
     controller = RealController(clean_cluster, tmp_path, SETTINGS)

@@ -173,7 +173,7 @@ def most_s(cluster_release: tuple[int, ...]) -> float:
 
 
 @pytest.mark.long
-def test_all_attacks_at_once_cost_the_others_nothing_but_the_attackers_share() -> None:
+def test_all_attacks_together_cost_other_users_only_the_attackers_share() -> None:
     alone = course(attacked=False)
     attacked = course(attacked=True)
     figures = [

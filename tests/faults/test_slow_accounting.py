@@ -54,7 +54,7 @@ def test_cycles_go_on_while_sacct_hangs(
     assert commands.calls() == 1, "it is asked once at a time"
 
 
-def test_what_accounting_says_late_is_believed(
+def test_late_answers_of_accounting_are_used(
     clean_cluster: RealCluster, controller: RealController, commands: Commands, tmp_path: Path
 ) -> None:
     go_on = tmp_path / "go-on"

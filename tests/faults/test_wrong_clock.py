@@ -66,7 +66,7 @@ def off_by_s(controller: RealController, gpus: int) -> float:
 
 
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S], ids=["forward", "back"])
-def test_an_hour_by_which_the_clock_is_set_is_nobodys_service_and_nobodys_wait(
+def test_a_clock_step_of_an_hour_counts_neither_as_service_nor_as_waiting(
     clean_cluster: RealCluster, controller: RealController, clock: Clock, step_s: int
 ) -> None:
     controller.settings = {

@@ -55,7 +55,7 @@ def test_a_save_that_fails_leaves_the_old_checkpoint_and_nothing_else(tmp_path: 
     assert path.read_text() == "good"
 
 
-def test_what_a_killed_save_has_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_save_do_not_prevent_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.draft").write_text("half")
     with job.writing(tmp_path / "checkpoint", "w") as file:
         file.write("whole")

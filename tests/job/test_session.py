@@ -207,7 +207,7 @@ def test_only_the_first_rank_reports(file: Path, clock: Clock) -> None:
     assert record_in(file).step == 5
 
 
-def test_of_two_programs_only_the_first_reports_and_the_other_is_told(
+def test_of_two_programs_in_a_job_only_the_first_reports_and_the_second_is_warned(
     file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = in_a_job(file, clock), in_a_job(file, clock)
@@ -319,7 +319,7 @@ def test_a_loop_saves_at_the_end_and_reports_each_step(file: Path, clock: Clock)
     )
 
 
-def test_a_loop_that_is_told_to_leave_saves_ends_and_goes_on_where_it_was(
+def test_a_preempted_loop_saves_exits_and_resumes_where_it_was(
     file: Path, tmp_path: Path, clock: Clock
 ) -> None:
     saves: list[int] = []

@@ -163,7 +163,7 @@ def test_a_preemptor_that_does_not_start_on_its_nomination_backs_off(preemption:
     world.settle()
 
 
-def test_no_victim_leaves_for_a_preemptor_that_lacks_more_than_room(preemption: Course) -> None:
+def test_no_job_is_preempted_for_a_preemptor_that_lacks_more_than_room(preemption: Course) -> None:
     """A licence, which it has lost in the grace of the victim."""
     world = preemption.world
     preemption.until(preemption.asked)

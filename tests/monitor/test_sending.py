@@ -31,7 +31,7 @@ EXACT = {
 
 
 @pytest.mark.parametrize("program", EXACT)
-def test_what_is_sent_is_counted_exactly(monitor: Monitor, program: str) -> None:
+def test_every_sent_message_is_counted_exactly(monitor: Monitor, program: str) -> None:
     ended = monitor.run(monitor.program("senders"), program)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout

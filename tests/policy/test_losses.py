@@ -31,7 +31,7 @@ def test_a_user_at_the_budget_preempts_no_more_and_another_does() -> None:
     assert recent.over_budget(10.0, GPUS) == {"eve"}
 
 
-def test_what_was_lost_before_the_window_counts_no_more() -> None:
+def test_losses_before_the_window_no_longer_count() -> None:
     recent = losses((0.0, 3000.0), (100.0, 1000.0))
     assert recent.over_budget(200.0, GPUS) == {"eve"}
     assert recent.next_change_s == 3600.0

@@ -24,7 +24,7 @@ def decided(snapshot: Snapshot, *ended: tuple[str, str, float]) -> Plan:
     return decide(snapshot, make_policy(CONFIG.policy, runs=runs), CONFIG)
 
 
-def test_a_new_job_whose_like_ran_long_makes_room_for_one_whose_like_was_short() -> None:
+def test_a_job_with_long_running_history_is_preempted_for_one_with_short_history() -> None:
     """Nobody has attained anything; by LAS both would be equals."""
     before = cluster(
         """
@@ -37,7 +37,7 @@ def test_a_new_job_whose_like_ran_long_makes_room_for_one_whose_like_was_short()
     assert after(before, plan) == drawn("n1  2 2 2 2")
 
 
-def test_of_a_tier_the_least_expected_starts_first() -> None:
+def test_in_a_tier_the_job_with_the_shortest_expected_run_starts_first() -> None:
     jobs = [
         job("1", gpus(4), user="ann", name="x"),
         job("2", gpus(4), user="ben", name="x"),
@@ -47,7 +47,7 @@ def test_of_a_tier_the_least_expected_starts_first() -> None:
     assert after(before, plan) == drawn("n1  2 2 2 2")
 
 
-def test_another_name_of_the_same_user_goes_by_the_user_and_a_stranger_by_its_service() -> None:
+def test_a_new_job_name_is_ranked_by_its_users_history_and_a_new_user_by_service() -> None:
     runs = RunHistory(1, [("ann", "train", 50.0)])
     assert runs.expected_run_s("ann", "train", 0.0) == 50.0
     assert runs.expected_run_s("ann", "other", 10.0) == 40.0
@@ -62,12 +62,12 @@ def test_too_few_jobs_tell_nothing() -> None:
     assert runs.expected_run_s("ann", "train", 0.0) == 60.0
 
 
-def test_what_was_long_ago_is_forgotten() -> None:
+def test_old_runs_are_forgotten() -> None:
     runs = RunHistory(1, [("ann", "train", 5000.0)] + [("ann", "train", 10.0)] * KEPT)
     assert runs.expected_run_s("ann", "train", 10.0) == 10.0
 
 
-def test_a_promoted_job_returns_to_the_top_whatever_its_like_have_run() -> None:
+def test_a_promoted_job_returns_to_the_top_whatever_its_history() -> None:
     policy = make_policy(CONFIG.policy, runs=RunHistory(1, ANN_TRAINS_LONG))
     starved = job("1", gpus(4), tier=2, user="ann", name="train")
     promoted = replace(starved, attained_since_promotion_gpu_s=0.0)
@@ -85,7 +85,7 @@ def test_no_job_is_expected_to_need_less_than_las_says(run_s: list[float], ran_s
 
 
 @pytest.mark.parametrize("executed_s", [0.0, 10.0, 99.0])
-def test_a_job_that_is_about_to_end_is_not_taken_for_one_that_has_just_begun(
+def test_a_job_about_to_end_is_not_mistaken_for_one_that_has_just_begun(
     executed_s: float,
 ) -> None:
     runs = RunHistory(1, [("ann", "train", 100.0)])

@@ -132,6 +132,6 @@ def test_no_quantum_beats_the_best_index(
     assert known.index(attained, quantum) <= known.best_index(attained) * (1 + 1e-6)
 
 
-def test_a_job_within_a_rounding_error_of_every_end_comes_first() -> None:
+def test_a_job_within_rounding_error_of_the_longest_known_service_ranks_first() -> None:
     almost = ServiceHistory([1e6, 1.4, 48575.3])
     assert almost.index(999999.9999999999, 1.0) > 1e3

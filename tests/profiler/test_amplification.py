@@ -125,7 +125,7 @@ def reading(path: Path) -> tuple[int, float, object]:
 
 
 @pytest.mark.parametrize("what", FILES)
-def test_no_file_takes_many_times_its_size_or_long(what: str, tmp_path: Path) -> None:
+def test_reading_any_model_file_takes_bounded_memory_and_time(what: str, tmp_path: Path) -> None:
     path = tmp_path / "model"
     path.write_bytes(FILES[what](FILE_BYTES))
     memory_bytes, cpu_s, _ = reading(path)

@@ -48,7 +48,7 @@ def test_the_weights_of_a_checkpoint_are_found() -> None:
     assert sizes(read(RECORDED / "state_dict.pt")) == NETWORK
 
 
-def test_a_whole_module_is_read_without_its_classes() -> None:
+def test_a_pickled_module_is_read_without_its_classes() -> None:
     found = [tensor.size_bytes for tensor in read(RECORDED / "module.pt")]
     assert found == list(NETWORK.values())
 
@@ -232,7 +232,7 @@ OTHERS = {
         for what, content in files.items()
     ],
 )
-def test_what_is_damaged_or_forged_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_or_forged_file_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "model"
     file.write_bytes(content)
     with bounded_memory(), pytest.raises(ModelFileError) as refused:
@@ -256,7 +256,7 @@ def test_a_pickle_is_never_executed(tmp_path: Path) -> None:
     assert not harm.exists()
 
 
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_files_that_are_not_regular_do_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (
         tmp_path / "pipe",
@@ -313,7 +313,7 @@ def test_an_onnx_model_of_endless_fields_is_given_up(
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_no_damage_makes_a_reader_fail_in_another_way(
+def test_damaged_model_files_raise_only_the_readers_own_error(
     name: str, damage: st.DataObject, tmp_path: Path
 ) -> None:
     content = bytearray((RECORDED / name).read_bytes())
@@ -336,7 +336,7 @@ def test_a_pickle_that_writes_out_to_more_than_there_is_memory_is_given_up() -> 
         list(pickles.tensors_in(b"\x80\x04)" + doubled + b"2\x93."))
 
 
-def test_a_key_of_thousands_of_digits_is_no_hindrance() -> None:
+def test_a_key_of_thousands_of_digits_does_not_break_the_reader() -> None:
     assert list(pickles.tensors_in(pickle.dumps({10**5000: [1]}))) == []
 
 

@@ -49,7 +49,7 @@ def sums_of(*uses: GpuUse) -> GpuRun:
     return sums.run()
 
 
-def test_what_is_absent_in_some_samples_is_averaged_over_the_others() -> None:
+def test_a_figure_missing_in_some_samples_is_averaged_over_the_others() -> None:
     run = sums_of(
         GpuUse("", utilization=0.2, pcie_sent_bytes_per_s=100, nvlink_sent_bytes=50),
         GpuUse("", memory_used_bytes=7, memory_bytes=9),
@@ -62,16 +62,16 @@ def test_what_is_absent_in_some_samples_is_averaged_over_the_others() -> None:
     assert (run.nvlink_sent_bytes, run.nvlink_received_bytes) == (30, None)
 
 
-def test_a_counter_that_began_anew_says_nothing() -> None:
+def test_a_counter_that_was_reset_gives_no_figure() -> None:
     run = sums_of(GpuUse("", nvlink_sent_bytes=500), GpuUse("", nvlink_sent_bytes=20))
     assert run.nvlink_sent_bytes is None
 
 
-def test_of_a_gpu_of_which_nothing_can_be_measured_the_samples_are_counted() -> None:
+def test_samples_of_a_gpu_without_any_measurement_are_counted() -> None:
     assert sums_of(GpuUse("")) == replace(ABSENT, uuid="GPU-1")
 
 
-def test_what_is_written_can_be_read_again() -> None:
+def test_written_files_can_be_read_back() -> None:
     assert parse(file_text([RUN, ABSENT]).encode()) == (RUN, ABSENT)
 
 
@@ -157,7 +157,7 @@ def test_anything_else_is_refused(content: bytes) -> None:
 @pytest.mark.parametrize(
     "name", ["7.0.n1.gpus", "4294967295.12.node-1.example_2.traffic", "1.2.3.4.gpus"]
 )
-def test_a_file_says_by_its_name_whom_it_is_about(name: str) -> None:
+def test_a_file_name_gives_the_run_and_kind(name: str) -> None:
     named = parsed_file_name(name)
     assert named is not None
     run_id, kind = named
@@ -168,7 +168,7 @@ def test_a_file_says_by_its_name_whom_it_is_about(name: str) -> None:
     "name",
     ["7.0.gpus", ".7.0.n1.gpus.new", "7.0..gpus", "7.0.n1.gpus\n", "7.0.a/b.gpus", "7.0.n1.log"],
 )
-def test_other_names_are_of_nobody(name: str) -> None:
+def test_other_file_names_are_not_parsed(name: str) -> None:
     assert parsed_file_name(name) is None
 
 
@@ -176,7 +176,7 @@ def seen(job_id: int, node: str, *gpus: GpuRun) -> NodeGpus:
     return NodeGpus(RunId(job_id, 0, node), KEY, gpus)
 
 
-def test_longer_runs_weigh_more_and_the_fullest_gpu_is_told() -> None:
+def test_longer_runs_weigh_more_and_the_fullest_gpu_is_reported() -> None:
     other = replace(
         RUN,
         uuid="GPU-3",
@@ -197,7 +197,7 @@ def test_longer_runs_weigh_more_and_the_fullest_gpu_is_told() -> None:
     assert summary.nvlink_received_bytes_per_s == 120
 
 
-def test_where_nothing_could_be_measured_nothing_is_said() -> None:
+def test_a_summary_without_measurements_has_no_figures() -> None:
     summary = summary_of([seen(7, "n1", ABSENT)])
     assert {value for name, value in asdict(summary).items() if "_" in name} == {None}
     assert (summary.utilization, summary.samples) == (None, 1)

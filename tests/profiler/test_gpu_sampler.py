@@ -43,7 +43,7 @@ def open_node(driver: str) -> Iterator[Node]:
         made.clear_away()
 
 
-def test_what_a_profiled_job_does_with_its_gpu_is_written_when_it_is_over(node: Node) -> None:
+def test_gpu_use_of_a_profiled_job_is_written_when_it_ends(node: Node) -> None:
     node.prolog("7.1.n1")
     node.computes(node.process(SLURM_JOB_ID="7"))
     node.begins()
@@ -100,7 +100,9 @@ def as_the_unit_with_root_squash() -> tuple[str, ...]:
 
 @needs_root
 @pytest.mark.parametrize("mode", [0o700, 0o750, 0o755, 0o777, 0o1777])
-def test_where_root_may_not_write_the_owner_of_the_folder_does(open_node: Node, mode: int) -> None:
+def test_if_root_may_not_write_files_are_written_as_the_folders_owner(
+    open_node: Node, mode: int
+) -> None:
     node = open_node
     os.chown(node.collect, ANN, BOB)
     node.collect.chmod(mode)
@@ -131,7 +133,7 @@ def test_a_folder_that_its_owner_may_not_write_to_either_is_refused(open_node: N
 
 
 @needs_root
-def test_nobody_can_say_that_his_processes_are_another_users_job(node: Node) -> None:
+def test_no_user_can_claim_processes_for_another_users_job(node: Node) -> None:
     node.prolog("7.0.n1", ANN)
     node.prolog("8.0.n1", BOB)
     node.computes(node.process(BOB, SLURM_JOB_ID="7"), node.process(BOB, SLURM_JOB_ID="8"))
@@ -143,7 +145,7 @@ def test_nobody_can_say_that_his_processes_are_another_users_job(node: Node) -> 
     assert [file.name for file in node.collect.iterdir()] == ["8.0.n1.gpus"]
 
 
-def test_two_jobs_that_share_a_gpu_are_both_told_of_it(node: Node) -> None:
+def test_a_gpu_shared_by_two_jobs_counts_for_both(node: Node) -> None:
     node.prolog("7.0.n1", ANN)
     node.prolog("8.0.n1", BOB)
     node.prolog("9.0.n1", BOB)  # computes nowhere
@@ -209,7 +211,7 @@ def test_a_gpu_that_is_lost_leaves_what_was_seen_of_it(node: Node) -> None:
     assert node.ends() == 0
 
 
-def test_a_mig_device_is_a_gpu_of_which_less_can_be_measured(node: Node) -> None:
+def test_a_mig_device_is_sampled_with_fewer_figures_than_a_gpu(node: Node) -> None:
     node.says("mig", "")
     node.prolog("7.0.n1")
     node.computes(node.process(SLURM_JOB_ID="7"))
@@ -222,7 +224,7 @@ def test_a_mig_device_is_a_gpu_of_which_less_can_be_measured(node: Node) -> None
     assert gpu["utilization"] is gpu["pcie_sent_bytes_per_s"] is gpu["nvlink_sent_bytes"] is None
 
 
-def test_processes_that_are_gone_or_nobodys_do_no_harm(node: Node) -> None:
+def test_processes_that_are_gone_or_belong_to_no_job_are_ignored(node: Node) -> None:
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
     strange = [node.process(SLURM_JOB_ID=text) for text in ("x", "", "9" * 4000)]
@@ -237,7 +239,7 @@ def test_processes_that_are_gone_or_nobodys_do_no_harm(node: Node) -> None:
     assert "WARNING" not in node.logged
 
 
-def test_a_sampler_that_is_stopped_leaves_jobs_that_go_on_to_the_next_one(node: Node) -> None:
+def test_jobs_running_when_a_sampler_stops_are_left_to_the_next_sampler(node: Node) -> None:
     node.computes(node.process(SLURM_JOB_ID="7"), node.process(SLURM_JOB_ID="8"))
     node.prolog("7.0.n1")
     node.prolog("8.0.n1")
@@ -330,7 +332,7 @@ def at_work(*pids: int, **numbers: Any) -> GpuAtWork:
     return GpuAtWork(GpuUse(UUID, uuid=UUID, **numbers), frozenset(pids))
 
 
-def test_what_cannot_be_written_is_said_once_and_written_later(
+def test_a_file_that_cannot_be_written_is_logged_once_and_written_later(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pid = node.process(SLURM_JOB_ID="7")
@@ -348,7 +350,7 @@ def test_what_cannot_be_written_is_said_once_and_written_later(
     assert node.written("7.0.n1")["utilization"] == 0.5
 
 
-def test_what_is_not_written_for_long_is_given_up_oldest_first(
+def test_runs_that_stay_unwritten_are_dropped_oldest_first(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_sampler, "MOST_UNWRITTEN", 2)

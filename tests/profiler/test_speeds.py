@@ -38,11 +38,11 @@ def test_the_gain_is_the_rate_on_few_nodes_over_that_on_more() -> None:
         [on(1, gpus=0), on(1, gpus=0), on(2, gpus=0), on(2, gpus=0)],
     ],
 )
-def test_what_cannot_be_compared_says_nothing(runs: list[Run]) -> None:
+def test_runs_that_cannot_be_compared_give_no_spreading_cost(runs: list[Run]) -> None:
     assert what_spreading_costs(runs) == {}
 
 
-def test_no_single_user_decides_what_everybodys_limit_is_fitted_to() -> None:
+def test_no_single_user_decides_the_fitted_limit() -> None:
     keys = [Key(JOB, f"train{number}", "eve") for number in range(50)]
     costs = what_spreading_costs(
         replace(run, key=key) for key in keys for run in (on(1), on(1), on(2), on(2))

@@ -58,9 +58,7 @@ def node_run(job_id: int, node: str = "n1", sent_bytes: int = 1000, **changes: o
     return NodeRun(RunId(job_id, 0, node), replace(run, **changes))  # type: ignore[arg-type]
 
 
-def test_what_is_saved_is_found_again_by_another_process(
-    store: ProfileStore, tmp_path: Path
-) -> None:
+def test_saved_profiles_are_visible_to_another_process(store: ProfileStore, tmp_path: Path) -> None:
     profile = Profile(Key(MODEL, "bert"), SKEW, FILE, 123.5)
     store.save([profile])
     with closing(ProfileStore(tmp_path / FILE_NAME)) as other:
@@ -85,7 +83,7 @@ def test_names_are_inert_whatever_they_contain(store: ProfileStore, name: str) -
     assert not store.runs()
 
 
-def test_a_run_is_the_sum_of_its_nodes_and_the_busiest_of_them_is_believed(
+def test_a_run_sums_its_nodes_and_takes_its_skew_from_the_busiest(
     store: ProfileStore,
 ) -> None:
     store.add(node_run(7, "n1", 1000), 1.0)
@@ -119,7 +117,7 @@ def test_the_latest_run_tells_what_a_program_is_like_now(store: ProfileStore) ->
     assert (profile.skew.ratio, profile.source) == (0.1, COLLECTIVES)
 
 
-def test_what_an_operator_noted_is_not_overwritten_by_what_is_measured(
+def test_a_profile_noted_by_an_operator_is_not_overwritten_by_measurements(
     store: ProfileStore,
 ) -> None:
     store.save([Profile(KEY, Skew(1, 2, 2), OPERATOR)])
@@ -211,12 +209,12 @@ def test_a_named_model_is_looked_up_before_the_jobs_own_name() -> None:
     assert find(profiles, "ann", "unheard-of", "train") is None
 
 
-def test_what_an_operator_says_of_a_model_counts_before_what_is_built_in() -> None:
+def test_an_operators_profile_takes_precedence_over_a_built_in_one() -> None:
     noted = Profile(Key(MODEL, "vgg16"), SKEW, OPERATOR)
     assert find({**built_in(), noted.key: noted}, "ann", "vgg16", "") == noted
 
 
-def test_what_one_users_jobs_sent_says_nothing_about_another_users_model() -> None:
+def test_a_measured_profile_does_not_apply_to_another_users_jobs() -> None:
     measured = Profile(Key(MODEL, "bert", "eve"), SKEW, TRAFFIC)
     assert find({measured.key: measured}, "eve", "bert", "") == measured
     assert find({measured.key: measured}, "ann", "bert", "") is None
@@ -230,7 +228,7 @@ def gpus_of(job_id: int, node: str = "n1", key: Key = KEY) -> NodeGpus:
     return NodeGpus(RunId(job_id, 0, node), key, (measured, GpuRun("GPU-2", 1, 0.0)))
 
 
-def test_what_runs_did_with_their_gpus_is_found_by_name_the_oldest_first(
+def test_gpu_use_of_runs_is_found_by_name_oldest_first(
     store: ProfileStore,
 ) -> None:
     mine = [gpus_of(7), gpus_of(7, "n2"), gpus_of(10)]
@@ -248,7 +246,7 @@ def test_the_gpus_of_a_run_that_are_read_twice_count_once(store: ProfileStore) -
 
 
 @pytest.mark.parametrize("with_profile", [True, False])
-def test_what_is_forgotten_is_forgotten_of_the_gpus_too(
+def test_forgetting_a_profile_deletes_its_gpu_use_too(
     store: ProfileStore, with_profile: bool
 ) -> None:
     if with_profile:
@@ -259,9 +257,7 @@ def test_what_is_forgotten_is_forgotten_of_the_gpus_too(
     assert [seen.key.user for seen in store.gpu_runs("train")] == ["bob"]
 
 
-def test_what_is_kept_of_gpus_does_not_grow_without_end(
-    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stored_gpu_use_is_bounded(store: ProfileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "RUNS_KEPT", 3)
     monkeypatch.setattr(store_module, "MEASURED_KEPT_OF_A_USER", 2)
     for job_id in range(1, 8):

@@ -57,13 +57,13 @@ def test_the_last_iteration_may_be_cut_short() -> None:
     assert sent(counts).skew.ratio == pytest.approx(0.743, rel=0.05)
 
 
-def test_what_came_only_at_the_start_does_not_count() -> None:
+def test_messages_sent_only_at_the_start_do_not_count() -> None:
     counts = rounds_of(list(tensor_sizes("resnet50")), 100)
     counts[250 << 20] = 1
     assert sent(counts).skew.ratio == pytest.approx(0.092, rel=0.02)
 
 
-def test_small_talk_beside_the_tensors_does_not_count() -> None:
+def test_small_messages_besides_the_tensors_do_not_count() -> None:
     counts = rounds_of(list(tensor_sizes("vgg16")), 100) | {48: 123_457, 17: 991}
     assert sent(counts).skew.ratio == pytest.approx(0.743, rel=0.01)
 
@@ -83,7 +83,7 @@ GLOO_ALL_REDUCE = {
 
 
 @pytest.mark.parametrize("name", GLOO_ALL_REDUCE)
-def test_tensors_that_a_library_cut_up_say_nothing_rather_than_something_wrong(name: str) -> None:
+def test_tensors_cut_up_by_a_library_give_no_skew_rather_than_a_wrong_one(name: str) -> None:
     assert sent_in(parse(traffic_file(GLOO_ALL_REDUCE[name])).messages) is None
 
 
@@ -100,7 +100,7 @@ def test_tensors_that_were_sent_whole_are_recognised(name: str, largest_mb: floa
 
 
 @pytest.mark.parametrize("sizes", [{}, {4096: 1}, {1 << 30: 2}])
-def test_what_was_not_sent_again_and_again_says_nothing(sizes: Sizes) -> None:
+def test_messages_that_do_not_recur_give_no_skew(sizes: Sizes) -> None:
     assert sent_in(parse(traffic_file(sizes)).messages) is None
 
 
@@ -110,13 +110,13 @@ def test_a_file_of_zeros_is_an_empty_one() -> None:
     assert sent_in(traffic.collectives) is None
 
 
-def test_messages_and_collectives_are_told_apart() -> None:
+def test_messages_and_collectives_are_separate() -> None:
     traffic = parse(traffic_file({1024: 9}, {2048: 5}))
     assert traffic.messages.listed == {1024: 9}
     assert traffic.collectives.listed == {2048: 5}
 
 
-def test_what_threads_counted_for_themselves_is_added() -> None:
+def test_counts_in_the_lists_of_threads_are_added() -> None:
     traffic = parse(traffic_file({1024: 9, 5: 1}, {777: 12}, [{1024: 100, 3000: 7}, {1024: 1000}]))
     assert traffic.messages.listed == {5: 1, 1024: 1109, 3000: 7}
     assert traffic.messages.octaves[11].listed == {3000: 7}
@@ -173,7 +173,7 @@ LIST_1 = START_OF_LISTS + 512
         changed(LIST_1 + 40, 1),
     ],
 )
-def test_what_the_monitor_never_writes_is_refused(content: bytes) -> None:
+def test_files_that_the_monitor_cannot_have_written_are_refused(content: bytes) -> None:
     with pytest.raises(TrafficFileError):
         parse(content)
 

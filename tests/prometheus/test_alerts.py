@@ -160,7 +160,7 @@ def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     promtool("test", "rules", str(file))
 
 
-def test_no_alert_is_without_a_case_that_fires_and_one_that_does_not() -> None:
+def test_every_alert_has_a_firing_and_a_silent_test_case() -> None:
     fires = {case.alert for case in CASES if case.fires}
     silent = {case.alert for case in CASES if not case.fires}
     assert fires == silent == set(alerts())

@@ -336,7 +336,7 @@ def test_no_victim_could_have_stayed(
 
 
 @given(snapshots(), requests, st.sampled_from(PlacementStyle))
-def test_whether_a_job_fits_is_known_without_laying_it(
+def test_whether_a_job_fits_is_known_without_computing_its_placement(
     snapshot: Snapshot, request: Request, style: PlacementStyle
 ) -> None:
     free = FreeResources(snapshot.nodes)
@@ -380,7 +380,9 @@ def test_without_outside_change_preemption_comes_to_rest(
 
 
 @given(snapshots(), configs)
-def test_while_jobs_only_sink_none_needs_victims_twice(snapshot: Snapshot, config: Config) -> None:
+def test_no_job_needs_victims_twice_while_jobs_are_only_demoted(
+    snapshot: Snapshot, config: Config
+) -> None:
     """Each runs long enough to sink to the bottom: nobody is below it any more."""
     las = replace(config, policy=replace(config.policy, name="2d-las", promote_knob=0.0))
     needed: Counter[str] = Counter()

@@ -55,7 +55,9 @@ def three(path: Path) -> Report:
 
 
 @pytest.mark.parametrize("user", ["alice", "bob"])
-def test_who_sees_own_jobs_only_is_told_the_own_side_of_a_preemption(path: Path, user: str) -> None:
+def test_a_user_limited_to_own_jobs_sees_only_their_side_of_a_preemption(
+    path: Path, user: str
+) -> None:
     three(path)
     report, _ = made(period_of(path, 0, 20, user), Filters())
     found = report.preemptions
@@ -72,7 +74,7 @@ def test_who_sees_own_jobs_only_is_told_the_own_side_of_a_preemption(path: Path,
     assert "In 1 preemption the other job is another user's" in text
 
 
-def test_completion_and_queueing_are_told_by_size(path: Path) -> None:
+def test_completion_and_queueing_times_are_reported_by_size(path: Path) -> None:
     report = three(path)
     everything = report.all_sizes
     assert everything.jobs == 2 and everything.preempted_jobs == 1
@@ -96,7 +98,7 @@ def test_jobs_are_counted_by_what_became_of_them(path: Path) -> None:
     assert (jobs.running, jobs.waiting) == (0, 1)
 
 
-def test_a_preemption_is_told_with_what_it_cost_and_what_it_moved(path: Path) -> None:
+def test_a_preemption_is_reported_with_its_cost_and_the_service_moved(path: Path) -> None:
     found = three(path).preemptions
     assert (found.preemptions, found.jobs, found.for_jobs, found.incomplete) == (1, 1, 1, 0)
     assert found.grace.median_s == 50 and found.grace_gpu_s == 50 * 4
@@ -109,7 +111,7 @@ def test_a_preemption_is_told_with_what_it_cost_and_what_it_moved(path: Path) ->
     assert [(j.job_id, j.name, j.waited_s) for j in found.most_preempted] == [("1", "train", 700)]
 
 
-def test_who_gained_and_who_paid_is_told_by_user_and_account(path: Path) -> None:
+def test_gains_and_losses_are_reported_by_user_and_account(path: Path) -> None:
     report = three(path)
     assert [user.name for user in report.users] == ["bob", "carol", "alice"]
     bob, alice = party(report.users, "bob"), party(report.users, "alice")
@@ -126,7 +128,7 @@ def test_who_gained_and_who_paid_is_told_by_user_and_account(path: Path) -> None
     assert report.fairness.users == pytest.approx((x + y) ** 2 / (2 * (x * x + y * y)))
 
 
-def test_the_use_of_the_gpus_is_told_over_the_time(path: Path) -> None:
+def test_gpu_use_is_reported_over_time(path: Path) -> None:
     report = three(path)
     assert report.gpu_s == 800 * 4 + 400 * 2
     assert report.gpu_use == report.gpu_s / (8 * 2000)
@@ -138,7 +140,7 @@ def test_the_use_of_the_gpus_is_told_over_the_time(path: Path) -> None:
     assert sum(course.waiting) * course.step_s == pytest.approx(21 * STEP_S)
 
 
-def test_of_a_time_counts_only_what_was_used_in_it_and_what_ended_in_it(path: Path) -> None:
+def test_only_use_and_ends_within_the_period_count(path: Path) -> None:
     three(path)
     report, _ = reported(path, 5, 14)
     assert report.gpu_s == 3 * STEP_S * 4 + 4 * STEP_S * 2
@@ -186,7 +188,7 @@ def test_a_preemption_for_a_job_that_never_started_was_in_vain_and_moved_nothing
     assert found.handover.mean_s is None and found.grace.mean_s is None
 
 
-def test_one_for_a_job_that_started_only_after_the_preempted_ran_again_was_in_vain_too(
+def test_a_preemption_is_in_vain_if_the_victim_restarts_before_the_preemptor_starts(
     path: Path,
 ) -> None:
     remember(
@@ -198,14 +200,14 @@ def test_one_for_a_job_that_started_only_after_the_preempted_ran_again_was_in_va
     assert (found.in_vain, found.moved_gpu_s, found.handover.mean_s) == (1, 0.0, None)
 
 
-def test_a_job_of_a_moment_is_slowed_down_as_if_it_had_run_for_ten_seconds(path: Path) -> None:
+def test_the_slowdown_of_very_short_jobs_is_bounded_as_if_they_ran_ten_seconds(path: Path) -> None:
     record, _ = job("1", ".|")
     run = RunRecord("1", 98.0, 100.0, 2.0, 1, True)
     remember(path, [(record, [run])])
     assert reported(path, 0, 10)[0].all_sizes.mean_slowdown == 100 / 10
 
 
-def test_who_has_not_run_again_still_waits_and_still_gives(path: Path) -> None:
+def test_a_victim_that_has_not_restarted_still_waits_and_gives(path: Path) -> None:
     remember(
         path,
         [job("1", "####......", gpus=4), job("2", "  ..######", gpus=4, user="bob")],
@@ -229,7 +231,7 @@ def _ended(record: JobAccount, at_s: float, restarts: int = 0) -> JobAccount:
     return replace(record, ended_s=at_s, restarts=restarts)
 
 
-def test_of_a_preemption_that_an_older_version_noted_only_that_it_was_is_told(path: Path) -> None:
+def test_a_preemption_noted_by_an_older_version_is_only_counted(path: Path) -> None:
     remember(
         path, [job("1", "##..##|"), job("2", "  ##|")], [PreemptionRecord("1", "2", at_s=210.0)]
     )
@@ -277,7 +279,7 @@ KINDS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(drawings=KINDS, seed=st.integers(0, 2**32))
-def test_whatever_happened_the_parts_add_up_to_the_whole(
+def test_the_parts_of_any_report_add_up_to_the_whole(
     tmp_path_factory: pytest.TempPathFactory,
     drawings: list[tuple[str, int, bool]],
     seed: int,
@@ -346,7 +348,7 @@ def _assert_adds_up(report: Report) -> None:
         assert index is None or 0 < index <= 1 + 1e-9
 
 
-def test_nothing_from_before_the_controllers_first_look_is_its_deed(path: Path) -> None:
+def test_ends_before_the_controllers_first_cycle_are_not_counted(path: Path) -> None:
     with closing(Ledger(path)) as ledger:
         ledger.note_first_look(10 * STEP_S)
     remember(

@@ -16,20 +16,20 @@ def left(gpus: int, again_s: float, *, for_gpus: int = 8, until_s: float = 100.0
     return VacatedGpus(gpus, again_s, "9", for_gpus, 10.0, until_s)
 
 
-def test_it_is_what_the_other_ran_until_the_one_who_left_ran_again() -> None:
+def test_moved_service_is_the_preemptors_run_until_the_victim_restarts() -> None:
     assert moved_gpu_s([left(4, 60.0, for_gpus=2)], 1000) == [50 * 2]
     assert moved_gpu_s([left(4, math.inf, for_gpus=8)], 1000) == [90 * 4]
     assert moved_gpu_s([left(4, math.inf)], 30) == [20 * 4], "and no longer than one looks"
 
 
-def test_several_who_left_for_one_share_what_it_used() -> None:
+def test_several_victims_of_one_preemptor_share_the_service_moved_to_it() -> None:
     # Together they left 12 of which it used 8; from 50 s on only the second one's 4 are left.
     assert moved_gpu_s([left(8, 50.0), left(4, math.inf)], 1000) == pytest.approx(
         [40 * 8 * 2 / 3, 40 * 8 / 3 + 50 * 4]
     )
 
 
-def test_who_ran_again_before_the_other_started_gave_nothing() -> None:
+def test_a_victim_that_restarts_before_the_preemptor_starts_gives_nothing() -> None:
     assert moved_gpu_s([left(4, 5.0)], 1000) == [0.0]
     assert moved_gpu_s([left(4, math.inf)], 5) == [0.0]
     assert moved_gpu_s([left(0, math.inf)], 100) == [0.0]
@@ -49,7 +49,7 @@ SEATS = st.lists(
 
 
 @given(SEATS, st.floats(0, 200))
-def test_nobody_gives_more_than_he_left_and_all_no_more_than_was_used(
+def test_no_victim_gives_more_than_it_vacated_and_their_sum_is_at_most_what_was_used(
     vacated: list[VacatedGpus], until_s: float
 ) -> None:
     found = moved_gpu_s(vacated, until_s)

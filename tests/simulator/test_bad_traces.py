@@ -80,7 +80,9 @@ def test_a_file_of_another_format_is_refused_by_every_loader(
 
 @pytest.mark.parametrize("format_name", ["auto", *FORMATS])
 @pytest.mark.parametrize("name", ["missing", "folder", "nul\0"])
-def test_what_cannot_be_opened_is_refused(tmp_path: Path, name: str, format_name: str) -> None:
+def test_a_file_that_cannot_be_opened_is_refused(
+    tmp_path: Path, name: str, format_name: str
+) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(TraceError, match="cannot be read"):
         load_trace(tmp_path / name, format_name)

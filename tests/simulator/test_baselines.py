@@ -176,12 +176,12 @@ def test_sorting_the_running_jobs_only_is_sorting_all(policy: str, workload: Wor
     assert found == told_plainly(workload.jobs, 8, COSTS[policy])
 
 
-def test_nobody_who_can_go_on_running_is_stopped_for_another() -> None:
+def test_no_job_that_can_keep_running_is_stopped_for_another() -> None:
     outcomes = simulated(jobs_of((0, 2, 100), (0, 1, 100), (1, 5, 10)), "srtf", "2x4")
     assert [outcome.runs for outcome in outcomes] == [((0, 100),), ((0, 100),), ((1, 11),)]
 
 
-def test_who_is_passed_over_keeps_its_progress_and_its_place() -> None:
+def test_a_preempted_job_keeps_its_progress_and_its_place() -> None:
     outcomes = simulated(jobs_of((0, 4, 50), (10, 4, 30), (10, 4, 40)), "srtf", "1x4")
     # At 10 the first has 40 s left, as many as the third has, and was there before it.
     assert [outcome.runs for outcome in outcomes] == [
@@ -191,7 +191,7 @@ def test_who_is_passed_over_keeps_its_progress_and_its_place() -> None:
     ]
 
 
-def test_nobody_leaves_for_a_job_that_then_finds_no_place() -> None:
+def test_no_job_is_preempted_for_a_job_that_would_still_not_fit() -> None:
     # Two kinds of node, all of a taken and half of b. The third job could have GPUs of a, but b is
     # the tighter fit; so the fourth, which must have b, finds none, and the first can stay.
     sim_cluster = SimCluster(groups=(NodeGroup(1, 4, "a"), NodeGroup(1, 4, "b")))
@@ -231,7 +231,7 @@ def test_a_job_gets_the_first_node_with_room_and_not_the_tightest() -> None:
     assert simulated(jobs_of(*rows), "yarn-cs", "2x4")[3].first_start_s == 50
 
 
-def test_where_nodes_differ_a_job_that_fits_the_largest_is_not_split_over_others() -> None:
+def test_a_job_that_fits_the_largest_node_is_not_split_over_smaller_ones() -> None:
     sim_cluster = SimCluster(groups=(NodeGroup(1, 8), NodeGroup(2, 4)))
     outcomes = run.simulate(jobs_of((0, 1, 50), (0, 8, 10)), "yarn-cs", setup_on(sim_cluster))
     assert outcomes[1].first_start_s == 50
@@ -248,7 +248,7 @@ def test_two_jobs_take_turns_of_a_minute_and_a_turn_costs_nothing() -> None:
     assert sum(outcome.lost_s for outcome in outcomes) == 0
 
 
-def test_what_ends_inside_a_step_is_noticed_at_its_end() -> None:
+def test_a_job_that_ends_within_a_step_is_noticed_at_the_end_of_the_step() -> None:
     alone, _ = simulated(jobs_of((0, 1, 13), (100, 1, 10)), "gandiva", "1x4")
     assert alone.end_s == 20
     cut_short, _ = simulated(jobs_of((0, 1, 13), (15, 1, 10)), "gandiva", "1x4")
@@ -392,11 +392,11 @@ def test_the_first_starts_before_its_time_if_others_end_before_their_limits() ->
     assert backfilled([(0, 4, 2, 24), (0, 4, 1, 1), (0, 4, 1, 1)], "1x4") == [0, 2, 3]
 
 
-def test_a_job_past_its_limit_holds_nobody_up_for_ever() -> None:
+def test_a_job_past_its_time_limit_does_not_block_others_for_ever() -> None:
     assert backfilled([(0, 2, 8, 4), (0, 4, 1, 1), (5, 2, 1, 1)], "1x4") == [0, 8, 9]
 
 
-def test_no_more_than_so_many_jobs_are_tested() -> None:
+def test_backfill_tests_at_most_bf_max_job_test_jobs() -> None:
     rows = [(0.0, 2, 4.0, 4.0), *[(0.0, 4, 1.0, 1.0)] * 3, (1.0, 2, 2.0, 2.0)]
     assert backfilled(rows, "1x4", SlurmParameters(bf_max_job_test=3)) == [0, 4, 5, 6, 7]
     assert backfilled(rows, "1x4", SlurmParameters(bf_max_job_test=4)) == [0, 4, 5, 6, 1]

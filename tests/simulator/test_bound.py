@@ -116,7 +116,7 @@ def test_the_best_of_all_schedules_is_not_below_the_bound(
         ([(0, 1, 3), (0, 2, 1), (1, 1, 1)], 2.0, 17 / 9),
     ],
 )
-def test_how_near_the_bound_comes_on_two_gpus(
+def test_the_distance_to_the_bound_on_two_gpus_is_as_computed(
     rows: list[tuple[int, int, int]], best_s: float, bound_s: float
 ) -> None:
     jobs = jobs_of(rows)
@@ -126,7 +126,7 @@ def test_how_near_the_bound_comes_on_two_gpus(
 
 @settings(max_examples=60, deadline=None)
 @given(gpus=st.sampled_from((1, GPUS)), data=st.data())
-def test_where_every_job_takes_all_gpus_the_bound_is_shortest_remaining_time_first(
+def test_if_every_job_takes_all_gpus_the_bound_is_shortest_remaining_time_first(
     gpus: int, data: st.DataObject
 ) -> None:
     jobs = data.draw(workloads(widths=st.just(gpus)))
@@ -135,7 +135,7 @@ def test_where_every_job_takes_all_gpus_the_bound_is_shortest_remaining_time_fir
 
 
 @given(jobs=workloads(widths=st.integers(1, GPUS)))
-def test_where_all_jobs_fit_at_once_the_bound_is_their_mean_duration(
+def test_if_all_jobs_fit_at_once_the_bound_is_their_mean_duration(
     jobs: tuple[TraceJob, ...],
 ) -> None:
     enough = sum(job.gpus for job in jobs)

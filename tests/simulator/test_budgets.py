@@ -27,13 +27,13 @@ def simulated(**preemption: Any) -> dict[str, Outcome]:
     return {outcome.job.job_id: outcome for outcome in outcomes}
 
 
-def test_without_any_bound_the_hunted_job_makes_hardly_any_progress_while_it_is_hunted() -> None:
+def test_without_any_bound_a_repeatedly_preempted_job_makes_hardly_any_progress() -> None:
     hunted = simulated(min_run_growth=1, budget_share=0)["long"]
     assert hunted.preemptions > 400
     assert hunted.lost_s > 6000
 
 
-def test_ever_longer_runs_bound_what_the_hunted_job_loses() -> None:
+def test_longer_minimum_run_times_bound_the_loss_of_a_repeatedly_preempted_job() -> None:
     hunted = simulated(budget_share=0)["long"]
     assert hunted.preemptions < 15
     assert hunted.lost_s <= 15 * hunted.preemptions

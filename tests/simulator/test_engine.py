@@ -50,7 +50,7 @@ def test_a_job_is_demoted_at_its_threshold_and_only_then_makes_room() -> None:
     assert long.preemptions == 1
 
 
-def test_who_has_to_leave_runs_on_until_it_has_left() -> None:
+def test_a_victim_runs_until_it_has_vacated_its_gpus() -> None:
     timing = Timing(preempting_delay_s=5, requeue_delay_s=20)
     jobs = _jobs((0, 4, 2000), (1000, 4, 10))
     long, short = simulate(jobs, "tiresias-l", "1x4", timing=timing)
@@ -58,7 +58,7 @@ def test_who_has_to_leave_runs_on_until_it_has_left() -> None:
     assert long.runs == ((0, 1005), (1025, 2020))
 
 
-def test_who_gets_done_while_it_is_asked_to_leave_was_not_preempted() -> None:
+def test_a_victim_that_ends_during_its_grace_was_not_preempted() -> None:
     timing = Timing(preempting_delay_s=5)
     long, short = simulate(_jobs((0, 4, 1003), (1000, 4, 10)), "tiresias-l", "1x4", timing=timing)
     assert (long.end_s, long.preemptions) == (1003, 0)

@@ -52,7 +52,7 @@ def waited_s(outcomes: list[Outcome], user: str) -> float:
     return sum(outcome.waited_s for outcome in of(outcomes, user))
 
 
-def test_a_long_job_in_pieces_overtakes_where_each_is_charged_for_itself() -> None:
+def test_without_charging_splitting_a_long_job_lets_it_overtake() -> None:
     whole = simulated(*submitted(*WHOLE, *SHORT))
     pieces = simulated(*submitted(*CHOPPED, *SHORT))
     assert (end_s(whole, "eve"), waited_s(whole, "user")) == (WORK_S + 7 * 400, 0)
@@ -60,7 +60,7 @@ def test_a_long_job_in_pieces_overtakes_where_each_is_charged_for_itself() -> No
     assert waited_s(pieces, "user") > WORK_S
 
 
-def test_it_gains_nothing_where_jobs_are_charged_to_their_users() -> None:
+def test_with_charge_by_user_splitting_a_job_gains_nothing() -> None:
     whole = simulated(*submitted(*WHOLE, *SHORT), charge="user")
     pieces = simulated(*submitted(*CHOPPED, *SHORT), charge="user")
     for outcomes in (whole, pieces):
@@ -68,9 +68,7 @@ def test_it_gains_nothing_where_jobs_are_charged_to_their_users() -> None:
         assert waited_s(outcomes, "user") == 0
 
 
-def test_it_gains_nothing_either_where_accounts_are_charged_and_colleagues_share_the_pieces() -> (
-    None
-):
+def test_with_charge_by_account_sharing_pieces_among_colleagues_gains_nothing() -> None:
     shared = [
         replace(job, user=f"eve{number % 2}", account="lab") for number, job in enumerate(CHOPPED)
     ]
@@ -81,7 +79,7 @@ def test_it_gains_nothing_either_where_accounts_are_charged_and_colleagues_share
     assert end_s(by_account, "eve") == pytest.approx(WORK_S + 7 * 400)
 
 
-def test_where_accounts_are_charged_jobs_without_one_are_charged_to_their_users() -> None:
+def test_with_charge_by_account_jobs_without_an_account_are_charged_to_their_users() -> None:
     jobs = submitted(*CHOPPED, *SHORT)
     assert simulated(*jobs, charge="account") == simulated(*jobs, charge="user")
 
@@ -92,9 +90,7 @@ LONG = TraceJob("long", 1, 4, 20_000, user="ben")
 
 
 @pytest.mark.parametrize(("window_s", "started_s"), [(3000, 4600), (7200, 500 + 7200)])
-def test_what_was_used_counts_no_longer_when_its_window_is_over(
-    window_s: float, started_s: float
-) -> None:
+def test_usage_no_longer_counts_after_its_window(window_s: float, started_s: float) -> None:
     later = TraceJob("later", 4600, 4, 100, user="eve")
     *_, outcome = simulated(*USED, LONG, later, charge="user", charge_window_s=window_s)
     assert outcome.first_start_s == started_s
@@ -107,7 +103,7 @@ def test_a_job_that_began_in_a_low_tier_by_what_it_inherited_is_promoted_when_it
     assert (outcome.first_start_s, outcome.promotions) == (2400, 1)
 
 
-def test_jobs_of_nobody_inherit_nothing() -> None:
+def test_jobs_without_a_user_inherit_no_service() -> None:
     anonymous = [replace(job, user="") for job in CHOPPED]
     assert simulated(*anonymous, charge="user") == simulated(*anonymous)
 

@@ -29,7 +29,7 @@ def test_a_restart_is_saved_and_resumed_and_costs_between_what_was_measured(
     assert restart_cost_s("vgg19", gpus) == pytest.approx(cost_s)
 
 
-def test_a_model_that_nobody_measured_costs_the_papers_mean_and_minds_no_placement() -> None:
+def test_an_unmeasured_model_costs_the_papers_mean_and_ignores_placement() -> None:
     assert restart_cost_s("bert", 4) == pytest.approx(62.1)
     assert speed("bert", consolidated=False) == 1.0
     assert physics_of("").skew is None

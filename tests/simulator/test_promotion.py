@@ -47,13 +47,13 @@ def test_promotion_does_not_make_long_jobs_take_turns(knob: float, most: float) 
     assert preemptions(philly(), with_knob(knob)) <= most * without
 
 
-def test_with_two_tiers_as_in_the_paper_it_costs_more_and_no_longer_explodes() -> None:
+def test_with_the_papers_two_tiers_preemption_costs_more_but_stays_bounded() -> None:
     two = {"thresholds_gpu_s": [3600]}
     without = preemptions(philly(), with_knob(0.0, **two))
     assert preemptions(philly(), with_knob(8.0, **two)) <= 2.5 * without
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_nor_does_it_under_a_load_that_was_made_up(seed: int) -> None:
+def test_promotion_causes_no_taking_turns_under_a_synthetic_load_either(seed: int) -> None:
     busy = philly_like(1390, seed, SIM_CLUSTER.gpus, load=2.0)
     assert preemptions(busy, with_knob(8.0)) <= 1.5 * preemptions(busy, with_knob(0.0))

@@ -133,7 +133,7 @@ def test_every_record_has_its_ratios_to_the_bound_and_to_the_reference() -> None
     assert set(own["over_reference"].values()) == {1.0}
 
 
-def test_guards_are_told_in_words() -> None:
+def test_guards_are_described_in_words() -> None:
     off = PreemptionConfig(min_run_s=0.0, budget_share=0.0, max_victims_per_cycle=UNBOUNDED)
     assert guards(off) == "off"
     assert guards(replace(off, min_run_s=120.0, min_run_growth=1.0, max_victims_per_cycle=1)) == (
@@ -146,7 +146,7 @@ def test_guards_are_told_in_words() -> None:
     assert guards(replace(off, max_per_job=3)) == "none preempted more than 3 times"
 
 
-def test_a_job_that_never_found_a_place_is_told_and_not_counted() -> None:
+def test_a_job_that_never_fitted_is_reported_and_not_counted() -> None:
     jobs = Workload("two", (STOPPED.job, WAITED.job))
     found = report(("yarn-cs", (STOPPED,)), ("sf", (STOPPED, WAITED)), workload=jobs)
     assert [record["unfinished"] for record in records(found)] == [1, 0]
@@ -290,7 +290,9 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(
 
 
 @pytest.mark.parametrize("name", [".", "no/such/folder", "x" * 300, "nul\0", "/dev/null"])
-def test_where_nothing_can_be_written_is_said_beforehand(tmp_path: Path, name: str) -> None:
+def test_unwritable_output_files_are_reported_before_the_simulation(
+    tmp_path: Path, name: str
+) -> None:
     with pytest.raises(UsageError):
         files.check_writable(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -345,7 +347,7 @@ def test_ids_of_the_page_are_there_once_and_references_lead_somewhere() -> None:
     assert named and drawn and cut
 
 
-def test_whatever_a_file_is_called_the_page_shows_it_and_does_not_obey_it() -> None:
+def test_hostile_file_names_are_shown_on_the_page_and_not_interpreted() -> None:
     content = a_page(HOSTILE)
     assert "<script" not in content
     assert "\u202e" not in content

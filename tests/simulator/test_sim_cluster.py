@@ -130,7 +130,7 @@ def test_a_job_is_bound_to_the_type_it_names_and_else_runs_on_any(cluster: Path)
     assert not sim_cluster.can_run(a_job(37))
 
 
-def test_where_types_are_strict_a_job_of_a_type_that_is_not_there_cannot_run(
+def test_with_strict_types_a_job_of_a_missing_type_cannot_run(
     cluster: Path,
 ) -> None:
     cluster.write_text("strict_types = true\n" + TWO_TYPES)
@@ -141,7 +141,9 @@ def test_where_types_are_strict_a_job_of_a_type_that_is_not_there_cannot_run(
     assert sim_cluster.can_run(a_job(36))
 
 
-def test_types_that_no_node_has_are_told_with_what_becomes_of_their_jobs(cluster: Path) -> None:
+def test_gpu_types_that_no_node_has_are_reported_with_what_happens_to_their_jobs(
+    cluster: Path,
+) -> None:
     sim_cluster = described(cluster)
     jobs = [a_job(1, kind) for kind in ("t4", "t4", "\x1b[2J", "v100", "")]
     (note,) = sim_cluster.notes(jobs)
@@ -361,7 +363,7 @@ GROUP = "[[group]]\nnodes = 2\ngpus = 8\n"
         ("#" * (MOST_BYTES + 1), "is larger than a megabyte"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_in_one_line(
+def test_errors_in_a_file_are_reported_in_one_line(
     tmp_path: Path, text: str, complaint: str
 ) -> None:
     path = tmp_path / "c.toml"
@@ -388,7 +390,7 @@ def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
         *("0x4", "15x0", "100001x1", "1x10000", f"{'9' * 5000}x1", os.devnull),
     ],
 )
-def test_what_is_neither_numbers_nor_a_file_is_one_line(spec: str) -> None:
+def test_a_cluster_that_is_neither_numbers_nor_a_file_is_a_one_line_error(spec: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_cluster(spec, "skew")
     assert "is no cluster" in error.value.what or "has no groups" in error.value.what

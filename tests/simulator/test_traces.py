@@ -391,7 +391,7 @@ def test_the_export_command_asks_for_the_columns_that_the_loader_reads() -> None
 
 
 @pytest.mark.parametrize("name", ["sacct-22.05.txt", "sacct-22.05-with-names.txt"])
-def test_what_a_real_slurm_prints_is_read(name: str) -> None:
+def test_output_of_a_real_slurm_is_parsed(name: str) -> None:
     workload = load_trace(RECORDED / name)
     assert [(job.job_id, job.submitted_s, job.gpus, job.duration_s) for job in workload.jobs] == [
         ("1", 0.0, 1, 3.0 + 4.0),  # requeued once

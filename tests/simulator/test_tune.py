@@ -71,7 +71,7 @@ def test_the_default_stays_where_another_is(what: str, factors: Sequence[float])
     assert advice(measured(FOUR_HOURS, times(factors))).recommended.cell == DEFAULT, what
 
 
-def test_of_two_that_are_as_good_the_one_with_fewer_queues_is_recommended() -> None:
+def test_among_equally_good_settings_the_one_with_fewer_queues_is_recommended() -> None:
     found = advice(
         measured(THREE_QUEUES, times([0.895] * 20)), measured(FOUR_HOURS, times([0.9] * 20))
     )
@@ -79,7 +79,7 @@ def test_of_two_that_are_as_good_the_one_with_fewer_queues_is_recommended() -> N
     assert found.recommended.cell == FOUR_HOURS
 
 
-def test_what_the_second_half_does_not_confirm_gives_way_to_what_it_does() -> None:
+def test_a_setting_confirmed_by_the_second_half_replaces_an_unconfirmed_one() -> None:
     found = advice(
         measured(THREE_QUEUES, times([0.8] * 20)),
         measured(FOUR_HOURS, times([0.8] * 10 + [1.0] * 10)),
@@ -115,7 +115,7 @@ def test_a_better_median_is_recommended_only_to_those_who_ask_for_the_median() -
         (history(jobs=500), 0.5, "500 jobs are too few"),
     ],
 )
-def test_a_history_that_says_too_little_is_told_so_and_the_default_stays(
+def test_a_history_with_too_little_evidence_is_reported_and_the_default_stays(
     jobs: Workload, waited: float, says: str
 ) -> None:
     jct_s = as_the_default(len(jobs.jobs))
@@ -139,7 +139,7 @@ def test_one_job_is_no_history() -> None:
         candidates(replace(history(), jobs=history().jobs[:1]))
 
 
-def test_of_the_settings_with_as_many_queues_the_best_of_the_first_half_is_taken() -> None:
+def test_among_settings_with_equal_queues_the_best_of_the_first_half_is_chosen() -> None:
     two_hours = Cell((7200.0,))
     found = advice(
         measured(two_hours, times([0.9, 1.0] * 5 + [0.9] * 10)),
@@ -179,7 +179,7 @@ def test_candidates_are_settings_that_the_controller_takes_and_the_default_is_fi
         assert parse({"policy": {"thresholds_gpu_s": list(cuts)}}).policy.thresholds_gpu_s == cuts
 
 
-def test_a_setting_other_than_the_default_is_what_others_have_to_beat_where_it_is_set() -> None:
+def test_a_configured_setting_replaces_the_default_as_the_one_to_beat() -> None:
     tried = candidates(history(), THREE_QUEUES.thresholds_gpu_s)
     assert tried[0] == THREE_QUEUES.thresholds_gpu_s
     assert tune.DEFAULT_GPU_S in tried
@@ -190,7 +190,7 @@ def test_a_setting_other_than_the_default_is_what_others_have_to_beat_where_it_i
     assert better.recommended.cell == DEFAULT
 
 
-def test_what_is_to_be_pasted_sets_what_is_recommended() -> None:
+def test_the_toml_fragment_sets_the_recommended_thresholds() -> None:
     found = advice(measured(THREE_QUEUES, times([0.8] * 20)))
     config = parse(tomllib.loads(fragment(found)))
     assert config.policy.thresholds_gpu_s == THREE_QUEUES.thresholds_gpu_s

@@ -82,7 +82,7 @@ def test_a_workload_of_nothing_is_refused(jobs: int, gpus: int, load: float) -> 
         philly_like(jobs, 1, gpus, load)
 
 
-def test_what_was_dropped_is_told_reason_by_reason_with_the_first_lines() -> None:
+def test_dropped_jobs_are_reported_by_reason_with_the_first_lines() -> None:
     dropped = tuple(Dropped(line, "asks for no GPU") for line in range(2, 1002))
     workload = Workload("some", (), (*dropped, Dropped(7, "never ran")))
     assert workload.what_was_dropped() == (

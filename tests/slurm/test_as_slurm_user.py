@@ -122,7 +122,7 @@ def leave_traffic(collect_dir: Path, job: str) -> Path:
 
 
 @pytest.mark.parametrize("controllers_user", [SLURM_USER, OPERATOR])
-def test_as_slurm_user_or_operator_all_is_done_that_a_controller_does(
+def test_the_controller_works_fully_as_slurm_user_or_operator(
     slurm_users_cluster: RealCluster,
     controller: RealController,
     controllers_user: str,
@@ -155,7 +155,7 @@ def test_as_slurm_user_or_operator_all_is_done_that_a_controller_does(
     assert (collect_dir / "known").stat().st_uid == pwd.getpwnam(controllers_user).pw_uid
 
 
-def test_what_root_did_before_the_controller_came_is_no_hindrance(
+def test_files_made_by_root_before_the_first_start_do_not_hinder_the_controller(
     controller: RealController, controllers_user: str
 ) -> None:
     profiles = controller.folder / "profiles.json"

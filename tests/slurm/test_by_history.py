@@ -40,7 +40,7 @@ def run_once(controller: RealController, name: str, *options: str, script: str) 
     controller.cycles(1)  # that see its end
 
 
-def test_a_job_that_is_known_to_run_long_stands_back_from_its_first_second(
+def test_a_job_expected_to_run_long_is_in_a_lower_tier_from_its_first_second(
     controller: RealController,
 ) -> None:
     run_once(controller, "train", *ALL_GPUS, script=LONG)
@@ -66,7 +66,7 @@ def test_a_job_that_is_known_to_run_long_stands_back_from_its_first_second(
 
 # Slurm may still show what the user ran before, and that would be history enough.
 @pytest.mark.parametrize("controller", [{"history_samples": 1_000_000}], indirect=True, ids=[""])
-def test_a_job_of_which_too_little_is_known_goes_by_the_service_it_attains(
+def test_a_job_with_too_little_history_is_ranked_by_attained_service(
     controller: RealController,
 ) -> None:
     # Held, or a slow machine first sees it when it has come down already.

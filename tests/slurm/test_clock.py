@@ -37,7 +37,7 @@ def test_a_slow_answer_and_a_cut_off_fraction_are_no_wrong_clock(
     ("shown_s", "ahead_s", "said"),
     [(13_600, 3_600, "is 3600 s behind slurmctld's"), (6_400, -3_600, "is 3600 s ahead of")],
 )
-def test_a_wrong_clock_is_told_once_and_once_that_it_is_right_again(
+def test_a_wrong_clock_is_logged_once_and_its_correction_once(
     ended: list[Moment],
     shown_s: float,
     ahead_s: float,
@@ -55,7 +55,7 @@ def test_a_wrong_clock_is_told_once_and_once_that_it_is_right_again(
     assert "agrees" in caplog.records[-1].getMessage()
 
 
-def test_what_was_read_while_the_clock_was_set_is_not_believed(ended: list[Moment]) -> None:
+def test_an_observation_made_during_a_clock_step_is_discarded(ended: list[Moment]) -> None:
     ended.append(Moment(13_602.0, 52.0))
     assert not SlurmClock().compare(BEGAN, 10_001)
 

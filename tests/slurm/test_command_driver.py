@@ -97,7 +97,9 @@ def test_a_job_without_n_may_spread_and_its_request_outlives_its_start(
     assert [held.gpu_count for held in after.allocation.values()] == [2, 2, 2, 2]
 
 
-def test_a_hostile_name_moves_nothing(driver: CommandSlurm, clean_cluster: RealCluster) -> None:
+def test_a_hostile_job_name_does_not_corrupt_the_parsed_jobs(
+    driver: CommandSlurm, clean_cluster: RealCluster
+) -> None:
     victim = running(clean_cluster, "--gres=gpu:1")
     forged = HOSTILE_TEXT.replace("JobId=1 ", f"JobId={victim} ")
     key = running(clean_cluster, "--gres=gpu:2", f"--job-name={forged}", f"--comment={forged}")
@@ -245,7 +247,9 @@ def as_nobody(tmp_path_factory: pytest.TempPathFactory, cluster: RealCluster) ->
         folder.chmod(mode)
 
 
-def test_a_user_without_rights_is_told_so(clean_cluster: RealCluster, as_nobody: str) -> None:
+def test_a_user_without_rights_gets_a_permission_error(
+    clean_cluster: RealCluster, as_nobody: str
+) -> None:
     key = clean_cluster.sbatch("--gpus=4", "--begin=now+3600")
     driver = clean_cluster.driver(scontrol=as_nobody)
     for write in (Update(key, priority=PINNED), Requeue(running(clean_cluster)), Unpin(key)):
@@ -297,7 +301,7 @@ def test_an_answer_that_is_cut_off_is_no_answer(clean_cluster: RealCluster, comm
         clean_cluster.driver(**{command: str(cuts)}).observe()
 
 
-def test_a_list_that_ends_between_two_jobs_is_no_answer(clean_cluster: RealCluster) -> None:
+def test_a_job_list_cut_off_between_two_jobs_is_rejected(clean_cluster: RealCluster) -> None:
     cut, whole = clean_cluster.folder / "squeue-cut", clean_cluster.folder / "squeue-whole"
     switch = clean_cluster.folder / "squeue-now"
     for path, script in ((cut, 'squeue "$@" | head -n 1'), (whole, 'exec squeue "$@"')):

@@ -95,7 +95,7 @@ def requeued(site: SlurmSite, key: str) -> None:
 # --------------------------------------------------------------------------- observing
 
 
-def test_what_has_not_changed_is_shown_by_the_same_object(site: SlurmSite) -> None:
+def test_unchanged_jobs_keep_the_same_object(site: SlurmSite) -> None:
     waits = site.submit(Asked(begin_in_s=3600))
     done = site.submit(Asked(script="ends"))
     wait_for(site, done, None)
@@ -169,7 +169,7 @@ def test_an_update_of_priority_is_refused_for_a_held_job(site: SlurmSite) -> Non
     assert job(site, waits).held
 
 
-def test_unpinning_a_held_job_releases_it_whoever_held_it(site: SlurmSite) -> None:
+def test_unpinning_a_held_job_releases_it_even_if_an_admin_held_it(site: SlurmSite) -> None:
     """So Slurm is: the caller must never unpin a held job."""
     key = site.submit(Asked(held=True, begin_in_s=3600))
     assert job(site, key).reason == "JobHeldUser"
@@ -240,7 +240,7 @@ def test_an_update_makes_slurm_forget_why_a_job_waits_until_it_tries_it_again(
     wait_for_reason(site, first, "Priority")
 
 
-def test_a_job_waits_for_its_begin_time_until_it_is_told_to_start(site: SlurmSite) -> None:
+def test_a_job_waits_for_its_begin_time_unless_a_write_starts_it(site: SlurmSite) -> None:
     key = site.submit(Asked(begin_in_s=3600))
     seen = wait_for_reason(site, key, "BeginTime")
     assert seen.eligible_s == pytest.approx(seen.spec.submit_s + 3600, abs=1)
@@ -483,7 +483,7 @@ def test_a_pinned_priority_and_the_request_survive_a_requeue_and_the_submission_
     assert waiting.spec.submit_s > before.spec.submit_s, "it stands last in the queue again"
 
 
-def test_what_is_written_to_a_requeued_job_while_it_completes_stands(requeues: Requeues) -> None:
+def test_writes_to_a_requeued_job_that_is_completing_are_kept(requeues: Requeues) -> None:
     written, waiting = requeues.written["written"], requeues.written["waiting"]
     assert (waiting.priority, waiting.spec.required_node_list) == (PINNED, "n3")
     assert waiting.eligible_s == written.eligible_s, "a later start time is kept"
@@ -721,7 +721,7 @@ def test_each_refusal_names_its_write_and_the_others_are_done(site: SlurmSite) -
 
 
 @pytest.mark.parametrize("odd", [Update("1"), Update("1", priority=0), Requeue("no job")])
-def test_a_write_that_can_never_be_meant_is_an_error(site: SlurmSite, odd: Write) -> None:
+def test_an_invalid_write_raises_an_error(site: SlurmSite, odd: Write) -> None:
     with pytest.raises(ValueError):
         site.slurm.write([odd])
 
@@ -731,7 +731,7 @@ def test_a_start_time_for_a_job_that_has_started_is_refused(site: SlurmSite) -> 
     assert "no longer pending" in refusal(site, Update(key, start_in_s=5))
 
 
-def test_of_one_update_what_slurm_takes_before_it_refuses_the_rest_stands(
+def test_fields_of_an_update_accepted_before_a_refused_one_are_kept(
     site: SlurmSite,
 ) -> None:
     """Node list, priority, start time: in this order."""
@@ -746,7 +746,7 @@ def test_of_one_update_what_slurm_takes_before_it_refuses_the_rest_stands(
     assert job(site, waits).priority != PINNED
 
 
-def test_whatever_is_written_to_a_job_that_has_ended_is_refused_because_it_has(
+def test_every_write_to_an_ended_job_is_refused(
     site: SlurmSite,
 ) -> None:
     key = site.submit(Asked(script="ends"))
@@ -844,7 +844,7 @@ def test_a_suspended_job_holds_its_gpus_and_its_clock_stands(suspensions: Suspen
     assert [held.gpu_count for held in second.allocation.values()] == [3]
 
 
-def test_a_job_does_not_run_while_it_is_suspended_and_one_that_ends_then_ended_before(
+def test_a_suspended_job_does_not_run_and_if_it_ends_its_run_ended_at_suspension(
     suspensions: Suspensions,
 ) -> None:
     for row in (suspensions.resumed, *suspensions.others):

@@ -324,7 +324,7 @@ def test_a_controller_that_is_stopped_leaves_no_node_list_and_goes_on_later(
 
 
 @pytest.mark.parametrize("why", ["reservation", "array"])
-def test_nobody_leaves_for_a_job_that_slurm_would_not_start_anyway(
+def test_no_job_is_preempted_for_a_job_that_slurm_would_not_start(
     clean_cluster: RealCluster, start: Start, why: str
 ) -> None:
     controller = start(preemption={"start_bound_s": 4})
@@ -528,7 +528,7 @@ def by_me() -> str:
     return f"by {pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 
 
-def test_site_factors_order_the_tiers_and_leave_the_rest_to_slurm(
+def test_site_factors_order_the_tiers_and_slurm_orders_within_them(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start(priority={"write": "site-factor"})
@@ -573,7 +573,7 @@ def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
     clean_cluster.wait_for_state(short, "RUNNING")
 
 
-def test_who_gets_what_a_victim_leaves_over_does_not_stand_in_the_way_of_its_preemptor(
+def test_a_job_placed_on_a_victims_leftover_gpus_does_not_block_the_preemptor(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     """Slurm tries the one that was submitted first, finds its node taken, and passes the node over
@@ -684,7 +684,9 @@ sys.exit(main())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_user_without_rights_is_told_so(clean_cluster: RealCluster, tmp_path: Path) -> None:
+def test_a_user_without_rights_gets_a_permission_error(
+    clean_cluster: RealCluster, tmp_path: Path
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         controller = RealController(clean_cluster, Path(folder))

@@ -118,7 +118,7 @@ def _answers(cluster: RealCluster) -> bool:
         return False
 
 
-def test_what_is_wrong_is_found_and_the_doctors_own_lines_mend_it(cluster: RealCluster) -> None:
+def test_doctor_finds_problems_and_its_lines_solve_them(cluster: RealCluster) -> None:
     code, told = diagnosis(cluster)
     found = by_name(told)
     assert code == 12, told
@@ -181,7 +181,9 @@ sys.exit(main())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_an_ordinary_user_is_told_the_same_as_far_as_it_can_be_seen(cluster: RealCluster) -> None:
+def test_doctor_shows_an_ordinary_user_the_same_findings_where_visible(
+    cluster: RealCluster,
+) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, "doctor", "--json"],
         cwd=ROOT,
@@ -239,7 +241,9 @@ def _mode(state_dir: Path) -> str:
     return state.mode if state.cycle else ""
 
 
-def test_a_slurmctld_that_is_down_is_told_and_slurm_conf_judged(cluster: RealCluster) -> None:
+def test_doctor_reports_a_slurmctld_that_is_down_and_checks_slurm_conf(
+    cluster: RealCluster,
+) -> None:
     cluster.kill("slurmctld", signal="TERM")
     try:
         code, told = diagnosis(cluster)

@@ -129,7 +129,7 @@ def reserved(cluster: RealCluster, nodes: str, start: str, *more: str) -> Iterat
         cluster.run("scontrol", "delete", "ReservationName=theirs")
 
 
-def test_nobody_leaves_for_jobs_that_slurm_would_not_start_and_each_is_told_why(
+def test_no_job_is_preempted_for_jobs_that_slurm_would_not_start_and_explain_says_why(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
@@ -177,7 +177,7 @@ def test_a_job_starts_when_its_licence_is_free_and_not_before(
     assert len(requeued(cluster, wall)) == 1
 
 
-def test_het_jobs_start_whole_or_not_at_all_and_hold_what_they_hold(
+def test_het_jobs_start_as_a_whole_or_not_at_all_and_keep_their_resources(
     cluster: RealCluster, start: Start
 ) -> None:
     for node in ("n1", "n2", "n3"):
@@ -198,7 +198,7 @@ def test_het_jobs_start_whole_or_not_at_all_and_hold_what_they_hold(
     assert {b.guard for b in controller.job(urgent).blockers} == {"unmanaged"}  # type: ignore[union-attr]
 
 
-def test_of_several_partitions_only_the_nodes_of_these_are_taken(
+def test_a_job_of_several_partitions_preempts_only_on_their_nodes(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
@@ -291,7 +291,7 @@ def test_a_suspended_job_keeps_its_gpus_and_is_left_alone_until_it_is_resumed(
     assert requeued(cluster, wall) == {"n1"}
 
 
-def test_who_submits_again_begins_where_the_last_job_ended_if_users_are_charged(
+def test_with_charge_by_user_a_resubmitted_job_starts_with_the_service_of_the_last(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start(policy={"thresholds_gpu_s": [8], "charge": "user"})
@@ -305,7 +305,7 @@ def test_who_submits_again_begins_where_the_last_job_ended_if_users_are_charged(
 
 
 @as_root
-def test_where_accounts_are_charged_a_colleague_begins_where_the_first_has_ended(
+def test_with_charge_by_account_a_colleagues_job_starts_with_the_accounts_service(
     cluster: RealCluster, start: Start
 ) -> None:
     cluster.run("sacctmgr", "-i", "add", "account", "lab,office")
@@ -324,7 +324,7 @@ def test_where_accounts_are_charged_a_colleague_begins_where_the_first_has_ended
 
 
 @as_root
-def test_where_jobs_are_private_all_are_scheduled_and_each_user_is_shown_own_ones(
+def test_with_private_data_all_jobs_are_scheduled_and_users_see_only_own_ones(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start()

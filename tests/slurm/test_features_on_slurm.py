@@ -91,7 +91,7 @@ def test_every_expression_that_slurm_accepts_can_be_read(featured: RealCluster) 
         assert readable(expression)
 
 
-def test_what_slurm_refuses_cannot_be_read_either(featured: RealCluster) -> None:
+def test_feature_expressions_that_slurm_refuses_are_unreadable(featured: RealCluster) -> None:
     for expression in REFUSED:
         assert "Invalid feature" in answer(featured, expression, "n1"), expression
         assert not readable(expression)

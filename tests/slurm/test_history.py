@@ -124,7 +124,9 @@ def test_the_tasks_of_an_array_are_jobs_of_their_own(clean_cluster: RealCluster)
         assert jobs[task].duration_s == row.elapsed_s > 0
 
 
-def test_what_is_no_job_to_simulate_is_left_out_and_said(clean_cluster: RealCluster) -> None:
+def test_jobs_that_cannot_be_simulated_are_left_out_and_reported(
+    clean_cluster: RealCluster,
+) -> None:
     since = now()
     over = clean_cluster.sbatch("--gpus=1", script="sleep 1")
     clean_cluster.sbatch(script="sleep 1")
@@ -155,7 +157,7 @@ def test_a_time_that_is_none_is_refused(cluster: RealCluster, since: str) -> Non
     assert_is_one_clear_line(refused.value)
 
 
-def test_a_time_since_which_nothing_happened_is_refused(clean_cluster: RealCluster) -> None:
+def test_a_start_time_after_which_nothing_happened_is_refused(clean_cluster: RealCluster) -> None:
     with pytest.raises(UsageError, match="no job since") as refused:
         history(clean_cluster, now())
     assert_is_one_clear_line(refused.value)

@@ -238,7 +238,7 @@ CHANGES = {"another partition": "Partition=other", "no requeue": "Requeue=0"}
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_job_that_is_managed_no_longer_keeps_no_priority_of_a_band(
+def test_a_job_no_longer_managed_loses_its_band_priority(
     cluster: RealCluster, start: Start, change: str
 ) -> None:
     controller = start()
@@ -302,7 +302,9 @@ def hunted_job(cluster: RealCluster, controller: RealController) -> str:
     return hunted
 
 
-def test_a_hunted_job_gets_ever_longer_runs(cluster: RealCluster, start: Start) -> None:
+def test_a_repeatedly_preempted_job_gets_ever_longer_minimum_run_times(
+    cluster: RealCluster, start: Start
+) -> None:
     """With one second as the minimum run time: at least 1, 2 and 4 seconds."""
     controller = start(preemption={"budget_share": 0.0})
     hunted = hunted_job(cluster, controller)

@@ -142,7 +142,7 @@ def test_each_feature_a_job_asks_for_is_on_its_nodes(slurm: InMemorySlurm) -> No
     assert set(featured.job(key).allocation) == {"n3"}
 
 
-def test_what_a_user_may_not_do_is_refused(slurm: InMemorySlurm) -> None:
+def test_actions_that_a_user_may_not_do_are_refused(slurm: InMemorySlurm) -> None:
     key = slurm.submit(gpus(4, begin_in_s=3600))
     assert "denied" in slurm.edit(key, priority=PINNED)
     slurm.write([Update(key, priority=PINNED)])
@@ -157,7 +157,7 @@ def test_what_a_user_may_not_do_is_refused(slurm: InMemorySlurm) -> None:
 # --------------------------------------------------------------------------- faults
 
 
-def test_a_call_that_fails_does_nothing_and_one_that_is_not_heard_does_all(
+def test_a_failed_call_does_nothing_and_one_with_a_lost_answer_takes_effect(
     slurm: InMemorySlurm,
 ) -> None:
     key = slurm.submit(gpus(4, begin_in_s=3600))
@@ -225,7 +225,7 @@ def test_without_a_lease_nothing_is_written() -> None:
     assert slurm.job(key).priority == 1
 
 
-def test_of_two_controllers_only_the_one_with_the_lease_writes(slurm: InMemorySlurm) -> None:
+def test_only_the_controller_with_the_lease_writes(slurm: InMemorySlurm) -> None:
     key = running(slurm, gpus(1))
     first, second = slurm.reached_by(Lost()), slurm.reached_by(Unbounded())
     with pytest.raises(LeaseLostError):
@@ -280,7 +280,7 @@ def test_many_small_steps_come_to_the_same_as_a_large_one() -> None:
     assert all(job.state is None for job in shown[0])
 
 
-def test_what_falls_due_happens_whatever_fraction_of_a_second_it_is_due_at(
+def test_due_events_occur_at_any_fraction_of_a_second(
     slurm: InMemorySlurm,
 ) -> None:
     """Sums of tenths of seconds are no tenths: time must not stand still before such a moment."""
@@ -369,7 +369,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_whatever_is_done_no_gpu_is_held_twice_and_no_job_is_lost(
+def test_no_sequence_of_actions_allocates_a_gpu_twice_or_loses_a_job(
     steps: Sequence[tuple[str, int, bool]],
 ) -> None:
     slurm = InMemorySlurm()
@@ -433,7 +433,7 @@ def check(slurm: InMemorySlurm, before: Observation, after: Observation, *, forg
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_a_cluster_that_is_left_alone_runs_all_that_may_run(
+def test_an_undisturbed_cluster_runs_all_eligible_jobs(
     steps: Sequence[tuple[str, int, bool]],
 ) -> None:
     """In the end nothing waits but what is held, and nothing is left on the nodes."""

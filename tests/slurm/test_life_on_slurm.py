@@ -34,7 +34,7 @@ def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealContr
         started.kill()
 
 
-def test_a_preempted_job_is_told_by_whom_and_how_each_run_ended(
+def test_history_shows_the_preemptor_and_how_each_run_ended(
     controller: RealController,
 ) -> None:
     cluster = controller.cluster

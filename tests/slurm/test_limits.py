@@ -94,5 +94,5 @@ def test_nothing_is_left_of_a_limit_that_cannot_be_read() -> None:
         ("a;b:x", {"a": 1, "b": 1}),
     ],
 )
-def test_how_many_of_which_licence(asked: str, counts: dict[str, int]) -> None:
+def test_license_requests_are_parsed_into_counts(asked: str, counts: dict[str, int]) -> None:
     assert licenses_of(asks(licenses=asked)) == counts

@@ -75,7 +75,7 @@ def is_(name: str, value: float, **labels: str) -> Callable[[Scrape], bool]:
     return lambda scrape: scrape.value(name, **labels) == value
 
 
-def test_what_happens_is_counted_and_what_users_write_is_not_shown(
+def test_metrics_count_events_and_contain_no_text_from_users(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     before = clean_cluster.sbatch(*ONE_GPU, script="true")
@@ -194,7 +194,7 @@ def test_a_port_that_is_taken_stops_no_scheduling(
     assert "Traceback" not in log
 
 
-def test_one_that_stands_by_says_so_and_shows_no_jobs_until_it_acts(
+def test_a_standby_says_so_and_shows_no_jobs_until_it_acts(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     def settings(host: str) -> dict[str, object]:

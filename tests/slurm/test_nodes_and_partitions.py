@@ -144,7 +144,7 @@ def test_a_job_that_its_partition_would_not_start_again_is_not_preempted(
     cluster.wait_for_state(victim, "RUNNING")
 
 
-def test_a_job_of_two_partitions_is_nominated_in_the_one_that_takes_it(
+def test_a_job_of_two_partitions_preempts_only_where_its_limits_allow_it(
     cluster: RealCluster, controller: RealController
 ) -> None:
     change(cluster, "gpu", "Nodes=n[1-2]", "MaxTime=10")

@@ -86,7 +86,7 @@ ON_TWO_NODES: Mapping[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", ON_TWO_NODES)
-def test_slurm_chooses_the_nodes_of_such_a_job(
+def test_slurm_chooses_the_nodes_of_an_opaque_job(
     racks: RealCluster, controller: RealController, name: str
 ) -> None:
     options, right = ON_TWO_NODES[name]
@@ -96,7 +96,9 @@ def test_slurm_chooses_the_nodes_of_such_a_job(
     assert shown(racks, job, "ReqNodes") == ""
 
 
-def test_adjacent_nodes_are_not_torn_apart(racks: RealCluster, controller: RealController) -> None:
+def test_a_contiguous_job_keeps_adjacent_nodes(
+    racks: RealCluster, controller: RealController
+) -> None:
     taken = racks.sbatch("--gres=gpu:4", "-w", "n2")
     racks.wait_for_state(taken, "RUNNING")
     job = racks.sbatch("-N3", "--gres=gpu:4", "--contiguous")

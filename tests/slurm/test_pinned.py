@@ -25,5 +25,5 @@ def test_a_priority_without_any_factor_was_set_by_hand() -> None:
     )
 
 
-def test_what_is_no_row_is_left_out() -> None:
+def test_lines_that_are_not_rows_are_skipped() -> None:
     assert pinned_jobs("\nslurm is odd today\n10|gpu|lots|0|0|0|0|0|0|0|0|\n") == ()

@@ -113,7 +113,7 @@ def placement(controller: RealController, job: str) -> str:
 
 
 @pytest.mark.parametrize("order", [("skewed", "even"), ("even", "skewed")])
-def test_of_two_jobs_the_skewed_one_gets_whole_nodes_and_the_other_the_fragments(
+def test_a_skewed_job_gets_whole_nodes_and_an_unskewed_job_the_fragments(
     cluster: RealCluster, controller: RealController, order: Sequence[str]
 ) -> None:
     fragment(cluster, ("n1", "n2", "n3", "n4"))

@@ -51,7 +51,7 @@ def set_in_slurmdbd_conf(cluster: RealCluster, kinds: str) -> None:
 @pytest.mark.parametrize(
     ("kinds", "private"), [("events", False), ("usage", True), ("accounts,users", True)]
 )
-def test_what_slurmdbd_conf_keeps_private_counts(
+def test_private_data_in_slurmdbd_conf_is_respected(
     cluster: RealCluster, kinds: str, private: bool
 ) -> None:
     set_in_slurmdbd_conf(cluster, kinds)
@@ -85,7 +85,7 @@ def test_jobs_are_private_where_slurmdbd_does_not_say_that_they_are_not(
 
 
 @as_root
-def test_a_users_report_tells_nothing_of_the_job_that_theirs_made_room_for(
+def test_a_users_report_hides_the_preemptor_of_their_job(
     cluster: RealCluster, readable: Path
 ) -> None:
     set_in_slurmdbd_conf(cluster, "usage")

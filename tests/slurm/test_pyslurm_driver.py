@@ -76,7 +76,7 @@ def with_pyslurm(cluster: RealCluster, tmp_path: Path) -> NotThere:
         (HANGS, "pyslurm cannot be used: it was not imported within 2 s"),
     ],
 )
-def test_an_import_that_goes_wrong_ends_nobody_else(
+def test_a_failed_import_of_pyslurm_falls_back_to_commands(
     with_pyslurm: NotThere,
     beginning: str,
     because: str,
@@ -107,7 +107,7 @@ def test_a_pyslurm_for_another_release_is_refused(
     assert slurm_by("auto", commands).driver.because == because
 
 
-def test_who_asks_for_commands_gets_them_and_nothing_is_imported(with_pyslurm: NotThere) -> None:
+def test_choosing_the_command_driver_imports_no_pyslurm(with_pyslurm: NotThere) -> None:
     driver = slurm_by("commands", with_pyslurm(CRASHES))
     assert type(driver) is CommandSlurm
     assert (driver.driver.name, driver.driver.because) == ("commands", "")
@@ -126,7 +126,7 @@ def test_without_pyslurm_auto_takes_commands_and_says_so(
 
 
 @pytest.mark.skipif("pyslurm" in DRIVERS, reason="pyslurm is here")
-def test_without_pyslurm_who_insists_on_it_gets_one_line(
+def test_requiring_a_missing_pyslurm_is_a_one_line_error(
     cluster: RealCluster, tmp_path: Path
 ) -> None:
     controller = RealController(cluster, tmp_path, {"slurm": {"driver": "pyslurm"}})
@@ -241,7 +241,7 @@ def test_a_name_in_no_encoding_is_read_by_squeue(
 
 
 @needs_pyslurm
-def test_what_has_not_changed_is_the_same_object_as_before(
+def test_unchanged_records_are_the_same_objects_as_before(
     clean_cluster: RealCluster, by_pyslurm: PyslurmSlurm
 ) -> None:
     keys = [clean_cluster.sbatch("--hold", "--gpus=2") for _ in range(3)]
@@ -284,7 +284,7 @@ def _observed(driver: PyslurmSlurm) -> Observation | None:
 
 
 @needs_pyslurm
-def test_what_is_asked_through_pyslurm_is_counted(clean_cluster: RealCluster) -> None:
+def test_queries_through_pyslurm_are_counted(clean_cluster: RealCluster) -> None:
     keys = [clean_cluster.sbatch("--begin=now+1hour", "--gpus=2") for _ in range(3)]
     count = Tally()
     driver = _counted_driver(clean_cluster, count)

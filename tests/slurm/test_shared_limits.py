@@ -68,7 +68,7 @@ def controller(limited: RealCluster, tmp_path: Path) -> Iterator[RealController]
         pytest.param("--account=lab", 2, 2, id="GPUs of an account"),
     ],
 )
-def test_as_many_jobs_leave_as_can_start(
+def test_as_many_jobs_are_preempted_as_can_start(
     limited: RealCluster, controller: RealController, options: str, gpus: int, may_run: int
 ) -> None:
     long = [limited.sbatch("--gres=gpu:1", "--mem=100") for _ in range(16)]

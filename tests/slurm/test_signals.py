@@ -36,7 +36,7 @@ def answering(folder: Path, complaints: str, status: int) -> CommandSlurm:
         (f"{ERROR} 9: {DENIED}\n", set()),
     ],
 )
-def test_jobs_that_have_ended_are_told_from_those_that_scancel_was_refused(
+def test_ended_jobs_are_distinguished_from_jobs_that_scancel_may_not_signal(
     tmp_path: Path, complaints: str, refused: set[str]
 ) -> None:
     found: Mapping[str, str] = answering(tmp_path, complaints, 1).signal(["7", "8_3"], "USR1")

@@ -27,7 +27,7 @@ def lazy_cluster() -> Iterator[RealCluster]:
         yield cluster
 
 
-def test_nobody_leaves_for_a_job_that_lacked_nothing_but_room_a_while_ago(
+def test_no_job_is_preempted_because_of_an_outdated_reason(
     lazy_cluster: RealCluster, tmp_path: Path
 ) -> None:
     cluster = lazy_cluster

@@ -151,9 +151,7 @@ def test_nothing_is_done_while_a_command_goes_wrong_and_all_goes_on_afterwards(
 
 
 @pytest.mark.long
-def test_nobody_is_requeued_who_could_not_be_asked_to_save_its_state(
-    bed: Bed, tmp_path: Path
-) -> None:
+def test_no_job_is_requeued_unless_its_checkpoint_signal_was_sent(bed: Bed, tmp_path: Path) -> None:
     asking = {**SETTINGS["preemption"], "signal": "USR1", "grace_s": 0.5}
     bed.controller.settings = {**SETTINGS, "preemption": asking}
     bed.controller.start()

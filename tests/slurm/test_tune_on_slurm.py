@@ -122,7 +122,7 @@ def test_ctrl_c_cancels_the_jobs(
     assert list(jobs_dir.iterdir()) == []
 
 
-def test_what_sbatch_refuses_is_one_clear_line(start: Callable[..., Sweep], jobs_dir: Path) -> None:
+def test_a_refusal_by_sbatch_is_one_clear_line(start: Callable[..., Sweep], jobs_dir: Path) -> None:
     sweep = start("--on-slurm", "--jobs-dir", str(jobs_dir), "--slurm-partition", "nowhere")
     output, complaints = sweep.communicate(timeout=60)
     assert (sweep.returncode, output) == (1, "")

@@ -38,7 +38,7 @@ def pair(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Callable[..., P
         one.kill()
 
 
-def test_a_standby_takes_over_from_one_that_is_stopped_or_killed_and_never_do_two_act(
+def test_a_standby_takes_over_from_a_stopped_or_killed_controller_and_two_never_act(
     clean_cluster: RealCluster, pair: Callable[..., Pair]
 ) -> None:
     two = pair("one", "two")
@@ -69,7 +69,7 @@ def test_a_standby_takes_over_from_one_that_is_stopped_or_killed_and_never_do_tw
 
 
 @pytest.mark.long
-def test_whatever_happens_to_the_active_one_never_two_act(
+def test_two_controllers_never_act_whatever_happens_to_the_active_one(
     clean_cluster: RealCluster, pair: Callable[..., Pair]
 ) -> None:
     two = pair("one", "two")
@@ -88,7 +88,7 @@ def test_whatever_happens_to_the_active_one_never_two_act(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("own_mounts")
-def test_the_one_acts_on_whose_host_slurmctld_acts(tmp_path: Path) -> None:
+def test_the_controller_on_slurmctlds_active_host_is_the_one_that_acts(tmp_path: Path) -> None:
     with (
         short_folder() as folder,
         started_cluster(folder, "--nodes", "2", "--gpus", "4", "--backup") as cluster,

@@ -38,7 +38,7 @@ def pid_of(plugin: PluginCluster, name: str) -> int:
     return pid
 
 
-def test_what_a_job_does_with_a_gpu_is_collected_beside_what_it_sends(
+def test_gpu_use_of_a_job_is_collected_along_with_its_traffic(
     plugin: PluginCluster, node: Node
 ) -> None:
     profiled = plugin.submit(job(plugin, "profiled"), PROFILED)

@@ -213,7 +213,7 @@ def test_a_job_submitted_by_a_profiled_job_does_not_count_into_its_file(
     assert f"/{ended.job}." not in (plugin.work / "inner.out").read_text()
 
 
-def test_what_the_user_preloads_stays_in_front(plugin: PluginCluster) -> None:
+def test_the_users_own_preloads_stay_first(plugin: PluginCluster) -> None:
     libc = "/lib/x86_64-linux-gnu/libc.so.6"
     ended = plugin.finish(f"LD_PRELOAD={libc} srun sh -c 'echo $LD_PRELOAD'", PROFILED)
     monitor = plugin.library.parent / "libtiresias_monitor.so"

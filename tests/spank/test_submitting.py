@@ -91,7 +91,7 @@ def test_a_line_of_the_script_counts_and_the_command_line_goes_before_it(
     assert plugin.cluster.squeue_field(job, "admin_comment") == "tiresias:model=alexnet"
 
 
-def test_of_an_option_given_twice_the_last_counts_as_with_slurms_own(
+def test_an_option_given_twice_takes_its_last_value_as_in_slurm(
     plugin: PluginCluster,
 ) -> None:
     twice = ("--tiresias-model=vgg16", "--tiresias-model=vgg19")
@@ -106,7 +106,7 @@ FORGED = {
 }
 
 
-def test_what_a_forged_client_sends_is_left_out(
+def test_traffic_sent_by_a_forged_client_is_left_out(
     plugin: PluginCluster, forging_client: Mapping[str, str]
 ) -> None:
     for name, value in FORGED.items():
@@ -123,7 +123,7 @@ def test_what_a_forged_client_sends_is_left_out(
             assert plugin.cluster.squeue_field(job, "admin_comment") in ("", "(null)", "N/A")
 
 
-def test_a_forged_client_that_says_something_sensible_is_believed(
+def test_a_forged_client_that_sends_plausible_traffic_is_accepted(
     plugin: PluginCluster, forging_client: Mapping[str, str]
 ) -> None:
     environment = {**forging_client, "FORGED_NAME": "model", "FORGED_VALUE": "vgg16"}

@@ -109,7 +109,7 @@ def measured(controller: RealController) -> dict[str, float]:
     return {p["name"]: p["ratio"] for p in listed if p["source"] == "traffic"}
 
 
-def test_the_second_run_of_each_is_placed_by_what_the_first_sent_and_nobody_said_anything(
+def test_each_second_run_is_placed_by_what_the_first_sent_without_hints(
     three_nodes: PluginCluster, controller: RealController
 ) -> None:
     cluster = three_nodes.cluster

@@ -30,7 +30,7 @@ def test_scripts_test_installs_what_the_matrix_has_and_what_makes_a_matrix() -> 
     assert set(NEEDED.values()) - essential <= installed_by_the_tests()
 
 
-def test_an_ordinary_user_is_told_in_one_line_what_root_has_to_install(
+def test_an_ordinary_user_sees_in_one_line_what_root_has_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -130,7 +130,7 @@ def test_a_signal_that_was_heard_ends_the_count_of_refusals() -> None:
     assert after.refusals == 0
 
 
-def test_a_requeue_that_is_sent_again_is_the_one_that_counts() -> None:
+def test_a_requeue_that_is_sent_again_replaces_the_first_ones_time() -> None:
     after, effects = transition("7", STATES["requeue-sent"], GraceOver(1020.0, allow_requeue=False))
     assert after is not None
     assert (after.signalled_s, after.requeue_sent_s) == (1000.0, 1020.0)
