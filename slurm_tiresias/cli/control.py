@@ -87,8 +87,7 @@ def _tell(config: Config, word: str, done: str, without_controller: Callable[[],
 
 
 def _said(answer: dict[str, Any], done: str) -> str:
-    """Return the controller's answer, or ``done`` if it has no text; raise an error if it
-    refused."""
+    """Return the controller's answer, or ``done`` if it has no text; raise a refusal."""
     if error := answer.get("error"):
         # Raise the error class with the exit code that the controller sent.
         kinds = {kind.exit_code: kind for kind in TiresiasError.__subclasses__()}

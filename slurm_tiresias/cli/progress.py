@@ -11,8 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on standard error if that is a terminal; yield a function to advance
-    it."""
+    """Show a progress bar if standard error is a terminal; yield a function to advance it."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -96,8 +96,7 @@ class Screen:
         return ["  - " + first.lstrip(), *rest]
 
     def flow(self, pieces: Sequence[str], gap: str = "  ") -> list[str]:
-        """Put the pieces side by side, as many per line as fit; a piece that fits is never
-        broken."""
+        """Put the pieces side by side, as many per line as fit; none that fits is broken."""
         lines: list[str] = []
         for piece in pieces:
             whole = self.width is None or self.fits(piece)

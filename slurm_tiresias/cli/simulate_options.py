@@ -32,8 +32,7 @@ def source_or_paper480(source: Source) -> Source:
 def policies(
     _context: click.Context, _parameter: click.Parameter, values: Sequence[str]
 ) -> tuple[str, ...]:
-    """Parse ``--policy``, as its callback: names, comma lists of names, or all, without
-    duplicates."""
+    """Parse ``--policy``, as its callback: names, comma lists, or all; without duplicates."""
     words = [word.strip() for value in values for word in value.split(",")]
     named = [name for word in words for name in (POLICIES if word == ALL else (word,))]
     for name in named:

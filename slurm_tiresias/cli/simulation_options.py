@@ -61,8 +61,7 @@ class Source:
 
 
 def generated(name: str, site: SimCluster) -> Workload:
-    """Generate ``paper480[:SEED]``, or ``philly-like:JOBS[:SEED][@LOAD]`` for the cluster's
-    GPUs."""
+    """Generate ``paper480[:SEED]`` or, for the cluster, ``philly-like:JOBS[:SEED][@LOAD]``."""
     seed = r"(?::(?P<seed>\d{1,9}))?"
     load = r"(?:@(?P<load>\d{1,2}(?:\.\d{1,3})?))?"
     paper = re.fullmatch(rf"paper480{seed}", name)

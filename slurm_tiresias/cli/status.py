@@ -409,8 +409,7 @@ def _gpu_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
 
 
 def tier_lines(state: PublishedState, screen: Screen) -> Iterator[str]:
-    """Yield the tiers: their range of attained service, and the running and pending jobs in
-    each."""
+    """Yield the tiers: range of attained service, and running and pending jobs of each."""
     counts: list[Column[PublishedTier]] = [
         Column("TIER", lambda tier: f"{tier.tier}", right=True),
         Column("ATTAINED", _service_range, least=8, goes=3),

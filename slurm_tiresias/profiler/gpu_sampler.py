@@ -233,8 +233,7 @@ def _may_write_into(folder: Path) -> bool:
 
 
 def _write_as_root_or_owner(path: Path, content: bytes) -> None:
-    """Write as root, or as the folder's owner where root lacks access or may not change the
-    group."""
+    """Write as root, or as the folder's owner if root lacks access or may not set the group."""
     try:
         write_atomically(path, content, 0o640, group_of_folder=True)
     except PermissionError:

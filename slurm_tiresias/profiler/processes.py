@@ -15,8 +15,7 @@ _REAL_USER = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The job id that a process states in its environment, and its real uid, which it cannot
-    forge."""
+    """The job id in a process's environment, and its real uid, which it cannot forge."""
 
     job_id: int
     uid: int

@@ -76,8 +76,7 @@ class Profiler:
         self._warning = WarnOnce("nothing can be learned from running jobs for now")
         self._knowledge = known(config, [], [])
         self._placings: dict[str, tuple[JobSpec, Placing]] = {}
-        """Each job's placement and the spec it was computed from; cleared when knowledge
-        changes."""
+        """Each job's spec and its placement; cleared when the knowledge changes."""
         self._known_file = KnownFile(config.profiler.collect_dir)
         self._known_file.tell(self._knowledge.profiles)
 

@@ -22,8 +22,7 @@ sending can begin early."""
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """The pieces that a model sends in one iteration: the size of the largest, the total, the
-    count."""
+    """What a model sends in one iteration: the largest piece, the total, the number of pieces."""
 
     largest_bytes: int
     total_bytes: int

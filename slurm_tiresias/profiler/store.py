@@ -173,8 +173,7 @@ class ProfileStore:
         return [_run([row[2:] for row in nodes]) for _, nodes in groupby(rows, itemgetter(0, 1))]
 
     def gpu_runs(self, name: str) -> list[NodeGpus]:
-        """Return the GPU use of the runs of this model or job name, by kind and user, oldest
-        first."""
+        """Return the GPU use of runs of this model or job name, by kind and user, oldest first."""
         query = (
             "SELECT job_id, restarts, node, kind, name, user, uuid, samples, seen_s, pci, gpu_name,"
             " utilization, peak_memory_bytes, memory_bytes, pcie_sent_bytes_per_s, "
@@ -299,7 +298,7 @@ def _profile(row: tuple[str, str, str, int, int, int, str, float]) -> Profile:
 
 
 def _run(nodes: Sequence[tuple[Any, ...]]) -> Run:
-    """Combine a run's nodes, ordered by bytes sent; the last, which sent most, gives the skew."""
+    """Combine a run's nodes, ordered by bytes sent; the last one gives the skew."""
     kind, name, user, source, largest_bytes, total_bytes, pieces, _, gpus, _ = nodes[-1]
     return Run(
         key=Key(kind, name, user),

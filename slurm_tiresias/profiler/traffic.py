@@ -160,8 +160,7 @@ def _slots(words: Sequence[int]) -> Counter[int]:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a section shows of the job's iterations; ``sent_bytes`` is the total over all of
-    them."""
+    """What a section shows of the job's iterations; ``sent_bytes`` is their total."""
 
     skew: Skew
     rounds: int

@@ -118,8 +118,7 @@ class Draw:
         return range(count + 1, 2 * count + 1) if self.fresh else range(1, count + 1)
 
     def starts(self, jobs: int) -> Sequence[int]:
-        """Return where evenly spaced sections begin; fresh ones begin half-way between the
-        others."""
+        """Return where evenly spaced sections begin; fresh ones lie half-way between the others."""
         later = 0.5 if self.fresh else 0.0
         return [round((number + later) * jobs / STRETCHES) for number in range(STRETCHES)]
 

@@ -329,8 +329,7 @@ def _watching(watch: Watch) -> Iterator[None]:
 
 
 def _lost(place: Place, what: Load) -> Iterator[str]:
-    """Yield submitted jobs that accounting lacks, shows with the wrong end, or shows as
-    requeued."""
+    """Yield submitted jobs that accounting lacks, or shows as requeued or with a wrong end."""
     submitted = what.running + what.pending + what.storm + 2
 
     def rows() -> list[tuple[str, str]]:

@@ -141,16 +141,14 @@ def simulated(setting: Setting, calibration: Calibration) -> tuple[tuple[Ended, 
 
 
 def check_controller(where: Place, pid: int) -> None:
-    """Fail if the controller has died: Slurm would have gone on alone, which is another
-    experiment."""
+    """Fail if the controller has died: Slurm would have gone on alone, another experiment."""
     if not place.is_alive(pid):
         words = where.controller_log.read_text().strip().splitlines()
         raise DemoError("\n  ".join(["the controller ended before the jobs did:", *words[-5:]]))
 
 
 def failed_cycles(log: str) -> tuple[str, ...]:
-    """Return failed cycles: the controller then pauses and Slurm goes on alone, unlike
-    simulated."""
+    """Return failed cycles, after which Slurm goes on alone for a while, unlike simulated."""
     failures = [line.strip() for line in log.splitlines() if CYCLE_FAILED in line]
     return (f"{len(failures)} of the controller's cycles: {failures[0]}",) if failures else ()
 

@@ -38,8 +38,7 @@ Show = Callable[[int, int], None]
 
 
 def calibrated(where: Place, setting: Setting, show: Show) -> Calibration:
-    """Measure the cost of a preemption with a real controller, on jobs other than those
-    replayed."""
+    """Measure the cost of a preemption with a real controller, on jobs that are not replayed."""
     policy = POLICIES["tiresias-l"]
     threshold_gpu_s = setting.thresholds_gpu_s[0] / setting.factor
     own = calibrate.workload(setting.nodes, setting.gpus, threshold_gpu_s, CALIBRATION_SEED)
@@ -101,8 +100,7 @@ def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ..
 def running(
     where: Place, policy: Policy, setting: Setting, logs: Path | None = None
 ) -> Iterator[Callable[[], tuple[str, ...]]]:
-    """Start a fresh cluster with all that the policy needs; yield a function that returns
-    faults."""
+    """Start a cluster with all that the policy needs; yield a function that returns faults."""
     own = policy.own(setting)
     place.prepare(where, own.controller_config())
     try:

@@ -130,8 +130,7 @@ def calibrated(options: Options, where: Place) -> Calibration:
 
 
 def factor_for(measured: Calibration) -> float:
-    """Return a factor with which a requeue here weighs at least as much as on the paper's
-    testbed."""
+    """Return a factor with which a requeue weighs at least as much as on the paper's testbed."""
     return float(math.ceil(PREEMPTION_S / measured.restart_s))
 
 

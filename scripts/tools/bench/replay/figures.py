@@ -42,8 +42,7 @@ class Compared:
     foreseen: Mapping[str, Measures]
     """The simulation of this cluster with this factor."""
     ideal: Mapping[str, Measures]
-    """A simulation like that of the paper's authors: GPUs are only counted, and nothing has a
-    cost."""
+    """A simulation like the paper authors': GPUs are only counted, and nothing has a cost."""
     perfect_limits: Measures
     """Stock Slurm, simulated with exact time limits for all jobs."""
     full_length: Measures
@@ -149,8 +148,7 @@ def ideal(setting: Setting, policy: str) -> Measures:
 
 
 def with_perfect_limits(setting: Setting) -> Measures:
-    """Simulate exact limits: Slurm's minute, half an hour here, is too coarse to run them for
-    real."""
+    """Simulate exact limits: Slurm's minute, half an hour here, is too coarse for a real run."""
     workload = setting.whole()
     limited = tuple(replace(job, limit_s=job.duration_s) for job in workload.jobs)
     return _without_cost(setting, "slurm", replace(workload, jobs=limited), "consolidate")
