@@ -33,7 +33,7 @@ def test_gpus_freed_by_a_preemption_are_offered_to_jobs_like_one_just_started() 
     assert state.choose(1.0) == []
 
 
-def test_a_job_that_waits_alone_starts_at_once_or_not_at_all() -> None:
+def test_a_single_pending_job_starts_in_the_first_cycle_in_which_it_fits() -> None:
     state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
     held = {"n1": Amount({"": 3}, cpus=3)}
     state.book(held)

@@ -226,7 +226,7 @@ def test_surplus_gpus_of_a_preemption_go_to_the_next_job_in_order() -> None:
     assert plan.decisions["3"].reason is Reason.STARTS
 
 
-def test_a_job_may_span_nodes_when_it_only_counts_gpus() -> None:
+def test_a_job_that_only_requests_a_number_of_gpus_may_span_nodes() -> None:
     before = cluster(
         """
         n1  1 1 . .

@@ -117,7 +117,7 @@ def rows(end_s: float, *states: str) -> list[AccountedRun]:
         (["started 0 0", "ended 9000000 1000000"], [COMPLETED], "its end is 8.0 s from"),
     ],
 )
-def test_a_job_that_did_not_run_as_it_should_is_found(
+def test_a_job_that_ran_wrongly_is_reported_as_a_fault(
     tmp_path: Path, lines: Sequence[str], states: Sequence[str], fault: str
 ) -> None:
     journal = tmp_path / "j"
@@ -126,7 +126,7 @@ def test_a_job_that_did_not_run_as_it_should_is_found(
     assert fault in found
 
 
-def test_a_run_that_was_killed_before_it_could_say_so_counts(tmp_path: Path) -> None:
+def test_a_run_without_a_last_journal_line_counts(tmp_path: Path) -> None:
     journal = tmp_path / "j"
     journal.write_text("started 1000000 0\nstarted 5000000 0\nended 6000000 1000000\n")
     told = ran(submitted(journal, 1.0))

@@ -87,7 +87,7 @@ def test_a_run_without_any_test_is_not_good() -> None:
     assert not Run("26.05.5", "forky", "3.14.0", COMMANDS, "2026-11-22", 1.0, 0, (), ()).is_good
 
 
-def test_a_layer_is_made_again_with_those_above_it_when_what_it_is_made_of_changes(
+def test_a_layer_and_those_above_it_are_rebuilt_when_its_inputs_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []

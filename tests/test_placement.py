@@ -334,7 +334,7 @@ def _gpus(allocation: Allocation) -> int:
 
 
 @given(nodes_lists, st.data())
-def test_a_pool_keeps_its_books_through_every_taking_and_giving(
+def test_free_resources_stay_consistent_through_allocations_and_releases(
     nodes: list[Node], data: st.DataObject
 ) -> None:
     free = FreeResources(nodes)

@@ -145,7 +145,7 @@ def test_a_folder_holds_one_replay(other: dict[str, Any]) -> None:
         course.check_same(replace(OPTIONS, **{"factor": 30.0, **other}), HEAD)
 
 
-def test_there_is_nothing_to_report_before_the_first_run(tmp_path: Path) -> None:
+def test_a_replay_cannot_be_reported_before_its_first_run(tmp_path: Path) -> None:
     options = replace(OPTIONS, into=tmp_path / "none", report_only=True)
     with pytest.raises(UsageError, match="--report"):
         course.measure(options, Place(tmp_path / "c"))

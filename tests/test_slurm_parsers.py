@@ -113,7 +113,7 @@ def test_every_shape_of_job_becomes_its_request(release: Path, shape: str) -> No
         ("cancelled", None, "CANCELLED"),
     ],
 )
-def test_slurms_states_are_reduced_to_what_matters(
+def test_slurms_states_are_mapped_to_job_states(
     release: Path, name: str, state: JobState | None, slurm_state: str
 ) -> None:
     job = jobs_of(release)[name]
@@ -1028,7 +1028,7 @@ def test_a_scontrol_that_stopped_half_way_is_noticed() -> None:
 @example("gpu:" + "9" * 5000)
 @example("n[1-99999999999]")
 @example("n[")
-def test_garbage_in_small_spellings_is_refused_and_nothing_worse(garbage: str) -> None:
+def test_garbage_in_field_values_is_refused_without_a_crash(garbage: str) -> None:
     readers = (
         notation.gpus,
         notation.span,
@@ -1082,7 +1082,7 @@ def test_from_26_05_on_slurmdbd_conf_itself_is_read(
 
 
 @given(GARBAGE)
-def test_garbage_for_whole_answers_is_refused_and_nothing_worse(garbage: str) -> None:
+def test_garbage_as_a_whole_answer_is_refused_without_a_crash(garbage: str) -> None:
     for reader in (
         lambda: tuple(job_rows.rows(garbage, SEPARATOR, OLDEST)),
         lambda: parse_nodes.nodes(f"NodeName={garbage}", parse_nodes.partitions(garbage), {}),
@@ -1109,7 +1109,7 @@ def test_garbage_for_whole_answers_is_refused_and_nothing_worse(garbage: str) ->
         max_size=len(job_rows.FIELDS),
     )
 )
-def test_rows_of_garbage_are_refused_and_nothing_worse(values: list[str]) -> None:
+def test_garbage_rows_are_refused_without_a_crash(values: list[str]) -> None:
     answer = "".join(f"{value}{SEPARATOR}" for value in values) + "\n"
     memory = RowMemory()
     try:

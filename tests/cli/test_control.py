@@ -49,7 +49,7 @@ def line(**answer: Any) -> bytes:
         ("nudge", "A cycle was run."),
     ],
 )
-def test_each_command_is_one_word_to_the_controller(site: Site, word: str, said: str) -> None:
+def test_each_command_sends_one_word_to_the_controller(site: Site, word: str, said: str) -> None:
     heard = answering(site.folder, line(ok=True))
     result = site.run(word)
     assert result.exit_code == 0 and [command_of(said.encode()) for said in heard] == [word]

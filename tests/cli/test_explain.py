@@ -50,7 +50,7 @@ def test_it_says_where_the_job_stands_and_how_far_the_next_tier_is(site: Site) -
     assert "at 1 GPU-h it moves down to tier 1, after 5m00s more on 4 GPUs." in output
 
 
-def test_in_the_last_tier_there_is_nothing_below(site: Site) -> None:
+def test_explain_names_no_lower_tier_for_a_job_in_the_last_tier(site: Site) -> None:
     assert "there is no tier below its own." in explained(site, running("12", tier=2))
 
 
@@ -144,7 +144,7 @@ def test_a_job_without_gpus_holds_other_things(site: Site) -> None:
     )
 
 
-def test_room_that_may_be_made_already_is_not_timed(site: Site) -> None:
+def test_room_that_can_be_made_already_is_shown_as_from_now_on(site: Site) -> None:
     over = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S - 1)
     job = waiting("1", reason="guarded", blockers=(over,))
     site.publish(state(job, running("2")))

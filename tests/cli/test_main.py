@@ -150,7 +150,7 @@ def test_every_error_is_one_line_with_its_exit_code(
     assert error_of(result).isprintable()
 
 
-def test_a_full_stop_in_what_is_wrong_is_not_doubled() -> None:
+def test_a_full_stop_in_an_error_message_is_not_doubled() -> None:
     error = SlurmUnreachableError("Slurm said: Connection refused.", "Start slurmctld")
     assert str(error) == "Slurm said: Connection refused. Start slurmctld."
 

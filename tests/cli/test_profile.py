@@ -70,7 +70,7 @@ def test_a_models_file_says_how_to_place_it(
     assert "in 25 MB buckets" in out
 
 
-def test_a_model_that_is_split_over_files_is_one_model(site: Site) -> None:
+def test_a_model_split_over_several_files_is_read_as_one(site: Site) -> None:
     files = [str(RECORDED / name) for name in ("state_dict.pt", "model.safetensors")]
     found = json.loads(site.run("profile", "model", *files, "--json").stdout)
     assert found["total_bytes"] == 1320 + 728

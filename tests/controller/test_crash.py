@@ -157,7 +157,7 @@ def test_an_error_not_caused_by_a_job_is_retried_and_does_not_end_the_controller
     assert state_in(site).failures == 0
 
 
-def test_the_job_in_hand_is_left_alone_where_accounting_fails(
+def test_the_job_being_accounted_is_excluded_if_accounting_for_it_fails(
     controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Runs.measure
@@ -174,7 +174,7 @@ def test_the_job_in_hand_is_left_alone_where_accounting_fails(
     assert managed == {*JOBS} - {POISONED}
 
 
-def test_the_job_in_hand_is_left_alone_where_publishing_fails(
+def test_the_job_being_published_is_excluded_if_publishing_it_fails(
     controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = report_module._job

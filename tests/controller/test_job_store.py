@@ -131,7 +131,7 @@ def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(
     assert ledger.job("7") == record
 
 
-def test_service_is_gpus_times_running_seconds_over_all_runs(job_store: JobStore) -> None:
+def test_attained_service_is_gpus_times_running_seconds_over_all_runs(job_store: JobStore) -> None:
     see(job_store, 1000, pending())
     see(job_store, 1010, running(1005, 5))
     assert job_store.runs.attained_gpu_s("7") == 20
@@ -292,7 +292,7 @@ def test_a_job_that_is_not_managed_has_no_record(
     assert job_store.record("7") is None
 
 
-def test_an_id_given_to_a_new_job_is_forgotten_and_known_anew_in_one_step(
+def test_a_reused_job_id_is_forgotten_and_recorded_anew_in_one_transaction(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     """Killed in between, it would be a job whose service of old accounting tells."""
@@ -423,7 +423,7 @@ def test_a_drifting_clock_is_not_taken_for_a_clock_step(job_store: JobStore) -> 
     assert job_store.records()["8"].queued_s == 1000
 
 
-def test_by_history_a_jobs_first_tier_is_none_that_it_came_down_to(ledger: Ledger) -> None:
+def test_by_history_a_jobs_first_tier_does_not_count_as_a_demotion(ledger: Ledger) -> None:
     """Also where Slurm had started it before anybody looked."""
     config = parse({"policy": {"name": "2d-history", "thresholds_gpu_s": [100, 1000]}})
     job_store = JobStore(ledger, config, accounting=False)
@@ -592,7 +592,7 @@ def test_a_restarted_jobs_waiting_time_counts_from_the_end_of_its_last_run(
     assert job_store.records()["7"].queued_s == 1020
 
 
-def test_the_first_look_of_all_controllers_is_remembered(
+def test_the_time_of_the_first_cycle_of_all_controllers_is_kept(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     see(job_store, 1010)

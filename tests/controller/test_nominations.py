@@ -153,7 +153,7 @@ def test_a_reason_caused_by_the_jobs_own_nomination_counts_as_lack_of_resources(
     assert lacks_only_resources(waits) is (reason == "Resources")
 
 
-def test_a_job_that_a_magnetic_reservation_attracts_stands_in_its_own_way_too() -> None:
+def test_a_reason_caused_by_the_nomination_is_recognized_with_magnetic_reservations_too() -> None:
     reason = "ReqNodeNotAvail, UnavailableNodes:n[1-2]"
     waits = changed(pending(), reason=reason, required_node_list="n[1-2]")
     assert lacks_only_resources(waits, tried_later=True)

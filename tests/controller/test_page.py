@@ -223,7 +223,7 @@ def test_without_a_readable_ledger_the_rest_is_shown(tmp_path: Path) -> None:
     assert told(page, "/jobs/7")["life"] is None
 
 
-def test_the_course_reaches_back_to_the_start_and_never_grows_beyond_its_bound() -> None:
+def test_the_time_series_reaches_back_to_the_start_within_its_bound() -> None:
     course = Course()
     for cycle in range(1, 20 * MOST_SAMPLES):
         course.follow(replace(STATE, cycle=cycle, at_s=NOW_S + 10 * cycle))
@@ -234,7 +234,7 @@ def test_the_course_reaches_back_to_the_start_and_never_grows_beyond_its_bound()
     assert times == sorted(times)
 
 
-def test_the_course_skips_cycles_that_failed() -> None:
+def test_the_time_series_skips_failed_cycles() -> None:
     course = Course()
     course.follow(replace(STATE, failures=1))
     assert course.samples == ()

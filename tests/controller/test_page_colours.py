@@ -86,7 +86,7 @@ def lab(colour: str, eyes: Colour) -> Colour:
 
 @schemes
 @pytest.mark.parametrize("eyes", EYES)
-def test_no_two_tiers_look_alike_to_any_eyes(sheet: str, eyes: str) -> None:
+def test_all_tiers_are_distinguishable_also_with_colour_blindness(sheet: str, eyes: str) -> None:
     seen = [lab(colour, EYES[eyes]) for colour in tiers(sheet)]
     distances = {
         (one, other): float(np.linalg.norm(seen[one] - seen[other]))
@@ -96,7 +96,7 @@ def test_no_two_tiers_look_alike_to_any_eyes(sheet: str, eyes: str) -> None:
 
 
 @schemes
-def test_every_mark_stands_out_from_what_it_lies_on(sheet: str) -> None:
+def test_every_chart_mark_contrasts_with_its_background(sheet: str) -> None:
     surface = named(sheet, "surface")
     for colour in [*tiers(sheet), *(named(sheet, name) for name in ("other", "idle", "down"))]:
         assert contrast(colour, surface) >= 3, colour

@@ -79,7 +79,7 @@ def test_a_named_model_decides_and_says_on_which_number(profiler: Profiler) -> N
     assert resnet.because == "largest tensor 9 % of resnet50 (built in), limit 50 %"
 
 
-def test_its_users_wish_counts_before_any_number(profiler: Profiler) -> None:
+def test_a_users_placement_hint_takes_precedence_over_any_skew(profiler: Profiler) -> None:
     placing = profiler.placing(pending(comment="tiresias:model=vgg16,placement=spread").spec)
     assert (placing.style, placing.because) == (SPREAD, "asked for by its user")
 

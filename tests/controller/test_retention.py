@@ -380,7 +380,7 @@ def jobs_in(site: Site) -> set[str]:
         return keys(ledger, "jobs")
 
 
-def test_a_dry_run_counts_and_removes_nothing_also_beside_a_controller(
+def test_a_dry_run_counts_and_removes_nothing_even_with_a_running_controller(
     site_with_jobs: Site,
 ) -> None:
     with state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):

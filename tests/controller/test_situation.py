@@ -31,7 +31,7 @@ def of(job: JobStatus = JOB, nodes: Sequence[Node] = NODES) -> str:
 @pytest.mark.parametrize(
     "asks", [{"qos": "other"}, {"time_limit_s": 60.0}, {"licenses": "solver:1"}]
 )
-def test_another_request_is_another_situation(asks: dict[str, object]) -> None:
+def test_a_changed_request_is_a_new_situation(asks: dict[str, object]) -> None:
     assert of(changed(JOB, **asks)) != of()
 
 

@@ -538,7 +538,7 @@ def test_rights_are_mended_by_one_thing(
     assert [mend.value for mend in found.mends] == mends and list(found.do) == do
 
 
-def test_a_host_without_the_plugins_run_folder_is_no_compute_node() -> None:
+def test_a_host_without_the_run_folder_is_not_checked_for_it() -> None:
     names = {each.name for each in diagnose(replace(sound(), run_folder=None)).findings}
     assert "run-folder" not in names
 

@@ -242,7 +242,7 @@ def test_a_training_cut_in_pieces_ends_with_the_model_of_one_in_a_single_piece(
 # The proof can fail
 
 
-def test_an_unfinished_training_is_not_proven(new_run: NewRun) -> None:
+def test_an_unfinished_training_fails_verification(new_run: NewRun) -> None:
     run = new_run(20)
     run.finish()
     status, proof = run.verify("--steps", "21")
@@ -251,7 +251,7 @@ def test_an_unfinished_training_is_not_proven(new_run: NewRun) -> None:
     assert "20 of 21 steps were done" in proof["problems"]
 
 
-def test_a_training_that_never_began_is_not_proven(new_run: NewRun) -> None:
+def test_a_training_that_never_began_fails_verification(new_run: NewRun) -> None:
     status, proof = new_run(5).verify()
     assert (status, proof["each_step_once"]) == (1, False)
 
@@ -286,7 +286,7 @@ def with_a_resume_beyond_what_was_done(lines: list[str]) -> list[str]:
         with_a_resume_beyond_what_was_done,
     ],
 )
-def test_a_journal_that_tells_another_story_is_not_proven(
+def test_a_journal_that_contradicts_the_run_fails_verification(
     new_run: NewRun, spoil: Callable[[list[str]], list[str]]
 ) -> None:
     run = new_run(12)
@@ -298,7 +298,7 @@ def test_a_journal_that_tells_another_story_is_not_proven(
     assert proof["problems"]
 
 
-def test_a_step_applied_twice_to_the_model_is_not_proven(new_run: NewRun) -> None:
+def test_a_step_applied_twice_to_the_model_fails_verification(new_run: NewRun) -> None:
     run = new_run(12)
     run.finish()
     checkpoint = run.folder / "checkpoint.json"
@@ -309,7 +309,7 @@ def test_a_step_applied_twice_to_the_model_is_not_proven(new_run: NewRun) -> Non
     assert (status, proof["each_step_once"]) == (1, False)
 
 
-def test_two_instances_that_passed_the_lock_are_found_out(new_run: NewRun) -> None:
+def test_two_trainings_that_both_passed_the_lock_are_detected(new_run: NewRun) -> None:
     run = new_run(60, step_s=0.01)
     first = run.start()
     run.wait_for_steps(5)
@@ -327,7 +327,7 @@ def test_two_instances_that_passed_the_lock_are_found_out(new_run: NewRun) -> No
     "arguments",
     [["--steps", "0"], ["--steps", "many"], ["--step-seconds", "-1"], ["--step-seconds", "nan"]],
 )
-def test_arguments_that_make_no_sense_are_refused_in_words(
+def test_invalid_arguments_are_refused_with_an_explanation(
     new_run: NewRun, arguments: list[str]
 ) -> None:
     run = new_run(5)

@@ -88,7 +88,7 @@ def test_the_exit_code_is_the_programs(program: tuple[str, ...], code: int) -> N
     assert ended("run", "--", *program)[0] == code
 
 
-def test_a_program_that_cannot_be_run_is_one_line() -> None:
+def test_a_program_that_cannot_be_run_is_a_one_line_error() -> None:
     assert ended("run", "no-such-program")[1].count("\n") == 1
 
 

@@ -295,7 +295,7 @@ def test_requests_of_the_wrapper_come_by_a_file(file: Path, tmp_path: Path, cloc
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"leave -1\n", b"leave nan\nsave 1e9\n"])
-def test_a_spoilt_request_file_asks_for_nothing(
+def test_a_corrupt_request_file_requests_nothing(
     content: bytes, file: Path, tmp_path: Path, clock: Clock
 ) -> None:
     asked = tmp_path / "requests"

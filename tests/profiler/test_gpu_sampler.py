@@ -262,7 +262,7 @@ def test_it_stops_at_once_however_long_it_waits(node: Node, number: signal.Signa
     assert node.sampler.wait(timeout=30) == 0
 
 
-def test_the_folder_of_the_plugin_is_made_where_it_came_first(node: Node) -> None:
+def test_the_sampler_creates_the_run_folder_if_it_starts_before_the_plugin(node: Node) -> None:
     node.run.rmdir()
     node.begins()
     assert stat.S_IMODE(node.run.stat().st_mode) == 0o755

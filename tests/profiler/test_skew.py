@@ -76,14 +76,14 @@ def test_every_model_is_placed_as_the_paper_does_in_buckets_of_25_mb(name: str) 
     assert style_for(skew, LIMITS) is wanted(name)
 
 
-def test_by_its_share_alone_a_model_of_one_bucket_would_pass_for_skewed() -> None:
+def test_by_share_alone_a_model_of_one_bucket_would_count_as_skewed() -> None:
     skew = skew_of(in_buckets(gradient_sizes("googlenet")))
     assert skew is not None
     assert skew.ratio > LIMITS.pack_limit
     assert skew.largest_bytes < LIMITS.least_bytes
 
 
-def test_by_its_size_alone_a_large_tensor_of_a_larger_model_would_pass_for_skewed() -> None:
+def test_by_size_alone_a_large_tensor_of_a_larger_model_would_count_as_skewed() -> None:
     skew = skew_of([60 * MB] * 40)
     assert skew is not None
     assert style_for(skew, LIMITS) is PlacementStyle.SPREAD

@@ -73,7 +73,9 @@ def test_another_process_that_writes_is_noticed(store: ProfileStore, tmp_path: P
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_names_are_inert_whatever_they_contain(store: ProfileStore, name: str) -> None:
+def test_any_name_is_stored_and_read_back_without_being_interpreted(
+    store: ProfileStore, name: str
+) -> None:
     key = key_of(JOB, name, name)
     store.save([Profile(key, SKEW, TRAFFIC)])
     store.add(replace(node_run(1), run=replace(node_run(1).run, key=key)), 5.0)
@@ -110,7 +112,7 @@ def test_a_file_that_is_read_twice_counts_once(store: ProfileStore) -> None:
     assert [run.nodes for run in store.runs()] == [1]
 
 
-def test_the_latest_run_tells_what_a_program_is_like_now(store: ProfileStore) -> None:
+def test_a_programs_profile_comes_from_its_latest_run(store: ProfileStore) -> None:
     store.add(node_run(7), 1.0)
     store.add(node_run(9, skew=Skew(10, 100, 12), source=COLLECTIVES), 2.0)
     [profile] = store.profiles()

@@ -363,7 +363,7 @@ def test_no_gpu_idles_while_a_job_that_fits_it_waits(snapshot: Snapshot, config:
 
 
 @given(snapshots(), configs, st.sampled_from([10, 1000]))
-def test_without_outside_change_preemption_comes_to_rest(
+def test_preemption_stops_if_nothing_changes_from_outside(
     snapshot: Snapshot, config: Config, later_s: float
 ) -> None:
     preempted: Counter[str] = Counter()

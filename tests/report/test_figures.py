@@ -257,7 +257,7 @@ def test_a_job_that_was_suspended_used_no_more_than_it_ran(path: Path) -> None:
     assert reported(path, 4, 10)[0].gpu_s == 200 * 2
 
 
-def test_nothing_at_all_is_a_report_of_zeros(path: Path) -> None:
+def test_a_report_without_jobs_consists_of_zeros(path: Path) -> None:
     remember(path, [])
     report, drawn = reported(path, 0, 10)
     assert report.jobs.there == 0 and report.gpu_s == 0

@@ -208,7 +208,7 @@ def test_no_job_is_preempted_for_a_job_that_would_still_not_fit() -> None:
 # --------------------------------------------------------------------------- yarn-cs
 
 
-def test_the_first_that_does_not_fit_stops_all_behind_it() -> None:
+def test_under_yarn_cs_the_first_job_that_does_not_fit_blocks_all_behind_it() -> None:
     outcomes = simulated(jobs_of((0, 4, 100), (1, 8, 10), (2, 1, 10)), "yarn-cs", "2x4")
     assert [outcome.first_start_s for outcome in outcomes] == [0, 100, 110]
 
@@ -298,7 +298,7 @@ def test_a_short_narrow_job_fills_the_hole_before_a_wide_one() -> None:
     assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, 2)], "1x4") == [0, 4, 1]
 
 
-def test_a_job_with_a_long_limit_does_not_delay_it_however_short_it_is() -> None:
+def test_a_short_job_with_a_long_time_limit_is_not_backfilled() -> None:
     assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, 24)], "1x4") == [0, 4, 5]
 
 

@@ -143,7 +143,7 @@ def test_if_all_jobs_fit_at_once_the_bound_is_their_mean_duration(
 
 
 @given(jobs=workloads(widths=st.integers(1, GPUS)), later_s=st.integers(-100, 10**6))
-def test_neither_the_order_of_the_jobs_nor_the_hour_they_begin_matters(
+def test_the_bound_depends_neither_on_job_order_nor_on_the_start_time(
     jobs: tuple[TraceJob, ...], later_s: int
 ) -> None:
     moved = [replace(job, submitted_s=job.submitted_s + later_s) for job in reversed(jobs)]

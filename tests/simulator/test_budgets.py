@@ -45,7 +45,7 @@ def test_a_user_over_budget_preempts_no_more_and_another_user_still_does() -> No
     assert outcomes["short"].waited_s <= 20
 
 
-def test_among_a_users_own_jobs_there_is_no_bound() -> None:
+def test_the_preemption_budget_does_not_apply_among_a_users_own_jobs() -> None:
     own = [TraceJob(f"own{i}", 1000 + 100 * i, 4, 1, user="ann") for i in range(100)]
     sim_cluster = parse_cluster("1x4", "pooled")
     tables = {

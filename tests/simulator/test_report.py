@@ -247,7 +247,7 @@ def test_curves_of_nothing_are_empty() -> None:
         (86400 * 1234, "1,234 d"),
     ],
 )
-def test_stretches_of_time_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
+def test_durations_are_written_with_three_digits_and_a_unit(seconds: float, text: str) -> None:
     assert spans.span(seconds) == text
 
 
@@ -365,7 +365,7 @@ def test_each_figure_is_sound_and_says_in_words_what_it_shows() -> None:
         assert root.findtext("title")
 
 
-def test_figures_take_all_their_colours_from_the_page() -> None:
+def test_charts_take_all_their_colours_from_the_page() -> None:
     content = a_page()
     assert "var(--series-1)" in content and "var(--ink)" in content
     assert "#fd00" not in content and "#fe00" not in content

@@ -305,7 +305,7 @@ def test_a_file_of_nodes_that_are_all_alike_is_the_same_as_their_numbers(
     assert outcomes(described(path, placement)) == outcomes(parse_cluster("15x4", placement))
 
 
-def test_placed_at_random_wide_jobs_are_hardly_ever_together() -> None:
+def test_random_placement_hardly_ever_consolidates_wide_jobs() -> None:
     def share_spread(placement: str) -> float:
         """Of the time that jobs of several GPUs run."""
         sim_cluster = parse_cluster("15x4", placement)

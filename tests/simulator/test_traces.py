@@ -409,7 +409,7 @@ def test_output_of_a_real_slurm_is_parsed(name: str) -> None:
 # --------------------------------------------------------------------------- the choice
 
 
-def test_a_format_may_be_named_where_it_would_be_taken_for_another(tmp_path: Path) -> None:
+def test_a_trace_format_can_be_named_if_detection_would_be_wrong(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     path.write_text("job_id,submit_time_s,num_gpus,duration_s,vc\nx,0,1,5,a\n")
     assert sniff(path) == "philly"

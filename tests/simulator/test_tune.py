@@ -127,7 +127,7 @@ def test_a_history_with_too_little_evidence_is_reported_and_the_default_stays(
 
 
 @pytest.mark.parametrize("count", [2, 3, 19, 21])
-def test_even_a_handful_of_jobs_gets_an_answer(count: int) -> None:
+def test_tune_answers_even_for_a_handful_of_jobs(count: int) -> None:
     jobs = replace(history(), jobs=history().jobs[:count])
     jct_s = as_the_default(count)
     found = advise(jobs, [measured(DEFAULT, jct_s), measured(FOUR_HOURS, jct_s)], "p95")

@@ -25,7 +25,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Moment]:
 
 
 @pytest.mark.parametrize("shown_s", [9_997, 9_999, 10_002, 10_005])
-def test_a_slow_answer_and_a_cut_off_fraction_are_no_wrong_clock(
+def test_a_slow_answer_and_a_truncated_fraction_are_not_taken_for_a_wrong_clock(
     ended: list[Moment], shown_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = SlurmClock()

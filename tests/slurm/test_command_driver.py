@@ -207,7 +207,7 @@ def test_without_accounting_there_are_no_runs_and_without_slurmdbd_an_error(
         unreachable.driver().runs(["1"], 0.0)
 
 
-def test_a_job_that_vanishes_between_the_two_questions_does_no_harm(
+def test_a_job_that_vanishes_between_two_queries_does_no_harm(
     clean_cluster: RealCluster,
 ) -> None:
     key = running(clean_cluster, "--gpus=6")

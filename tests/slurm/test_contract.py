@@ -330,7 +330,7 @@ def test_a_job_that_names_its_nodes_keeps_them_and_lets_others_pass(site: SlurmS
     assert job(site, nominated).reason == "Resources"
 
 
-def test_a_job_whose_node_list_is_longer_than_its_nodes_is_held_until_that_is_changed(
+def test_a_job_with_more_listed_nodes_than_requested_is_held_until_changed(
     site: SlurmSite,
 ) -> None:
     """Until 23.02, that is: since then the list has more nodes than are needed to choose from."""

@@ -65,7 +65,7 @@ def test_a_job_is_bound_by_its_qos_its_partitions_qos_its_account_and_its_user()
     }
 
 
-def test_another_job_is_bound_by_other_limits() -> None:
+def test_a_job_is_bound_only_by_the_limits_of_its_own_qos_and_account() -> None:
     bound = asks(user="bob", account="root", qos="night", partitions=("other",))
     assert set(known().of(bound)) == {Limit("GrpJobs of QOS night", 7, 1, 1)}
 
@@ -78,7 +78,7 @@ def test_a_licence_counts_wherever_limits_do_not() -> None:
     assert solver == Limit("licence solver", 0, 1, 1)
 
 
-def test_nothing_is_left_of_a_limit_that_cannot_be_read() -> None:
+def test_an_unreadable_limit_counts_as_exhausted() -> None:
     strange = "QOS=short(2) GrpJobs=some GrpTRES=cpu=12G(3) Priority=0\n"
     lefts = {one.name: one.left for one in known(associations=strange).of(asks())}
     assert lefts == {"GrpJobs of QOS short": 0, "GrpTRES=cpu of QOS short": 0}

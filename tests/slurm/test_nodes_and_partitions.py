@@ -195,7 +195,7 @@ def test_preemption_goes_on_below_a_partition_of_a_higher_priority_tier(
     assert cluster.squeue_field(large, "State") == "PENDING"
 
 
-def test_jobs_of_other_nodes_of_a_higher_priority_tier_are_in_the_way_of_none(
+def test_jobs_of_a_higher_partition_tier_on_other_nodes_block_no_job(
     cluster: RealCluster, controller: RealController
 ) -> None:
     change(cluster, "urgent", "PriorityTier=10", "Nodes=n[1-2]")

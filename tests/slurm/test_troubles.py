@@ -204,7 +204,7 @@ def _over_with_an_admins_help(bed: Bed) -> bool:
 
 @pytest.mark.long
 @pytest.mark.parametrize("trouble", COMMAND_TROUBLES, ids=lambda trouble: trouble.name)
-def test_every_way_in_which_a_command_goes_wrong(
+def test_the_controller_recovers_from_every_kind_of_command_failure(
     single_cluster: RealCluster, tmp_path: Path, trouble: Trouble
 ) -> None:
     with bed_on(single_cluster, tmp_path) as bed:

@@ -170,7 +170,7 @@ def test_every_partition_has_all_nodes_and_the_first_is_the_default(shared: Path
     assert sorted(lines) == ["gpu* n[1-2]", "half n1", "other n[1-2]"]
 
 
-def test_a_line_given_replaces_the_scripts_own(shared: Path) -> None:
+def test_a_given_configuration_line_replaces_the_scripts_own(shared: Path) -> None:
     output = in_shell(shared, "scontrol show config; scontrol -o show node n2")
     values = {
         key.strip(): value.strip()

@@ -15,7 +15,7 @@ from scripts.testbed.real_cluster import SCRIPT
     ("name", "complaint"),
     [("missing.conf", "is no file"), ("slurm.conf", "is written by this script")],
 )
-def test_a_file_that_cannot_be_put_there_is_refused_in_one_line(
+def test_an_unusable_conf_file_is_refused_in_one_line(
     tmp_path: Path, name: str, complaint: str
 ) -> None:
     file = tmp_path / name

@@ -76,7 +76,9 @@ def test_the_table_has_every_event_in_every_state() -> None:
 
 
 @pytest.mark.parametrize(("event", "state", "wanted"), cells(TABLE))
-def test_an_event_leads_to_the_state_in_the_table(event: str, state: str, wanted: str) -> None:
+def test_each_event_leads_to_the_state_in_the_transition_table(
+    event: str, state: str, wanted: str
+) -> None:
     after, effects = transition("7", STATES[state], EVENTS[event])
     found = "none" if after is None else after.state.value
     assert found + "!" * len(effects) == wanted
@@ -123,7 +125,7 @@ def test_a_start_that_fails_before_any_victim_left_was_not_in_vain() -> None:
     assert nomination is not None and nomination.in_vain == ""
 
 
-def test_naming_the_nodes_later_gives_a_job_no_more_time() -> None:
+def test_adding_a_node_list_does_not_restart_a_nominations_time() -> None:
     unnamed, _ = transition("7", None, Nominated(1000.0, "", needs_victims=False))
     named, _ = transition("7", unnamed, Nominated(1050.0, "{}", needs_victims=False))
     assert named is not None

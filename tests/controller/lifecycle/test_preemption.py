@@ -98,7 +98,9 @@ def test_the_table_has_every_event_in_every_state() -> None:
 
 
 @pytest.mark.parametrize(("event", "state", "wanted"), cells(TABLE))
-def test_an_event_leads_to_the_state_in_the_table(event: str, state: str, wanted: str) -> None:
+def test_each_event_leads_to_the_state_in_the_transition_table(
+    event: str, state: str, wanted: str
+) -> None:
     after, effects = transition("7", STATES[state], EVENTS[event])
     found = "none" if after is None else after.state.value
     assert ", ".join([found, *(MARKS[type(effect)] for effect in effects)]) == wanted
