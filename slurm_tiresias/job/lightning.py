@@ -19,8 +19,8 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
+import slurm_tiresias.job.torch  # noqa: F401 - protects the workers of data loaders
 from slurm_tiresias.job import session
-from slurm_tiresias.job.torch import protect_workers
 
 
 class Preemptible(Callback):  # type: ignore[misc]
@@ -33,7 +33,6 @@ class Preemptible(Callback):  # type: ignore[misc]
     def __init__(self, path: str | os.PathLike[str], every_min: float = 30.0) -> None:
         self.path = Path(path)
         self.every_min = every_min
-        protect_workers()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         # Not earlier: the trainer has set its own handlers by now.

@@ -1,14 +1,18 @@
 """PyTorch: the ranks of a job agree, and workers of data loaders survive until the save.
 
-from slurm_tiresias import job
-from slurm_tiresias.job.torch import any_rank
+    from slurm_tiresias import job
+    from slurm_tiresias.job.torch import any_rank
 
-for step in job.steps(10_000, save=save, load=load, agree=any_rank):
-    ...
+    for step in job.steps(10_000, save, done=load(), agree=any_rank):
+        train(step)
+
+Importing it is enough for the workers.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import signal
 from collections.abc import Callable
@@ -16,7 +20,8 @@ from types import FrameType
 
 import torch
 from torch import distributed
-from torch.utils.data import _utils
+
+_SETS_HANDLERS = "_set_worker_signal_handlers"
 
 
 def any_rank(mine: bool) -> bool:
@@ -30,25 +35,24 @@ def any_rank(mine: bool) -> bool:
 
 
 def protect_workers() -> None:
-    """Let a data loader's workers outlive one SIGTERM.
+    """Let the workers of data loaders that are made from now on survive one SIGTERM.
 
-    Slurm may send it to all processes of a job. Without its workers the program could not finish
-    the step after which it saves. A second SIGTERM ends them, which is how a data loader ends
-    workers that hang. Called for every data loader that is made after this module is imported.
+    Slurm may send it to all processes of a job, and without its workers the program could not
+    finish the step after which it saves. A second SIGTERM ends a worker: a data loader ends those
+    that hang so. Importing this module calls it.
     """
-    known: Callable[[], None] | None = getattr(
-        _utils.signal_handling, "_set_worker_signal_handlers", None
-    )
-    if known is None or getattr(known, "protects", False):
+    # Not part of PyTorch's interface: a release without it leaves its workers as they are.
+    module = importlib.import_module("torch.utils.data._utils.signal_handling")
+    set_by_torch: Callable[[], None] | None = getattr(module, _SETS_HANDLERS, None)
+    if set_by_torch is None or getattr(set_by_torch, "protects", False):
         return
 
     def set_handlers() -> None:
-        assert known is not None
-        known()
+        set_by_torch()
         signal.signal(signal.SIGTERM, _survive_one)
 
     set_handlers.protects = True  # type: ignore[attr-defined]
-    _utils.signal_handling._set_worker_signal_handlers = set_handlers
+    setattr(module, _SETS_HANDLERS, set_handlers)
 
 
 def _survive_one(_number: int, _frame: FrameType | None) -> None:
@@ -59,4 +63,5 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(0)
 
 
-protect_workers()
+with contextlib.suppress(ImportError):
+    protect_workers()

@@ -15,7 +15,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from slurm_tiresias.job import session
-from slurm_tiresias.job.torch import any_rank, protect_workers
+from slurm_tiresias.job.torch import any_rank
 
 WRITTEN_LAST = "trainer_state.json"
 """The file of a checkpoint that the trainer writes when all others are there."""
@@ -29,7 +29,6 @@ class Preemptible(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, every_min: float = 30.0) -> None:
         self.every_min = every_min
-        protect_workers()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         session.requests.listen()
