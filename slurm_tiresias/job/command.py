@@ -21,7 +21,6 @@ from types import FrameType
 from slurm_tiresias.job import LEFT, session
 from slurm_tiresias.job.requests import FILE_VARIABLE, LEAVE_SIGNAL, SAVE_SIGNAL
 
-WRONG_USE = 2
 CANNOT_RUN, NOT_FOUND = 126, 127
 """As a shell says it."""
 

@@ -23,6 +23,13 @@ RUNNING, SAVING, LEAVING, DONE = "running", "saving", "leaving", "done"
 STATES = (RUNNING, SAVING, LEAVING, DONE)
 
 _MAGIC = b"tiresias-progress 1"
+_MOST = {
+    **dict.fromkeys(("step", "total", "first_step", "saved_step", "resumed_step"), MOST_STEPS),
+    **dict.fromkeys(("at_s", "first_s", "saved_s"), MOST_TIME_S),
+    "steps_per_s": MOST_STEPS_PER_S,
+}
+"""The largest value of each number; a field whose largest is an int holds whole numbers only."""
+_OPTIONAL = ("total", "saved_step", "saved_s", "resumed_step")
 
 
 class RecordError(ValueError):
@@ -73,16 +80,9 @@ def decode(content: bytes) -> Record:
 
 
 def _checked(fields: dict[str, Any]) -> Record:
-    for name in ("step", "first_step"):
-        _within(name, fields[name], MOST_STEPS, int)
-    for name in ("total", "saved_step", "resumed_step"):
-        if fields[name] is not None:
-            _within(name, fields[name], MOST_STEPS, int)
-    for name in ("at_s", "first_s"):
-        _within(name, fields[name], MOST_TIME_S, float)
-    if fields["saved_s"] is not None:
-        _within("saved_s", fields["saved_s"], MOST_TIME_S, float)
-    _within("steps_per_s", fields["steps_per_s"], MOST_STEPS_PER_S, float)
+    for name, most in _MOST.items():
+        if fields[name] is not None or name not in _OPTIONAL:
+            _check_range(name, fields[name], most)
     if fields["state"] not in STATES:
         raise RecordError("an unknown state")
     record = Record(**fields)
@@ -93,8 +93,8 @@ def _checked(fields: dict[str, Any]) -> Record:
     return record
 
 
-def _within(name: str, value: object, most: int | float, kind: type) -> None:
+def _check_range(name: str, value: object, most: int | float) -> None:
     # True and False are integers to Python, and no steps.
-    good = type(value) is int or (kind is float and type(value) is float)
+    good = type(value) is int or (type(most) is float and type(value) is float)
     if not good or not 0 <= value <= most or not math.isfinite(value):  # type: ignore[operator, arg-type]
         raise RecordError(f"{name} is out of range")

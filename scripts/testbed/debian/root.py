@@ -12,14 +12,17 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from scripts import ROOT
 from scripts.testbed.debian import machine, namespaces
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 PATIENCE_S = 60.0
 
@@ -226,10 +229,16 @@ def base_root(suite: str, cache: Path, packages: Sequence[str] = ()) -> Path:
     return draft.rename(folder)
 
 
-def cache_for(use: str) -> Path:
-    """Return the folder that keeps the roots of a use from run to run."""
+def cache_option(use: str) -> Callable[[Command], Command]:
+    """The option ``--cache`` of a command: the folder that keeps roots from run to run."""
     own = os.environ.get("XDG_CACHE_HOME")
-    return (Path(own) if own else Path("/var/cache")) / "slurm-tiresias" / use
+    return click.option(
+        "--cache",
+        type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
+        default=(Path(own) if own else Path("/var/cache")) / "slurm-tiresias" / use,
+        help="The folder that keeps the roots of Debian and what is fetched. Default: "
+        f"slurm-tiresias/{use} in $XDG_CACHE_HOME, or in /var/cache.",
+    )
 
 
 def host_suite() -> str:

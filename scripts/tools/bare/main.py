@@ -17,7 +17,7 @@ import click
 from scripts import ROOT
 from scripts.testbed.debian import machine, namespaces
 from scripts.testbed.debian.namespaces import Chamber
-from scripts.testbed.debian.root import base_root, cache_for, copy_of, host_suite
+from scripts.testbed.debian.root import base_root, cache_option, copy_of, host_suite
 from scripts.tools.document import markdown
 
 INCLUDED = ("ca-certificates", "git", "python3")
@@ -50,12 +50,7 @@ class Result:
 
 @click.command()
 @click.option("--suite", default=host_suite, help="The release of Debian. Default: this machine's.")
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=lambda: cache_for("bare"),
-    help="The folder that keeps the bare Debian.",
-)
+@cache_option("bare")
 @click.option("--root-only", is_flag=True, help="Not as an ordinary user as well.")
 def bare(suite: str, cache: Path, root_only: bool) -> None:
     """Run the README's first two commands on a Debian with nothing prepared.
@@ -69,7 +64,7 @@ def bare(suite: str, cache: Path, root_only: bool) -> None:
     machine.get_ready()
     users = USERS[:1] if root_only else USERS
     try:
-        results = try_all(suite, cache.resolve(), users)
+        results = try_all(suite, cache, users)
     except subprocess.CalledProcessError as error:
         raise click.ClickException(str(error)) from error
     click.echo(markdown(HEADER, [result.row() for result in results]))

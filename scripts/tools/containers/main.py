@@ -21,7 +21,7 @@ from docker.errors import DockerException, ImageNotFound
 
 from scripts import ROOT
 from scripts.testbed.debian import machine
-from scripts.testbed.debian.root import base_root, cache_for
+from scripts.testbed.debian.root import base_root, cache_option
 from scripts.tools.containers import engine, image, tools
 from scripts.tools.matrix.suite import read_report
 
@@ -36,12 +36,7 @@ EXPECTED_ERRORS = (
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--own", is_flag=True, help="An engine of its own in any case (as root).")
 @click.option("--fresh", is_flag=True, help="Make the image anew.")
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=lambda: cache_for("roots"),
-    help="The folder that keeps the root and the images.",
-)
+@cache_option("roots")
 @click.argument("pytest", nargs=-1, type=click.UNPROCESSED)
 def containers(own: bool, fresh: bool, cache: Path, pytest: Sequence[str]) -> None:
     """Bring docker-compose.yml up on a Docker engine, and try it. Arguments go to pytest.
@@ -88,7 +83,7 @@ def _is_reachable() -> bool:
 
 
 def _on_own_engine(fresh: bool, cache: Path, pytest: Sequence[str]) -> bool:
-    images = cache.resolve() / "containers"
+    images = cache / "containers"
     if fresh:
         shutil.rmtree(images, ignore_errors=True)
     with engine.running(images, cut_off=False) as own:

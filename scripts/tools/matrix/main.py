@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from scripts.testbed.debian import machine
-from scripts.testbed.debian.root import cache_for
+from scripts.testbed.debian.root import cache_option
 from scripts.tools.matrix import cost, document, suite, upgrade
 from scripts.tools.matrix.releases import COMMANDS, DRIVERS, RELEASES
 from scripts.tools.matrix.root import Root, held, make, say
@@ -47,13 +47,7 @@ PATIENCE_S = 1500.0
     help="Measure what reading and writing cost into docs/benchmarks.md, and no more.",
 )
 @click.option("--fresh", is_flag=True, help="Make the roots anew.")
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=lambda: cache_for("matrix"),
-    help="The folder that keeps the roots. Default: slurm-tiresias/matrix in $XDG_CACHE_HOME, "
-    "or in /var/cache.",
-)
+@cache_option("matrix")
 @click.option("--mirror", help="Debian's mirror. Default: this machine's own.")
 @click.argument("pytest", nargs=-1, type=click.UNPROCESSED)
 def matrix(
@@ -75,7 +69,7 @@ def matrix(
     machine.get_ready()
     mirror = mirror or machine.debian_mirror()
     if only_cost:
-        _measure(_wanted(chosen, drivers), cache.resolve(), mirror, fresh=fresh)
+        _measure(_wanted(chosen, drivers), cache, mirror, fresh=fresh)
         return
     began_s = time.monotonic()
     runs: list[Run] = []
@@ -88,7 +82,7 @@ def matrix(
         roots: dict[str, Root] = {}
         for release in RELEASES:
             if release.slurm in needed:
-                root = stack.enter_context(held(cache.resolve(), release))
+                root = stack.enter_context(held(cache, release))
                 make(root, needed[release.slurm], mirror, fresh=fresh)
                 runs += [_run(root, d, short, pytest) for d in wanted.get(release.slurm, ())]
                 roots[release.slurm] = root

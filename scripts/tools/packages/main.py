@@ -16,7 +16,7 @@ from scripts.testbed.debian import machine
 from scripts.testbed.debian.root import (
     base_root,
     booted,
-    cache_for,
+    cache_option,
     copy_of,
     copy_of_checkout,
     host_suite,
@@ -33,12 +33,7 @@ LATER = "99.1"
 @click.option("--suite", default=host_suite, help="The release of Debian. Default: this machine's.")
 @click.option("--build-only", is_flag=True, help="Leave the packages in dist/SUITE, and no more.")
 @click.option("--readme", is_flag=True, help="Follow the README line by line instead.")
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=lambda: cache_for("roots"),
-    help="The folder that keeps the Debian and what is fetched.",
-)
+@cache_option("roots")
 def packages(suite: str, build_only: bool, readme: bool, cache: Path) -> None:
     """Build the packages and try them as an admin would: on a clean Debian that really boots.
 
@@ -47,7 +42,6 @@ def packages(suite: str, build_only: bool, readme: bool, cache: Path) -> None:
     and purges. Needs root.
     """
     machine.get_ready()
-    cache = cache.resolve()
     if readme:
         follow_readme(suite, cache)
     else:
