@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,14 +16,15 @@ from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
-from slurm_tiresias.profiler import profile_index, service
+from slurm_tiresias.profiler import collect_folder, profile_index
+from slurm_tiresias.profiler.collect_folder import ASIDE
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus, file_text
 from slurm_tiresias.profiler.models import NAMES, tensor_sizes
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.profile_index import FILE_NAME as KNOWN
 from slurm_tiresias.profiler.profile_index import text_of
 from slurm_tiresias.profiler.run_id import RunId
-from slurm_tiresias.profiler.service import ASIDE, Profiler
+from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
 from slurm_tiresias.slurm.protocol import Observation
@@ -169,7 +171,8 @@ def test_unreadable_files_are_set_aside_and_the_rest_is_read(
 
 
 @pytest.mark.parametrize(
-    "name", ["7.0.traffic", "7.0.n1.traffic.new", ".7.0.n1.traffic", "a.b.c.traffic"]
+    "name",
+    ["7.0.traffic", "7.0.n1.traffic.new", ".7.0.n1.traffic", "a.b.c.traffic", "7.0.n1.progress"],
 )
 def test_other_files_in_the_folder_are_left_alone(
     profiler: Profiler, collect_dir: Path, name: str
@@ -180,10 +183,21 @@ def test_other_files_in_the_folder_are_left_alone(
     assert file.exists()
 
 
+def test_the_folder_of_what_jobs_report_is_left_alone(
+    profiler: Profiler, collect_dir: Path
+) -> None:
+    (collect_dir / "progress").mkdir()
+    leave(collect_dir, "7.0.n1", "vgg16")
+    leave(collect_dir / "progress", "7.0.n1", "vgg16")
+    learn(profiler, OVER)
+    left = {str(path.relative_to(collect_dir)) for path in collect_dir.rglob("*")}
+    assert left == {"known", "progress", "progress/7.0.n1.traffic"}
+
+
 def test_a_flood_of_files_is_read_in_several_cycles(
     profiler: Profiler, collect_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "FILES_OF_A_CYCLE", 2)
+    monkeypatch.setattr(collect_folder, "FILES_OF_A_LOOK", 2)
     for number in range(5):
         leave(collect_dir, f"7.0.n{number}", "vgg16")
     left = []
@@ -191,6 +205,27 @@ def test_a_flood_of_files_is_read_in_several_cycles(
         learn(profiler, OVER)
         left.append(len(list(collect_dir.glob("*.traffic"))))
     assert left == [3, 1, 0]
+
+
+def test_a_file_system_that_hangs_delays_no_cycle(
+    profiler: Profiler, collect_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(collect_dir, "7.0.n1", "vgg16")
+    hangs, may_go_on = threading.Event(), threading.Event()
+
+    def hang(_path: object) -> None:
+        hangs.set()
+        may_go_on.wait(30.0)
+
+    monkeypatch.setattr("slurm_tiresias.profiler.collect_folder.os.scandir", hang)
+    profiler.folder.background.start()
+    try:
+        assert hangs.wait(30.0)
+        learn(profiler, OVER)
+        assert profiler.placing(pending("8").spec).skew is None
+    finally:
+        profiler.folder.background.stop()
+        may_go_on.set()
 
 
 def test_a_folder_that_may_only_be_read_is_read_once(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from scripts.testbed.real_cluster import short_folder
-from slurm_tiresias.profiler import gpu_sampler
+from slurm_tiresias.profiler import gpu_sampler, node_folders
 from slurm_tiresias.profiler.gpu_sampler import Sampler
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, GpuUse
 from slurm_tiresias.profiler.processes import Claim, claim_of
@@ -174,7 +174,8 @@ def test_a_restarted_job_is_its_latest_run(node: Node) -> None:
 
 def test_nvml_is_not_touched_where_no_job_is_profiled(node: Node) -> None:
     node.says("asked", "")
-    (node.run / "other").touch()
+    for other in ("other", "7.0.n1.progress", "7.0.n1.output"):
+        (node.run / other).touch()
     node.computes(node.process(SLURM_JOB_ID="7"))
     node.begins()
     assert node.ends() == 0  # after a last look
@@ -320,7 +321,7 @@ def test_a_user_who_locks_the_run_folder_does_not_keep_the_sampler_out(
 
 def test_only_the_samplers_user_can_open_the_file_that_it_locks(node: Node) -> None:
     node.begins()
-    status = (node.run / gpu_sampler.LOCK_NAME).stat()
+    status = (node.run / node_folders.LOCK_NAME).stat()
     assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o600, ME)
     assert gpu_sampler.profiled(node.run) == {}
 
