@@ -58,19 +58,32 @@ static bool take_profile(struct arguments *arguments, const char *word)
 	return false;
 }
 
+static bool take_progress(struct arguments *arguments, const char *word)
+{
+	const char *value = value_of(word, "progress");
+	enum progress_choice choice = value ? options_progress_named(value) : PROGRESS_UNSAID;
+	if (choice != PROGRESS_UNSAID)
+		arguments->progress = choice;
+	return choice != PROGRESS_UNSAID;
+}
+
 static void take_word(struct arguments *arguments, const char *word)
 {
 	if (take_path(arguments->run, word, "run") ||
 	    take_path(arguments->collect, word, "collect") ||
 	    take_path(arguments->monitor, word, "monitor") ||
-	    take_path(arguments->nccl, word, "nccl") || take_profile(arguments, word))
+	    take_path(arguments->nccl, word, "nccl") || take_profile(arguments, word) ||
+	    take_progress(arguments, word))
 		return;
 	slurm_debug("tiresias: plugstack.conf: cannot use \"%s\"", word);
 }
 
 void arguments_read(struct arguments *arguments, int count, char *const words[])
 {
-	*arguments = (struct arguments){.run = "/run/slurm-tiresias"};
+	*arguments = (struct arguments){
+		.progress = PROGRESS_ON,
+		.run = "/run/slurm-tiresias",
+	};
 	path_beside_plugin(arguments->monitor, "libtiresias_monitor.so");
 	path_beside_plugin(arguments->nccl, "libnccl-profiler-tiresias.so");
 	for (int i = 0; i < count; i++)

@@ -4,6 +4,8 @@
 
 #include <limits.h>
 
+#include "options.h"
+
 /* Which jobs are counted of those that do not say themselves. */
 enum profile_rule {
 	PROFILE_NONE,        /* profile=off */
@@ -13,7 +15,8 @@ enum profile_rule {
 
 struct arguments {
 	enum profile_rule rule;
-	char run[PATH_MAX];     /* run=DIR: traffic files while jobs run; root's, on each node */
+	enum progress_choice progress; /* progress=auto|on|off: of jobs that do not say themselves */
+	char run[PATH_MAX];     /* run=DIR: jobs' files while they run; root's, on each node */
 	char collect[PATH_MAX]; /* collect=DIR: where the controller finds them; "" for nowhere */
 	char monitor[PATH_MAX]; /* monitor=PATH: the library put before the tasks' own */
 	char nccl[PATH_MAX];    /* nccl=PATH: the profiler plugin for NCCL */

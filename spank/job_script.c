@@ -13,7 +13,7 @@
 #include "hint.h"
 #include "known.h"
 #include "plugin.h"
-#include "traffic_file.h"
+#include "run_file.h"
 
 static uint32_t restarts_so_far(void)
 {
@@ -55,7 +55,7 @@ static bool has_gpus(void)
 	return gpus && gpus[0];
 }
 
-static bool is_wanted(spank_t spank, const struct arguments *arguments)
+static bool is_profiled(spank_t spank, const struct arguments *arguments)
 {
 	enum profile_choice choice = options_job_profile(spank);
 	if (choice != PROFILE_AUTO)
@@ -65,19 +65,33 @@ static bool is_wanted(spank_t spank, const struct arguments *arguments)
 	return arguments->rule == PROFILE_ALL || !has_profile(spank, arguments);
 }
 
+static unsigned wanted_kinds(spank_t spank, const struct arguments *arguments)
+{
+	unsigned kinds = is_profiled(spank, arguments) ? RUN_FILE_TRAFFIC : 0;
+	enum progress_choice progress = options_job_progress(spank);
+	if (progress == PROGRESS_UNSAID)
+		progress = arguments->progress;
+	if (progress != PROGRESS_OFF)
+		kinds |= RUN_FILE_PROGRESS;
+	if (progress == PROGRESS_AUTO)
+		kinds |= RUN_FILE_OUTPUT;
+	return kinds;
+}
+
 void job_script_prolog(spank_t spank, int count, char *words[])
 {
 	struct arguments arguments;
 	struct incarnation beginning;
+	unsigned kinds;
 	arguments_read(&arguments, count, words);
 	if (!read_incarnation(spank, &beginning))
 		return;
-	if (!is_wanted(spank, &arguments)) {
-		/* Steps would count into what an incarnation before has left, as its node died. */
-		traffic_collect(arguments.run, "", &beginning);
-	} else if (!traffic_create(arguments.run, &beginning)) {
-		traffic_make_room(arguments.run);
-		traffic_create(arguments.run, &beginning);
+	kinds = wanted_kinds(spank, &arguments);
+	/* Steps would write into what an incarnation before has left, as its node died. */
+	run_files_collect(arguments.run, "", &beginning, RUN_FILE_ALL & ~kinds);
+	if (!run_files_create(arguments.run, &beginning, kinds)) {
+		run_files_make_room(arguments.run);
+		run_files_create(arguments.run, &beginning, kinds);
 	}
 }
 
@@ -87,5 +101,5 @@ void job_script_epilog(spank_t spank, int count, char *words[])
 	struct incarnation ended;
 	arguments_read(&arguments, count, words);
 	if (read_incarnation(spank, &ended))
-		traffic_collect(arguments.run, arguments.collect, &ended);
+		run_files_collect(arguments.run, arguments.collect, &ended, RUN_FILE_ALL);
 }

@@ -18,7 +18,7 @@ enum { MOST_MODEL_LENGTH = MODEL_SIZE - 1, MOST_SECONDS = 3600, MOST_SECONDS_DIG
 #define DIGITS "0123456789"
 #define LETTERS_AND_DIGITS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" DIGITS
 
-enum option { OPTION_MODEL, OPTION_PLACEMENT, OPTION_PROFILE, OPTION_CHECKPOINT };
+enum option { OPTION_MODEL, OPTION_PLACEMENT, OPTION_PROFILE, OPTION_PROGRESS, OPTION_CHECKPOINT };
 
 struct rule {
 	const char *name;
@@ -33,11 +33,15 @@ static const char *const placements[] = {"auto", "consolidate", "spread"};
 static const char *const profiles[] = {
 	[PROFILE_AUTO] = "auto", [PROFILE_ON] = "on", [PROFILE_OFF] = "off"};
 
+/* In the order of enum progress_choice. */
+static const char *const progresses[] = {"auto", "on", "off"};
+
 /* Signals a program can catch. */
 static const char *const signals[] = {"HUP", "INT",  "QUIT", "USR1", "USR2",   "ALRM",  "TERM",
 				      "URG", "CONT", "XCPU", "PROF", "VTALRM", "WINCH", "PWR"};
 
 static enum profile_choice profile = PROFILE_AUTO;
+static enum progress_choice progress = PROGRESS_UNSAID;
 
 /* The index of the word that the first `length` bytes of a value are; -1 for none of them. */
 static int index_of(const char *value, size_t length, const char *const words[], size_t count)
@@ -68,6 +72,17 @@ static bool is_profile(const char *value)
 static enum profile_choice profile_named(const char *value)
 {
 	return (enum profile_choice)index_of(value, strlen(value), profiles, COUNT(profiles));
+}
+
+enum progress_choice options_progress_named(const char *word)
+{
+	int index = index_of(word, strlen(word), progresses, COUNT(progresses));
+	return (enum progress_choice)(PROGRESS_AUTO + index);
+}
+
+static bool is_progress(const char *value)
+{
+	return options_progress_named(value) != PROGRESS_UNSAID;
 }
 
 static bool is_seconds(const char *value)
@@ -106,6 +121,11 @@ static const struct rule rules[] = {
 		 "[tiresias] count the sizes of the messages that the job sends; auto is "
 		 "what this cluster is set to",
 		 "auto, on or off", is_profile},
+	[OPTION_PROGRESS] =
+		{"tiresias-progress", "auto|on|off",
+		 "[tiresias] how far the job is: as it reports itself (on), also as it "
+		 "prints (auto), or not at all (off)",
+		 "auto, on or off", is_progress},
 	[OPTION_CHECKPOINT] =
 		{"tiresias-checkpoint", "SIGNAL@SECONDS",
 		 "[tiresias] the signal that asks the job to save its state before it is "
@@ -129,6 +149,8 @@ static int take(int number, const char *value, int remote)
 		return remote ? 0 : refuse(&rules[number]);
 	if (number == OPTION_PROFILE)
 		profile = profile_named(value);
+	if (number == OPTION_PROGRESS)
+		progress = options_progress_named(value);
 	return 0;
 }
 
@@ -159,6 +181,11 @@ enum profile_choice options_step_profile(void)
 	return profile;
 }
 
+enum progress_choice options_step_progress(void)
+{
+	return progress;
+}
+
 /* NULL where it was not given. */
 static const char *said_by_job(spank_t spank, int number)
 {
@@ -171,6 +198,12 @@ enum profile_choice options_job_profile(spank_t spank)
 {
 	const char *value = said_by_job(spank, OPTION_PROFILE);
 	return value && is_profile(value) ? profile_named(value) : PROFILE_AUTO;
+}
+
+enum progress_choice options_job_progress(spank_t spank)
+{
+	const char *value = said_by_job(spank, OPTION_PROGRESS);
+	return value ? options_progress_named(value) : PROGRESS_UNSAID;
 }
 
 bool options_job_model(spank_t spank, char model[MODEL_SIZE])

@@ -11,6 +11,13 @@ enum { MODEL_SIZE = 65 };
 
 enum profile_choice { PROFILE_AUTO, PROFILE_ON, PROFILE_OFF };
 
+enum progress_choice {
+	PROGRESS_UNSAID,
+	PROGRESS_AUTO, /* what the job reports, and what is found in its output */
+	PROGRESS_ON,   /* what the job reports */
+	PROGRESS_OFF,
+};
+
 /* Registers all options; only slurm_spank_init may call it. */
 void options_register(spank_t spank);
 
@@ -19,6 +26,13 @@ enum profile_choice options_step_profile(void);
 
 /* In a prolog, of the job. */
 enum profile_choice options_job_profile(spank_t spank);
+
+/* The same for --tiresias-progress; PROGRESS_UNSAID where it was not given. */
+enum progress_choice options_step_progress(void);
+enum progress_choice options_job_progress(spank_t spank);
+
+/* PROGRESS_UNSAID for any other word. */
+enum progress_choice options_progress_named(const char *word);
 
 /* In a prolog, what --tiresias-model says; false, and "", where it was not given. */
 bool options_job_model(spank_t spank, char model[MODEL_SIZE]);

@@ -1,7 +1,8 @@
 /*
- * slurmstepd: gives a step's tasks a file to count in and the library that counts.
+ * slurmstepd: gives a step's tasks the files to write into and the library that counts and reads
+ * what they print.
  *
- * Anything that is missing means: not profiled. What the tasks see is decided anew for each task,
+ * The tasks do without anything that is missing. What they see is decided anew for each task,
  * from what is there then, because their environment may come from another step, another job or
  * another node, where other things were true.
  */
@@ -12,13 +13,24 @@
 #include <unistd.h>
 
 #include "arguments.h"
+#include "monitor/output.h"
 #include "monitor/traffic.h"
 #include "options.h"
 #include "plugin.h"
 #include "preload.h"
-#include "traffic_file.h"
+#include "run_file.h"
 
 static const char nccl_variable[] = "NCCL_PROFILER_PLUGIN";
+
+/* Where the tasks find the path of each. */
+static const struct {
+	enum run_file_kind kind;
+	const char *variable;
+} files[] = {
+	{RUN_FILE_TRAFFIC, TRAFFIC_VARIABLE},
+	{RUN_FILE_PROGRESS, "TIRESIAS_PROGRESS_FILE"},
+	{RUN_FILE_OUTPUT, OUTPUT_VARIABLE},
+};
 
 void remote_init(spank_t spank)
 {
@@ -38,12 +50,19 @@ static bool asks(spank_t spank)
 	return options_step_profile() == PROFILE_ON && is_users_step(spank);
 }
 
-/* Whether the step is profiled if it finds a file; for who does not say the prolog has decided. */
-static bool is_willing(spank_t spank, const struct arguments *arguments)
+/* Which files the step is given if they are there; for who does not say the prolog has decided. */
+static unsigned accepted_kinds(const struct arguments *arguments)
 {
-	enum profile_choice choice = options_step_profile();
-	bool left_to_prolog = choice == PROFILE_AUTO && arguments->rule != PROFILE_NONE;
-	return (choice == PROFILE_ON || left_to_prolog) && is_users_step(spank);
+	static const unsigned progress_kinds[] = {
+		[PROGRESS_UNSAID] = RUN_FILE_PROGRESS | RUN_FILE_OUTPUT,
+		[PROGRESS_AUTO] = RUN_FILE_PROGRESS | RUN_FILE_OUTPUT,
+		[PROGRESS_ON] = RUN_FILE_PROGRESS,
+		[PROGRESS_OFF] = 0,
+	};
+	enum profile_choice profile = options_step_profile();
+	bool left_to_prolog = profile == PROFILE_AUTO && arguments->rule != PROFILE_NONE;
+	bool is_profiled = profile == PROFILE_ON || left_to_prolog;
+	return progress_kinds[options_step_progress()] | (is_profiled ? RUN_FILE_TRAFFIC : 0);
 }
 
 /* Known to srun's steps only from their environment; a lie there misnames the liar's own file. */
@@ -70,24 +89,41 @@ void remote_init_post_opt(spank_t spank, int count, char *words[])
 	struct incarnation incarnation;
 	arguments_read(&arguments, count, words);
 	if (!asks(spank) || !read_incarnation(spank, &incarnation) ||
-	    traffic_find(arguments.run, &incarnation))
+	    run_file_find(arguments.run, &incarnation, RUN_FILE_TRAFFIC))
 		return;
-	if (!traffic_create(arguments.run, &incarnation))
+	if (!run_files_create(arguments.run, &incarnation, RUN_FILE_TRAFFIC))
 		slurm_debug("tiresias: no traffic file in %s", arguments.run);
 }
 
-/* Whether the task, which may be in a container by now, can write to its traffic file. */
-static bool find_traffic_file(spank_t spank, const struct arguments *arguments, char path[PATH_MAX])
+/* Whether the task, which may be in a container by now, can write to its file of this kind. */
+static bool find_file(const char *run, struct incarnation incarnation, enum run_file_kind kind,
+		      char path[PATH_MAX])
 {
-	struct incarnation incarnation;
-	char name[TRAFFIC_NAME_SIZE];
+	char name[RUN_FILE_NAME_SIZE];
 	int length;
-	if (!is_willing(spank, arguments) || !read_incarnation(spank, &incarnation) ||
-	    !traffic_find(arguments->run, &incarnation))
+	if (!run_file_find(run, &incarnation, kind))
 		return false;
-	traffic_name(&incarnation, name);
-	length = snprintf(path, PATH_MAX, "%s/%s", arguments->run, name);
+	run_file_name(&incarnation, kind, name);
+	length = snprintf(path, PATH_MAX, "%s/%s", run, name);
 	return length < PATH_MAX && access(path, R_OK | W_OK) == 0;
+}
+
+/* Tells the task the paths of its files; returns the kinds that it has. */
+static unsigned name_files(spank_t spank, const struct arguments *arguments)
+{
+	unsigned accepted = accepted_kinds(arguments), named = 0;
+	struct incarnation incarnation;
+	char path[PATH_MAX];
+	if (!is_users_step(spank) || !read_incarnation(spank, &incarnation))
+		return 0;
+	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+		if (!(accepted & files[i].kind) ||
+		    !find_file(arguments->run, incarnation, files[i].kind, path))
+			continue;
+		spank_setenv(spank, files[i].variable, path, 1);
+		named |= files[i].kind;
+	}
+	return named;
 }
 
 static void set_up_nccl(spank_t spank, const char *plugin)
@@ -106,7 +142,8 @@ static void remove_nccl(spank_t spank, const char *plugin)
 
 static void remove_all(spank_t spank, const struct arguments *arguments)
 {
-	spank_unsetenv(spank, TRAFFIC_VARIABLE);
+	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+		spank_unsetenv(spank, files[i].variable);
 	preload_remove(spank, arguments->monitor);
 	remove_nccl(spank, arguments->nccl);
 }
@@ -114,13 +151,12 @@ static void remove_all(spank_t spank, const struct arguments *arguments)
 void remote_task_init(spank_t spank, int count, char *words[])
 {
 	struct arguments arguments;
-	char traffic[PATH_MAX];
+	unsigned named;
 	arguments_read(&arguments, count, words);
 	remove_all(spank, &arguments);
-	if (!find_traffic_file(spank, &arguments, traffic))
-		return;
-	spank_setenv(spank, TRAFFIC_VARIABLE, traffic, 1);
-	if (is_loadable(arguments.monitor))
+	named = name_files(spank, &arguments);
+	if (named & (RUN_FILE_TRAFFIC | RUN_FILE_OUTPUT) && is_loadable(arguments.monitor))
 		preload_add(spank, arguments.monitor);
-	set_up_nccl(spank, arguments.nccl);
+	if (named & RUN_FILE_TRAFFIC)
+		set_up_nccl(spank, arguments.nccl);
 }

@@ -2,42 +2,11 @@
 #define _GNU_SOURCE
 #include "counting.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
+#include "mapped_file.h"
+
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static struct traffic_file *traffic;
-static struct sigaction earlier_action;
-
-/* Every page must have its blocks: to write where the disk has no room left is death by SIGBUS. */
-static bool has_its_blocks(int fd)
-{
-	struct stat file;
-
-	if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size != TRAFFIC_FILE_BYTES)
-		return false;
-	return file.st_blocks * 512 >= TRAFFIC_FILE_BYTES ||
-	       fallocate(fd, 0, 0, TRAFFIC_FILE_BYTES) == 0;
-}
-
-static struct traffic_file *map_file(const char *path)
-{
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
-	void *mapped = MAP_FAILED;
-
-	if (fd < 0)
-		return NULL;
-	if (has_its_blocks(fd))
-		mapped = mmap(NULL, TRAFFIC_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	return mapped == MAP_FAILED ? NULL : mapped;
-}
 
 static bool is_new(const struct traffic_header *header)
 {
@@ -64,66 +33,21 @@ static bool is_ours(const struct traffic_header *header)
 	return memcmp(header, &right, sizeof(right)) == 0;
 }
 
-/* The page that failed becomes memory of this process alone: nothing is lost but the counts. */
-static bool give_up_page_at(const void *address)
-{
-	uintptr_t start = (uintptr_t)traffic;
-
-	if (start == 0 || (uintptr_t)address - start >= TRAFFIC_FILE_BYTES)
-		return false;
-	return mmap(traffic, TRAFFIC_FILE_BYTES, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
-}
-
-/* Not our fault: to the former handler, or to the default, which ends the process. */
-static void pass_on(int number, siginfo_t *info, void *context)
-{
-	if (earlier_action.sa_flags & SA_SIGINFO) {
-		earlier_action.sa_sigaction(number, info, context);
-	} else if (earlier_action.sa_handler != SIG_DFL && earlier_action.sa_handler != SIG_IGN) {
-		earlier_action.sa_handler(number);
-	} else if (earlier_action.sa_handler == SIG_DFL || info->si_code > 0) {
-		/* A fault comes again when we return; one that was sent has to be sent again. */
-		sigaction(number, &earlier_action, NULL);
-		if (info->si_code <= 0)
-			syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
-	}
-}
-
-/* A user may truncate his own file, and every access behind its end is a SIGBUS. */
-static void on_bus_error(int number, siginfo_t *info, void *context)
-{
-	int error = errno;
-
-	if (info->si_code <= 0 || !give_up_page_at(info->si_addr))
-		pass_on(number, info, context);
-	errno = error;
-}
-
-static void survive_truncation(void)
-{
-	struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-
-	sigemptyset(&action.sa_mask);
-	if (sigaction(SIGBUS, NULL, &earlier_action) == 0)
-		sigaction(SIGBUS, &action, NULL);
-}
-
 void counting_begin(void)
 {
-	const char *path = secure_getenv(TRAFFIC_VARIABLE);
-	struct traffic_file *mapped = path == NULL ? NULL : map_file(path);
+	struct traffic_file *mapped;
 
-	if (mapped == NULL || traffic != NULL)
+	if (traffic != NULL)
 		return;
-	traffic = mapped;
-	survive_truncation();
+	mapped = map_named_file(TRAFFIC_VARIABLE, TRAFFIC_FILE_BYTES);
+	if (mapped == NULL)
+		return;
 	if (is_new(&mapped->header))
 		write_header(&mapped->header);
 	if (is_ours(&mapped->header))
-		return;
-	traffic = NULL;
-	munmap(mapped, TRAFFIC_FILE_BYTES);
+		traffic = mapped;
+	else
+		unmap_file(mapped);
 }
 
 bool counting_is_on(void)

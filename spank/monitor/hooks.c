@@ -1,4 +1,5 @@
-/* The hooks: the functions of libc that send, and those after which a descriptor is another.
+/* The hooks: the functions of libc that send and print, and those after which a descriptor is
+ * another.
  *
  * Each calls the real one first and looks at the outcome after; what fails is not counted, and is
  * not touched. Until the real ones are found the kernel is called directly: other libraries may
@@ -7,6 +8,7 @@
 #define _GNU_SOURCE
 #include "counting.h"
 #include "descriptors.h"
+#include "output.h"
 #include "own_list.h"
 
 #include <dlfcn.h>
@@ -134,6 +136,7 @@ __attribute__((constructor)) static void begin(void)
 	descriptors_begin();
 	own_list_begin();
 	counting_begin();
+	output_begin();
 	errno = error;
 }
 
@@ -169,6 +172,12 @@ static void forget(unsigned int first, unsigned int last)
 {
 	if (counting_is_on())
 		descriptors_forget(first, last);
+}
+
+/* Whatever they are, these two are where a program prints. */
+static bool is_printed(int fd, ssize_t sent)
+{
+	return (fd == STDOUT_FILENO || fd == STDERR_FILENO) && sent > 0 && output_is_on();
 }
 
 EXPORT ssize_t send(int fd, const void *data, size_t bytes, int flags)
@@ -210,6 +219,8 @@ EXPORT ssize_t write(int fd, const void *data, size_t bytes)
 	ssize_t sent = real_write(fd, data, bytes);
 
 	sent_bytes(fd, bytes, sent, 0);
+	if (is_printed(fd, sent))
+		output_printed(data, bytes, (size_t)sent);
 	return sent;
 }
 
@@ -219,6 +230,8 @@ EXPORT ssize_t writev(int fd, const struct iovec *parts, int number)
 
 	if (sent > 0 && counting_is_on())
 		sent_bytes(fd, length_of(parts, (size_t)number), sent, 0);
+	if (is_printed(fd, sent))
+		output_printed_parts(parts, number, (size_t)sent);
 	return sent;
 }
 

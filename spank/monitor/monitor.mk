@@ -1,5 +1,5 @@
-# The traffic monitor and the NCCL profiler plugin. Included by the Makefile beside this folder;
-# alone, from there: make -f monitor/monitor.mk
+# The monitor of traffic and output, and the NCCL profiler plugin. Included by the Makefile beside
+# this folder; alone, from there: make -f monitor/monitor.mk
 #
 #   monitor                     both libraries, in $(BUILD)
 #   test-monitor                the unit tests
@@ -15,8 +15,10 @@ HARDENED_LINK ?= -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed
 
 MONITOR_C = -std=c11 -Imonitor $(WARNINGS) -pthread
 MONITOR_HEADERS = $(wildcard monitor/*.h)
-MONITOR_COUNTING = monitor/traffic.c monitor/counting.c
-MONITOR_HOOKS = monitor/descriptors.c monitor/own_list.c monitor/hooks.c monitor/verbs.c
+MONITOR_COUNTING = monitor/traffic.c monitor/counting.c monitor/mapped_file.c
+MONITOR_OUTPUT = monitor/output.c monitor/output_line.c
+MONITOR_HOOKS = monitor/descriptors.c monitor/own_list.c monitor/hooks.c monitor/verbs.c \
+	$(MONITOR_OUTPUT)
 MONITOR_LIBRARIES = $(BUILD)/libtiresias_monitor.so $(BUILD)/libnccl-profiler-tiresias.so
 
 # Optimized as one: what a message costs is mostly the code that has to be fetched for it. Never
@@ -38,24 +40,33 @@ $(BUILD)/libnccl-profiler-tiresias.so: $(MONITOR_COUNTING) monitor/nccl.c $(MONI
 	@mkdir -p $(@D)
 	$(CC) $(MONITOR_C) $(HARDENING) $(CFLAGS) $(MONITOR_SHARED) $(LDFLAGS) -o $@ $(filter %.c,$^)
 
-MONITOR_TEST = monitor/tests/test_counting.c monitor/descriptors.c monitor/own_list.c \
+MONITOR_TESTS = $(BUILD)/tests/test_counting $(BUILD)/tests/test_output
+COUNTING_TEST = monitor/tests/test_counting.c monitor/descriptors.c monitor/own_list.c \
 	$(MONITOR_COUNTING)
-MONITOR_CHECKED = $(BUILD)/tests/test_counting
+OUTPUT_TEST = monitor/tests/test_output.c monitor/mapped_file.c $(MONITOR_OUTPUT)
+RUN_EACH = set -e; for program in
+# Without it valgrind returns from a handler for SIGBUS with another stack pointer.
+KEEP_STACK_POINTER = --vex-guest-chase=no
 
-test-monitor: $(MONITOR_CHECKED)
-	$<
-test-monitor-asan: $(MONITOR_CHECKED)_asan
-	$<
-test-monitor-tsan: $(MONITOR_CHECKED)_tsan
-	$<
-test-monitor-valgrind: $(MONITOR_CHECKED)
-	valgrind --quiet --leak-check=full --error-exitcode=99 --trace-children=yes $<
+test-monitor: $(MONITOR_TESTS)
+	$(RUN_EACH) $^; do $$program; done
+test-monitor-asan: $(MONITOR_TESTS:%=%_asan)
+	$(RUN_EACH) $^; do $$program; done
+test-monitor-tsan: $(MONITOR_TESTS:%=%_tsan)
+	$(RUN_EACH) $^; do $$program; done
+test-monitor-valgrind: $(MONITOR_TESTS)
+	$(RUN_EACH) $^; do valgrind --quiet --leak-check=full --error-exitcode=99 \
+		--trace-children=yes $(KEEP_STACK_POINTER) $$program; done
 
-$(MONITOR_CHECKED): MONITOR_CHECK = -O2 -g
-$(MONITOR_CHECKED)_asan: MONITOR_CHECK = -O1 -g -fsanitize=address,undefined \
+$(MONITOR_TESTS): MONITOR_CHECK = -O2 -g
+$(MONITOR_TESTS:%=%_asan): MONITOR_CHECK = -O1 -g -fsanitize=address,undefined \
 	-fno-sanitize-recover=all -fno-omit-frame-pointer
-$(MONITOR_CHECKED)_tsan: MONITOR_CHECK = -O1 -g -fsanitize=thread
-$(MONITOR_CHECKED) $(MONITOR_CHECKED)_asan $(MONITOR_CHECKED)_tsan: $(MONITOR_TEST) $(MONITOR_HEADERS)
+$(MONITOR_TESTS:%=%_tsan): MONITOR_CHECK = -O1 -g -fsanitize=thread
+$(BUILD)/tests/test_counting $(BUILD)/tests/test_counting_asan $(BUILD)/tests/test_counting_tsan: \
+		$(COUNTING_TEST)
+$(BUILD)/tests/test_output $(BUILD)/tests/test_output_asan $(BUILD)/tests/test_output_tsan: \
+		$(OUTPUT_TEST)
+$(MONITOR_TESTS) $(MONITOR_TESTS:%=%_asan) $(MONITOR_TESTS:%=%_tsan): $(MONITOR_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(MONITOR_C) $(MONITOR_CHECK) -o $@ $(filter %.c,$^)
 
@@ -68,10 +79,10 @@ $(BUILD)/tests/senders_asan: monitor/tests/senders.c $(MONITOR_COUNTING) $(MONIT
 	$(CC) $(MONITOR_C) $(MONITOR_CHECK) -o $@ $(filter %.c,$^)
 
 MONITOR_PROGRAMS = $(BUILD)/tests/senders $(BUILD)/tests/stream $(BUILD)/tests/nccl_host \
-	$(BUILD)/tests/verbs_user
+	$(BUILD)/tests/verbs_user $(BUILD)/tests/printer
 monitor-tests: monitor $(MONITOR_PROGRAMS)
 
-$(BUILD)/tests/senders $(BUILD)/tests/stream $(BUILD)/tests/nccl_host: \
+$(BUILD)/tests/senders $(BUILD)/tests/stream $(BUILD)/tests/nccl_host $(BUILD)/tests/printer: \
 		$(BUILD)/tests/%: monitor/tests/%.c $(MONITOR_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(MONITOR_C) -O2 -g -o $@ $<

@@ -35,7 +35,7 @@ static char folder[] = "/tmp/tiresias-test-XXXXXX";
 static char run[PATH_MAX];
 static char collect[PATH_MAX];
 static char library[PATH_MAX];
-static char words[5][PATH_MAX + 16];
+static char words[8][PATH_MAX + 16];
 static int word_count;
 static const char *run_case;
 
@@ -213,7 +213,7 @@ static void write_file(const char *path, const char *content, size_t size)
  */
 
 static const char *const names[] = {"tiresias-model", "tiresias-placement", "tiresias-profile",
-				    "tiresias-checkpoint"};
+				    "tiresias-progress", "tiresias-checkpoint"};
 
 static void the_options_exist_with_help_wherever_jobs_are_submitted_or_run(void)
 {
@@ -251,6 +251,9 @@ static void sense_is_accepted(void)
 		{"tiresias-profile", "auto"},
 		{"tiresias-profile", "on"},
 		{"tiresias-profile", "off"},
+		{"tiresias-progress", "auto"},
+		{"tiresias-progress", "on"},
+		{"tiresias-progress", "off"},
 		{"tiresias-checkpoint", "USR1@60"},
 		{"tiresias-checkpoint", "SIGTERM@0"},
 		{"tiresias-checkpoint", "INT@3600"},
@@ -277,6 +280,9 @@ static const char *const nonsense[][2] = {
 	{"tiresias-placement", "Spread"},
 	{"tiresias-profile", "yes"},
 	{"tiresias-profile", "on "},
+	{"tiresias-progress", ""},
+	{"tiresias-progress", "yes"},
+	{"tiresias-progress", "off,on"},
 	{"tiresias-checkpoint", ""},
 	{"tiresias-checkpoint", "USR1"},
 	{"tiresias-checkpoint", "@60"},
@@ -543,8 +549,12 @@ static void a_full_disk_leaves_no_file_behind(void)
 
 static void arguments_that_cannot_be_used_are_left_out(void)
 {
-	static const char *const unusable[] = {
-		"run", "run=", "run=relative", "run=/a b", "profile=always", "=", "", "nothing=1"};
+	static const char *const unusable[] = {"run",           "run=",
+					       "run=relative",  "run=/a b",
+					       "progress",      "progress=",
+					       "progress=auto ", "profile=always",
+					       "=",             "",
+					       "nothing=1"};
 	char *list[COUNT(words) + COUNT(unusable)];
 	memcpy(list, plugstack(), sizeof list[0] * (size_t)word_count);
 	for (int i = 0; i < COUNT(unusable); i++)
@@ -554,6 +564,9 @@ static void arguments_that_cannot_be_used_are_left_out(void)
 	CHECK(fake_option("tiresias-profile", "on", true) == 0);
 	CHECK(slurm_spank_init_post_opt(NULL, word_count + COUNT(unusable), list) == 0);
 	CHECK(exists(traffic()));
+	fake.context = S_CTX_JOB_SCRIPT;
+	CHECK(slurm_spank_job_prolog(NULL, word_count + COUNT(unusable), list) == 0);
+	CHECK(!exists(in(run, "7.2.n1.progress")));
 }
 
 static void the_prolog_makes_the_file_of_the_incarnation_and_its_steps_use_it(void)
@@ -1044,14 +1057,14 @@ static void what_a_killed_epilog_left_is_written_over(void)
 }
 
 /* A process of the user's that has done something with his file, and keeps it open. */
-static pid_t user_who(void (*acts)(int file))
+static pid_t user_who(const char *path, void (*acts)(int file))
 {
 	int ready[2];
 	char done;
 	CHECK(pipe(ready) == 0);
 	pid_t user = fork();
 	if (user == 0) {
-		int file = open(traffic(), O_RDWR);
+		int file = open(path, O_RDWR);
 		alarm(20);
 		acts(file);
 		_exit(write(ready[1], "y", 1) != 1 || pause());
@@ -1112,7 +1125,7 @@ static void a_user_who_fills_the_folder_does_not_keep_others_from_being_counted(
 	for (int i = 0; i < COUNT(ways); i++) {
 		fake.job = 7;
 		prolog("on");
-		pid_t user = user_who(ways[i]);
+		pid_t user = user_who(traffic(), ways[i]);
 		fake.job = 8;
 		prolog("on");
 		CHECK(exists(in(run, "8.2.n1.traffic")));
@@ -1223,6 +1236,7 @@ static void slurm_itself_may_fail_anywhere(void)
 {
 	int calls;
 	count_the_unknown();
+	argument("progress", "auto");
 	prolog(NULL);
 	step("on");
 	epilog();
@@ -1238,6 +1252,360 @@ static void slurm_itself_may_fail_anywhere(void)
 		task_init();
 		epilog();
 	}
+}
+
+/* ---------------------------------------------------------------------------------------------
+ * How far a job is
+ */
+
+static const struct made {
+	const char *name;
+	off_t bytes;
+} progress_files[] = {{"7.2.n1.progress", 512}, {"7.2.n1.output", 4096}};
+
+static const char *progress(void)
+{
+	return in(run, progress_files[0].name);
+}
+
+static const char *output(void)
+{
+	return in(run, progress_files[1].name);
+}
+
+/* A job for which the site is set up like this, from its prolog to its task. */
+static void start_job(const char *site, const char *said)
+{
+	argument("progress", site);
+	say("progress", said);
+	prolog(NULL);
+	step(NULL);
+}
+
+static const char *collected_progress(const char *name)
+{
+	return in(in(collect, "progress"), name);
+}
+
+/* On a cluster whose controller has made a folder for what they report. */
+static void start_job_with_both_files(void)
+{
+	mkdir(in(collect, "progress"), 0755);
+	start_job("auto", NULL);
+	CHECK(fake_getenv("TIRESIAS_PROGRESS_FILE") && fake_getenv("TIRESIAS_OUTPUT_FILE"));
+	word_count--;
+}
+
+static void write_into(const char *name, char byte)
+{
+	int file = open(in(run, name), O_RDWR);
+	CHECK(pwrite(file, &byte, 1, 100) == 1);
+	close(file);
+}
+
+static bool is_named(const char *variable, const char *path)
+{
+	const char *value = fake_getenv(variable);
+	return value && strcmp(value, path) == 0;
+}
+
+static void check_nothing_of_progress_is_named(void)
+{
+	CHECK(!fake_getenv("TIRESIAS_PROGRESS_FILE") && !fake_getenv("TIRESIAS_OUTPUT_FILE"));
+	CHECK(!fake_getenv("LD_PRELOAD"));
+}
+
+static void by_default_a_job_gets_a_progress_file_and_no_output_file(void)
+{
+	word_count = 0;
+	argument("run", run);
+	argument("monitor", library);
+	argument("nccl", library);
+	prolog(NULL);
+	step(NULL);
+	CHECK(is_named("TIRESIAS_PROGRESS_FILE", progress()));
+	CHECK(entries_in(run) == 1);
+	CHECK(!fake_getenv("TIRESIAS_OUTPUT_FILE") && !fake_getenv("TIRESIAS_TRAFFIC_FILE"));
+	CHECK(!fake_getenv("LD_PRELOAD") && !fake_getenv("NCCL_PROFILER_PLUGIN"));
+}
+
+static void with_auto_the_monitor_is_preloaded_and_finds_the_output_file(void)
+{
+	start_job("auto", NULL);
+	CHECK(is_named("TIRESIAS_PROGRESS_FILE", progress()));
+	CHECK(is_named("TIRESIAS_OUTPUT_FILE", output()));
+	CHECK(is_named("LD_PRELOAD", library));
+	CHECK(!fake_getenv("TIRESIAS_TRAFFIC_FILE") && !fake_getenv("NCCL_PROFILER_PLUGIN"));
+	CHECK(entries_in(run) == 2);
+}
+
+static void a_job_may_have_its_messages_counted_and_its_output_read(void)
+{
+	start_job_with_both_files();
+	step("on");
+	CHECK(is_named("TIRESIAS_TRAFFIC_FILE", traffic()));
+	CHECK(is_named("TIRESIAS_PROGRESS_FILE", progress()));
+	CHECK(is_named("TIRESIAS_OUTPUT_FILE", output()));
+	CHECK(is_named("LD_PRELOAD", library) && is_named("NCCL_PROFILER_PLUGIN", library));
+}
+
+static void the_progress_files_are_the_users_and_empty_with_their_space_reserved(void)
+{
+	static const char zeros[4096];
+	umask(0077);
+	start_job("auto", NULL);
+	for (int i = 0; i < COUNT(progress_files); i++) {
+		char content[4097];
+		const char *path = in(run, progress_files[i].name);
+		struct stat status = status_of(path);
+		CHECK(S_ISREG(status.st_mode) && (status.st_mode & 07777) == 0600);
+		CHECK(status.st_uid == fake.user && status.st_gid == fake.group);
+		CHECK(status.st_size == progress_files[i].bytes);
+		CHECK(status.st_blocks * 512 >= status.st_size);
+		int file = open(path, O_RDONLY);
+		CHECK(read(file, content, sizeof content) == status.st_size);
+		CHECK(memcmp(content, zeros, (size_t)status.st_size) == 0);
+		close(file);
+	}
+}
+
+static void what_a_job_says_goes_before_what_the_site_says(void)
+{
+	static const struct {
+		const char *site, *said;
+		bool progress, output;
+	} cases[] = {
+		{"off", NULL, false, false},  {"off", "on", true, false},
+		{"off", "auto", true, true},  {"on", "off", false, false},
+		{"on", "auto", true, true},   {"auto", "off", false, false},
+		{"auto", "on", true, false},  {"on", "nonsense", true, false},
+		{"auto", "ON", true, true},
+	};
+	for (int i = 0; i < COUNT(cases); i++) {
+		start_job(cases[i].site, cases[i].said);
+		CHECK(exists(progress()) == cases[i].progress);
+		CHECK(exists(output()) == cases[i].output);
+		CHECK(!!fake_getenv("TIRESIAS_PROGRESS_FILE") == cases[i].progress);
+		CHECK(!!fake_getenv("TIRESIAS_OUTPUT_FILE") == cases[i].output);
+		word_count--;
+		epilog();
+	}
+}
+
+static void step_that_says(const char *said)
+{
+	init(S_CTX_REMOTE);
+	CHECK(fake_option("tiresias-progress", said, true) == 0);
+	post_opt();
+	task_init();
+}
+
+static void a_step_may_decline_but_not_ask_for_more_than_its_job_has(void)
+{
+	start_job("on", NULL);
+	step_that_says("auto");
+	CHECK(is_named("TIRESIAS_PROGRESS_FILE", progress()) && !exists(output()));
+	CHECK(!fake_getenv("TIRESIAS_OUTPUT_FILE") && !fake_getenv("LD_PRELOAD"));
+	step_that_says("off");
+	check_nothing_of_progress_is_named();
+	epilog();
+	start_job("auto", NULL);
+	step_that_says("on");
+	CHECK(is_named("TIRESIAS_PROGRESS_FILE", progress()));
+	CHECK(!fake_getenv("TIRESIAS_OUTPUT_FILE") && !fake_getenv("LD_PRELOAD"));
+	epilog();
+	start_job("off", NULL);
+	step_that_says("auto");
+	check_nothing_of_progress_is_named();
+	CHECK(entries_in(run) == 0);
+}
+
+static void a_step_without_the_option_has_what_its_job_asked_for(void)
+{
+	start_job("off", "auto");
+	CHECK(is_named("TIRESIAS_PROGRESS_FILE", progress()));
+	CHECK(is_named("TIRESIAS_OUTPUT_FILE", output()));
+}
+
+static void progress_files_that_came_along_from_another_job_are_taken_away(void)
+{
+	fake_setenv("TIRESIAS_PROGRESS_FILE", "/run/slurm-tiresias/6.0.n1.progress");
+	fake_setenv("TIRESIAS_OUTPUT_FILE", "/run/slurm-tiresias/6.0.n1.output");
+	fake_setenv("LD_PRELOAD", library);
+	start_job("off", NULL);
+	check_nothing_of_progress_is_named();
+}
+
+static void extern_and_interactive_steps_get_no_progress_files(void)
+{
+	static const uint32_t own[] = {SLURM_EXTERN_CONT, SLURM_INTERACTIVE_STEP};
+	for (int i = 0; i < COUNT(own); i++) {
+		fake.step = own[i];
+		start_job("auto", NULL);
+		check_nothing_of_progress_is_named();
+		word_count--;
+	}
+}
+
+static void a_job_reports_without_the_monitor(void)
+{
+	snprintf(library, sizeof library, "%s/missing.so", folder);
+	argument("monitor", library);
+	start_job("auto", NULL);
+	CHECK(is_named("TIRESIAS_PROGRESS_FILE", progress()) && !fake_getenv("LD_PRELOAD"));
+}
+
+static void check_progress_collected(const char *name, int files, off_t bytes)
+{
+	struct stat status = status_of(collected_progress(name));
+	CHECK(S_ISREG(status.st_mode) && (status.st_mode & 07777) == 0640);
+	CHECK(status.st_uid == geteuid() && status.st_size == bytes);
+	CHECK(status.st_gid == status_of(in(collect, "progress")).st_gid);
+	CHECK(entries_in(run) == 0 && entries_in(in(collect, "progress")) == files);
+}
+
+static void progress_files_are_collected_in_the_subfolder_progress(void)
+{
+	start_job_with_both_files();
+	write_into("7.2.n1.progress", 'x');
+	write_into("7.2.n1.output", 'x');
+	epilog();
+	/* What a job prints stays on its node. */
+	check_progress_collected("7.2.n1.progress", 1, 512);
+	CHECK(entries_in(collect) == 1);
+	fake.restarts++;
+	start_job_with_both_files();
+	write_into("7.3.n1.progress", 'x');
+	epilog();
+	check_progress_collected("7.3.n1.progress", 2, 512);
+}
+
+static void progress_files_without_content_are_not_collected(void)
+{
+	start_job_with_both_files();
+	write_into("7.2.n1.progress", 0);
+	epilog();
+	CHECK(entries_in(run) == 0 && entries_in(in(collect, "progress")) == 0);
+}
+
+static void check_no_progress_collected(void)
+{
+	epilog();
+	CHECK(entries_in(run) == 0 && entries_in(in(collect, "progress")) == 0);
+}
+
+static void a_progress_file_that_the_user_has_replaced_is_not_collected(void)
+{
+	for (int i = 0; i < COUNT(progress_files); i++) {
+		const char *name = progress_files[i].name;
+		char path[2 * PATH_MAX];
+		snprintf(path, sizeof path, "%s", in(run, name));
+		start_job_with_both_files();
+		write_into(name, 'x');
+		CHECK(rename(path, in(folder, "elsewhere")) == 0);
+		CHECK(symlink(in(folder, "elsewhere"), path) == 0);
+		check_no_progress_collected();
+		start_job_with_both_files();
+		CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+		check_no_progress_collected();
+		start_job_with_both_files();
+		write_into(name, 'x');
+		CHECK(link(path, in(folder, "second")) == 0);
+		check_no_progress_collected();
+		CHECK(unlink(in(folder, "second")) == 0);
+		start_job_with_both_files();
+		write_into(name, 'x');
+		fake.user++;
+		check_no_progress_collected();
+		fake.user--;
+	}
+}
+
+static void a_progress_file_of_another_size_is_not_collected(void)
+{
+	static const off_t more[] = {-1, 1, 1L << 40};
+	for (int i = 0; i < COUNT(progress_files); i++) {
+		for (int j = 0; j < COUNT(more); j++) {
+			const char *name = progress_files[i].name;
+			start_job_with_both_files();
+			write_into(name, 'x');
+			CHECK(truncate(in(run, name), progress_files[i].bytes + more[j]) == 0);
+			check_no_progress_collected();
+		}
+	}
+}
+
+static void without_the_subfolder_progress_nothing_is_collected(void)
+{
+	start_job_with_both_files();
+	write_into("7.2.n1.progress", 'x');
+	CHECK(rmdir(in(collect, "progress")) == 0);
+	epilog();
+	CHECK(entries_in(run) == 0 && entries_in(collect) == 0);
+	start_job_with_both_files();
+	write_into("7.2.n1.progress", 'x');
+	CHECK(rmdir(in(collect, "progress")) == 0);
+	CHECK(mkdir(in(folder, "elsewhere"), 0755) == 0);
+	CHECK(symlink(in(folder, "elsewhere"), in(collect, "progress")) == 0);
+	epilog();
+	CHECK(entries_in(run) == 0 && entries_in(in(folder, "elsewhere")) == 0);
+}
+
+static void progress_files_of_an_earlier_run_are_not_reported_into(void)
+{
+	start_job_with_both_files();
+	fake.restarts++;
+	start_job("on", NULL);
+	CHECK(is_named("TIRESIAS_PROGRESS_FILE", in(run, "7.3.n1.progress")));
+	CHECK(!fake_getenv("TIRESIAS_OUTPUT_FILE") && !exists(output()));
+	fake.restarts++;
+	start_job("off", NULL);
+	check_nothing_of_progress_is_named();
+	CHECK(entries_in(run) == 0);
+}
+
+static void a_user_who_fills_the_folder_does_not_keep_others_from_reporting(void)
+{
+	if (geteuid() != 0 || !mount_run())
+		return;
+	start_job_with_both_files();
+	pid_t user = user_who(progress(), writes_all_he_can);
+	CHECK(status_of(progress()).st_size > 512);
+	fake.job = 8;
+	start_job_with_both_files();
+	CHECK(status_of(progress()).st_size == 512);
+	epilog();
+	fake.job = 7;
+	epilog();
+	end(user);
+	CHECK(entries_in(run) == 0 && umount(run) == 0);
+}
+
+static void progress_of_squashed_root(void)
+{
+	squash_root();
+	start_job_with_both_files();
+	write_into("7.2.n1.progress", 'x');
+	epilog();
+	CHECK(entries_in(run) == 0);
+	CHECK(setfsuid((uid_t)-1) == 0 && setfsgid((gid_t)-1) == 0);
+	setfsgid(NOBODY);
+	setfsuid(NOBODY);
+	struct stat status = status_of(collected_progress("7.2.n1.progress"));
+	CHECK(status.st_uid == NOBODY && status.st_gid == NOBODY && status.st_size == 512);
+	CHECK((status.st_mode & 07777) == 0640 && entries_in(in(collect, "progress")) == 1);
+	setfsuid(geteuid());
+	setfsgid(getegid());
+}
+
+static void where_root_may_not_write_the_owner_of_the_folder_collects_progress(void)
+{
+	if (geteuid() != 0)
+		return;
+	CHECK(mkdir(in(collect, "progress"), 0700) == 0);
+	CHECK(chown(in(collect, "progress"), NOBODY, NOBODY) == 0);
+	give_away_collect(0700);
+	in_child(progress_of_squashed_root);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -1311,6 +1679,24 @@ static const struct {
 	CASE(where_root_may_not_write_the_owner_of_the_folder_does),
 	CASE(where_root_may_not_read_the_folder_what_is_known_is_known),
 	CASE(slurm_itself_may_fail_anywhere),
+	CASE(by_default_a_job_gets_a_progress_file_and_no_output_file),
+	CASE(with_auto_the_monitor_is_preloaded_and_finds_the_output_file),
+	CASE(a_job_may_have_its_messages_counted_and_its_output_read),
+	CASE(the_progress_files_are_the_users_and_empty_with_their_space_reserved),
+	CASE(what_a_job_says_goes_before_what_the_site_says),
+	CASE(a_step_may_decline_but_not_ask_for_more_than_its_job_has),
+	CASE(a_step_without_the_option_has_what_its_job_asked_for),
+	CASE(progress_files_that_came_along_from_another_job_are_taken_away),
+	CASE(extern_and_interactive_steps_get_no_progress_files),
+	CASE(a_job_reports_without_the_monitor),
+	CASE(progress_files_are_collected_in_the_subfolder_progress),
+	CASE(progress_files_without_content_are_not_collected),
+	CASE(a_progress_file_that_the_user_has_replaced_is_not_collected),
+	CASE(a_progress_file_of_another_size_is_not_collected),
+	CASE(without_the_subfolder_progress_nothing_is_collected),
+	CASE(progress_files_of_an_earlier_run_are_not_reported_into),
+	CASE(a_user_who_fills_the_folder_does_not_keep_others_from_reporting),
+	CASE(where_root_may_not_write_the_owner_of_the_folder_collects_progress),
 };
 
 static int open_files;
@@ -1326,6 +1712,7 @@ static void set_up(void)
 	CHECK(realpath(program_invocation_name, library));
 	argument("run", run);
 	argument("collect", collect);
+	argument("progress", "off"); /* which is not the default */
 	argument("monitor", library);
 	argument("nccl", library);
 	bool root = geteuid() == 0;

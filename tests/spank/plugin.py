@@ -51,6 +51,7 @@ class PluginCluster:
         self.library = build / "spank_tiresias.so"
         self.run_folder = folder / "run"
         self.collect_folder = folder / "collect"
+        self.progress_folder = self.collect_folder / "progress"
         self.work = folder / "work"
 
     def reset(self) -> None:
@@ -102,7 +103,15 @@ class PluginCluster:
 
     def collected(self) -> Sequence[str]:
         """The names of the files that were collected; the controller's own is none of them."""
-        return sorted(path.name for path in self.collect_folder.iterdir() if path.name != "known")
+        return sorted(
+            path.name
+            for path in self.collect_folder.iterdir()
+            if path.name not in ("known", "progress")
+        )
+
+    def reported(self) -> Sequence[str]:
+        """The names of the files that say how far a job was."""
+        return sorted(path.name for path in self.progress_folder.iterdir())
 
     def left(self) -> Sequence[str]:
         """What lies in the nodes' run folder."""

@@ -17,9 +17,10 @@ from scripts.testbed.real_cluster import SCRIPT
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.doctor.checks.plugins import RUN_OPTIONS
 from slurm_tiresias.doctor.run_folder import RunFolder, run_folder
+from slurm_tiresias.job.record import Record, decode
 from slurm_tiresias.slurm.conf_file import PlugstackLine
 from tests.profiler.compute_node import SQUASHED, with_rights
-from tests.spank.plugin import NOBODY, TRAFFIC_FILE_BYTES, TRAFFIC_MAGIC, PluginCluster, make
+from tests.spank.plugin import NOBODY, ROOT, TRAFFIC_FILE_BYTES, TRAFFIC_MAGIC, PluginCluster, make
 
 pytestmark = pytest.mark.slurm
 
@@ -220,6 +221,158 @@ def test_the_users_own_preloads_stay_first(plugin: PluginCluster) -> None:
     assert ended.output == f"{libc}:{monitor}\n"
 
 
+# How far a job is
+
+REPORT = """
+import sys
+from slurm_tiresias import job
+job.report(int(sys.argv[1]), 100)
+"""
+
+SHOW_PROGRESS = (
+    'echo "${TIRESIAS_PROGRESS_FILE##*/}|${TIRESIAS_OUTPUT_FILE##*/}|${LD_PRELOAD##*/}'
+    '|$TIRESIAS_TRAFFIC_FILE"'
+)
+
+NOTHING = "|||\n"
+
+
+@pytest.fixture
+def reporter(plugin: PluginCluster) -> str:
+    """A command that says that so many of 100 steps are done; the controller collects that."""
+    plugin.progress_folder.mkdir()
+    library = plugin.work / "lib" / "slurm_tiresias"
+    shutil.copytree(ROOT / "slurm_tiresias" / "job", library / "job")
+    shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", library)
+    (plugin.work / "report.py").write_text(REPORT)
+    return f"env PYTHONPATH={library.parent} /usr/bin/python3 {plugin.work}/report.py"
+
+
+def progress(plugin: PluginCluster, name: str) -> Record:
+    return decode((plugin.progress_folder / name).read_bytes())
+
+
+def test_the_last_report_of_a_batch_script_is_collected_at_the_end(
+    plugin: PluginCluster, reporter: str
+) -> None:
+    ended = plugin.finish(f"{reporter} 7; {reporter} 42")
+    assert (ended.status, ended.output) == ("0:0", "")
+    name = f"{ended.job}.0.n1.progress"
+    assert (plugin.reported(), plugin.collected(), plugin.left()) == ([name], [], [])
+    record = progress(plugin, name)
+    assert (record.first_step, record.step, record.total) == (7, 42, 100)
+    status = (plugin.progress_folder / name).stat()
+    assert oct(status.st_mode & 0o777) == "0o640" and status.st_uid == os.geteuid()
+
+
+def test_the_last_report_of_a_step_is_collected_from_its_first_node(
+    plugin: PluginCluster, reporter: str
+) -> None:
+    ended = plugin.finish(f"srun {reporter} 42", "--nodes=2")
+    assert (ended.status, ended.output) == ("0:0", "")
+    assert plugin.reported() == [f"{ended.job}.0.n1.progress"]
+    assert progress(plugin, f"{ended.job}.0.n1.progress").step == 42
+
+
+def test_a_requeued_job_reports_in_each_run(plugin: PluginCluster, reporter: str) -> None:
+    again = 'test -n "$SLURM_RESTART_COUNT" && exit; sleep 600'
+    job = plugin.submit(f"srun {reporter} $((1 + SLURM_RESTART_COUNT)); touch sent; {again}")
+    plugin.cluster.wait_until((plugin.work / "sent").exists, "the first run has reported")
+    plugin.requeue(job)
+    plugin.wait(job)
+    assert plugin.restarts(job) == 1
+    assert plugin.reported() == [f"{job}.{restart}.n1.progress" for restart in (0, 1)]
+    for restart, name in enumerate(plugin.reported()):
+        assert progress(plugin, name).step == 1 + restart
+
+
+@pytest.mark.usefixtures("reporter")
+def test_with_auto_the_output_is_read_along_and_stays_on_the_node(plugin: PluginCluster) -> None:
+    show = f"{SHOW_PROGRESS}; srun sh -c '{SHOW_PROGRESS}'"
+    told = "; printf told | dd of=$TIRESIAS_OUTPUT_FILE conv=notrunc status=none"
+    ended = plugin.finish(show + told, "--tiresias-progress=auto")
+    run = f"{ended.job}.0.n1"
+    assert ended.output == f"{run}.progress|{run}.output|libtiresias_monitor.so|\n" * 2
+    assert plugin.reported() == plugin.left() == []
+
+
+def test_a_job_or_a_site_that_says_off_has_no_progress(
+    plugin: PluginCluster, reporter: str
+) -> None:
+    script = f"{SHOW_PROGRESS}; srun sh -c '{SHOW_PROGRESS}'; srun {reporter} 42"
+    assert plugin.finish(script, "--tiresias-progress=off").output == NOTHING * 2
+    plugin.set_up("progress=off")
+    assert plugin.finish(script).output == NOTHING * 2
+    assert plugin.reported() == []
+    ended = plugin.finish(f"srun {reporter} 42", "--tiresias-progress=on")
+    assert plugin.reported() == [f"{ended.job}.0.n1.progress"]
+
+
+@pytest.mark.usefixtures("reporter")
+def test_a_step_may_decline_to_report_but_not_ask_for_more_than_its_job(
+    plugin: PluginCluster,
+) -> None:
+    def step(choice: str) -> str:
+        return f"srun --tiresias-progress={choice} sh -c '{SHOW_PROGRESS}'"
+
+    ended = plugin.finish(f"{step('off')}; {step('auto')}")
+    assert ended.output == f"{NOTHING}{ended.job}.0.n1.progress|||\n"
+    assert plugin.finish(step("on"), "--tiresias-progress=off").output == NOTHING
+
+
+PROGRESS_TAMPERING = {
+    "truncated": 'truncate -s 0 "$TIRESIAS_PROGRESS_FILE"',
+    "longer": 'echo more >> "$TIRESIAS_PROGRESS_FILE"',
+    "linked": 'ln "$TIRESIAS_PROGRESS_FILE" second',
+    "empty": 'head -c 512 /dev/zero > "$TIRESIAS_PROGRESS_FILE"',
+}
+
+
+@pytest.mark.parametrize("how", PROGRESS_TAMPERING)
+def test_a_report_that_the_user_tampered_with_is_thrown_away(
+    plugin: PluginCluster, reporter: str, how: str
+) -> None:
+    ended = plugin.finish(f"{reporter} 42; {PROGRESS_TAMPERING[how]} && exit 3")
+    assert (ended.status, ended.output) == ("3:0", "")
+    assert (plugin.reported(), plugin.left()) == ([], [])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can put a file in the place of another")
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_link_or_another_users_file_in_the_place_of_a_report_is_thrown_away(
+    plugin: PluginCluster, reporter: str, is_link: bool
+) -> None:
+    job = plugin.submit(
+        f"{reporter} 42; touch sent; until [ -e {plugin.work}/end ]; do sleep 0.1; done"
+    )
+    plugin.cluster.wait_until((plugin.work / "sent").exists, "it has reported")
+    file = plugin.run_folder / f"{job}.0.n1.progress"
+    secret = plugin.folder / "secret"
+    secret.write_bytes(b"x" * 512)
+    file.unlink()
+    if is_link:
+        file.symlink_to(secret)
+    else:
+        shutil.copy(secret, file)
+    (plugin.work / "end").touch()
+    assert plugin.wait(job).status == "0:0"
+    assert (plugin.reported(), plugin.left()) == ([], [])
+
+
+@pytest.mark.usefixtures("reporter")
+def test_what_a_user_writes_into_his_report_is_collected_unread(plugin: PluginCluster) -> None:
+    ended = plugin.finish('head -c 512 /dev/urandom > "$TIRESIAS_PROGRESS_FILE"')
+    assert (ended.status, ended.output) == ("0:0", "")
+    assert plugin.reported() == [f"{ended.job}.0.n1.progress"]
+
+
+def test_a_job_reports_where_nothing_is_collected(plugin: PluginCluster, reporter: str) -> None:
+    plugin.progress_folder.rmdir()
+    ended = plugin.finish(f"{reporter} 42; srun {reporter} 43; exit 3")
+    assert (ended.status, ended.output) == ("3:0", "")
+    assert list(plugin.collect_folder.iterdir()) == [] and plugin.left() == []
+
+
 # No job is worse off
 
 BEHAVIOUR = r"""
@@ -327,10 +480,11 @@ def test_a_jobs_output_and_status_are_the_same_as_without(
 ) -> None:
     script = BEHAVIOUR.replace("SEND", f"{plugin.work}/send.py")
     if not undisturbed:
-        undisturbed["output"] = _without_numbers(plugin.finish(script).output)
+        without = plugin.finish(script, "--tiresias-progress=off")
+        undisturbed["output"] = _without_numbers(without.output)
         assert undisturbed["output"].count("status") == 9
     breaks(plugin)
-    ended = plugin.finish(script, PROFILED)
+    ended = plugin.finish(script, PROFILED, "--tiresias-progress=auto")
     assert ended.status == "7:0"
     assert _without_numbers(ended.output) == undisturbed["output"]
 

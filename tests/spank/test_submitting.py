@@ -20,6 +20,7 @@ NONSENSE = {
     "--tiresias-model": ["", "vgg 16", "x'; drop table profiles; --", "a" * 65, "a\nb"],
     "--tiresias-placement": ["packed", ""],
     "--tiresias-profile": ["yes"],
+    "--tiresias-progress": ["yes", ""],
     "--tiresias-checkpoint": ["USR1", "KILL@60", "USR1@-1", "USR1@4000", "USR1@1e999"],
 }
 
@@ -77,6 +78,12 @@ def test_the_options_arrive_as_a_hint(plugin: PluginCluster) -> None:
         "tiresias:checkpoint=SIGINT@0"
     )
     assert _hint(plugin.cluster) == ""
+
+
+def test_only_the_nodes_are_told_whether_progress_is_wanted(plugin: PluginCluster) -> None:
+    assert _hint(plugin.cluster, "--tiresias-progress=auto") == ""
+    both = ("--tiresias-progress=off", "--tiresias-model=vgg16")
+    assert _hint(plugin.cluster, *both) == "tiresias:model=vgg16"
 
 
 def test_a_line_of_the_script_counts_and_the_command_line_goes_before_it(
