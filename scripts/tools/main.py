@@ -13,6 +13,7 @@ COMMANDS: Mapping[str, str] = {
     "chaos": "chaos.main:chaos",
     "containers": "containers.main:containers",
     "fidelity": "fidelity.main:fidelity",
+    "frameworks": "frameworks:frameworks",
     "fuzz": "fuzz.main:fuzz",
     "generate": "generate:generate",
     "lock": "lock:lock",

@@ -18,6 +18,7 @@ from slurm_tiresias.job.session import LEFT, Session
 
 __all__ = [
     "LEFT",
+    "done",
     "leave",
     "leaving",
     "listen",
@@ -34,6 +35,7 @@ __all__ = [
 session = Session()
 """The session of this program."""
 
+done = session.done
 leave = session.leave
 leaving = session.leaving
 listen = session.requests.listen

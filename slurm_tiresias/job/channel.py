@@ -1,4 +1,4 @@
-"""Where a job's reports go: a file that the controller reads, or nowhere."""
+"""Where a job's reports go: a file that the controller reads, the job's comment, or nowhere."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import contextlib
 import fcntl
 import os
 import stat
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode, encode
+from slurm_tiresias.job.time_limit import JOB_VARIABLE
 
 FILE_VARIABLE = "TIRESIAS_PROGRESS_FILE"
 """Names the file that the prolog has made for this run on this node."""
+
+WAY_VARIABLE = "TIRESIAS_PROGRESS"
+BY_COMMENT = "comment"
+"""What it says where reports go into the job's comment, as there is no file."""
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 """Which of a job's processes this is, by its launcher; the launcher nearest to it counts."""
@@ -19,6 +26,19 @@ RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLUR
 
 class ChannelError(Exception):
     """Reports cannot be sent; the message says why."""
+
+
+class Channel(Protocol):
+    """Takes the reports of one process."""
+
+    def last(self) -> Record | None:
+        """What an earlier program of this run reported last; None where there is nothing."""
+
+    def send(self, record: Record) -> None:
+        """Pass a record on; ``OSError`` where that will not work any more."""
+
+    def close(self) -> None:
+        """Let another process of the job report."""
 
 
 class FileChannel:
@@ -72,12 +92,21 @@ def rank_in(environment: Mapping[str, str]) -> int:
     return 0
 
 
-def channel_for(environment: Mapping[str, str]) -> FileChannel | None:
+def channel_for(
+    environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+) -> Channel | None:
     """The channel of this process; None where its reports go nowhere.
 
     Only the first of a job's processes reports: all are as far as it is.
     """
-    path = environment.get(FILE_VARIABLE, "")
-    if not path or rank_in(environment) != 0:
+    if rank_in(environment) != 0:
         return None
-    return FileChannel(path)
+    if path := environment.get(FILE_VARIABLE, ""):
+        return FileChannel(path)
+    job_id = environment.get(JOB_VARIABLE, "")
+    if environment.get(WAY_VARIABLE) != BY_COMMENT or not job_id.isdecimal():
+        return None
+    # Here, as few programs need all that it imports.
+    from slurm_tiresias.job.comment_channel import CommentChannel
+
+    return CommentChannel(job_id, environment, clock)

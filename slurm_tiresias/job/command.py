@@ -27,11 +27,11 @@ CANNOT_RUN, NOT_FOUND = 126, 127
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: that of the program for ``run``; 2 for wrong use."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.command == "run":
         program = options.program[1:] if options.program[:1] == ["--"] else options.program
         if not program:
-            _parser().error("run: no program. Name one behind --")
+            parser().error("run: no program. Name one behind --")
         return run(program)
     if options.command == "report":
         step, total = options.progress
@@ -92,18 +92,55 @@ class _RequestFile:
         draft.replace(self.path)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tiresias-job", description="Progress and saves of a program in a Slurm job."
+PROGRAM = "tiresias-job"
+DESCRIPTION = """\
+For training programs in Slurm jobs that may be preempted: says how far they are, and lets the
+processes of a launcher save before they leave. Programs in Python better use the library
+slurm_tiresias.job."""
+EPILOG = "Outside of Slurm all of it works, too, and the reports go nowhere."
+
+RUN = """\
+Runs a program whose launcher would end its processes on SIGTERM, such as torchrun. The launcher
+gets neither SIGTERM nor SIGUSR1. Its processes, which use slurm_tiresias.job, learn of them through
+a file: at SIGUSR1 they save after the step they are in, at SIGTERM they also end. The exit code is
+the program's, or 128 and the number of the signal that ended it, or 143 if the program was told to
+leave and ended with 0."""
+REPORT = """\
+Says how many steps the program has done, and of how many. A step is whatever takes about the same
+time each, such as an epoch."""
+SAVED = """\
+Says that a checkpoint after so many steps is on the disk. A preemption then costs only what was
+done since."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, from which the manual page is made, too."""
+    whole = argparse.ArgumentParser(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG)
+    commands = whole.add_subparsers(dest="command", required=True, metavar="run|report|saved")
+    runs = commands.add_parser(
+        "run",
+        usage=f"{PROGRAM} run [-h] -- PROGRAM ...",
+        help="run a program whose launcher must not get the signals",
+        description=RUN,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run|report|saved")
-    runs = commands.add_parser("run", help="run a program whose launcher must not get the signals")
-    runs.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
-    reports = commands.add_parser("report", help="say how far the program is")
-    reports.add_argument("progress", type=_progress, metavar="STEP[/TOTAL]")
-    saves = commands.add_parser("saved", help="say that a checkpoint is on the disk")
-    saves.add_argument("step", type=int, metavar="STEP")
-    return parser
+    runs.add_argument(
+        "program",
+        nargs=argparse.REMAINDER,
+        metavar="-- PROGRAM ...",
+        help="the program with its arguments",
+    )
+    reports = commands.add_parser("report", help="say how far the program is", description=REPORT)
+    reports.add_argument(
+        "progress",
+        type=_progress,
+        metavar="STEP[/TOTAL]",
+        help="whole numbers, such as 120 or 120/5000",
+    )
+    saves = commands.add_parser(
+        "saved", help="say that a checkpoint is on the disk", description=SAVED
+    )
+    saves.add_argument("step", type=int, metavar="STEP", help="the steps that the checkpoint has")
+    return whole
 
 
 def _progress(text: str) -> tuple[int, int | None]:

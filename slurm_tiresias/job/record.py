@@ -7,7 +7,6 @@ half of each. It is written by users' programs, so a reader believes nothing tha
 from __future__ import annotations
 
 import json
-import math
 import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,13 +22,19 @@ RUNNING, SAVING, LEAVING, DONE = "running", "saving", "leaving", "done"
 STATES = (RUNNING, SAVING, LEAVING, DONE)
 
 _MAGIC = b"tiresias-progress 1"
-_MOST = {
-    **dict.fromkeys(("step", "total", "first_step", "saved_step", "resumed_step"), MOST_STEPS),
-    **dict.fromkeys(("at_s", "first_s", "saved_s"), MOST_TIME_S),
-    "steps_per_s": MOST_STEPS_PER_S,
-}
-"""The largest value of each number; a field whose largest is an int holds whole numbers only."""
-_OPTIONAL = ("total", "saved_step", "saved_s", "resumed_step")
+_WHOLE, _ANY = (int,), (int, float)
+_NUMBERS = (
+    ("step", _WHOLE, MOST_STEPS),
+    ("total", (*_WHOLE, type(None)), MOST_STEPS),
+    ("at_s", _ANY, MOST_TIME_S),
+    ("first_step", _WHOLE, MOST_STEPS),
+    ("first_s", _ANY, MOST_TIME_S),
+    ("steps_per_s", _ANY, MOST_STEPS_PER_S),
+    ("saved_step", (*_WHOLE, type(None)), MOST_STEPS),
+    ("saved_s", (*_ANY, type(None)), MOST_TIME_S),
+    ("resumed_step", (*_WHOLE, type(None)), MOST_STEPS),
+)
+"""The fields that are numbers, their types, and the largest that they may be."""
 
 
 class RecordError(ValueError):
@@ -76,13 +81,16 @@ def decode(content: bytes) -> Record:
         raise RecordError("not JSON") from error
     if not isinstance(fields, dict) or fields.keys() != Record.__dataclass_fields__.keys():
         raise RecordError("other fields than a record has")
-    return _checked(fields)
+    return checked(fields)
 
 
-def _checked(fields: dict[str, Any]) -> Record:
-    for name, most in _MOST.items():
-        if fields[name] is not None or name not in _OPTIONAL:
-            _check_range(name, fields[name], most)
+def checked(fields: dict[str, Any]) -> Record:
+    """The record of these fields, all of which there must be; ``RecordError`` if they are wrong."""
+    for name, types, most in _NUMBERS:
+        value = fields[name]
+        # True is an integer to Python, and no step; NaN is in no range.
+        if type(value) not in types or not (value is None or 0 <= value <= most):
+            raise RecordError(f"{name} is out of range")
     if fields["state"] not in STATES:
         raise RecordError("an unknown state")
     record = Record(**fields)
@@ -91,10 +99,3 @@ def _checked(fields: dict[str, Any]) -> Record:
     if record.first_step > record.step:
         raise RecordError("fewer steps than at the first report")
     return record
-
-
-def _check_range(name: str, value: object, most: int | float) -> None:
-    # True and False are integers to Python, and no steps.
-    good = type(value) is int or (type(most) is float and type(value) is float)
-    if not good or not 0 <= value <= most or not math.isfinite(value):  # type: ignore[operator, arg-type]
-        raise RecordError(f"{name} is out of range")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn
 
-from slurm_tiresias.job.channel import ChannelError, FileChannel, channel_for
+from slurm_tiresias.job.channel import Channel, ChannelError, channel_for
 from slurm_tiresias.job.record import DONE, LEAVING, MOST_STEPS, RUNNING, SAVING, Record
 from slurm_tiresias.job.requests import LEAVE_SIGNAL, Requests
 from slurm_tiresias.job.time_limit import NEVER, ends_s
@@ -59,7 +59,7 @@ class Session:
         self._warned = False
         self._environment = environment
         self.requests = Requests(environment, clock)
-        self._channel: FileChannel | None = None
+        self._channel: Channel | None = None
         self._pid = 0
         self._due_s = -NEVER
         self._step = 0
@@ -226,7 +226,7 @@ class Session:
         """At the first report: a launcher that only imports this must not keep its children out."""
         self._pid = os.getpid()
         try:
-            self._channel = channel_for(self._environment)
+            self._channel = channel_for(self._environment, self._clock)
         except (ChannelError, OSError) as error:
             self._warn(f"no progress is reported: {error}")
         if self._channel is None:

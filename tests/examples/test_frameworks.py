@@ -1,7 +1,7 @@
 """The examples for what people train with lose no step, where it is installed.
 
-Needs PyTorch, Lightning with torchdata, Transformers with Accelerate, or JAX with Orbax (any
-builds; no GPU).
+Needs PyTorch, Lightning with torchdata, Transformers with Accelerate, JAX with Orbax, or Keras with
+PyTorch or JAX (any builds; no GPU).
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ STARTS = {
     "torchrun": (TORCHRUN, "pytorch_train.py", ("torch",)),
     "lightning": (PYTHON, "lightning_train.py", ("lightning", "torchdata")),
     "huggingface": (PYTHON, "huggingface_train.py", ("transformers", "accelerate")),
+    "accelerate": (PYTHON, "accelerate_train.py", ("accelerate",)),
+    "accelerate-torchrun": (TORCHRUN, "accelerate_train.py", ("accelerate",)),
     "jax": (PYTHON, "jax_train.py", ("jax", "orbax")),
+    "keras-torch": (
+        ("env", "KERAS_BACKEND=torch", *PYTHON),
+        "keras_train.py",
+        ("keras", "torch"),
+    ),
+    "keras-jax": (("env", "KERAS_BACKEND=jax", *PYTHON), "keras_train.py", ("keras", "jax")),
 }
 
 
@@ -51,13 +59,13 @@ def frameworks() -> list[object]:
 
 
 def steps_of_a_start(
-    program: tuple[str, ...], folder: Path, leave_after: int = 0
+    program: tuple[str, ...], folder: Path, leave_after: int = 0, steps_in_all: int = STEPS
 ) -> list[tuple[str, str]]:
     """Each step with its loss; SIGTERM to all processes after so many, if any, must end it well."""
     folder.mkdir(exist_ok=True)
     words = [word.replace("PORT", str(free_port())) for word in program]
     process = subprocess.Popen(
-        [*words, "--steps", str(STEPS), "--step-seconds", "0.05"],
+        [*words, "--steps", str(steps_in_all), "--step-seconds", "0.05"],
         env={**os.environ, "CHECKPOINT_DIR": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -87,3 +95,14 @@ def test_a_training_preempted_at_random_does_the_same_steps_as_an_undisturbed_on
         steps += steps_of_a_start(program, tmp_path / "run", leave_after)
     assert steps == undisturbed
     assert len(undisturbed) == STEPS
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_pytorch_with_two_workers_preempted_once_does_each_step_once(tmp_path: Path) -> None:
+    """The shortest of these, which a build server runs: scripts/dev frameworks --short."""
+    program = (*TORCHRUN, str(EXAMPLES / "pytorch_train.py"))
+    undisturbed = steps_of_a_start(program, tmp_path / "undisturbed", steps_in_all=10)
+    before = steps_of_a_start(program, tmp_path / "run", leave_after=3, steps_in_all=10)
+    after = steps_of_a_start(program, tmp_path / "run", steps_in_all=10)
+    assert before + after == undisturbed
+    assert len(undisturbed) == 10 and 3 <= len(before) < 10

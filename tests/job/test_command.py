@@ -107,3 +107,25 @@ def test_a_shell_script_can_report_and_say_that_it_has_saved(tmp_path: Path) -> 
         assert ended(*words, **{FILE_VARIABLE: str(file)}) == (0, "")
     record = decode(file.read_bytes())
     assert (record.first_step, record.step, record.total, record.saved_step) == (10, 20, 200, 20)
+
+
+@pytest.mark.parametrize("words", [("report", "10/200"), ("report", "5/0"), ("saved", "20")])
+def test_outside_of_slurm_reports_go_nowhere(words: tuple[str, ...]) -> None:
+    assert ended(*words, **{FILE_VARIABLE: ""}) == (0, "")
+
+
+def test_a_total_of_nothing_is_warned_about_on_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "progress"
+    file.write_bytes(bytes(RECORD_BYTES))
+    code, said = ended("report", "5/0", **{FILE_VARIABLE: str(file)})
+    assert (code, said.count("\n")) == (0, 1) and "a total of 0 steps is left out" in said
+    assert decode(file.read_bytes()).total is None
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("report",), ("saved",)])
+def test_the_help_explains_each_subcommand_and_argument(command: tuple[str, ...]) -> None:
+    process = started(*command, "--help")
+    text, _ = process.communicate(timeout=30)
+    paragraphs = text.split("\n\n")
+    assert process.returncode == 0 and len(paragraphs) >= 4
+    assert len(paragraphs[1].split()) > 15

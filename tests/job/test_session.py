@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -171,7 +173,7 @@ def test_a_clock_set_back_does_not_stop_reports(file: Path, clock: Clock) -> Non
     assert record_in(file).step == 2
 
 
-@pytest.mark.parametrize("kind", ["missing", "link", "fifo", "folder", "short", "read-only"])
+@pytest.mark.parametrize("kind", ["missing", "link", "fifo", "folder", "short"])
 def test_a_channel_that_is_not_as_the_prolog_made_it_is_warned_about_once(
     kind: str, tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,16 +187,74 @@ def test_a_channel_that_is_not_as_the_prolog_made_it_is_warned_about_once(
         path.mkdir()
     elif kind == "short":
         path.write_bytes(b"")
-    elif kind == "read-only":
-        path.write_bytes(bytes(RECORD_BYTES))
-        path.chmod(0o400)
-        if os.geteuid() == 0:
-            pytest.skip("root may write all files")
     session = in_a_job(path, clock)
     for step in range(5):
         session.report(step, 10)
         clock.now_s += 2.0
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@contextlib.contextmanager
+def without_roots_rights() -> Iterator[None]:
+    """Root may write all files."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_without_write_permission_is_warned_about_once_and_all_works(
+    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.chmod(0o400)
+    saves: list[int] = []
+    with without_roots_rights():
+        assert list(in_a_job(file, clock).steps(3, saves.append)) == [0, 1, 2]
+    assert saves == [3] and has_no_record(file)
+    said = capsys.readouterr().err
+    assert "Permission denied" in said and said.count("\n") == 1
+
+
+def test_a_file_that_can_no_longer_be_written_is_warned_about_once(
+    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = in_a_job(file, clock)
+    session.report(1, 10)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    for step in range(2, 6):
+        clock.now_s += 2.0
+        session.report(step, 10)
+    assert record_in(file).step == 1
+    said = capsys.readouterr().err
+    assert "No space left" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("total", "done"), [(0, 0), (5, 5), (5, 9)])
+def test_a_loop_with_nothing_left_to_do_is_done(
+    total: int, done: int, file: Path, clock: Clock
+) -> None:
+    saves: list[int] = []
+    assert list(in_a_job(file, clock).steps(total, saves.append, done)) == []
+    assert not saves and record_in(file).state == "done"
+
+
+def test_processes_that_disagree_on_their_steps_are_as_far_as_the_first(
+    file: Path, clock: Clock
+) -> None:
+    ranks = [in_a_job(file, clock, RANK=str(rank)) for rank in range(2)]
+    for step in range(1, 4):
+        clock.now_s += 2.0
+        ranks[0].report(step, 10)
+        ranks[1].report(10 * step, 99)
+    assert (record_in(file).step, record_in(file).total) == (3, 10)
 
 
 def test_only_the_first_rank_reports(file: Path, clock: Clock) -> None:

@@ -5,6 +5,7 @@ python3 -m scripts.tools.packages.manual FOLDER
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import re
@@ -19,22 +20,35 @@ from scripts.tools.packages.commands import commands, exit_codes, inner_commands
 from slurm_tiresias import __version__
 from slurm_tiresias.cli.config import limits_of, tables, toml
 from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, PROGRAM
+from slurm_tiresias.job import LEFT, channel, command
 
 DAEMON = f"{PROGRAM}-controller"
 CONFIG_PAGE = "tiresias.toml"
 STATE_DIR = "/var/lib/slurm-tiresias"
+DOCS = "/usr/share/doc/slurm-tiresias"
 FILES = {
     DEFAULT_CONFIG: f"The configuration, see {CONFIG_PAGE}(5).",
     f"{STATE_DIR}/state.json": "What the controller published last, for status and explain.",
     f"{STATE_DIR}/ledger.sqlite": "What each managed job has used; the controller's own.",
     f"{STATE_DIR}/profiles.sqlite": "What is known of models; the controller's own.",
     f"{STATE_DIR}/profiles-published.sqlite": "A copy of it, for all users.",
-    "/usr/share/doc/slurm-tiresias": "More documentation.",
+    DOCS: "More documentation.",
 }
 SIGNALS = {
     "SIGTERM, SIGINT": "It ends after the present step. Jobs keep the priorities that they have, "
     "and Slurm goes on by these; to give the jobs back first, call tiresias-slurm release.",
     "SIGKILL": "Does no harm: what it intended is in the ledger, and the next one carries on.",
+}
+
+JOB_CODES = {
+    str(command.CANNOT_RUN): "run: the program cannot be run.",
+    str(command.NOT_FOUND): "run: there is no such program.",
+    str(LEFT): "run: the program was told to leave, and has saved.",
+}
+JOB_ENVIRONMENT = {
+    channel.FILE_VARIABLE: "The file for the reports, which the SPANK plugin has made for the job.",
+    f"{channel.WAY_VARIABLE}={channel.BY_COMMENT}": "Where there is no such file, reports go into "
+    "the comment of the job, behind the user's own words, and rarely: some 25 times in a day.",
 }
 
 _ROFF = str.maketrans(
@@ -67,6 +81,7 @@ def pages() -> Iterator[tuple[str, str]]:
     for context in commands():
         name = _name(context)
         yield f"{name}.{section_of(name)}", _text(_command_page(context))
+    yield f"{command.PROGRAM}.1", _text(_job_page(command.parser()))
     yield f"{CONFIG_PAGE}.5", _text(_config_page())
 
 
@@ -100,6 +115,33 @@ def _command_page(context: click.Context) -> Iterator[str]:
         yield from _listed("ENVIRONMENT", [(CONFIG_VARIABLE, "The configuration file.")])
         yield from _listed("FILES", FILES.items())
     yield from _see_also(name, context)
+
+
+def _job_page(parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield from _head(parser.prog, "progress and saves of a program in a Slurm job")
+    inner = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    yield ".SH SYNOPSIS"
+    for number, (name, one) in enumerate(inner.choices.items()):
+        if number:
+            yield ".br"
+        arguments = " ".join(str(action.metavar) for action in one._actions if action.metavar)
+        yield rf"\fB{escaped(f'{parser.prog} {name}')}\fR {escaped(arguments)}"
+    yield ".SH DESCRIPTION"
+    yield from _paragraphs(f"{parser.description}\n\n{parser.epilog}")
+    yield from _listed(
+        "COMMANDS",
+        (
+            (f"{name} {action.metavar}", f"{one.description} {action.metavar}: {action.help}.")
+            for name, one in inner.choices.items()
+            for action in one._actions
+            if action.metavar
+        ),
+    )
+    yield from _listed("EXIT STATUS", [("0", "Done."), ("2", "Wrong use."), *JOB_CODES.items()])
+    yield from _listed("ENVIRONMENT", JOB_ENVIRONMENT.items())
+    yield from _listed("FILES", [(DOCS, FILES[DOCS])])
+    yield ".SH SEE ALSO"
+    yield _references([PROGRAM])
 
 
 def _config_page() -> Iterator[str]:

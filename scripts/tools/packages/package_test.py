@@ -100,7 +100,8 @@ def status_says_that_nothing_runs(root: Root, _now: Packages, _later: Packages) 
 def has_a_manual(root: Root, _now: Packages, _later: Packages) -> None:
     """Every command has its page, and man has nothing to say against any."""
     root.apt_get("install", "--no-install-recommends", *SHELL_PACKAGES)
-    for section, page in ((1, SERVICE), (8, f"{SERVICE}-controller"), (5, "tiresias.toml")):
+    main_pages = ((1, SERVICE), (1, "tiresias-job"), (8, f"{SERVICE}-controller"))
+    for section, page in (*main_pages, (5, "tiresias.toml")):
         shown = root.run("man", str(section), page, env={"MANWIDTH": "80"})
         expect("NAME" in shown and "SEE ALSO" in shown, shown)
     for command in _commands(root):

@@ -1,0 +1,75 @@
+"""Commands that run beside the program, and for which no step waits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+
+_DEFAULT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGPIPE)
+
+
+class BackgroundCommand:
+    """A command with its standard streams closed to the program's.
+
+    It is in a process group of its own: a signal to the program's group is not for it. Started by
+    ``posix_spawn``, which does not copy the page tables of a program with much memory.
+
+    Parameters
+    ----------
+    command
+        The first word is a path.
+    output
+        The descriptor for what it prints; None: nowhere.
+
+    Raises
+    ------
+    OSError
+        If it cannot be started.
+    """
+
+    def __init__(
+        self, command: list[str], environment: Mapping[str, str], output: int | None = None
+    ) -> None:
+        self._code: int | None = None
+        to_output = (
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
+            if output is None
+            else (os.POSIX_SPAWN_DUP2, output, 1)
+        )
+        self._pid = os.posix_spawn(
+            command[0],
+            command,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                to_output,
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+            ],
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+
+    def poll(self) -> int | None:
+        """The exit code, negative after a signal; None while it runs."""
+        if self._code is None:
+            try:
+                ended, status = os.waitpid(self._pid, os.WNOHANG)
+            except ChildProcessError:
+                # The program waits for all of its children: the code is lost, 0 the best guess.
+                self._code = 0
+            else:
+                self._code = _exit_code(status) if ended else None
+        return self._code
+
+    def kill(self) -> None:
+        """End it. A later ``poll`` says when it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(OSError):
+                os.kill(self._pid, signal.SIGKILL)
+
+
+def _exit_code(status: int) -> int:
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -1,0 +1,23 @@
+"""``scripts/dev frameworks``, where nothing can be installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from scripts import ROOT
+
+
+def test_without_pytorch_one_line_says_so_and_a_build_server_goes_on(tmp_path: Path) -> None:
+    nothing = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    ended = subprocess.run(
+        [ROOT / "scripts" / "dev", "frameworks", "--short", "--cache", tmp_path],
+        env={**os.environ, **nothing},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("frameworks: pytest was left out: ERROR: ")
+    assert ended.stdout.count("\n") == 1
