@@ -1,4 +1,4 @@
-"""``tiresias-slurm profile sample``: the sampling daemon on compute nodes."""
+"""``tiresias-slurm profile sample``: the daemon on compute nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli.log import log_to_stderr
-from slurm_tiresias.profiler.gpu_sampler import run
+from slurm_tiresias.progress.node_service import run
 
 
 @click.command()
@@ -38,11 +38,11 @@ from slurm_tiresias.profiler.gpu_sampler import run
     help="Time between two samples.",
 )
 def sample(run_dir: Path, collect_dir: Path, every_s: float) -> None:
-    """Sample what profiled jobs do with the GPUs of this node, as a daemon.
+    """Sample what profiled jobs do with the GPUs of this node, and pass on how far all jobs are.
 
-    It stays in the foreground until it is told to stop, by SIGTERM or Ctrl-C, and logs to standard
-    error. Where no job is profiled, or no driver is, it looks at nothing. Exit codes: 9 another one
-    samples here, 10 a folder is missing or open to others.
+    A daemon: it stays in the foreground until it is told to stop, by SIGTERM or Ctrl-C, and logs to
+    standard error. GPUs are sampled where jobs are profiled and NVIDIA's driver is there. Exit
+    codes: 9 another one runs here, 10 a folder is missing or open to others.
     """
     log_to_stderr()
     run(run_dir, collect_dir, every_s)

@@ -1,0 +1,1 @@
+"""How far jobs are: from what the nodes see to an estimated end."""

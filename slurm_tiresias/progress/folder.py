@@ -1,0 +1,208 @@
+"""The shared folder in which nodes tell how far jobs are, as the controller reads it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from slurm_tiresias.background import Background
+from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
+from slurm_tiresias.model import JobProgress
+from slurm_tiresias.profiler.run_id import PROGRESS_KIND, RunId, parsed_file_name
+from slurm_tiresias.progress.heard import Run
+from slurm_tiresias.progress.live_file import MOST_BYTES, SUFFIX, Told, parse
+from slurm_tiresias.progress.node import FOLDER
+from slurm_tiresias.warn_once import WarnOnce
+
+LOOK_EVERY_S = 5.0
+NAMES_OF_A_LOOK = 20_000
+ENDED_OF_A_LOOK = 1000
+"""Bounds on what one look at the folder takes; the rest is read at the next."""
+
+KEPT_S = 600.0
+"""How long a run is remembered that its node tells of no more: until a cycle has seen its end."""
+
+LOST_AFTER_S = 180.0
+"""Three signs of life of a node (``node.SIGN_OF_LIFE_S``)."""
+
+CLOCK_WANDERS_S = 1.0
+"""While Slurm's clock stays within this of the steady one, known times stay as they are."""
+
+WORK_AT_ONCE_S = 0.002
+RESTS = 19.0
+"""The thread rests so many times as long as it works: a cycle beside it takes 5 % longer."""
+
+FORGOTTEN_S = 86_400.0
+"""A node that has not written for so long is gone, and its file is removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """What is known by now; a later look makes another one and leaves this as it is."""
+
+    running: Mapping[int, JobProgress]
+    """Of the latest run of each job that tells anything, by raw job id."""
+    ended: Mapping[RunId, Record]
+    """What runs that have ended reported last."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """A node's file as last read."""
+
+    signature: tuple[int, int, int]
+    seen_s: float
+    told: Mapping[RunId, Told]
+
+
+class ProgressFolder:
+    """Follows the folder; all reading and removing is done by ``look``, in a thread of its own.
+
+    The thread takes little of the time that it shares with the cycles, and all that can be prepared
+    for them is done here: a cycle only looks up what there is.
+    """
+
+    def __init__(
+        self,
+        collect_dir: str,
+        steady: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        rest: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Follow the subfolder of ``collect_dir``; without one, nothing.
+
+        ``steady`` and ``wall`` are clocks; ``rest`` waits so many seconds.
+        """
+        self._path = Path(collect_dir) / FOLDER if collect_dir else None
+        self._steady = steady
+        self._rest = rest
+        self._ahead_s = self.ahead_s = wall() - steady()
+        """How far Slurm's clock is ahead of the steady one; each cycle sets it anew."""
+        self._live: dict[str, _Live] = {}
+        self._runs: dict[RunId, Run] = {}
+        self._ended: dict[RunId, Record] = {}
+        self._stored: set[RunId] = set()
+        self._warning = WarnOnce("how far jobs are cannot be read for now")
+        self.latest = Latest({}, {})
+        self.background = Background("reading progress", self.look, LOOK_EVERY_S)
+
+    def stored(self, runs: Collection[RunId]) -> None:
+        """Have the files of these ended runs removed: what is in them is kept elsewhere."""
+        self._stored |= set(runs)
+
+    def look(self) -> None:
+        """Read what is new, remove what is stored or forgotten."""
+        if self._path is None:
+            return
+        try:
+            self._path.mkdir(exist_ok=True)
+            self._read(self._path)
+        except OSError as error:
+            self._warning.warn(error)
+        else:
+            self._warning.clear()
+
+    def _read(self, folder: Path) -> None:
+        now_s = self._steady()
+        self._follow_clock()
+        with os.scandir(folder) as entries:
+            names = {entry.name for entry in islice(entries, NAMES_OF_A_LOOK)}
+        live = {name for name in names if name.endswith(SUFFIX)}
+        began_s = time.thread_time()
+        for name in live:
+            self._read_live(folder / name, now_s)
+            began_s = self._rest_after(began_s)
+        for name in self._live.keys() - live:
+            del self._live[name]
+        self._read_ended(folder, names - live)
+        self.latest = Latest(self._latest_runs(now_s), dict(self._ended))
+
+    def _latest_runs(self, now_s: float) -> Mapping[int, JobProgress]:
+        chosen: dict[int, tuple[int, str]] = {}
+        latest: dict[int, JobProgress] = {}
+        for run_id, run in list(self._runs.items()):
+            if now_s - run.told_s > KEPT_S:
+                del self._runs[run_id]
+                continue
+            if now_s - run.told_s > LOST_AFTER_S:
+                run.told_again(now_s, lost=True)
+            # Several nodes of a job may report: the first by name counts, for all of the run.
+            order = (-run_id.restarts, run_id.node)
+            if order < chosen.get(run_id.job_id, (1, "")):
+                chosen[run_id.job_id] = order
+                latest[run_id.job_id] = run.progress
+        return latest
+
+    def _follow_clock(self) -> None:
+        by_s = self.ahead_s - self._ahead_s
+        if abs(by_s) > CLOCK_WANDERS_S:
+            self._ahead_s = self.ahead_s
+            for run in self._runs.values():
+                run.clock_was_set(by_s)
+
+    def _rest_after(self, began_s: float) -> float:
+        """Rest where a stretch of work is done that a cycle would feel; when the next began."""
+        worked_s = time.thread_time() - began_s
+        if worked_s < WORK_AT_ONCE_S:
+            return began_s
+        self._rest(RESTS * worked_s)
+        return time.thread_time()
+
+    def _read_live(self, path: Path, now_s: float) -> None:
+        before = self._live.get(path.name)
+        try:
+            found = path.stat(follow_symlinks=False)
+            signature = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if before is not None and before.signature == signature:
+                if now_s - before.seen_s > FORGOTTEN_S:
+                    path.unlink()
+                return
+            told = parse(_content(path, MOST_BYTES))
+        except (OSError, ValueError) as error:
+            self._warning.warn(f"{path.name}: {error}")
+            return
+        self._live[path.name] = _Live(signature, now_s, told)
+        old = before.told if before else {}
+        for run_id, one in told.items():
+            self._take(run_id, one, old.get(run_id) == one, now_s)
+
+    def _take(self, run_id: RunId, told: Told, unchanged: bool, now_s: float) -> None:
+        run = self._runs.get(run_id)
+        if run is not None and unchanged:
+            run.told_again(now_s)
+            return
+        try:
+            record = told.record()
+        except RecordError:
+            return
+        if run is None:
+            run = self._runs[run_id] = Run(run_id.restarts)
+        run.take(told.source, record, now_s + self._ahead_s, now_s)
+
+    def _read_ended(self, folder: Path, names: Collection[str]) -> None:
+        """Read the files that epilogs have left, and remove those that are stored or no records."""
+        named = ((name, parsed_file_name(name)) for name in names)
+        files = {of[0]: folder / name for name, of in named if of and of[1] == PROGRESS_KIND}
+        for run_id in self._stored & files.keys():
+            files.pop(run_id).unlink(missing_ok=True)
+        self._stored.clear()
+        self._ended = {run_id: kept for run_id, kept in self._ended.items() if run_id in files}
+        for run_id in sorted(files.keys() - self._ended.keys())[:ENDED_OF_A_LOOK]:
+            try:
+                self._ended[run_id] = decode(_content(files[run_id], RECORD_BYTES))
+            except (OSError, RecordError):
+                files[run_id].unlink(missing_ok=True)
+
+
+def _content(path: Path, most: int) -> bytes:
+    """A file's content, and one byte more than the most where it is longer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("not a file")
+        return stream.read(most + 1)

@@ -1,0 +1,106 @@
+"""What is known of a run's progress from its reports so far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slurm_tiresias.job.record import Record
+from slurm_tiresias.model import Estimate, JobProgress, ProgressSource
+from slurm_tiresias.progress.pace import Pace
+
+LONGEST_AGE_S = 120.0
+"""A report that is older by the clocks of node and controller comes from clocks that differ."""
+
+LEAST_QUIET_S = 120.0
+QUIET_GAPS = 3
+QUIET_STEPS = 10
+"""A run has stopped making progress after so many times its longest gap between two steps so far,
+so many times its usual step, and at least so many seconds, whichever is longest."""
+
+
+class Run:
+    """The reports of one run, as they come.
+
+    Times are by Slurm's clock, unless named otherwise.
+    """
+
+    progress: JobProgress
+    """The latest."""
+    told_s: float
+    """When its node last told of it, be it the same as before, by a steady clock."""
+
+    def __init__(self, restarts: int) -> None:
+        self._restarts = restarts
+        self._pace = Pace(0, 0.0)
+        self._source: ProgressSource | None = None
+        self._step = -1
+        self._at_s = 0.0
+        self._advanced_s = 0.0
+        self._longest_gap_s = 0.0
+
+    def told_again(self, steady_s: float, *, lost: bool = False) -> None:
+        """Note that its node tells the same as before; with ``lost``, that it has not for long."""
+        if not lost:
+            self.told_s = steady_s
+        if self.progress.lost is not lost:
+            self.progress = replace(self.progress, lost=lost)
+
+    def take(self, source: ProgressSource, record: Record, now_s: float, steady_s: float) -> None:
+        """Take in a report that has come just now."""
+        step = record.step
+        if source is not self._source or step < self._step:
+            self._begin_anew(source, record)
+        age_s = now_s - record.at_s
+        reported_s = record.at_s if 0 <= age_s <= LONGEST_AGE_S else now_s
+        if step > self._step:
+            if self._step >= 0 and record.at_s > self._at_s:
+                self._longest_gap_s = max(self._longest_gap_s, record.at_s - self._at_s)
+            self._step, self._at_s, self._advanced_s = step, record.at_s, reported_s
+        self._pace.add(step, record.at_s)
+        per_step = self._per_step(record)
+        usual_s = QUIET_STEPS * per_step.likely_s if per_step else 0.0
+        saved_s = record.saved_s
+        if saved_s is not None:
+            saved_s = min(reported_s, saved_s + reported_s - record.at_s)
+        self.told_s = steady_s
+        # By position: ten thousand of them take a third less time than by name.
+        self.progress = JobProgress(
+            self._restarts,
+            source,
+            record.state,
+            record.first_step,
+            step,
+            record.total,
+            reported_s,
+            self._advanced_s,
+            max(LEAST_QUIET_S, QUIET_GAPS * self._longest_gap_s, usual_s),
+            record.saved_step,
+            saved_s,
+            record.resumed_step,
+            per_step,
+        )
+
+    def clock_was_set(self, by_s: float) -> None:
+        """Follow a clock that was set."""
+        self._advanced_s += by_s
+        known = self.progress
+        saved_s = None if known.saved_s is None else known.saved_s + by_s
+        self.progress = replace(
+            known,
+            reported_s=known.reported_s + by_s,
+            advanced_s=known.advanced_s + by_s,
+            saved_s=saved_s,
+        )
+
+    def _per_step(self, record: Record) -> Estimate | None:
+        step_time = self._pace.step_time()
+        if step_time is None:
+            return None
+        return step_time.of_next(max(0, record.total - record.step) if record.total else 0)
+
+    def _begin_anew(self, source: ProgressSource, record: Record) -> None:
+        """Where a program starts again inside the run, or another source is believed."""
+        self._source = source
+        self._step = -1
+        self._longest_gap_s = 0.0
+        self._pace = Pace(record.first_step, min(record.first_s, record.at_s))

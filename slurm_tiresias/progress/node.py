@@ -1,0 +1,123 @@
+"""On a node: reads the files in which jobs report, and tells the controller what is in them.
+
+Jobs write to a file on their own node, which never hangs; only this service writes to the shared
+folder, so that a file server that hangs delays no job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from slurm_tiresias.job.record import RECORD_BYTES, RecordError, decode, encode
+from slurm_tiresias.model import ProgressSource
+from slurm_tiresias.profiler.node_folders import write_as_root_or_owner
+from slurm_tiresias.profiler.run_id import OUTPUT_KIND, PROGRESS_KIND, RunId, parsed_file_name
+from slurm_tiresias.progress.live_file import MOST_RUNS, SUFFIX, Told, text_of
+from slurm_tiresias.progress.output import FILE_BYTES, OutputProgress
+from slurm_tiresias.warn_once import WarnOnce
+
+FOLDER = "progress"
+"""The subfolder of the shared folder for all that tells progress; the controller makes it."""
+
+SIGN_OF_LIFE_S = 60.0
+"""How often the file is written where nothing has changed."""
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class NodeProgress:
+    """Tells the controller, at each tick, how far the jobs of this node are."""
+
+    def __init__(self, run_dir: Path, collect_dir: Path, host: str | None = None) -> None:
+        self._run_dir = run_dir
+        # Several nodes of Slurm may be one host.
+        name = _NOT_IN_A_NAME.sub("-", host or socket.gethostname()) or "node"
+        self._path = collect_dir / FOLDER / f"{name}{SUFFIX}"
+        self._outputs: dict[RunId, OutputProgress] = {}
+        self._written: bytes | None = None
+        self._written_s = 0.0
+        self._warning = WarnOnce("the controller cannot be told how far jobs are for now")
+
+    def tick(self, now_s: float, wall_s: float) -> None:
+        """Read all files, and write the node's own where that is due; both clocks in seconds."""
+        try:
+            told = self._read(wall_s)
+            if told or self._written is not None:
+                self._write(text_of(told), now_s)
+        except OSError as error:
+            self._warning.warn(error)
+        else:
+            self._warning.clear()
+
+    def _write(self, content: bytes, now_s: float) -> None:
+        unchanged = content == self._written
+        if unchanged and now_s - self._written_s < SIGN_OF_LIFE_S:
+            return
+        self._written = None
+        write_as_root_or_owner(self._path, content)
+        self._written, self._written_s = content, now_s
+
+    def _read(self, wall_s: float) -> Mapping[RunId, Told]:
+        told = {}
+        found = _found(self._run_dir)
+        for run_id in sorted(found)[:MOST_RUNS]:
+            kinds = found[run_id]
+            reported = PROGRESS_KIND in kinds and self._reported(run_id)
+            printed = OUTPUT_KIND in kinds and self._printed(run_id, wall_s)
+            # A program that reports knows better than its output.
+            if one := reported or printed:
+                told[run_id] = one
+        self._outputs = {run_id: kept for run_id, kept in self._outputs.items() if run_id in found}
+        return told
+
+    def _reported(self, run_id: RunId) -> Told | None:
+        content = _content(self._run_dir / run_id.file_name(PROGRESS_KIND), RECORD_BYTES)
+        if content is None:
+            return None
+        try:
+            decode(content)
+        except RecordError:
+            return None
+        return Told(ProgressSource.REPORTS, content.rstrip())
+
+    def _printed(self, run_id: RunId, wall_s: float) -> Told | None:
+        content = _content(self._run_dir / run_id.file_name(OUTPUT_KIND), FILE_BYTES)
+        if content is None:
+            return None
+        record = self._outputs.setdefault(run_id, OutputProgress()).update(content, wall_s)
+        return None if record is None else Told(ProgressSource.OUTPUT, encode(record).rstrip())
+
+
+def _found(run_dir: Path) -> Mapping[RunId, set[str]]:
+    """The runs that may tell something, and by which kinds of files."""
+    runs: dict[RunId, set[str]] = {}
+    with os.scandir(run_dir) as entries:
+        for entry in entries:
+            named = parsed_file_name(entry.name)
+            if named is not None and named[1] in (PROGRESS_KIND, OUTPUT_KIND):
+                runs.setdefault(named[0], set()).add(named[1])
+    return runs
+
+
+def _content(path: Path, size: int) -> bytes | None:
+    """A job's file, if it is what the prolog made: a file of this size, and not all zero.
+
+    Its owner can change all else about it. Opened without waiting, since a lease on it would
+    otherwise make this wait for its owner.
+    """
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode) and found.st_size == size:
+                content = os.pread(descriptor, size, 0)
+                return content if len(content) == size and content.strip(b"\0") else None
+        finally:
+            os.close(descriptor)
+    return None

@@ -1,0 +1,217 @@
+"""The shared folder as the controller reads it: live reports, ended runs, silent nodes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.job.record import DONE, Record, encode
+from slurm_tiresias.model import ProgressSource
+from slurm_tiresias.profiler.run_id import RunId
+from slurm_tiresias.progress.folder import KEPT_S, LOST_AFTER_S, ProgressFolder
+from slurm_tiresias.progress.heard import LEAST_QUIET_S
+from slurm_tiresias.progress.live_file import Told, text_of
+from slurm_tiresias.progress.node import FOLDER
+
+EPOCH_S = 1_700_000_000.0
+"""The time by the wall clock when the steady one is at 0."""
+
+
+@dataclass
+class Site:
+    """A shared folder, its reader, and one clock for all."""
+
+    folder: Path
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        collect = str(self.folder.parent)
+        self.reader = ProgressFolder(
+            collect, lambda: self.now_s, lambda: EPOCH_S + self.now_s, lambda _s: None
+        )
+        self._writes = 0
+
+    def tell(self, host: str, **steps: int | Record) -> None:
+        """Write a host's file: steps of 100 by run, such as ``run_7_0``, reached just now."""
+        runs = {}
+        for name, step in steps.items():
+            _, job, restarts = name.split("_")
+            one = step if isinstance(step, Record) else self.record(step)
+            told = Told(ProgressSource.REPORTS, encode(one).rstrip())
+            runs[RunId(int(job), int(restarts), host)] = told
+        path = self.folder / f"{host}.live"
+        path.write_bytes(text_of(runs))
+        # As long after each other as nodes write, which a fast test is not.
+        self._writes += 1
+        os.utime(path, ns=(self._writes, self._writes))
+
+    def record(self, step: int) -> Record:
+        return Record(step, 100, EPOCH_S + self.now_s, 0, EPOCH_S, 1.0)
+
+    def look(self, after_s: float = 0.0) -> None:
+        self.now_s += after_s
+        self.reader.look()
+
+    def steps(self) -> dict[int, int]:
+        return {job: told.step for job, told in self.reader.latest.running.items()}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    (tmp_path / FOLDER).mkdir()
+    return Site(tmp_path / FOLDER)
+
+
+def test_without_a_shared_folder_nothing_is_read() -> None:
+    reader = ProgressFolder("")
+    reader.look()
+    assert not reader.latest.running
+
+
+def test_the_controller_makes_the_subfolder(tmp_path: Path) -> None:
+    ProgressFolder(str(tmp_path)).look()
+    assert (tmp_path / FOLDER).is_dir()
+
+
+def test_each_look_has_the_latest_of_every_host(site: Site) -> None:
+    site.tell("a", run_7_0=10)
+    site.tell("b", run_8_2=20, run_9_0=30)
+    site.look()
+    assert site.steps() == {7: 10, 8: 20, 9: 30}
+    site.tell("b", run_8_2=25, run_9_0=30)
+    site.look(10.0)
+    assert site.steps() == {7: 10, 8: 25, 9: 30}
+
+
+def test_of_several_nodes_of_a_job_the_first_by_name_counts(site: Site) -> None:
+    site.tell("b", run_7_0=90)
+    site.tell("a", run_7_0=10)
+    site.look()
+    assert site.steps() == {7: 10}
+
+
+def test_of_several_runs_of_a_job_the_last_counts(site: Site) -> None:
+    site.tell("a", run_7_0=90)
+    site.tell("b", run_7_1=10)
+    site.look()
+    assert site.reader.latest.running[7].restarts == 1
+
+
+def test_a_run_that_vanishes_from_its_file_is_kept_until_a_cycle_has_seen_its_end(
+    site: Site,
+) -> None:
+    site.tell("a", run_7_0=10)
+    site.look()
+    site.tell("a")
+    site.look(KEPT_S)
+    assert site.steps() == {7: 10}
+    site.look(1.0)
+    assert site.steps() == {}
+
+
+def test_a_node_that_falls_silent_is_told_apart_from_a_job_that_stands_still(site: Site) -> None:
+    site.tell("a", run_7_0=10)
+    told = site.record(10)
+    site.tell("b", run_8_0=told)
+    site.look()
+    for _ in range(4):
+        site.tell("b", run_8_0=told)
+        site.look(LOST_AFTER_S / 4)
+    site.look(1.0)
+    silent, stands_still = site.reader.latest.running[7], site.reader.latest.running[8]
+    assert silent.lost
+    assert not stands_still.lost
+    now_s = EPOCH_S + site.now_s
+    assert silent.quiet_since_s(now_s) is None
+    assert stands_still.quiet_since_s(now_s) == EPOCH_S
+    assert stands_still.quiet_after_s == LEAST_QUIET_S
+    site.tell("a", run_7_0=10)
+    site.look()
+    assert not site.reader.latest.running[7].lost
+
+
+def test_what_is_unusually_long_without_a_step_follows_from_the_gaps_so_far(site: Site) -> None:
+    for step in range(1, 10):
+        site.tell("a", run_7_0=step)
+        site.look(300.0)
+    assert site.reader.latest.running[7].quiet_after_s == pytest.approx(
+        3000.0
+    )  # ten steps of 300 s
+
+
+def test_ended_runs_are_read_once_and_removed_when_they_are_stored(site: Site) -> None:
+    path = site.folder / "7.0.a.progress"
+    path.write_bytes(encode(replace(site.record(100), state=DONE)))
+    site.look()
+    run_id = RunId(7, 0, "a")
+    assert site.reader.latest.ended[run_id].state == DONE
+    site.look()
+    assert path.exists()
+    site.reader.stored([run_id])
+    site.look()
+    assert not path.exists()
+    assert not site.reader.latest.ended
+
+
+def test_what_is_no_record_is_removed_and_what_is_nothing_of_ours_is_left(site: Site) -> None:
+    (site.folder / "7.0.a.progress").write_bytes(b"x" * 512)
+    (site.folder / "8.0.a.progress").symlink_to("/etc/passwd")
+    (site.folder / "notes").write_text("an admin's")
+    (site.folder / "c.live").write_bytes(os.urandom(1000))
+    os.mkfifo(site.folder / "d.live")
+    site.tell("a", run_9_0=10)
+    site.look()
+    assert site.steps() == {9: 10}
+    assert sorted(path.name for path in site.folder.iterdir()) == [
+        "a.live",
+        "c.live",
+        "d.live",
+        "notes",
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"at_s": EPOCH_S + 1e6, "first_s": EPOCH_S + 1e6},
+        {"at_s": EPOCH_S - 1e6, "first_s": EPOCH_S - 1e6},
+        {"at_s": 0.0, "first_s": 0.0, "saved_step": 10, "saved_s": 1e11},
+        {"first_s": EPOCH_S + 100},
+    ],
+    ids=["clock ahead", "clock behind", "no clock", "began later"],
+)
+def test_a_node_with_another_clock_says_when_by_ours(site: Site, changes: dict[str, Any]) -> None:
+    site.now_s = 50.0
+    site.tell("a", run_7_0=replace(site.record(10), **changes))
+    site.look()
+    told = site.reader.latest.running[7]
+    assert told.reported_s == told.advanced_s == EPOCH_S + 50.0
+    assert told.saved_s is None or told.saved_s <= EPOCH_S + 50.0
+
+
+def test_a_file_system_that_hangs_leaves_what_is_known(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread hangs, and whoever asks has the answer at once."""
+    site.tell("a", run_7_0=10)
+    site.look()
+    hangs, may_go_on = threading.Event(), threading.Event()
+
+    def hang(_path: object) -> None:
+        hangs.set()
+        may_go_on.wait(30.0)
+
+    monkeypatch.setattr("slurm_tiresias.progress.folder.os.scandir", hang)
+    site.reader.background.start()
+    try:
+        assert hangs.wait(30.0)
+        site.reader.background.step_unless_started()
+        assert site.steps() == {7: 10}
+    finally:
+        site.reader.background.stop()
+        may_go_on.set()
