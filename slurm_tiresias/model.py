@@ -249,6 +249,75 @@ class JobStatus:
         return self.state is JobState.PENDING and self.priority == 0
 
 
+class ProgressSource(enum.StrEnum):
+    """Where it is known from how far a job is."""
+
+    REPORTS = "reports"
+    """The program itself, through the job library."""
+    OUTPUT = "output"
+    """Found in what the program prints."""
+    COMMENT = "comment"
+    """The program itself, through the job's comment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A likely time in seconds, and the range that holds it in nine cases of ten."""
+
+    likely_s: float
+    least_s: float
+    most_s: float
+
+    def times(self, steps: float) -> Estimate:
+        return Estimate(self.likely_s * steps, self.least_s * steps, self.most_s * steps)
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far a job is. Its user's program says so: it may be wrong, by mistake or on purpose.
+
+    Times are by Slurm's clock. ``restarts`` identifies the run that said it, which is over where
+    the job has been requeued since.
+    """
+
+    restarts: int
+    source: ProgressSource
+    state: str
+    """One of ``job.record.STATES``."""
+    first_step: int
+    step: int
+    total: int | None
+    reported_s: float
+    """When the job was at ``step``."""
+    advanced_s: float
+    """When its steps were last seen to rise."""
+    quiet_after_s: float
+    """How long without a step is unusual for it."""
+    saved_step: int | None = None
+    saved_s: float | None = None
+    resumed_step: int | None = None
+    per_step: Estimate | None = None
+    """What one of the remaining steps takes."""
+    lost: bool = False
+    """Whether the run still runs, but its node has told nothing for minutes."""
+
+    @property
+    def finished(self) -> bool:
+        return self.step == self.total or self.state == "done"
+
+    def remaining(self, from_step: int) -> Estimate | None:
+        """How long the steps from this one on take; None where that is unknown."""
+        if self.total is None or self.per_step is None:
+            return None
+        return self.per_step.times(max(0, self.total - from_step))
+
+    def quiet_since_s(self, now_s: float) -> float | None:
+        """Since when the run has made no step, where that is unusually long; None if it is not."""
+        if self.finished or self.lost or now_s - self.advanced_s <= self.quiet_after_s:
+            return None
+        return self.advanced_s
+
+
 @dataclass(frozen=True, slots=True)
 class JobAccount:
     """What only this program knows about a job: all that the ledger keeps except its runs.

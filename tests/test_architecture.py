@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "owned_file": set(),
     "atomic_write": set(),
     "warn_once": set(),
+    "background": set(),
     "json_codec": set(),
     "database": {"owned_file"},
     "extras": {"errors"},
@@ -43,6 +44,7 @@ MAY_IMPORT = {
     "store": {"config", "database", "errors", "lifecycle", "model", "owned_file", "policy"},
     "profiler": {
         "atomic_write",
+        "background",
         "config",
         "database",
         "errors",
@@ -53,6 +55,7 @@ MAY_IMPORT = {
         "store",
         "warn_once",
     },
+    "progress": {"background", "job", "model", "profiler", "warn_once"},
     "status": {
         "atomic_write",
         "config",
@@ -67,11 +70,13 @@ MAY_IMPORT = {
     "daemon": {"errors"},
     "ha": {"atomic_write", "daemon", "errors", "slurm"},
     "controller": {
+        "background",
         "config",
         "daemon",
         "errors",
         "extras",
         "ha",
+        "job",
         "job_hints",
         "json_codec",
         "lifecycle",
@@ -79,6 +84,7 @@ MAY_IMPORT = {
         "owned_file",
         "policy",
         "profiler",
+        "progress",
         "reasons",
         "scheduling",
         "slurm",
@@ -112,6 +118,7 @@ MAY_IMPORT = {
         "job_hints",
         "model",
         "profiler",
+        "progress",
         "reasons",
         "report",
         "simulator",
@@ -121,8 +128,8 @@ MAY_IMPORT = {
 }
 """What each part may import of the others, besides itself."""
 
-ADAPTERS = ("lightning", "mpi", "torch", "transformers")
-"""The modules of ``job`` that need the framework of their name."""
+ADAPTERS = ("accelerate", "keras", "lightning", "mlflow", "mpi", "torch", "transformers")
+"""The modules of ``job`` that need the framework of their name, and what comes with it."""
 
 PURE = ("model", "policy", "placement", "scheduling", "lifecycle")
 IMPURE_MODULES = {"time", "datetime", "random", "logging", "os", "pathlib", "subprocess", "socket"}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from slurm_tiresias.cli import progress_text
 from slurm_tiresias.cli.screen import Column
 from slurm_tiresias.cli.text import NOTHING, duration, moment, or_dash, printable
 from slurm_tiresias.errors import UsageError
@@ -51,6 +52,8 @@ def reason(job: PublishedJob) -> str:
     if job.would:
         does = slurm_does(job.state == JobState.PENDING.value, job.slurm_state, job.slurm_reason)
         return printable(f"{does}; {job.would}")
+    if quiet := progress_text.quiet(job):
+        return quiet
     short = printable(reason_text(job.reason).short)
     if job.preempted_for and job.reason in _PREEMPTED:
         return f"{short} for {printable(job.preempted_for)}"
@@ -70,6 +73,8 @@ def _added_to_reason(job: PublishedJob) -> str:
 def _nodes_or_reason(job: PublishedJob) -> str:
     """Return the last column as in squeue: the nodes, or the reason if that says more."""
     stays = job.reason in (Reason.RUNS_ON.value, Reason.UNMANAGED.value)
+    if quiet := progress_text.quiet(job):
+        return f"{quiet}; {printable(job.nodes)}"
     if job.would and job.nodes:
         return printable(f"{job.nodes}; {job.would}")
     return printable(job.nodes) if stays and job.nodes else reason(job)
@@ -80,6 +85,14 @@ def _preemptions(job: PublishedJob) -> str:
         return NOTHING
     by = f" by {printable(job.preempted_by)}" if job.preempted_by else ""
     return f"{job.preemptions}{by}"
+
+
+def _ends(job: PublishedJob) -> str:
+    return or_dash(job.progress.eta_s if job.progress else None, moment)
+
+
+def _saved(job: PublishedJob) -> str:
+    return or_dash(job.progress.saved_step if job.progress else None, "{:,}".format)
 
 
 def _waited(job: PublishedJob) -> str:
@@ -94,7 +107,7 @@ def _look_of_state(job: PublishedJob) -> str:
 
 
 def _look_of_reason(job: PublishedJob) -> str:
-    if job.reason in _TROUBLE:
+    if job.reason in _TROUBLE or progress_text.quiet(job):
         return "bad"
     if job.reason in _PREEMPTED:
         return "note"
@@ -123,6 +136,22 @@ _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
         right=True,
         goes=5,
     ),
+    Column(
+        "PROGRESS",
+        progress_text.cell,
+        "how far it is, by its own account",
+        right=True,
+        goes=9,
+        optional=True,
+    ),
+    Column(
+        "ETA",
+        progress_text.time_left,
+        "how long it needs still, if nothing makes it wait",
+        right=True,
+        goes=6,
+        optional=True,
+    ),
     Column("WAITED", _waited, "waiting since it last ran", right=True, goes=4),
     Column("PREEMPT", _preemptions, "times preempted, and by whom last", goes=2),
     Column("NODES", _text("nodes"), "nodes it runs on", least=8, goes=1),
@@ -136,6 +165,8 @@ _ON_REQUEST: tuple[Column[PublishedJob], ...] = (
     Column("PARTITION", _text("partition"), "partitions", least=6),
     Column("STATE", _text("slurm_state"), "Slurm's job state", least=6),
     Column("RANK", _number("rank"), "place in the whole order, from 0", right=True),
+    Column("ENDS", _ends, "when it is likely to end, if nothing makes it wait"),
+    Column("SAVED", _saved, "the step after which it last saved", right=True),
     Column("SUBMITTED", _number("submitted_s", moment), "time of submission"),
     Column("STARTED", _number("running_since_s", moment), "start of the present run"),
     Column("FIRST", _number("first_started_s", moment), "first start ever"),
@@ -187,6 +218,9 @@ _SORTED_BY: Mapping[str, Callable[[PublishedJob], Any]] = {
     "RANK": lambda job: _or_last(job.rank),
     "GPUS": lambda job: job.gpus,
     "ATTAINED": lambda job: job.attained_gpu_s,
+    "PROGRESS": lambda job: _or_last(_share_done(job)),
+    "ETA": lambda job: _or_last(job.progress.remaining_s if job.progress else None),
+    "ENDS": lambda job: _or_last(job.progress.eta_s if job.progress else None),
     "WAITED": lambda job: job.waited_s,
     "PREEMPT": lambda job: job.preemptions,
     "RESTARTS": lambda job: job.restarts,
@@ -198,6 +232,11 @@ _SORTED_BY: Mapping[str, Callable[[PublishedJob], Any]] = {
     "NODES": lambda job: job.nodes,
 }
 """The sort key of each column: numbers sort by value, not as text."""
+
+
+def _share_done(job: PublishedJob) -> float | None:
+    progress = job.progress
+    return progress.step / progress.total if progress and progress.total else None
 
 
 def numbers_in(job_id: str) -> list[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from slurm_tiresias.cli import complete
+from slurm_tiresias.cli import complete, progress_text
 from slurm_tiresias.cli.arrays import array_of
 from slurm_tiresias.cli.events import event_text
 from slurm_tiresias.cli.options import (
@@ -21,7 +21,7 @@ from slurm_tiresias.cli.options import (
     takes_config,
 )
 from slurm_tiresias.cli.screen import Screen, show_or_json, stdout
-from slurm_tiresias.cli.text import count, duration, listed, moment, printable
+from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, printable
 from slurm_tiresias.config import Config, tiers_follow_service
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
@@ -230,7 +230,7 @@ def as_data(case: Case) -> dict[str, object]:
         "job": asdict(case.job),
         "tier": asdict(case.tier) if case.tier else None,
         "blocking_jobs": [asdict(other) for other in case.blocking_jobs],
-        "room_expected_at_s": room[0] if room else None,
+        "room_expected_at_s": room.at_s if room else None,
         "events": [asdict(event) for event in case.events],
         "sections": [asdict(section) for section in sections(case)],
     }
@@ -272,6 +272,7 @@ def sections(case: Case) -> list[Section]:
         candidates = [
             Section("Where it stands", tuple(_standing(case))),
             Section(_title_of_why(case), tuple(_why(case)), blockers),
+            Section("How far it is", tuple(progress_text.sentences(job, case.now_s))),
             Section("Preemptions", tuple(_preemptions(case))),
             Section("What happens next", tuple(_next(case))),
         ]
@@ -281,6 +282,7 @@ def sections(case: Case) -> list[Section]:
             Section("What Slurm does", tuple(_slurm_does(case))),
             Section("What the controller would do", tuple(_would(case)), blockers),
             Section("Where it stands for the controller", tuple(_standing(case))),
+            Section("How far it is", tuple(progress_text.sentences(job, case.now_s))),
             Section("Preemptions", tuple(_past_preemptions(case))),
         ]
         if job.action in (Action.START.value, Action.PREEMPT.value, Action.RUN_ON.value):
@@ -433,7 +435,10 @@ def _blockers(case: Case) -> Iterator[str]:
         # Only a protection that expires by itself has an end time.
         left_s = 0.0 if blocker.until_s is None else blocker.until_s - case.now_s
         left = f"; {duration(left_s)} to go" if left_s > 0 else ""
-        yield f"{_holding(case, blocker)}: {because}{left}."
+        other = case.jobs.get(blocker.job_id)
+        needs = progress_text.time_left(other) if other else NOTHING
+        ends = "" if needs == NOTHING else f"; it needs {needs} more, by its own account"
+        yield f"{_holding(case, blocker)}: {because}{left}{ends}."
     if len(blockers) > MOST_BLOCKERS:
         yield f"And {count(len(blockers) - MOST_BLOCKERS, 'job')} more."
 
@@ -505,13 +510,19 @@ def _estimate(case: Case) -> Iterator[str]:
     if room is None:
         yield "When that will be cannot be said: it depends on how long other jobs run."
         return
-    at_s, makers = room
-    who = listed(tuple(case.who(job.job_id) for job in makers))
-    left_s = at_s - case.now_s
-    when = f"in about {duration(left_s)} ({moment(at_s)})" if left_s >= 1 else "from now on"
+    left_s = room.at_s - case.now_s
+    when = f"in about {duration(left_s)} ({moment(room.at_s)})" if left_s >= 1 else "from now on"
+    events = [
+        f"{listed(tuple(case.who(job_id) for job_id in job_ids))} {what}"
+        for job_ids, what in (
+            (room.ending, "will likely have ended"),
+            (room.preemptible, "can be preempted for it"),
+        )
+        if job_ids
+    ]
     yield (
-        f"An estimate: {when} {who} can be preempted for it. Sooner if jobs end; later if new jobs "
-        "come before it, or if that room is on nodes that do not suit it."
+        f"An estimate: {when} {' and '.join(events)}. Sooner if jobs end; later if new jobs come "
+        "before it, or if that room is on nodes that do not suit it."
     )
 
 

@@ -15,7 +15,7 @@ from slurm_tiresias.cli import complete
 from slurm_tiresias.cli.events import event_text
 from slurm_tiresias.cli.options import checked_job_id, json_option, takes_config
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
-from slurm_tiresias.cli.text import count, duration, listed, moment, printable
+from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, printable
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.errors import TiresiasError, UsageError
@@ -26,7 +26,7 @@ from slurm_tiresias.status.job_history import (
     accounted_ends,
     query_history,
 )
-from slurm_tiresias.store.records import RunRecord
+from slurm_tiresias.store.records import RunProgressRecord, RunRecord
 
 HISTORY_SCHEMA = 1
 SAME_START_S = 1.5
@@ -68,6 +68,8 @@ class RunSummary:
     state: str = ""
     exit_code: str = ""
     cancelled_by: str = ""
+    progress: RunProgressRecord | None = None
+    """What it told last of how far it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ def run_summaries(job: JobHistory, accounted: Sequence[AccountedEnd]) -> tuple[R
                 state=row.state if row else "",
                 exit_code=row.exit_code if row else "",
                 cancelled_by=row.cancelled_by if row else "",
+                progress=next((told for told in job.progress if _is_told_in(told, run)), None),
             )
         )
         free_since_s = run.end_s or run.start_s
@@ -159,6 +162,11 @@ def run_summaries(job: JobHistory, accounted: Sequence[AccountedEnd]) -> tuple[R
 
 def _is_of(row: AccountedEnd, run: RunRecord) -> bool:
     return row.start_s is not None and abs(row.start_s - run.start_s) <= SAME_START_S
+
+
+def _is_told_in(told: RunProgressRecord, run: RunRecord) -> bool:
+    end_s = math.inf if run.end_s is None else run.end_s
+    return run.start_s - SAME_START_S <= told.reported_s <= end_s + SAME_START_S
 
 
 def _how_it_ended(
@@ -208,9 +216,11 @@ def _in_words(row: AccountedEnd) -> str:
 
 def as_data(job: JobHistory, runs: Sequence[RunSummary], end: JobEnd | None) -> dict[str, object]:
     """Return the history for ``--json``; fields are added, never changed."""
+    known = asdict(job)
+    del known["progress"]  # each run has its own
     return {
         "schema": HISTORY_SCHEMA,
-        **asdict(job),
+        **known,
         "runs": [asdict(run) for run in runs],
         "end": asdict(end) if end else None,
     }
@@ -233,7 +243,8 @@ def lines(
         yield from screen.prose(sentence)
     if runs:
         yield ""
-        yield from screen.table(COLUMNS, runs)
+        columns = [column for column in COLUMNS if job.progress or not column.optional]
+        yield from screen.table(columns, runs)
     if job.events:
         yield ""
         yield screen.style("What happened", "title")
@@ -276,6 +287,16 @@ def _times(number: int) -> str:
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
+def _steps(run: RunSummary) -> str:
+    told = run.progress
+    return NOTHING if told is None else f"{told.first_step:,}-{told.step:,}"
+
+
+def _saved(run: RunSummary) -> str:
+    told = run.progress
+    return NOTHING if told is None or told.saved_step is None else f"{told.saved_step:,}"
+
+
 COLUMNS: tuple[Column[RunSummary], ...] = (
     Column("RUN", lambda run: f"{run.number}", right=True),
     Column("WAITED", lambda run: duration(run.waited_s), right=True, goes=1),
@@ -283,5 +304,7 @@ COLUMNS: tuple[Column[RunSummary], ...] = (
     Column("RAN", lambda run: duration(run.ran_s), right=True),
     Column("GPUS", lambda run: f"{run.gpus}", right=True, goes=3),
     Column("ATTAINED", lambda run: gpu_hours(run.attained_gpu_s), right=True, goes=2),
+    Column("STEPS", lambda run: _steps(run), right=True, goes=5, optional=True),
+    Column("SAVED", lambda run: _saved(run), right=True, goes=4, optional=True),
     Column("ENDED", lambda run: printable(run.ended) or "runs", least=9),
 )

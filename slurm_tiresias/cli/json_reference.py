@@ -49,7 +49,7 @@ COMMANDS: Mapping[str, Mapping[str, object]] = {
     "explain ARRAY": ARRAY,
     "history": {
         "schema": int,
-        **get_type_hints(JobHistory),
+        **{name: hint for name, hint in get_type_hints(JobHistory).items() if name != "progress"},
         "runs": tuple[RunSummary, ...],
         "end": JobEnd | None,
     },

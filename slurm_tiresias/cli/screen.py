@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import click
 
-from slurm_tiresias.cli.text import as_ascii, cells, pad, shorten
+from slurm_tiresias.cli.text import NOTHING, as_ascii, cells, pad, shorten
 
 NARROWEST = 20
 WIDEST_PROSE = 100
@@ -45,7 +45,8 @@ class Column(Generic[Row]):
 
     ``least`` is the width in cells down to which it may be cut (None: never cut); while columns
     shrink it may stay ``worth`` cells wider than the others. Columns with the lowest ``goes`` are
-    dropped first if the least widths do not fit (None: never dropped).
+    dropped first if the least widths do not fit (None: never dropped). An ``optional`` column is
+    dropped where no row has a value.
     """
 
     title: str
@@ -55,6 +56,7 @@ class Column(Generic[Row]):
     least: int | None = None
     worth: int = 0
     goes: int | None = None
+    optional: bool = False
     look: Callable[[Row], str] = lambda _row: ""
 
 
@@ -134,6 +136,19 @@ class Screen:
                 break
             kept.remove(column)
         return tuple(kept)
+
+    def columns_with_content(
+        self, columns: Sequence[Column[Row]], rows: Sequence[Row]
+    ) -> tuple[Column[Row], ...]:
+        """Return the columns without optional ones that are empty; all where nothing is cut, so
+        that a program that reads the table finds the same columns always."""
+        if self.width is None:
+            return tuple(columns)
+        return tuple(
+            column
+            for column in columns
+            if not column.optional or any(column.value(row) != NOTHING for row in rows)
+        )
 
     def whole_table(
         self, columns: Sequence[Column[Row]], rows: Sequence[Row], header: bool = True

@@ -298,20 +298,22 @@ class View:
         if limit is None and screen.width is not None:
             limit = MOST_ON_TERMINAL
         jobs = [job for job, _ in rows[: limit or None]]
-        columns = self.columns
+        columns = wanted = self.columns
         if not self.as_asked:
-            columns = _that_fit(self.columns, jobs, screen, state.acts)
+            wanted = screen.columns_with_content(self.columns, jobs)
+            columns = _that_fit(wanted, jobs, screen, state.acts)
         if jobs:
             yield from screen.whole_table(columns, jobs, self.header)
         if self.header:
-            yield from self._footer(state, rows, len(jobs), columns, screen)
+            missing = [column.title for column in wanted if column not in columns]
+            yield from self._footer(state, rows, len(jobs), missing, screen)
 
     def _footer(
         self,
         state: PublishedState,
         rows: Sequence[tuple[PublishedJob, int]],
         shown: int,
-        columns: Columns,
+        missing: Sequence[str],
         screen: Screen,
     ) -> Iterator[str]:
         jobs = sum(number for _, number in rows)
@@ -327,7 +329,6 @@ class View:
             said.append(f"{hidden:,} not managed and not shown (-a shows all)")
         if state.only_of:
             said.append(f"jobs are private here: only those of {printable(state.only_of)}")
-        missing = [c.title for c in self.columns if c not in columns]
         # Without NODES, the last column shows the nodes.
         if named := [title for title in missing if title not in ("NODES", "REASON")]:
             said.append(f"no room for {', '.join(named)} (choose with -o)")

@@ -13,12 +13,14 @@ from slurm_tiresias.controller.act import Actor, WriteSummary
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
+from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.tiers import learned_policy
 from slurm_tiresias.profiler.service import Profiler
+from slurm_tiresias.progress.folder import ProgressFolder
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.planner import Planner
 from slurm_tiresias.slurm.hostlist import folded
@@ -94,12 +96,13 @@ class Cycles:
         config: Config,
         profiler: Profiler,
         left_alone: Mapping[str, str] = NONE_LEFT_ALONE,
+        progress: ProgressFolder | None = None,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare cycles.
 
-        ``left_alone`` maps jobs that must not be managed to the reason. ``meanwhile`` is called
-        repeatedly where a cycle may take long.
+        ``left_alone`` maps jobs that must not be managed to the reason. ``progress`` is where nodes
+        tell how far jobs are. ``meanwhile`` is called repeatedly where a cycle may take long.
         """
         self._left_alone = left_alone
         self.seen: Observation | None = None
@@ -111,6 +114,7 @@ class Cycles:
         self._config = config
         self._profiler = profiler
         self.job_store = JobStore(ledger, config, cluster.accounting)
+        self.progress = ProgressTracker(self.job_store, progress or ProgressFolder(""))
         self._reconciler = Reconciler(self.job_store, slurm)
         self._snapshots = SnapshotBuilder(self.job_store, config, profiler.placing)
         self._actor = Actor(slurm, self.job_store, config, cluster.requeue_delay_s)
@@ -205,6 +209,7 @@ class Cycles:
             self.retention.put_off()
         self.job_store.observe(seen)
         self._reconciler.reconcile(seen.at_s)
+        self.progress.follow(seen)
         self.job_store.commit()
         self._profiler.learn(seen, self.job_store.ran_s)
 

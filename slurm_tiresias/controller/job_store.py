@@ -47,7 +47,7 @@ from slurm_tiresias.policy.tiers import tier_by_service
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.event_folding import EventFolder
 from slurm_tiresias.store.ledger import Ledger, changed
-from slurm_tiresias.store.records import EventRecord, PreemptionRecord
+from slurm_tiresias.store.records import EventRecord, PreemptionRecord, RunProgressRecord
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -114,6 +114,7 @@ class JobStore:
         self._events: list[EventRecord] = []
         self._folder = EventFolder()
         self._preemptions: list[PreemptionRecord] = []
+        self._progress: list[RunProgressRecord] = []
         self._losses: RecentLosses | None = None
         self.users_over_budget: frozenset[str] = frozenset()
         """The users that may not preempt, as of the last snapshot."""
@@ -191,6 +192,14 @@ class JobStore:
             self._records[record.key] = record
             self._changed_jobs.add(record.key)
 
+    def progress_of_live_jobs(self) -> Sequence[RunProgressRecord]:
+        """Return what the runs of all jobs that have not ended reported last, first runs first."""
+        return self._ledger.progress_of_live_jobs()
+
+    def keep_progress(self, rows: Iterable[RunProgressRecord]) -> None:
+        """Keep what runs that have ended reported last; committed with the other changes."""
+        self._progress.extend(rows)
+
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
         """Record an event; it is committed with the other changes."""
         self._stats.events[kind] += 1
@@ -217,7 +226,7 @@ class JobStore:
         nominations, under_way = lifecycles.changed_nominations, lifecycles.changed_preemptions
         runs = self._runs.changed
         changes = (self._changed_jobs, runs, nominations, under_way)
-        if not (any(changes) or self._events):
+        if not (any(changes) or self._events or self._progress):
             return
         with self._ledger.transaction():
             self._ledger.forget(self._forgotten)
@@ -226,12 +235,14 @@ class JobStore:
             self._ledger.save_nominations(nominations)
             self._ledger.save_preemptions_under_way(under_way)
             self._ledger.add_preemptions(self._preemptions)
+            self._ledger.save_run_progress(self._progress)
             self._ledger.add_events(self._events)
         self._forgotten.clear()
         self._changed_jobs.clear()
         self._runs.saved()
         lifecycles.saved()
         self._preemptions.clear()
+        self._progress.clear()
         self._events.clear()
 
     # Taking in an observation

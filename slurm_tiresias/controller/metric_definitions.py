@@ -136,6 +136,15 @@ LONGEST_WAIT = _gauge(
     "The longest that a managed job now waits which lacks nothing but GPUs.",
     TIER,
 )
+PROGRESS = _gauge(
+    "tiresias_progress_jobs",
+    "Running jobs that are managed, by where it is known from how far they are.",
+    {"source": "reports, output, comment, or none"},
+)
+QUIET = _gauge(
+    "tiresias_quiet_jobs",
+    "Running jobs that are managed and have made no step for unusually long.",
+)
 UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Jobs that run or wait and are left to Slurm.")
 DECIDED = _gauge("tiresias_decided_jobs", "Jobs by what the last cycle decided.", DECISION)
 
@@ -216,7 +225,8 @@ QUEUEING_SECONDS = Metric(
 
 METRICS: tuple[Metric, ...] = (
     *(INFO, STARTED, MODE, INTERVAL, LAST_CYCLE, FAILED_IN_A_ROW, TROUBLE, NEXT_TRY, WARNING),
-    *(TERM, STANDBYS, GPUS, JOBS, JOB_GPUS, ATTAINED, LONGEST_WAIT, UNMANAGED, DECIDED),
+    *(TERM, STANDBYS, GPUS, JOBS, JOB_GPUS, ATTAINED, LONGEST_WAIT, PROGRESS, QUIET),
+    *(UNMANAGED, DECIDED),
     *(CYCLES, FAILED_CYCLES, DECISIONS, PREEMPTIONS, PROMOTIONS, JOB_EVENTS, WRITES),
     *(REFUSED_WRITES, ACCOUNTING_FAILURES, UNPUBLISHED, REQUESTS, COMMAND_FAILURES),
     *(COMMAND_SECONDS, CYCLE_SECONDS, PHASE_SECONDS, COMPLETION_SECONDS, QUEUEING_SECONDS),

@@ -32,6 +32,7 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller import metric_definitions
 from slurm_tiresias.controller.cycle import Cycle
 from slurm_tiresias.errors import TiresiasError, kinds
+from slurm_tiresias.model import JobState, ProgressSource
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import COMMANDS, Tally
 from slurm_tiresias.status.published import PublishedState
@@ -235,6 +236,7 @@ def _of_state(state: PublishedState) -> Iterator[Family]:
         [((use,), getattr(state.gpus, use)) for use in metric_definitions.USES],
     )
     yield from _of_tiers(state)
+    yield from _of_progress(state)
     yield _gauge(metric_definitions.UNMANAGED, [((), sum(not job.managed for job in state.jobs))])
 
 
@@ -257,6 +259,18 @@ def _of_tiers(state: PublishedState) -> Iterator[Family]:
     yield _gauge(
         metric_definitions.LONGEST_WAIT, [((str(tier),), s) for tier, s in longest_s.items()]
     )
+
+
+def _of_progress(state: PublishedState) -> Iterator[Family]:
+    running = [j for j in state.jobs if j.managed and j.state == JobState.RUNNING.value]
+    sources = dict.fromkeys((*(source.value for source in ProgressSource), "none"), 0)
+    for job in running:
+        sources[job.progress.source if job.progress else "none"] += 1
+    quiet = sum(
+        job.progress is not None and job.progress.quiet_since_s is not None for job in running
+    )
+    yield _gauge(metric_definitions.PROGRESS, [((name,), n) for name, n in sources.items()])
+    yield _gauge(metric_definitions.QUIET, [((), quiet)])
 
 
 def _gauge(metric: metric_definitions.Metric, values: Values) -> Family:

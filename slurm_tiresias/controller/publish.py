@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
@@ -18,6 +18,7 @@ from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
     Action,
     Decision,
+    JobProgress,
     JobState,
     JobView,
     Node,
@@ -39,11 +40,15 @@ from slurm_tiresias.status.published import (
     PublishedHold,
     PublishedJob,
     PublishedNode,
+    PublishedProgress,
     PublishedStandby,
     PublishedState,
     PublishedTier,
 )
 from slurm_tiresias.store.records import EventRecord
+
+ProgressOf = Callable[[str], JobProgress | None]
+"""Maps a job to how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,7 @@ def report(
     snapshot: Snapshot,
     plan: Plan,
     job_store: JobStore,
+    progress_of: ProgressOf,
     events: Sequence[EventRecord],
 ) -> PublishedState:
     """Collect everything that ``status`` and ``explain`` may show of a cycle."""
@@ -130,7 +136,9 @@ def report(
         nothing_yet(cluster, config, health),
         gpus=_gpus(nodes, snapshot.jobs),
         tiers=tuple(_tiers(config, snapshot, plan)),
-        jobs=tuple(_jobs(config, snapshot, plan, job_store, acts=health.mode == ENFORCE)),
+        jobs=tuple(
+            _jobs(config, snapshot, plan, job_store, progress_of, acts=health.mode == ENFORCE)
+        ),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
         nodes=tuple(_nodes(nodes, snapshot.jobs, plan)),
     )
@@ -191,7 +199,13 @@ def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[Published
 
 
 def _jobs(
-    config: Config, snapshot: Snapshot, plan: Plan, job_store: JobStore, *, acts: bool
+    config: Config,
+    snapshot: Snapshot,
+    plan: Plan,
+    job_store: JobStore,
+    progress_of: ProgressOf,
+    *,
+    acts: bool,
 ) -> Iterable[PublishedJob]:
     places = _slurm_places(snapshot.jobs)
     views = {job.job_id: job for job in snapshot.jobs}
@@ -207,6 +221,8 @@ def _jobs(
             )
         job = _job(views[key], decision, job_store, snapshot.now_s, config.preemption)
         job.rank, job.blockers, job.slurm_place = ranks.get(key), blockers, places.get(key)
+        if told := progress_of(key):
+            job.progress = _progress(told, views[key], snapshot.now_s)
         if not acts:
             job.would = would_do(*_decided(job))
         yield job
@@ -230,6 +246,41 @@ def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
     if protection is Protection.MIN_RUN and job.running_since_s is not None:
         until_s = job.running_since_s + protected_for_s(job.preemptions, config.preemption)
     return Blocker(job.job_id, protection.value, until_s)
+
+
+def _progress(told: JobProgress, job: JobView, now_s: float) -> PublishedProgress:
+    runs = job.state is JobState.RUNNING and told.restarts == job.status.restarts
+    step, total, per_step, saved_step = told.step, told.total, told.per_step, told.saved_step
+    quiet_since_s = eta_s = likely_s = least_s = most_s = step_s = None
+    if runs and now_s - told.advanced_s > told.quiet_after_s:
+        quiet_since_s = told.quiet_since_s(now_s)
+    if per_step:
+        step_s = per_step.likely_s
+        if total is not None and quiet_since_s is None and not told.lost:
+            steps = total - (step if runs or saved_step is None else saved_step)
+            ago_s = now_s - told.reported_s if runs else 0.0
+            likely_s = max(0.0, steps * step_s - ago_s)
+            least_s = max(0.0, steps * per_step.least_s - ago_s)
+            most_s = max(0.0, steps * per_step.most_s - ago_s)
+            eta_s = now_s + likely_s if runs else None
+    # By position: ten thousand of them take a third less time than by name.
+    return PublishedProgress(
+        told.source,
+        told.state,
+        step,
+        total,
+        told.reported_s,
+        likely_s,
+        least_s,
+        most_s,
+        eta_s,
+        step_s,
+        saved_step,
+        told.saved_s,
+        told.resumed_step,
+        quiet_since_s,
+        runs and told.lost,
+    )
 
 
 def _job(

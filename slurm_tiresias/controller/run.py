@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from slurm_tiresias.background import running
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.crash import (
     MOST_LEFT_ALONE,
@@ -60,6 +61,7 @@ from slurm_tiresias.ha.standby import Standby, acting_host
 from slurm_tiresias.policy.job_rank import job_id_key
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.service import Profiler
+from slurm_tiresias.progress.folder import ProgressFolder
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally
@@ -214,6 +216,7 @@ class Controller:
         self._guesses: dict[str, str] = {}
         """By error, the job that was being processed when it was first raised."""
         self._reports: dict[str, Path] = {}
+        self._progress = ProgressFolder(config.profiler.collect_dir)
         self._cycles = self._begun_anew()
         self._next_s = self._last_s = self._acted_here_s = time.monotonic()
         self._look_again_s = LOOK_AGAIN_S[0]
@@ -247,6 +250,7 @@ class Controller:
             wakeups_by_signal() as wakeups,
             signalled_when_made(self._config.controller.nudge_file),
             serving(*self._services),
+            running(self._progress.background, self._profiler.folder.background),
         ):
             self._stop.catch(nudge=self._nudge)
             selector = selectors.DefaultSelector()
@@ -355,6 +359,7 @@ class Controller:
         return Cycles(
             *(self._slurm, self._cluster, self._ledger, self._config, self._profiler),
             left_alone=self._left_alone,
+            progress=self._progress,
             meanwhile=self._sign_of_life,
         )
 
@@ -458,6 +463,7 @@ class Controller:
                 cycle.snapshot,
                 cycle.plan,
                 self._cycles.job_store,
+                self._cycles.progress.of,
                 self._ledger.last_events(EVENTS_PUBLISHED),
             )
         )

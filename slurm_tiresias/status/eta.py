@@ -1,8 +1,9 @@
-"""Estimate until when a job waits: until other jobs may be preempted for it."""
+"""Estimate until when a job waits: until others have ended, or may be preempted for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from slurm_tiresias.config import tiers_follow_service
 from slurm_tiresias.model import MAX_BLOCKERS, Action, JobState, Protection, Reason
@@ -13,37 +14,75 @@ _FOR_SOMETHING_ELSE = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """When there may be room for a job, and which jobs make it: those ``ending`` by then, by their
+    own account, and those that are then ``preemptible``."""
+
+    at_s: float
+    ending: tuple[str, ...]
+    preemptible: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """A blocker, and when it may be gone."""
+
+    at_s: float
+    job: PublishedJob
+    ends: bool
+
+
 def estimated_room(
     job: PublishedJob, state: PublishedState, jobs: Mapping[str, PublishedJob]
-) -> tuple[float, tuple[PublishedJob, ...]] | None:
-    """Return when enough blockers of a job may be preempted for it, and which; None if unknown.
+) -> Room | None:
+    """Return when enough blockers of a job may be gone, and which; None if unknown.
 
     A blocker that keeps running drops to a lower tier at a known time, and loses its protection
-    then; jobs that wait before this one get its GPUs first. It is unknown if that is not enough, if
-    tiers depend on more than attained service, and if the controller does not preempt. ``jobs`` are
-    those of the state, by id.
+    then; one that tells how far it is has a likely end. Jobs that wait before this one get its GPUs
+    first. It is unknown if that is not enough, if tiers depend on more than attained service, and
+    if the controller does not preempt. ``jobs`` are those of the state, by id.
     """
     if not tiers_follow_service(state.policy) or not state.acts:
         return None
     if not job.managed or not waits_for_room(job):
         return None
-    known = {b.job_id: _loose_at_s(b, job, state, jobs) for b in job.blockers}
-    there = [jobs[job_id] for job_id in known if job_id in jobs]
-    loose = [(at_s, other) for other in there if (at_s := known[other.job_id]) is not None]
-    loose.sort(key=lambda one: one[0])
+    leaving = [found for b in job.blockers if (found := _leaving(b, job, state, jobs))]
+    leaving.sort(key=lambda one: one.at_s)
     before = [other for other in waits_before(job, state) if other.action == Action.WAIT.value]
     if job.reason == Reason.GUARDED.value and not before:
         # It may start once none of these is protected; a list of ``MAX_BLOCKERS`` may be
         # incomplete.
-        if not loose or not len(loose) == len(job.blockers) < MAX_BLOCKERS:
+        if not leaving or not len(leaving) == len(job.blockers) < MAX_BLOCKERS:
             return None
-        return max(loose[-1][0], state.at_s), tuple(one for _, one in loose)
+        return _room(leaving, state)
     missing = job.gpus + sum(other.gpus for other in before)
-    for number, (at_s, other) in enumerate(loose, start=1):
-        missing -= other.gpus
+    for number, one in enumerate(leaving, start=1):
+        missing -= one.job.gpus
         if missing <= 0:
-            return max(at_s, state.at_s), tuple(one for _, one in loose[:number])
+            return _room(leaving[:number], state)
     return None
+
+
+def _room(leaving: Sequence[_Leaving], state: PublishedState) -> Room:
+    return Room(
+        max(leaving[-1].at_s, state.at_s),
+        ending=tuple(one.job.job_id for one in leaving if one.ends),
+        preemptible=tuple(one.job.job_id for one in leaving if not one.ends),
+    )
+
+
+def _leaving(
+    blocker: Blocker, job: PublishedJob, state: PublishedState, jobs: Mapping[str, PublishedJob]
+) -> _Leaving | None:
+    other = jobs.get(blocker.job_id)
+    if other is None:
+        return None
+    loose_at_s = _loose_at_s(blocker, job, state, jobs)
+    eta_s = other.progress.eta_s if other.progress else None
+    if eta_s is not None and (loose_at_s is None or eta_s < loose_at_s):
+        return _Leaving(eta_s, other, ends=True)
+    return None if loose_at_s is None else _Leaving(loose_at_s, other, ends=False)
 
 
 def _loose_at_s(

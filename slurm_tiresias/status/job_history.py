@@ -19,7 +19,7 @@ from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
 from slurm_tiresias.status.published import PublishedEvent, all_known
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import RunRecord
+from slurm_tiresias.store.records import RunProgressRecord, RunRecord
 
 SCHEMA = 1
 SOCKET_NAME = "history.sock"
@@ -51,6 +51,8 @@ class JobHistory:
     events: tuple[PublishedEvent, ...]
     restarts: int = 0
     """How often the job was requeued, for any reason."""
+    progress: tuple[RunProgressRecord, ...] = ()
+    """What runs that have ended told last of how far they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ def _history(ledger: Ledger, record: JobAccount, *, whole: bool) -> JobHistory:
         runs=tuple(ledger.runs_of(record.key)),
         events=tuple(PublishedEvent(e.at_s, e.kind, e.job_id, e.other, e.text) for e in events),
         restarts=record.restarts,
+        progress=tuple(ledger.progress_of(record.key)),
     )
 
 
@@ -158,7 +161,9 @@ def query_history(state_dir: Path, job_id: str) -> Found:
         if history:
             runs = all_known(RunRecord, history["runs"])
             events = all_known(PublishedEvent, history["events"])
-            history = all_known(JobHistory, [{**history, "runs": runs, "events": events}])[0]
+            progress = all_known(RunProgressRecord, history.get("progress", ()))
+            parts = {"runs": runs, "events": events, "progress": progress}
+            history = all_known(JobHistory, [{**history, **parts}])[0]
         return Found(history, tuple(raw["parts"]))
 
     return query_or_read(

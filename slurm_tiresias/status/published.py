@@ -72,13 +72,43 @@ STOPPED = "stopped"
 """The mode that a controller publishes when it stops."""
 
 
-@dataclass(slots=True)
+@dataclass
+class PublishedProgress:
+    """How far a job is, by its own account (``source``: reports, output or comment).
+
+    It was at ``step`` of ``total`` at ``reported_s``. ``remaining_*_s`` is how long it takes from
+    the state's ``at_s`` on, or, for a job that waits, once it runs again from its last save: the
+    likely time, and the range that holds it in nine cases of ten. Nothing of it counts time in
+    which the job may wait. None is unknown. ``quiet_since_s``: since when it has made no step, if
+    that is unusually long. ``lost``: its node has told nothing for minutes.
+    """
+
+    source: str
+    state: str
+    step: int
+    total: int | None
+    reported_s: float
+    remaining_s: float | None
+    remaining_least_s: float | None
+    remaining_most_s: float | None
+    eta_s: float | None
+    """When a job that runs is likely to end, if nothing makes it wait."""
+    step_s: float | None
+    saved_step: int | None
+    saved_s: float | None
+    resumed_step: int | None
+    quiet_since_s: float | None
+    lost: bool
+
+
+@dataclass
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
 
     Name, user, account and partition come from Slurm: hostile until made printable. The class is
-    not frozen, since that takes four times as long to create, once per job and cycle; still,
-    instances are not changed once published.
+    not frozen, since that takes four times as long to create, once per job and cycle, and has no
+    slots, since with them orjson takes twice as long; still, instances are not changed once
+    published.
     """
 
     job_id: str
@@ -132,6 +162,8 @@ class PublishedJob:
     """Why its nodes are left to Slurm, in words; "" if they may be named."""
     begins_s: float | None = None
     """The time before which Slurm does not start the job (``--begin``)."""
+    progress: PublishedProgress | None = None
+    """How far it is; None if it has not said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +340,10 @@ def checked_answer(text: bytes, schema: int) -> Mapping[str, Any]:
 
 def _state(raw: Mapping[str, Any]) -> PublishedState:
     blockers = (all_known(Blocker, job["blockers"]) for job in raw["jobs"])
-    jobs = [job | {"blockers": who} for job, who in zip(raw["jobs"], blockers, strict=True)]
+    jobs = [
+        job | {"blockers": who, "progress": _progress(job.get("progress"))}
+        for job, who in zip(raw["jobs"], blockers, strict=True)
+    ]
     held = (all_known(PublishedHold, node["held"]) for node in raw.get("nodes", []))
     nodes = [node | {"held": what} for node, what in zip(raw.get("nodes", []), held, strict=True)]
     nested = {
@@ -320,6 +355,10 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
         "nodes": all_known(PublishedNode, nodes),
     }
     return all_known(PublishedState, [{**raw, **nested}])[0]
+
+
+def _progress(raw: Mapping[str, Any] | None) -> PublishedProgress | None:
+    return all_known(PublishedProgress, [raw])[0] if raw else None
 
 
 def all_known(kind: type[T], raw: Iterable[Mapping[str, Any]]) -> tuple[T, ...]:

@@ -39,6 +39,7 @@ from slurm_tiresias.store.records import (
     EventRecord,
     PreemptionRecord,
     Pruned,
+    RunProgressRecord,
     RunRecord,
     Sample,
 )
@@ -184,6 +185,24 @@ class Ledger:
         query = "SELECT * FROM incarnations WHERE key = ? ORDER BY start_s"
         return list(self._read(RunRecord, query, key))
 
+    # Progress
+
+    def save_run_progress(self, records: Iterable[RunProgressRecord]) -> None:
+        self._upsert("run_progress", RunProgressRecord, records)
+
+    def progress_of(self, key: str) -> list[RunProgressRecord]:
+        """Return what each run of a job reported last, where it did, the first run first."""
+        query = "SELECT * FROM run_progress WHERE key = ? ORDER BY restarts"
+        return list(self._read(RunProgressRecord, query, key))
+
+    def progress_of_live_jobs(self) -> list[RunProgressRecord]:
+        """Return what the runs of all jobs that have not ended reported last, first runs first."""
+        query = (
+            "SELECT run_progress.* FROM run_progress JOIN jobs USING (key) "
+            "WHERE ended_s IS NULL ORDER BY run_progress.restarts"
+        )
+        return list(self._read(RunProgressRecord, query))
+
     # Starts and preemptions under way
 
     def nominations(self) -> list[Nomination]:
@@ -269,6 +288,7 @@ class Ledger:
             for key in keys:
                 self._database.execute("DELETE FROM jobs WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM incarnations WHERE key = ?", (key,))
+                self._database.execute("DELETE FROM run_progress WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM preemptions WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM nominations WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM preemptions_under_way WHERE key = ?", (key,))
@@ -431,11 +451,11 @@ class Ledger:
                 "DELETE FROM samples WHERE number <= (SELECT MAX(number) FROM samples) - ?",
                 (SAMPLES_KEPT,),
             )
-            jobs, runs, preemptions = (
+            jobs, runs, preemptions, _ = (
                 self._database.execute(
                     f"DELETE FROM {table} WHERE key IN (SELECT value FROM json_each(:keys))", values
                 ).rowcount
-                for table in ("jobs", "incarnations", "preemptions")
+                for table in ("jobs", "incarnations", "preemptions", "run_progress")
             )
             events = self._database.execute(_PRUNE_EVENTS, values).rowcount
             if jobs and before_s > self.pruned_before_s:

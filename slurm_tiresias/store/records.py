@@ -23,6 +23,27 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RunProgressRecord:
+    """What a run that has ended reported last: ``model.JobProgress`` as a row."""
+
+    key: str
+    restarts: int
+    source: str
+    state: str
+    first_step: int
+    step: int
+    total: int | None
+    reported_s: float
+    advanced_s: float
+    saved_step: int | None = None
+    saved_s: float | None = None
+    resumed_step: int | None = None
+    step_s: float | None = None
+    step_least_s: float | None = None
+    step_most_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionRecord:
     """The preemption of one run.
 

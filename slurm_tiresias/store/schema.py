@@ -11,12 +11,19 @@ from typing import Any
 from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
 from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.store.records import EventRecord, PreemptionRecord, RunRecord, Sample
+from slurm_tiresias.store.records import (
+    EventRecord,
+    PreemptionRecord,
+    RunProgressRecord,
+    RunRecord,
+    Sample,
+)
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
-under way from columns of jobs to tables. 7 added starts in vain and refused node lists."""
+under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
+what runs reported of their progress."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -26,6 +33,7 @@ STATES: Mapping[str, type[enum.StrEnum]] = {
 TABLES: Mapping[str, type[Any]] = {
     "jobs": JobAccount,
     "incarnations": RunRecord,
+    "run_progress": RunProgressRecord,
     "preemptions": PreemptionRecord,
     "events": EventRecord,
     "samples": Sample,
@@ -52,6 +60,7 @@ def create_tables(database: sqlite3.Connection) -> None:
         "(number INTEGER PRIMARY KEY, at_s REAL, kind TEXT, job_id TEXT, other TEXT, text TEXT)"
     )
     _add_indexes_and_samples(database)
+    _add_progress(database)
     version = ("schema_version", str(SCHEMA_VERSION))
     database.execute("INSERT INTO facts VALUES (?, ?)", version)
 
@@ -149,6 +158,11 @@ def _add_starts_in_vain(database: sqlite3.Connection) -> None:
     database.execute("ALTER TABLE jobs ADD COLUMN list_refused INTEGER DEFAULT 0")
 
 
+def _add_progress(database: sqlite3.Connection) -> None:
+    columns = _columns(RunProgressRecord)
+    database.execute(f"CREATE TABLE run_progress ({columns}, PRIMARY KEY (key, restarts))")
+
+
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
@@ -156,6 +170,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     4: _add_indexes_and_samples,
     5: _add_lifecycles,
     6: _add_starts_in_vain,
+    7: _add_progress,
 }
 """The migration of each older schema to the next."""
 

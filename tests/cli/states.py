@@ -12,6 +12,7 @@ from slurm_tiresias.status.published import (
     PublishedEvent,
     PublishedGpus,
     PublishedJob,
+    PublishedProgress,
     PublishedState,
     PublishedTier,
 )
@@ -59,6 +60,29 @@ def _job(job_id: str, **changes: Any) -> PublishedJob:
     attained_gpu_s = changes.get("attained_gpu_s", _JOB.attained_gpu_s)
     usual = {"attained_since_promotion_gpu_s": attained_gpu_s}
     return replace(_JOB, job_id=job_id, **{**usual, **changes})
+
+
+def progress(step: int, total: int | None = 1000, **changes: Any) -> PublishedProgress:
+    """What a job tells that makes a step a second and saves every hundred steps."""
+    left_s = None if total is None else float(total - step)
+    usual = PublishedProgress(
+        source="reports",
+        state="running",
+        step=step,
+        total=total,
+        reported_s=NOW_S - 10,
+        remaining_s=left_s,
+        remaining_least_s=left_s and 0.95 * left_s,
+        remaining_most_s=left_s and 1.05 * left_s,
+        eta_s=left_s and NOW_S + left_s,
+        step_s=1.0,
+        saved_step=step // 100 * 100,
+        saved_s=NOW_S - 10 - step % 100,
+        resumed_step=None,
+        quiet_since_s=None,
+        lost=False,
+    )
+    return replace(usual, **changes)
 
 
 def waiting(job_id: str, **changes: Any) -> PublishedJob:

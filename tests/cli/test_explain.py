@@ -22,7 +22,16 @@ from slurm_tiresias.status.published import (
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import RunRecord
 from tests.cli.running import Site, error_of
-from tests.cli.states import NOW_S, busy_state, not_acting, running, state, unmanaged, waiting
+from tests.cli.states import (
+    NOW_S,
+    busy_state,
+    not_acting,
+    progress,
+    running,
+    state,
+    unmanaged,
+    waiting,
+)
 from tests.controller.test_life import job as remembered
 
 Build = Callable[..., PublishedJob]
@@ -648,3 +657,47 @@ def test_it_says_by_which_rule_and_number_a_job_is_placed(site: Site, build: Bui
 def test_a_models_name_is_printed_inertly(site: Site) -> None:
     output = explained(site, waiting("12", placement="spread", placement_because=HOSTILE))
     assert "Placement: spread: ?[2J?[bold]?x." in output
+
+
+# Progress
+
+
+def test_a_running_job_that_reports_is_told_what_it_needs_still(site: Site) -> None:
+    told = progress(3700, 10_000, remaining_least_s=7500.0, remaining_most_s=8400.0)
+    output = explained(site, running("12", progress=told))
+    assert "It is at step 3,700 of 10,000 (37 %), by its own reports, " in output
+    assert "It last saved after step 3,700, " in output
+    assert "It needs 2h05m to 2h20m more, and ends about " in output
+
+
+def test_a_job_that_stands_still_is_told_since_when_and_gets_no_estimate(site: Site) -> None:
+    told = progress(12, 90, quiet_since_s=NOW_S - 900, saved_step=None)
+    output = explained(site, running("12", progress=told))
+    assert "It has made no step since Nov 14 21:58:20" in output
+    assert "It has not said that it saved anything." in output
+    assert "more, and ends" not in output
+
+
+def test_a_job_of_a_silent_node_is_not_said_to_stand_still(site: Site) -> None:
+    output = explained(site, running("12", progress=progress(12, 90, lost=True)))
+    assert "Nothing has come from its node for minutes" in output
+    assert "made no step" not in output
+
+
+def test_a_waiting_job_is_told_from_where_it_goes_on(site: Site) -> None:
+    output = explained(site, waiting("12", progress=progress(450)))
+    assert "When it last ran it came to step 450 of 1,000 (45 %), by its own reports." in output
+    assert ", from which it would go on." in output
+    assert "Once it runs again it needs 8m42s to 9m37s more" in output
+
+
+def test_an_estimate_counts_on_the_end_of_a_job_that_reports(site: Site) -> None:
+    same_tier = Blocker("7", Protection.SAME_TIER.value, until_s=None)
+    told = progress(700, eta_s=NOW_S + 300)
+    holds = running("7", gpus=4, attained_gpu_s=10.0, progress=told)
+    waits = waiting("12", gpus=4, rank=0, reason="guarded", blockers=(same_tier,))
+    output = explained(site, waits, holds)
+    assert "in the same tier as the job that waits, or in a higher one; it needs 4m45s-5m15s" in (
+        output
+    )
+    assert "(Nov 14 22:18:20) job 7 of alice will likely have ended." in output

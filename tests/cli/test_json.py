@@ -14,9 +14,9 @@ import pytest
 from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lines
 from slurm_tiresias.status.published import PublishedHold, PublishedNode, PublishedStandby
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import EventRecord, RunRecord
+from slurm_tiresias.store.records import EventRecord, RunProgressRecord, RunRecord
 from tests.cli.running import ROOT, Site
-from tests.cli.states import NOW_S, busy_state, waiting
+from tests.cli.states import NOW_S, busy_state, progress, waiting
 from tests.controller.test_life import job
 
 RECORDED = Path(__file__).with_name("recorded") / "json-schema-1.txt"
@@ -74,12 +74,15 @@ def busy_site(site: Site) -> Site:
     """Where every list has something in it."""
     node = PublishedNode("gpu01", 4, True, "mixed", (PublishedHold("40712", 4, 0),))
     standby = PublishedStandby("b", 7, False)
-    jobs = (*busy_state().jobs, waiting("50_1"), waiting("50_2"))
+    telling = (replace(job, progress=progress(370)) for job in busy_state().jobs)
+    jobs = (*telling, waiting("50_1"), waiting("50_2"))
     more = {"nodes": (node,), "standbys": (standby,), "failed_cycles": {"slurm": 2}}
     site.publish(busy_state(jobs=jobs, **more))
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.save_jobs([replace(job("40729", "tomas"), ended_s=50.0)])
         ledger.save_runs([RunRecord("40729", 20.0, 50.0, 30.0, 4, True)])
+        told = RunProgressRecord("40729", 0, "reports", "running", 0, 37, 100, 45.0, 45.0)
+        ledger.save_run_progress([told])
         ledger.add_events([EventRecord(50.0, "preempted", "40729", "40600", "restart 1")])
     return site
 

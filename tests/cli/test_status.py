@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.cli.columns import COLUMNS, chosen
+from slurm_tiresias.cli.columns import COLUMNS, chosen, in_order
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.status import Selection, View, cut, header_lines, tier_lines
 from slurm_tiresias.cli.text import as_ascii, cells
@@ -30,6 +30,7 @@ from tests.cli.states import (
     busy_state,
     empty_state,
     not_acting,
+    progress,
     running,
     state,
     unmanaged,
@@ -673,3 +674,53 @@ def test_status_says_if_only_own_jobs_are_shown(site: Site) -> None:
     assert "No job 7 of alice, who may see no others, waits" in error_of(
         site.run("status", "-j", "7")
     )
+
+
+# Progress
+
+
+def telling_state() -> PublishedState:
+    """Jobs that tell how far they are: at work, standing still, waiting, and without a total."""
+    goes_on = progress(3700, 10_000, remaining_least_s=7500.0, remaining_most_s=8400.0)
+    return state(
+        running("1", rank=0, progress=goes_on),
+        running("2", rank=1, progress=progress(12, 90, quiet_since_s=NOW_S - 900)),
+        waiting("3", rank=2, progress=progress(450)),
+        running("4", rank=3, progress=progress(5, None)),
+        running("5", rank=4),
+    )
+
+
+def shown_progress(width: int | None) -> dict[str, tuple[str, ...]]:
+    columns = chosen(("JOBID", "PROGRESS", "ETA", "REASON"))
+    view = View(Selection(), columns, as_asked=True, header=False)
+    lines = view.lines(telling_state(), Screen(width=width), NOW_S)
+    return {words[0]: tuple(words[1:]) for words in (line.split(None, 3) for line in lines)}
+
+
+def test_status_shows_how_far_jobs_are_and_what_they_need_still() -> None:
+    assert shown_progress(None) == {
+        "1": ("37%", "2h05m-2h20m", "runs"),
+        "2": ("13%", "1m14s-1m21s", "no progress since Nov 14 21:58:20"),
+        "3": ("45%", "-", "no room"),
+        "4": ("step", "5", "-  runs"),
+        "5": ("-", "-", "runs"),
+    }
+
+
+def test_the_columns_of_progress_are_left_out_on_a_terminal_where_no_job_tells_any() -> None:
+    def header(shown: PublishedState, width: int | None) -> str:
+        view = View(Selection(), chosen(()))
+        lines = view.lines(shown, Screen(width=width), NOW_S)
+        return next(line for line in lines if line.lstrip().startswith("JOBID"))
+
+    assert "PROGRESS" in header(telling_state(), 80)
+    assert "PROGRESS" not in header(busy_state(), 80)
+    assert "PROGRESS" in header(busy_state(), None)
+
+
+def test_jobs_can_be_sorted_by_progress_and_eta() -> None:
+    jobs = telling_state().jobs
+    by_progress = [job.job_id for job in in_order(jobs, ("-PROGRESS",))]
+    assert by_progress[-3:] == ["3", "1", "2"]
+    assert [job.job_id for job in in_order(jobs, ("ETA",))][:2] == ["2", "3"]

@@ -20,9 +20,10 @@ LIFECYCLE_COLUMNS = {
 
 
 def back_to_schema_5(database: sqlite3.Connection) -> None:
-    """Undo what schema 6 changed in a ledger in which no start or preemption is under way."""
+    """Undo what schemas 6 to 8 changed in a ledger in which no start or preemption is under way."""
     database.execute("DROP TABLE nominations")
     database.execute("DROP TABLE preemptions_under_way")
+    database.execute("DROP TABLE run_progress")
     database.execute("ALTER TABLE jobs DROP COLUMN list_refused")
     for column, kind in LIFECYCLE_COLUMNS.items():
         database.execute(f"ALTER TABLE jobs ADD COLUMN {column} {kind}")

@@ -39,7 +39,7 @@ def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
     snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs())
     plan = decide(snapshot, make_policy(CONFIG.policy), CONFIG)
     health = Health(mode, 0.0, 1, NOW_S, 0.1)
-    return report(CLUSTER, CONFIG, health, snapshot, plan, job_store, ())
+    return report(CLUSTER, CONFIG, health, snapshot, plan, job_store, lambda _: None, ())
 
 
 def by_id(state: PublishedState, field: str) -> dict[str, object]:

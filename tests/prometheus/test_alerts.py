@@ -137,6 +137,8 @@ CASES = (
     Case("TiresiasNotPublished", False, {one("tiresias_unpublished_states_total"): rising(0)}),
     Case("TiresiasWarns", True, {one("tiresias_warning"): always(1)}),
     Case("TiresiasWarns", False, {one("tiresias_warning"): always(0)}),
+    Case("TiresiasJobsStandStill", True, {one("tiresias_quiet_jobs"): always(2)}),
+    Case("TiresiasJobsStandStill", False, {one("tiresias_quiet_jobs"): always(0)}),
     Case("TiresiasPaused", True, modes("paused"), after_minutes=24 * 60 + 1),
     Case("TiresiasPaused", False, modes("paused"), after_minutes=24 * 60 - 1),
 )

@@ -97,6 +97,7 @@ def of_cluster(
     data["jobs"] = _columns(OF_JOB, state.jobs)
     data["jobs"]["victims"] = {job.job_id: job.victims for job in state.jobs if job.victims}
     data["jobs"]["progress"] = _progress(state)
+    data["jobs"] |= _told(state)
     data["events"] = [_past(event) for event in state.events[-MOST_EVENTS:]]
     data["ended"] = _columns(OF_ENDED, ended)
     data["course"] = _columns([field.name for field in fields(Sample)], samples)
@@ -132,6 +133,18 @@ def _progress(state: PublishedState) -> list[float | None]:
     return [of(job) for job in state.jobs]
 
 
+def _told(state: PublishedState) -> dict[str, list[float | None]]:
+    """Return what jobs tell of themselves: the share of steps done, what is left, and since when
+    there was no step."""
+    told = [job.progress for job in state.jobs]
+    return {
+        "done": [round(one.step / one.total, 4) if one and one.total else None for one in told],
+        "left_least_s": [one.remaining_least_s if one else None for one in told],
+        "left_most_s": [one.remaining_most_s if one else None for one in told],
+        "quiet_since_s": [one.quiet_since_s if one else None for one in told],
+    }
+
+
 def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> bytes | None:
     """Return one job in detail; None if it is unknown."""
     jobs = {job.job_id: job for job in state.jobs}
@@ -144,14 +157,15 @@ def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> by
         named |= {*job.victims, job.preempted_for, job.preempted_by}
     waits = job is not None and job.managed and waits_for_room(job)
     room = estimated_room(job, state, jobs) if job and blockers else None
-    at_s, makers = room or (None, ())
-    named |= {maker.job_id for maker in makers}
+    makers = (*room.ending, *room.preemptible) if room else ()
+    named |= set(makers)
     before = waits_before(job, state) if job and waits else ()
     in_last_tier = job is not None and bool(state.tiers) and job.tier == state.tiers[-1].tier
     data = {
         "job": job and {**asdict(job), "blockers": blockers},
-        "room_expected_at_s": at_s,
-        "room_made_by": [maker.job_id for maker in makers],
+        "room_expected_at_s": room.at_s if room else None,
+        "room_made_by": makers,
+        "room_ending": room.ending if room else (),
         "before": {"jobs": len(before), "gpus": sum(other.gpus for other in before)},
         "slurm_reason": slurm_reason_text(job.slurm_reason or "None") if job else "",
         "ends": ends_text(job.reason, in_last_tier=in_last_tier) if job else "",

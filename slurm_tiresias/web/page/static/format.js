@@ -38,6 +38,14 @@ export function exactGpuHours(gpuSeconds) {
   return hours && round === hours ? `${amount(round)} GPU-h` : `${gpuSeconds} GPU-s`;
 }
 
+/** The shortest and the longest time that something may take: 2h05m to 2h20m. */
+export function range(least, most) {
+  const [from, to] = [duration(least), duration(most)];
+  return from === to ? from : `${from} to ${to}`;
+}
+
+/** A share, rounded down: what is not done is never 100 %. */
+export const percent = (share) => (share === null ? "" : `${Math.floor(100 * share + 1e-9)} %`);
 export const amount = (value) => number.format(value);
 export const count = (value, noun) => `${amount(value)} ${noun}${value === 1 ? "" : "s"}`;
 export const timeOfDay = (seconds) => clock.format(seconds * 1000);

@@ -1,7 +1,7 @@
 /** One job's page: where it stands, why, what ends that, what its user can do, and its life. */
 
 import { byId, drawn, element, jobLink, replace, write } from "./dom.js";
-import { amount, count, duration, exactGpuHours, gpuHours, moment, visible } from "./format.js";
+import { amount, count, duration, exactGpuHours, gpuHours, moment, percent, range, visible } from "./format.js";
 import { job as fetchJob } from "./data.js";
 import { told } from "./decisions.js";
 
@@ -50,7 +50,7 @@ export class JobView {
     const { job, life } = found;
     const tier = job && state?.tiers.find((one) => one.tier === job.tier);
     return [
-      facts(job, life, tier),
+      facts(job, life, tier, now),
       ...(job ? this.#why(found, now) : [element("p", {}, "The last cycle did not see this job: it has ended.")]),
       ...(life?.runs.length ? [runs(life, now)] : []),
       ...(life ? [section("What happened to it", list(happened(life).map((event) => told(event, moment))))] : []),
@@ -137,11 +137,14 @@ function before({ jobs, gpus }) {
 }
 
 /** Until when it waits, as far as that can be known. */
-function estimate({ job, others, room_expected_at_s: at, room_made_by: makers }, now) {
+function estimate({ job, others, room_expected_at_s: at, room_made_by: makers, room_ending: ending }, now) {
   if (!job.blockers.length) return [];
   if (at === null) return [element("p", {}, "When that will be cannot be said: it depends on how long other jobs run.")];
   const when = at - now >= 1 ? `in about ${duration(at - now)} (${moment(at)})` : "from now on";
-  const first = sentence(`An estimate: ${when} room can be made by preempting `, makers.slice(0, 20), others);
+  const preempted = makers.filter((id) => !ending.includes(id));
+  const first = element("p", {}, `An estimate: ${when} there may be room.`);
+  if (ending.length) first.append(" By their own account these will have ended: ", ...links(ending.slice(0, 20), others), ".");
+  if (preempted.length) first.append(" These can then be preempted for it: ", ...links(preempted.slice(0, 20), others), ".");
   first.append(" Sooner if jobs end; later if new jobs come before it, or if that room is on nodes that do not suit it.");
   return [first];
 }
@@ -171,7 +174,7 @@ function nothing(id, trouble) {
   return element("p", {}, trouble || unknown);
 }
 
-function facts(job, life, tier) {
+function facts(job, life, tier, now) {
   const list = element("dl", { class: "facts" });
   const add = (term, value) => {
     if (value === "" || value === null || value === undefined) return;
@@ -188,6 +191,7 @@ function facts(job, life, tier) {
   add("Nodes", job?.nodes);
   const attained = job?.attained_gpu_s ?? life.runs.reduce((sum, run) => sum + run.elapsed_s * run.gpus, 0);
   add("GPU time used", gpuHours(attained));
+  if (job?.progress) addProgress(add, job, now);
   add("Submitted", moment(one.submitted_s));
   add("First started", one.first_started_s === null ? "" : moment(one.first_started_s));
   add("Ended", life?.ended_s ? moment(life.ended_s) : "");
@@ -196,6 +200,22 @@ function facts(job, life, tier) {
   if (job?.preempted_by) add("Last by", jobLink(job.preempted_by, `job ${job.preempted_by}`));
   if (job?.signal) add("Before a preemption", `SIG${job.signal}, ${duration(job.grace_s)} to save its state`);
   return list;
+}
+
+const SOURCES = { reports: "by its own reports", output: "by what it prints", comment: "by its comment" };
+
+/** How far it is, by its own account. */
+function addProgress(add, { progress, state }, now) {
+  const runs = state === "running";
+  const { step, total, remaining_least_s: least, remaining_most_s: most } = progress;
+  const steps = total === null ? `step ${amount(step)}` : `${percent(step / total)}, step ${amount(step)} of ${amount(total)}`;
+  add("Progress", `${steps}, ${SOURCES[progress.source] ?? progress.source}`);
+  if (progress.quiet_since_s !== null) add("No progress since", moment(progress.quiet_since_s));
+  else if (progress.lost) add("Its node", "has told nothing for minutes");
+  else if (least !== null) add(runs ? "Needs still" : "Needs, once it runs again", range(least, most));
+  if (runs && progress.eta_s !== null) add("Ends, if nothing makes it wait", `about ${moment(progress.eta_s)}`);
+  const ago = progress.saved_s === null ? "" : `, ${duration(now - progress.saved_s)} ago`;
+  if (progress.saved_step !== null) add("Saved last", `after step ${amount(progress.saved_step)}${ago}`);
 }
 
 function tierOf(job, tier) {
@@ -232,11 +252,14 @@ function section(title, ...parts) {
 }
 
 function sentence(start, ids, others) {
-  const parts = ids.flatMap((id, i) => {
+  return element("p", {}, start, ...links(ids, others), ".");
+}
+
+function links(ids, others) {
+  return ids.flatMap((id, i) => {
     const of = others[id] ? visible(` of ${others[id].user}`) : "";
     return [i ? ", " : "", jobLink(id, `job ${id}`), of];
   });
-  return element("p", {}, start, ...parts, ".");
 }
 
 const list = (lines) => element("ol", { class: "plain" }, ...lines);

@@ -2,7 +2,7 @@
 
 import { folded } from "./arrays.js";
 import { byId, element, oncePerFrame, write } from "./dom.js";
-import { amount, duration, gpuHours } from "./format.js";
+import { amount, duration, gpuHours, percent, range, timeOfDay } from "./format.js";
 import { Table } from "./table.js";
 
 const STATES = { running: "runs", pending: "waits", completing: "ending" };
@@ -31,6 +31,8 @@ export class Jobs {
         { title: "State", by: "state", of: (row) => STATES[this.#state.jobs.state[row]] },
         { title: "GPUs", by: "gpus", number: true, of: of("gpus") },
         { title: "GPU time", by: "attained_gpu_s", number: true, of: (row) => gpuHours(this.#state.jobs.attained_gpu_s[row]) },
+        { title: "Progress", by: "done", number: true, of: (row) => percent(this.#state.jobs.done[row]) },
+        { title: "Needs still", by: "left_most_s", number: true, of: (row) => this.#left(row) },
         { title: "Waited", by: "waited_s", number: true, of: (row) => duration(this.#state.jobs.waited_s[row]) },
         { title: "Preempted", by: "preemptions", number: true, of: (row) => this.#state.jobs.preemptions[row] || "" },
         { title: "Nodes, or why it waits", by: "reason", wide: true, of: (row) => this.#where(row) },
@@ -56,8 +58,15 @@ export class Jobs {
     this.#find();
   }
 
+  /** How long a running job needs still, by its own account. */
+  #left(row) {
+    const { left_least_s: least, left_most_s: most, state } = this.#state.jobs;
+    return state[row] === "running" && least[row] !== null ? range(least[row], most[row]) : "";
+  }
+
   #where(row) {
-    const { nodes, reason, state, would, slurm_reason: slurmReason } = this.#state.jobs;
+    const { nodes, reason, state, would, slurm_reason: slurmReason, quiet_since_s: quiet } = this.#state.jobs;
+    if (quiet[row] !== null) return `${nodes[row]}; no progress since ${timeOfDay(quiet[row])}`;
     const short = this.#words.reasons[reason[row]]?.short ?? reason[row];
     if (would[row]) return `${state[row] === "pending" ? slurmReason[row] || "None" : nodes[row]}; ${would[row]}`;
     return state[row] === "running" && reason[row] === "runs-on" ? nodes[row] : short;

@@ -1,0 +1,90 @@
+"""A job's progress in words: for the table of ``status``, and in sentences for ``explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slurm_tiresias.cli.text import NOTHING, duration, moment
+from slurm_tiresias.model import JobState, ProgressSource
+from slurm_tiresias.status.published import PublishedJob, PublishedProgress
+
+ACCORDING_TO = {
+    ProgressSource.REPORTS.value: "by its own reports",
+    ProgressSource.OUTPUT.value: "by what it prints",
+    ProgressSource.COMMENT.value: "by its own reports in its comment",
+}
+
+
+def share(step: int, total: int | None) -> str:
+    """Return ``37%``, or ``step 3,700`` without a total; 100% only once all steps are done."""
+    return f"step {step:,}" if total is None else f"{100 * step // total}%"
+
+
+def cell(job: PublishedJob) -> str:
+    return share(job.progress.step, job.progress.total) if job.progress else NOTHING
+
+
+def time_left(job: PublishedJob) -> str:
+    """Return the range of the time that a running job needs still, ``2h05m-2h20m``."""
+    progress = job.progress
+    if progress is None or job.state != JobState.RUNNING.value:
+        return NOTHING
+    return _range(progress, "-") or NOTHING
+
+
+def quiet(job: PublishedJob) -> str:
+    """Return since when a running job has made no step, where that is unusual; else ""."""
+    if job.progress is None or job.progress.quiet_since_s is None:
+        return ""
+    return f"no progress since {moment(job.progress.quiet_since_s)}"
+
+
+def sentences(job: PublishedJob, now_s: float) -> Iterator[str]:
+    """Yield how far a job is, what it needs still, and from where it would go on."""
+    progress = job.progress
+    if progress is None:
+        return
+    runs = job.state == JobState.RUNNING.value
+    source = ACCORDING_TO.get(progress.source, progress.source)
+    at = "It is at" if runs else "When it last ran it came to"
+    ago = f", {duration(now_s - progress.reported_s)} ago" if runs else ""
+    if progress.total is None:
+        yield f"{at} step {progress.step:,}, {source}{ago}; of how many, it does not say."
+    else:
+        percent = 100 * progress.step // progress.total
+        yield f"{at} step {progress.step:,} of {progress.total:,} ({percent} %), {source}{ago}."
+    yield from _saves(progress, runs, now_s)
+    if progress.quiet_since_s is not None:
+        since = duration(now_s - progress.quiet_since_s)
+        yield (
+            f"It has made no step since {moment(progress.quiet_since_s)}, for {since}, which is "
+            "unusually long for it: look at its output, or log in to its node."
+        )
+    elif progress.lost:
+        yield "Nothing has come from its node for minutes, so it may be farther by now."
+    elif needs := _range(progress, " to "):
+        yield from _until_the_end(progress, needs, runs)
+
+
+def _until_the_end(progress: PublishedProgress, needs: str, runs: bool) -> Iterator[str]:
+    if not runs:
+        yield f"Once it runs again it needs {needs} more; how long it waits before is not in this."
+        return
+    ends = "" if progress.eta_s is None else f", and ends about {moment(progress.eta_s)}"
+    yield f"It needs {needs} more{ends}, if it is not preempted and its steps take as long as ever."
+
+
+def _saves(progress: PublishedProgress, runs: bool, now_s: float) -> Iterator[str]:
+    if progress.saved_step is not None:
+        when = "" if progress.saved_s is None else f", {duration(now_s - progress.saved_s)} ago"
+        would = "" if runs else ", from which it would go on"
+        yield f"It last saved after step {progress.saved_step:,}{when}{would}."
+    elif progress.source != ProgressSource.OUTPUT.value:
+        yield "It has not said that it saved anything."
+
+
+def _range(progress: PublishedProgress, to: str) -> str:
+    if progress.remaining_least_s is None or progress.remaining_most_s is None:
+        return ""
+    least, most = duration(progress.remaining_least_s), duration(progress.remaining_most_s)
+    return least if least == most else f"{least}{to}{most}"

@@ -1,0 +1,182 @@
+"""How far each job is: what nodes and comments tell, joined with what Slurm shows of the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.job.comment import MARK, split
+from slurm_tiresias.job.comment import decode as decode_word
+from slurm_tiresias.job.record import Record, RecordError
+from slurm_tiresias.model import Estimate, JobProgress, JobState, JobStatus, ProgressSource
+from slurm_tiresias.profiler.run_id import RunId
+from slurm_tiresias.progress.folder import CLOCK_WANDERS_S, Latest, ProgressFolder
+from slurm_tiresias.progress.heard import LEAST_QUIET_S, Run
+from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.store.records import RunProgressRecord
+
+
+@dataclass(slots=True)
+class _Comment:
+    """What the comment of a running job has told so far."""
+
+    word: str
+    restarts: int
+    run: Run
+
+
+class ProgressTracker:
+    """Follows the progress of all jobs from cycle to cycle; the ledger keeps it for ended runs.
+
+    Files are read elsewhere (``ProgressFolder``): what a cycle does here takes microseconds a job.
+    """
+
+    def __init__(self, job_store: JobStore, folder: ProgressFolder) -> None:
+        self._job_store = job_store
+        self._folder = folder
+        self._running: dict[str, JobProgress] = {}
+        """Of each job that runs and has told anything in this run."""
+        self._over = {row.key: _progress_in(row) for row in job_store.progress_of_live_jobs()}
+        """Of each other job, by the last run that told anything."""
+        self._comments: dict[str, _Comment] = {}
+        self._collected: frozenset[RunId] = frozenset()
+        """Collected files that the last cycle has kept."""
+
+    def of(self, key: str) -> JobProgress | None:
+        """How far a job is, or was when it last ran."""
+        return self._running.get(key) or self._over.get(key)
+
+    def follow(self, seen: Observation) -> None:
+        """Take in what has been told since the last cycle, and keep what ended runs said last."""
+        self._follow_clock(seen)
+        self._folder.background.step_unless_started()
+        latest = self._folder.latest
+        told, running = latest.running, JobState.RUNNING
+        before, self._running = self._running, {}
+        comments, self._comments = self._comments, {}
+        for job in seen.jobs:
+            if job.state is running:
+                progress = told.get(job.raw_id)
+                if progress is None or progress.restarts != job.restarts:
+                    progress = self._in_comment(job, comments.get(job.key), seen)
+                if progress is not None:
+                    self._running[job.key] = progress
+        self._keep(before)
+        self._take_collected(seen, latest)
+        if self._over:
+            alive = {job.key for job in seen.jobs if job.state is not None}
+            self._over = {key: one for key, one in self._over.items() if key in alive}
+
+    def _follow_clock(self, seen: Observation) -> None:
+        by_s = seen.at_s - seen.steady_s - self._folder.ahead_s
+        if abs(by_s) > CLOCK_WANDERS_S:
+            self._folder.ahead_s += by_s
+            for comment in self._comments.values():
+                comment.run.clock_was_set(by_s)
+
+    def _in_comment(
+        self, job: JobStatus, before: _Comment | None, seen: Observation
+    ) -> JobProgress | None:
+        if MARK not in job.spec.comment:
+            return None
+        word = split(job.spec.comment)[1]
+        if before is not None and before.restarts != job.restarts:
+            before = None
+        if before is None or word != before.word:
+            try:
+                record = decode_word(word)
+            except RecordError:
+                record = None
+            # What a run has written stays there when the job is requeued.
+            if record is not None and record.at_s >= (job.start_s or 0.0) - CLOCK_WANDERS_S:
+                run = before.run if before else Run(job.restarts)
+                run.take(ProgressSource.COMMENT, record, seen.at_s, seen.steady_s)
+                before = _Comment(word, job.restarts, run)
+        if before is None:
+            return None
+        self._comments[job.key] = before
+        return before.run.progress
+
+    def _keep(self, before: Mapping[str, JobProgress]) -> None:
+        """Keep what runs said last that are over."""
+        rows = []
+        for key, progress in before.items():
+            now = self._running.get(key)
+            if now is None or now.restarts != progress.restarts:
+                self._over[key] = progress
+                if self._job_store.record(key) is not None:
+                    rows.append(_row_of(key, progress))
+        self._job_store.keep_progress(rows)
+
+    def _take_collected(self, seen: Observation, latest: Latest) -> None:
+        """Keep what epilogs have collected: it is later than what was told while the run ran."""
+        # Not earlier: only now the last cycle has surely written them to the ledger.
+        self._folder.stored(self._collected)
+        self._collected = frozenset(latest.ended)
+        if not latest.ended:
+            return
+        keys = {job.raw_id: job.key for job in seen.jobs}
+        rows = []
+        # Of several nodes of a run, the first by name counts: it comes last.
+        for run_id in sorted(latest.ended, reverse=True):
+            key = keys.get(run_id.job_id)
+            if key is None or self._job_store.record(key) is None:
+                continue
+            known = self._over.get(key)
+            progress = _collected(run_id.restarts, latest.ended[run_id], known)
+            rows.append(_row_of(key, progress))
+            if known is None or known.restarts <= run_id.restarts:
+                self._over[key] = progress
+        self._job_store.keep_progress(rows)
+
+
+def _collected(restarts: int, record: Record, before: JobProgress | None) -> JobProgress:
+    """The last progress of a run that has ended, with its step times as known before."""
+    run = Run(restarts)
+    run.take(ProgressSource.REPORTS, record, record.at_s, record.at_s)
+    if before is None or before.restarts != restarts or before.per_step is None:
+        return run.progress
+    return replace(run.progress, per_step=before.per_step, quiet_after_s=before.quiet_after_s)
+
+
+def _row_of(key: str, progress: JobProgress) -> RunProgressRecord:
+    per_step = progress.per_step
+    return RunProgressRecord(
+        key=key,
+        restarts=progress.restarts,
+        source=progress.source.value,
+        state=progress.state,
+        first_step=progress.first_step,
+        step=progress.step,
+        total=progress.total,
+        reported_s=progress.reported_s,
+        advanced_s=progress.advanced_s,
+        saved_step=progress.saved_step,
+        saved_s=progress.saved_s,
+        resumed_step=progress.resumed_step,
+        step_s=per_step.likely_s if per_step else None,
+        step_least_s=per_step.least_s if per_step else None,
+        step_most_s=per_step.most_s if per_step else None,
+    )
+
+
+def _progress_in(row: RunProgressRecord) -> JobProgress:
+    per_step = None
+    if row.step_s is not None and row.step_least_s is not None and row.step_most_s is not None:
+        per_step = Estimate(row.step_s, row.step_least_s, row.step_most_s)
+    return JobProgress(
+        restarts=row.restarts,
+        source=ProgressSource(row.source),
+        state=row.state,
+        first_step=row.first_step,
+        step=row.step,
+        total=row.total,
+        reported_s=row.reported_s,
+        advanced_s=row.advanced_s,
+        quiet_after_s=LEAST_QUIET_S,
+        saved_step=row.saved_step,
+        saved_s=row.saved_s,
+        resumed_step=row.resumed_step,
+        per_step=per_step,
+    )
