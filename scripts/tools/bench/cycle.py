@@ -74,8 +74,9 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
 
         def publish(done: Cycle) -> None:
             health = Health(ENFORCE, 0.0, 1, done.seen.at_s, done.took.all_s)
-            shown = (done.snapshot, done.plan, cycles.job_store, ledger.last_events(300))
-            published.write(report(cluster, config, health, *shown), place.state)
+            shown = (done.snapshot, done.plan, cycles.job_store, cycles.progress.of)
+            state = report(cluster, config, health, *shown, ledger.last_events(300))
+            published.write(state, place.state)
 
         def run() -> Cost:
             return _run(lambda: cycles.run(ENFORCE), publish, slurmctld)

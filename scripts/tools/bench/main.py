@@ -15,6 +15,7 @@ from scripts.tools.bench import (
     cycle,
     deciding,
     drivers,
+    eta,
     in_memory,
     in_tier,
     job_library,
@@ -22,6 +23,8 @@ from scripts.tools.bench import (
     launch,
     monitor,
     paper480,
+    printing,
+    progress,
     speed,
     start,
 )
@@ -99,6 +102,13 @@ def traffic_monitor(pairs: int) -> None:
     monitor.measure(pairs)
 
 
+@bench.command(name="output")
+@click.option("--pairs", default=40, show_default=True, type=click.IntRange(5, 1000))
+def printed_lines(pairs: int) -> None:
+    """What it costs a print that the monitor looks for progress in it."""
+    printing.measure(pairs)
+
+
 @bench.command(name="launch")
 @click.option("--rounds", default=200, show_default=True, type=click.IntRange(5, 10_000))
 def job_launch(rounds: int) -> None:
@@ -162,6 +172,18 @@ def reading_and_writing(sizes: tuple[int, ...]) -> None:
 def library_for_jobs() -> None:
     """What the library for jobs costs a training loop."""
     job_library.measure()
+
+
+@bench.command(name="eta")
+def estimates_of_the_time_left() -> None:
+    """How good the estimates of the time that is left are, on a real cluster (ten minutes)."""
+    eta.measure()
+
+
+@bench.command(name="progress")
+def progress_of_all_jobs() -> None:
+    """What it costs a cycle that all jobs tell how far they are."""
+    progress.measure()
 
 
 @bench.command(name="in-memory")
