@@ -33,6 +33,7 @@ ELSEWHERE: Mapping[str, str] = {
     r"(\./)?scripts/dev fidelity.*": "docs/fidelity.md",
     r"(\./)?scripts/dev matrix": "tests/test_matrix.py",
     r"(\./)?scripts/dev fuzz.*": "tests/test_fuzz.py",
+    r"scripts/dev frameworks": "scripts/tools/frameworks.py",
     r"(\./)?scripts/dev bare": "scripts/tools/bare/main.py",
     r"docker compose .*": "tests/containers",
     r"(\./)?scripts/dev containers.*": "tests/containers",
