@@ -23,9 +23,10 @@ from slurm_tiresias.errors import ConfigError
 MAX_TIERS = 8
 """More tiers than have been shown to help; bounds the number of priority bands."""
 
-BY_RUNS_BEFORE = "2d-history"
-BY_SERVICE = ("2d-las", "2d-gittins")
-POLICIES = (*BY_SERVICE, BY_RUNS_BEFORE)
+LAS, GITTINS = "2d-las", "2d-gittins"
+POLICIES = (LAS, GITTINS)
+ESTIMATES = ("reports", "history", "limits")
+REPORTS, HISTORY, LIMITS = ESTIMATES
 CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 MODES = ("enforce", "shadow")
@@ -35,12 +36,6 @@ DRIVERS = ("auto", "commands", "pyslurm")
 
 T = TypeVar("T")
 Setting = dataclasses.Field[Any]
-
-
-def tiers_follow_service(policy: str) -> bool:
-    """Whether the tiers of the named policy depend only on the service charged to a job, so that
-    the time of its next demotion is known."""
-    return policy in BY_SERVICE
 
 
 def setting(
@@ -77,10 +72,18 @@ class PolicyConfig:
     name: str = setting(
         "2d-las",
         "2d-las needs nothing but the service attained. 2d-gittins orders each tier but "
-        "the last by the Gittins index of the jobs that have ended, once there are enough. "
-        "2d-history cuts and orders the tiers by the service to be expected from what jobs of the "
-        "same user and name have run before.",
+        "the last by the Gittins index of the jobs that have ended, once there are enough.",
         choices=POLICIES,
+    )
+    estimates: tuple[str, ...] = setting(
+        (REPORTS,),
+        "Where it may be taken from how much service a job still needs; its tier is then that of "
+        "its remaining service. Of several, the first that can tell counts. reports: what jobs say "
+        "of their progress, as long as they keep what they promise. history: how long jobs of the "
+        "same user and name ran. limits: which part of their time limits the user's jobs used, if "
+        "the limits tell anything. A job of which nothing is known has the tier of its attained "
+        "service (docs/algorithm.md).",
+        choices=ESTIMATES,
     )
     thresholds_gpu_s: tuple[float, ...] = setting(
         (3600.0, 18_000.0, 90_000.0, 450_000.0, 2_250_000.0),
@@ -137,7 +140,7 @@ class PolicyConfig:
     history_samples: int = setting(
         1,
         "Jobs of the same user and name, or else of the same user, that must have ended before "
-        "2d-history goes by them; a job with fewer is treated as by 2d-las.",
+        "estimates by history are made from them.",
         unit="jobs",
         minimum=1,
     )
@@ -330,7 +333,7 @@ class ControllerConfig:
         400.0,
         "How long the ledger keeps a job that has ended, with its runs, preemptions and events: so "
         "far back history and report go. Older jobs are removed while the controller is idle; "
-        "user, name and service of the last 100,000 stay for 2d-gittins and 2d-history. 0: all are "
+        "user, name and service of the last 100,000 stay for the policies that learn. 0: all are "
         "kept for good, and the ledger grows by 260 MB with each million jobs.",
         unit="days",
         minimum=0,
@@ -501,13 +504,17 @@ def _read(wanted: Any, value: Any) -> Any:
 
 def _check_range(field: Setting, value: Any, source: str) -> None:
     choices = field.metadata.get("choices", ())
-    if choices and value not in choices:
-        raise ConfigError(
-            f"{source} {field.name} = {value!r} is none of its choices",
-            f"Write one of: {', '.join(choices)}",
-        )
+    values = value if isinstance(value, tuple) else (value,)
+    for one in values:
+        if choices and one not in choices:
+            raise ConfigError(
+                f"{source} {field.name} = {one!r} is none of its choices",
+                f"Write {'any' if isinstance(value, tuple) else 'one'} of: {', '.join(choices)}",
+            )
+    if choices and len(set(values)) < len(values):
+        raise ConfigError(f"{source} {field.name} names one twice", "Name each once")
     low, high = field.metadata.get("minimum"), field.metadata.get("maximum")
-    for number in value if isinstance(value, tuple) else (value,):
+    for number in values:
         too_low = low is not None and number < low
         too_high = high is not None and number > high
         if too_low or too_high:

@@ -318,6 +318,15 @@ class JobProgress:
         return self.advanced_s
 
 
+class Claim(NamedTuple):
+    """What a job's reports are taken to say of its service (``policy/claims.py``)."""
+
+    total_gpu_s: float
+    """What it will have attained when it ends."""
+    promised_gpu_s: float
+    """What it promised not to exceed: once it has attained more, its reports count no longer."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobAccount:
     """What only this program knows about a job: all that the ledger keeps except its runs.
@@ -362,6 +371,10 @@ class JobAccount:
     account: str = ""
     partition: str = ""
     """Comma-separated if it waits for the first of several."""
+    time_limit_s: float | None = None
+    claimed_gpu_s: float | None = None
+    promised_gpu_s: float | None = None
+    """The two numbers of its ``Claim``; None before its first report is taken."""
 
     @staticmethod
     def opened(job: JobStatus, entry_number: int = 0) -> JobAccount:
@@ -378,7 +391,14 @@ class JobAccount:
             name=spec.name,
             account=spec.account,
             partition=",".join(spec.partitions),
+            time_limit_s=spec.time_limit_s,
         )
+
+    @property
+    def claim(self) -> Claim | None:
+        if self.claimed_gpu_s is None or self.promised_gpu_s is None:
+            return None
+        return Claim(self.claimed_gpu_s, self.promised_gpu_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,6 +447,8 @@ class JobView:
     style: PlacementStyle | None = None
     style_because: str = ""
     """The rule and number that chose the style, in a few words; may contain users' text."""
+    reports_stopped: str = ""
+    """Why what the job reported last does not count now; "" if it does."""
     remaining_s: float | None = None
     """Set only in simulations, and read only by the clairvoyant baselines."""
     job_id: str = field(init=False, repr=False, compare=False)
@@ -459,6 +481,14 @@ class JobView:
     @property
     def submitted_s(self) -> float:
         return self.account.submitted_s
+
+    @property
+    def claim(self) -> Claim | None:
+        return None if self.reports_stopped else self.account.claim
+
+    @property
+    def time_limit_s(self) -> float | None:
+        return self.spec.time_limit_s
 
     @property
     def first_started_s(self) -> float | None:

@@ -22,7 +22,7 @@ from slurm_tiresias.cli.options import (
 )
 from slurm_tiresias.cli.screen import Screen, show_or_json, stdout
 from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, printable
-from slurm_tiresias.config import Config, tiers_follow_service
+from slurm_tiresias.config import HISTORY, LIMITS, REPORTS, Config
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
 from slurm_tiresias.model import Action, JobState, Reason
@@ -36,10 +36,16 @@ from slurm_tiresias.reasons import (
     would_text,
 )
 from slurm_tiresias.status import published
-from slurm_tiresias.status.eta import estimated_room, waits_before, waits_for_room
+from slurm_tiresias.status.eta import (
+    estimated_room,
+    goes_by_estimate,
+    waits_before,
+    waits_for_room,
+)
 from slurm_tiresias.status.job_history import JobHistory, query_history
 from slurm_tiresias.status.published import (
     Blocker,
+    PublishedEstimate,
     PublishedEvent,
     PublishedJob,
     PublishedState,
@@ -50,6 +56,11 @@ EXPLANATION_SCHEMA = 1
 MOST_BLOCKERS = 8
 MOST_EVENTS = 10
 PLACED = {"consolidate": "consolidated"}
+ESTIMATED = {
+    REPORTS: "by its own reports",
+    HISTORY: "by how long jobs of its user and name ran",
+    LIMITS: "by its time limit and how its user's limits were used",
+}
 LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value)
 DEPENDENCY = "Dependency"
 WITHOUT_NEWS = ("", "None", "Priority", "Resources")
@@ -347,6 +358,8 @@ def _standing(case: Case) -> Iterator[str]:
     last = len(case.state.tiers) - 1
     among = f" (0 is the highest, {last} the lowest)" if last > 0 else ""
     yield f"It is in tier {job.tier}{among}{rank}."
+    if job.estimate is not None:
+        yield _ranked_by(job.estimate)
     attained = f"It has attained {gpu_hours(job.attained_gpu_s)}"
     yield f"{attained} (GPUs x running time, over all its runs){_way_to_next_tier(case)}."
     if job.inherited_gpu_s > 0.0:
@@ -365,12 +378,19 @@ def _standing(case: Case) -> Iterator[str]:
         yield f"It has waited {duration(job.waited_s)} since it last ran or was submitted."
 
 
+def _ranked_by(estimate: PublishedEstimate) -> str:
+    source = ESTIMATED.get(estimate.source, estimate.source)
+    if estimate.remaining_gpu_s is None:
+        return f"Its rank does not go {source}: {estimate.why_not}. It goes by attained service."
+    return f"Its rank goes by what it still needs, {gpu_hours(estimate.remaining_gpu_s)} {source}."
+
+
 def _way_to_next_tier(case: Case) -> str:
     job, tier = case.job, case.tier
     if tier is None:
         return ""
-    if not tiers_follow_service(case.state.policy):
-        return "; its tier goes by what jobs of its user and name have run, or by this if more"
+    if goes_by_estimate(job):
+        return ""
     if tier.to_gpu_s is None:
         return "; there is no tier below its own"
     move = f"; at {exact_gpu_hours(tier.to_gpu_s)} it moves down to tier {tier.tier + 1}"

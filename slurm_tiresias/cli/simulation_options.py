@@ -13,7 +13,7 @@ import click
 
 from slurm_tiresias.cli.options import named_config_path, remember_config
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.config import ORDERS, Config, load, parse
+from slurm_tiresias.config import GITTINS, HISTORY, ORDERS, Config, load, parse
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
@@ -113,12 +113,14 @@ class Base:
     @property
     def policy(self) -> str:
         """Its policy, by the name used in simulations."""
-        return POLICY_OF[self.config.policy.name]
+        policy = self.config.policy
+        if HISTORY in policy.estimates:
+            return "tiresias-h"
+        return "tiresias-g" if policy.name == GITTINS else "tiresias-l"
 
 
 PAPER = "paper"
 _PRESET_KEY = f"{__name__}.preset"
-POLICY_OF = {variant.policy: simulated for simulated, variant in run.TIRESIAS.items()}
 
 
 def base_option(command: Command) -> Command:

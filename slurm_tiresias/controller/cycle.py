@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from slurm_tiresias.config import Config
+from slurm_tiresias.config import REPORTS, Config
 from slurm_tiresias.controller.act import Actor, WriteSummary
+from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
@@ -17,8 +18,8 @@ from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import Plan, Snapshot
+from slurm_tiresias.policy.make import learned_policy
 from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.tiers import learned_policy
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
 from slurm_tiresias.scheduling.decide import decide
@@ -66,6 +67,7 @@ class Cycle:
     seen: Observation
     snapshot: Snapshot
     plan: Plan
+    policy: Policy
     outcome: WriteSummary
     took: Took
     stats: CycleStats
@@ -115,8 +117,15 @@ class Cycles:
         self._profiler = profiler
         self.job_store = JobStore(ledger, config, cluster.accounting)
         self.progress = ProgressTracker(self.job_store, progress or ProgressFolder(""))
+        reports_count = REPORTS in config.policy.estimates
+        self._claims = Claims(self.job_store, self.progress) if reports_count else None
         self._reconciler = Reconciler(self.job_store, slurm)
-        self._snapshots = SnapshotBuilder(self.job_store, config, profiler.placing)
+        self._snapshots = SnapshotBuilder(
+            self.job_store,
+            config,
+            profiler.placing,
+            self._claims.why_stopped if self._claims else None,
+        )
         self._actor = Actor(slurm, self.job_store, config, cluster.requeue_delay_s)
         self._policy: Policy | None = None
         self._planner: Planner | None = None
@@ -164,7 +173,7 @@ class Cycles:
             decide_s=decided_s - accounted_s,
             act_s=time.monotonic() - decided_s,
         )
-        return Cycle(seen, snapshot, plan, outcome, took, self.job_store.take_stats())
+        return Cycle(seen, snapshot, plan, self._policy, outcome, took, self.job_store.take_stats())
 
     def take_lists_back(self) -> None:
         """Restore users' own node lists before the controller ends.
@@ -210,6 +219,8 @@ class Cycles:
         self.job_store.observe(seen)
         self._reconciler.reconcile(seen.at_s)
         self.progress.follow(seen)
+        if self._claims:
+            self._claims.take(seen)
         self.job_store.commit()
         self._profiler.learn(seen, self.job_store.ran_s)
 

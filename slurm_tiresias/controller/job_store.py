@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_tiresias.config import Config, tiers_follow_service
+from slurm_tiresias.config import REPORTS, Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.inherited import InheritedService
 from slurm_tiresias.controller.manage import why_unmanaged
@@ -43,7 +43,7 @@ from slurm_tiresias.lifecycle.preemption import (
 from slurm_tiresias.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Plan
 from slurm_tiresias.policy.losses import RecentLosses, losses_of
-from slurm_tiresias.policy.tiers import tier_by_service
+from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.event_folding import EventFolder
 from slurm_tiresias.store.ledger import Ledger, changed
@@ -115,6 +115,8 @@ class JobStore:
         self._folder = EventFolder()
         self._preemptions: list[PreemptionRecord] = []
         self._progress: list[RunProgressRecord] = []
+        self._estimates_all = bool(set(config.policy.estimates) - {REPORTS})
+        """Whether the tier of any job may depend on more than its service."""
         self._losses: RecentLosses | None = None
         self.users_over_budget: frozenset[str] = frozenset()
         """The users that may not preempt, as of the last snapshot."""
@@ -358,9 +360,16 @@ class JobStore:
             self._drop(job.key)
             self.put(replace(self._opened(job), born_after_s=record.ended_s or now_s))
         else:
-            # The account and the partition of a waiting job may be changed.
+            # The account, the partition and the time limit may be changed.
             spec = job.spec
-            self.put(changed(record, account=spec.account, partition=",".join(spec.partitions)))
+            self.put(
+                changed(
+                    record,
+                    account=spec.account,
+                    partition=",".join(spec.partitions),
+                    time_limit_s=spec.time_limit_s,
+                )
+            )
             return
         if job.state is None and (job.end_s or 0.0) < self._first_look_s:
             self._told_ended.add(job.key)
@@ -523,24 +532,26 @@ class JobStore:
         return record
 
     def _follow_tier(self, record: JobAccount, now_s: float) -> None:
+        if self._may_have_estimate(record):
+            return  # the decision sets its tier: see ``follow``
         own_gpu_s = self._runs.attained_gpu_s(record.key) - record.promoted_at_gpu_s
         charged_gpu_s = own_gpu_s + self.inherited.gpu_s(record, now_s)
-        tier = tier_by_service(charged_gpu_s, self._config.policy)
-        # If the policy depends on more than service, the decision sets the tier: see ``follow``.
-        if tier is not None:
-            self._put_in_tier(record, tier, now_s)
+        tier = tier_of(charged_gpu_s, self._config.policy.thresholds_gpu_s)
+        self._put_in_tier(record, tier, now_s)
+
+    def _may_have_estimate(self, record: JobAccount) -> bool:
+        return self._estimates_all or record.claim is not None
 
     def follow(self, plan: Plan, now_s: float) -> None:
-        """Record the decided tiers if they do not follow from service alone."""
-        if tiers_follow_service(self._config.policy.name):
-            return
+        """Record the decided tiers of jobs whose tiers do not follow from service alone."""
         for key, decision in plan.decisions.items():
             record = self._records.get(key)
-            if record is not None and decision.tier is not None:
-                # The first tier of a job is not a demotion.
-                known = key in self._followed
-                self._put_in_tier(record, decision.tier, now_s, told=known)
-        self._followed = frozenset(plan.decisions)
+            if record is None or decision.tier is None or not self._may_have_estimate(record):
+                continue
+            # The first tier of a job is not a demotion.
+            known = key in self._followed or record.claim is not None
+            self._put_in_tier(record, decision.tier, now_s, told=known)
+        self._followed = frozenset(plan.decisions) if self._estimates_all else frozenset()
 
     def _put_in_tier(self, record: JobAccount, tier: int, now_s: float, told: bool = True) -> None:
         if tier == record.tier or record.ended_s is not None:
@@ -614,9 +625,11 @@ class JobStore:
         end_s = max(run.end_s or 0.0 for run in runs) if ended_by_run else record.ended_s
         jct_s = max(0.0, end_s - record.submitted_s)
         queued_s = max(0.0, jct_s - self._runs.executed_s(key))
-        own_gpu_s = self._runs.attained_gpu_s(key) - record.promoted_at_gpu_s
-        tier = tier_by_service(own_gpu_s, self._config.policy)
-        self._stats.ended.append(EndedJob(max(record.tier, tier or 0), jct_s, queued_s))
+        tier = record.tier
+        if not self._may_have_estimate(record):
+            own_gpu_s = self._runs.attained_gpu_s(key) - record.promoted_at_gpu_s
+            tier = max(tier, tier_of(own_gpu_s, self._config.policy.thresholds_gpu_s))
+        self._stats.ended.append(EndedJob(tier, jct_s, queued_s))
 
     # What is known of a job
 

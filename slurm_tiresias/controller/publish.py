@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
-from slurm_tiresias.config import Config, PreemptionConfig
+from slurm_tiresias.config import REPORTS, Config, PreemptionConfig
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
@@ -26,6 +26,9 @@ from slurm_tiresias.model import (
     Protection,
     Snapshot,
 )
+from slurm_tiresias.policy.claims import is_broken
+from slurm_tiresias.policy.estimates import WithEstimates
+from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.protection import protected_for_s
 from slurm_tiresias.reasons import would_do
 from slurm_tiresias.slurm import release
@@ -35,6 +38,7 @@ from slurm_tiresias.status.published import (
     ENFORCE,
     SCHEMA,
     Blocker,
+    PublishedEstimate,
     PublishedEvent,
     PublishedGpus,
     PublishedHold,
@@ -128,6 +132,7 @@ def report(
     plan: Plan,
     job_store: JobStore,
     progress_of: ProgressOf,
+    policy: Policy,
     events: Sequence[EventRecord],
 ) -> PublishedState:
     """Collect everything that ``status`` and ``explain`` may show of a cycle."""
@@ -137,7 +142,9 @@ def report(
         gpus=_gpus(nodes, snapshot.jobs),
         tiers=tuple(_tiers(config, snapshot, plan)),
         jobs=tuple(
-            _jobs(config, snapshot, plan, job_store, progress_of, acts=health.mode == ENFORCE)
+            _jobs(
+                config, snapshot, plan, job_store, progress_of, policy, acts=health.mode == ENFORCE
+            )
         ),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
         nodes=tuple(_nodes(nodes, snapshot.jobs, plan)),
@@ -204,6 +211,7 @@ def _jobs(
     plan: Plan,
     job_store: JobStore,
     progress_of: ProgressOf,
+    policy: Policy,
     *,
     acts: bool,
 ) -> Iterable[PublishedJob]:
@@ -212,6 +220,7 @@ def _jobs(
     # Most of thousands of waiting jobs share their blockers: convert each set once.
     known: dict[int, tuple[Blocker, ...]] = {}
     ranks = plan.ranks
+    estimates = policy if isinstance(policy, WithEstimates) else None
     for key, decision in plan.decisions.items():
         blockers = known.get(id(decision.blockers))
         if blockers is None:
@@ -223,6 +232,8 @@ def _jobs(
         job.rank, job.blockers, job.slurm_place = ranks.get(key), blockers, places.get(key)
         if told := progress_of(key):
             job.progress = _progress(told, views[key], snapshot.now_s)
+        if estimates and job.managed:
+            job.estimate = _estimate(views[key], estimates)
         if not acts:
             job.would = would_do(*_decided(job))
         yield job
@@ -281,6 +292,21 @@ def _progress(told: JobProgress, job: JobView, now_s: float) -> PublishedProgres
         quiet_since_s,
         runs and told.lost,
     )
+
+
+def _estimate(job: JobView, policy: WithEstimates) -> PublishedEstimate | None:
+    remaining = policy.remaining(job)
+    if remaining is not None:
+        return PublishedEstimate(remaining.estimator.name, remaining.gpu_s)
+    if job.account.claim is None:
+        return None
+    if job.reports_stopped:
+        why_not = job.reports_stopped
+    elif is_broken(job):
+        why_not = "it has attained far more than it said it would"
+    else:
+        why_not = "it was promoted"
+    return PublishedEstimate(REPORTS, None, why_not)
 
 
 def _job(

@@ -464,6 +464,7 @@ class Controller:
                 cycle.plan,
                 self._cycles.job_store,
                 self._cycles.progress.of,
+                cycle.policy,
                 self._ledger.last_events(EVENTS_PUBLISHED),
             )
         )

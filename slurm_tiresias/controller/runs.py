@@ -119,6 +119,11 @@ class Runs:
             return None
         return job.start_s + self._clock_set_by_s.get((job.key, job.start_s), 0.0)
 
+    def ran_s(self, job: JobStatus) -> float:
+        """Return how long the present run of a job has lasted; 0 if it does not run."""
+        run = None if job.start_s is None else self.run(job.key, job.start_s)
+        return run.elapsed_s if run and job.state is JobState.RUNNING else 0.0
+
     def clock_was_set(self, by_s: float) -> None:
         """Record that the clock was stepped, so that runs under way keep their durations."""
         for key, runs in self._runs.items():

@@ -85,6 +85,8 @@ class _Facts(NamedTuple):
     """Whether Slurm would end the job for good (DEADLINE) if it were preempted."""
     is_tried_first: bool
     """Whether Slurm, after a requeue, would start the job before any job that waits now."""
+    reports_stopped: str
+    """Why what it reported last does not count."""
     taken_by: tuple[Partition, ...] | None
     """The partitions that would start it; None if none of its partitions has restrictions."""
 
@@ -101,14 +103,18 @@ class SnapshotBuilder:
         job_store: JobStore,
         config: Config,
         placing: Callable[[JobSpec], Placing] | None = None,
+        why_reports_stopped: Callable[[JobStatus, float], str] | None = None,
     ) -> None:
         """Prepare snapshots.
 
         ``placing`` gives the best placement of a job; None leaves placement open.
+        ``why_reports_stopped`` says why what a job reported last does not count at a time; "" if it
+        does.
         """
         self._job_store = job_store
         self._config = config
         self._placing = placing
+        self._why_reports_stopped = why_reports_stopped
         self._made: dict[str, tuple[_Facts, JobView]] = {}
         self._last_words: dict[str, str] = {}
         """By job, Slurm's last reason to keep it waiting for more than resources."""
@@ -187,6 +193,7 @@ class SnapshotBuilder:
         over_budget: frozenset[str],
     ) -> Iterator[_Facts]:
         job_store, placing = self._job_store, self._placing
+        why_stopped = self._why_reports_stopped
         accounts, runs = job_store.records(), job_store.runs
         nominations, preemptions = job_store.nominations, job_store.preemptions
         if seen.partitions != self._partitions:
@@ -220,6 +227,7 @@ class SnapshotBuilder:
                 is_past_deadline(job.spec, requeued_s),
                 job.state is JobState.RUNNING
                 and self._priority_tier(job, by_name) > highest_waiting,
+                why_stopped(job, seen.at_s) if why_stopped and account and account.claim else "",
                 None
                 if choosy.keys().isdisjoint(job.spec.partitions)
                 else self._partitions_for(job, by_name),
@@ -396,6 +404,7 @@ class SnapshotBuilder:
             cools_down=facts.cools_down,
             awaited_limit=facts.awaited_limit,
             over_budget=facts.over_budget,
+            reports_stopped=facts.reports_stopped,
             skew=placing.skew if placing else None,
             style=placing.style if placing else None,
             style_because=placing.because if placing else "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Protocol
 
-from slurm_tiresias.model import JobState
+from slurm_tiresias.model import Claim, JobState
 
 Key = tuple[float, ...]
 
@@ -56,6 +56,10 @@ class JobFacts(Protocol):
     def tier_entered_s(self) -> float | None: ...
     @property
     def queued_s(self) -> float | None: ...
+    @property
+    def claim(self) -> Claim | None: ...
+    @property
+    def time_limit_s(self) -> float | None: ...
     @property
     def remaining_s(self) -> float | None: ...
 

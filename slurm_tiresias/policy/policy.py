@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from slurm_tiresias.policy.job_rank import JobFacts, JobRank
 from slurm_tiresias.policy.promotion import NEVER, Promotion
@@ -17,6 +17,8 @@ class EndedJob(Protocol):
     def user(self) -> str: ...
     @property
     def name(self) -> str: ...
+    @property
+    def time_limit_s(self) -> float | None: ...
     @property
     def run_s(self) -> float: ...
     @property
@@ -33,8 +35,11 @@ class Policy(ABC):
     __slots__ = ()
 
     promotion: Promotion = NEVER
-    learns: ClassVar[bool] = False
-    """Whether the end of a job may change the ranks of other jobs of the same user."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether the end of a job may change the ranks of other jobs of the same user."""
+        return False
 
     @abstractmethod
     def rank(self, job: JobFacts) -> JobRank:
@@ -44,8 +49,8 @@ class Policy(ABC):
         """Seconds that a running job can keep running before its level or tier may change."""
         return math.inf
 
-    def drifts_in(self, tier: int) -> bool:
-        """Whether the order of the running jobs in a tier changes while they run."""
+    def drifts_in(self, tier: int, job: JobFacts) -> bool:
+        """Whether a running job's place among the others of this tier changes while it runs."""
         return False
 
     def learn(self, ended: EndedJob) -> None:

@@ -41,30 +41,28 @@ class RunHistory:
             self._run_s.setdefault(origin, deque(maxlen=KEPT)).append(run_s)
             self._known.pop(origin, None)
 
-    def expected_run_s(self, user: str, name: str, executed_s: float) -> float:
-        """Return the expected running time, in seconds, per completed job like this one.
+    def remaining_s(self, user: str, name: str, executed_s: float) -> float | None:
+        """Return the expected remaining seconds per completed job like this one.
 
         It is the reciprocal of the best Gittins index (paper page 490) over similar jobs: those of
-        the same user and name, or else of the same user. It is never less than ``executed_s``, by
-        which LAS ranks, and equals it if no similar jobs are known or none ran that long.
+        the same user and name, or else of the same user. A job that has outlived all of them is
+        expected to need as much again. None if no similar jobs are known.
         """
         alike = self._alike(user, name)
-        distance_s = math.inf if alike is None else alike.distance(executed_s)
-        return max(executed_s, distance_s) if distance_s < math.inf else executed_s
+        if alike is None:
+            return None
+        distance_s = alike.distance(executed_s)
+        return distance_s if distance_s < math.inf else executed_s
 
     def steady_for_s(
         self, user: str, name: str, executed_s: float, least_s: float, most_s: float
     ) -> float:
-        """Return for how many more seconds of running ``expected_run_s`` is sure to stay within
-        ``least_s`` to ``most_s``; it must be within that range now."""
+        """Return for how many more seconds of running ``remaining_s`` is sure to stay within
+        ``least_s`` to ``most_s``; it must be known, and within that range now."""
         alike = self._alike(user, name)
-        steady_s = math.inf if alike is None else alike.steady_for(executed_s, least_s)
-        return min(steady_s, most_s - executed_s)
-
-    def is_judged_by(self, user: str, name: str, ended_name: str) -> bool:
-        """Whether an ``add`` for this user and ``ended_name`` may change the expectation for jobs
-        named ``name``."""
-        return bool(user) and (name == ended_name or not self._knows((user, name)))
+        assert alike is not None
+        steady_s = alike.steady_for(executed_s, least_s)
+        return steady_s if steady_s < math.inf else most_s - executed_s
 
     def _alike(self, user: str, name: str) -> ServiceHistory | None:
         for origin in _origins(user, name):

@@ -22,7 +22,7 @@ def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
     snapshot
         All jobs and nodes at one time. Their order does not matter.
     policy
-        ``policy.tiers.make_policy(config.policy)``, or a baseline.
+        ``policy.make.make_policy(config.policy)``, or a baseline.
     config
         The settings for placement, preemption and promotion.
 

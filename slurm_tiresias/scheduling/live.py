@@ -138,7 +138,7 @@ class LiveEngine(Engine, Generic[J]):
             if due_s < math.inf:
                 heapq.heappush(self._due, (due_s, job.job_id))
             self._of_user.setdefault(job.user, {})[job.job_id] = job
-        if self.policy.learns or self.policy.drifts_in(job.tier):
+        if self.policy.learns or self.policy.drifts_in(job.tier, job):
             self._watched[job.job_id] = job
         elif self._watched:
             self._watched.pop(job.job_id, None)
@@ -171,7 +171,7 @@ class LiveEngine(Engine, Generic[J]):
     def _follow_drift(self, now_s: float) -> None:
         ranks = []
         for job in self._watched.values():
-            if self.policy.drifts_in(job.tier):
+            if self.policy.drifts_in(job.tier, job):
                 job.settle(now_s)
                 ranks.append(self._rank(job, now_s))
         self.state.rerank_all(ranks)

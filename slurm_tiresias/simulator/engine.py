@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from slurm_tiresias.model import Allocation, JobState, PlacementStyle, Protection, Request
+from slurm_tiresias.model import Allocation, Claim, JobState, PlacementStyle, Protection, Request
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.workload import TraceJob
 
@@ -53,6 +53,7 @@ class SimJob:
     allocation: Allocation = NOTHING
     preemptions = 0
     promotions = 0
+    claim: Claim | None = None
     only_idle = False
     """Whether its user is over the preemption budget, so that it may use idle GPUs only."""
     skew: float | None = None
@@ -73,6 +74,7 @@ class SimJob:
         self.job_id = trace.job_id
         self.user = trace.user
         self.name = trace.name
+        self.time_limit_s = trace.limit_s
         self.width = self.gpus_asked = trace.gpus
         self.submitted_s = self.settled_s = trace.submitted_s
         self.queued_s: float | None = trace.submitted_s

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from slurm_tiresias.config import POLICIES as CONFIGURABLE
-from slurm_tiresias.config import Config
+from slurm_tiresias.config import GITTINS, HISTORY, LAS, Config
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import PlacementStyle
 from slurm_tiresias.placement.choose import style_of_skew
@@ -23,6 +22,7 @@ from slurm_tiresias.simulator.baselines import (
 )
 from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, SlurmParameters
 from slurm_tiresias.simulator.engine import Ask, Outcome, Scheduler, Simulation, Timing
+from slurm_tiresias.simulator.reports import ReportModel, Reports
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 
@@ -35,17 +35,16 @@ class Variant(NamedTuple):
     knows_service: bool = False
     """Whether the distribution of service is known from the start, as in the paper; the service of
     a single job is not."""
+    estimates: tuple[str, ...] = ()
+    """Added to ``policy.estimates``."""
 
 
 _AS_IN_THE_PAPER = {
-    "tiresias-l": Variant("2d-las"),
-    "tiresias-g": Variant("2d-gittins", knows_service=True),
-    "tiresias-h": Variant("2d-history"),
+    "tiresias-l": Variant(LAS),
+    "tiresias-g": Variant(GITTINS, knows_service=True),
+    "tiresias-h": Variant(LAS, estimates=(HISTORY,)),
 }
-_NAMED_OTHERWISE = {variant.policy for variant in _AS_IN_THE_PAPER.values()}
-TIRESIAS = _AS_IN_THE_PAPER | {
-    name: Variant(name) for name in CONFIGURABLE if name not in _NAMED_OTHERWISE
-}
+TIRESIAS = _AS_IN_THE_PAPER
 """The controller's policies by their names in simulations: the paper's names, or else their own."""
 
 POLICIES = (*TIRESIAS, *BASELINES)
@@ -65,6 +64,8 @@ class Setup:
     timing: Timing
     slurm: SlurmParameters = DEFAULTS
     """Parameters of the baseline ``slurm``."""
+    reports: ReportModel | None = None
+    """How the jobs report; None if none does."""
     own_pace_s: float = 0.0
     """Scheduling interval of the policies in ``OWN_PACE``; 0 means at every event."""
 
@@ -132,8 +133,11 @@ def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
     if policy in BASELINES:
         return BASELINES[policy](BaselineSetup(workload, setup.cluster, config, setup.slurm))
     variant = TIRESIAS[policy]
-    named = replace(config, policy=replace(config.policy, name=variant.policy))
-    if not variant.knows_service:
-        return schedulers.tiresias(named, nodes)
-    history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
-    return schedulers.tiresias(named, nodes, history)
+    estimates = dict.fromkeys((*config.policy.estimates, *variant.estimates))
+    policy_config = replace(config.policy, name=variant.policy, estimates=tuple(estimates))
+    named = replace(config, policy=policy_config)
+    history = None
+    if variant.knows_service:
+        history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
+    reports = Reports(setup.reports, workload.jobs) if setup.reports else None
+    return schedulers.tiresias(named, nodes, history, reports)

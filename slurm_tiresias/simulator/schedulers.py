@@ -6,27 +6,35 @@ import math
 from collections.abc import Iterable, Sequence
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.model import Node
+from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.scheduling.live import LiveEngine
 from slurm_tiresias.simulator.budgets import budgets_of
 from slurm_tiresias.simulator.engine import SimJob
 from slurm_tiresias.simulator.fair_share import fair_share_of
+from slurm_tiresias.simulator.reports import Reports
 
 
 class Decided:
     """A scheduler that feeds the engine with events and, like the controller, tracks inherited
     service and preemption budgets."""
 
-    def __init__(self, policy: Policy, config: Config, nodes: Sequence[Node]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        config: Config,
+        nodes: Sequence[Node],
+        reports: Reports | None = None,
+    ) -> None:
         self.policy = policy
         self._engine: LiveEngine[SimJob] = LiveEngine(policy, config, nodes)
         self._fair_share = fair_share_of(config.policy)
         gpus = sum(node.total.gpu_count for node in nodes)
         self._budgets = budgets_of(config.preemption, gpus)
+        self._reports = reports
 
     def waits(self, job: SimJob, now_s: float) -> None:
         if self._fair_share:
@@ -39,6 +47,8 @@ class Decided:
         self._engine.waits(job, now_s)
 
     def runs(self, job: SimJob, now_s: float) -> None:
+        if self._reports:
+            self._reports.starts(job)
         self._engine.runs(job, now_s)
         if self._fair_share:
             # Its victims may have the same payer, whose recent service has then just changed.
@@ -46,11 +56,15 @@ class Decided:
             self._engine.moved(job, now_s)
 
     def moved(self, job: SimJob, now_s: float) -> None:
+        if self._reports:
+            self._reports.follow(job, now_s)
         self._engine.moved(job, now_s)
 
     def ended(self, job: SimJob) -> None:
         job.settle(job.end_s)
         self._engine.ended(job)
+        if self._reports:
+            self._reports.ended(job)
         if self._budgets:
             self._budgets.ended(job)
         if self._fair_share:
@@ -74,7 +88,10 @@ class Decided:
         return starts
 
     def next_change_s(self, job: SimJob, now_s: float) -> float:
-        return self._engine.next_change_s(job, now_s)
+        change_s = self._engine.next_change_s(job, now_s)
+        if self._reports and job.state is JobState.RUNNING:
+            change_s = min(change_s, self._reports.next_s(job))
+        return change_s
 
     def next_wake_s(self, now_s: float) -> float:
         next_s = self._engine.next_wake_s
@@ -87,10 +104,14 @@ class Decided:
 
 
 def tiresias(
-    config: Config, nodes: Sequence[Node], history: ServiceHistory | None = None
+    config: Config,
+    nodes: Sequence[Node],
+    history: ServiceHistory | None = None,
+    reports: Reports | None = None,
 ) -> Decided:
     """Return Tiresias-L, Tiresias-G or Tiresias-H, according to the configuration.
 
-    ``history`` is the distribution of service that the policy knows from the start.
+    ``history`` is the distribution of service that the policy knows from the start; ``reports``
+    are those of the jobs.
     """
-    return Decided(make_policy(config.policy, history), config, nodes)
+    return Decided(make_policy(config.policy, history), config, nodes, reports)

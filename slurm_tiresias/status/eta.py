@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.config import tiers_follow_service
 from slurm_tiresias.model import MAX_BLOCKERS, Action, JobState, Protection, Reason
 from slurm_tiresias.status.published import Blocker, PublishedJob, PublishedState
 
@@ -40,10 +39,10 @@ def estimated_room(
 
     A blocker that keeps running drops to a lower tier at a known time, and loses its protection
     then; one that tells how far it is has a likely end. Jobs that wait before this one get its GPUs
-    first. It is unknown if that is not enough, if tiers depend on more than attained service, and
-    if the controller does not preempt. ``jobs`` are those of the state, by id.
+    first. It is unknown if that is not enough, and if the controller does not preempt. ``jobs`` are
+    those of the state, by id.
     """
-    if not tiers_follow_service(state.policy) or not state.acts:
+    if not state.acts:
         return None
     if not job.managed or not waits_for_room(job):
         return None
@@ -95,10 +94,15 @@ def _loose_at_s(
     tier = next((tier for tier in state.tiers if tier.tier == job.tier), None)
     if blocker.guard != Protection.SAME_TIER.value or other is None or tier is None:
         return None
-    if tier.to_gpu_s is None or not other.gpus:
+    if tier.to_gpu_s is None or not other.gpus or goes_by_estimate(other):
         return None
     missing_gpu_s = tier.to_gpu_s - other.attained_since_promotion_gpu_s - other.inherited_gpu_s
     return state.at_s + max(0.0, missing_gpu_s) / other.gpus
+
+
+def goes_by_estimate(job: PublishedJob) -> bool:
+    """Whether a job's tier is that of its remaining service, not of what it attained."""
+    return job.estimate is not None and job.estimate.remaining_gpu_s is not None
 
 
 def waits_for_room(job: PublishedJob) -> bool:

@@ -102,6 +102,18 @@ class PublishedProgress:
 
 
 @dataclass
+class PublishedEstimate:
+    """The service that a job still needs, where that was or could have been estimated."""
+
+    source: str
+    """``reports``, ``history`` or ``limits``."""
+    remaining_gpu_s: float | None
+    """The service by which the job is ranked; None if the source is not believed."""
+    why_not: str = ""
+    """Why it is not believed, in words."""
+
+
+@dataclass
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
 
@@ -164,6 +176,8 @@ class PublishedJob:
     """The time before which Slurm does not start the job (``--begin``)."""
     progress: PublishedProgress | None = None
     """How far it is; None if it has not said."""
+    estimate: PublishedEstimate | None = None
+    """What it still needs; None if nothing tells, so that it is ranked by attained service."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,12 +304,12 @@ class Ledger:
         kept = (
             "SELECT ended_s, user, name, "
             "(SELECT SUM(elapsed_s) FROM incarnations WHERE key = jobs.key), "
-            "(SELECT SUM(elapsed_s * gpus) FROM incarnations WHERE key = jobs.key) "
+            "(SELECT SUM(elapsed_s * gpus) FROM incarnations WHERE key = jobs.key), time_limit_s "
             "FROM jobs WHERE ended_s >= ? AND first_started_s IS NOT NULL "
             "ORDER BY ended_s DESC LIMIT ?"
         )
         pruned = (
-            "SELECT ended_s, user, name, run_s, service_gpu_s FROM samples "
+            "SELECT ended_s, user, name, run_s, service_gpu_s, time_limit_s FROM samples "
             "WHERE ended_s >= ? ORDER BY number DESC LIMIT ?"
         )
         rows: list[tuple[Any, ...]] = []
@@ -640,8 +640,8 @@ _PRUNABLE = (
     "(SELECT 1 FROM incarnations i WHERE i.key = jobs.key AND i.confirmed = 0)"
 )
 _KEEP_SAMPLES = (
-    "INSERT INTO samples (ended_s, user, name, run_s, service_gpu_s) "
-    "SELECT ended_s, user, name, SUM(elapsed_s), SUM(elapsed_s * gpus) "
+    "INSERT INTO samples (ended_s, user, name, run_s, service_gpu_s, time_limit_s) "
+    "SELECT ended_s, user, name, SUM(elapsed_s), SUM(elapsed_s * gpus), time_limit_s "
     "FROM jobs JOIN incarnations USING (key) "
     "WHERE key IN (SELECT value FROM json_each(:keys)) GROUP BY key ORDER BY ended_s"
 )

@@ -71,6 +71,7 @@ class Sample:
     name: str
     run_s: float
     service_gpu_s: float
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

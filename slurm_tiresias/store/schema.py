@@ -19,11 +19,11 @@ from slurm_tiresias.store.records import (
     Sample,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
 under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
-what runs reported of their progress."""
+what runs reported of their progress, 9 what that promises, and time limits."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -163,6 +163,18 @@ def _add_progress(database: sqlite3.Connection) -> None:
     database.execute(f"CREATE TABLE run_progress ({columns}, PRIMARY KEY (key, restarts))")
 
 
+def _add_claims_and_limits(database: sqlite3.Connection) -> None:
+    for table, column in (
+        ("jobs", "time_limit_s"),
+        ("jobs", "claimed_gpu_s"),
+        ("jobs", "promised_gpu_s"),
+        ("samples", "time_limit_s"),
+    ):
+        query = f"SELECT 1 FROM pragma_table_info('{table}') WHERE name = '{column}'"
+        if not database.execute(query).fetchone():  # tables made by a migration have it
+            database.execute(f"ALTER TABLE {table} ADD COLUMN {column} REAL")
+
+
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
@@ -171,6 +183,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     5: _add_lifecycles,
     6: _add_starts_in_vain,
     7: _add_progress,
+    8: _add_claims_and_limits,
 }
 """The migration of each older schema to the next."""
 

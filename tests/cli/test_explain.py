@@ -15,6 +15,7 @@ from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import Protection, Reason
 from slurm_tiresias.status.published import (
     Blocker,
+    PublishedEstimate,
     PublishedEvent,
     PublishedJob,
     PublishedState,
@@ -253,19 +254,19 @@ def test_a_pending_unmanaged_job_shows_its_place_by_slurms_priority(site: Site) 
 
 
 @pytest.mark.parametrize(
-    ("tier", "policy", "guard"),
+    ("tier", "estimate", "guard"),
     [
-        (2, "2d-las", Protection.SAME_TIER),
-        (0, "2d-history", Protection.SAME_TIER),
-        (0, "2d-las", Protection.UNMANAGED),
+        (2, None, Protection.SAME_TIER),
+        (0, PublishedEstimate("history", 9e6), Protection.SAME_TIER),
+        (0, None, Protection.UNMANAGED),
     ],
 )
 def test_no_start_time_is_estimated_without_data(
-    site: Site, tier: int, policy: str, guard: Protection
+    site: Site, tier: int, estimate: PublishedEstimate | None, guard: Protection
 ) -> None:
     blockers = (Blocker("2", guard.value, until_s=None),)
     job = waiting("1", tier=tier, reason="guarded", blockers=blockers)
-    output = explained(site, job, running("2"), policy=policy)
+    output = explained(site, job, running("2", estimate=estimate))
     assert "An estimate" not in output
     assert "cannot be said: it depends on how long other jobs run." in output
 

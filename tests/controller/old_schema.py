@@ -20,11 +20,13 @@ LIFECYCLE_COLUMNS = {
 
 
 def back_to_schema_5(database: sqlite3.Connection) -> None:
-    """Undo what schemas 6 to 8 changed in a ledger in which no start or preemption is under way."""
+    """Undo what schemas 6 to 9 changed in a ledger in which no start or preemption is under way."""
     database.execute("DROP TABLE nominations")
     database.execute("DROP TABLE preemptions_under_way")
     database.execute("DROP TABLE run_progress")
-    database.execute("ALTER TABLE jobs DROP COLUMN list_refused")
+    for column in ("list_refused", "time_limit_s", "claimed_gpu_s", "promised_gpu_s"):
+        database.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
+    database.execute("ALTER TABLE samples DROP COLUMN time_limit_s")
     for column, kind in LIFECYCLE_COLUMNS.items():
         database.execute(f"ALTER TABLE jobs ADD COLUMN {column} {kind}")
     database.execute("UPDATE facts SET value = '5' WHERE name = 'schema_version'")

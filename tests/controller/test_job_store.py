@@ -425,7 +425,7 @@ def test_a_drifting_clock_is_not_taken_for_a_clock_step(job_store: JobStore) -> 
 
 def test_by_history_a_jobs_first_tier_does_not_count_as_a_demotion(ledger: Ledger) -> None:
     """Also where Slurm had started it before anybody looked."""
-    config = parse({"policy": {"name": "2d-history", "thresholds_gpu_s": [100, 1000]}})
+    config = parse({"policy": {"estimates": ["history"], "thresholds_gpu_s": [100, 1000]}})
     job_store = JobStore(ledger, config, accounting=False)
 
     def decided(at_s: float, tier: int) -> list[str]:

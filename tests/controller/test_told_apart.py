@@ -13,7 +13,7 @@ from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.publish import Health, report
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import Amount, JobStatus, Node
-from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.reasons import would_do, would_have
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition
@@ -37,9 +37,10 @@ def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
     job_store = JobStore(ledger, CONFIG, accounting=False)
     job_store.observe(seen)
     snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs())
-    plan = decide(snapshot, make_policy(CONFIG.policy), CONFIG)
+    policy = make_policy(CONFIG.policy)
+    plan = decide(snapshot, policy, CONFIG)
     health = Health(mode, 0.0, 1, NOW_S, 0.1)
-    return report(CLUSTER, CONFIG, health, snapshot, plan, job_store, lambda _: None, ())
+    return report(CLUSTER, CONFIG, health, snapshot, plan, job_store, lambda _: None, policy, ())
 
 
 def by_id(state: PublishedState, field: str) -> dict[str, object]:

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.model import Plan, Snapshot
+from slurm_tiresias.policy.estimates import ByHistory
+from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.policy.recurring import KEPT, RunHistory
-from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from tests.pictures import after, cluster, configured, drawn, gpus, job
 
-CONFIG = configured(policy={"name": "2d-history"})
+CONFIG = configured(policy={"estimates": ["history"]})
 ANN_TRAINS_LONG = [("ann", "train", 60.0)] * 3
 BEN_IS_QUICK = [("ben", "debug", 2.0)] * 3
 
@@ -49,22 +50,22 @@ def test_in_a_tier_the_job_with_the_shortest_expected_run_starts_first() -> None
 
 def test_a_new_job_name_is_ranked_by_its_users_history_and_a_new_user_by_service() -> None:
     runs = RunHistory(1, [("ann", "train", 50.0)])
-    assert runs.expected_run_s("ann", "train", 0.0) == 50.0
-    assert runs.expected_run_s("ann", "other", 10.0) == 40.0
-    assert runs.expected_run_s("eve", "train", 10.0) == 10.0
-    assert runs.expected_run_s("", "", 10.0) == 10.0
+    assert runs.remaining_s("ann", "train", 0.0) == 50.0
+    assert runs.remaining_s("ann", "other", 10.0) == 40.0
+    assert runs.remaining_s("eve", "train", 10.0) is None
+    assert runs.remaining_s("", "", 10.0) is None
 
 
 def test_too_few_jobs_tell_nothing() -> None:
     runs = RunHistory(2, [("ann", "train", 50.0)])
-    assert runs.expected_run_s("ann", "train", 0.0) == 0.0
+    assert runs.remaining_s("ann", "train", 0.0) is None
     runs.add("ann", "train", 70.0)
-    assert runs.expected_run_s("ann", "train", 0.0) == 60.0
+    assert runs.remaining_s("ann", "train", 0.0) == 60.0
 
 
 def test_old_runs_are_forgotten() -> None:
     runs = RunHistory(1, [("ann", "train", 5000.0)] + [("ann", "train", 10.0)] * KEPT)
-    assert runs.expected_run_s("ann", "train", 10.0) == 10.0
+    assert runs.remaining_s("ann", "train", 10.0) == 10.0
 
 
 def test_a_promoted_job_returns_to_the_top_whatever_its_history() -> None:
@@ -75,18 +76,25 @@ def test_a_promoted_job_returns_to_the_top_whatever_its_history() -> None:
     assert policy.rank(promoted).tier == 0
 
 
+@pytest.mark.parametrize(
+    ("executed_s", "remaining_s"), [(0.0, 100.0), (30.0, 70.0), (99.0, 1.0), (101.0, 101.0)]
+)
+def test_a_job_that_has_outlived_all_others_is_expected_to_run_as_long_again(
+    executed_s: float, remaining_s: float
+) -> None:
+    runs = RunHistory(1, [("ann", "train", 100.0)])
+    assert runs.remaining_s("ann", "train", executed_s) == remaining_s
+
+
 seconds = st.integers(0, 10**6).map(float)
 
 
 @given(st.lists(seconds, min_size=1, max_size=80), seconds)
-def test_no_job_is_expected_to_need_less_than_las_says(run_s: list[float], ran_s: float) -> None:
-    runs = RunHistory(1, [("ann", "train", each) for each in run_s])
-    assert runs.expected_run_s("ann", "train", ran_s) >= ran_s
-
-
-@pytest.mark.parametrize("executed_s", [0.0, 10.0, 99.0])
-def test_a_job_about_to_end_is_not_mistaken_for_one_that_has_just_begun(
-    executed_s: float,
+def test_no_estimate_by_history_is_less_than_the_service_attained(
+    run_s: list[float], ran_s: float
 ) -> None:
-    runs = RunHistory(1, [("ann", "train", 100.0)])
-    assert runs.expected_run_s("ann", "train", executed_s) == max(executed_s, 100.0 - executed_s)
+    runs = RunHistory(1, [("ann", "train", each) for each in run_s])
+    one = job("1", gpus(4), user="ann", name="train", attained_gpu_s=4 * ran_s)
+    one = replace(one, attained_since_promotion_gpu_s=4 * ran_s, executed_since_promotion_s=ran_s)
+    remaining_gpu_s = ByHistory(runs).remaining_gpu_s(one)
+    assert remaining_gpu_s is not None and remaining_gpu_s >= 4 * ran_s

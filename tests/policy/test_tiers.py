@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import changed
 from slurm_tiresias.model import JobState, JobView
 from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.policy.tiers import (
     ORDERS,
     TieredGittins,
     left_in_tier,
-    make_policy,
     tier_of,
 )
 from tests.pictures import NOW_S, configured, gpus, job
@@ -82,13 +82,13 @@ def test_a_job_is_promoted_when_it_waited_knob_times_its_run_but_never_before_th
 
 
 def test_gittins_waits_for_enough_history() -> None:
-    config = configured(policy={"name": "2d-gittins", "gittins_samples": 3}).policy
+    config = configured(policy={"name": "2d-gittins", "gittins_samples": 3, "estimates": []}).policy
     assert not isinstance(make_policy(config, ServiceHistory([1, 2])), TieredGittins)
     assert isinstance(make_policy(config, ServiceHistory([1, 2, 3])), TieredGittins)
 
 
 def test_gittins_prefers_the_job_that_is_more_likely_to_end_soon() -> None:
-    config = configured(policy={"name": "2d-gittins", "gittins_samples": 3}).policy
+    config = configured(policy={"name": "2d-gittins", "gittins_samples": 3, "estimates": []}).policy
     policy = make_policy(config, ServiceHistory([50, 60, 5000, 6000]))
     nearly = job("1", gpus(1), attained_gpu_s=45, attained_since_promotion_gpu_s=45)
     past_it = job("2", gpus(1), attained_gpu_s=70, attained_since_promotion_gpu_s=70)
@@ -96,7 +96,7 @@ def test_gittins_prefers_the_job_that_is_more_likely_to_end_soon() -> None:
 
 
 def test_gittins_orders_the_last_tier_as_las_does() -> None:
-    config = configured(policy={"name": "2d-gittins", "gittins_samples": 2}).policy
+    config = configured(policy={"name": "2d-gittins", "gittins_samples": 2, "estimates": []}).policy
     policy = make_policy(config, ServiceHistory([50, 60, 5000]))
     late = job("1", gpus(1), tier=2, first_started_s=9.0)
     assert policy.rank(late).order_key == (0.0, 9.0)

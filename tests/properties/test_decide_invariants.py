@@ -32,9 +32,10 @@ from slurm_tiresias.placement.free_resources import FreeResources
 from slurm_tiresias.placement.victims import find_victims
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.job_rank import UniqueRank
+from slurm_tiresias.policy.limits import LimitHistory
+from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.engine import protection_of
 from tests.one_by_one import node_sets
@@ -100,6 +101,13 @@ requests = st.builds(
 
 RUNS = [("ann", "train", 40.0), ("ann", "train", 200.0), ("ann", "debug", 1.0), ("ben", "x", 9.0)]
 
+LIMITS = LimitHistory(
+    (user, limit_s, limit_s * part)
+    for user in ("ann", "ben")
+    for limit_s in (100.0, 1000.0)
+    for part in (0.1, 0.3, 0.3, 0.5, 0.9)
+)
+
 HISTORY = ServiceHistory([20.0, 130.0, 510.0, 900.0])
 
 jobs_lists = st.lists(
@@ -118,6 +126,9 @@ jobs_lists = st.lists(
         executed_since_promotion_s=st.sampled_from([0.0, 40.0]),
         queued_s=st.sampled_from([None, NOW_S - 50, NOW_S - 5000]),
         promotions=st.integers(0, 2),
+        claimed_gpu_s=st.sampled_from([None, 505.0, 620.0, 1500.0]),
+        promised_gpu_s=st.sampled_from([None, 550.0, 700.0, 2500.0]),
+        time_limit_s=st.sampled_from([None, 100.0, 1000.0]),
         first_started_s=st.one_of(st.none(), st.floats(0, 100)),
         running_since_s=st.sampled_from([NOW_S - 5, NOW_S - 500]),
         preemptions=st.integers(0, 3),
@@ -129,9 +140,10 @@ jobs_lists = st.lists(
 ).map(lambda jobs: [changed(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
 
 configs = st.builds(
-    lambda name, order, thresholds, knob, min_run_s, per_job, per_cycle: configured(
+    lambda name, estimates, order, thresholds, knob, min_run_s, per_job, per_cycle: configured(
         policy={
             "name": name,
+            "estimates": estimates,
             "order": order,
             "thresholds_gpu_s": thresholds,
             "promote_knob": knob,
@@ -144,7 +156,8 @@ configs = st.builds(
             "max_victims_per_cycle": per_cycle,
         },
     ),
-    st.sampled_from(["2d-las", "2d-gittins", "2d-history"]),
+    st.sampled_from(["2d-las", "2d-gittins"]),
+    st.sampled_from([[], ["reports"], ["history"], ["limits", "history"], ["reports", "limits"]]),
     st.sampled_from(ORDERS),
     st.sampled_from([[100], [100, 200], [10, 60, 140, 200, 400, 550, 700]]),
     st.sampled_from([0, 0, 2]),
@@ -175,7 +188,7 @@ def _anywhere(one: JobView, nodes: list[Node], free: FreeResources) -> Allocatio
 
 
 def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
-    policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS))
+    policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS), LIMITS)
     return decide(snapshot, policy, config), policy
 
 

@@ -22,12 +22,13 @@ from slurm_tiresias.model import (
     Snapshot,
 )
 from slurm_tiresias.placement.free_resources import FreeResources
+from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.policy.tiers import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.planner import Planner
 from tests.properties.test_decide_invariants import (
     HISTORY,
+    LIMITS,
     RUNS,
     configs,
     jobs_lists,
@@ -191,7 +192,7 @@ def test_a_kept_planner_plans_what_a_new_one_would(
     first: Snapshot, config: Config, others: list[JobView], nodes: list[Node], steps: list[int]
 ) -> None:
     cluster = Cluster(first, others, nodes)
-    policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS))
+    policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS), LIMITS)
     planner = Planner(policy, config)
     plan_before = expected_before = Plan({})
     for step in [0, *steps]:
@@ -205,7 +206,7 @@ def test_a_kept_planner_plans_what_a_new_one_would(
         if step % 7 == 0:
             # A policy that has learned more may rank all jobs otherwise.
             runs = RunHistory(1, [*RUNS, ("ann", "train", float(step % 1000))])
-            policy = make_policy(config.policy, HISTORY, runs)
+            policy = make_policy(config.policy, HISTORY, runs, LIMITS)
             plan = planner.plan(cluster.snapshot, policy)
             assert plan == decide(cluster.snapshot, policy, config)
         cluster.goes_on(plan, random.Random(step))

@@ -17,6 +17,7 @@ from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timing
+from slurm_tiresias.simulator.reports import ReportModel, Reports
 from slurm_tiresias.simulator.run import Setup, asking
 from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
@@ -101,6 +102,9 @@ def _as_job(job: SimJob, over_budget: bool) -> JobView:
         promotions=job.promotions,
         style=job.ask.style,
         remaining_s=job.remaining_s,
+        claimed_gpu_s=job.claim.total_gpu_s if job.claim else None,
+        promised_gpu_s=job.claim.promised_gpu_s if job.claim else None,
+        time_limit_s=job.time_limit_s,
         over_budget=over_budget,
     )
 
@@ -117,6 +121,7 @@ workloads = st.lists(
         st.sampled_from(MODELS),
         st.sampled_from(["ann", "ben"]),
         st.sampled_from(["train", "debug"]),
+        st.sampled_from([None, 600.0, 900.0]),
     ),
     min_size=2,
     max_size=40,
@@ -124,17 +129,29 @@ workloads = st.lists(
     lambda rows: Workload(
         "drawn",
         tuple(
-            TraceJob(str(i), float(at_s), gpus, float(long_s), model, user=user, name=name)
-            for i, (at_s, gpus, long_s, model, user, name) in enumerate(sorted(rows))
+            TraceJob(
+                str(i),
+                float(at_s),
+                gpus,
+                float(long_s),
+                model,
+                user=user,
+                name=name,
+                limit_s=limit_s,
+            )
+            for i, (at_s, gpus, long_s, model, user, name, limit_s) in enumerate(
+                sorted(rows, key=lambda row: row[:-1])
+            )
         ),
     )
 )
 
 configs = st.builds(
-    lambda name, order, charge, knob, min_run_s, per_job, per_cycle, budget_share: parse(
+    lambda name, estimates, order, charge, knob, min_run_s, per_job, per_cycle, budget_share: parse(
         {
             "policy": {
                 "name": name,
+                "estimates": estimates,
                 "order": order,
                 "charge": charge,
                 "charge_window_s": 200,
@@ -152,7 +169,8 @@ configs = st.builds(
             },
         }
     ),
-    st.sampled_from(["2d-las", "2d-gittins", "2d-history"]),
+    st.sampled_from(["2d-las", "2d-gittins"]),
+    st.sampled_from([[], ["reports"], ["history"], ["limits", "history"], ["reports", "limits"]]),
     st.sampled_from(ORDERS),
     st.sampled_from(["job", "job", "user"]),
     st.sampled_from([0, 0, 2]),
@@ -187,14 +205,28 @@ def _setup(config: Config, cluster: str, placement: str, timing: Timing) -> Setu
     st.sampled_from(["3x4", "2x8"]),
     st.sampled_from(["skew", "consolidate", "spread", "random", "pooled"]),
     st.sampled_from([Timing(), Timing(requeue_delay_s=20), Timing(interval_s=15)]),
+    st.sampled_from(
+        [
+            None,
+            ReportModel(1.0),
+            ReportModel(0.6, sigma=0.5, liars=0.3),
+            ReportModel(1, shuffled=True),
+        ]
+    ),
 )
 def test_under_tiresias(
-    workload: Workload, config: Config, cluster: str, placement: str, timing: Timing
+    workload: Workload,
+    config: Config,
+    cluster: str,
+    placement: str,
+    timing: Timing,
+    model: ReportModel | None,
 ) -> None:
     setup = _setup(config, cluster, placement, timing)
     nodes = setup.cluster.as_nodes()
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
-    scheduler = schedulers.tiresias(config, nodes, history)
+    reports = Reports(model, workload.jobs) if model else None
+    scheduler = schedulers.tiresias(config, nodes, history, reports)
     # The same policy: what it learns it learns once, when a job ends.
     checked = _run(workload, setup, scheduler, scheduler.policy)
     assert checked.choices >= len(workload.jobs)

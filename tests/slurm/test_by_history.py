@@ -1,4 +1,4 @@
-"""2D-History on a real cluster: who has run long under a name is expected to again."""
+"""Estimates by history on a real cluster: who has run long under a name is expected to again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = "sleep 4"
 def controller(
     clean_cluster: RealCluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[RealController]:
-    policy = {"name": "2d-history", "thresholds_gpu_s": [THRESHOLD_GPU_S]}
+    policy = {"estimates": ["history"], "thresholds_gpu_s": [THRESHOLD_GPU_S]}
     settings: dict[str, dict[str, object]] = {
         "policy": {**policy, **getattr(request, "param", {})},
         "preemption": {"min_run_s": 0.5},

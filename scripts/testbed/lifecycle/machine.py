@@ -41,7 +41,8 @@ setups = st.builds(
     signal=st.sampled_from(["USR1", "USR1", ""]),
     max_per_job=st.sampled_from([0, 0, 1, 2]),
     accounting=st.sampled_from([True, True, False]),
-    policy=st.sampled_from(["2d-las", "2d-las", "2d-history", "2d-gittins"]),
+    policy=st.sampled_from(["2d-las", "2d-las", "2d-gittins"]),
+    estimates=st.sampled_from([("reports",), ("reports",), ("reports", "history"), ("limits",)]),
     budget_share=st.sampled_from([0.0, 0.0, 0.1]),
 )
 

@@ -96,6 +96,7 @@ class Setup:
     max_per_job: int = 0
     accounting: bool = True
     policy: str = "2d-las"
+    estimates: tuple[str, ...] = ("reports",)
     budget_share: float = 0.0
 
     @property
@@ -113,6 +114,7 @@ class Setup:
         }
         policy = {
             "name": self.policy,
+            "estimates": list(self.estimates),
             "thresholds_gpu_s": [100, 400],
             "gittins_samples": GITTINS_SAMPLES,
         }

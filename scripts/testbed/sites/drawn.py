@@ -45,6 +45,7 @@ class Site:
     managed: tuple[str, ...]
     write: str = "pinned"
     policy: str = "2d-las"
+    estimates: tuple[str, ...] = ("reports",)
     backfill: bool = False
     epilog_s: float = 1.0
     signal: str = ""
@@ -64,6 +65,7 @@ class Site:
             {
                 "policy": {
                     "name": self.policy,
+                    "estimates": list(self.estimates),
                     "thresholds_gpu_s": [40, 200],
                     "gittins_samples": 2,
                 },
@@ -146,7 +148,8 @@ def site(seed: int) -> Site:
         tuple(partitions),
         tuple(managed),
         write=random.choice(("pinned", "pinned", "site-factor")),
-        policy=random.choice(("2d-las", "2d-las", "2d-gittins", "2d-history")),
+        policy=random.choice(("2d-las", "2d-las", "2d-gittins")),
+        estimates=random.choice((("reports",), ("reports",), ("history",), ("limits", "history"))),
         backfill=random.random() < 0.5,
         epilog_s=random.choice((0.2, 1.0, 5.0)),
         signal=random.choice(("", "USR1")),

@@ -38,7 +38,7 @@ PATIENCE_S = 120.0
 LOOK_EVERY_S = 0.01
 CONFIG = f"""\
 [policy]
-name = "2d-history"
+estimates = ["history"]
 charge = "user"
 
 [controller]
@@ -100,7 +100,7 @@ def _told(courses: Sequence[Course]) -> str:
     return (
         f"{markdown(header, table)}\n\nThe jobs ended over the last year, one in twenty after a "
         f"preemption, with up to 200,000 events. A real slurmctld with {WAITING} waiting jobs, "
-        '`2d-history` and `charge = "user"`, so that ended jobs count as much as they can; an '
+        'estimates by history and `charge = "user"`, so that ended jobs count most; an '
         f"interval of {INTERVAL_S:g} s. Medians of {CYCLES} cycles and of {STEPS} prunings; of "
         f"starts, fail-overs and commands the best of {TIMES}. A start checks the ledger's file "
         "from end to end, a fail-over copies it. What the lease takes to run out is in the "

@@ -27,7 +27,7 @@ from scripts.tools.document import markdown, write_section
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import collect_seldom
 from slurm_tiresias.model import JobState, Snapshot
-from slurm_tiresias.policy.tiers import make_policy
+from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.planner import Planner
 

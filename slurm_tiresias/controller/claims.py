@@ -1,0 +1,87 @@
+"""Turns what jobs tell of their progress into the claims by which they are ranked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.controller.progress import ProgressTracker
+from slurm_tiresias.model import JobProgress, JobState, JobStatus
+from slurm_tiresias.policy.claims import BELIEVED_AFTER_S, next_report_in_s, with_report
+from slurm_tiresias.slurm.protocol import Observation
+
+SPEAKS_AGAIN_WITHIN_S = 300.0
+"""How long the claim of a job that was started again holds until it reports anew: it loads data
+and its checkpoint first."""
+
+
+class Claims:
+    """Keeps the claim of every job in the job store."""
+
+    def __init__(self, job_store: JobStore, progress: ProgressTracker) -> None:
+        self._job_store = job_store
+        self._progress = progress
+        self._taken_at: dict[str, float] = {}
+        """By job, how long it had run in all when its last report was taken."""
+
+    def take(self, seen: Observation) -> None:
+        """Take the reports that are due; the job store has the running times of this cycle."""
+        taken_at = {}
+        for job in seen.jobs:
+            if job.state is not JobState.RUNNING or job.key not in self._job_store.records():
+                continue
+            executed_s = self._job_store.runs.executed_s(job.key)
+            before_s = self._taken_at.get(job.key, 0.0)
+            due = executed_s - before_s >= next_report_in_s(executed_s)
+            remaining_s = self._remaining_s(job, seen.at_s) if due else None
+            if remaining_s is not None:
+                self._take(job, remaining_s)
+                before_s = executed_s
+            taken_at[job.key] = before_s
+        self._taken_at = taken_at
+
+    def why_stopped(self, job: JobStatus, now_s: float) -> str:
+        """Return why what a job reported last does not count now; "" if it does."""
+        if job.state is not JobState.RUNNING:
+            return ""
+        progress = self._of_this_run(job)
+        if progress is None:
+            ran_s = self._job_store.runs.ran_s(job)
+            return "it has not reported in this run" if ran_s > SPEAKS_AGAIN_WITHIN_S else ""
+        if progress.lost:
+            return "its node has told nothing for minutes"
+        if progress.quiet_since_s(now_s) is not None:
+            return "it has made no step for unusually long"
+        return ""
+
+    def _of_this_run(self, job: JobStatus) -> JobProgress | None:
+        progress = self._progress.of(job.key)
+        return progress if progress and progress.restarts == job.restarts else None
+
+    def _remaining_s(self, job: JobStatus, now_s: float) -> float | None:
+        progress = self._of_this_run(job)
+        if progress is None or self._job_store.runs.ran_s(job) < BELIEVED_AFTER_S:
+            return None
+        if progress.lost or progress.quiet_since_s(now_s) is not None:
+            return None
+        remaining = progress.remaining(progress.step)
+        if remaining is None:
+            return None
+        return max(0.0, remaining.likely_s - max(0.0, now_s - progress.reported_s))
+
+    def _take(self, job: JobStatus, remaining_s: float) -> None:
+        account = self._job_store.records()[job.key]
+        width = sum(amount.gpu_count for amount in job.allocation.values())
+        claim = with_report(
+            account.claim,
+            remaining_s * width,
+            self._job_store.runs.attained_gpu_s(job.key),
+            width,
+        )
+        self._job_store.put(
+            replace(
+                account,
+                claimed_gpu_s=claim.total_gpu_s,
+                promised_gpu_s=claim.promised_gpu_s,
+            )
+        )

@@ -1,0 +1,186 @@
+"""Tiers by what jobs still need, where that can be estimated.
+
+An ingredient of every policy: a job with an estimate is ranked by its remaining service, all others
+by the policy as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+from slurm_tiresias.config import HISTORY, LIMITS, REPORTS
+from slurm_tiresias.policy.claims import MOST_TIMES_ATTAINED, claimed_gpu_s, is_broken
+from slurm_tiresias.policy.job_rank import JobFacts, JobRank
+from slurm_tiresias.policy.limits import LimitHistory
+from slurm_tiresias.policy.policy import EndedJob, Policy
+from slurm_tiresias.policy.promotion import Promotion
+from slurm_tiresias.policy.recurring import RunHistory
+from slurm_tiresias.policy.tiers import LEVELS, tier_of
+
+
+class Estimator(Protocol):
+    """A source of estimates."""
+
+    name: ClassVar[str]
+    learns: ClassVar[bool]
+
+    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+        """Return the service that a job still needs; None if nothing believable is known."""
+        ...
+
+    def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
+        """Return for how many seconds of running the estimate is sure to stay, and to stay from
+        ``least_gpu_s`` up to ``most_gpu_s``, where it is now."""
+        ...
+
+    def learn(self, ended: EndedJob) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ByReports:
+    """What jobs themselves report."""
+
+    name: ClassVar[str] = REPORTS
+    learns: ClassVar[bool] = False
+
+    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+        return claimed_gpu_s(job)
+
+    def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
+        claim, attained_gpu_s = job.claim, job.attained_gpu_s
+        assert claim is not None
+        until_gpu_s = [math.nextafter(claim.promised_gpu_s, math.inf)]
+        if least_gpu_s > 0.0:
+            until_gpu_s.append(math.nextafter(claim.total_gpu_s - least_gpu_s, math.inf))
+        if most_gpu_s < math.inf:
+            until_gpu_s.append(most_gpu_s / MOST_TIMES_ATTAINED)
+        ahead_gpu_s = (gpu_s - attained_gpu_s for gpu_s in until_gpu_s if gpu_s > attained_gpu_s)
+        return min(ahead_gpu_s, default=math.inf) / job.width
+
+    def learn(self, ended: EndedJob) -> None:
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class ByHistory:
+    """How long jobs of the same user and name ran.
+
+    Never less than the service attained: a job that has outlived most of its like is likely to run
+    on.
+    """
+
+    runs: RunHistory
+    name: ClassVar[str] = HISTORY
+    learns: ClassVar[bool] = True
+
+    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+        expected_s = self.runs.remaining_s(job.user, job.name, job.executed_since_promotion_s)
+        # By requested GPUs: the job may hold more, and starting must not lower its rank.
+        return None if expected_s is None else max(job.attained_gpu_s, job.gpus_asked * expected_s)
+
+    def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
+        executed_s, gpus = job.executed_since_promotion_s, job.gpus_asked
+        by_runs_s = self.runs.steady_for_s(
+            job.user, job.name, executed_s, least_gpu_s / gpus, most_gpu_s / gpus
+        )
+        return min(by_runs_s, (most_gpu_s - job.attained_gpu_s) / job.width)
+
+    def learn(self, ended: EndedJob) -> None:
+        self.runs.add(ended.user, ended.name, ended.run_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ByLimits:
+    """What jobs have used of the time limits that the same user set."""
+
+    limits: LimitHistory
+    name: ClassVar[str] = LIMITS
+    learns: ClassVar[bool] = True
+
+    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+        executed_s = job.executed_since_promotion_s
+        expected_s = self.limits.remaining_s(job.user, job.time_limit_s, executed_s)
+        return None if expected_s is None else job.gpus_asked * expected_s
+
+    def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
+        executed_s, gpus = job.executed_since_promotion_s, job.gpus_asked
+        return self.limits.steady_for_s(
+            job.user, job.time_limit_s, executed_s, least_gpu_s / gpus, most_gpu_s / gpus
+        )
+
+    def learn(self, ended: EndedJob) -> None:
+        self.limits.add(ended.user, ended.time_limit_s, ended.run_s)
+
+
+class Remaining(NamedTuple):
+    """An estimate, and where it is from."""
+
+    gpu_s: float
+    estimator: Estimator
+
+
+@dataclass(frozen=True, slots=True)
+class WithEstimates(Policy):
+    """A policy in which a job with an estimate has the tier of its remaining service.
+
+    Within a level, jobs with less remaining service go first. A job without an estimate counts
+    there as one that needs half of the most that its tier allows, and one whose promise is broken
+    as one that needs all of it. The first estimator that can tell of a job is the one that counts.
+    A promoted job is ranked as without an estimate.
+    """
+
+    base: Policy
+    thresholds_gpu_s: tuple[float, ...]
+    estimators: tuple[Estimator, ...]
+    promotion: Promotion
+
+    @property
+    def learns(self) -> bool:
+        return any(estimator.learns for estimator in self.estimators)
+
+    def remaining(self, job: JobFacts) -> Remaining | None:
+        """Return by what remaining service a job is ranked; None if by the policy without
+        estimates."""
+        if job.attained_since_promotion_gpu_s < job.attained_gpu_s:
+            return None
+        for estimator in self.estimators:
+            gpu_s = estimator.remaining_gpu_s(job)
+            if gpu_s is not None:
+                return Remaining(gpu_s, estimator)
+        return None
+
+    def rank(self, job: JobFacts) -> JobRank:
+        remaining = self.remaining(job)
+        if remaining is None:
+            level, order_key, tier = self.base.rank(job)
+            stands_for_gpu_s = (*self.thresholds_gpu_s, math.inf)[tier]
+            if not is_broken(job):
+                stands_for_gpu_s /= 2
+            return JobRank(level, (stands_for_gpu_s, *order_key), tier)
+        charged_gpu_s = remaining.gpu_s + job.inherited_gpu_s
+        tier = tier_of(charged_gpu_s, self.thresholds_gpu_s)
+        return JobRank(LEVELS[tier], (charged_gpu_s, job.submitted_s), tier)
+
+    def steady_for_s(self, job: JobFacts) -> float:
+        remaining = self.remaining(job)
+        if remaining is None:
+            return self.base.steady_for_s(job)
+        tier = tier_of(remaining.gpu_s + job.inherited_gpu_s, self.thresholds_gpu_s)
+        least_gpu_s, most_gpu_s = (-math.inf, *self.thresholds_gpu_s, math.inf)[tier : tier + 2]
+        return remaining.estimator.steady_for_s(
+            job, least_gpu_s - job.inherited_gpu_s, most_gpu_s - job.inherited_gpu_s
+        )
+
+    def drifts_in(self, tier: int, job: JobFacts) -> bool:
+        # No job of the first tier is preempted, so the order of those that run does not matter.
+        drifts = self.remaining(job) is not None and tier > 0
+        return drifts or self.base.drifts_in(tier, job)
+
+    def learn(self, ended: EndedJob) -> None:
+        for estimator in self.estimators:
+            estimator.learn(ended)
+
+    def is_judged_by(self, job: JobFacts, name: str) -> bool:
+        return self.learns

@@ -1,0 +1,69 @@
+"""The policy that a configuration specifies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from slurm_tiresias.config import GITTINS, HISTORY, LAS, LIMITS, REPORTS, PolicyConfig
+from slurm_tiresias.policy.estimates import (
+    ByHistory,
+    ByLimits,
+    ByReports,
+    Estimator,
+    WithEstimates,
+)
+from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.policy.limits import LimitHistory
+from slurm_tiresias.policy.policy import EndedJob, Policy
+from slurm_tiresias.policy.promotion import Promotion
+from slurm_tiresias.policy.recurring import RunHistory
+from slurm_tiresias.policy.tiers import ORDERS, TieredGittins, TieredLas
+
+
+def make_policy(
+    config: PolicyConfig,
+    history: ServiceHistory | None = None,
+    runs: RunHistory | None = None,
+    limits: LimitHistory | None = None,
+) -> Policy:
+    """Return the policy that a configuration specifies; ``ValueError`` for an unknown name.
+
+    2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs. What
+    ``runs`` and ``limits`` hold is what the estimates by history and by limits begin with.
+    """
+    base = _without_estimates(config, history)
+    if not config.estimates:
+        return base
+    estimators: dict[str, Callable[[], Estimator]] = {
+        REPORTS: ByReports,
+        HISTORY: lambda: ByHistory(runs or RunHistory(config.history_samples)),
+        LIMITS: lambda: ByLimits(limits or LimitHistory()),
+    }
+    made = tuple(estimators[name]() for name in config.estimates)
+    return WithEstimates(base, config.thresholds_gpu_s, made, base.promotion)
+
+
+def _without_estimates(config: PolicyConfig, history: ServiceHistory | None) -> Policy:
+    order, promotion = ORDERS[config.order], Promotion.of(config)
+    if config.name not in (LAS, GITTINS):
+        raise ValueError(f"no policy is called {config.name!r}")
+    if config.name == GITTINS and history and len(history) >= config.gittins_samples:
+        return TieredGittins(config.thresholds_gpu_s, order, history, promotion)
+    return TieredLas(config.thresholds_gpu_s, order, promotion)
+
+
+def learned_policy(config: PolicyConfig, ended: Callable[[], Iterable[EndedJob]]) -> Policy:
+    """Return the policy that a configuration specifies, trained on ended jobs.
+
+    ``ended`` returns these jobs, the latest last; it is called only if the policy uses them.
+    """
+    history = runs = limits = None
+    if config.name == GITTINS:
+        history = ServiceHistory(job.service_gpu_s for job in ended())
+    if HISTORY in config.estimates:
+        runs = RunHistory(
+            config.history_samples, ((job.user, job.name, job.run_s) for job in ended())
+        )
+    if LIMITS in config.estimates:
+        limits = LimitHistory((job.user, job.time_limit_s, job.run_s) for job in ended())
+    return make_policy(config, history, runs, limits)

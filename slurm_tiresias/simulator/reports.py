@@ -1,0 +1,118 @@
+"""Jobs of a simulation that report how far they are: truly, roughly, or falsely."""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_tiresias.policy.claims import BELIEVED_AFTER_S, next_report_in_s, with_report
+from slurm_tiresias.simulator.engine import SimJob
+from slurm_tiresias.simulator.workload import TraceJob
+
+LIE = 0.05
+"""The share of its duration that a liar says is left, whenever it reports."""
+
+
+class Reporter(enum.Enum):
+    """How a job reports."""
+
+    HONEST = "honest"
+    LIAR = "liar"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportModel:
+    """How the jobs of a workload report.
+
+    ``share`` of them report what they still need, each time wrong by a factor of e to the power of
+    a normal deviate with standard deviation ``sigma``; ``liars`` say that hardly anything is left.
+    ``shuffled``: each honest job reports what another one of the workload needs.
+    """
+
+    share: float
+    sigma: float = 0.0
+    liars: float = 0.0
+    shuffled: bool = False
+    seed: str = ""
+
+    def reporter(self, job: TraceJob) -> Reporter:
+        """Return how a job reports, which depends on its id only."""
+        drawn = random.Random(f"reports:{self.seed}:{job.job_id}").random()
+        if drawn < self.liars:
+            return Reporter.LIAR
+        return Reporter.HONEST if drawn < self.liars + self.share else Reporter.SILENT
+
+
+class Reports:
+    """The reports of one simulation, taken as the controller takes them."""
+
+    def __init__(self, model: ReportModel, jobs: Sequence[TraceJob]) -> None:
+        self._model = model
+        self._reporting: dict[str, _Reporting] = {}
+        """The jobs that have arrived and report."""
+        durations_s = [job.duration_s for job in jobs]
+        random.Random("shuffled").shuffle(durations_s)
+        self._of_another: Mapping[str, float] = (
+            {job.job_id: s for job, s in zip(jobs, durations_s, strict=True)}
+            if model.shuffled
+            else {}
+        )
+
+    def starts(self, job: SimJob) -> None:
+        """Begin to follow a job that starts, for the first time or again."""
+        assert job.running_since_s is not None
+        if job.first_started_s == job.running_since_s:
+            reporter = self._model.reporter(job.trace)
+            if reporter is Reporter.SILENT:
+                return
+            self._reporting[job.job_id] = _Reporting(reporter, random.Random(job.job_id))
+        reporting = self._reporting.get(job.job_id)
+        if reporting is not None:
+            # A run ends its warm-up with the first report, from which the restart shows.
+            reporting.next_s = job.running_since_s + BELIEVED_AFTER_S
+
+    def next_s(self, job: SimJob) -> float:
+        """When the next report of a running job is taken; infinite if none is."""
+        reporting = self._reporting.get(job.job_id)
+        return math.inf if reporting is None else reporting.next_s
+
+    def follow(self, job: SimJob, now_s: float) -> None:
+        """Take the report of a running job if one is due; its service is up to date."""
+        reporting = self._reporting.get(job.job_id)
+        if reporting is None or now_s < reporting.next_s:
+            return
+        job.claim = with_report(
+            job.claim, self._said_s(job, reporting) * job.width, job.attained_gpu_s, job.width
+        )
+        exact = reporting.reporter is Reporter.HONEST and not self._model.sigma
+        # Further reports of an exact job say the same.
+        again = not exact or self._model.shuffled
+        next_in_s = next_report_in_s(job.run_s) if again else math.inf
+        reporting.next_s = now_s + next_in_s
+
+    def ended(self, job: SimJob) -> None:
+        self._reporting.pop(job.job_id, None)
+
+    def _said_s(self, job: SimJob, reporting: _Reporting) -> float:
+        if reporting.reporter is Reporter.LIAR:
+            return LIE * job.trace.duration_s
+        if self._model.shuffled:
+            return max(0.0, self._of_another[job.job_id] - job.run_s)
+        true_s = job.overhead_s + job.work_s / job.speed
+        if not self._model.sigma:
+            return true_s
+        # Not gauss(), whose numbers may differ between releases of Python.
+        radius = math.sqrt(-2.0 * math.log1p(-reporting.chance.random()))
+        deviate = radius * math.cos(2.0 * math.pi * reporting.chance.random())
+        return true_s * math.exp(self._model.sigma * deviate)
+
+
+@dataclass(slots=True)
+class _Reporting:
+    reporter: Reporter
+    chance: random.Random
+    next_s: float = math.inf

@@ -1,0 +1,168 @@
+"""Jobs that say what they still need: how they are ranked, and how far that can be abused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.model import Claim, JobView, Snapshot
+from slurm_tiresias.policy.claims import (
+    MOST_TIMES_ATTAINED,
+    OVERRUN,
+    REPORT_EVERY_SHARE,
+    SPARE_S,
+    claimed_gpu_s,
+    is_broken,
+    next_report_in_s,
+    with_report,
+)
+from slurm_tiresias.policy.make import make_policy
+from slurm_tiresias.scheduling.decide import decide
+from tests.pictures import after, cluster, configured, drawn, gpus, job
+from tests.properties.test_decide_invariants import HISTORY, configs, snapshots
+
+CONFIG = configured()  # tiers from 100 and 200 GPU-seconds on
+FAR = 1e9
+
+
+def claiming(job_id: str, remaining_gpu_s: float, tier: int = 1, **facts: Any) -> JobView:
+    """A job on four GPUs that says it needs this much more, and has promised nothing else."""
+    one = job(job_id, gpus(4), tier=tier, **facts)
+    account = replace(
+        one.account, claimed_gpu_s=one.attained_gpu_s + remaining_gpu_s, promised_gpu_s=FAR
+    )
+    return replace(one, account=account)
+
+
+def test_a_job_about_to_end_is_not_preempted_and_preempts_one_of_a_lower_tier() -> None:
+    jobs = [claiming("1", 50.0, tier=2), job("2", gpus(4), tier=1)]
+    before = cluster("n1  1 1 1 1", jobs)
+    assert after(before, decide(before, make_policy(CONFIG.policy), CONFIG)) == drawn("n1  1 1 1 1")
+    jobs = [job("1", gpus(4), tier=1), claiming("2", 50.0, tier=2)]
+    before = cluster("n1  1 1 1 1", jobs)
+    assert after(before, decide(before, make_policy(CONFIG.policy), CONFIG)) == drawn("n1  2 2 2 2")
+
+
+def test_a_job_with_much_left_gives_way_although_it_has_attained_little() -> None:
+    before = cluster("n1  1 1 1 1", [claiming("1", 300.0, tier=1), job("2", gpus(4), tier=1)])
+    assert after(before, decide(before, make_policy(CONFIG.policy), CONFIG)) == drawn("n1  2 2 2 2")
+
+
+def test_in_a_tier_a_job_without_an_estimate_counts_as_one_that_needs_half_its_limit() -> None:
+    broken = claiming("4", 0.0, tier=1)
+    broken = replace(broken, account=replace(broken.account, promised_gpu_s=0.0))
+    waiting = [broken, claiming("1", 110.0), job("2", gpus(4), tier=1), claiming("3", 90.0 + 60.0)]
+    policy = make_policy(configured(policy={"thresholds_gpu_s": [100, 240]}).policy)
+    assert {policy.rank(each).tier for each in waiting} == {1}
+    in_order = sorted(waiting, key=policy.rank)
+    assert [each.job_id for each in in_order] == ["1", "2", "3", "4"], "broken promises come last"
+
+
+def test_a_job_that_has_stopped_reporting_or_was_promoted_is_ranked_as_without_reports() -> None:
+    policy = make_policy(CONFIG.policy)
+    said = claiming("1", 1.0, tier=2)
+    assert policy.rank(said).tier == 0
+    silent = replace(said, reports_stopped="it has made no step for unusually long")
+    assert policy.rank(silent) == policy.rank(job("1", gpus(4), tier=2))
+    promoted = replace(claiming("1", 300.0, tier=2), attained_since_promotion_gpu_s=0.0)
+    assert policy.rank(promoted).tier == 0
+
+
+@given(snapshots(), configs)
+def test_without_any_report_history_or_limit_the_plans_are_those_without_estimates(
+    snapshot: Snapshot, config: Config
+) -> None:
+    def silent(one: JobView) -> JobView:
+        return replace(one, account=replace(one.account, claimed_gpu_s=None))
+
+    snapshot = replace(snapshot, jobs=tuple(map(silent, snapshot.jobs)))
+    all_of_them = replace(config.policy, estimates=("reports", "history", "limits"))
+    without = replace(config.policy, estimates=())
+    estimating = decide(snapshot, make_policy(all_of_them, HISTORY), config)
+    plain = decide(snapshot, make_policy(without, HISTORY), config)
+    assert estimating == plain
+    assert list(estimating.decisions) == list(plain.decisions)
+
+
+def reported(claim: Claim | None, remaining_gpu_s: float, attained_gpu_s: float) -> Claim:
+    return with_report(claim, remaining_gpu_s, attained_gpu_s, width=4)
+
+
+def ranked_by(claim: Claim | None, attained_gpu_s: float) -> float | None:
+    account = job("1", gpus(4), tier=0, attained_gpu_s=attained_gpu_s)
+    facts = replace(account.account, claimed_gpu_s=None, promised_gpu_s=None)
+    if claim is not None:
+        facts = replace(facts, claimed_gpu_s=claim.total_gpu_s, promised_gpu_s=claim.promised_gpu_s)
+    return claimed_gpu_s(replace(account, account=facts))
+
+
+def test_a_promise_is_never_renewed() -> None:
+    claim = reported(None, 100.0, attained_gpu_s=400.0)
+    promised_gpu_s = 400.0 + OVERRUN * 100.0 + SPARE_S * 4
+    assert claim == (500.0, promised_gpu_s)
+    for attained_gpu_s in range(500, 2000, 100):
+        claim = reported(claim, 100.0, float(attained_gpu_s))
+    assert claim.promised_gpu_s <= promised_gpu_s
+    assert ranked_by(claim, claim.promised_gpu_s) is not None
+    assert ranked_by(claim, claim.promised_gpu_s + 1.0) is None
+
+
+def test_a_report_counts_for_a_part_against_those_before_it() -> None:
+    claim = reported(reported(None, 1000.0, 400.0), 4000.0, 400.0)
+    remaining_gpu_s = claim.total_gpu_s - 400.0
+    assert remaining_gpu_s == pytest.approx(1000.0 * 4.0**0.3)
+
+
+EPSILON = 1e-6
+
+
+@given(
+    st.lists(st.floats(0.0, 1e6), min_size=1, max_size=120),
+    st.sampled_from([10.0, 100.0, 3600.0, 90_000.0]),
+    st.sampled_from([60.0, 1000.0]),
+)
+def test_whatever_a_job_reports_it_attains_little_before_jobs_that_need_more(
+    said_gpu_s: list[float], limit_gpu_s: float, first_s: float
+) -> None:
+    """The bound of docs/algorithm.md, for a job of four GPUs that runs without a break."""
+    width, claim = 4, None
+    executed_s, gained_gpu_s, last_gpu_s = first_s, 0.0, 0.0
+    for remaining_gpu_s in said_gpu_s:
+        claim = with_report(claim, remaining_gpu_s, width * executed_s, width)
+        until_s = executed_s + next_report_in_s(executed_s)
+        step_gpu_s = width * (until_s - executed_s) / 16
+        for number in range(16):
+            attained_gpu_s = width * executed_s + number * step_gpu_s
+            ranked_gpu_s = ranked_by(claim, attained_gpu_s)
+            if ranked_gpu_s is not None and ranked_gpu_s < limit_gpu_s:
+                gained_gpu_s += step_gpu_s
+                last_gpu_s = attained_gpu_s
+        executed_s = until_s
+    bound_gpu_s = OVERRUN * limit_gpu_s + SPARE_S * width
+    # What it attains until the next report is taken, and until the next moment looked at here.
+    between_gpu_s = max(60.0 * width, REPORT_EVERY_SHARE * last_gpu_s)
+    assert gained_gpu_s <= bound_gpu_s + between_gpu_s + EPSILON + between_gpu_s / 16
+
+
+@given(st.floats(0.0, 1e12), st.floats(240.0, 1e6))
+def test_a_claim_counts_for_so_many_times_the_attained_service_at_most(
+    remaining_gpu_s: float, attained_gpu_s: float
+) -> None:
+    ranked_gpu_s = ranked_by(reported(None, remaining_gpu_s, attained_gpu_s), attained_gpu_s)
+    assert ranked_gpu_s is not None
+    assert ranked_gpu_s <= MOST_TIMES_ATTAINED * attained_gpu_s
+
+
+def test_an_honest_job_never_breaks_its_promise() -> None:
+    claim, total_gpu_s = None, 50_000.0
+    for attained_gpu_s in range(240, 50_000, 300):
+        claim = reported(claim, total_gpu_s - attained_gpu_s, float(attained_gpu_s))
+        one = replace(job("1", gpus(4), tier=0), attained_gpu_s=float(attained_gpu_s))
+        one = replace(one, account=replace(one.account, promised_gpu_s=claim.promised_gpu_s))
+        assert not is_broken(one)
+        assert claim.total_gpu_s == pytest.approx(total_gpu_s)
