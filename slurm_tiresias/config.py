@@ -137,6 +137,13 @@ class PolicyConfig:
         unit="jobs",
         minimum=2,
     )
+    report_every_s: float = setting(
+        60.0,
+        "What a job reports counts once it has run for so long, and a new report is taken so often "
+        "at most.",
+        unit="seconds",
+        minimum=0.1,
+    )
     history_samples: int = setting(
         1,
         "Jobs of the same user and name, or else of the same user, that must have ended before "

@@ -31,16 +31,19 @@ from slurm_tiresias.cli.simulation_options import (
     deployed_options,
     fitting,
     order_option,
+    reports_of,
     source_options,
     world_options,
 )
-from slurm_tiresias.config import MAX_TIERS, Config
+from slurm_tiresias.config import LIMITS, MAX_TIERS, Config
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.extras import check_installed
 from slurm_tiresias.simulator import files, page, run
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s, unit_speed
 from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.limits import LIMIT_MODELS, with_limits
 from slurm_tiresias.simulator.report import STOCK, Report, Result, figures, records
+from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.workload import Workload
 
 DEPLOYED = defaults_of(Base(Config(), None))
@@ -131,6 +134,20 @@ class Outputs:
     show_default=True,
     help="Models of a larger skew are consolidated.",
 )
+@click.option(
+    "--reports",
+    metavar="SHARE[:SIGMA[:LIARS]]",
+    callback=reports_of,
+    help="Jobs report how far they are: how many percent of them, off by which factor e^SIGMA each "
+    "time, and how many percent always say that hardly anything is left.",
+)
+@click.option(
+    "--limits",
+    type=click.Choice(tuple(LIMIT_MODELS)),
+    help="Users set these time limits, and Tiresias goes by them: "
+    + "; ".join(f"{name}: {described}" for name, (_, described) in LIMIT_MODELS.items())
+    + ".",
+)
 @json_option
 @click.option("--csv", "csv_file", type=FilePath, metavar="FILE", help="A line for each job.")
 @click.option("--html", "html_file", type=FilePath, metavar="FILE", help="A page with plots.")
@@ -140,6 +157,8 @@ def simulate(
     world: World,
     requeue_delay_s: float,
     names: Sequence[str],
+    reports: ReportModel | None,
+    limits: str | None,
     as_json: bool,
     csv_file: Path | None,
     html_file: Path | None,
@@ -160,10 +179,13 @@ def simulate(
         checked_seconds("--interval", world.interval_s),
         checked_seconds("--requeue-delay", requeue_delay_s),
     )
-    setup = replace(world.setup(world.site(), config), timing=timing)
+    if limits is not None:
+        estimates = tuple(dict.fromkeys((*config.policy.estimates, LIMITS)))
+        config = replace(config, policy=replace(config.policy, estimates=estimates))
+    setup = replace(world.setup(world.site(), config), timing=timing, reports=reports)
     outputs = Outputs.checked(csv_file, html_file, (source.trace, Path(world.cluster), base.file))
     report = replace(
-        _compare(source, world.cluster, setup, names),
+        _compare(source, world.cluster, setup, names, limits),
         config_file=base.named,
         preset=base.preset,
     )
@@ -174,8 +196,12 @@ def simulate(
         _show(report, as_json)
 
 
-def _compare(source: Source, cluster: str, setup: run.Setup, names: Sequence[str]) -> Report:
+def _compare(
+    source: Source, cluster: str, setup: run.Setup, names: Sequence[str], limits: str | None
+) -> Report:
     workload, unfit = fitting(source.load(setup.cluster), setup.cluster, cluster)
+    if limits is not None:
+        workload = with_limits(workload, limits)
     speed = best_speed if setup.costs.speeds else unit_speed
     return Report(
         workload=workload,

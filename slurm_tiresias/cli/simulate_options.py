@@ -63,6 +63,7 @@ def scheduler_config(
         "order": order,
         "thresholds_gpu_s": cuts_gpu_s,
         "promote_knob": promote_knob,
+        "estimates": list(base.policy.estimates),
     }
     tables = {
         "policy": asdict(base.policy) | options,

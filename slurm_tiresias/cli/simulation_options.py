@@ -18,6 +18,7 @@ from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.report import STOCK, UNBOUNDED
+from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, Costs, SimCluster, parse_cluster
 from slurm_tiresias.simulator.traces import AUTO, FORMATS, load_trace
 from slurm_tiresias.simulator.workload import PUBLISHED_SEED, Workload, paper480, philly_like
@@ -27,6 +28,7 @@ Command = Callable[..., Any]
 PHILLY_LOAD = 0.9
 """Default offered load of a generated ``philly-like`` workload."""
 MOST_GENERATED = 1_000_000
+MOST_SIGMA = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,26 @@ def generated(name: str, site: SimCluster) -> Workload:
             "Write paper480[:SEED], or philly-like:JOBS[:SEED][@LOAD], up to a million jobs",
         )
     return philly_like(jobs, int(philly["seed"] or PUBLISHED_SEED), site.gpus, offered)
+
+
+_REPORTS = re.compile(r"(\d{1,3})%?(?::(\d{1,2}(?:\.\d{1,4})?))?(?::(\d{1,3})%?)?")
+
+
+def reports_of(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> ReportModel | None:
+    """Parse ``--reports SHARE[:SIGMA[:LIARS]]``, as its callback; shares are in percent."""
+    if value is None:
+        return None
+    match = _REPORTS.fullmatch(value)
+    share, sigma, liars = (float(part or 0) for part in match.groups()) if match else (101, 0, 0)
+    if share + liars > 100 or sigma > MOST_SIGMA:
+        raise UsageError(
+            f"--reports {printable(value)!r} is no share of the jobs",
+            f"Write SHARE[:SIGMA[:LIARS]], like 50 or 50:0.5:25: percent of the jobs that report, "
+            f"by which factor e^SIGMA they err (0 to {MOST_SIGMA:g}), percent that lie",
+        )
+    return ReportModel(share / 100, sigma, liars / 100)
 
 
 @dataclass(frozen=True, slots=True)

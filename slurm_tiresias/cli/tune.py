@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -246,9 +246,16 @@ def _show_advice(
 ) -> None:
     cuts_to_try = tuning.candidates(inputs.workload, like.thresholds_gpu_s)
     cells = [replace(like, thresholds_gpu_s=cuts) for cuts in cuts_to_try]
-    advice = tuning.advise(inputs.workload, simulated(cells), objective)
+    tellers = tuning.what_jobs_could_tell(inputs.workload, cells[0])
+    results = simulated([*cells, *tellers.values()])
+    advice = tuning.advise(inputs.workload, results[: len(cells)], objective)
+    told = {
+        title: tuning.told_ratio(results[0], result, objective)
+        for title, result in zip(tellers, results[len(cells) :], strict=True)
+    }
     if as_json:
-        click.echo(json.dumps(_about(inputs) | _advice_as_json(advice, inputs.present)))
+        found = _advice_as_json(advice, inputs.present) | {"if_jobs_told_more": told}
+        click.echo(json.dumps(_about(inputs) | found))
         return
     screen, present = _screen(), inputs.present
     screen.show(_preamble(inputs, screen))
@@ -257,8 +264,17 @@ def _show_advice(
     screen.show(_failures(advice.failed))
     paragraphs = [f"warning: {warning}." for warning in advice.warnings]
     paragraphs.append(sentence(advice, present))
+    paragraphs.append(_if_jobs_told_more(advice, told, present))
     screen.show(["", *(line for text in paragraphs for line in screen.prose(text, indent=""))])
     screen.show(["", *tuning.fragment(advice).splitlines()])
+
+
+def _if_jobs_told_more(advice: Advice, told: Mapping[str, float | None], present: str) -> str:
+    ratios = (f"{or_dash(ratio, RATIO)} if {title}" for title, ratio in told.items())
+    return (
+        f"If more were known of the jobs (policy.estimates), {_jct(advice)} would be, as a "
+        f"multiple of the {present}'s: {', '.join(ratios)}."
+    )
 
 
 def _evidence(advice: Advice, present: str, screen: Screen) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.model import JobProgress, JobState, JobStatus
-from slurm_tiresias.policy.claims import BELIEVED_AFTER_S, next_report_in_s, with_report
+from slurm_tiresias.policy.claims import next_report_in_s, with_report
 from slurm_tiresias.slurm.protocol import Observation
 
 SPEAKS_AGAIN_WITHIN_S = 300.0
@@ -18,7 +18,9 @@ and its checkpoint first."""
 class Claims:
     """Keeps the claim of every job in the job store."""
 
-    def __init__(self, job_store: JobStore, progress: ProgressTracker) -> None:
+    def __init__(self, job_store: JobStore, progress: ProgressTracker, every_s: float) -> None:
+        """``every_s`` is ``policy.report_every_s``."""
+        self._every_s = every_s
         self._job_store = job_store
         self._progress = progress
         self._taken_at: dict[str, float] = {}
@@ -32,7 +34,7 @@ class Claims:
                 continue
             executed_s = self._job_store.runs.executed_s(job.key)
             before_s = self._taken_at.get(job.key, 0.0)
-            due = executed_s - before_s >= next_report_in_s(executed_s)
+            due = executed_s - before_s >= next_report_in_s(executed_s, self._every_s)
             remaining_s = self._remaining_s(job, seen.at_s) if due else None
             if remaining_s is not None:
                 self._take(job, remaining_s)
@@ -60,7 +62,7 @@ class Claims:
 
     def _remaining_s(self, job: JobStatus, now_s: float) -> float | None:
         progress = self._of_this_run(job)
-        if progress is None or self._job_store.runs.ran_s(job) < BELIEVED_AFTER_S:
+        if progress is None or self._job_store.runs.ran_s(job) < self._every_s:
             return None
         if progress.lost or progress.quiet_since_s(now_s) is not None:
             return None
@@ -77,6 +79,7 @@ class Claims:
             remaining_s * width,
             self._job_store.runs.attained_gpu_s(job.key),
             width,
+            self._every_s,
         )
         self._job_store.put(
             replace(

@@ -117,8 +117,9 @@ class Cycles:
         self._profiler = profiler
         self.job_store = JobStore(ledger, config, cluster.accounting)
         self.progress = ProgressTracker(self.job_store, progress or ProgressFolder(""))
-        reports_count = REPORTS in config.policy.estimates
-        self._claims = Claims(self.job_store, self.progress) if reports_count else None
+        self._claims = None
+        if REPORTS in config.policy.estimates:
+            self._claims = Claims(self.job_store, self.progress, config.policy.report_every_s)
         self._reconciler = Reconciler(self.job_store, slurm)
         self._snapshots = SnapshotBuilder(
             self.job_store,

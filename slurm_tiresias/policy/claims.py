@@ -1,8 +1,8 @@
 """What the reports of a job are believed to say of the service that it still needs.
 
-A report is a promise. A job that says R GPU-seconds are left is ranked by R until it has attained
-twice that and a minute's service more; then its promise is broken, and it is ranked by attained
-service for good. So a false report can keep a job before others of its size for no longer than a
+A report is a promise. A job that says that R GPU-seconds are left is ranked by R until it has
+attained twice that, and what it attains in half a minute. Then its promise is broken, and it is
+ranked by attained service for good: a false report keeps a job before others for no longer than a
 few times as long as a true one would (docs/algorithm.md).
 """
 
@@ -13,14 +13,11 @@ from typing import Final
 from slurm_tiresias.model import Claim
 from slurm_tiresias.policy.job_rank import JobFacts
 
-BELIEVED_AFTER_S: Final = 60.0
-"""A job's first steps compile and warm up: it must have run this long before its reports count."""
-
 OVERRUN: Final = 2.0
 """A promise is broken when the job has attained so many times the service that it said was left,"""
 
-SPARE_S: Final = 30.0
-"""and has run for so long besides."""
+SPARE: Final = 0.5
+"""and has run besides for so large a part of the time between two reports."""
 
 GAIN: Final = 0.3
 """Weight of a new report against those before it, so that reports that vary do not make jobs change
@@ -30,26 +27,31 @@ MOST_TIMES_ATTAINED: Final = 50.0
 """A claim counts for at most so many times the service attained: it bounds what a job can lose by
 reports that say far too much."""
 
-REPORT_EVERY_S: Final = 60.0
 REPORT_EVERY_SHARE: Final = 0.02
-"""A report is taken when the job has run for a minute, and for this share of its running time,
-since the last one that was."""
+"""A report is taken at the earliest when the job has run for this share of its running time since
+the last one that was, so that long jobs are not asked all the time."""
 
 
-def next_report_in_s(executed_s: float) -> float:
-    """Seconds of running until the next report of a job is taken."""
-    return max(REPORT_EVERY_S, REPORT_EVERY_SHARE * executed_s)
+def next_report_in_s(executed_s: float, every_s: float) -> float:
+    """Seconds of running until the next report of a job is taken; ``every_s``: at least so many
+    (``policy.report_every_s``)."""
+    return max(every_s, REPORT_EVERY_SHARE * executed_s)
 
 
 def with_report(
-    claim: Claim | None, remaining_gpu_s: float, attained_gpu_s: float, width: int
+    claim: Claim | None,
+    remaining_gpu_s: float,
+    attained_gpu_s: float,
+    width: int,
+    every_s: float,
 ) -> Claim:
-    """Return the claim of a job that reports this much remaining service."""
+    """Return the claim of a job that reports this much remaining service; ``every_s`` is
+    ``policy.report_every_s``."""
     if claim is not None:
         # In logarithms, because reports are off by factors; a second's service keeps them finite.
         before_gpu_s = max(claim.total_gpu_s - attained_gpu_s, float(width))
         remaining_gpu_s = before_gpu_s ** (1 - GAIN) * max(remaining_gpu_s, float(width)) ** GAIN
-    promised_gpu_s = attained_gpu_s + OVERRUN * remaining_gpu_s + SPARE_S * width
+    promised_gpu_s = attained_gpu_s + OVERRUN * remaining_gpu_s + SPARE * every_s * width
     if claim is not None:
         promised_gpu_s = min(promised_gpu_s, claim.promised_gpu_s)
     return Claim(attained_gpu_s + remaining_gpu_s, promised_gpu_s)

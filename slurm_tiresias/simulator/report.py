@@ -304,6 +304,7 @@ def settings(setup: Setup) -> dict[str, Any]:
             "restart_s": "by model" if setup.costs.flat_s is None else setup.costs.flat_s,
             **asdict(setup.timing),
             "slurm": asdict(setup.slurm),
+            "reports": asdict(setup.reports) if setup.reports else None,
         },
     }
 

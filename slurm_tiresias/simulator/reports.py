@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_tiresias.policy.claims import BELIEVED_AFTER_S, next_report_in_s, with_report
+from slurm_tiresias.policy.claims import next_report_in_s, with_report
 from slurm_tiresias.simulator.engine import SimJob
-from slurm_tiresias.simulator.workload import TraceJob
+from slurm_tiresias.simulator.workload import Workload
 
 LIE = 0.05
 """The share of its duration that a liar says is left, whenever it reports."""
@@ -37,11 +37,10 @@ class ReportModel:
     sigma: float = 0.0
     liars: float = 0.0
     shuffled: bool = False
-    seed: str = ""
 
-    def reporter(self, job: TraceJob) -> Reporter:
-        """Return how a job reports, which depends on its id only."""
-        drawn = random.Random(f"reports:{self.seed}:{job.job_id}").random()
+    def reporter(self, workload: str, job_id: str) -> Reporter:
+        """Return how a job reports, which depends on its id and its workload's name only."""
+        drawn = random.Random(f"reports:{workload}:{job_id}").random()
         if drawn < self.liars:
             return Reporter.LIAR
         return Reporter.HONEST if drawn < self.liars + self.share else Reporter.SILENT
@@ -50,10 +49,14 @@ class ReportModel:
 class Reports:
     """The reports of one simulation, taken as the controller takes them."""
 
-    def __init__(self, model: ReportModel, jobs: Sequence[TraceJob]) -> None:
+    def __init__(self, model: ReportModel, workload: Workload, every_s: float) -> None:
+        """``every_s`` is ``policy.report_every_s``."""
         self._model = model
+        self._every_s = every_s
+        self._workload = workload.name
         self._reporting: dict[str, _Reporting] = {}
         """The jobs that have arrived and report."""
+        jobs = workload.jobs
         durations_s = [job.duration_s for job in jobs]
         random.Random("shuffled").shuffle(durations_s)
         self._of_another: Mapping[str, float] = (
@@ -66,14 +69,15 @@ class Reports:
         """Begin to follow a job that starts, for the first time or again."""
         assert job.running_since_s is not None
         if job.first_started_s == job.running_since_s:
-            reporter = self._model.reporter(job.trace)
+            reporter = self._model.reporter(self._workload, job.job_id)
             if reporter is Reporter.SILENT:
                 return
-            self._reporting[job.job_id] = _Reporting(reporter, random.Random(job.job_id))
+            chance = random.Random(f"sigma:{self._workload}:{job.job_id}")
+            self._reporting[job.job_id] = _Reporting(reporter, chance)
         reporting = self._reporting.get(job.job_id)
         if reporting is not None:
             # A run ends its warm-up with the first report, from which the restart shows.
-            reporting.next_s = job.running_since_s + BELIEVED_AFTER_S
+            reporting.next_s = job.running_since_s + self._every_s
 
     def next_s(self, job: SimJob) -> float:
         """When the next report of a running job is taken; infinite if none is."""
@@ -85,13 +89,12 @@ class Reports:
         reporting = self._reporting.get(job.job_id)
         if reporting is None or now_s < reporting.next_s:
             return
-        job.claim = with_report(
-            job.claim, self._said_s(job, reporting) * job.width, job.attained_gpu_s, job.width
-        )
+        said_gpu_s = self._said_s(job, reporting) * job.width
+        job.claim = with_report(job.claim, said_gpu_s, job.attained_gpu_s, job.width, self._every_s)
         exact = reporting.reporter is Reporter.HONEST and not self._model.sigma
         # Further reports of an exact job say the same.
         again = not exact or self._model.shuffled
-        next_in_s = next_report_in_s(job.run_s) if again else math.inf
+        next_in_s = next_report_in_s(job.run_s, self._every_s) if again else math.inf
         reporting.next_s = now_s + next_in_s
 
     def ended(self, job: SimJob) -> None:

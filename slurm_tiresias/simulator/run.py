@@ -139,5 +139,7 @@ def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
     history = None
     if variant.knows_service:
         history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
-    reports = Reports(setup.reports, workload.jobs) if setup.reports else None
+    reports = None
+    if setup.reports:
+        reports = Reports(setup.reports, workload, config.policy.report_every_s)
     return schedulers.tiresias(named, nodes, history, reports)

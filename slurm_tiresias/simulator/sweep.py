@@ -18,6 +18,7 @@ from threading import Thread
 
 from slurm_tiresias.config import ORDERS
 from slurm_tiresias.simulator import run
+from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.workload import Workload
 
 NOTICED_WAIT_S = 60.0
@@ -33,6 +34,10 @@ class Cell:
     order: str = ORDERS[0]
     promote_knob: float = 0.0
     """PROMOTEKNOB of the paper (page 491); 0 means off, which is infinity in the paper."""
+    reports: ReportModel | None = None
+    """How the jobs report how far they are; None if none does."""
+    estimates: tuple[str, ...] = ()
+    """Added to ``policy.estimates``."""
 
     @property
     def queues(self) -> int:
@@ -79,8 +84,10 @@ def measure(task: Task, cell: Cell) -> Result:
             thresholds_gpu_s=cell.thresholds_gpu_s,
             order=cell.order,
             promote_knob=cell.promote_knob,
+            estimates=tuple(dict.fromkeys((*task.setup.config.policy.estimates, *cell.estimates))),
         )
-        setup = replace(task.setup, config=replace(task.setup.config, policy=policy))
+        config = replace(task.setup.config, policy=policy)
+        setup = replace(task.setup, config=config, reports=cell.reports or task.setup.reports)
         outcomes = run.simulate(task.workload, cell.policy, setup)
         return Measured(
             cell,

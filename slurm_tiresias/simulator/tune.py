@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_tiresias.config import PolicyConfig
+from slurm_tiresias.config import HISTORY, LIMITS, PolicyConfig
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.simulator import sensitivity
 from slurm_tiresias.simulator.report import mean, median, percentile
+from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.sweep import NOTICED_WAIT_S, Cell, Failed, Measured, Result
 from slurm_tiresias.simulator.workload import Workload
 
@@ -254,6 +255,27 @@ def _half(
             [[of(np.concatenate([parts[i] for i in draw])) for draw in draws] for parts in settings]
         ),
     )
+
+
+def what_jobs_could_tell(workload: Workload, like: Cell) -> Mapping[str, Cell]:
+    """Return settings like one in which jobs are better known, each with a title."""
+    cells = {
+        "half of the jobs report": replace(like, reports=ReportModel(0.5)),
+        "all jobs report": replace(like, reports=ReportModel(1.0)),
+        "history counts": replace(like, estimates=(HISTORY,)),
+    }
+    if any(job.limit_s for job in workload.jobs):
+        cells["time limits count"] = replace(like, estimates=(LIMITS,))
+    return cells
+
+
+def told_ratio(default: Result, told: Result, objective: str) -> float | None:
+    """Return the objective with what jobs tell as a multiple of that without; None if either
+    could not be simulated."""
+    if isinstance(default, Failed) or isinstance(told, Failed):
+        return None
+    of = OBJECTIVES[objective]
+    return of(np.array(told.jct_s)) / of(np.array(default.jct_s))
 
 
 def _warnings(workload: Workload, waiting: float) -> list[str]:

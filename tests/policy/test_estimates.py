@@ -15,7 +15,7 @@ from slurm_tiresias.policy.claims import (
     MOST_TIMES_ATTAINED,
     OVERRUN,
     REPORT_EVERY_SHARE,
-    SPARE_S,
+    SPARE,
     claimed_gpu_s,
     is_broken,
     next_report_in_s,
@@ -28,6 +28,7 @@ from tests.properties.test_decide_invariants import HISTORY, configs, snapshots
 
 CONFIG = configured()  # tiers from 100 and 200 GPU-seconds on
 FAR = 1e9
+EVERY_S = 60.0
 
 
 def claiming(job_id: str, remaining_gpu_s: float, tier: int = 1, **facts: Any) -> JobView:
@@ -90,7 +91,7 @@ def test_without_any_report_history_or_limit_the_plans_are_those_without_estimat
 
 
 def reported(claim: Claim | None, remaining_gpu_s: float, attained_gpu_s: float) -> Claim:
-    return with_report(claim, remaining_gpu_s, attained_gpu_s, width=4)
+    return with_report(claim, remaining_gpu_s, attained_gpu_s, 4, EVERY_S)
 
 
 def ranked_by(claim: Claim | None, attained_gpu_s: float) -> float | None:
@@ -103,7 +104,7 @@ def ranked_by(claim: Claim | None, attained_gpu_s: float) -> float | None:
 
 def test_a_promise_is_never_renewed() -> None:
     claim = reported(None, 100.0, attained_gpu_s=400.0)
-    promised_gpu_s = 400.0 + OVERRUN * 100.0 + SPARE_S * 4
+    promised_gpu_s = 400.0 + OVERRUN * 100.0 + SPARE * EVERY_S * 4
     assert claim == (500.0, promised_gpu_s)
     for attained_gpu_s in range(500, 2000, 100):
         claim = reported(claim, 100.0, float(attained_gpu_s))
@@ -133,8 +134,8 @@ def test_whatever_a_job_reports_it_attains_little_before_jobs_that_need_more(
     width, claim = 4, None
     executed_s, gained_gpu_s, last_gpu_s = first_s, 0.0, 0.0
     for remaining_gpu_s in said_gpu_s:
-        claim = with_report(claim, remaining_gpu_s, width * executed_s, width)
-        until_s = executed_s + next_report_in_s(executed_s)
+        claim = with_report(claim, remaining_gpu_s, width * executed_s, width, EVERY_S)
+        until_s = executed_s + next_report_in_s(executed_s, EVERY_S)
         step_gpu_s = width * (until_s - executed_s) / 16
         for number in range(16):
             attained_gpu_s = width * executed_s + number * step_gpu_s
@@ -143,7 +144,7 @@ def test_whatever_a_job_reports_it_attains_little_before_jobs_that_need_more(
                 gained_gpu_s += step_gpu_s
                 last_gpu_s = attained_gpu_s
         executed_s = until_s
-    bound_gpu_s = OVERRUN * limit_gpu_s + SPARE_S * width
+    bound_gpu_s = OVERRUN * limit_gpu_s + SPARE * EVERY_S * width
     # What it attains until the next report is taken, and until the next moment looked at here.
     between_gpu_s = max(60.0 * width, REPORT_EVERY_SHARE * last_gpu_s)
     assert gained_gpu_s <= bound_gpu_s + between_gpu_s + EPSILON + between_gpu_s / 16

@@ -225,7 +225,7 @@ def test_under_tiresias(
     setup = _setup(config, cluster, placement, timing)
     nodes = setup.cluster.as_nodes()
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
-    reports = Reports(model, workload.jobs) if model else None
+    reports = Reports(model, workload, config.policy.report_every_s) if model else None
     scheduler = schedulers.tiresias(config, nodes, history, reports)
     # The same policy: what it learns it learns once, when a job ends.
     checked = _run(workload, setup, scheduler, scheduler.policy)

@@ -292,7 +292,7 @@ def _against(
     for kind in kinds:
         some = [sample for sample in samples if sample.kind == kind]
         ratios = (_ratios(each, some, found, _average, other) for each in shown)
-        rows.append((kind, *map(_mean_and_interval, ratios)))
+        rows.append((kind, *map(mean_and_interval, ratios)))
     return markdown(("workload", *(each.title for each in shown)), rows)
 
 
@@ -300,7 +300,7 @@ def _part_of(kind: str, samples: Sequence[Sample], found: Found) -> str:
     rows = [
         (
             candidate.title,
-            _mean_and_interval(_ratios(candidate, samples, found, _average)),
+            mean_and_interval(_ratios(candidate, samples, found, _average)),
             _mean(_ratios(candidate, samples, found, lambda one: one.median_jct_s)),
             _mean(_ratios(candidate, samples, found, lambda one: one.p99_jct_s)),
             f"{statistics.mean(found[Trial(s, candidate)].preemptions for s in samples):,.0f}",
@@ -341,6 +341,7 @@ STUDENT_T = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 
 """The 97.5th percentile by number of samples (degrees of freedom plus one)."""
 
 
-def _mean_and_interval(values: Sequence[float]) -> str:
+def mean_and_interval(values: Sequence[float]) -> str:
+    """Return the mean, and how far chance may move it (95 %)."""
     error = STUDENT_T[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
     return f"{statistics.mean(values):.3f} ± {error:.3f}"

@@ -15,6 +15,7 @@ from scripts.tools.bench import (
     cycle,
     deciding,
     drivers,
+    estimates,
     eta,
     in_memory,
     in_tier,
@@ -93,6 +94,16 @@ def beyond_the_paper(
 ) -> None:
     """How close to the clairvoyant a policy comes that knows no durations."""
     beyond.measure(philly, itp, fresh, workers)
+
+
+@bench.command(name="estimates")
+@click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
+@click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
+@click.option("--fresh", is_flag=True, help="Other seeds and stretches, as a check of the rules.")
+@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
+def what_jobs_tell(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
+    """What it is worth to know what jobs still need, and what false reports cost."""
+    estimates.measure(philly, itp, fresh, workers)
 
 
 @bench.command(name="monitor")
