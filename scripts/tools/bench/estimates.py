@@ -155,7 +155,7 @@ def _what_is_shown(fresh: bool) -> str:
         "Average JCT of 2D-LAS with the default tiers over that of clairvoyant SRSF with the same "
         f"restart costs; decisions every {INTERVAL_S:.0f} s, a requeue delay of "
         f"{REQUEUE_DELAY_S:.0f} s, default guards. Means over seeds or stretches, and how far "
-        "chance may move each (95 %, Student's t). The columns are what the jobs tell: how many report "
+        "chance may move each (95 %, Student's t). The columns are what jobs tell: how many report "
         "truly; that each report is off by a normally distributed power of e; liars say at every "
         "report that 5 % of their work is left; shuffled: each job reports what another one needs."
     )
