@@ -355,7 +355,12 @@ def checked_answer(text: bytes, schema: int) -> Mapping[str, Any]:
 def _state(raw: Mapping[str, Any]) -> PublishedState:
     blockers = (all_known(Blocker, job["blockers"]) for job in raw["jobs"])
     jobs = [
-        job | {"blockers": who, "progress": _progress(job.get("progress"))}
+        job
+        | {
+            "blockers": who,
+            "progress": _if_any(PublishedProgress, job.get("progress")),
+            "estimate": _if_any(PublishedEstimate, job.get("estimate")),
+        }
         for job, who in zip(raw["jobs"], blockers, strict=True)
     ]
     held = (all_known(PublishedHold, node["held"]) for node in raw.get("nodes", []))
@@ -371,8 +376,8 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
     return all_known(PublishedState, [{**raw, **nested}])[0]
 
 
-def _progress(raw: Mapping[str, Any] | None) -> PublishedProgress | None:
-    return all_known(PublishedProgress, [raw])[0] if raw else None
+def _if_any(kind: type[T], raw: Mapping[str, Any] | None) -> T | None:
+    return all_known(kind, [raw])[0] if raw else None
 
 
 def all_known(kind: type[T], raw: Iterable[Mapping[str, Any]]) -> tuple[T, ...]:

@@ -62,11 +62,14 @@ class Site:
         )
         self.writes += 1
         os.utime(path, ns=(self.writes, self.writes))
-        seen = Observation(self.now_s, jobs, (), (), steady_s=self.now_s - AHEAD_S)
+        seen = self.seen(*jobs)
         self.job_store.follow_clock(seen.at_s, seen.steady_s)
         self.job_store.observe(seen)
         self.tracker.follow(seen)
         self.job_store.commit()
+
+    def seen(self, *jobs: JobStatus) -> Observation:
+        return Observation(self.now_s, jobs, (), (), steady_s=self.now_s - AHEAD_S)
 
     def run_to(self, step: int, by: int = 10, **changes: Any) -> None:
         """Job 7 reports every ten seconds up to this step, and a cycle follows each."""

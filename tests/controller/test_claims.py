@@ -1,0 +1,112 @@
+"""What the controller takes from reports: when, from which jobs, and until when it counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller.claims import SPEAKS_AGAIN_WITHIN_S, Claims
+from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.model import Claim, JobStatus
+from slurm_tiresias.progress.node import FOLDER
+from slurm_tiresias.store.ledger import Ledger
+from tests.controller.test_job_store import CONFIG, pending, running
+from tests.controller.test_progress import RUN, Site, job, record
+
+EVERY_S = 60.0
+GPUS = 4
+
+
+class ClaimingSite(Site):
+    """Takes the reports that are due in every cycle."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.claims = Claims(self.job_store, self.tracker, EVERY_S)
+
+    def cycle(self, *jobs: JobStatus) -> None:
+        super().cycle(*jobs)
+        self.claims.take(self.seen(*jobs))
+        self.job_store.commit()
+
+    def claim(self) -> Claim | None:
+        return self.job_store.records()["7"].claim
+
+    def why_stopped(self) -> str:
+        return self.claims.why_stopped(job(self.now_s), self.now_s)
+
+
+@pytest.fixture
+def site(tmp_path: Path, ledger: Ledger) -> ClaimingSite:
+    (tmp_path / FOLDER).mkdir()
+    return ClaimingSite(tmp_path, ledger)
+
+
+def test_a_job_is_believed_once_it_has_run_for_a_minute(site: ClaimingSite) -> None:
+    site.run_to(50)
+    assert site.claim() is None
+    site.run_to(60)
+    claim = site.claim()
+    assert claim is not None
+    assert claim.total_gpu_s == pytest.approx(GPUS * 1000)
+    assert claim.promised_gpu_s == pytest.approx(GPUS * (60 + 2 * 940 + 30))
+
+
+def test_a_report_is_taken_once_a_minute_and_tightens_the_promise(site: ClaimingSite) -> None:
+    site.run_to(60)
+    first = site.claim()
+    site.run_to(110)
+    assert site.claim() == first
+    site.run_to(120)
+    later = site.claim()
+    assert first is not None and later is not None
+    assert later.total_gpu_s == pytest.approx(first.total_gpu_s)
+    assert later.promised_gpu_s == pytest.approx(first.promised_gpu_s - GPUS * 60)
+
+
+def test_a_claim_survives_the_controller(site: ClaimingSite, ledger: Ledger) -> None:
+    site.run_to(120)
+    before = site.claim()
+    assert JobStore(ledger, CONFIG, accounting=False).records()["7"].claim == before
+
+
+def stand_still(site: ClaimingSite, cycles: int) -> None:
+    for _ in range(cycles):
+        site.now_s += 20.0
+        site.told[RUN] = record(200, at_s=site.now_s)
+        site.cycle(job(site.now_s))
+
+
+def test_a_job_that_makes_no_step_is_not_believed(site: ClaimingSite) -> None:
+    site.run_to(200)
+    assert site.why_stopped() == ""
+    stand_still(site, cycles=10)
+    assert site.why_stopped() == "it has made no step for unusually long"
+    claim = site.claim()
+    stand_still(site, cycles=10)
+    assert site.claim() == claim, "nothing is taken from a job that stands still"
+
+
+def test_a_job_that_was_started_again_is_believed_for_a_while_without_a_report(
+    site: ClaimingSite,
+) -> None:
+    site.run_to(200)
+    site.cycle(pending(restarts=1, raw_id=7))
+    del site.told[RUN]
+    again_s = site.now_s + 100.0
+
+    def again() -> JobStatus:
+        return running(again_s, site.now_s - again_s, raw_id=7, restarts=1)
+
+    site.now_s = again_s + 10.0
+    site.cycle(again())
+    assert site.claims.why_stopped(again(), site.now_s) == ""
+    site.now_s = again_s + SPEAKS_AGAIN_WITHIN_S + 10.0
+    site.cycle(again())
+    assert site.claims.why_stopped(again(), site.now_s) == "it has not reported in this run"
+
+
+def test_a_job_that_does_not_say_of_how_many_steps_claims_nothing(site: ClaimingSite) -> None:
+    site.run_to(200, total=None)
+    assert site.claim() is None

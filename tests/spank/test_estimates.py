@@ -1,0 +1,156 @@
+"""Jobs that say how far they are on a real cluster: who gives way to whom, and who is not
+believed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from scripts import ROOT
+from scripts.testbed.real_controller import COMMAND, RealController
+from slurm_tiresias.status.published import PublishedEstimate
+from tests.spank.plugin import NOBODY, PluginCluster
+
+pytestmark = pytest.mark.slurm
+
+GPUS = 8
+"""All of the two nodes that the plugin's cluster has."""
+
+STEP_S = 0.05
+THRESHOLD_GPU_S = 160
+
+TRAIN = f"""
+import sys, time
+from slurm_tiresias import job
+total, lies = int(sys.argv[1]), "lies" in sys.argv
+for done in range(1, total + 1):
+    time.sleep({STEP_S})
+    job.report(done, done + 1 if lies else total)
+job.done()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster with the plugin, the service of its nodes and a controller."""
+
+    plugin: PluginCluster
+    controller: RealController
+
+    def train(self, total: int, *arguments: str) -> str:
+        """Submit a job on all GPUs that makes twenty steps a second and reports them."""
+        script = f"cd {self.plugin.work}; env PYTHONPATH={self.plugin.work}/lib "
+        script += f"/usr/bin/python3 train.py {total} {' '.join(arguments)}"
+        return self.plugin.submit(script, f"--gpus={GPUS}")
+
+    def submit(self, script: str) -> str:
+        """Submit a job on all GPUs that reports nothing."""
+        return self.plugin.submit(script, f"--gpus={GPUS}")
+
+    def estimate(self, job: str) -> PublishedEstimate | None:
+        shown = self.controller.job(job)
+        return shown.estimate if shown else None
+
+    def wait_until_ranked_by_reports(self, job: str) -> None:
+        def is_ranked() -> bool:
+            estimate = self.estimate(job)
+            return estimate is not None and estimate.remaining_gpu_s is not None
+
+        self.controller.wait_until(is_ranked, f"job {job} is ranked by what it still needs")
+
+    def wait_until_disbelieved(self, job: str, why: str) -> None:
+        def is_disbelieved() -> bool:
+            estimate = self.estimate(job)
+            return estimate is not None and why in estimate.why_not
+
+        self.controller.wait_until(is_disbelieved, f"of job {job} it is said: {why}")
+
+    def is_running(self, job: str) -> bool:
+        shown = self.controller.job(job)
+        return shown is not None and shown.state == "running"
+
+    def explained(self, job: str) -> str:
+        return " ".join(self.controller.cli("explain", job).stdout.split())
+
+
+@pytest.fixture
+def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
+    library = plugin.work / "lib" / "slurm_tiresias"
+    shutil.copytree(ROOT / "slurm_tiresias" / "job", library / "job")
+    shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", library)
+    (plugin.work / "train.py").write_text(TRAIN)
+    plugin.run_folder.mkdir(mode=0o755)
+    settings: dict[str, dict[str, object]] = {
+        "profiler": {"collect_dir": str(plugin.collect_folder)},
+        "policy": {"thresholds_gpu_s": [THRESHOLD_GPU_S], "report_every_s": 1},
+        "preemption": {"min_run_s": 0.5, "budget_share": 0},
+    }
+    controller = RealController(plugin.cluster, tmp_path, settings)
+    folders = ("--run", str(plugin.run_folder), "--collect", str(plugin.collect_folder))
+    service = subprocess.Popen(
+        [*COMMAND, "profile", "sample", *folders, "--every", "0.5"], cwd=ROOT, text=True
+    )
+    try:
+        yield Site(plugin, controller.start())
+    finally:
+        # The next test waits until no job is left.
+        plugin.cluster.run("scancel", f"--user={NOBODY}", "--full", "--signal=KILL")
+        service.terminate()
+        service.wait(timeout=30)
+        if controller.process is not None:
+            controller.kill()
+
+
+def test_a_job_with_much_left_gives_way_before_it_has_attained_much(site: Site) -> None:
+    long = site.train(1_000_000)
+    site.wait_until_ranked_by_reports(long)
+    site.controller.wait_for_tier(long, 1)
+    seen = site.controller.job(long)
+    assert seen is not None and seen.attained_gpu_s < THRESHOLD_GPU_S
+    assert "Its rank goes by what it still needs," in site.explained(long)
+    short = site.submit("sleep 1")
+    assert site.plugin.wait(short).status == "0:0"
+    assert (long, short) in site.controller.events("preempted")
+
+
+def test_a_job_about_to_end_is_not_preempted_and_a_dead_channel_or_controller_stops_nothing(
+    site: Site,
+) -> None:
+    seconds = 2 * THRESHOLD_GPU_S / GPUS
+    old = site.train(int(seconds / STEP_S))
+    site.wait_until_ranked_by_reports(old)
+    site.controller.kill()
+    site.controller.start()
+    site.controller.wait_until(
+        lambda: (seen := site.controller.job(old)) is not None
+        and seen.attained_gpu_s > THRESHOLD_GPU_S
+        and seen.tier == 0,
+        "it is in the first tier, having attained more than that allows",
+    )
+    shutil.rmtree(site.plugin.progress_folder)
+    short = site.submit("true")
+    site.controller.cycles(3)
+    assert site.is_running(old)
+    assert site.plugin.wait(old).status == "0:0"
+    assert site.plugin.wait(short).status == "0:0"
+    assert site.plugin.restarts(old) == 0
+
+
+def test_a_job_that_always_says_that_it_is_about_to_end_is_not_believed_for_long(
+    site: Site,
+) -> None:
+    liar = site.train(1_000_000, "lies")
+    site.wait_until_disbelieved(liar, "attained far more than it said")
+    site.controller.kill()
+    site.controller.start()
+    site.wait_until_disbelieved(liar, "attained far more than it said")
+    assert "Its rank does not go by its own reports" in site.explained(liar)
+    site.controller.wait_for_tier(liar, 1)
+    short = site.submit("sleep 1")
+    assert site.plugin.wait(short).status == "0:0"
+    assert (liar, short) in site.controller.events("preempted")
