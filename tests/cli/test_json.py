@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lines
-from slurm_tiresias.status.published import PublishedHold, PublishedNode, PublishedStandby
+from slurm_tiresias.status.published import (
+    PublishedEstimate,
+    PublishedHold,
+    PublishedNode,
+    PublishedStandby,
+)
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord, RunProgressRecord, RunRecord
 from tests.cli.running import ROOT, Site
@@ -74,7 +79,8 @@ def busy_site(site: Site) -> Site:
     """Where every list has something in it."""
     node = PublishedNode("gpu01", 4, True, "mixed", (PublishedHold("40712", 4, 0),))
     standby = PublishedStandby("b", 7, False)
-    telling = (replace(job, progress=progress(370)) for job in busy_state().jobs)
+    estimate = PublishedEstimate("reports", 3600.0)
+    telling = (replace(j, progress=progress(370), estimate=estimate) for j in busy_state().jobs)
     jobs = (*telling, waiting("50_1"), waiting("50_2"))
     more = {"nodes": (node,), "standbys": (standby,), "failed_cycles": {"slurm": 2}}
     site.publish(busy_state(jobs=jobs, **more))

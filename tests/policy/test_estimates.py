@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Claim, JobView, Snapshot
 from slurm_tiresias.policy.claims import (
     MOST_TIMES_ATTAINED,
@@ -167,3 +168,9 @@ def test_an_honest_job_never_breaks_its_promise() -> None:
         one = replace(one, account=replace(one.account, promised_gpu_s=claim.promised_gpu_s))
         assert not is_broken(one)
         assert claim.total_gpu_s == pytest.approx(total_gpu_s)
+
+
+def test_the_policy_that_estimates_replaced_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ConfigError) as refused:
+        configured(policy={"name": "2d-history"})
+    assert 'estimates = ["reports", "history"]' in refused.value.remedy

@@ -127,9 +127,11 @@ def test_a_job_about_to_end_is_not_preempted_and_a_dead_channel_or_controller_st
     site.controller.kill()
     site.controller.start()
     site.controller.wait_until(
-        lambda: (seen := site.controller.job(old)) is not None
-        and seen.attained_gpu_s > THRESHOLD_GPU_S
-        and seen.tier == 0,
+        lambda: (
+            (seen := site.controller.job(old)) is not None
+            and seen.attained_gpu_s > THRESHOLD_GPU_S
+            and seen.tier == 0
+        ),
         "it is in the first tier, having attained more than that allows",
     )
     shutil.rmtree(site.plugin.progress_folder)

@@ -14,6 +14,8 @@ from scripts.tools.fidelity.limits import in_minutes
 from slurm_tiresias.simulator.workload import TraceJob
 
 SLEEPER = ROOT / "scripts" / "testbed" / "sleeper.sh"
+Program = Callable[[TraceJob], Sequence[str]]
+"""Returns the program that a job runs, to which its journal, its work and its load are added."""
 POLL_S = 0.2
 MICRO = 1_000_000
 STARTED, STOPPED, ENDED = "started", "stopped", "ended"
@@ -78,7 +80,17 @@ def on_any_nodes(job: TraceJob) -> tuple[str, ...]:
     return (f"--gpus={job.gpus}", f"--ntasks={job.gpus}", time_limit(job))
 
 
-def submit(place: Place, job: TraceJob, load_s: float, ask: Ask = on_any_nodes) -> Submitted:
+def sleeping(_job: TraceJob) -> Sequence[str]:
+    return (str(SLEEPER),)
+
+
+def submit(
+    place: Place,
+    job: TraceJob,
+    load_s: float,
+    ask: Ask = on_any_nodes,
+    program: Program = sleeping,
+) -> Submitted:
     """Submit one ordinary job."""
     journal = place.jobs / f"{job.job_id}.journal"
     at_s = time.time()
@@ -86,7 +98,7 @@ def submit(place: Place, job: TraceJob, load_s: float, ask: Ask = on_any_nodes) 
         place,
         *("sbatch", "--parsable", f"--job-name={job.job_id}", "--partition=gpu", "--requeue"),
         *(*ask(job), "--output=/dev/null"),
-        *(str(SLEEPER), str(journal), str(micros(job.duration_s)), str(micros(load_s))),
+        *(*program(job), str(journal), str(micros(job.duration_s)), str(micros(load_s))),
     )
     return Submitted(job, answer.strip(), at_s, journal)
 
@@ -116,6 +128,7 @@ def run(
     patience_s: float,
     show: Callable[[int, int], None] = lambda _submitted, _ended: None,
     ask: Ask = on_any_nodes,
+    program: Program = sleeping,
 ) -> list[Submitted]:
     """Submit each job at its time, and return when all have ended."""
     began_s = time.monotonic()
@@ -124,7 +137,7 @@ def run(
     while len(submitted) < len(jobs) or going:
         now_s = time.monotonic() - began_s
         while len(submitted) < len(jobs) and jobs[len(submitted)].submitted_s <= now_s:
-            submitted.append(submit(place, jobs[len(submitted)], load_s, ask))
+            submitted.append(submit(place, jobs[len(submitted)], load_s, ask, program))
             going.append(submitted[-1])
             now_s = time.monotonic() - began_s
         going = [one for one in going if not has_ended(one)]

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from scripts.testbed.place import UsageError
 from scripts.tools.fidelity.calibrate import Calibration
 from scripts.tools.fidelity.limits import DAY, with_limits
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import Config, PolicyConfig, parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines.backfill import SlurmParameters
 from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 
@@ -25,6 +26,7 @@ partitions = ["gpu"]
 name = "{policy}"
 thresholds_gpu_s = {thresholds_gpu_s!r}
 order = "{order}"
+report_every_s = {report_every_s!r}
 
 [preemption]
 min_run_s = {min_run_s!r}
@@ -68,6 +70,8 @@ class Setting:
     policy: str = "2d-las"
     limits: str = DAY
     """The kind of the jobs' time limits, one of ``limits.LIMITS``."""
+    reports: ReportModel | None = None
+    """Which jobs report how far they are; None if none does."""
 
     def controller_config(self) -> str:
         """Return a configuration in which ``{state_dir}`` is still to be filled in."""
@@ -77,6 +81,7 @@ class Setting:
             thresholds_gpu_s=[gpu_s / self.factor for gpu_s in self.thresholds_gpu_s],
             order=self.order,
             min_run_s=self.min_run_s / self.factor,
+            report_every_s=PolicyConfig().report_every_s / self.factor,
             interval_s=self.interval_s,
         )
 
@@ -124,6 +129,7 @@ class Setting:
             timing=self.timing(calibration),
             slurm=SLURM,
             own_pace_s=BATCH_SCHED_DELAY_S,
+            reports=self.reports,
         )
 
     def timing(self, calibration: Calibration) -> Timing:

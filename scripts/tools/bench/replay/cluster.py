@@ -8,14 +8,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from scripts import ROOT
 from scripts.testbed import place
 from scripts.testbed.jobs import accounted, slurm
-from scripts.testbed.place import CLUSTER_SCRIPT, DemoError, Place
+from scripts.testbed.place import CLUSTER_SCRIPT, PROGRAM, PROGRAMS, DemoError, Place
 from scripts.tools.bench.replay.policies import POLICIES, Policy
 from scripts.tools.bench.replay.store import JobRuns, Replayed
 from scripts.tools.demo.main import STOPPING_SIGNALS
@@ -30,9 +30,15 @@ from scripts.tools.fidelity.main import (
     failed_cycles,
 )
 from scripts.tools.fidelity.setting import Setting
+from slurm_tiresias.simulator.reports import Reporter
+from slurm_tiresias.simulator.workload import TraceJob
 
 JOB_SUBMIT = ROOT / "etc" / "job_submit.lua"
 NUDGE = ROOT / "etc" / "nudge"
+REPORTING = ROOT / "scripts" / "testbed" / "reporting_sleeper.py"
+LIBRARY, PLUGSTACK = "library", "plugstack.conf"
+SHIP_EVERY_S = 0.5
+"""How often the nodes tell of their jobs; in compressed time the usual 10 s are too long."""
 Show = Callable[[int, int], None]
 """Callback for progress: how many jobs were submitted, and how many have ended."""
 
@@ -61,6 +67,7 @@ def replayed(
             LEAST_PATIENCE_S + SLOWEST * foreseen_s,
             show,
             policy.asking(setting),
+            program_of(policy, setting, where),
         )
         told = [jobs.ran(one) for one in submitted]
         rows = accounted(where, {one.job_id for one in submitted})
@@ -93,6 +100,20 @@ def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ..
     )
 
 
+def program_of(policy: Policy, setting: Setting, where: Place) -> jobs.Program:
+    """Return the program of each job, which is another one for those that report."""
+    model, workload = policy.reports, setting.workload().name
+    if model is None:
+        return jobs.sleeping
+    reporting = (str(REPORTING), str(where.folder / LIBRARY), str(jobs.SLEEPER))
+
+    def program(job: TraceJob) -> Sequence[str]:
+        silent = model.reporter(workload, job.job_id) is Reporter.SILENT
+        return jobs.sleeping(job) if silent else reporting
+
+    return program
+
+
 # The cluster
 
 
@@ -102,11 +123,20 @@ def running(
 ) -> Iterator[Callable[[], tuple[str, ...]]]:
     """Start a cluster with all that the policy needs; yield a function that returns faults."""
     own = policy.own(setting)
-    place.prepare(where, own.controller_config())
+    config = own.controller_config()
+    if policy.reports:
+        config += f'\n[profiler]\ncollect_dir = "{where.folder}/collect"\n'
+    place.prepare(where, config)
+    service: subprocess.Popen[bytes] | None = None
     try:
+        if policy.reports:
+            service = start_channel(where)
         yield start(where, policy, own)
     finally:
         with undisturbed():
+            if service is not None:
+                service.terminate()
+                service.wait()
             keep_logs(where, policy, logs)
             place.stop(where)
 
@@ -124,6 +154,8 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
     options = [f"--slurm-conf-line={line}" for line in policy.slurm_conf()]
     if policy.tiers:
         options += hooks(where, setting)
+    if policy.reports:
+        options.append(f"--conf-file={where.folder / PLUGSTACK}")
     up = [str(CLUSTER_SCRIPT), "up", "--dir", str(where.cluster)]
     up += [f"--nodes={setting.nodes}", f"--gpus={setting.gpus}", *options]
     answer = subprocess.run(up, capture_output=True, text=True, check=False)
@@ -138,6 +170,25 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
         return failed_cycles(where.controller_log.read_text())
 
     return faults
+
+
+def start_channel(where: Place) -> subprocess.Popen[bytes]:
+    """Build the plugin, lay the job library where jobs find it, and start the nodes' service."""
+    folder = where.folder
+    make = ["make", "--silent", "-C", str(ROOT / "spank"), f"BUILD={folder}/build"]
+    subprocess.run(make, check=True)
+    (folder / "collect").mkdir()
+    (folder / "run").mkdir(mode=0o755)
+    library = folder / LIBRARY / "slurm_tiresias"
+    shutil.copytree(ROOT / "slurm_tiresias" / "job", library / "job")
+    shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", library)
+    plugin = f"{folder}/build/spank_tiresias.so"
+    (folder / PLUGSTACK).write_text(
+        f"optional {plugin} run={folder}/run collect={folder}/collect\n"
+    )
+    folders = ("--run", f"{folder}/run", "--collect", f"{folder}/collect")
+    command = (str(PROGRAMS / PROGRAM), "profile", "sample", *folders, "--every", f"{SHIP_EVERY_S}")
+    return subprocess.Popen(command)
 
 
 def hooks(where: Place, setting: Setting) -> list[str]:

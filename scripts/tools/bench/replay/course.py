@@ -33,6 +33,10 @@ STOCK_TITLES = {
     DAY: "Stock Slurm beside its simulation, limits of a day",
     USERS: "Stock Slurm beside its simulation, limits as users give them",
 }
+REPORTING_TITLES = {
+    DAY: "The paper's 480 jobs on a real Slurm, with jobs that report",
+    USERS: "480 jobs on a real Slurm that report, with limits as users give them",
+}
 CALIBRATION_FACTOR = 60.0
 """Slurm's time for a requeue is the same at any factor; a large one shortens the calibration."""
 
@@ -159,8 +163,10 @@ def told(head: Head, runs: Mapping[str, Replayed]) -> int:
     text = body(compared(head, runs if of_stock else POLICIES, runs), runs)
     print(text)
     if head.setting.jobs == MOST_JOBS and runs:
-        title = (STOCK_TITLES if of_stock else TITLES)[head.setting.limits]
-        write_section(title, command(head.setting, runs if of_stock else ()), text)
+        reporting = all(POLICIES[name].reports for name in runs)
+        titles = STOCK_TITLES if of_stock else REPORTING_TITLES if reporting else TITLES
+        named = runs if of_stock or reporting else ()
+        write_section(titles[head.setting.limits], command(head.setting, named), text)
     return FAILED if any(replayed.faults for replayed in runs.values()) else 0
 
 

@@ -163,5 +163,6 @@ def _without_cost(setting: Setting, policy: str, workload: Workload, placement: 
             "preemption": {"min_run_s": 0, "budget_share": 0, "max_victims_per_cycle": 10**9},
         }
     )
-    setup = run.Setup(site, config, Costs(site, speeds=False, flat_s=0.0), Timing())
+    costs = Costs(site, speeds=False, flat_s=0.0)
+    setup = run.Setup(site, config, costs, Timing(), reports=setting.reports)
     return measures(run.simulate(workload, policy, setup), setting)

@@ -11,7 +11,8 @@ from scripts import ROOT
 from scripts.testbed.place import SCHEDULER, UsageError
 from scripts.tools.fidelity.jobs import Ask, on_any_nodes, time_limit
 from scripts.tools.fidelity.setting import Setting
-from slurm_tiresias.config import PolicyConfig
+from slurm_tiresias.config import LAS, PolicyConfig
+from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.workload import TraceJob
 
 EXAMPLE = ROOT / "etc" / "slurm.conf.example"
@@ -78,6 +79,8 @@ class Policy:
     """The policy's own thresholds; if empty, those that all share."""
     known_as: str = ""
     """The simulator's name for it; if empty, the same name."""
+    reports: ReportModel | None = None
+    """Which of its jobs report how far they are, through the plugin and the job library."""
 
     @property
     def simulated(self) -> str:
@@ -89,6 +92,7 @@ class Policy:
             shared,
             policy=self.tiers or shared.policy,
             thresholds_gpu_s=self.thresholds_gpu_s or shared.thresholds_gpu_s,
+            reports=self.reports,
         )
 
 
@@ -97,15 +101,27 @@ POLICIES = {
     for policy in (
         Policy("yarn-cs", strict_fifo, consolidated),
         Policy("slurm", backfill, anywhere),
-        Policy("tiresias-l", beside_a_controller, anywhere, "2d-las"),
+        Policy("tiresias-l", beside_a_controller, anywhere, LAS),
         Policy("tiresias-g", beside_a_controller, anywhere, "2d-gittins"),
         Policy(
             "six-tiers",
             beside_a_controller,
             anywhere,
-            "2d-las",
+            LAS,
             PolicyConfig().thresholds_gpu_s,
             known_as="tiresias-l",
+        ),
+        *(
+            Policy(
+                name,
+                beside_a_controller,
+                anywhere,
+                LAS,
+                PolicyConfig().thresholds_gpu_s,
+                known_as="tiresias-l",
+                reports=ReportModel(share),
+            )
+            for name, share in (("all-report", 1.0), ("half-report", 0.5))
         ),
     )
 }

@@ -320,10 +320,12 @@ def _sentences(them: Compared, runs: Mapping[str, Replayed]) -> Iterator[str]:
     yield from _setup(them.head)
     yield (
         "`yarn-cs` is sched/builtin with priority/basic, its jobs on the fewest nodes they fit; "
-        f"`slurm` is priority/multifactor and sched/backfill, {limits(setting)}; the three "
+        f"`slurm` is priority/multifactor and sched/backfill, {limits(setting)}; the "
         "Tiresias run the controller beside it with etc/slurm.conf.example and "
         f"etc/job_submit.lua, one threshold at {setting.thresholds_gpu_s[0]:g} GPU-s "
-        "(`six-tiers`: Tiresias-L with the thresholds that the controller has by default) and at "
+        "(`six-tiers`: Tiresias-L with the thresholds that the controller has by default; "
+        "`all-report` and `half-report`: the same, with jobs that report through the plugin and "
+        "the job library) and at "
         f"least {setting.min_run_s:g} s of running before a preemption, both divided by the "
         f"factor, and an interval of {setting.interval_s:g} s, which is not. Tiresias-G learns the "
         "distribution of jobs from those that have ended; the simulated one knows it."

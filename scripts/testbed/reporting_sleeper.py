@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""A job that works as sleeper.sh does, and reports how far it is with the job library.
+
+reporting_sleeper.py LIBRARY SLEEPER JOURNAL WORK_US LOAD_US
+LIBRARY is a folder with the package slurm_tiresias, SLEEPER is sleeper.sh.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+STEPS = 10_000
+REPORT_EVERY_S = 0.5
+MICRO = 1_000_000
+
+
+def main() -> int:
+    library, sleeper, journal, work_us, load_us = sys.argv[1:]
+    sys.path.insert(0, library)
+    from slurm_tiresias import job
+
+    written = Path(journal)
+    lines = written.read_text().splitlines() if written.exists() else []
+    done_s = int(lines[-1].split()[2]) / MICRO if lines else 0.0
+    work_s = int(work_us) / MICRO
+    began_s = time.monotonic() + (int(load_us) / MICRO if lines else 0.0)
+    # The sleeper gets the signal too, and it is the one that stops in order.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    child = subprocess.Popen([sleeper, journal, work_us, load_us])
+    while True:
+        try:
+            return child.wait(REPORT_EVERY_S)
+        except subprocess.TimeoutExpired:
+            now_s = done_s + max(0.0, time.monotonic() - began_s)
+            job.report(min(STEPS, int(STEPS * now_s / work_s)), STEPS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
