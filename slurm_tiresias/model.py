@@ -484,7 +484,10 @@ class JobView:
 
     @property
     def claim(self) -> Claim | None:
-        return None if self.reports_stopped else self.account.claim
+        account = self.account
+        if account.claimed_gpu_s is None or self.reports_stopped:
+            return None
+        return account.claim
 
     @property
     def time_limit_s(self) -> float | None:

@@ -7,7 +7,7 @@ by the policy as it is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
 from slurm_tiresias.config import HISTORY, LIMITS, REPORTS
@@ -135,10 +135,14 @@ class WithEstimates(Policy):
     thresholds_gpu_s: tuple[float, ...]
     estimators: tuple[Estimator, ...]
     promotion: Promotion
+    learns: bool = field(init=False)
+    _halves_gpu_s: tuple[float, ...] = field(init=False, repr=False)
+    """For each tier, half of the most that it allows."""
 
-    @property
-    def learns(self) -> bool:
-        return any(estimator.learns for estimator in self.estimators)
+    def __post_init__(self) -> None:
+        limits_gpu_s = (*self.thresholds_gpu_s, math.inf)
+        object.__setattr__(self, "learns", any(each.learns for each in self.estimators))
+        object.__setattr__(self, "_halves_gpu_s", tuple(gpu_s / 2 for gpu_s in limits_gpu_s))
 
     def remaining(self, job: JobFacts) -> Remaining | None:
         """Return by what remaining service a job is ranked; None if by the policy without
@@ -152,12 +156,14 @@ class WithEstimates(Policy):
         return None
 
     def rank(self, job: JobFacts) -> JobRank:
-        remaining = self.remaining(job)
+        # Most jobs do not report, and each cycle ranks very many of them.
+        silent = job.claim is None and not self.learns
+        remaining = None if silent else self.remaining(job)
         if remaining is None:
             level, order_key, tier = self.base.rank(job)
-            stands_for_gpu_s = (*self.thresholds_gpu_s, math.inf)[tier]
-            if not is_broken(job):
-                stands_for_gpu_s /= 2
+            stands_for_gpu_s = self._halves_gpu_s[tier]
+            if not silent and is_broken(job):
+                stands_for_gpu_s *= 2
             return JobRank(level, (stands_for_gpu_s, *order_key), tier)
         charged_gpu_s = remaining.gpu_s + job.inherited_gpu_s
         tier = tier_of(charged_gpu_s, self.thresholds_gpu_s)

@@ -36,10 +36,8 @@ class Policy(ABC):
 
     promotion: Promotion = NEVER
 
-    @property
-    def learns(self) -> bool:
-        """Whether the end of a job may change the ranks of other jobs of the same user."""
-        return False
+    learns: bool = False
+    """Whether the end of a job may change the ranks of other jobs of the same user."""
 
     @abstractmethod
     def rank(self, job: JobFacts) -> JobRank:
