@@ -359,7 +359,7 @@ def _standing(case: Case) -> Iterator[str]:
     among = f" (0 is the highest, {last} the lowest)" if last > 0 else ""
     yield f"It is in tier {job.tier}{among}{rank}."
     if job.estimate is not None:
-        yield _ranked_by(job.estimate)
+        yield _ranked_by(job.estimate, case.tier)
     attained = f"It has attained {gpu_hours(job.attained_gpu_s)}"
     yield f"{attained} (GPUs x running time, over all its runs){_way_to_next_tier(case)}."
     if job.inherited_gpu_s > 0.0:
@@ -378,11 +378,16 @@ def _standing(case: Case) -> Iterator[str]:
         yield f"It has waited {duration(job.waited_s)} since it last ran or was submitted."
 
 
-def _ranked_by(estimate: PublishedEstimate) -> str:
+def _ranked_by(estimate: PublishedEstimate, tier: PublishedTier | None) -> str:
     source = ESTIMATED.get(estimate.source, estimate.source)
     if estimate.remaining_gpu_s is None:
         return f"Its rank does not go {source}: {estimate.why_not}. It goes by attained service."
-    return f"Its rank goes by what it still needs, {gpu_hours(estimate.remaining_gpu_s)} {source}."
+    up = ""
+    if tier is not None and tier.tier > 0:
+        limit = exact_gpu_hours(tier.from_gpu_s)
+        up = f"; once that is less than {limit} it moves up to tier {tier.tier - 1}"
+    needs = gpu_hours(estimate.remaining_gpu_s)
+    return f"Its rank goes by what it still needs: {needs}, {source}{up}."
 
 
 def _way_to_next_tier(case: Case) -> str:

@@ -702,3 +702,27 @@ def test_an_estimate_counts_on_the_end_of_a_job_that_reports(site: Site) -> None
         output
     )
     assert "(Nov 14 22:18:20) job 7 of alice will likely have ended." in output
+
+
+@pytest.mark.parametrize(
+    ("estimate", "said"),
+    [
+        (
+            PublishedEstimate("reports", 31_000.0),
+            "Its rank goes by what it still needs: 8.6 GPU-h, by its own reports; once that is "
+            "less than 1 GPU-h it moves up to tier 0.",
+        ),
+        (
+            PublishedEstimate("limits", 9000.0),
+            "what it still needs: 2.5 GPU-h, by its time limit and how its user's limits were used",
+        ),
+        (
+            PublishedEstimate("reports", None, "it was promoted"),
+            "Its rank does not go by its own reports: it was promoted. It goes by attained",
+        ),
+    ],
+)
+def test_it_says_by_what_a_job_is_ranked(
+    site: Site, estimate: PublishedEstimate, said: str
+) -> None:
+    assert said in " ".join(explained(site, running("1", tier=1, estimate=estimate)).split())
