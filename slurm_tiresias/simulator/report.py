@@ -226,6 +226,7 @@ class Report:
             ("config", self.config_file or without_file),
             *_settings(self.setup),
             *((stock,) if has_stock else ()),
+            *((("reports", str(self.setup.reports)),) if self.setup.reports else ()),
         )
 
 

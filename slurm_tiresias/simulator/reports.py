@@ -38,6 +38,11 @@ class ReportModel:
     liars: float = 0.0
     shuffled: bool = False
 
+    def __str__(self) -> str:
+        rough = f", each time off by e^{self.sigma:g}" if self.sigma else ""
+        lie = f", and {100 * self.liars:g} % lie" if self.liars else ""
+        return f"{100 * self.share:g} % of the jobs{rough}{lie}"
+
     def reporter(self, workload: str, job_id: str) -> Reporter:
         """Return how a job reports, which depends on its id and its workload's name only."""
         drawn = random.Random(f"reports:{workload}:{job_id}").random()

@@ -605,3 +605,29 @@ def test_the_manual_names_every_option_policy_format_and_figure(
     figures = {name for name in record if name.endswith("_s")} | {"gpu_use", "bins", "unfinished"}
     figures |= {"reference", "over_reference", "avg_jct_over_lower_bound"}
     assert {*options, *run.POLICIES, *PLACEMENTS, *FORMATS, *figures} <= named
+
+
+def test_jobs_that_report_are_simulated_and_named_in_the_result(
+    live_site: Site, trace: Path
+) -> None:
+    (found,) = records(
+        live_site, *arguments(trace, "--policy", "tiresias-l", "--reports", "50:0.5:25")
+    )
+    assert found["config"]["simulation"]["reports"] == {
+        "share": 0.5,
+        "sigma": 0.5,
+        "liars": 0.25,
+        "shuffled": False,
+    }
+    result = live_site.run(*arguments(trace, "--reports", "50:0.5:25", "--limits", "10x"))
+    shown = " ".join(result.stdout.split())
+    assert "reports 50 % of the jobs, each time off by e^0.5, and 25 % lie" in shown
+    assert "note time limits are drawn: 1 to 10 times what it needs" in shown
+
+
+@pytest.mark.parametrize("reports", ["101", "half", "50:6", "60::50", "-1", "50:0.5:25:1", ""])
+def test_reports_that_are_no_share_are_one_clear_line(
+    live_site: Site, trace: Path, reports: str
+) -> None:
+    result = live_site.run(*arguments(trace, f"--reports={reports}"))
+    assert "is no share of the jobs. Write SHARE" in error_of(result)

@@ -21,6 +21,7 @@ def test_the_evidence_fits_80_columns_and_ends_in_lines_to_paste(site: Site) -> 
     assert result.exit_code == 0
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "warning: " in result.stdout
+    assert "if half of the jobs report" in " ".join(result.stdout.split())
     head, mark, fragment = result.stdout.partition("[policy]")
     assert re.search(r"^\* +1,5,25,125,625 +6 ", head, re.MULTILINE) and "AVERAGE" in head
     assert parse(tomllib.loads(mark + fragment)).policy == PolicyConfig()
@@ -36,6 +37,9 @@ def test_json_has_the_advice_its_evidence_and_its_warnings(site: Site) -> None:
     assert answer["recommended"] == answer["default"]
     assert (answer["objective"], answer["failed"]) == ("p95", [])
     assert {row["queues"] for row in answer["evidence"]} == {2, 3, 4, 5, 6}
+    assert answer["if_jobs_told_more"].keys() == {
+        *("half of the jobs report", "all jobs report", "history counts")
+    }
     assert any("jobs are too few" in warning for warning in answer["warnings"])
     assert answer["jobs"] + answer["cannot_run_on_the_cluster"] == 60
     assert (answer["config_file"], answer["config"]["preemption"]["min_run_s"]) == (None, 0)

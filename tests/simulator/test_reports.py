@@ -1,0 +1,75 @@
+"""Simulated jobs that report, and time limits that simulated users set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+
+from slurm_tiresias.config import LIMITS, parse
+from slurm_tiresias.simulator import run
+from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.limits import LIMIT_MODELS, with_limits
+from slurm_tiresias.simulator.reports import Reporter, ReportModel
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
+from slurm_tiresias.simulator.workload import Workload, paper480
+
+WORKLOAD = paper480()
+SITE = parse_cluster("15x4", "skew")
+
+
+def outcomes(
+    reports: ReportModel | None = None, workload: Workload = WORKLOAD, policy: str = "tiresias-l"
+) -> Sequence[Outcome]:
+    config = parse({"policy": {"estimates": ["reports", LIMITS]}})
+    costs = Costs(SITE, speeds=True, flat_s=None)
+    setup = run.Setup(SITE, config, costs, Timing(60.0, 5.0), reports=reports)
+    return run.simulate(workload, policy, setup)
+
+
+def average_s(found: Sequence[Outcome]) -> float:
+    return fmean(one.jct_s for one in found)
+
+
+UNKNOWN_S = average_s(outcomes())
+SRSF_S = average_s(outcomes(policy="srsf"))
+
+
+def test_the_more_jobs_report_the_closer_the_average_comes_to_the_clairvoyant_one() -> None:
+    half_s, all_s = (average_s(outcomes(ReportModel(share))) for share in (0.5, 1.0))
+    assert SRSF_S < all_s < 1.12 * SRSF_S < half_s < 0.9 * UNKNOWN_S
+
+
+def test_reports_that_vary_make_few_more_preemptions() -> None:
+    exact, rough = (outcomes(ReportModel(1.0, sigma)) for sigma in (0.0, 0.5))
+    preemptions = [sum(one.preemptions for one in found) for found in (exact, rough)]
+    assert preemptions[1] <= 1.25 * preemptions[0]
+
+
+def test_who_lies_is_slower_than_who_reports_truly_and_hardly_costs_the_others() -> None:
+    model = ReportModel(0.25, liars=0.25)
+    found = outcomes(model)
+    slowdowns: dict[Reporter, list[float]] = {reporter: [] for reporter in Reporter}
+    for one in found:
+        reporter = model.reporter(WORKLOAD.name, one.job.job_id)
+        slowdowns[reporter].append(one.jct_s / one.job.duration_s)
+    assert {reporter: len(each) > 80 for reporter, each in slowdowns.items()} == dict.fromkeys(
+        Reporter, True
+    )
+    assert fmean(slowdowns[Reporter.LIAR]) > fmean(slowdowns[Reporter.HONEST])
+    assert average_s(outcomes(ReportModel(0.0, liars=1.0))) < 1.1 * UNKNOWN_S
+
+
+def test_real_limits_help_and_limits_that_are_all_alike_change_nothing() -> None:
+    assert average_s(outcomes(workload=with_limits(WORKLOAD, "10x"))) < 1.2 * SRSF_S
+    assert average_s(outcomes(workload=with_limits(WORKLOAD, "alike"))) == UNKNOWN_S
+
+
+@pytest.mark.parametrize("model", LIMIT_MODELS)
+def test_no_drawn_limit_is_shorter_than_its_job(model: str) -> None:
+    limited = with_limits(WORKLOAD, model)
+    assert all(job.limit_s is not None and job.limit_s >= job.duration_s for job in limited.jobs)
+    assert [replace(job, limit_s=None) for job in limited.jobs] == list(WORKLOAD.jobs)
+    assert LIMIT_MODELS[model][1] in limited.notes[-1]
