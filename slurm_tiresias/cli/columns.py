@@ -95,6 +95,10 @@ def _saved(job: PublishedJob) -> str:
     return or_dash(job.progress.saved_step if job.progress else None, "{:,}".format)
 
 
+def _needs(job: PublishedJob) -> str:
+    return or_dash(job.estimate.remaining_gpu_s if job.estimate else None, gpu_hours)
+
+
 def _waited(job: PublishedJob) -> str:
     waits = job.managed and job.state != JobState.RUNNING.value
     return duration(job.waited_s) if waits else NOTHING
@@ -167,6 +171,7 @@ _ON_REQUEST: tuple[Column[PublishedJob], ...] = (
     Column("RANK", _number("rank"), "place in the whole order, from 0", right=True),
     Column("ENDS", _ends, "when it is likely to end, if nothing makes it wait"),
     Column("SAVED", _saved, "the step after which it last saved", right=True),
+    Column("NEEDS", _needs, "GPU-time it still needs, where it is ranked by that", right=True),
     Column("SUBMITTED", _number("submitted_s", moment), "time of submission"),
     Column("STARTED", _number("running_since_s", moment), "start of the present run"),
     Column("FIRST", _number("first_started_s", moment), "first start ever"),

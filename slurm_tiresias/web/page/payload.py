@@ -25,7 +25,12 @@ from slurm_tiresias.reasons import (
     would_do,
     would_text,
 )
-from slurm_tiresias.status.eta import estimated_room, waits_before, waits_for_room
+from slurm_tiresias.status.eta import (
+    estimated_room,
+    goes_by_estimate,
+    waits_before,
+    waits_for_room,
+)
 from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
 from slurm_tiresias.status.shadow_comparison import WOULD
@@ -118,11 +123,13 @@ def _columns(names: Sequence[str], rows: Sequence[Any]) -> dict[str, Any]:
 def _progress(state: PublishedState) -> list[float | None]:
     """Return how far each job has come in its tier, from 0 to 1.
 
-    None for jobs in the last tier, and for jobs without one.
+    None for jobs in the last tier, for jobs without one, and for those ranked by what they need.
     """
     limits = {tier.tier: (tier.from_gpu_s, tier.to_gpu_s) for tier in state.tiers}
 
     def of(job: PublishedJob) -> float | None:
+        if goes_by_estimate(job):
+            return None
         low_gpu_s, high_gpu_s = limits.get(-1 if job.tier is None else job.tier, (0.0, None))
         if high_gpu_s is None:
             return None

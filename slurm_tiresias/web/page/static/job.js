@@ -218,7 +218,11 @@ function addProgress(add, { progress, state }, now) {
   if (progress.saved_step !== null) add("Saved last", `after step ${amount(progress.saved_step)}${ago}`);
 }
 
+const ESTIMATES = { reports: "by its own reports", history: "by earlier jobs of its user and name", limits: "by its time limit" };
+
 function tierOf(job, tier) {
+  const needs = job?.estimate?.remaining_gpu_s ?? null;
+  if (needs !== null) return `${tier.tier}, as it still needs ${gpuHours(needs)} ${ESTIMATES[job.estimate.source] ?? job.estimate.source}`;
   if (tier.to_gpu_s === null) return `${tier.tier}, the last`;
   return `${tier.tier}, until ${exactGpuHours(tier.to_gpu_s)}`;
 }
