@@ -62,10 +62,22 @@ def is_broken(job: JobFacts) -> bool:
     return job.claim is not None and job.attained_gpu_s > job.claim.promised_gpu_s
 
 
-def claimed_gpu_s(job: JobFacts) -> float | None:
+def expires_at_gpu_s(claim: Claim, width: int, every_s: float) -> float:
+    """Return the attained service beyond which a claim does not count until the next report.
+
+    By then the job should have ended, and should have reported again if it had not. Otherwise a
+    job could stop reporting and use up a promise that was made when it needed far more.
+    """
+    return max(claim.total_gpu_s + every_s * width, claim.total_gpu_s / (1 - REPORT_EVERY_SHARE))
+
+
+def claimed_gpu_s(job: JobFacts, every_s: float) -> float | None:
     """Return the remaining service by which a job's claim ranks it; None if it is not believed."""
     claim, attained_gpu_s = job.claim, job.attained_gpu_s
     if claim is None or attained_gpu_s > claim.promised_gpu_s:
         return None
-    left_gpu_s = max(0.0, claim.total_gpu_s - attained_gpu_s)
+    left_gpu_s = claim.total_gpu_s - attained_gpu_s
+    if left_gpu_s < 0.0:
+        expired = attained_gpu_s > expires_at_gpu_s(claim, job.width, every_s)
+        return None if expired else 0.0
     return min(left_gpu_s, MOST_TIMES_ATTAINED * attained_gpu_s)

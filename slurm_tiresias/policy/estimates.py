@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
 from slurm_tiresias.config import HISTORY, LIMITS, REPORTS
-from slurm_tiresias.policy.claims import MOST_TIMES_ATTAINED, claimed_gpu_s, is_broken
+from slurm_tiresias.policy.claims import (
+    MOST_TIMES_ATTAINED,
+    claimed_gpu_s,
+    expires_at_gpu_s,
+    is_broken,
+)
 from slurm_tiresias.policy.job_rank import JobFacts, JobRank
 from slurm_tiresias.policy.limits import LimitHistory
 from slurm_tiresias.policy.policy import EndedJob, Policy
@@ -42,16 +47,19 @@ class Estimator(Protocol):
 class ByReports:
     """What jobs themselves report."""
 
+    every_s: float
+    """``policy.report_every_s``."""
     name: ClassVar[str] = REPORTS
     learns: ClassVar[bool] = False
 
     def remaining_gpu_s(self, job: JobFacts) -> float | None:
-        return claimed_gpu_s(job)
+        return claimed_gpu_s(job, self.every_s)
 
     def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
         claim, attained_gpu_s = job.claim, job.attained_gpu_s
         assert claim is not None
-        until_gpu_s = [math.nextafter(claim.promised_gpu_s, math.inf)]
+        expires_gpu_s = expires_at_gpu_s(claim, job.width, self.every_s)
+        until_gpu_s = [math.nextafter(min(claim.promised_gpu_s, expires_gpu_s), math.inf)]
         if least_gpu_s > 0.0:
             until_gpu_s.append(math.nextafter(claim.total_gpu_s - least_gpu_s, math.inf))
         if most_gpu_s < math.inf:

@@ -35,7 +35,7 @@ def make_policy(
     if not config.estimates:
         return base
     estimators: dict[str, Callable[[], Estimator]] = {
-        REPORTS: ByReports,
+        REPORTS: lambda: ByReports(config.report_every_s),
         HISTORY: lambda: ByHistory(runs or RunHistory(config.history_samples)),
         LIMITS: lambda: ByLimits(limits or LimitHistory()),
     }

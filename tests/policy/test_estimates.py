@@ -100,7 +100,7 @@ def ranked_by(claim: Claim | None, attained_gpu_s: float) -> float | None:
     facts = replace(account.account, claimed_gpu_s=None, promised_gpu_s=None)
     if claim is not None:
         facts = replace(facts, claimed_gpu_s=claim.total_gpu_s, promised_gpu_s=claim.promised_gpu_s)
-    return claimed_gpu_s(replace(account, account=facts))
+    return claimed_gpu_s(replace(account, account=facts), EVERY_S)
 
 
 def test_a_promise_is_never_renewed() -> None:
@@ -112,6 +112,15 @@ def test_a_promise_is_never_renewed() -> None:
     assert claim.promised_gpu_s <= promised_gpu_s
     assert ranked_by(claim, claim.promised_gpu_s) is not None
     assert ranked_by(claim, claim.promised_gpu_s + 1.0) is None
+
+
+def test_a_claim_expires_where_the_job_should_have_ended_and_says_nothing_more() -> None:
+    claim = reported(None, 40_000.0, attained_gpu_s=8000.0)
+    assert claim.promised_gpu_s == 88_000.0 + SPARE * EVERY_S * 4
+    assert ranked_by(claim, 48_000.0) == ranked_by(claim, 48_000.0 + 4 * EVERY_S) == 0.0
+    assert ranked_by(claim, 50_000.0) is None
+    again = reported(claim, 1000.0, attained_gpu_s=50_000.0)
+    assert ranked_by(again, 50_000.0) is not None, "it has spoken, and its promise still holds"
 
 
 def test_a_report_counts_for_a_part_against_those_before_it() -> None:
@@ -134,8 +143,10 @@ def test_whatever_a_job_reports_it_attains_little_before_jobs_that_need_more(
     """The bound of docs/algorithm.md, for a job of four GPUs that runs without a break."""
     width, claim = 4, None
     executed_s, gained_gpu_s, last_gpu_s = first_s, 0.0, 0.0
-    for remaining_gpu_s in said_gpu_s:
-        claim = with_report(claim, remaining_gpu_s, width * executed_s, width, EVERY_S)
+    # In the end it runs on for long without another report.
+    for remaining_gpu_s in [*said_gpu_s, *[None] * 100]:
+        if remaining_gpu_s is not None:
+            claim = with_report(claim, remaining_gpu_s, width * executed_s, width, EVERY_S)
         until_s = executed_s + next_report_in_s(executed_s, EVERY_S)
         step_gpu_s = width * (until_s - executed_s) / 16
         for number in range(16):
