@@ -16,6 +16,10 @@ LIE = 0.05
 """The share of its duration that a liar says is left, whenever it reports."""
 
 
+SETTLED = 0.001
+"""A claim that is off by no more than this share of what a job still needs counts as exact."""
+
+
 class Reporter(enum.Enum):
     """How a job reports."""
 
@@ -97,8 +101,10 @@ class Reports:
         said_gpu_s = self._said_s(job, reporting) * job.width
         job.claim = with_report(job.claim, said_gpu_s, job.attained_gpu_s, job.width, self._every_s)
         exact = reporting.reporter is Reporter.HONEST and not self._model.sigma
-        # Further reports of an exact job say the same.
-        again = not exact or self._model.shuffled
+        off_gpu_s = abs(job.claim.total_gpu_s - job.attained_gpu_s - said_gpu_s)
+        settled = off_gpu_s <= SETTLED * said_gpu_s
+        # Further reports of an exact job say the same, once earlier ones weigh nothing any more.
+        again = not (exact and settled) or self._model.shuffled
         next_in_s = next_report_in_s(job.run_s, self._every_s) if again else math.inf
         reporting.next_s = now_s + next_in_s
 
