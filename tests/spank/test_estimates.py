@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts import ROOT
+from scripts.testbed.progress_channel import lay_job_library
 from scripts.testbed.real_controller import COMMAND, RealController
 from slurm_tiresias.status.published import PublishedEstimate
 from tests.spank.plugin import NOBODY, PluginCluster
@@ -80,9 +81,7 @@ class Site:
 
 @pytest.fixture
 def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
-    library = plugin.work / "lib" / "slurm_tiresias"
-    shutil.copytree(ROOT / "slurm_tiresias" / "job", library / "job")
-    shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", library)
+    lay_job_library(plugin.work / "lib")
     (plugin.work / "train.py").write_text(TRAIN)
     plugin.run_folder.mkdir(mode=0o755)
     settings: dict[str, dict[str, object]] = {

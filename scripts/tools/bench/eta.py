@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from scripts import ROOT
+from scripts.testbed import progress_channel
 from scripts.testbed.jobs import accounted, slurm
 from scripts.testbed.place import (
     CONTROLLER_CONFIG,
-    PROGRAM,
-    PROGRAMS,
     Place,
     bring_up,
     prepare,
@@ -77,9 +74,6 @@ def measure() -> None:
     with tempfile.TemporaryDirectory(prefix="st-eta-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        subprocess.run(
-            ["make", "--silent", "-C", str(ROOT / "spank"), f"BUILD={folder}/build"], check=True
-        )
         place = Place(folder / "p")
         try:
             service = _start(place, folder)
@@ -98,21 +92,11 @@ def measure() -> None:
 def _start(place: Place, folder: Path) -> subprocess.Popen[bytes]:
     config = CONTROLLER_CONFIG.replace("[60.0]", "[1e9]")
     prepare(place, config + f'\n[profiler]\ncollect_dir = "{folder}/collect"\n')
-    (folder / "collect").mkdir()
-    (folder / "run").mkdir(mode=0o755)
-    library = folder / "lib" / "slurm_tiresias"
-    shutil.copytree(ROOT / "slurm_tiresias" / "job", library / "job")
-    shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", library)
     (folder / "train.py").write_text(TRAIN)
-    plugstack = folder / "plugstack.conf"
-    plugstack.write_text(
-        f"optional {folder}/build/spank_tiresias.so run={folder}/run collect={folder}/collect\n"
-    )
+    plugstack = progress_channel.set_up(folder)
     bring_up(place, "--nodes=15", "--gpus=4", f"--conf-file={plugstack}")
     start_controller(place)
-    folders = ("--run", str(folder / "run"), "--collect", str(folder / "collect"))
-    command = (str(PROGRAMS / PROGRAM), "profile", "sample", *folders, "--every", f"{SHIP_EVERY_S}")
-    return subprocess.Popen(command)
+    return progress_channel.start_service(folder, SHIP_EVERY_S)
 
 
 def _submit(place: Place, folder: Path) -> Sequence[str]:
@@ -128,7 +112,7 @@ def _submit(place: Place, folder: Path) -> Sequence[str]:
             slurm(
                 place,
                 *("sbatch", "--parsable", "--gpus=1", "--mem=10", "--output=/dev/null"),
-                *("--wrap", f"exec env PYTHONPATH={folder}/lib {train}"),
+                *("--wrap", f"exec env PYTHONPATH={folder}/{progress_channel.LIBRARY} {train}"),
             ).strip()
         )
     return jobs

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scripts import ROOT
-from scripts.testbed import place
+from scripts.testbed import place, progress_channel
 from scripts.testbed.jobs import accounted, slurm
-from scripts.testbed.place import CLUSTER_SCRIPT, PROGRAM, PROGRAMS, DemoError, Place
+from scripts.testbed.place import CLUSTER_SCRIPT, DemoError, Place
 from scripts.tools.bench.replay.policies import POLICIES, Policy
 from scripts.tools.bench.replay.store import JobRuns, Replayed
 from scripts.tools.demo.main import STOPPING_SIGNALS
@@ -36,7 +36,6 @@ from slurm_tiresias.simulator.workload import TraceJob
 JOB_SUBMIT = ROOT / "etc" / "job_submit.lua"
 NUDGE = ROOT / "etc" / "nudge"
 REPORTING = ROOT / "scripts" / "testbed" / "reporting_sleeper.py"
-LIBRARY, PLUGSTACK = "library", "plugstack.conf"
 SHIP_EVERY_S = 0.5
 """How often the nodes tell of their jobs; in compressed time the usual 10 s are too long."""
 Show = Callable[[int, int], None]
@@ -105,7 +104,7 @@ def program_of(policy: Policy, setting: Setting, where: Place) -> jobs.Program:
     model, workload = policy.reports, setting.workload().name
     if model is None:
         return jobs.sleeping
-    reporting = (str(REPORTING), str(where.folder / LIBRARY), str(jobs.SLEEPER))
+    reporting = (str(REPORTING), str(where.folder / progress_channel.LIBRARY), str(jobs.SLEEPER))
 
     def program(job: TraceJob) -> Sequence[str]:
         silent = model.reporter(workload, job.job_id) is Reporter.SILENT
@@ -130,7 +129,8 @@ def running(
     service: subprocess.Popen[bytes] | None = None
     try:
         if policy.reports:
-            service = start_channel(where)
+            progress_channel.set_up(where.folder)
+            service = progress_channel.start_service(where.folder, SHIP_EVERY_S)
         yield start(where, policy, own)
     finally:
         with undisturbed():
@@ -155,7 +155,7 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
     if policy.tiers:
         options += hooks(where, setting)
     if policy.reports:
-        options.append(f"--conf-file={where.folder / PLUGSTACK}")
+        options.append(f"--conf-file={where.folder}/plugstack.conf")
     up = [str(CLUSTER_SCRIPT), "up", "--dir", str(where.cluster)]
     up += [f"--nodes={setting.nodes}", f"--gpus={setting.gpus}", *options]
     answer = subprocess.run(up, capture_output=True, text=True, check=False)
@@ -170,25 +170,6 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
         return failed_cycles(where.controller_log.read_text())
 
     return faults
-
-
-def start_channel(where: Place) -> subprocess.Popen[bytes]:
-    """Build the plugin, lay the job library where jobs find it, and start the nodes' service."""
-    folder = where.folder
-    make = ["make", "--silent", "-C", str(ROOT / "spank"), f"BUILD={folder}/build"]
-    subprocess.run(make, check=True)
-    (folder / "collect").mkdir()
-    (folder / "run").mkdir(mode=0o755)
-    library = folder / LIBRARY / "slurm_tiresias"
-    shutil.copytree(ROOT / "slurm_tiresias" / "job", library / "job")
-    shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", library)
-    plugin = f"{folder}/build/spank_tiresias.so"
-    (folder / PLUGSTACK).write_text(
-        f"optional {plugin} run={folder}/run collect={folder}/collect\n"
-    )
-    folders = ("--run", f"{folder}/run", "--collect", f"{folder}/collect")
-    command = (str(PROGRAMS / PROGRAM), "profile", "sample", *folders, "--every", f"{SHIP_EVERY_S}")
-    return subprocess.Popen(command)
 
 
 def hooks(where: Place, setting: Setting) -> list[str]:

@@ -1,0 +1,44 @@
+"""The channel by which jobs of a test cluster say how far they are: plugin, library and service."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from scripts import ROOT
+from scripts.testbed.place import PROGRAM, PROGRAMS
+
+LIBRARY = "library"
+"""Folder of the channel in which jobs find the package ``slurm_tiresias`` with the job library."""
+
+
+def lay_job_library(into: Path) -> None:
+    """Copy the job library, as its own wheel has it."""
+    package = into / "slurm_tiresias"
+    shutil.copytree(ROOT / "slurm_tiresias" / "job", package / "job")
+    shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", package)
+
+
+def set_up(folder: Path) -> Path:
+    """Build the plugin, and make all files and folders that the channel needs in a folder.
+
+    Returns the ``plugstack.conf`` for the cluster; the controller's ``collect_dir`` is
+    ``FOLDER/collect``.
+    """
+    make = ["make", "--silent", "-C", str(ROOT / "spank"), f"BUILD={folder}/build"]
+    subprocess.run(make, check=True)
+    (folder / "collect").mkdir()
+    (folder / "run").mkdir(mode=0o755)
+    lay_job_library(folder / LIBRARY)
+    plugin = f"{folder}/build/spank_tiresias.so"
+    plugstack = folder / "plugstack.conf"
+    plugstack.write_text(f"optional {plugin} run={folder}/run collect={folder}/collect\n")
+    return plugstack
+
+
+def start_service(folder: Path, every_s: float) -> subprocess.Popen[bytes]:
+    """Start the service of the nodes, which all have the same folder here."""
+    folders = ("--run", f"{folder}/run", "--collect", f"{folder}/collect")
+    command = (str(PROGRAMS / PROGRAM), "profile", "sample", *folders, "--every", f"{every_s}")
+    return subprocess.Popen(command)
