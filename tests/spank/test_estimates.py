@@ -4,18 +4,16 @@ believed."""
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from scripts import ROOT
-from scripts.testbed.progress_channel import lay_job_library
-from scripts.testbed.real_controller import COMMAND, RealController
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.status.published import PublishedEstimate
-from tests.spank.plugin import NOBODY, PluginCluster
+from tests.spank.channel import open_channel
+from tests.spank.plugin import PluginCluster
 
 pytestmark = pytest.mark.slurm
 
@@ -81,28 +79,10 @@ class Site:
 
 @pytest.fixture
 def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
-    lay_job_library(plugin.work / "lib")
-    (plugin.work / "train.py").write_text(TRAIN)
-    plugin.run_folder.mkdir(mode=0o755)
-    settings: dict[str, dict[str, object]] = {
-        "profiler": {"collect_dir": str(plugin.collect_folder)},
-        "policy": {"thresholds_gpu_s": [THRESHOLD_GPU_S], "report_every_s": 1},
-        "preemption": {"min_run_s": 0.5, "budget_share": 0},
-    }
-    controller = RealController(plugin.cluster, tmp_path, settings)
-    folders = ("--run", str(plugin.run_folder), "--collect", str(plugin.collect_folder))
-    service = subprocess.Popen(
-        [*COMMAND, "profile", "sample", *folders, "--every", "0.5"], cwd=ROOT, text=True
-    )
-    try:
-        yield Site(plugin, controller.start())
-    finally:
-        # The next test waits until no job is left.
-        plugin.cluster.run("scancel", f"--user={NOBODY}", "--full", "--signal=KILL")
-        service.terminate()
-        service.wait(timeout=30)
-        if controller.process is not None:
-            controller.kill()
+    policy = {"thresholds_gpu_s": [THRESHOLD_GPU_S], "report_every_s": 1}
+    preemption = {"min_run_s": 0.5, "budget_share": 0}
+    with open_channel(plugin, tmp_path, TRAIN, policy=policy, preemption=preemption) as controller:
+        yield Site(plugin, controller)
 
 
 def test_a_job_with_much_left_gives_way_before_it_has_attained_much(site: Site) -> None:

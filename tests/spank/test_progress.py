@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from scripts import ROOT
-from scripts.testbed.progress_channel import lay_job_library
-from scripts.testbed.real_controller import COMMAND, RealController
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.status.published import PublishedProgress
-from tests.spank.plugin import NOBODY, PluginCluster
+from tests.spank.channel import open_channel
+from tests.spank.plugin import PluginCluster
 
 pytestmark = pytest.mark.slurm
 
@@ -81,27 +79,8 @@ class Site:
 
 @pytest.fixture
 def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
-    lay_job_library(plugin.work / "lib")
-    (plugin.work / "train.py").write_text(TRAIN)
-    plugin.run_folder.mkdir(mode=0o755)
-    settings: dict[str, dict[str, object]] = {
-        "profiler": {"collect_dir": str(plugin.collect_folder)},
-        "policy": {"thresholds_gpu_s": [10_000]},
-    }
-    controller = RealController(plugin.cluster, tmp_path, settings)
-    folders = ("--run", str(plugin.run_folder), "--collect", str(plugin.collect_folder))
-    service = subprocess.Popen(
-        [*COMMAND, "profile", "sample", *folders, "--every", "0.5"], cwd=ROOT, text=True
-    )
-    try:
-        yield Site(plugin, controller.start())
-    finally:
-        # The next test waits until no job is left.
-        plugin.cluster.run("scancel", f"--user={NOBODY}", "--full", "--signal=KILL")
-        service.terminate()
-        service.wait(timeout=30)
-        if controller.process is not None:
-            controller.kill()
+    with open_channel(plugin, tmp_path, TRAIN, policy={"thresholds_gpu_s": [10_000]}) as controller:
+        yield Site(plugin, controller)
 
 
 def test_a_job_is_followed_from_its_first_step_over_a_requeue_to_its_end(site: Site) -> None:

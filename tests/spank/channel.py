@@ -1,0 +1,39 @@
+"""A cluster on which jobs can report: with the plugin, its nodes' service and a controller."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from scripts import ROOT
+from scripts.testbed.progress_channel import lay_job_library
+from scripts.testbed.real_controller import COMMAND, RealController
+from tests.spank.plugin import NOBODY, PluginCluster
+
+
+@contextmanager
+def open_channel(
+    plugin: PluginCluster, folder: Path, program: str, **settings: Mapping[str, object]
+) -> Iterator[RealController]:
+    """Yield the controller; jobs find ``program`` as ``train.py``, and the library in ``lib``."""
+    lay_job_library(plugin.work / "lib")
+    (plugin.work / "train.py").write_text(program)
+    plugin.run_folder.mkdir(mode=0o755)
+    profiler: Mapping[str, object] = {"collect_dir": str(plugin.collect_folder)}
+    tables = {name: dict(table) for name, table in {**settings, "profiler": profiler}.items()}
+    controller = RealController(plugin.cluster, folder, tables)
+    folders = ("--run", str(plugin.run_folder), "--collect", str(plugin.collect_folder))
+    service = subprocess.Popen(
+        [*COMMAND, "profile", "sample", *folders, "--every", "0.5"], cwd=ROOT
+    )
+    try:
+        yield controller.start()
+    finally:
+        # The next test waits until no job is left.
+        plugin.cluster.run("scancel", f"--user={NOBODY}", "--full", "--signal=KILL")
+        service.terminate()
+        service.wait(timeout=30)
+        if controller.process is not None:
+            controller.kill()
