@@ -64,7 +64,9 @@ class Claims:
         progress = self._of_this_run(job)
         if progress is None or self._job_store.runs.ran_s(job) < self._every_s:
             return None
-        if progress.lost or progress.quiet_since_s(now_s) is not None:
+        # After its last step a job may evaluate or save for long, which no report foretells: its
+        # last promise stands, so that it is not disbelieved at its very end.
+        if progress.finished or progress.lost or progress.quiet_since_s(now_s) is not None:
             return None
         remaining = progress.remaining(progress.step)
         if remaining is None:

@@ -12,7 +12,7 @@ from slurm_tiresias.model import Claim, JobStatus
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import CONFIG, pending, running
-from tests.controller.test_progress import RUN, Site, job, record
+from tests.controller.test_progress import RUN, START_S, Site, job, record
 
 EVERY_S = 60.0
 GPUS = 4
@@ -105,6 +105,20 @@ def test_a_job_that_was_started_again_is_believed_for_a_while_without_a_report(
     site.now_s = again_s + SPEAKS_AGAIN_WITHIN_S + 10.0
     site.cycle(again())
     assert site.claims.why_stopped(again(), site.now_s) == "it has not reported in this run"
+
+
+def test_a_job_that_has_made_its_last_step_keeps_its_promise_for_what_follows(
+    site: ClaimingSite,
+) -> None:
+    site.run_to(990)
+    before = site.claim()
+    assert before is not None and before.promised_gpu_s >= GPUS * 1030
+    for after_s in range(1000, 1300, 20):
+        site.now_s = START_S + after_s
+        site.told[RUN] = record(1000, at_s=site.now_s)
+        site.cycle(job(site.now_s))
+    assert site.claim() == before
+    assert site.why_stopped() == ""
 
 
 def test_a_job_that_does_not_say_of_how_many_steps_claims_nothing(site: ClaimingSite) -> None:
