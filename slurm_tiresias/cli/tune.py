@@ -249,6 +249,8 @@ def _show_advice(
     tellers = tuning.what_jobs_could_tell(inputs.workload, cells[0])
     results = simulated([*cells, *tellers.values()])
     advice = tuning.advise(inputs.workload, results[: len(cells)], objective)
+    failed = (result for result in results[len(cells) :] if isinstance(result, Failed))
+    advice = replace(advice, failed=(*advice.failed, *failed))
     told = {
         title: tuning.told_ratio(results[0], result, objective)
         for title, result in zip(tellers, results[len(cells) :], strict=True)
