@@ -66,7 +66,7 @@ class Claims:
             return None
         # After its last step a job may evaluate or save for long, which no report foretells: its
         # last promise stands, so that it is not disbelieved at its very end.
-        if progress.finished or progress.lost or progress.quiet_since_s(now_s) is not None:
+        if progress.finished or self.why_stopped(job, now_s):
             return None
         remaining = progress.remaining(progress.step)
         if remaining is None:
