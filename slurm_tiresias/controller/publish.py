@@ -27,7 +27,7 @@ from slurm_tiresias.model import (
     Snapshot,
 )
 from slurm_tiresias.policy.claims import is_broken
-from slurm_tiresias.policy.estimates import WithEstimates
+from slurm_tiresias.policy.estimates import WithEstimates, is_promoted
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.protection import protected_for_s
 from slurm_tiresias.reasons import would_do
@@ -302,10 +302,12 @@ def _estimate(job: JobView, policy: WithEstimates) -> PublishedEstimate | None:
         return None
     if job.reports_stopped:
         why_not = job.reports_stopped
+    elif is_promoted(job):
+        why_not = "it was promoted"
     elif is_broken(job):
         why_not = "it has attained far more than it said it would"
     else:
-        why_not = "it was promoted"
+        why_not = "by them it should have ended, and it has told nothing since"
     return PublishedEstimate(REPORTS, None, why_not)
 
 

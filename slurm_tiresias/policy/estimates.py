@@ -122,6 +122,11 @@ class ByLimits:
         self.limits.add(ended.user, ended.time_limit_s, ended.run_s)
 
 
+def is_promoted(job: JobFacts) -> bool:
+    """Whether a job was promoted, so that it counts only what it attained since."""
+    return job.attained_since_promotion_gpu_s < job.attained_gpu_s
+
+
 class Remaining(NamedTuple):
     """An estimate, and where it is from."""
 
@@ -155,7 +160,7 @@ class WithEstimates(Policy):
     def remaining(self, job: JobFacts) -> Remaining | None:
         """Return by what remaining service a job is ranked; None if by the policy without
         estimates."""
-        if job.attained_since_promotion_gpu_s < job.attained_gpu_s:
+        if is_promoted(job):
             return None
         for estimator in self.estimators:
             gpu_s = estimator.remaining_gpu_s(job)

@@ -144,3 +144,31 @@ def test_the_page_gets_slurms_action_and_the_controllers_would_be_action(
     assert words["reasons"]["starts"]["would"] == "It would start now."
     assert words["reasons"]["no-room"]["would_do"] == "would wait: no room"
     assert words["modes"]["shadow"].startswith("The controller runs in shadow mode")
+
+
+@pytest.mark.parametrize(
+    ("claimed_gpu_s", "promised_gpu_s", "why_not"),
+    [
+        (4500.0, 9000.0, ""),
+        (1000.0, 2000.0, "it has attained far more than it said it would"),
+        (1000.0, 9000.0, "by them it should have ended, and it has told nothing since"),
+    ],
+)
+def test_it_is_told_why_reports_do_not_count(
+    ledger: Ledger, claimed_gpu_s: float, promised_gpu_s: float, why_not: str
+) -> None:
+    """The job has attained 3,600 GPU-seconds."""
+    job_store = JobStore(ledger, CONFIG, accounting=False)
+    seen = Observation(NOW_S, (running(1100.0, 900.0, key="1", raw_id=1),), (NODE,), (PARTITION,))
+    job_store.observe(seen)
+    account = job_store.records()["1"]
+    job_store.put(replace(account, claimed_gpu_s=claimed_gpu_s, promised_gpu_s=promised_gpu_s))
+    snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs())
+    policy = make_policy(CONFIG.policy)
+    plan = decide(snapshot, policy, CONFIG)
+    health = Health("enforce", 0.0, 1, NOW_S, 0.1)
+    state = report(CLUSTER, CONFIG, health, snapshot, plan, job_store, lambda _: None, policy, ())
+    (estimate,) = (job.estimate for job in state.jobs)
+    assert estimate is not None
+    assert (estimate.remaining_gpu_s is not None) == (why_not == "")
+    assert estimate.why_not == why_not
