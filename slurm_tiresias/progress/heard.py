@@ -27,7 +27,7 @@ class Run:
     progress: JobProgress
     """The latest."""
     told_s: float
-    """When its node last told of it, be it the same as before, by a steady clock."""
+    """When its node last told of it, also where nothing had changed, by a steady clock."""
 
     def __init__(self, restarts: int) -> None:
         self._restarts = restarts

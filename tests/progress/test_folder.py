@@ -197,7 +197,7 @@ def test_a_node_with_another_clock_says_when_by_ours(site: Site, changes: dict[s
 def test_a_file_system_that_hangs_leaves_what_is_known(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread hangs, and whoever asks has the answer at once."""
+    """The thread hangs, and a caller has the answer at once."""
     site.tell("a", run_7_0=10)
     site.look()
     hangs, may_go_on = threading.Event(), threading.Event()
