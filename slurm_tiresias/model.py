@@ -7,6 +7,7 @@ GPU-seconds, ``_mb`` mebibytes. Points in time are seconds since the Unix epoch.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -159,6 +160,8 @@ class Protection(enum.Enum):
     PARTITION = "could-not-come-back"
     DEADLINE = "deadline"
     TRIED_FIRST = "higher-priority-tier"
+    SAVE_DUE = "save-due"
+    REDOING_WORK = "redoing-lost-work"
     UNMANAGED = "unmanaged"
     SAME_TIER = "same-or-higher-tier"
 
@@ -300,6 +303,10 @@ class JobProgress:
     """What one of the remaining steps takes."""
     lost: bool = False
     """Whether the run still runs, but its node has told nothing for minutes."""
+    first_step_s: float | None = None
+    """When this run had done its first step; None if unknown."""
+    save_every_s: float | None = None
+    """The usual time between two of its saves; None before it has saved twice."""
 
     @property
     def finished(self) -> bool:
@@ -316,6 +323,42 @@ class JobProgress:
         if self.finished or self.lost or now_s - self.advanced_s <= self.quiet_after_s:
             return None
         return self.advanced_s
+
+
+class WorkAtStake(NamedTuple):
+    """What a preemption of a running job would lose, in seconds of running on all of its GPUs."""
+
+    unsaved_since_s: float
+    """What it has done since then is not saved."""
+    most_unsaved_s: float = math.inf
+    """At most so much of that is lost. Set for jobs that do not say when they save, to what their
+    program usually loses."""
+    restart_s: float = 0.0
+    """From its next start to its first new step."""
+    save_due_s: float | None = None
+    """When its next save is expected; None if unknown."""
+
+    def lost_s(self, now_s: float) -> float:
+        """Return the running time that a preemption at ``now_s`` would waste."""
+        unsaved_s = min(max(0.0, now_s - self.unsaved_since_s), self.most_unsaved_s)
+        return unsaved_s + self.restart_s
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCosts:
+    """What a preemption of one program (a user's jobs of one name) costs: running time in seconds,
+    as measured at its preemptions, shrunk towards the site's median while they are few."""
+
+    restart_s: float
+    """From a start to the first new step."""
+    unsaved_s: float
+    """The work that a preemption loses, which is done again."""
+    save_every_s: float | None = None
+    """The usual time between two saves; None if unknown."""
+    measured: int = 0
+    """How many preemptions of the program itself were measured."""
+    lost_all_in_a_row: int = 0
+    """How many of its latest preemptions in a row lost all work of the run."""
 
 
 class Claim(NamedTuple):
@@ -449,6 +492,8 @@ class JobView:
     """The rule and number that chose the style, in a few words; may contain users' text."""
     reports_stopped: str = ""
     """Why what the job reported last does not count now; "" if it does."""
+    at_stake: WorkAtStake | None = None
+    """What preempting it now would lose; None if nothing is known of it or of any other job."""
     remaining_s: float | None = None
     """Set only in simulations, and read only by the clairvoyant baselines."""
     job_id: str = field(init=False, repr=False, compare=False)

@@ -179,6 +179,15 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
         "its partition has a higher PriorityTier: Slurm would start it again before the job that "
         "waits",
     ),
+    Protection.SAVE_DUE: ProtectionText(
+        "saves soon",
+        "it is about to save a checkpoint, and a preemption before that would waste more GPU time "
+        "than waiting for it",
+    ),
+    Protection.REDOING_WORK: ProtectionText(
+        "redoing lost work",
+        "it is still doing again what it lost at its last preemption",
+    ),
     Protection.UNMANAGED: ProtectionText("not managed", "it is not managed by this controller"),
     Protection.SAME_TIER: ProtectionText(
         "same or higher tier", "it sits in the same tier as the job that waits, or in a higher one"
