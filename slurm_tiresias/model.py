@@ -307,6 +307,12 @@ class JobProgress:
     """When this run had done its first step; None if unknown."""
     save_every_s: float | None = None
     """The usual time between two of its saves; None before it has saved twice."""
+    first_s: float | None = None
+    """When this run first reported: at ``first_step``."""
+    asked_s: float | None = None
+    """When its program last heard that it is to save or to leave."""
+    saving_s: float | None = None
+    """When the save that ended at ``saved_s`` began; None if unknown."""
 
     @property
     def finished(self) -> bool:

@@ -135,9 +135,12 @@ def _collected(restarts: int, record: Record, before: JobProgress | None) -> Job
     """The last progress of a run that has ended, with its step times as known before."""
     run = Run(restarts)
     run.take(ProgressSource.REPORTS, record, record.at_s, record.at_s)
-    if before is None or before.restarts != restarts or before.per_step is None:
+    if before is None or before.restarts != restarts:
         return run.progress
-    return replace(run.progress, per_step=before.per_step, quiet_after_s=before.quiet_after_s)
+    progress = replace(run.progress, save_every_s=before.save_every_s)
+    if before.per_step is None:
+        return progress
+    return replace(progress, per_step=before.per_step, quiet_after_s=before.quiet_after_s)
 
 
 def _row_of(key: str, progress: JobProgress) -> RunProgressRecord:
@@ -158,6 +161,11 @@ def _row_of(key: str, progress: JobProgress) -> RunProgressRecord:
         step_s=per_step.likely_s if per_step else None,
         step_least_s=per_step.least_s if per_step else None,
         step_most_s=per_step.most_s if per_step else None,
+        first_step_s=progress.first_step_s,
+        save_every_s=progress.save_every_s,
+        first_s=progress.first_s,
+        asked_s=progress.asked_s,
+        saving_s=progress.saving_s,
     )
 
 
@@ -179,4 +187,9 @@ def _progress_in(row: RunProgressRecord) -> JobProgress:
         saved_s=row.saved_s,
         resumed_step=row.resumed_step,
         per_step=per_step,
+        first_step_s=row.first_step_s,
+        save_every_s=row.save_every_s,
+        first_s=row.first_s,
+        asked_s=row.asked_s,
+        saving_s=row.saving_s,
     )

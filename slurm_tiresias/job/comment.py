@@ -1,6 +1,7 @@
 """A job's progress as the last word of its comment, for nodes without the SPANK plugin.
 
-    my words tiresias-progress:37/90@1795464000;0.125;36@1795463900;-;running;1@1795460000;1a2b3c4d
+    my words tiresias-progress:37/90@1795464000;0.125;36@1795463900;-;running;1@1795460000;\
+    1795460100;-;1795463880;4;1a2b3c4d
 
 The user's words come first and stay as they are; our word follows them after one blank. Its parts:
 
@@ -12,10 +13,14 @@ The user's words come first and stay as they are; our word follows them after on
 ``-``              ``resumed_step``; here, as elsewhere, ``-`` stands for None
 ``running``        ``state``
 ``1@1795460000``   ``first_step`` @ ``first_s``
+``1795460100``     ``new_step_s``
+``-``              ``asked_s``
+``1795463880``     ``saving_s``
+``4``              ``saves``
 ``1a2b3c4d``       CRC-32 of all characters before the last semicolon
 =================  ===========================================================================
 
-With steps below 10**9 the word has at most 128 characters, all of them ASCII. Slurm keeps a comment
+With steps below 10**9 the word has at most 166 characters, all of them ASCII. Slurm keeps a comment
 when it requeues a job: a word whose ``at_s`` is before the start of the run is of an earlier run.
 
 Users can write whatever they like into a comment, so a reader believes nothing that it cannot
@@ -32,7 +37,7 @@ from slurm_tiresias.job.record import STATES, Record, RecordError, checked
 MARK = "tiresias-progress:"
 """How our word begins; a hint begins with ``tiresias:`` and is left alone."""
 
-MOST_CHARACTERS = 200
+MOST_CHARACTERS = 256
 """No valid word is longer."""
 
 _STEP = "[0-9]{1,16}"
@@ -44,10 +49,12 @@ _WORD = re.compile(
     rf";(?P<resumed_step>{_STEP}|-)"
     rf";(?P<state>{'|'.join(STATES)})"
     rf";(?P<first_step>{_STEP})@(?P<first_s>{_TIME})"
+    rf";(?P<new_step_s>{_TIME}|-);(?P<asked_s>{_TIME}|-);(?P<saving_s>{_TIME}|-)"
+    r";(?P<saves>[0-9]{1,10})"
     r";[0-9a-f]{8}",
     re.ASCII,
 )
-_FLOATS = ("at_s", "saved_s", "first_s", "steps_per_s")
+_FLOATS = ("at_s", "saved_s", "first_s", "steps_per_s", "new_step_s", "asked_s", "saving_s")
 
 
 def encode(record: Record) -> str:
@@ -59,6 +66,8 @@ def encode(record: Record) -> str:
         f";{_text(record.resumed_step)}"
         f";{record.state}"
         f";{record.first_step}@{record.first_s:.0f}"
+        f";{_text(record.new_step_s)};{_text(record.asked_s)};{_text(record.saving_s)}"
+        f";{record.saves}"
     )
     return f"{word};{_checksum(word)}"
 

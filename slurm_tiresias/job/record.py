@@ -17,6 +17,7 @@ RECORD_BYTES = 512
 MOST_STEPS = 10**15
 MOST_TIME_S = 10.0**11
 MOST_STEPS_PER_S = 10.0**9
+MOST_SAVES = 10**9
 
 RUNNING, SAVING, LEAVING, DONE = "running", "saving", "leaving", "done"
 STATES = (RUNNING, SAVING, LEAVING, DONE)
@@ -33,6 +34,10 @@ _NUMBERS = (
     ("saved_step", (*_WHOLE, type(None)), MOST_STEPS),
     ("saved_s", (*_ANY, type(None)), MOST_TIME_S),
     ("resumed_step", (*_WHOLE, type(None)), MOST_STEPS),
+    ("new_step_s", (*_ANY, type(None)), MOST_TIME_S),
+    ("asked_s", (*_ANY, type(None)), MOST_TIME_S),
+    ("saving_s", (*_ANY, type(None)), MOST_TIME_S),
+    ("saves", _WHOLE, MOST_SAVES),
 )
 """The fields that are numbers, their types, and the largest that they may be."""
 
@@ -46,7 +51,8 @@ class Record:
     """How far a run is. Times are seconds since 1970 by the clock of the node.
 
     ``first_step`` and ``first_s`` are of the first report of this run, ``steps_per_s`` is the
-    recent rate. ``total``, ``saved_step`` and ``resumed_step`` are None where they are unknown.
+    recent rate. ``total``, ``saved_step`` and ``resumed_step`` are None where they are unknown, and
+    the times of what has not happened yet.
     """
 
     step: int
@@ -59,6 +65,14 @@ class Record:
     saved_s: float | None = None
     resumed_step: int | None = None
     state: str = RUNNING
+    new_step_s: float | None = None
+    """When this run had done its first step beyond those that it resumed from."""
+    asked_s: float | None = None
+    """When the program last heard that it is to save or to leave."""
+    saving_s: float | None = None
+    """When the save that ended at ``saved_s`` began; None where the program does not say."""
+    saves: int = 0
+    """How many saves this run has made."""
 
 
 def encode(record: Record) -> bytes:

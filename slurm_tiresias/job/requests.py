@@ -34,6 +34,8 @@ class Requests:
         self._saves_seen = 0
         self._leave = False
         self._save = False
+        self.asked_s: float | None = None
+        """When the last request was heard, by the clock; None before the first."""
         self.listens = False
 
     def listen(self) -> bool:
@@ -71,15 +73,19 @@ class Requests:
 
     def _asked_to_leave(self, _number: int, _frame: FrameType | None) -> None:
         self._leave = True
+        self.asked_s = self._clock()
 
     def _asked_to_save(self, _number: int, _frame: FrameType | None) -> None:
         self._save = True
+        self.asked_s = self._clock()
 
     def _look(self) -> None:
         if not self._path or self._clock() < self._next_look_s:
             return
         self._next_look_s = self._clock() + LOOK_EVERY_S
         saves, leaves = read(self._path)
+        if saves > self._saves_seen or (leaves and not self._leave):
+            self.asked_s = self._clock()
         self._save = self._save or saves > self._saves_seen
         self._saves_seen = saves
         self._leave = self._leave or leaves > 0

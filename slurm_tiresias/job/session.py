@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn
 
 from slurm_tiresias.job.channel import Channel, ChannelError, channel_for
-from slurm_tiresias.job.record import DONE, LEAVING, MOST_STEPS, RUNNING, SAVING, Record
+from slurm_tiresias.job.record import (
+    DONE,
+    LEAVING,
+    MOST_SAVES,
+    MOST_STEPS,
+    RUNNING,
+    SAVING,
+    Record,
+)
 from slurm_tiresias.job.requests import LEAVE_SIGNAL, Requests
 from slurm_tiresias.job.time_limit import NEVER, ends_s
 
@@ -69,7 +77,10 @@ class Session:
         self._first: tuple[int, float] | None = None
         self._window: list[tuple[int, float]] = []
         self._saved: tuple[int | None, float | None] = (None, None)
+        self._saving_s: float | None = None
+        self._saves = 0
         self._resumed_step: int | None = None
+        self._new_step_s: float | None = None
         self._last_save_s = clock()
         self._save_began_s = 0.0
         self._save_takes_s = 0.0
@@ -88,6 +99,8 @@ class Session:
         self._step = step
         self._total = total
         self._stepped = self._unsent = True
+        if self._new_step_s is None and step > (self._resumed_step or 0):
+            self._new_step_s = self._clock()
         if self._clock() >= self._due_s:
             self._send(RUNNING)
 
@@ -114,8 +127,11 @@ class Session:
     def saved(self, step: int) -> None:
         """Say that a checkpoint after ``step`` steps is on the disk, and can be resumed from."""
         now_s = self._clock()
+        self._saving_s = None
+        self._saves += 1
         if self._save_began_s:
             self._save_takes_s = max(self._save_takes_s, now_s - self._save_began_s)
+            self._saving_s = self._at_wall(self._save_began_s, now_s)
             self._save_began_s = 0.0
         else:
             self.requests.saving_begins()
@@ -130,7 +146,10 @@ class Session:
         """Say that the program goes on from a checkpoint after ``step`` steps; 0: from nothing."""
         self._resumed_step = self._step = operator.index(step)
         self._stepped = True
+        self._new_step_s = None
         self._send(RUNNING)
+        if self._channel is not None:
+            self._due_s = -NEVER  # the first step is told at once
 
     def done(self) -> None:
         """Say that all steps are done."""
@@ -243,8 +262,12 @@ class Session:
         self._window = [(last.step, last.at_s - behind_s)]
         if self._saved[0] is None:
             self._saved = last.saved_step, last.saved_s
+            self._saving_s = last.saving_s
+        self._saves += last.saves
         if self._resumed_step is None:
             self._resumed_step = last.resumed_step
+            if last.new_step_s is not None:
+                self._new_step_s = last.new_step_s - behind_s
         if not self._stepped:
             self._step, self._total = last.step, last.total
 
@@ -287,13 +310,23 @@ class Session:
             total=total,
             at_s=self._wall(),
             first_step=self._first[0],
-            first_s=max(0.0, self._wall() - (now_s - self._first[1])),
+            first_s=self._at_wall(self._first[1], now_s),
             steps_per_s=self._recent_rate(step, now_s),
             saved_step=self._saved[0],
             saved_s=self._saved[1],
             resumed_step=self._resumed_step,
             state=state,
+            new_step_s=self._wall_or_none(self._new_step_s, now_s),
+            asked_s=self._wall_or_none(self.requests.asked_s, now_s),
+            saving_s=self._saving_s,
+            saves=min(self._saves, MOST_SAVES),
         )
+
+    def _at_wall(self, steady_s: float, now_s: float) -> float:
+        return max(0.0, self._wall() - (now_s - steady_s))
+
+    def _wall_or_none(self, steady_s: float | None, now_s: float) -> float | None:
+        return None if steady_s is None else self._at_wall(steady_s, now_s)
 
     def _recent_rate(self, step: int, now_s: float) -> float:
         window = self._window

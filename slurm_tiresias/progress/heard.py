@@ -17,6 +17,9 @@ QUIET_STEPS = 10
 """A run has stopped making progress after so many times its longest gap between two steps so far,
 so many times its usual step, and at least so many seconds, whichever is longest."""
 
+_TIMES = ("reported_s", "advanced_s", "saved_s", "first_step_s", "first_s", "asked_s", "saving_s")
+"""The fields of ``JobProgress`` that are points in time."""
+
 
 class Run:
     """The reports of one run, as they come.
@@ -37,6 +40,7 @@ class Run:
         self._at_s = 0.0
         self._advanced_s = 0.0
         self._longest_gap_s = 0.0
+        self._first_save: tuple[int, float] | None = None
 
     def told_again(self, steady_s: float, *, lost: bool = False) -> None:
         """Note that its node tells the same as before; with ``lost``, that it has not for long."""
@@ -59,9 +63,10 @@ class Run:
         self._pace.add(step, record.at_s)
         per_step = self._per_step(record)
         usual_s = QUIET_STEPS * per_step.likely_s if per_step else 0.0
-        saved_s = record.saved_s
-        if saved_s is not None:
-            saved_s = min(reported_s, saved_s + reported_s - record.at_s)
+
+        def by_slurms_clock(at_s: float | None) -> float | None:
+            return None if at_s is None else min(reported_s, at_s + reported_s - record.at_s)
+
         self.told_s = steady_s
         # By position: ten thousand of them take a third less time than by name.
         self.progress = JobProgress(
@@ -75,22 +80,32 @@ class Run:
             self._advanced_s,
             max(LEAST_QUIET_S, QUIET_GAPS * self._longest_gap_s, usual_s),
             record.saved_step,
-            saved_s,
+            by_slurms_clock(record.saved_s),
             record.resumed_step,
             per_step,
+            False,
+            by_slurms_clock(record.new_step_s),
+            self._save_every_s(record),
+            by_slurms_clock(record.first_s),
+            by_slurms_clock(record.asked_s),
+            by_slurms_clock(record.saving_s),
         )
 
     def clock_was_set(self, by_s: float) -> None:
         """Follow a clock that was set."""
         self._advanced_s += by_s
         known = self.progress
-        saved_s = None if known.saved_s is None else known.saved_s + by_s
-        self.progress = replace(
-            known,
-            reported_s=known.reported_s + by_s,
-            advanced_s=known.advanced_s + by_s,
-            saved_s=saved_s,
-        )
+        times = {name: getattr(known, name) for name in _TIMES}
+        moved = {name: at_s + by_s for name, at_s in times.items() if at_s is not None}
+        self.progress = replace(known, **moved)
+
+    def _save_every_s(self, record: Record) -> float | None:
+        if record.saved_s is None or not record.saves:
+            return None
+        if self._first_save is None or record.saves < self._first_save[0]:
+            self._first_save = record.saves, record.saved_s
+        saves, passed_s = record.saves - self._first_save[0], record.saved_s - self._first_save[1]
+        return passed_s / saves if saves > 0 and passed_s > 0 else None
 
     def _per_step(self, record: Record) -> Estimate | None:
         step_time = self._pace.step_time()
@@ -101,6 +116,7 @@ class Run:
     def _begin_anew(self, source: ProgressSource, record: Record) -> None:
         """Where a program starts again inside the run, or another source is believed."""
         self._source = source
+        self._first_save = None
         self._step = -1
         self._longest_gap_s = 0.0
         self._pace = Pace(record.first_step, min(record.first_s, record.at_s))

@@ -399,4 +399,5 @@ def _record(believed: _Track | _Nest) -> Record:
         first_step=max(0, course.first_step - skipped),
         first_s=round(min(course.first_s, at_s), 3),
         steps_per_s=round(course.steps_per_s, 6),
+        new_step_s=round(min(course.first_s, at_s), 3),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 
@@ -41,6 +42,11 @@ class RunProgressRecord:
     step_s: float | None = None
     step_least_s: float | None = None
     step_most_s: float | None = None
+    first_step_s: float | None = None
+    save_every_s: float | None = None
+    first_s: float | None = None
+    asked_s: float | None = None
+    saving_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +55,8 @@ class PreemptionRecord:
 
     Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was observed,
     ``run_start_s`` identifies the run, and ``asked_s`` is when the victim was signalled and its
-    grace began; the tiers are those of both jobs at that time. None means not recorded, as before
-    schema 4.
+    grace began; the tiers are those of both jobs at that time. ``restarts`` is how often the job
+    had been restarted before that run. None means not recorded, as before schema 4 and 10.
     """
 
     key: str
@@ -60,6 +66,63 @@ class PreemptionRecord:
     asked_s: float | None = None
     tier: int | None = None
     for_tier: int | None = None
+    restarts: int | None = None
+
+
+class CostSource(enum.StrEnum):
+    """Where it is known from what a preemption cost."""
+
+    REPORTS = "reports"
+    OUTPUT = "output"
+    COMMENT = "comment"
+    FOLDER = "folder"
+    """The modification times in a folder of checkpoints that the job names."""
+    SILENT = "silent"
+    """It is not known: the job tells nothing."""
+    ENDED = "ended"
+    """It is not known: the job ended before it could tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionCost:
+    """What the preemption of one run cost, as measured (``policy/preemption_cost.py``).
+
+    The run is the one after ``restarts`` restarts, on ``gpus`` GPUs. The four parts are seconds in
+    which the GPUs were held and no new step was done; None if unknown. ``answered_s`` is how long
+    after the request a save was done, None if none was. ``steps_again`` steps were done again from
+    ``resumed_step`` on.
+    """
+
+    key: str
+    restarts: int
+    at_s: float
+    source: str
+    gpus: int
+    save_s: float | None = None
+    """Writing the checkpoint that was asked for."""
+    leave_s: float | None = None
+    """From then, or from the request if there was no save, to the last process gone."""
+    again_s: float | None = None
+    """The work before the request that had to be done again."""
+    restart_s: float | None = None
+    """From the next start to the first new step, less one usual step."""
+    answered_s: float | None = None
+    steps_again: int | None = None
+    resumed_step: int | None = None
+    lost_all: bool = False
+    """Whether the job went on from where the run had begun, or from before that."""
+    save_every_s: float | None = None
+    """The usual time between two saves of that run."""
+
+    @property
+    def is_known(self) -> bool:
+        return self.again_s is not None
+
+    @property
+    def lost_gpu_s(self) -> float:
+        """GPU-seconds lost, as far as they are known."""
+        parts_s = (self.save_s, self.leave_s, self.again_s, self.restart_s)
+        return self.gpus * sum(part_s or 0.0 for part_s in parts_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,19 @@ from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.store.records import (
     EventRecord,
+    PreemptionCost,
     PreemptionRecord,
     RunProgressRecord,
     RunRecord,
     Sample,
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
 under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
-what runs reported of their progress, 9 what that promises, and time limits."""
+what runs reported of their progress, 9 what that promises, and time limits, 10 what preemptions
+cost."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -35,6 +37,7 @@ TABLES: Mapping[str, type[Any]] = {
     "incarnations": RunRecord,
     "run_progress": RunProgressRecord,
     "preemptions": PreemptionRecord,
+    "preemption_costs": PreemptionCost,
     "events": EventRecord,
     "samples": Sample,
     "nominations": Nomination,
@@ -61,6 +64,7 @@ def create_tables(database: sqlite3.Connection) -> None:
     )
     _add_indexes_and_samples(database)
     _add_progress(database)
+    _create_costs(database)
     version = ("schema_version", str(SCHEMA_VERSION))
     database.execute("INSERT INTO facts VALUES (?, ?)", version)
 
@@ -170,9 +174,28 @@ def _add_claims_and_limits(database: sqlite3.Connection) -> None:
         ("jobs", "promised_gpu_s"),
         ("samples", "time_limit_s"),
     ):
-        query = f"SELECT 1 FROM pragma_table_info('{table}') WHERE name = '{column}'"
-        if not database.execute(query).fetchone():  # tables made by a migration have it
-            database.execute(f"ALTER TABLE {table} ADD COLUMN {column} REAL")
+        _add_column(database, table, f"{column} REAL")
+
+
+def _add_column(database: sqlite3.Connection, table: str, column: str) -> None:
+    """Add a column unless the table has it, as tables made by an earlier migration do."""
+    name = column.split()[0]
+    query = f"SELECT 1 FROM pragma_table_info('{table}') WHERE name = '{name}'"
+    if not database.execute(query).fetchone():
+        database.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+
+
+def _add_costs(database: sqlite3.Connection) -> None:
+    for name in ("first_step_s", "save_every_s", "first_s", "asked_s", "saving_s"):
+        _add_column(database, "run_progress", f"{name} REAL")
+    _add_column(database, "preemptions", "restarts INTEGER")
+    _create_costs(database)
+
+
+def _create_costs(database: sqlite3.Connection) -> None:
+    columns = _columns(PreemptionCost)
+    database.execute(f"CREATE TABLE preemption_costs ({columns}, PRIMARY KEY (key, restarts))")
+    database.execute("CREATE INDEX cost_at ON preemption_costs (at_s)")
 
 
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
@@ -184,6 +207,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     6: _add_starts_in_vain,
     7: _add_progress,
     8: _add_claims_and_limits,
+    9: _add_costs,
 }
 """The migration of each older schema to the next."""
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.job.comment import MARK, MOST_CHARACTERS, decode, encode, join, split
+from slurm_tiresias.job.comment import _FLOATS, MARK, MOST_CHARACTERS, decode, encode, join, split
 from slurm_tiresias.job.record import MOST_STEPS, STATES, Record, RecordError
 from slurm_tiresias.job_hints import hints_of
 
@@ -37,6 +37,8 @@ def sealed(body: str) -> str:
 @given(
     steps=st.tuples(STEPS, STEPS, STEPS).map(sorted),
     times=st.tuples(TIMES, TIMES),
+    others=st.tuples(*[st.none() | TIMES] * 3),
+    saves=st.integers(0, 10**9),
     rate=st.floats(0, 1e9),
     saved=st.none() | STEPS,
     resumed=st.none() | STEPS,
@@ -45,6 +47,8 @@ def sealed(body: str) -> str:
 def test_a_word_is_read_as_it_was_written_but_for_rounding(
     steps: list[int],
     times: tuple[float, float],
+    others: tuple[float | None, float | None, float | None],
+    saves: int,
     rate: float,
     saved: int | None,
     resumed: int | None,
@@ -62,6 +66,10 @@ def test_a_word_is_read_as_it_was_written_but_for_rounding(
         saved_s=None if saved is None else times[0],
         resumed_step=resumed,
         state=state,
+        new_step_s=others[0],
+        asked_s=others[1],
+        saving_s=others[2],
+        saves=saves,
     )
     word = encode(record)
     read = decode(word)
@@ -70,15 +78,20 @@ def test_a_word_is_read_as_it_was_written_but_for_rounding(
     assert read.at_s == pytest.approx(record.at_s, abs=0.5)
     assert read.first_s == pytest.approx(record.first_s, abs=0.5)
     assert read.steps_per_s == pytest.approx(record.steps_per_s, rel=1e-3)
-    rounded = {name: getattr(read, name) for name in ("at_s", "first_s", "saved_s", "steps_per_s")}
+    for name in ("new_step_s", "asked_s", "saving_s"):
+        assert getattr(read, name) == (
+            None if getattr(record, name) is None else round(getattr(record, name))
+        )
+    rounded = {name: getattr(read, name) for name in _FLOATS}
     assert read == dataclasses.replace(record, **rounded)
     assert encode(read) == word
 
 
 def test_the_longest_usual_word_is_as_long_as_documented() -> None:
     steps = 10**9 - 1
-    word = encode(Record(steps, steps, 2e9, steps, 2e9, 1.234e-5, steps, 2e9, steps))
-    assert len(word) <= 128
+    times = {"new_step_s": 2e9, "asked_s": 2e9, "saving_s": 2e9}
+    record = Record(steps, steps, 2e9, steps, 2e9, 1.234e-5, steps, 2e9, steps, **times, saves=999)
+    assert len(encode(record)) <= 166
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ def forged(**fields: object) -> bytes:
 @given(
     steps=st.tuples(STEPS, STEPS, STEPS).map(sorted),
     times=st.tuples(TIMES, TIMES),
+    others=st.tuples(*[st.none() | TIMES] * 3),
+    saves=st.integers(0, 10**9),
     rate=st.floats(0, 1e9),
     saved=st.none() | STEPS,
     resumed=st.none() | STEPS,
@@ -46,6 +48,8 @@ def forged(**fields: object) -> bytes:
 def test_a_record_is_read_as_it_was_written(
     steps: list[int],
     times: tuple[float, float],
+    others: tuple[float | None, float | None, float | None],
+    saves: int,
     rate: float,
     saved: int | None,
     resumed: int | None,
@@ -63,6 +67,10 @@ def test_a_record_is_read_as_it_was_written(
         saved_s=None if saved is None else times[0],
         resumed_step=resumed,
         state=state,
+        new_step_s=others[0],
+        asked_s=others[1],
+        saving_s=others[2],
+        saves=saves,
     )
     content = encode(record)
     assert len(content) == RECORD_BYTES
@@ -90,6 +98,11 @@ def test_a_record_is_read_as_it_was_written(
         {"steps_per_s": float("nan")},
         {"saved_step": -1},
         {"saved_s": float("-inf")},
+        {"new_step_s": -1.0},
+        {"asked_s": 1e300},
+        {"saving_s": "now"},
+        {"saves": None},
+        {"saves": -1},
         {"state": "winning"},
         {"state": ["running"]},
         {"more": 1},

@@ -73,6 +73,37 @@ def test_reports_are_thinned_to_one_a_second(file: Path, clock: Clock) -> None:
     assert (record_in(file).step, record_in(file).total) == (3, 100)
 
 
+def test_the_first_new_step_of_a_run_is_told_at_once(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    session.resumed(500)
+    assert record_in(file).new_step_s is None
+    clock.now_s += 0.25
+    session.report(501, 1000)
+    clock.now_s += 60.0
+    session.report(502, 1000)
+    record = record_in(file)
+    assert (record.step, record.new_step_s) == (502, record.at_s - 60.0)
+
+
+def test_a_save_tells_when_it_was_asked_for_when_it_began_and_how_many_there_were(
+    file: Path, clock: Clock
+) -> None:
+    session = in_a_job(file, clock)
+    session.leaving()
+    session.report(7)
+    session.saved(7)
+    record = record_in(file)
+    assert (record.saves, record.asked_s, record.saving_s) == (1, None, None)
+    os.kill(os.getpid(), signal.SIGTERM)
+    clock.now_s += 3.0
+    session.saving()
+    clock.now_s += 2.0
+    session.saved(8)
+    record = record_in(file)
+    assert record.saves == 2 and record.asked_s is not None
+    assert (record.saved_s, record.saving_s) == (record.asked_s + 5.0, record.asked_s + 3.0)
+
+
 def test_the_last_report_is_sent_at_the_end(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     session.report(1, 100)
