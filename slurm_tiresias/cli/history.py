@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli import complete
+from slurm_tiresias.cli.cost_text import cost_text
 from slurm_tiresias.cli.events import event_text
 from slurm_tiresias.cli.options import checked_job_id, json_option, takes_config
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
@@ -26,7 +27,7 @@ from slurm_tiresias.status.job_history import (
     accounted_ends,
     query_history,
 )
-from slurm_tiresias.store.records import RunProgressRecord, RunRecord
+from slurm_tiresias.store.records import PreemptionCost, RunProgressRecord, RunRecord
 
 HISTORY_SCHEMA = 1
 SAME_START_S = 1.5
@@ -70,6 +71,8 @@ class RunSummary:
     cancelled_by: str = ""
     progress: RunProgressRecord | None = None
     """What it told last of how far it was."""
+    cost: PreemptionCost | None = None
+    """What its preemption cost; None if it was not preempted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,10 @@ def run_summaries(job: JobHistory, accounted: Sequence[AccountedEnd]) -> tuple[R
                 state=row.state if row else "",
                 exit_code=row.exit_code if row else "",
                 cancelled_by=row.cancelled_by if row else "",
-                progress=next((told for told in job.progress if _is_told_in(told, run)), None),
+                progress=next(
+                    (told for told in job.progress if _is_told_in(told, run, until_s)), None
+                ),
+                cost=next((cost for cost in job.costs if cost.run_start_s == run.start_s), None),
             )
         )
         free_since_s = run.end_s or run.start_s
@@ -164,9 +170,10 @@ def _is_of(row: AccountedEnd, run: RunRecord) -> bool:
     return row.start_s is not None and abs(row.start_s - run.start_s) <= SAME_START_S
 
 
-def _is_told_in(told: RunProgressRecord, run: RunRecord) -> bool:
-    end_s = math.inf if run.end_s is None else run.end_s
-    return run.start_s - SAME_START_S <= told.reported_s <= end_s + SAME_START_S
+def _is_told_in(told: RunProgressRecord, run: RunRecord, until_s: float | None) -> bool:
+    # A run may tell of itself after its end: Slurm ends it when it begins to end its processes.
+    latest_s = math.inf if until_s is None else until_s
+    return run.start_s - SAME_START_S <= told.reported_s < latest_s
 
 
 def _how_it_ended(
@@ -217,7 +224,7 @@ def _in_words(row: AccountedEnd) -> str:
 def as_data(job: JobHistory, runs: Sequence[RunSummary], end: JobEnd | None) -> dict[str, object]:
     """Return the history for ``--json``; fields are added, never changed."""
     known = asdict(job)
-    del known["progress"]  # each run has its own
+    del known["progress"], known["costs"]  # each run has its own
     return {
         "schema": HISTORY_SCHEMA,
         **known,
@@ -245,6 +252,12 @@ def lines(
         yield ""
         columns = [column for column in COLUMNS if job.progress or not column.optional]
         yield from screen.table(columns, runs)
+    if any(run.cost for run in runs):
+        yield ""
+        yield screen.style("What its preemptions cost", "title")
+        for run in runs:
+            if run.cost is not None:
+                yield from screen.item(f"Run {run.number}: {cost_text(run.cost)}")
     if job.events:
         yield ""
         yield screen.style("What happened", "title")

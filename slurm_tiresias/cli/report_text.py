@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -19,12 +19,14 @@ from slurm_tiresias.cli.text import (
 )
 from slurm_tiresias.gpu_hours import gpu_hours, hours
 from slurm_tiresias.report.figures import (
+    CostFigures,
     PairFigures,
     PartyFigures,
     PreemptedJob,
     PreemptionFigures,
     Report,
     SizeFigures,
+    Spread,
     TierFigures,
 )
 
@@ -84,6 +86,10 @@ class _ReportText:
             yield from self.prose(sentence)
         if not found.preemptions:
             return
+        for sentence in _costs(found.cost):
+            yield from self.prose(sentence)
+        yield ""
+        yield from self.table(PROGRAM_COLUMNS, found.by_program[:MOST_SHOWN])
         yield ""
         yield from self.table(TIER_COLUMNS, found.by_tier)
         yield ""
@@ -203,11 +209,6 @@ def _preempted(found: PreemptionFigures) -> Iterator[str]:
         wait = found.requeue_wait
         still = f"; {found.not_yet_again:,} still wait" if found.not_yet_again else ""
         yield f"The preempted waited {_times(wait.median_s, wait.p95_s)} to run again{still}."
-    yield (
-        f"The runs that ended so had used {gpu_hours(found.ended_runs_gpu_s)}. How much of "
-        "it was done again hangs on when each job had last saved its state, which is not known "
-        "here."
-    )
     if found.in_vain:
         yield (
             f"{count(found.in_vain, 'preemption')} came to nothing: the preempted job ran again "
@@ -220,6 +221,35 @@ def _preempted(found: PreemptionFigures) -> Iterator[str]:
         )
     if found.incomplete:
         yield f"Of {count(found.incomplete, 'preemption')} no more is known than that it was."
+
+
+def _costs(cost: CostFigures) -> Iterator[str]:
+    """Yield what was lost to preemption, and how much of that is unknown."""
+    if cost.measured:
+        yield (
+            f"Lost to preemption, by what jobs tell: {gpu_hours(cost.lost_gpu_s)}, for saves "
+            f"{hours(cost.save_gpu_s)}, leaving {hours(cost.leave_gpu_s)}, work done again "
+            f"{hours(cost.again_gpu_s)} and restarts {hours(cost.restart_gpu_s)}. Of "
+            f"{cost.measured:,} that were measured, {cost.saved:,} saved when asked, and "
+            f"{cost.lost_all:,} kept nothing of their run."
+        )
+        if cost.restart.mean_s is not None:
+            yield (
+                "From the next start to the first new step: "
+                f"{_times(cost.restart.median_s, cost.restart.p95_s)}."
+            )
+    if cost.unknown:
+        yield (
+            f"What {count(cost.unknown, 'preemption')} cost is unknown, as the jobs told nothing "
+            f"or ended too soon. The runs that ended so had used "
+            f"{gpu_hours(cost.unknown_runs_gpu_s)}; how much of that was lost hangs on when they "
+            "had saved."
+        )
+    if cost.not_yet:
+        yield (
+            f"What {count(cost.not_yet, 'preemption')} cost is not known yet: the jobs have made "
+            "no new step since."
+        )
 
 
 def _times(median_s: float | None, p95_s: float | None) -> str:
@@ -263,6 +293,10 @@ def _whose(name: str) -> str:
     return printable(name) or NOTHING
 
 
+def _median(times: Spread, row: CostFigures) -> str:
+    return or_dash(times.median_s, duration) if row.measured else "?"
+
+
 def _moved(gpu_s: float) -> str:
     return f"{'+' if gpu_s > 0 else ''}{hours(gpu_s)}"
 
@@ -288,6 +322,19 @@ def _size_columns(title: str) -> tuple[Column[SizeFigures], ...]:
     )
 
 
+def _unless_unmeasured(value: Callable[[CostFigures], str]) -> Callable[[CostFigures], str]:
+    return lambda row: value(row) if row.measured else "?"
+
+
+PROGRAM_COLUMNS: tuple[Column[CostFigures], ...] = (
+    Column("PREEMPTED", lambda row: f"{_whose(row.user)}: {_whose(row.name)}", least=12),
+    Column("TIMES", lambda row: f"{row.preemptions:,}", right=True),
+    Column("KNOWN", lambda row: f"{row.measured:,}", right=True, goes=2),
+    Column("SAVED", _unless_unmeasured(lambda row: f"{row.saved:,}"), right=True, goes=3),
+    Column("AGAIN", lambda row: _median(row.again, row), right=True, goes=4),
+    Column("RESTART", lambda row: _median(row.restart, row), right=True, goes=5),
+    Column("GPU-H LOST", _unless_unmeasured(lambda row: hours(row.lost_gpu_s)), right=True),
+)
 TIER_COLUMNS: tuple[Column[TierFigures], ...] = (
     Column("FOR TIER", lambda row: or_dash(row.for_tier, str), right=True),
     Column("OF TIER", lambda row: or_dash(row.tier, str), right=True, goes=2),

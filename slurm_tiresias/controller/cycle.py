@@ -14,6 +14,7 @@ from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
+from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
@@ -117,6 +118,7 @@ class Cycles:
         self._profiler = profiler
         self.job_store = JobStore(ledger, config, cluster.accounting)
         self.progress = ProgressTracker(self.job_store, progress or ProgressFolder(""))
+        self.costs = PreemptionCosts(self.job_store, self.progress)
         self._claims = None
         if REPORTS in config.policy.estimates:
             self._claims = Claims(self.job_store, self.progress, config.policy.report_every_s)
@@ -126,6 +128,7 @@ class Cycles:
             config,
             profiler.placing,
             self._claims.why_stopped if self._claims else None,
+            self.costs.costs_of,
         )
         self._actor = Actor(slurm, self.job_store, config, cluster.requeue_delay_s)
         self._policy: Policy | None = None
@@ -220,6 +223,7 @@ class Cycles:
         self.job_store.observe(seen)
         self._reconciler.reconcile(seen.at_s)
         self.progress.follow(seen)
+        self.costs.follow(seen)
         if self._claims:
             self._claims.take(seen)
         self.job_store.commit()

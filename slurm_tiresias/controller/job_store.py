@@ -47,7 +47,14 @@ from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.event_folding import EventFolder
 from slurm_tiresias.store.ledger import Ledger, changed
-from slurm_tiresias.store.records import EventRecord, PreemptionRecord, RunProgressRecord
+from slurm_tiresias.store.records import (
+    CostSource,
+    EventRecord,
+    PreemptionCost,
+    PreemptionRecord,
+    RunProgressRecord,
+    RunRecord,
+)
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -78,6 +85,8 @@ class CycleStats:
     events: Counter[str] = field(default_factory=Counter)
     ended: list[EndedJob] = field(default_factory=list)
     accounting_failures: int = 0
+    costs: list[PreemptionCost] = field(default_factory=list)
+    """Of preemptions of which by now is known what they cost, or that it cannot be known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +124,8 @@ class JobStore:
         self._folder = EventFolder()
         self._preemptions: list[PreemptionRecord] = []
         self._progress: list[RunProgressRecord] = []
+        self._awaited_costs = {(one.key, one.run_start_s): one for one in ledger.awaited_costs()}
+        self._changed_costs: dict[tuple[str, float], PreemptionCost] = {}
         self._estimates_all = bool(set(config.policy.estimates) - {REPORTS})
         """Whether the tier of any job may depend on more than its service."""
         self._losses: RecentLosses | None = None
@@ -198,6 +209,39 @@ class JobStore:
         """Return what the runs of all jobs that have not ended reported last, first runs first."""
         return self._ledger.progress_of_live_jobs()
 
+    def progress_of(self, key: str) -> Mapping[int, RunProgressRecord]:
+        """Return what the ended runs of a job reported last, by restarts."""
+        uncommitted = (row for row in self._progress if row.key == key)
+        return {row.restarts: row for row in (*self._ledger.progress_of(key), *uncommitted)}
+
+    def runs_of(self, key: str) -> Sequence[RunRecord]:
+        """Return the runs of a job, in memory or not, the first one first."""
+        runs = self._runs.of(key) or self._ledger.runs_of(key)
+        return sorted(runs, key=lambda run: run.start_s)
+
+    @property
+    def awaited_costs(self) -> Collection[PreemptionCost]:
+        """The preemptions whose cost is not known yet."""
+        return self._awaited_costs.values()
+
+    def last_costs(self, most: int) -> Sequence[tuple[str, str, PreemptionCost]]:
+        """Return the latest known costs of preemptions, with users and names, oldest first."""
+        return self._ledger.last_costs(most)
+
+    def owner_of(self, key: str) -> tuple[str, str] | None:
+        """Return the user and the name of a job; None if it is unknown."""
+        record = self._records.get(key) or self._ledger.job(key)
+        return (record.user, record.name) if record else None
+
+    def put_cost(self, cost: PreemptionCost) -> None:
+        """Replace what is known of the cost of a preemption; committed with the other changes."""
+        of = cost.key, cost.run_start_s
+        self._changed_costs[of] = cost
+        if cost.source == CostSource.AWAITED:
+            self._awaited_costs[of] = cost
+        elif self._awaited_costs.pop(of, None):
+            self._stats.costs.append(cost)
+
     def keep_progress(self, rows: Iterable[RunProgressRecord]) -> None:
         """Keep what runs that have ended reported last; committed with the other changes."""
         self._progress.extend(rows)
@@ -228,7 +272,7 @@ class JobStore:
         nominations, under_way = lifecycles.changed_nominations, lifecycles.changed_preemptions
         runs = self._runs.changed
         changes = (self._changed_jobs, runs, nominations, under_way)
-        if not (any(changes) or self._events or self._progress):
+        if not (any(changes) or self._events or self._progress or self._changed_costs):
             return
         with self._ledger.transaction():
             self._ledger.forget(self._forgotten)
@@ -237,6 +281,7 @@ class JobStore:
             self._ledger.save_nominations(nominations)
             self._ledger.save_preemptions_under_way(under_way)
             self._ledger.add_preemptions(self._preemptions)
+            self._ledger.save_costs(self._changed_costs.values())
             self._ledger.save_run_progress(self._progress)
             self._ledger.add_events(self._events)
         self._forgotten.clear()
@@ -244,6 +289,7 @@ class JobStore:
         self._runs.saved()
         lifecycles.saved()
         self._preemptions.clear()
+        self._changed_costs.clear()
         self._progress.clear()
         self._events.clear()
 
@@ -395,6 +441,9 @@ class JobStore:
         self.inherited.let_go(key)
         self._changed_jobs.discard(key)
         self._preemptions = [one for one in self._preemptions if one.key != key]
+        for costs in (self._awaited_costs, self._changed_costs):
+            for of in [of for of in costs if of[0] == key]:
+                del costs[of]
 
     def _follow_state(
         self, job: JobStatus, record: JobAccount, now_s: float, down: Mapping[str, str]
@@ -463,6 +512,7 @@ class JobStore:
                 for_tier=preemptor.tier if preemptor else None,
             )
         )
+        self._await_cost(record, of, now_s)
         self._note_loss(record, of, now_s)
         self.put(
             replace(
@@ -472,6 +522,18 @@ class JobStore:
                 preempted_at_s=record.queued_s,
             )
         )
+
+    def _await_cost(self, record: JobAccount, of: Preemption, now_s: float) -> None:
+        runs = [run for run in self.runs_of(of.key) if run.end_s is not None]
+        asked_s = of.signalled_s or of.requeue_sent_s
+        if not runs or asked_s is None:
+            return
+        before = self._as_before.get(of.key)
+        # It may have been requeued twice since it was last observed.
+        restarts = before.job.restarts if before else record.restarts - 1
+        last = runs[-1]
+        cost = PreemptionCost(of.key, last.start_s, restarts, now_s, asked_s, last.gpus)
+        self.put_cost(cost)
 
     def _left_s(self, job: JobStatus, now_s: float) -> float:
         """Return when a requeued job left its nodes; it may run again by now, or have ended."""

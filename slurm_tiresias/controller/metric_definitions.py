@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
 from slurm_tiresias.errors import kinds
 from slurm_tiresias.slurm.tally import COMMANDS
+from slurm_tiresias.store.records import CostSource
 
 STANDBY = "standby"
 MODES = (ENFORCE, SHADOW, PAUSED, STANDBY)
@@ -36,6 +37,9 @@ EVENTS = (
     "resumed",
 )
 """Kinds of events that have no metric of their own."""
+
+SETTLED = tuple(source.value for source in CostSource if source is not CostSource.AWAITED)
+LOST_PARTS = ("save", "leave", "again", "restart")
 
 LACKS_ROOM = frozenset({"no-room", "guarded", "given-up", "over-budget"})
 """Reasons of jobs that lack only GPUs."""
@@ -154,6 +158,19 @@ DECISIONS = _counter(
     "tiresias_decisions_total", "Decisions: one for each job in each good cycle.", DECISION
 )
 PREEMPTIONS = _counter("tiresias_preemptions_total", "Preemptions that Slurm was seen to do.")
+MEASURED = _counter(
+    "tiresias_measured_preemptions_total",
+    "Preemptions by where it is known from what they cost. silent: not known, as the job tells "
+    "nothing; ended: not known, as the job ended too soon. They are counted once that is settled.",
+    {"source": ", ".join(SETTLED)},
+)
+LOST = _counter(
+    "tiresias_preemption_lost_gpu_seconds_total",
+    "GPU time that these lost, as far as it is known. save: to write the checkpoint that was asked "
+    "for; leave: until the last process was gone; again: for work that was done again; restart: to "
+    "the first new step.",
+    {"part": ", ".join(LOST_PARTS)},
+)
 PROMOTIONS = _counter("tiresias_promotions_total", "Jobs that were let start afresh.")
 JOB_EVENTS = _counter(
     "tiresias_job_events_total",
@@ -227,7 +244,8 @@ METRICS: tuple[Metric, ...] = (
     *(INFO, STARTED, MODE, INTERVAL, LAST_CYCLE, FAILED_IN_A_ROW, TROUBLE, NEXT_TRY, WARNING),
     *(TERM, STANDBYS, GPUS, JOBS, JOB_GPUS, ATTAINED, LONGEST_WAIT, PROGRESS, QUIET),
     *(UNMANAGED, DECIDED),
-    *(CYCLES, FAILED_CYCLES, DECISIONS, PREEMPTIONS, PROMOTIONS, JOB_EVENTS, WRITES),
+    *(CYCLES, FAILED_CYCLES, DECISIONS, PREEMPTIONS, MEASURED, LOST, PROMOTIONS),
+    *(JOB_EVENTS, WRITES),
     *(REFUSED_WRITES, ACCOUNTING_FAILURES, UNPUBLISHED, REQUESTS, COMMAND_FAILURES),
     *(COMMAND_SECONDS, CYCLE_SECONDS, PHASE_SECONDS, COMPLETION_SECONDS, QUEUEING_SECONDS),
 )

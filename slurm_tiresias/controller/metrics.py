@@ -78,6 +78,8 @@ class Metrics:
         self._failed = self._counter(metric_definitions.FAILED_CYCLES, kinds())
         self._decisions = self._counter(metric_definitions.DECISIONS)
         self._preemptions = self._counter(metric_definitions.PREEMPTIONS)
+        self._measured = self._counter(metric_definitions.MEASURED, metric_definitions.SETTLED)
+        self._lost = self._counter(metric_definitions.LOST, metric_definitions.LOST_PARTS)
         self._promotions = self._counter(metric_definitions.PROMOTIONS)
         self._events = self._counter(metric_definitions.JOB_EVENTS, metric_definitions.EVENTS)
         self._writes = self._counter(metric_definitions.WRITES)
@@ -162,6 +164,10 @@ class Metrics:
                 self._promotions.inc(times)
             else:
                 self._events.labels(kind).inc(times)
+        for cost in cycle.stats.costs:
+            self._measured.labels(cost.source).inc()
+            for part in metric_definitions.LOST_PARTS:
+                self._lost.labels(part).inc(cost.gpus * (getattr(cost, f"{part}_s") or 0.0))
         for job in cycle.stats.ended:
             self._jct_s.labels(str(job.tier)).observe(job.jct_s)
             self._queued_s.labels(str(job.tier)).observe(job.queued_s)

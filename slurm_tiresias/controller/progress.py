@@ -37,7 +37,7 @@ class ProgressTracker:
         self._folder = folder
         self._running: dict[str, JobProgress] = {}
         """Of each job that runs and has told anything in this run."""
-        self._over = {row.key: _progress_in(row) for row in job_store.progress_of_live_jobs()}
+        self._over = {row.key: progress_in(row) for row in job_store.progress_of_live_jobs()}
         """Of each other job, by the last run that told anything."""
         self._comments: dict[str, _Comment] = {}
         self._collected: frozenset[RunId] = frozenset()
@@ -169,7 +169,8 @@ def _row_of(key: str, progress: JobProgress) -> RunProgressRecord:
     )
 
 
-def _progress_in(row: RunProgressRecord) -> JobProgress:
+def progress_in(row: RunProgressRecord) -> JobProgress:
+    """Return what a run told last, as it was before it was kept."""
     per_step = None
     if row.step_s is not None and row.step_least_s is not None and row.step_most_s is not None:
         per_step = Estimate(row.step_s, row.step_least_s, row.step_most_s)

@@ -27,6 +27,7 @@ from slurm_tiresias.model import (
     JobStatus,
     JobView,
     Node,
+    ProgramCosts,
     Protection,
     Request,
     Snapshot,
@@ -104,14 +105,17 @@ class SnapshotBuilder:
         config: Config,
         placing: Callable[[JobSpec], Placing] | None = None,
         why_reports_stopped: Callable[[JobStatus, float], str] | None = None,
+        costs_of: Callable[[str, str], ProgramCosts | None] = lambda _user, _name: None,
     ) -> None:
         """Prepare snapshots.
 
         ``placing`` gives the best placement of a job; None leaves placement open.
         ``why_reports_stopped`` says why what a job reported last does not count at a time; "" if it
-        does.
+        does. ``costs_of`` says what a preemption costs, by user and job name; None as long as none
+        was measured.
         """
         self._job_store = job_store
+        self._costs_of = costs_of
         self._config = config
         self._placing = placing
         self._why_reports_stopped = why_reports_stopped

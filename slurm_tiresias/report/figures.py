@@ -17,6 +17,7 @@ from slurm_tiresias.report.sizes import WIDTHS, width_title
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import PERIOD
+from slurm_tiresias.store.records import UNKNOWN, CostSource
 
 Frame: TypeAlias = "pd.DataFrame"
 Numbers = NDArray[np.float64]
@@ -32,8 +33,12 @@ MOST_LISTED = 100
 _NUMBERS = {
     "jobs": ("submitted_s", "ended_s", "restarts", "preemptions"),
     "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed"),
-    "preemptions": tuple(c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job")),
+    "preemptions": tuple(
+        c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cost_source")
+    ),
 }
+LOST_PARTS = ("save", "leave", "again", "restart")
+"""Of what a preemption costs: see ``store.PreemptionCost``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,38 @@ class PreemptedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class CostFigures:
+    """What preemptions of one program, or of all, cost, as far as it is known.
+
+    A program is what a user runs under one name; both texts are untrusted, and empty for all.
+    """
+
+    user: str
+    name: str
+    preemptions: int
+    measured: int
+    """Number of which the cost is known."""
+    not_yet: int
+    """Number of which it is not known yet: the jobs have made no new step since."""
+    unknown: int
+    """Number of which it cannot be known: the jobs told nothing, or ended too soon."""
+    unknown_runs_gpu_s: float
+    """GPU time of the runs that these ended, of which any part may be lost."""
+    saved: int
+    """Number of the measured after which the job saved when it was asked to."""
+    lost_all: int
+    """Number of the measured after which the job kept nothing of its run."""
+    lost_gpu_s: float
+    save_gpu_s: float
+    leave_gpu_s: float
+    again_gpu_s: float
+    restart_gpu_s: float
+    answered: Spread
+    again: Spread
+    restart: Spread
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionFigures:
     """The preemptions of the period, with their costs and benefits."""
 
@@ -143,6 +180,8 @@ class PreemptionFigures:
     not_yet_again: int
     ended_runs_gpu_s: float
     moved_gpu_s: float
+    cost: CostFigures
+    by_program: tuple[CostFigures, ...]
     by_tier: tuple[TierFigures, ...]
     by_user: tuple[PairFigures, ...]
     most_preempted: tuple[PreemptedJob, ...]
@@ -462,6 +501,8 @@ def _preemptions(found: Frame) -> PreemptionFigures:
         not_yet_again=int((known["again_s"].isna() & known["ended_s"].isna()).sum()),
         ended_runs_gpu_s=float(((known["left_s"] - known["start_s"]) * known["gpus"]).sum()),
         moved_gpu_s=float(found["moved_gpu_s"].sum()),
+        cost=_cost("", "", found[found["mine_left"]]),
+        by_program=_costs_by_program(found[found["mine_left"]]),
         by_tier=tuple(
             TierFigures(_whole(for_tier), _whole(tier), times, moved)
             for for_tier, tier, times, moved in _grouped(found, ["for_tier", "tier"])
@@ -472,6 +513,45 @@ def _preemptions(found: Frame) -> PreemptionFigures:
         ),
         most_preempted=tuple(_most_preempted(found[found["mine_left"]])),
     )
+
+
+def _cost(user: str, name: str, found: Frame) -> CostFigures:
+    source = found["cost_source"].fillna(CostSource.SILENT)
+    measured = found[~source.isin(UNKNOWN)]
+    unknown = found[source.isin(UNKNOWN) & (source != CostSource.AWAITED)]
+    lost_gpu_s = {
+        part: float((measured[f"lost_{part}_s"].fillna(0.0) * measured["gpus"]).sum())
+        for part in LOST_PARTS
+    }
+    used_gpu_s = (unknown["left_s"] - unknown["start_s"]).clip(lower=0.0) * unknown["gpus"]
+    return CostFigures(
+        user=user,
+        name=name,
+        preemptions=len(found),
+        measured=len(measured),
+        not_yet=int((source == CostSource.AWAITED).sum()),
+        unknown=len(unknown),
+        unknown_runs_gpu_s=float(used_gpu_s.sum()),
+        saved=int(measured["answered_s"].notna().sum()),
+        lost_all=int((measured["lost_all"] > 0).sum()),
+        lost_gpu_s=sum(lost_gpu_s.values()),
+        save_gpu_s=lost_gpu_s["save"],
+        leave_gpu_s=lost_gpu_s["leave"],
+        again_gpu_s=lost_gpu_s["again"],
+        restart_gpu_s=lost_gpu_s["restart"],
+        answered=_spread(measured["answered_s"]),
+        again=_spread(measured["lost_again_s"]),
+        restart=_spread(measured["lost_restart_s"]),
+    )
+
+
+def _costs_by_program(found: Frame) -> tuple[CostFigures, ...]:
+    """Return the programs that lost most first; of the others those preempted most."""
+    programs = [
+        _cost(str(user), str(name), part) for (user, name), part in found.groupby(["user", "name"])
+    ]
+    programs.sort(key=lambda one: (-one.lost_gpu_s, -one.preemptions, one.user, one.name))
+    return tuple(programs[:MOST_LISTED])
 
 
 def _whole(number: float) -> int | None:

@@ -19,7 +19,7 @@ from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
 from slurm_tiresias.status.published import PublishedEvent, all_known
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import RunProgressRecord, RunRecord
+from slurm_tiresias.store.records import PreemptionCost, RunProgressRecord, RunRecord
 
 SCHEMA = 1
 SOCKET_NAME = "history.sock"
@@ -53,6 +53,8 @@ class JobHistory:
     """How often the job was requeued, for any reason."""
     progress: tuple[RunProgressRecord, ...] = ()
     """What runs that have ended told last of how far they were."""
+    costs: tuple[PreemptionCost, ...] = ()
+    """What each of its preemptions cost, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ def _history(ledger: Ledger, record: JobAccount, *, whole: bool) -> JobHistory:
         events=tuple(PublishedEvent(e.at_s, e.kind, e.job_id, e.other, e.text) for e in events),
         restarts=record.restarts,
         progress=tuple(ledger.progress_of(record.key)),
+        costs=tuple(ledger.costs_of(record.key)),
     )
 
 
@@ -162,7 +165,8 @@ def query_history(state_dir: Path, job_id: str) -> Found:
             runs = all_known(RunRecord, history["runs"])
             events = all_known(PublishedEvent, history["events"])
             progress = all_known(RunProgressRecord, history.get("progress", ()))
-            parts = {"runs": runs, "events": events, "progress": progress}
+            costs = all_known(PreemptionCost, history.get("costs", ()))
+            parts = {"runs": runs, "events": events, "progress": progress, "costs": costs}
             history = all_known(JobHistory, [{**history, **parts}])[0]
         return Found(history, tuple(raw["parts"]))
 

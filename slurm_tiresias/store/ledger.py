@@ -35,8 +35,11 @@ from slurm_tiresias.model import JobAccount
 from slurm_tiresias.policy.charge import EndedRun, payer_of
 from slurm_tiresias.policy.losses import Loss, losses_of
 from slurm_tiresias.store.records import (
+    UNKNOWN,
     CompletedJob,
+    CostSource,
     EventRecord,
+    PreemptionCost,
     PreemptionRecord,
     Pruned,
     RunProgressRecord,
@@ -290,6 +293,7 @@ class Ledger:
                 self._database.execute("DELETE FROM incarnations WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM run_progress WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM preemptions WHERE key = ?", (key,))
+                self._database.execute("DELETE FROM preemption_costs WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM nominations WHERE key = ?", (key,))
                 self._database.execute("DELETE FROM preemptions_under_way WHERE key = ?", (key,))
 
@@ -364,6 +368,33 @@ class Ledger:
             for at_s, preemptor, victim, gpus, ran_s, left_after_s in rows
             for loss in losses_of(at_s, preemptor, victim, gpus, ran_s, left_after_s, grace_s)
         ]
+
+    def save_costs(self, records: Iterable[PreemptionCost]) -> None:
+        self._upsert("preemption_costs", PreemptionCost, records)
+
+    def awaited_costs(self) -> list[PreemptionCost]:
+        """Return the preemptions whose cost is not known yet."""
+        query = "SELECT * FROM preemption_costs WHERE source = ?"
+        return list(self._read(PreemptionCost, query, CostSource.AWAITED))
+
+    def costs_of(self, key: str) -> list[PreemptionCost]:
+        """Return what each preemption of a job cost, the first one first."""
+        query = "SELECT * FROM preemption_costs WHERE key = ? ORDER BY run_start_s"
+        return list(self._read(PreemptionCost, query, key))
+
+    def last_costs(self, most: int) -> list[tuple[str, str, PreemptionCost]]:
+        """Return the latest known costs of preemptions, each with the user and the name of its job,
+        oldest first."""
+        query = (
+            "SELECT * FROM (SELECT * FROM preemption_costs WHERE source NOT IN (?, ?, ?) "
+            "ORDER BY at_s DESC LIMIT ?) ORDER BY at_s"
+        )
+        costs = list(self._read(PreemptionCost, query, *UNKNOWN, most))
+        keys = json.dumps(sorted({cost.key for cost in costs}))
+        query = "SELECT key, user, name FROM jobs WHERE key IN (SELECT value FROM json_each(?))"
+        with _explained(self._path):
+            owners = {row[0]: row[1:] for row in self._database.execute(query, (keys,))}
+        return [(*owners[cost.key], cost) for cost in costs if cost.key in owners]
 
     def add_preemptions(self, records: Iterable[PreemptionRecord]) -> None:
         self._upsert("preemptions", PreemptionRecord, records)
@@ -451,11 +482,14 @@ class Ledger:
                 "DELETE FROM samples WHERE number <= (SELECT MAX(number) FROM samples) - ?",
                 (SAMPLES_KEPT,),
             )
-            jobs, runs, preemptions, _ = (
+            jobs, runs, preemptions, *_ = (
                 self._database.execute(
                     f"DELETE FROM {table} WHERE key IN (SELECT value FROM json_each(:keys))", values
                 ).rowcount
-                for table in ("jobs", "incarnations", "preemptions", "run_progress")
+                for table in (
+                    *("jobs", "incarnations", "preemptions"),
+                    *("preemption_costs", "run_progress"),
+                )
             )
             events = self._database.execute(_PRUNE_EVENTS, values).rowcount
             if jobs and before_s > self.pruned_before_s:
@@ -590,6 +624,16 @@ _SELECT_EVENTS = "SELECT at_s, kind, job_id, other, text"
 LONGEST_NAME = 100
 """Names are cut to this length in reports: a user may give every job a long one."""
 
+_COST_COLUMNS = {
+    "cost_source": "c.source",
+    "lost_save_s": "c.save_s",
+    "lost_leave_s": "c.leave_s",
+    "lost_again_s": "c.again_s",
+    "lost_restart_s": "c.restart_s",
+    "answered_s": "c.answered_s",
+    "lost_all": "c.lost_all",
+}
+
 PERIOD: Mapping[str, Mapping[str, str]] = {
     "jobs": {
         "job_id": "key",
@@ -626,13 +670,14 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "for_gpus": "w.gpus",
         "for_start_s": "w.start_s",
         "for_end_s": "COALESCE(w.end_s, w.start_s + w.elapsed_s)",
+        **_COST_COLUMNS,
     },
 }
 """The columns of ``Ledger.period`` by table: name and SQL.
 
 The tables have the jobs that existed in that time, all their runs, and the preemptions. A
 preemption has the run that it ended (``start_s`` to ``left_s``), the next start of the victim or
-else its end, and the preemptor's first run since (``for_*``).
+else its end, the preemptor's first run since (``for_*``), and what it cost, where that is known.
 """
 
 _PRUNABLE = (
@@ -654,7 +699,10 @@ _IS_THERE = "submitted_s < :until AND (ended_s IS NULL OR ended_s >= :since)"
 _IS_SEEN = "(:user IS NULL OR (:user != '' AND {} = :user))"
 
 
-_OF_VICTIM = ("asked_s", "tier", "gpus", "start_s", "left_s", "again_s", "ended_s")
+_OF_VICTIM = (
+    *("asked_s", "tier", "gpus", "start_s", "left_s", "again_s", "ended_s"),
+    *_COST_COLUMNS,
+)
 _OF_PREEMPTOR = ("for_tier", "for_gpus", "for_start_s", "for_end_s")
 """Columns of a preemption that are null if the victim or preemptor is another user's job."""
 
@@ -681,6 +729,7 @@ _PERIOD_QUERIES: Mapping[str, str] = {
         # The preemptor's id may have been given to a new job since.
         "LEFT JOIN jobs o ON o.key = p.for_job AND o.submitted_s <= p.at_s "
         "LEFT JOIN incarnations r ON r.key = p.key AND r.start_s = p.run_start_s "
+        "LEFT JOIN preemption_costs c ON c.key = p.key AND c.run_start_s = p.run_start_s "
         # Accounting has whole seconds.
         "LEFT JOIN incarnations w ON w.key = o.key AND w.start_s = (SELECT MIN(b.start_s) "
         "FROM incarnations b WHERE b.key = o.key AND b.start_s >= r.end_s - 2) "

@@ -55,8 +55,8 @@ class PreemptionRecord:
 
     Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was observed,
     ``run_start_s`` identifies the run, and ``asked_s`` is when the victim was signalled and its
-    grace began; the tiers are those of both jobs at that time. ``restarts`` is how often the job
-    had been restarted before that run. None means not recorded, as before schema 4 and 10.
+    grace began; the tiers are those of both jobs at that time. None means not recorded, as before
+    schema 4.
     """
 
     key: str
@@ -66,38 +66,45 @@ class PreemptionRecord:
     asked_s: float | None = None
     tier: int | None = None
     for_tier: int | None = None
-    restarts: int | None = None
 
 
 class CostSource(enum.StrEnum):
-    """Where it is known from what a preemption cost."""
+    """Where it is known from what a preemption cost, or why it is not known."""
 
     REPORTS = "reports"
     OUTPUT = "output"
     COMMENT = "comment"
     FOLDER = "folder"
     """The modification times in a folder of checkpoints that the job names."""
+    AWAITED = "awaited"
+    """Not known yet: the job has not made a new step since."""
     SILENT = "silent"
-    """It is not known: the job tells nothing."""
+    """Not known: the job tells nothing."""
     ENDED = "ended"
-    """It is not known: the job ended before it could tell."""
+    """Not known: the job ended before it told from which step it went on."""
+
+
+UNKNOWN = (CostSource.AWAITED, CostSource.SILENT, CostSource.ENDED)
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCost:
     """What the preemption of one run cost, as measured (``policy/preemption_cost.py``).
 
-    The run is the one after ``restarts`` restarts, on ``gpus`` GPUs. The four parts are seconds in
-    which the GPUs were held and no new step was done; None if unknown. ``answered_s`` is how long
-    after the request a save was done, None if none was. ``steps_again`` steps were done again from
-    ``resumed_step`` on.
+    The run is the one that began at ``run_start_s``, after ``restarts`` restarts. ``at_s`` is when
+    the preemption was observed, ``asked_s`` when the job was asked to leave, and ``gone_s`` when
+    its last process was gone. The four parts are seconds in which the GPUs were held and no new
+    step was done; None if unknown.
     """
 
     key: str
+    run_start_s: float
     restarts: int
     at_s: float
-    source: str
+    asked_s: float
     gpus: int
+    source: str = CostSource.AWAITED
+    gone_s: float | None = None
     save_s: float | None = None
     """Writing the checkpoint that was asked for."""
     leave_s: float | None = None
@@ -107,8 +114,11 @@ class PreemptionCost:
     restart_s: float | None = None
     """From the next start to the first new step, less one usual step."""
     answered_s: float | None = None
-    steps_again: int | None = None
+    """From the request to the end of the save that followed; None if there was none."""
     resumed_step: int | None = None
+    """The step from which the job went on."""
+    steps_again: int | None = None
+    """How many steps beyond that the run had made."""
     lost_all: bool = False
     """Whether the job went on from where the run had begun, or from before that."""
     save_every_s: float | None = None
@@ -116,7 +126,7 @@ class PreemptionCost:
 
     @property
     def is_known(self) -> bool:
-        return self.again_s is not None
+        return self.source not in UNKNOWN
 
     @property
     def lost_gpu_s(self) -> float:

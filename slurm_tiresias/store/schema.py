@@ -188,13 +188,12 @@ def _add_column(database: sqlite3.Connection, table: str, column: str) -> None:
 def _add_costs(database: sqlite3.Connection) -> None:
     for name in ("first_step_s", "save_every_s", "first_s", "asked_s", "saving_s"):
         _add_column(database, "run_progress", f"{name} REAL")
-    _add_column(database, "preemptions", "restarts INTEGER")
     _create_costs(database)
 
 
 def _create_costs(database: sqlite3.Connection) -> None:
     columns = _columns(PreemptionCost)
-    database.execute(f"CREATE TABLE preemption_costs ({columns}, PRIMARY KEY (key, restarts))")
+    database.execute(f"CREATE TABLE preemption_costs ({columns}, PRIMARY KEY (key, run_start_s))")
     database.execute("CREATE INDEX cost_at ON preemption_costs (at_s)")
 
 

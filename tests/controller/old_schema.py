@@ -20,10 +20,11 @@ LIFECYCLE_COLUMNS = {
 
 
 def back_to_schema_5(database: sqlite3.Connection) -> None:
-    """Undo what schemas 6 to 9 changed in a ledger in which no start or preemption is under way."""
+    """Undo what schemas 6 to 10 changed in a ledger in which no start or preemption is under way."""
     database.execute("DROP TABLE nominations")
     database.execute("DROP TABLE preemptions_under_way")
     database.execute("DROP TABLE run_progress")
+    database.execute("DROP TABLE preemption_costs")
     for column in ("list_refused", "time_limit_s", "claimed_gpu_s", "promised_gpu_s"):
         database.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
     database.execute("ALTER TABLE samples DROP COLUMN time_limit_s")

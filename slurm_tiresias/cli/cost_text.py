@@ -1,0 +1,60 @@
+"""What a preemption cost, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slurm_tiresias.cli.text import count, duration
+from slurm_tiresias.gpu_hours import gpu_hours
+from slurm_tiresias.store.records import CostSource, PreemptionCost
+
+WHY_UNKNOWN = {
+    CostSource.AWAITED: "What it cost is not known yet: the job has made no new step since.",
+    CostSource.SILENT: "What it cost is not known: the job tells nothing of its steps.",
+    CostSource.ENDED: "What it cost is not known: the job ended before it told where it went on.",
+}
+
+
+def cost_text(cost: PreemptionCost) -> str:
+    """Return what is known of the cost, in one to four sentences."""
+    if not cost.is_known:
+        return WHY_UNKNOWN[CostSource(cost.source)]
+    return " ".join(_sentences(cost))
+
+
+def _sentences(cost: PreemptionCost) -> Iterator[str]:
+    yield _saved(cost)
+    if cost.lost_all:
+        again = "It kept nothing of this run"
+    elif cost.steps_again:
+        again = f"{count(cost.steps_again, 'step')} had to be done again"
+    else:
+        again = "No step had to be done again"
+    if cost.again_s:
+        again += f", {_seconds(cost.again_s)} of work"
+    yield f"{again}."
+    if cost.restart_s is not None:
+        yield f"The next run took {_seconds(cost.restart_s)} to its first new step."
+    unknown = "" if cost.leave_s is not None else ", without what it took to leave"
+    lost_s = cost.lost_gpu_s / cost.gpus if cost.gpus else 0.0
+    yield (
+        f"Lost in all: {_seconds(lost_s)} on {count(cost.gpus, 'GPU')}, "
+        f"{gpu_hours(cost.lost_gpu_s)}{unknown}."
+    )
+
+
+def _saved(cost: PreemptionCost) -> str:
+    if cost.answered_s is not None:
+        left = "" if cost.leave_s is None else f", and was gone {_seconds(cost.leave_s)} later"
+        return f"It saved within {_seconds(cost.answered_s)} of being asked{left}."
+    left = "" if cost.leave_s is None else f"It was gone {_seconds(cost.leave_s)} after the request"
+    if cost.source in (CostSource.OUTPUT, CostSource.SILENT):
+        return (
+            f"{left}; whether it saved is not known." if left else "Whether it saved is not known."
+        )
+    return f"{left}, without having saved." if left else "It did not save when asked."
+
+
+def _seconds(seconds: float) -> str:
+    """Format a short time with a decimal, where that says more."""
+    return f"{seconds:.1f}s" if seconds < 10 else duration(seconds)

@@ -1,0 +1,159 @@
+"""Measures what each preemption cost, once the job has gone on, and learns what programs cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.controller.progress import ProgressTracker, progress_in
+from slurm_tiresias.model import JobProgress, JobState, JobStatus, ProgramCosts, ProgressSource
+from slurm_tiresias.policy.preemption_cost import (
+    LeftRun,
+    leaving_of,
+    leaving_without_a_step,
+    restart_s_of,
+    resumed_step_of,
+)
+from slurm_tiresias.policy.program_costs import CostHistory, Measured
+from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.store.records import CostSource, PreemptionCost, RunRecord
+
+LEARNED_FROM = 5000
+"""The number of the latest measured preemptions from which a controller learns when it starts."""
+
+SETTLES_S = 60.0
+"""So long after a run has ended, what it told last has been collected from its nodes."""
+
+
+class PreemptionCosts:
+    """Follows preemptions from their requeue until their cost is known."""
+
+    def __init__(self, job_store: JobStore, progress: ProgressTracker) -> None:
+        self._job_store = job_store
+        self._progress = progress
+        self._history = CostHistory()
+        for user, name, cost in job_store.last_costs(LEARNED_FROM):
+            self._learn(user, name, cost)
+
+    def costs_of(self, user: str, name: str) -> ProgramCosts | None:
+        """Return what a preemption of a program costs; None if none was ever measured."""
+        return self._history.costs_of(user, name)
+
+    def follow(self, seen: Observation) -> None:
+        """Measure what has become known since the last cycle."""
+        awaited = list(self._job_store.awaited_costs)
+        if not awaited:
+            return
+        keys = {cost.key for cost in awaited}
+        jobs = {job.key: job for job in seen.jobs if job.key in keys}
+        for cost in awaited:
+            job = jobs.get(cost.key)
+            if cost.gone_s is None and job is not None and _has_left(job, cost):
+                # Slurm submits a requeued job anew when its last process is gone.
+                cost = replace(cost, gone_s=max(cost.asked_s, job.spec.submit_s))
+                self._job_store.put_cost(cost)
+            if self._may_be_known(cost, job, seen.at_s):
+                self._measure(cost, job, seen.at_s)
+
+    def _may_be_known(self, cost: PreemptionCost, job: JobStatus | None, now_s: float) -> bool:
+        """Whether to look closer, which costs a query of the ledger."""
+        if job is None or job.state is None:
+            return True
+        told = self._progress.of(cost.key)
+        if told is None:
+            return now_s - cost.at_s > SETTLES_S
+        went_on = told.first_step_s is not None or job.restarts > cost.restarts + 1
+        return told.restarts > cost.restarts and went_on
+
+    def _measure(self, cost: PreemptionCost, job: JobStatus | None, now_s: float) -> None:
+        store = self._job_store
+        told = {n: progress_in(row) for n, row in store.progress_of(cost.key).items()}
+        latest = self._progress.of(cost.key)
+        if latest is not None:
+            told[latest.restarts] = latest
+        source_run = _source_run(told, cost.restarts)
+        if source_run is None:
+            if now_s - cost.at_s > SETTLES_S:
+                self._close(replace(cost, source=CostSource.SILENT))
+            return
+        later = [told[n] for n in sorted(told) if n > cost.restarts]
+        runs = store.runs_of(cost.key)
+        following = next((run for run in runs if run.start_s > cost.run_start_s), None)
+        goes_on = job is not None and job.state is not None
+        if not later or following is None:
+            settled = following is None or _is_settled(following, now_s)
+            if not goes_on and (settled or job is None):
+                self._close(replace(cost, source=CostSource.ENDED))
+            return
+        back = told.get(cost.restarts + 1)
+        restart_s = _restart_s(back, source_run, following)
+        if restart_s is None:
+            if following.end_s is None or not (_is_settled(following, now_s) or job is None):
+                return
+            # It has made no new step at all.
+            restart_s = following.elapsed_s
+        left = told.get(cost.restarts)
+        resumed_step = resumed_step_of(later[0])
+        run = LeftRun(cost.run_start_s, cost.asked_s, cost.gone_s, _earlier_s(runs, cost))
+        leaving = leaving_of(run, left, resumed_step) if left else leaving_without_a_step(run)
+        self._close(
+            replace(
+                cost,
+                source=source_run.source.value,
+                save_s=leaving.save_s,
+                leave_s=leaving.leave_s,
+                again_s=leaving.again_s,
+                restart_s=restart_s,
+                answered_s=leaving.answered_s,
+                resumed_step=resumed_step,
+                steps_again=leaving.steps_again,
+                lost_all=leaving.lost_all,
+                save_every_s=left.save_every_s if left else None,
+            )
+        )
+
+    def _close(self, cost: PreemptionCost) -> None:
+        self._job_store.put_cost(cost)
+        owner = self._job_store.owner_of(cost.key)
+        if cost.is_known and owner is not None:
+            self._learn(*owner, cost)
+
+    def _learn(self, user: str, name: str, cost: PreemptionCost) -> None:
+        self._history.add(
+            user,
+            name,
+            Measured(cost.restart_s, cost.again_s or 0.0, cost.save_every_s, cost.lost_all),
+        )
+
+
+def _has_left(job: JobStatus, cost: PreemptionCost) -> bool:
+    return job.restarts == cost.restarts + 1 and job.state is not JobState.COMPLETING
+
+
+def _source_run(told: Mapping[int, JobProgress], restarts: int) -> JobProgress | None:
+    """Return the run from which is known what leaving the run after so many restarts cost.
+
+    That run itself, or an earlier one: with the library a run tells of itself as soon as it has
+    loaded its state, so one that has told nothing has done nothing.
+    """
+    if restarts in told:
+        return told[restarts]
+    earlier = [told[n] for n in sorted(told) if n < restarts]
+    return earlier[-1] if earlier and earlier[-1].source is ProgressSource.REPORTS else None
+
+
+def _restart_s(back: JobProgress | None, before: JobProgress, following: RunRecord) -> float | None:
+    if back is None:
+        return None
+    # By the steps of the run before: the first step of a run may compile, and is no usual one.
+    step_s = before.per_step.likely_s if before.per_step else 0.0
+    return restart_s_of(back, following.start_s, following.elapsed_s, step_s)
+
+
+def _earlier_s(runs: Iterable[RunRecord], cost: PreemptionCost) -> float:
+    return sum(run.elapsed_s for run in runs if run.start_s < cost.run_start_s)
+
+
+def _is_settled(run: RunRecord, now_s: float) -> bool:
+    return run.end_s is not None and now_s - run.end_s > SETTLES_S
