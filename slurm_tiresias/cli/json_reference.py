@@ -43,13 +43,16 @@ ARRAY: Mapping[str, object] = {
     "reasons": tuple[ReasonSummary, ...],
 }
 
+OF_RUNS = ("progress", "costs")
+"""Fields of ``JobHistory`` that each run has of its own."""
+
 COMMANDS: Mapping[str, Mapping[str, object]] = {
     "status": get_type_hints(PublishedState),
     "explain": EXPLANATION,
     "explain ARRAY": ARRAY,
     "history": {
         "schema": int,
-        **{name: hint for name, hint in get_type_hints(JobHistory).items() if name != "progress"},
+        **{name: hint for name, hint in get_type_hints(JobHistory).items() if name not in OF_RUNS},
         "runs": tuple[RunSummary, ...],
         "end": JobEnd | None,
     },

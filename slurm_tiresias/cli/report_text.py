@@ -327,10 +327,10 @@ def _unless_unmeasured(value: Callable[[CostFigures], str]) -> Callable[[CostFig
 
 
 PROGRAM_COLUMNS: tuple[Column[CostFigures], ...] = (
-    Column("PREEMPTED", lambda row: f"{_whose(row.user)}: {_whose(row.name)}", least=12),
-    Column("TIMES", lambda row: f"{row.preemptions:,}", right=True),
-    Column("KNOWN", lambda row: f"{row.measured:,}", right=True, goes=2),
-    Column("SAVED", _unless_unmeasured(lambda row: f"{row.saved:,}"), right=True, goes=3),
+    Column("PREEMPTED", lambda row: f"{_whose(row.user)}: {_whose(row.name)}", least=8),
+    Column("TIMES", lambda row: f"{row.preemptions:,}", right=True, goes=3),
+    Column("KNOWN", lambda row: f"{row.measured:,}", right=True, goes=1),
+    Column("SAVED", _unless_unmeasured(lambda row: f"{row.saved:,}"), right=True, goes=2),
     Column("AGAIN", lambda row: _median(row.again, row), right=True, goes=4),
     Column("RESTART", lambda row: _median(row.restart, row), right=True, goes=5),
     Column("GPU-H LOST", _unless_unmeasured(lambda row: hours(row.lost_gpu_s)), right=True),

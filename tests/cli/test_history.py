@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from slurm_tiresias.cli import history
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import EventRecord, RunRecord
+from slurm_tiresias.store.records import EventRecord, PreemptionCost, RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
 
@@ -119,6 +120,70 @@ def test_an_ended_job_that_was_preempted_is_shown_run_by_run(
         "  - Nov 14 21:14:21: demoted from tier 0 to tier 1\n"
         "  - Nov 14 21:24:21: preempted by job 15 (restart 1)\n"
     )
+
+
+def test_what_each_preemption_cost_is_told_and_what_is_not_known(site: Site) -> None:
+    starts = (0.0, 300.0, 700.0, 1000.0, 1300.0)
+    costs = [
+        PreemptionCost("12", SUBMITTED_S + start, n, SUBMITTED_S + start + 200, 0.0, 4, source)
+        for n, (start, source) in enumerate(
+            zip(starts, ("reports", "reports", "output", "silent"), strict=False)
+        )
+    ]
+    costs[0] = replace(
+        costs[0],
+        save_s=2.0,
+        leave_s=1.25,
+        again_s=0.0,
+        restart_s=14.0,
+        answered_s=2.5,
+        resumed_step=520,
+        steps_again=0,
+    )
+    costs[1] = replace(
+        costs[1],
+        save_s=0.0,
+        leave_s=30.0,
+        again_s=150.0,
+        restart_s=14.0,
+        resumed_step=0,
+        steps_again=620,
+        lost_all=True,
+    )
+    costs[2] = replace(
+        costs[2],
+        save_s=0.0,
+        leave_s=None,
+        again_s=80.0,
+        restart_s=None,
+        resumed_step=40,
+        steps_again=1,
+    )
+    remember(
+        site,
+        record(restarts=4, preemptions=4, first_started_s=SUBMITTED_S),
+        runs=[ran(start, start + 200) for start in starts[:4]] + [ran(starts[4], None)],
+    )
+    with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
+        ledger.save_costs(costs)
+    output = told(site)
+    assert output[output.index("What its preemptions cost") :] == (
+        "What its preemptions cost\n"
+        "  - Run 1: It saved within 2.5s of being asked, and was gone 1.2s later. No step had to "
+        "be done again. The next run took 14s to its first new step. Lost in all: 17s on 4 GPUs, "
+        "0.01 GPU-h.\n"
+        "  - Run 2: It was gone 30s after the request, without having saved. It kept nothing of "
+        "this run, 2m30s of work. The next run took 14s to its first new step. Lost in all: 3m14s "
+        "on 4 GPUs, 0.21 GPU-h.\n"
+        "  - Run 3: Whether it saved is not known. 1 step had to be done again, 1m20s of work. "
+        "Lost in all: 1m20s on 4 GPUs, 0.08 GPU-h, without what it took to leave.\n"
+        "  - Run 4: What it cost is not known: the job tells nothing of its steps.\n"
+    )
+    runs = json.loads(told(site, "12", "--json"))["runs"]
+    assert [run["cost"] and run["cost"]["source"] for run in runs] == [
+        *("reports", "reports", "output", "silent"),
+        None,
+    ]
 
 
 def test_a_job_that_waits_again_counts_its_waiting_until_now(site: Site) -> None:

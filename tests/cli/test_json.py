@@ -19,7 +19,7 @@ from slurm_tiresias.status.published import (
     PublishedStandby,
 )
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import EventRecord, RunProgressRecord, RunRecord
+from slurm_tiresias.store.records import EventRecord, PreemptionCost, RunProgressRecord, RunRecord
 from tests.cli.running import ROOT, Site
 from tests.cli.states import NOW_S, busy_state, progress, waiting
 from tests.controller.test_life import job
@@ -89,6 +89,7 @@ def busy_site(site: Site) -> Site:
         ledger.save_runs([RunRecord("40729", 20.0, 50.0, 30.0, 4, True)])
         told = RunProgressRecord("40729", 0, "reports", "running", 0, 37, 100, 45.0, 45.0)
         ledger.save_run_progress([told])
+        ledger.save_costs([PreemptionCost("40729", 20.0, 0, 50.0, 45.0, 4)])
         ledger.add_events([EventRecord(50.0, "preempted", "40729", "40600", "restart 1")])
     return site
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from contextlib import closing
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,10 +20,11 @@ from slurm_tiresias.cli.text import cells
 from slurm_tiresias.status import answers, report_query
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.report_query import report_service
+from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, state
-from tests.report.pictures import STEP_S, job, preempted, remember
+from tests.report.pictures import STEP_S, cost, job, preempted, remember
 
 HOSTILE = "\x1b[2J\u202e</style><script>alert(1)</script>&$x^2$\n=1+1"
 BEGAN_S = NOW_S - 20 * STEP_S
@@ -93,8 +95,12 @@ def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brough
         "From then to the start of the other job: 1m40s in the median, 1m40s at the 95th "
         "percentile. At most 0.11 GPU-h stood idle for it.",
         "The preempted waited 11m40s in the median, 11m40s at the 95th percentile to run again.",
-        "The runs that ended so had used 0.66 GPU-h. How much of it was done again hangs on "
-        "when each job had last saved its state, which is not known here.",
+        "What 1 preemption cost is unknown, as the jobs told nothing or ended too soon. The runs "
+        "that ended so had used 0.66 GPU-h; how much of that was lost hangs on when they had "
+        "saved.",
+        "",
+        "PREEMPTED     TIMES  KNOWN  SAVED  AGAIN  RESTART  GPU-H LOST",
+        "alice: train      1      0      ?      ?        ?           ?",
         "",
         "FOR TIER  OF TIER  TIMES  GPU-H MOVED",
         "       0        1      1         0.22",
@@ -139,6 +145,22 @@ SPANS = (
     "12 19:49:20",
     "13 12:37:20",
 )
+
+
+def test_what_preemptions_cost_is_told_by_part_and_by_program(site: Site) -> None:
+    fill(site)
+    parts = {"save_s": 0.0, "leave_s": 90.0, "again_s": 450.0, "restart_s": 360.0}
+    measured = later(cost("1", 2, 8.1, 4, lost_all=True, **parts))
+    with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
+        ledger.save_costs([measured])
+    output = told(site)
+    assert (
+        "Lost to preemption, by what jobs tell: 1.0 GPU-h, for saves 0, leaving 0.10, work done "
+        "again 0.50 and restarts 0.40. Of 1 that were measured, 0 saved when asked, and 1 kept "
+        "nothing of their run.\n"
+    ) in output
+    assert "alice: train      1      1      0  7m30s    6m00s         1.0\n" in output
+    assert "unknown" not in output
 
 
 def test_for_programs_it_is_json_with_every_figure(site: Site) -> None:

@@ -20,7 +20,7 @@ LIFECYCLE_COLUMNS = {
 
 
 def back_to_schema_5(database: sqlite3.Connection) -> None:
-    """Undo what schemas 6 to 10 changed in a ledger in which no start or preemption is under way."""
+    """Undo what schemas 6 to 10 changed; no start or preemption may be under way."""
     database.execute("DROP TABLE nominations")
     database.execute("DROP TABLE preemptions_under_way")
     database.execute("DROP TABLE run_progress")
@@ -31,3 +31,11 @@ def back_to_schema_5(database: sqlite3.Connection) -> None:
     for column, kind in LIFECYCLE_COLUMNS.items():
         database.execute(f"ALTER TABLE jobs ADD COLUMN {column} {kind}")
     database.execute("UPDATE facts SET value = '5' WHERE name = 'schema_version'")
+
+
+def back_to_schema_9(database: sqlite3.Connection) -> None:
+    """Undo what schema 10 added: what preemptions cost."""
+    database.execute("DROP TABLE preemption_costs")
+    for column in ("first_step_s", "save_every_s", "first_s", "asked_s", "saving_s"):
+        database.execute(f"ALTER TABLE run_progress DROP COLUMN {column}")
+    database.execute("UPDATE facts SET value = '9' WHERE name = 'schema_version'")

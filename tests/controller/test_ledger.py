@@ -21,9 +21,10 @@ from slurm_tiresias.model import Amount, JobAccount
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger, check_cluster, put_in_place
-from slurm_tiresias.store.records import PreemptionRecord
+from slurm_tiresias.store.records import PreemptionCost, PreemptionRecord, RunProgressRecord
 from slurm_tiresias.store.schema import SCHEMA_VERSION
 from tests.cli.running import Site, error_of
+from tests.controller.old_schema import back_to_schema_9
 from tests.controller.test_job_store import kept_preemptions, pending, running, see
 
 SCHEMA_1 = Path(__file__).with_name("ledger-schema-1.sql")
@@ -124,6 +125,23 @@ def test_preemptions_that_an_older_version_noted_as_events_are_found_again(path:
         PreemptionRecord("7", "8", at_s=1060.0, run_start_s=1005.0),
         PreemptionRecord("7", "9", at_s=1003.0),
     ], "all but that of an earlier job of the same id, submitted before 1000"
+
+
+def test_a_ledger_from_before_costs_were_measured_keeps_what_runs_told(path: Path) -> None:
+    told = RunProgressRecord("7", 0, "reports", "running", 0, 37, 100, 45.0, 45.0)
+    cost = PreemptionCost("7", 1005.0, 0, 1060.0, 1050.0, 4)
+    with closing(Ledger(path)) as ledger, ledger.transaction():
+        ledger.save_run_progress([told])
+    with closing(sqlite3.connect(path)) as database:
+        back_to_schema_9(database)
+        database.commit()
+    with closing(Ledger(path)) as ledger:
+        assert ledger.progress_of("7") == [told]
+        assert ledger.awaited_costs() == ledger.last_costs(10) == []
+        ledger.save_costs([cost])
+        assert ledger.awaited_costs() == ledger.costs_of("7") == [cost]
+        ledger.forget(["7"])
+        assert ledger.costs_of("7") == []
 
 
 def test_the_ledger_of_an_older_version_is_kept_beside_the_new_one(path: Path) -> None:

@@ -18,7 +18,7 @@ from slurm_tiresias.status.published import answer_of
 from slurm_tiresias.status.report_query import SOCKET_NAME, Period, query_report, report_service
 from slurm_tiresias.store.ledger import PERIOD, Ledger
 from slurm_tiresias.store.records import EventRecord
-from tests.report.pictures import job, period_of, preempted, remember
+from tests.report.pictures import cost, job, period_of, preempted, remember
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -100,7 +100,9 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
     long = job("1", "####....###|", gpus=4, user="alice")
     short = job("2", "   .###|", gpus=2, user="bob")
     told = preempted("1", "2", 4.0, 0, asked=3.5, tier=1, for_tier=0)
-    remember(tmp_path / "ledger.sqlite", [long, short], [told])
+    parts = {"save_s": 1.0, "leave_s": 2.0, "again_s": 3.0, "restart_s": 4.0, "answered_s": 5.0}
+    costs = [cost("1", 0, 4.0, gpus=4, lost_all=True, **parts)]
+    remember(tmp_path / "ledger.sqlite", [long, short], [told], costs)
     everything, of_alice, of_bob = (
         dict(
             zip(
@@ -113,7 +115,9 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
     )
     ids = {"job_id": "1", "for_job": "2", "at_s": 400.0}
     victims = {"asked_s": 350.0, "tier": 1, "gpus": 4, "start_s": 0.0, "left_s": 400.0}
-    victims |= {"again_s": 800.0, "ended_s": 1100.0}
+    victims |= {"again_s": 800.0, "ended_s": 1100.0, "cost_source": "reports"}
+    victims |= {"lost_save_s": 1.0, "lost_leave_s": 2.0, "lost_again_s": 3.0}
+    victims |= {"lost_restart_s": 4.0, "answered_s": 5.0, "lost_all": 1}
     preemptors = {"for_tier": 0, "for_gpus": 2, "for_start_s": 400.0, "for_end_s": 700.0}
     assert everything == ids | victims | preemptors
     assert of_alice == ids | victims | dict.fromkeys(preemptors)

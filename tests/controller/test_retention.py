@@ -23,7 +23,13 @@ from slurm_tiresias.store import ledger as ledger_module
 from slurm_tiresias.store import retention as retention_module
 from slurm_tiresias.store import terms
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import EventRecord, PreemptionRecord, Pruned, RunRecord
+from slurm_tiresias.store.records import (
+    EventRecord,
+    PreemptionCost,
+    PreemptionRecord,
+    Pruned,
+    RunRecord,
+)
 from slurm_tiresias.store.retention import (
     AGAIN_AFTER_S,
     CLOCK_TRUSTED_AFTER_S,
@@ -61,6 +67,7 @@ def keep_job(ledger: Ledger, key: str, ended_s: float | None, *, confirmed: bool
         ]
     )
     ledger.add_preemptions([PreemptionRecord(key, "999", at_s=110.0, run_start_s=100.0)])
+    ledger.save_costs([PreemptionCost(key, 100.0, 0, 110.0, 105.0, 2)])
     ledger.add_events([EventRecord(ended_s or NOW_S, "demoted", key, "", "")])
 
 
@@ -88,6 +95,7 @@ def test_jobs_ended_before_a_time_are_removed_with_all_their_records(aged: Ledge
     assert aged.pruned_before_s == before_s
     assert find(aged, "3").history is None and find(aged, "4").history is not None
     assert not aged.prune(before_s, at_most=100)
+    assert [cost.key for cost in aged.awaited_costs()] == ["4", "5", "6", "7"]
 
 
 def test_a_step_removes_the_oldest_and_no_more_than_it_may(aged: Ledger) -> None:

@@ -13,7 +13,7 @@ from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Drawn, Filters, Report, made
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import PreemptionRecord, RunRecord
+from slurm_tiresias.store.records import PreemptionCost, PreemptionRecord, RunRecord
 
 STEP_S = 100.0
 """One letter."""
@@ -73,16 +73,25 @@ def preempted(
     return PreemptionRecord(key, for_job, at * STEP_S, run * STEP_S, asked_s, **tiers)
 
 
+def cost(
+    key: str, run: float, at: float, gpus: int, source: str = "reports", **parts: Any
+) -> PreemptionCost:
+    """What the preemption of a run cost, by the steps of its start and of the preemption."""
+    return PreemptionCost(key, run * STEP_S, 0, at * STEP_S, at * STEP_S, gpus, source, **parts)
+
+
 def remember(
     path: Path,
     jobs: Sequence[tuple[JobAccount, list[RunRecord]]],
     preemptions: Sequence[PreemptionRecord] = (),
+    costs: Sequence[PreemptionCost] = (),
 ) -> None:
     """Put all of it into a ledger."""
     with closing(Ledger(path)) as ledger, ledger.transaction():
         ledger.save_jobs(record for record, _ in jobs)
         ledger.save_runs(run for _, runs in jobs for run in runs)
         ledger.add_preemptions(preemptions)
+        ledger.save_costs(costs)
 
 
 def period_of(path: Path, since: float, until: float, user: str | None = None) -> Period:

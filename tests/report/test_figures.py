@@ -19,7 +19,7 @@ from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
 from slurm_tiresias.store.records import PreemptionRecord, RunRecord
-from tests.report.pictures import STEP_S, job, period_of, preempted, remember, reported
+from tests.report.pictures import STEP_S, cost, job, period_of, preempted, remember, reported
 
 Job = tuple[JobAccount, list[RunRecord]]
 
@@ -109,6 +109,40 @@ def test_a_preemption_is_reported_with_its_cost_and_the_service_moved(path: Path
     assert [(t.for_tier, t.tier, t.moved_gpu_s) for t in found.by_tier] == [(0, 1, 800.0)]
     assert [(p.user, p.for_user) for p in found.by_user] == [("alice", "bob")]
     assert [(j.job_id, j.name, j.waited_s) for j in found.most_preempted] == [("1", "train", 700)]
+
+
+def test_what_preemptions_cost_is_summed_by_program_and_what_is_unknown_is_counted(
+    path: Path,
+) -> None:
+    parts = {"save_s": 2.0, "leave_s": 3.0, "again_s": 40.0, "restart_s": 5.0}
+    jobs = [
+        job("1", "##.#.#|", gpus=4, name="saves"),
+        job("2", "  #|"),
+        job("3", "##.#|", gpus=2, name="silent"),
+        job("4", "##..", gpus=8, name="new"),
+    ]
+    preemptions = [
+        *(preempted("1", "2", at=2, run=0), preempted("1", "2", at=4, run=3)),
+        *(preempted("3", "2", at=2, run=0), preempted("4", "2", at=2, run=0)),
+    ]
+    costs = [
+        cost("1", 0, 2, 4, answered_s=2.5, **parts),
+        cost("1", 3, 4, 4, lost_all=True, **{**parts, "save_s": 0.0, "leave_s": None}),
+        cost("4", 0, 2, 8, "awaited"),
+    ]
+    remember(path, jobs, preemptions, costs)
+    report, _ = reported(path, 0, 10)
+    found = report.preemptions.cost
+    assert (found.preemptions, found.measured, found.not_yet, found.unknown) == (4, 2, 1, 1)
+    assert (found.saved, found.lost_all) == (1, 1)
+    parts_gpu_s = (found.save_gpu_s, found.leave_gpu_s, found.again_gpu_s, found.restart_gpu_s)
+    assert parts_gpu_s == (8.0, 12.0, 320.0, 40.0) and found.lost_gpu_s == 380.0
+    assert found.unknown_runs_gpu_s == 2 * 200.0, "all that the run of job 3 used may be lost"
+    assert found.answered.median_s == 2.5 and found.again.p95_s == 40.0
+    programs = {one.name: one for one in report.preemptions.by_program}
+    assert list(programs) == ["saves", "new", "silent"], "those that lost most first"
+    assert programs["saves"].lost_gpu_s == 380.0 and programs["silent"].unknown == 1
+    assert reported(path, 0, 10, Filters(users=("nobody",)))[0].preemptions.cost.preemptions == 0
 
 
 def test_gains_and_losses_are_reported_by_user_and_account(path: Path) -> None:

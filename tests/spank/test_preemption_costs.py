@@ -116,9 +116,14 @@ class Site:
 
     def fill_second_node(self) -> None:
         blocker = self.plugin.submit("sleep 600", "--gpus=4", "--nodelist=n2", "--job-name=blocker")
-        self.controller.wait_until(
-            lambda: (job := self.controller.job(blocker)) and job.state == "running", "it is full"
-        )
+        self.wait_until_running(blocker)
+
+    def wait_until_running(self, job: str) -> None:
+        def is_running() -> bool:
+            shown = self.controller.job(job)
+            return shown is not None and shown.state == "running"
+
+        self.controller.wait_until(is_running, f"job {job} runs")
 
     def preempt(self) -> None:
         """Have all jobs on the first node preempted, to go on on the second.
@@ -127,7 +132,7 @@ class Site:
         slurmd then runs no prolog for it.
         """
         self.plugin.cluster.run("scancel", "--name=blocker")
-        self.plugin.submit("sleep 600", "--gpus=4", "--nodelist=n1")
+        self.plugin.submit("sleep 600", "--gpus=4", "--nodes=1", "--nodelist=n1")
 
     def journal(self, job: str) -> Sequence[Line]:
         lines = (self.plugin.work / f"journal.{job}").read_text().splitlines()
@@ -215,8 +220,9 @@ def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
 ) -> None:
     warned = "--comment=tiresias:checkpoint=USR1@4"
     asked = site.train("asked", warned)["asked"]
-    silent = site.plugin.submit("sleep 600", "--gpus=3", "--job-name=silent")
+    silent = site.plugin.submit("sleep 600", "--gpus=3", "--nodelist=n1", "--job-name=silent")
     site.wait_for_steps(asked, 100)
+    site.wait_until_running(silent)
     site.preempt()
     site.controller.wait_until(
         lambda: len(site.controller.events("preempted")) == 2, "both are preempted"

@@ -53,6 +53,7 @@ export class JobView {
       facts(job, life, tier, now),
       ...(job ? this.#why(found, now) : [element("p", {}, "The last cycle did not see this job: it has ended.")]),
       ...(life?.runs.length ? [runs(life, now)] : []),
+      ...(life?.costs?.length ? [costs(life)] : []),
       ...(life ? [section("What happened to it", list(happened(life).map((event) => told(event, moment))))] : []),
     ];
   }
@@ -231,6 +232,41 @@ function runs(life, now) {
   const rows = life.runs.map((run, i) =>
     row(String(i + 1), moment(run.start_s), run.end_s === null ? "runs" : moment(run.end_s), duration(run.elapsed_s), amount(run.gpus)));
   return section("Its runs", timeline(life, now), table("One line for each run", ["Run", "Started", "Ended", "Ran", "GPUs"], rows));
+}
+
+const UNKNOWN = {
+  awaited: "not known yet: it has made no new step since",
+  silent: "not known: it tells nothing of its steps",
+  ended: "not known: it ended before it told where it went on",
+};
+
+/** What each of its preemptions cost, as far as the job tells. */
+function costs(life) {
+  const rows = life.costs.map((cost) => {
+    const run = String(life.runs.findIndex((one) => one.start_s === cost.run_start_s) + 1);
+    if (cost.source in UNKNOWN) return row(run, UNKNOWN[cost.source], "", "", "", "");
+    const parts = [cost.save_s, cost.leave_s, cost.again_s, cost.restart_s];
+    const lost = cost.gpus * parts.reduce((sum, part) => sum + (part ?? 0), 0);
+    return row(run, saved(cost), brief(cost.leave_s), again(cost), brief(cost.restart_s), gpuHours(lost));
+  });
+  const head = ["Run", "Saved when asked", "Gone after that", "Done again", "To the first new step", "Lost"];
+  return section("What its preemptions cost", table("As far as the job tells how far it is", head, rows));
+}
+
+function saved(cost) {
+  if (cost.answered_s !== null) return `within ${brief(cost.answered_s)}`;
+  return cost.source === "output" ? "not known" : "no";
+}
+
+function again(cost) {
+  if (cost.lost_all) return `all of it, ${brief(cost.again_s)}`;
+  return cost.steps_again ? `${count(cost.steps_again, "step")}, ${brief(cost.again_s)}` : "nothing";
+}
+
+/** A short time with a decimal, where that says more. */
+function brief(seconds) {
+  if (seconds === null) return "not known";
+  return seconds < 10 ? `${seconds.toFixed(1)}s` : duration(seconds);
 }
 
 /** Its life as a bar: where it ran, and between that, where it waited. */
