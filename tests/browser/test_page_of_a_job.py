@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from scripts.testbed.ports import free_port
 from slurm_tiresias.model import Protection
 from slurm_tiresias.status.published import Blocker
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import EventRecord, RunRecord
+from slurm_tiresias.store.records import EventRecord, PreemptionCost, RunRecord
 from slurm_tiresias.web.http import Listener
 from slurm_tiresias.web.page.page import Page
 from tests.browser.viewer import looking, picture
@@ -34,8 +35,12 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
     ledger = tmp_path / "ledger.sqlite"
     with closing(Ledger(ledger)) as writer, writer.transaction():
         writer.save_jobs([remembered("2", "alice")])
-        ran = RunRecord("2", now_s - 900, now_s - 600, 300.0, 8, True)
-        writer.save_runs([ran])
+        runs = [RunRecord("2", now_s - ago_s, now_s - 600, 300.0, 8, True) for ago_s in (1400, 900)]
+        writer.save_runs(runs)
+        cost = PreemptionCost("2", now_s - 1400, 0, now_s - 1100, now_s - 1101, 8, "reports")
+        parts = {"save_s": 4.0, "leave_s": 2.0, "again_s": 0.0, "restart_s": 94.0}
+        saved = replace(cost, **parts, answered_s=6.25, resumed_step=40, steps_again=0)
+        writer.save_costs([saved, replace(cost, run_start_s=now_s - 900, source="silent")])
         event = EventRecord(now_s - 601, "preempted", "2", "3", "restart 1")
         writer.add_events([event])
     blockers = (
@@ -62,9 +67,14 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
         said = tab.locator("#job-body").inner_text()
         assert "1 waiting job comes before it, and asks for 1 GPU." in said
         assert "An estimate: in about" in said
-        assert "by preempting job 3 of bob, job 4 of carol. Sooner if jobs end" in said
+        made = "These can then be preempted for it: job 3 of bob, job 4 of carol. Sooner if jobs end"
+        assert made in said
         assert "When it starts again its output files are truncated" in said
         assert "to go" in said
+        costs = tab.locator("section", has_text="What its preemptions cost").locator("tbody tr")
+        told_of = [row.locator("th, td").all_inner_texts() for row in costs.all()]
+        assert told_of[0] == ["1", "within 6.3s", "2.0s", "nothing", "1m34s", "0.22 GPU-h"]
+        assert told_of[1][:2] == ["2", "not known: it tells nothing of its steps"]
         happened = tab.locator("#job-body ol li .kind").all_inner_texts()
-        assert happened == ["stopped", "preempted", "started", "submitted"]
+        assert happened == ["stopped", "stopped", "preempted", "started", "started", "submitted"]
         picture(tab, f"job-{scheme}")

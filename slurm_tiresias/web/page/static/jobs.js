@@ -31,8 +31,8 @@ export class Jobs {
         { title: "State", by: "state", of: (row) => STATES[this.#state.jobs.state[row]] },
         { title: "GPUs", by: "gpus", number: true, of: of("gpus") },
         { title: "GPU time", by: "attained_gpu_s", number: true, of: (row) => gpuHours(this.#state.jobs.attained_gpu_s[row]) },
-        { title: "Progress", by: "done", number: true, of: (row) => percent(this.#state.jobs.done[row]) },
-        { title: "Needs still", by: "left_most_s", number: true, of: (row) => this.#left(row) },
+        { title: "Progress", by: "done", number: true, optional: true, of: (row) => percent(this.#state.jobs.done[row]) },
+        { title: "Needs still", by: "left_most_s", number: true, optional: true, of: (row) => this.#left(row) },
         { title: "Waited", by: "waited_s", number: true, of: (row) => duration(this.#state.jobs.waited_s[row]) },
         { title: "Preempted", by: "preemptions", number: true, of: (row) => this.#state.jobs.preemptions[row] || "" },
         { title: "Nodes, or why it waits", by: "reason", wide: true, of: (row) => this.#where(row) },
@@ -55,6 +55,7 @@ export class Jobs {
       const tiers = state.tiers.map(({ tier }) => element("option", { value: tier }, String(tier)));
       select.replaceChildren(element("option", { value: "" }, "all"), ...tiers);
     }
+    this.#table.showOptional(state.jobs.done.some((share) => share !== null));
     this.#find();
   }
 

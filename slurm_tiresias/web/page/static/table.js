@@ -20,7 +20,8 @@ export class Table {
 
   /**
    * ``columns``: ``title``, ``of(row)`` for the text, and where wanted ``number``, ``wide``,
-   * ``link(row)``, ``fill(cell, row)``, and ``by``, the name that ``sorts`` is called with.
+   * ``link(row)``, ``fill(cell, row)``, ``optional`` (see ``showOptional``), and ``by``, the name
+   * that ``sorts`` is called with.
    */
   constructor(place, { label, columns, sorts = null }) {
     this.#columns = columns;
@@ -38,9 +39,9 @@ export class Table {
     place.append(this.#view);
   }
 
-  #heading({ title, number, wide, by }, sorts) {
-    const classes = [number && "number", wide && "wide"].filter(Boolean).join(" ");
-    const heading = element("th", { scope: "col", class: classes || null });
+  #heading(column, sorts) {
+    const { title, by } = column;
+    const heading = element("th", { scope: "col", class: classes(column) });
     if (!by || !sorts) {
       heading.append(title);
       return heading;
@@ -57,6 +58,11 @@ export class Table {
       if (column.by !== by) this.#headings[i].removeAttribute("aria-sort");
       else this.#headings[i].setAttribute("aria-sort", descending ? "descending" : "ascending");
     });
+  }
+
+  /** Whether the optional columns are there. */
+  showOptional(wanted) {
+    this.#table.classList.toggle("brief", !wanted);
   }
 
   /** The rows, in order: whatever ``of`` understands. */
@@ -86,10 +92,7 @@ export class Table {
 
   #setLines(wanted) {
     while (this.#body.children.length - 2 < wanted) {
-      const cells = this.#columns.map(({ number, wide }) => {
-        const classes = [number && "number", wide && "wide"].filter(Boolean).join(" ");
-        return element("td", { class: classes || null });
-      });
+      const cells = this.#columns.map((column) => element("td", { class: classes(column) }));
       this.#below.before(element("tr", {}, ...cells));
     }
     while (this.#body.children.length - 2 > wanted) this.#below.previousSibling.remove();
@@ -131,6 +134,10 @@ export class Table {
     event.preventDefault();
     link.focus();
   }
+}
+
+function classes({ number, wide, optional }) {
+  return [number && "number", wide && "wide", optional && "optional"].filter(Boolean).join(" ") || null;
 }
 
 function fillLink(cell, href, text) {
