@@ -18,8 +18,9 @@ CLOCKS_DIFFER_S = 2.0
 class LeftRun:
     """A run that was preempted, by Slurm's times.
 
-    ``asked_s`` is when it was asked to leave, ``gone_s`` when its last process was gone, None if
-    unknown. ``earlier_s`` is how long earlier runs of the job lasted.
+    ``asked_s`` is when it was signalled, or requeued if there is no signal, and ``gone_s`` when its
+    last process was gone, None if unknown. ``earlier_s`` is how long earlier runs of the job
+    lasted.
     """
 
     start_s: float
@@ -85,7 +86,7 @@ def _end_s(run: LeftRun, told: JobProgress) -> float:
 
 
 def leaving_without_a_step(run: LeftRun) -> Leaving:
-    """Return what a run lost that was asked to leave before it had told anything."""
+    """Return what a run lost that was preempted before it had told anything."""
     leave_s = None if run.gone_s is None else max(0.0, run.gone_s - run.asked_s)
     return Leaving(0.0, leave_s, 0.0, None, 0, lost_all=True)
 

@@ -92,9 +92,9 @@ class PreemptionCost:
     """What the preemption of one run cost, as measured (``policy/preemption_cost.py``).
 
     The run is the one that began at ``run_start_s``, after ``restarts`` restarts. ``at_s`` is when
-    the preemption was observed, ``asked_s`` when the job was asked to leave, and ``gone_s`` when
-    its last process was gone. The four parts are seconds in which the GPUs were held and no new
-    step was done; None if unknown.
+    the preemption was observed, ``asked_s`` when the job was signalled, or requeued if there is no
+    signal, and ``gone_s`` when its last process was gone. The four parts are seconds in which the
+    GPUs were held and no new step was done; None if unknown.
     """
 
     key: str

@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
         runs = [RunRecord("2", now_s - ago_s, now_s - 600, 300.0, 8, True) for ago_s in (1400, 900)]
         writer.save_runs(runs)
         cost = PreemptionCost("2", now_s - 1400, 0, now_s - 1100, now_s - 1101, 8, "reports")
-        parts = {"save_s": 4.0, "leave_s": 2.0, "again_s": 0.0, "restart_s": 94.0}
+        parts: dict[str, Any] = {"save_s": 4.0, "leave_s": 2.0, "again_s": 0.0, "restart_s": 94.0}
         saved = replace(cost, **parts, answered_s=6.25, resumed_step=40, steps_again=0)
         writer.save_costs([saved, replace(cost, run_start_s=now_s - 900, source="silent")])
         event = EventRecord(now_s - 601, "preempted", "2", "3", "restart 1")
@@ -67,7 +67,9 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
         said = tab.locator("#job-body").inner_text()
         assert "1 waiting job comes before it, and asks for 1 GPU." in said
         assert "An estimate: in about" in said
-        made = "These can then be preempted for it: job 3 of bob, job 4 of carol. Sooner if jobs end"
+        made = (
+            "These can then be preempted for it: job 3 of bob, job 4 of carol. Sooner if jobs end"
+        )
         assert made in said
         assert "When it starts again its output files are truncated" in said
         assert "to go" in said

@@ -149,7 +149,7 @@ SPANS = (
 
 def test_what_preemptions_cost_is_told_by_part_and_by_program(site: Site) -> None:
     fill(site)
-    parts = {"save_s": 0.0, "leave_s": 90.0, "again_s": 450.0, "restart_s": 360.0}
+    parts: dict[str, Any] = {"save_s": 0.0, "leave_s": 90.0, "again_s": 450.0, "restart_s": 360.0}
     measured = later(cost("1", 2, 8.1, 4, lost_all=True, **parts))
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.save_costs([measured])

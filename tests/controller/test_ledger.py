@@ -137,7 +137,7 @@ def test_a_ledger_from_before_costs_were_measured_keeps_what_runs_told(path: Pat
         database.commit()
     with closing(Ledger(path)) as ledger:
         assert ledger.progress_of("7") == [told]
-        assert ledger.awaited_costs() == ledger.last_costs(10) == []
+        assert not ledger.awaited_costs() and not ledger.last_costs(10)
         ledger.save_costs([cost])
         assert ledger.awaited_costs() == ledger.costs_of("7") == [cost]
         ledger.forget(["7"])

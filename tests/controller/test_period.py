@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,13 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
     long = job("1", "####....###|", gpus=4, user="alice")
     short = job("2", "   .###|", gpus=2, user="bob")
     told = preempted("1", "2", 4.0, 0, asked=3.5, tier=1, for_tier=0)
-    parts = {"save_s": 1.0, "leave_s": 2.0, "again_s": 3.0, "restart_s": 4.0, "answered_s": 5.0}
+    parts: dict[str, Any] = {
+        "save_s": 1.0,
+        "leave_s": 2.0,
+        "again_s": 3.0,
+        "restart_s": 4.0,
+        "answered_s": 5.0,
+    }
     costs = [cost("1", 0, 4.0, gpus=4, lost_all=True, **parts)]
     remember(tmp_path / "ledger.sqlite", [long, short], [told], costs)
     everything, of_alice, of_bob = (
@@ -114,7 +121,13 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
         for user in (None, "alice", "bob")
     )
     ids = {"job_id": "1", "for_job": "2", "at_s": 400.0}
-    victims = {"asked_s": 350.0, "tier": 1, "gpus": 4, "start_s": 0.0, "left_s": 400.0}
+    victims: dict[str, object] = {
+        "asked_s": 350.0,
+        "tier": 1,
+        "gpus": 4,
+        "start_s": 0.0,
+        "left_s": 400.0,
+    }
     victims |= {"again_s": 800.0, "ended_s": 1100.0, "cost_source": "reports"}
     victims |= {"lost_save_s": 1.0, "lost_leave_s": 2.0, "lost_again_s": 3.0}
     victims |= {"lost_restart_s": 4.0, "answered_s": 5.0, "lost_all": 1}

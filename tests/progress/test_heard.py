@@ -30,7 +30,39 @@ def records(draw: st.DrawFn) -> Record:
         saved_s=draw(st.none() | TIMES),
         resumed_step=draw(st.none() | STEPS),
         state=draw(st.sampled_from(STATES)),
+        new_step_s=draw(st.none() | TIMES),
+        asked_s=draw(st.none() | TIMES),
+        saving_s=draw(st.none() | TIMES),
+        saves=draw(st.integers(0, 10**9)),
     )
+
+
+def test_the_usual_time_between_saves_is_that_of_the_saves_since_the_first_heard_of() -> None:
+    run = Run(restarts=0)
+
+    def save_every_s(saves: int, saved_s: float) -> float | None:
+        record = Record(1, 9, saved_s, 0, 0.0, 1.0, 1, saved_s, saves=saves)
+        run.take(ProgressSource.REPORTS, record, saved_s, saved_s)
+        return run.progress.save_every_s
+
+    assert save_every_s(0, 90.0) is None
+    assert save_every_s(1, 100.0) is None
+    assert save_every_s(2, 130.0) == 30.0
+    assert save_every_s(6, 500.0) == 80.0, "those between count, too"
+    assert save_every_s(1, 600.0) is None, "another program in the same run"
+
+
+def test_a_runs_times_follow_slurms_clock() -> None:
+    """The node's clock is an hour behind; then Slurm's is set back by ten seconds."""
+    record = Record(
+        5, 9, 100.0, 0, 10.0, 1.0, 4, 90.0, new_step_s=20.0, asked_s=85.0, saving_s=88.0
+    )
+    run = Run(restarts=0)
+    run.take(ProgressSource.REPORTS, record, 3700.0, 0.0)
+    run.clock_was_set(-10.0)
+    told = run.progress
+    assert (told.reported_s, told.saved_s, told.saving_s) == (3690.0, 3680.0, 3678.0)
+    assert (told.first_s, told.first_step_s, told.asked_s) == (3600.0, 3610.0, 3675.0)
 
 
 @given(st.lists(st.tuples(records(), st.sampled_from(ProgressSource), TIMES), min_size=1))
@@ -47,7 +79,9 @@ def test_whatever_a_run_reports_its_progress_is_finite_and_not_in_the_future(
         told = run.progress
         assert told.reported_s <= now_s
         assert told.advanced_s <= now_s
-        assert told.saved_s is None or told.saved_s <= told.reported_s
+        stamps = (told.saved_s, told.saving_s, told.asked_s, told.first_step_s, told.first_s)
+        assert all(at_s is None or at_s <= told.reported_s for at_s in stamps)
+        assert told.save_every_s is None or 0 < told.save_every_s < math.inf
         remaining = told.remaining(told.step)
         if remaining is not None:
             assert 0 <= remaining.least_s <= remaining.likely_s <= remaining.most_s < math.inf

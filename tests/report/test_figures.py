@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_a_preemption_is_reported_with_its_cost_and_the_service_moved(path: Path
 def test_what_preemptions_cost_is_summed_by_program_and_what_is_unknown_is_counted(
     path: Path,
 ) -> None:
-    parts = {"save_s": 2.0, "leave_s": 3.0, "again_s": 40.0, "restart_s": 5.0}
+    parts: dict[str, Any] = {"save_s": 2.0, "leave_s": 3.0, "again_s": 40.0, "restart_s": 5.0}
     jobs = [
         job("1", "##.#.#|", gpus=4, name="saves"),
         job("2", "  #|"),
