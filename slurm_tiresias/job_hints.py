@@ -34,6 +34,7 @@ start, so that the controller can choose its nodes before Slurm starts it."""
 _FIRST_LOOK = re.compile(rf"(?:^|\s){FIRST_LOOK_MARK}([0-9]{{1,10}})(?=\s|$)", re.ASCII)
 _WORD = re.compile(rf"(?:^|(?<=\s)){MARK}(\S*)", re.ASCII)
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
+_FOLDER = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@:~%-]{1,255}){1,64}/?", re.ASCII)
 _CHECKPOINT = re.compile(r"(?:SIG)?([A-Z][A-Z0-9]{1,5})@([0-9]{1,4})", re.ASCII)
 
 
@@ -54,6 +55,8 @@ class Hints:
     model: str = ""
     style: PlacementStyle | None = None
     checkpoint: Checkpoint | None = None
+    checkpoints: str = ""
+    """A folder in which the job writes its checkpoints."""
     problem: str = ""
 
 
@@ -81,6 +84,13 @@ def checkpoint_of(
     return replace(wish, grace_s=min(wish.grace_s, most_s))
 
 
+def checkpoint_folder_of(admin_comment: str, comment: str) -> str:
+    """Return the folder that a job names for its checkpoints; "" if it names none."""
+    if _CHECKPOINTS not in admin_comment and _CHECKPOINTS not in comment:
+        return ""
+    return hints_of(admin_comment, comment).checkpoints
+
+
 def first_look_until_s(admin_comment: str) -> float | None:
     """Return until when job_submit.lua delays the job's start for the controller; None if not.
 
@@ -91,6 +101,7 @@ def first_look_until_s(admin_comment: str) -> float | None:
 
 
 _NO_HINTS = Hints()
+_CHECKPOINTS = "checkpoints="
 
 
 @lru_cache(maxsize=4096)
@@ -118,7 +129,8 @@ def _parsed(word: str) -> Hints:
             return Hints(problem=f"{name} is there twice")
         said[name] = value
     checkpoint = _checkpoint(said["checkpoint"]) if "checkpoint" in said else None
-    return Hints(said.get("model", ""), STYLES[said.get("placement", "auto")], checkpoint)
+    style = STYLES[said.get("placement", "auto")]
+    return Hints(said.get("model", ""), style, checkpoint, said.get("checkpoints", ""))
 
 
 def _is_right(name: str, value: str) -> bool:
@@ -131,6 +143,8 @@ def _is_right(name: str, value: str) -> bool:
             return value in PROFILING
         case "checkpoint":
             return _checkpoint(value) is not None
+        case "checkpoints":
+            return _FOLDER.fullmatch(value) is not None
     return False
 
 

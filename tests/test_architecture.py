@@ -55,7 +55,7 @@ MAY_IMPORT = {
         "store",
         "warn_once",
     },
-    "progress": {"background", "job", "model", "profiler", "warn_once"},
+    "progress": {"atomic_write", "background", "job", "model", "profiler", "warn_once"},
     "status": {
         "atomic_write",
         "config",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker, progress_in
+from slurm_tiresias.job_hints import checkpoint_folder_of
 from slurm_tiresias.model import JobProgress, JobState, JobStatus, ProgramCosts, ProgressSource
 from slurm_tiresias.policy.preemption_cost import (
     LeftRun,
+    leaving_after_save,
     leaving_of,
     leaving_without_a_step,
     restart_s_of,
@@ -42,6 +45,14 @@ class PreemptionCosts:
 
     def follow(self, seen: Observation) -> None:
         """Measure what has become known since the last cycle."""
+        self._progress.watch_checkpoints(
+            {
+                job.raw_id: folder
+                for job in seen.jobs
+                if job.state is JobState.RUNNING
+                and (folder := checkpoint_folder_of(job.spec.admin_comment, job.spec.comment))
+            }
+        )
         awaited = list(self._job_store.awaited_costs)
         if not awaited:
             return
@@ -53,8 +64,19 @@ class PreemptionCosts:
                 # Slurm submits a requeued job anew when its last process is gone.
                 cost = replace(cost, gone_s=max(cost.asked_s, job.spec.submit_s))
                 self._job_store.put_cost(cost)
+            cost = self._with_last_save(cost, job)
             if self._may_be_known(cost, job, seen.at_s):
                 self._measure(cost, job, seen.at_s)
+
+    def _with_last_save(self, cost: PreemptionCost, job: JobStatus | None) -> PreemptionCost:
+        saved_s = self._progress.last_save_s(job.raw_id, cost.restarts) if job else None
+        # What came later is of the next run.
+        latest_s = math.inf if cost.gone_s is None else cost.gone_s + 1.0
+        if saved_s is None or saved_s > latest_s or saved_s <= (cost.saved_s or 0.0):
+            return cost
+        cost = replace(cost, saved_s=saved_s)
+        self._job_store.put_cost(cost)
+        return cost
 
     def _may_be_known(self, cost: PreemptionCost, job: JobStatus | None, now_s: float) -> bool:
         """Whether to look closer, which costs a query of the ledger."""
@@ -75,7 +97,7 @@ class PreemptionCosts:
         source_run = _source_run(told, cost.restarts)
         if source_run is None:
             if now_s - cost.at_s > SETTLES_S:
-                self._close(replace(cost, source=CostSource.SILENT))
+                self._close(_by_last_save(cost))
             return
         later = [told[n] for n in sorted(told) if n > cost.restarts]
         runs = store.runs_of(cost.key)
@@ -125,6 +147,23 @@ class PreemptionCosts:
             name,
             Measured(cost.restart_s, cost.again_s or 0.0, cost.save_every_s, cost.lost_all),
         )
+
+
+def _by_last_save(cost: PreemptionCost) -> PreemptionCost:
+    """Return what is known of a job that tells nothing: at most when it last saved."""
+    if cost.saved_s is None:
+        return replace(cost, source=CostSource.SILENT)
+    run = LeftRun(cost.run_start_s, cost.asked_s, cost.gone_s)
+    leaving = leaving_after_save(run, cost.saved_s)
+    return replace(
+        cost,
+        source=CostSource.FOLDER,
+        save_s=leaving.save_s,
+        leave_s=leaving.leave_s,
+        again_s=leaving.again_s,
+        answered_s=leaving.answered_s,
+        lost_all=leaving.lost_all,
+    )
 
 
 def _has_left(job: JobStatus, cost: PreemptionCost) -> bool:

@@ -47,6 +47,14 @@ class ProgressTracker:
         """How far a job is, or was when it last ran."""
         return self._running.get(key) or self._over.get(key)
 
+    def watch_checkpoints(self, folders: Mapping[int, str]) -> None:
+        """Have the nodes look at the folders of checkpoints of these jobs, by raw id."""
+        self._folder.checkpoint_folders = folders
+
+    def last_save_s(self, raw_id: int, restarts: int) -> float | None:
+        """When a run last saved, by its folder of checkpoints; None if unknown."""
+        return self._folder.latest.saves.get((raw_id, restarts))
+
     def follow(self, seen: Observation) -> None:
         """Take in what has been told since the last cycle, and keep what ended runs said last."""
         self._follow_clock(seen)

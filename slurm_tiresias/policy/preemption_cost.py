@@ -37,7 +37,7 @@ class Leaving:
     leave_s: float | None
     again_s: float
     answered_s: float | None
-    steps_again: int
+    steps_again: int | None
     lost_all: bool
 
 
@@ -83,6 +83,21 @@ def _end_s(run: LeftRun, told: JobProgress) -> float:
         return run.asked_s
     told_s = max(told.reported_s, told.saved_s or 0.0)
     return told_s if run.gone_s < told_s < run.gone_s + 1.0 else run.gone_s
+
+
+def leaving_after_save(run: LeftRun, saved_s: float) -> Leaving:
+    """Return what a run lost of which is only known when it last saved."""
+    end_s = max(run.asked_s, run.gone_s or 0.0)
+    saved_s = min(saved_s, end_s)
+    answered_s = saved_s - run.asked_s if saved_s >= run.asked_s else None
+    return Leaving(
+        save_s=answered_s or 0.0,
+        leave_s=None if run.gone_s is None else end_s - max(saved_s, run.asked_s),
+        again_s=max(0.0, run.asked_s - max(saved_s, run.start_s)),
+        answered_s=answered_s,
+        steps_again=None,
+        lost_all=saved_s < run.start_s,
+    )
 
 
 def leaving_without_a_step(run: LeftRun) -> Leaving:

@@ -6,16 +6,18 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.background import Background
 from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
 from slurm_tiresias.model import JobProgress
 from slurm_tiresias.profiler.run_id import PROGRESS_KIND, RunId, parsed_file_name
+from slurm_tiresias.progress.checkpoints import LIST_NAME, text_of_folders
 from slurm_tiresias.progress.heard import Run
-from slurm_tiresias.progress.live_file import MOST_BYTES, SUFFIX, Told, parse
+from slurm_tiresias.progress.live_file import MOST_BYTES, SUFFIX, Told, parse, saves_in
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.warn_once import WarnOnce
 
@@ -49,6 +51,8 @@ class Latest:
     """Of the latest run of each job that tells anything, by raw job id."""
     ended: Mapping[RunId, Record]
     """What runs that have ended reported last."""
+    saves: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    """When runs last saved by their folders of checkpoints, by raw job id and restarts."""
 
 
 @dataclass(slots=True)
@@ -58,6 +62,7 @@ class _Live:
     signature: tuple[int, int, int]
     seen_s: float
     told: Mapping[RunId, Told]
+    saves: Mapping[RunId, float]
 
 
 class ProgressFolder:
@@ -89,6 +94,9 @@ class ProgressFolder:
         self._stored: set[RunId] = set()
         self._warning = WarnOnce("how far jobs are cannot be read for now")
         self.latest = Latest({}, {})
+        self.checkpoint_folders: Mapping[int, str] = {}
+        """The folders of running jobs that name one, by raw job id; each cycle sets it anew."""
+        self._listed: bytes | None = None
         self.background = Background("reading progress", self.look, LOOK_EVERY_S)
 
     def stored(self, runs: Collection[RunId]) -> None:
@@ -101,11 +109,21 @@ class ProgressFolder:
             return
         try:
             self._path.mkdir(exist_ok=True)
+            self._list_folders(self._path)
             self._read(self._path)
         except OSError as error:
             self._warning.warn(error)
         else:
             self._warning.clear()
+
+    def _list_folders(self, folder: Path) -> None:
+        """Tell the nodes which folders to look at."""
+        path, content = folder / LIST_NAME, text_of_folders(self.checkpoint_folders)
+        if self._listed is None:
+            self._listed = path.read_bytes() if path.exists() else text_of_folders({})
+        if content != self._listed:
+            write_atomically(path, content, 0o640, group_of_folder=True)
+            self._listed = content
 
     def _read(self, folder: Path) -> None:
         now_s = self._steady()
@@ -120,7 +138,7 @@ class ProgressFolder:
         for name in self._live.keys() - live:
             del self._live[name]
         self._read_ended(folder, names - live)
-        self.latest = Latest(self._latest_runs(now_s), dict(self._ended))
+        self.latest = Latest(self._latest_runs(now_s), dict(self._ended), self._saves())
 
     def _latest_runs(self, now_s: float) -> Mapping[int, JobProgress]:
         chosen: dict[int, tuple[int, str]] = {}
@@ -137,6 +155,14 @@ class ProgressFolder:
                 chosen[run_id.job_id] = order
                 latest[run_id.job_id] = run.progress
         return latest
+
+    def _saves(self) -> Mapping[tuple[int, int], float]:
+        saves: dict[tuple[int, int], float] = {}
+        for live in self._live.values():
+            for run_id, saved_s in live.saves.items():
+                of = run_id.job_id, run_id.restarts
+                saves[of] = max(saved_s, saves.get(of, 0.0))
+        return saves
 
     def _follow_clock(self) -> None:
         by_s = self.ahead_s - self._ahead_s
@@ -162,11 +188,12 @@ class ProgressFolder:
                 if now_s - before.seen_s > FORGOTTEN_S:
                     path.unlink()
                 return
-            told = parse(_content(path, MOST_BYTES))
+            content = _content(path, MOST_BYTES)
+            told, saves = parse(content), saves_in(content)
         except (OSError, ValueError) as error:
             self._warning.warn(f"{path.name}: {error}")
             return
-        self._live[path.name] = _Live(signature, now_s, told)
+        self._live[path.name] = _Live(signature, now_s, told, saves)
         old = before.told if before else {}
         for run_id, one in told.items():
             self._take(run_id, one, old.get(run_id) == one, now_s)

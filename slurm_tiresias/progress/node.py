@@ -18,6 +18,7 @@ from slurm_tiresias.job.record import RECORD_BYTES, RecordError, decode, encode
 from slurm_tiresias.model import ProgressSource
 from slurm_tiresias.profiler.node_folders import write_as_root_or_owner
 from slurm_tiresias.profiler.run_id import OUTPUT_KIND, PROGRESS_KIND, RunId, parsed_file_name
+from slurm_tiresias.progress.checkpoints import LIST_NAME, CheckpointFolders
 from slurm_tiresias.progress.live_file import MOST_RUNS, SUFFIX, Told, text_of
 from slurm_tiresias.progress.output import FILE_BYTES, OutputProgress
 from slurm_tiresias.warn_once import WarnOnce
@@ -40,6 +41,7 @@ class NodeProgress:
         name = _NOT_IN_A_NAME.sub("-", host or socket.gethostname()) or "node"
         self._path = collect_dir / FOLDER / f"{name}{SUFFIX}"
         self._outputs: dict[RunId, OutputProgress] = {}
+        self._checkpoints = CheckpointFolders(collect_dir / FOLDER / LIST_NAME)
         self._written: bytes | None = None
         self._written_s = 0.0
         self._warning = WarnOnce("the controller cannot be told how far jobs are for now")
@@ -47,9 +49,15 @@ class NodeProgress:
     def tick(self, now_s: float, wall_s: float) -> None:
         """Read all files, and write the node's own where that is due; both clocks in seconds."""
         try:
-            told = self._read(wall_s)
-            if told or self._written is not None:
-                self._write(text_of(told), now_s)
+            found = _found(self._run_dir)
+            told = self._read(found, wall_s)
+            files = {
+                run_id: self._run_dir / run_id.file_name(min(kinds))
+                for run_id, kinds in found.items()
+            }
+            saves = self._checkpoints.saves(files, now_s)
+            if told or saves or self._written is not None:
+                self._write(text_of(told, saves), now_s)
         except OSError as error:
             self._warning.warn(error)
         else:
@@ -63,9 +71,8 @@ class NodeProgress:
         write_as_root_or_owner(self._path, content)
         self._written, self._written_s = content, now_s
 
-    def _read(self, wall_s: float) -> Mapping[RunId, Told]:
+    def _read(self, found: Mapping[RunId, set[str]], wall_s: float) -> Mapping[RunId, Told]:
         told = {}
-        found = _found(self._run_dir)
         for run_id in sorted(found)[:MOST_RUNS]:
             kinds = found[run_id]
             reported = PROGRESS_KIND in kinds and self._reported(run_id)

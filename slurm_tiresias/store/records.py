@@ -105,6 +105,8 @@ class PreemptionCost:
     gpus: int
     source: str = CostSource.AWAITED
     gone_s: float | None = None
+    saved_s: float | None = None
+    """When it last saved, by its folder of checkpoints."""
     save_s: float | None = None
     """Writing the checkpoint that was asked for."""
     leave_s: float | None = None

@@ -12,6 +12,7 @@ from slurm_tiresias.controller.preemption_costs import SETTLES_S, PreemptionCost
 from slurm_tiresias.job.record import Record, encode
 from slurm_tiresias.model import JobState, JobStatus, ProgramCosts
 from slurm_tiresias.profiler.run_id import RunId
+from slurm_tiresias.progress.checkpoints import LIST_NAME, folders_in
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import CostSource, PreemptionCost
@@ -125,6 +126,39 @@ def test_of_a_job_that_tells_nothing_it_is_said_that_nothing_is_known(site: Cost
     cost = site.cost()
     assert cost.source == CostSource.SILENT and not cost.is_known and cost.lost_gpu_s == 0.0
     assert site.costs.costs_of("ann", "train") is None
+
+
+def test_of_a_silent_job_that_names_its_folder_it_is_known_when_it_last_saved(
+    site: CostSite,
+) -> None:
+    """The node tells of a save while it runs, and of one before its end once that is over."""
+    comment = "tiresias:checkpoints=/scratch/ann/run1"
+    told = {"run": b"7.0.n1 saved 1020.500\n", "end": b"7.0.n1 saved 1036.500\n"}
+    told["next"] = b"7.0.n1 saved 1070.000\n"
+    node = site.collect / FOLDER / "n2.live"
+    node.write_bytes(b"tiresias-live 1\n" + told["run"])
+    site.at(ASKED_S, running(START_S, 30.0, raw_id=7, comment=comment), pending("8"))
+    listed = site.collect / FOLDER / LIST_NAME
+    site.at(ASKED_S, running(START_S, 30.0, raw_id=7, comment=comment), pending("8"))
+    assert folders_in(listed.read_bytes()) == {7: "/scratch/ann/run1"}
+    site.leave(None)
+    assert site.cost().saved_s == 1020.5
+    for after_s, line in ((10.0, told["end"]), (20.0, told["next"])):
+        node.write_bytes(b"tiresias-live 1\n" + line)
+        site.at(1045.0 + after_s, WAITS)
+    assert site.cost().saved_s == 1036.5, "the next run's saves are not this one's"
+    assert folders_in(listed.read_bytes()) == {}
+    site.begin()
+    site.at(1042.0 + SETTLES_S, WAITS)
+    cost = site.cost()
+    assert (cost.source, cost.answered_s, cost.again_s, cost.restart_s) == (
+        "folder",
+        6.5,
+        0.0,
+        None,
+    )
+    assert cost.leave_s == GONE_S - 1036.5
+    assert site.costs.costs_of("ann", "train") == ProgramCosts(0.0, 0.0, None, 1)
 
 
 def test_a_job_that_ends_before_it_told_where_it_went_on_leaves_its_cost_unknown(

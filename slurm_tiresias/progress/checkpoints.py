@@ -1,0 +1,195 @@
+"""On a node: when a job last saved, by the files in a folder of checkpoints that it names.
+
+The controller lists the folders, and the newest modification time of the regular files directly in
+one is when its job last saved. Each look is made by a child process with the rights of the job's
+user: it can see no more than the job, and a file system that hangs holds up nothing but that child.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from slurm_tiresias.profiler.run_id import RunId
+
+LIST_NAME = "checkpoints"
+"""The controller's list, beside the files of the nodes."""
+
+MOST_LIST_BYTES = 4 * 1024 * 1024
+MOST_ENTRIES = 10_000
+"""Of a folder with more, the first so many are looked at."""
+
+LOOK_EVERY_S = 10.0
+MOST_LOOKS = 16
+"""Looks under way; further ones wait."""
+
+GIVEN_UP_AFTER_S = 5.0
+TOLD_FOR_S = 120.0
+"""How long after the end of a run it is told when it last saved."""
+
+_FIRST_LINE = b"tiresias-checkpoints 1\n"
+
+
+def text_of_folders(folders: Mapping[int, str]) -> bytes:
+    """Return the content of the list: the folder of each job, by its raw id."""
+    lines = (f"{job_id} {path}\n".encode() for job_id, path in sorted(folders.items()))
+    return _FIRST_LINE + b"".join(lines)
+
+
+def folders_in(content: bytes) -> dict[int, str]:
+    """Return what the list says; lines that are not understood are left out."""
+    if len(content) > MOST_LIST_BYTES or not content.startswith(_FIRST_LINE):
+        return {}
+    found = {}
+    for line in content[len(_FIRST_LINE) :].decode(errors="replace").split("\n"):
+        job_id, _, path = line.partition(" ")
+        if job_id.isascii() and job_id.isdecimal() and len(job_id) <= 10 and path.startswith("/"):
+            found[int(job_id)] = path
+    return found
+
+
+def last_saved_s(path: str) -> float | None:
+    """Return the newest modification time of the regular files in a folder; None without any."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        with os.scandir(descriptor) as entries:
+            times = (
+                entry.stat(follow_symlinks=False).st_mtime
+                for entry in islice(entries, MOST_ENTRIES)
+                if entry.is_file(follow_symlinks=False)
+            )
+            return max(times, default=None)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(slots=True)
+class _Look:
+    """A child that looks: its answer comes through a pipe."""
+
+    pid: int
+    answer: int
+    began_s: float
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The folder of a run, and when it last saved."""
+
+    path: str
+    owner: os.stat_result
+    looked_s: float
+    over_s: float | None = None
+    """When the run was found to be over; None while it runs."""
+    saved_s: float | None = None
+
+
+class CheckpointFolders:
+    """Follows the folders of the runs on this node."""
+
+    def __init__(self, list_path: Path) -> None:
+        self._list_path = list_path
+        self._signature: tuple[int, int, int] | None = None
+        self._folders: dict[int, str] = {}
+        self._watched: dict[RunId, _Watched] = {}
+        self._looks: dict[RunId, _Look] = {}
+
+    def saves(self, running: Mapping[RunId, Path], now_s: float) -> Mapping[RunId, float]:
+        """Return when runs last saved, as far as it is known, and look again where that is due.
+
+        ``running`` has a file of each run, which belongs to the job's user.
+        """
+        self._read_list()
+        self._take_answers(now_s)
+        self._follow(running, now_s)
+        for run_id, watched in self._watched.items():
+            is_last = watched.over_s is not None and watched.looked_s <= watched.over_s
+            if is_last or (watched.over_s is None and now_s - watched.looked_s >= LOOK_EVERY_S):
+                self._look(run_id, watched, now_s)
+        return {
+            run_id: watched.saved_s
+            for run_id, watched in self._watched.items()
+            if watched.saved_s is not None
+        }
+
+    def _read_list(self) -> None:
+        try:
+            found = self._list_path.stat(follow_symlinks=False)
+            signature = found.st_ino, found.st_mtime_ns, found.st_size
+            if signature != self._signature and stat.S_ISREG(found.st_mode):
+                with self._list_path.open("rb") as stream:
+                    self._folders = folders_in(stream.read(MOST_LIST_BYTES + 1))
+                self._signature = signature
+        except OSError:
+            self._folders = {}
+
+    def _follow(self, running: Mapping[RunId, Path], now_s: float) -> None:
+        for run_id, file in running.items():
+            path = self._folders.get(run_id.job_id)
+            if path is not None and run_id not in self._watched:
+                with suppress(OSError):
+                    owner = file.stat(follow_symlinks=False)
+                    self._watched[run_id] = _Watched(path, owner, now_s - LOOK_EVERY_S)
+        for run_id, watched in list(self._watched.items()):
+            if run_id not in running and watched.over_s is None:
+                watched.over_s = now_s
+            if watched.over_s is not None and now_s - watched.over_s > TOLD_FOR_S:
+                del self._watched[run_id]
+
+    def _look(self, run_id: RunId, watched: _Watched, now_s: float) -> None:
+        if run_id in self._looks or len(self._looks) >= MOST_LOOKS:
+            return
+        watched.looked_s = now_s + (0.001 if watched.over_s is not None else 0.0)
+        answer, end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(answer)
+            os.close(end)
+            return
+        if pid == 0:
+            _answer_as(watched.owner, watched.path, end)
+        os.close(end)
+        self._looks[run_id] = _Look(pid, answer, now_s)
+
+    def _take_answers(self, now_s: float) -> None:
+        for run_id, look in list(self._looks.items()):
+            ended, _ = os.waitpid(look.pid, os.WNOHANG)
+            if not ended:
+                if now_s - look.began_s > GIVEN_UP_AFTER_S:
+                    # One that waits for a file server does not end before that answers.
+                    os.kill(look.pid, signal.SIGKILL)
+                continue
+            del self._looks[run_id]
+            with suppress(OSError, ValueError):
+                saved_s = float(os.read(look.answer, 64))
+                if run_id in self._watched:
+                    self._watched[run_id].saved_s = saved_s
+            os.close(look.answer)
+
+
+def _answer_as(owner: os.stat_result, path: str, end: int) -> None:
+    """In the child: look with the rights of a user, and end."""
+    try:
+        if os.geteuid() == 0:
+            groups = [owner.st_gid]
+            with suppress(KeyError):
+                groups = os.getgrouplist(pwd.getpwuid(owner.st_uid).pw_name, owner.st_gid)
+            os.setgroups(groups)
+            os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+            os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
+        if os.geteuid() == owner.st_uid:
+            saved_s = last_saved_s(path)
+            if saved_s is not None:
+                os.write(end, repr(saved_s).encode())
+    except OSError:
+        pass
+    finally:
+        os._exit(0)

@@ -1,0 +1,239 @@
+"""Folders of checkpoints: what a node sees of them, with which rights, and what hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.job_hints import checkpoint_folder_of
+from slurm_tiresias.profiler.run_id import RunId
+from slurm_tiresias.progress import checkpoints
+from slurm_tiresias.progress.checkpoints import (
+    GIVEN_UP_AFTER_S,
+    LIST_NAME,
+    LOOK_EVERY_S,
+    MOST_LOOKS,
+    TOLD_FOR_S,
+    CheckpointFolders,
+    folders_in,
+    last_saved_s,
+    text_of_folders,
+)
+from slurm_tiresias.progress.live_file import saves_in, text_of
+from slurm_tiresias.progress.node import FOLDER, NodeProgress
+
+PATIENCE_S = 20.0
+RUN = RunId(7, 0, "n1")
+NOBODY = 65534
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def save(path: Path, at_s: float) -> None:
+    path.write_bytes(b"weights")
+    os.utime(path, (at_s, at_s))
+
+
+@dataclass
+class Node:
+    """The service of a node on which job 7 runs, with a clock of the test's own."""
+
+    folder: Path
+    now_s: float = 1000.0
+    running: dict[RunId, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.list = self.folder / LIST_NAME
+        self.saved_in = self.folder / "run1"
+        self.saved_in.mkdir()
+        file = self.folder / "7.0.n1.progress"
+        file.touch()
+        self.running = {RUN: file}
+        self.list.write_bytes(text_of_folders({7: str(self.saved_in)}))
+        self.folders = CheckpointFolders(self.list)
+
+    def tick(self, after_s: float = 0.0) -> dict[RunId, float]:
+        self.now_s += after_s
+        return dict(self.folders.saves(self.running, self.now_s))
+
+    def wait_for(self, saved_s: float) -> None:
+        give_up_s = time.monotonic() + PATIENCE_S
+        while self.tick().get(RUN) != saved_s:
+            assert time.monotonic() < give_up_s, self.tick()
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
+    yield made
+    for look in made.folders._looks.values():
+        os.kill(look.pid, signal.SIGKILL)
+
+
+def test_the_newest_file_says_when_a_job_last_saved(node: Node) -> None:
+    assert node.tick() == {}
+    save(node.saved_in / "step-10", 500.0)
+    save(node.saved_in / "step-20", 600.0)
+    node.tick(LOOK_EVERY_S)
+    node.wait_for(600.0)
+    save(node.saved_in / "step-30", 700.0)
+    assert node.tick(LOOK_EVERY_S / 2) == {RUN: 600.0}
+    node.tick(LOOK_EVERY_S / 2)
+    node.wait_for(700.0)
+
+
+def test_a_run_that_is_over_is_looked_at_once_more_and_told_of_for_a_while(node: Node) -> None:
+    save(node.saved_in / "step-10", 500.0)
+    node.tick()
+    node.wait_for(500.0)
+    save(node.saved_in / "step-20", 600.0)
+    node.running = {}
+    node.tick(1.0)
+    node.wait_for(600.0)
+    save(node.saved_in / "step-30", 700.0)
+    assert node.tick(TOLD_FOR_S - 1.0) == {RUN: 600.0}
+    assert node.tick(2.0) == {}
+
+
+def test_only_regular_files_directly_in_the_folder_count(tmp_path: Path) -> None:
+    folder = tmp_path / "run1"
+    (folder / "deeper").mkdir(parents=True)
+    save(folder / "deeper" / "new", 900.0)
+    save(tmp_path / "elsewhere", 800.0)
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+    (folder / "dangling").symlink_to("nowhere")
+    os.mkfifo(folder / "fifo")
+    assert last_saved_s(str(folder)) is None
+    save(folder / "step-10", 500.0)
+    assert last_saved_s(str(folder)) == 500.0
+
+
+def test_of_a_huge_folder_only_so_many_entries_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "MOST_ENTRIES", 3)
+    for number in range(10):
+        save(tmp_path / f"step-{number}", 100.0)
+    assert last_saved_s(str(tmp_path)) == 100.0
+
+
+@pytest.mark.parametrize("what", ["missing", "file", "fifo"])
+def test_what_is_no_folder_tells_nothing_and_holds_nothing_up(node: Node, what: str) -> None:
+    path = node.folder / what
+    if what == "file":
+        save(path, 500.0)
+    if what == "fifo":
+        os.mkfifo(path)
+    node.list.write_bytes(text_of_folders({7: str(path)}))
+    began_s = time.monotonic()
+    assert node.tick() == node.tick(LOOK_EVERY_S) == {}
+    assert time.monotonic() - began_s < PATIENCE_S
+
+
+@pytest.fixture
+def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A file system whose server does not answer."""
+    monkeypatch.setattr(checkpoints, "last_saved_s", lambda _path: time.sleep(600.0))
+    yield
+
+
+def test_a_file_system_that_hangs_delays_no_tick_and_gets_no_second_look(
+    node: Node, hangs: None
+) -> None:
+    began_s = time.monotonic()
+    node.tick()
+    (look,) = node.folders._looks.values()
+    for _ in range(5):
+        node.tick(0.1 * LOOK_EVERY_S)
+    assert [one.pid for one in node.folders._looks.values()] == [look.pid]
+    node.tick(GIVEN_UP_AFTER_S + 1.0)
+    assert time.monotonic() - began_s < PATIENCE_S
+    give_up_s = time.monotonic() + PATIENCE_S
+    while any(one.pid == look.pid for one in node.folders._looks.values()):
+        assert time.monotonic() < give_up_s
+        node.tick()
+
+
+def test_so_many_looks_at_most_are_under_way(node: Node, hangs: None) -> None:
+    runs = [RunId(number, 0, "n1") for number in range(3 * MOST_LOOKS)]
+    node.running = dict.fromkeys(runs, node.running[RUN])
+    node.list.write_bytes(text_of_folders(dict.fromkeys(range(len(runs)), "/scratch")))
+    node.tick()
+    looks = node.folders._looks
+    assert len(looks) == MOST_LOOKS
+
+
+@as_root
+def test_a_folder_is_looked_at_with_the_rights_of_the_jobs_user(node: Node) -> None:
+    save(node.saved_in / "step-10", 500.0)
+    os.chown(node.running[RUN], NOBODY, NOBODY)
+    for parent in (node.folder, *node.folder.parents):
+        if parent.owner() == "root" and parent != Path("/dev/shm") and "pytest" in str(parent):
+            parent.chmod(0o755)
+    node.saved_in.chmod(0o700)
+    node.tick()
+    give_up_s = time.monotonic() + PATIENCE_S
+    while node.folders._looks:
+        assert time.monotonic() < give_up_s
+        assert node.tick() == {}
+    os.chown(node.saved_in, NOBODY, NOBODY)
+    node.tick(LOOK_EVERY_S)
+    node.wait_for(500.0)
+
+
+def test_the_node_tells_the_controller(tmp_path: Path) -> None:
+    run, collect, folder = (tmp_path / name for name in ("run", "collect", "saved"))
+    for path in (run, collect, collect / FOLDER, folder):
+        path.mkdir()
+    save(folder / "step-10", 500.25)
+    (run / "7.0.n1.progress").write_bytes(bytes(512))
+    (collect / FOLDER / LIST_NAME).write_bytes(text_of_folders({7: str(folder)}))
+    service = NodeProgress(run, collect, host="n1")
+    live = collect / FOLDER / "n1.live"
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not live.exists():
+        assert time.monotonic() < give_up_s
+        service.tick(1000.0, 2000.0)
+    assert saves_in(live.read_bytes()) == {RUN: 500.25}
+
+
+def test_lists_and_told_saves_are_read_as_they_were_written() -> None:
+    folders = {7: "/scratch/ann/run-1", 12: "/home/bob"}
+    assert folders_in(text_of_folders(folders)) == folders
+    assert saves_in(text_of({}, {RUN: 1795464000.25})) == {RUN: 1795464000.25}
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_left_out(content: bytes) -> None:
+    for text in (content, b"tiresias-checkpoints 1\n" + content):
+        assert all(path.startswith("/") for path in folders_in(text).values())
+    assert all(0 <= at_s < 1e11 for at_s in saves_in(content).values())
+    assert all(0 <= at_s < 1e11 for at_s in saves_in(b"7.0.n1 saved " + content).values())
+
+
+@pytest.mark.parametrize(
+    ("value", "folder"),
+    [
+        ("/scratch/ann/run-1", "/scratch/ann/run-1"),
+        ("/scratch/ann/.ckpt/", "/scratch/ann/.ckpt/"),
+        ("scratch/ann", ""),
+        ("/scratch/../etc", ""),
+        ("/scratch/.", ""),
+        ("//scratch", ""),
+        ("/a;b c", ""),
+        ("/" + "x" * 300, ""),
+        ("", ""),
+    ],
+)
+def test_a_hint_names_an_absolute_folder_in_usual_characters(value: str, folder: str) -> None:
+    assert checkpoint_folder_of("", f"tiresias:model=bert,checkpoints={value}") == folder
+    assert checkpoint_folder_of(f"tiresias:checkpoints={value}", "words") == folder
