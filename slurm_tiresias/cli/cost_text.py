@@ -24,23 +24,28 @@ def cost_text(cost: PreemptionCost) -> str:
 
 def _sentences(cost: PreemptionCost) -> Iterator[str]:
     yield _saved(cost)
-    if cost.lost_all:
-        again = "It kept nothing of this run"
-    elif cost.steps_again:
-        again = f"{count(cost.steps_again, 'step')} had to be done again"
+    yield _again(cost)
+    if cost.restart_s is None:
+        yield "What the restart took is not known."
     else:
-        again = "No step had to be done again"
-    if cost.again_s:
-        again += f", {_seconds(cost.again_s)} of work"
-    yield f"{again}."
-    if cost.restart_s is not None:
         yield f"The next run took {_seconds(cost.restart_s)} to its first new step."
-    unknown = "" if cost.leave_s is not None else ", without what it took to leave"
+    if cost.leave_s is None:
+        yield "What it took to leave is not known."
+    is_all = None not in (cost.leave_s, cost.restart_s)
     lost_s = cost.lost_gpu_s / cost.gpus if cost.gpus else 0.0
     yield (
-        f"Lost in all: {_seconds(lost_s)} on {count(cost.gpus, 'GPU')}, "
-        f"{gpu_hours(cost.lost_gpu_s)}{unknown}."
+        f"Lost in all{'' if is_all else ', as far as that'}: {_seconds(lost_s)} on "
+        f"{count(cost.gpus, 'GPU')}, {gpu_hours(cost.lost_gpu_s)}."
     )
+
+
+def _again(cost: PreemptionCost) -> str:
+    work = f"{_seconds(cost.again_s)} of work" if cost.again_s else ""
+    if cost.lost_all:
+        return f"It kept nothing of this run{work and ', '}{work}."
+    if cost.steps_again:
+        return f"{count(cost.steps_again, 'step')} had to be done again{work and ', '}{work}."
+    return f"{work or 'No work'} had to be done again."
 
 
 def _saved(cost: PreemptionCost) -> str:

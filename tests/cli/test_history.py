@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -159,6 +160,10 @@ def test_what_each_preemption_cost_is_told_and_what_is_not_known(site: Site) -> 
         resumed_step=40,
         steps_again=1,
     )
+    of_folder: dict[str, Any] = {"save_s": 0.0, "leave_s": 1.0, "again_s": 45.0}
+    costs.append(
+        replace(costs[3], run_start_s=SUBMITTED_S + starts[4], source="folder", **of_folder)
+    )
     remember(
         site,
         record(restarts=4, preemptions=4, first_started_s=SUBMITTED_S),
@@ -169,20 +174,23 @@ def test_what_each_preemption_cost_is_told_and_what_is_not_known(site: Site) -> 
     output = told(site)
     assert output[output.index("What its preemptions cost") :] == (
         "What its preemptions cost\n"
-        "  - Run 1: It saved within 2.5s of being asked, and was gone 1.2s later. No step had to "
+        "  - Run 1: It saved within 2.5s of being asked, and was gone 1.2s later. No work had to "
         "be done again. The next run took 14s to its first new step. Lost in all: 17s on 4 GPUs, "
         "0.01 GPU-h.\n"
         "  - Run 2: It was gone 30s after the request, without having saved. It kept nothing of "
         "this run, 2m30s of work. The next run took 14s to its first new step. Lost in all: 3m14s "
         "on 4 GPUs, 0.21 GPU-h.\n"
         "  - Run 3: Whether it saved is not known. 1 step had to be done again, 1m20s of work. "
-        "Lost in all: 1m20s on 4 GPUs, 0.08 GPU-h, without what it took to leave.\n"
+        "What the restart took is not known. What it took to leave is not known. Lost in all, as far "
+        "as that: 1m20s on 4 GPUs, 0.08 GPU-h.\n"
         "  - Run 4: What it cost is not known: the job tells nothing of its steps.\n"
+        "  - Run 5: It was gone 1.0s after the request, without having saved. 45s of work had to "
+        "be done again. What the restart took is not known. Lost in all, as far as that: 46s on 4 "
+        "GPUs, 0.05 GPU-h.\n"
     )
     runs = json.loads(told(site, "12", "--json"))["runs"]
     assert [run["cost"] and run["cost"]["source"] for run in runs] == [
-        *("reports", "reports", "output", "silent"),
-        None,
+        *("reports", "reports", "output", "silent", "folder"),
     ]
 
 

@@ -221,13 +221,20 @@ def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
     warned = "--comment=tiresias:checkpoint=USR1@4"
     asked = site.train("asked", warned)["asked"]
     # With the same time to save: a job that left first would start again where it was.
-    options = (warned, "--gpus=3", "--nodelist=n1", "--job-name=silent")
-    silent = site.plugin.submit("trap '' USR1; sleep 600", *options)
+    options = ("--nodelist=n1", "--job-name=silent")
+    silent = site.plugin.submit("trap '' USR1; sleep 600", warned, "--gpus=2", *options)
+    folder = site.plugin.work / "checkpoints"
+    names = site.plugin.submit(
+        f"trap '' USR1; mkdir -p {folder}\n"
+        f"while sleep 3; do echo $SLURM_RESTART_COUNT > {folder}/model; date +%s.%N >> saves; done",
+        *(f"{warned},checkpoints={folder}", "--gpus=1", *options),
+    )
     site.wait_for_steps(asked, 100)
-    site.wait_until_running(silent)
+    for job in (silent, names):
+        site.wait_until_running(job)
     site.preempt()
     site.controller.wait_until(
-        lambda: len(site.controller.events("preempted")) == 2, "both are preempted"
+        lambda: len(site.controller.events("preempted")) == 3, "all are preempted"
     )
     site.controller.kill()
     site.controller.start()
@@ -235,6 +242,11 @@ def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
     check(cost, site.journal(asked), site.history(asked)["runs"])
     assert cost.answered_s == about(SAVE_S + STEP_S)
     assert site.cost(silent).source == "silent"
+    by_folder = site.cost(names)
+    saves = [float(at_s) for at_s in (site.plugin.work / "saves").read_text().split()]
+    last_s = max(at_s for at_s in saves if at_s <= (by_folder.gone_s or 0.0))
+    assert by_folder.source == "folder" and by_folder.saved_s == about(last_s)
+    assert by_folder.answered_s == about(last_s - by_folder.asked_s)
     told = " ".join(site.controller.cli("history", silent).stdout.split())
     assert "What it cost is not known: the job tells nothing of its steps." in told
     report = " ".join(site.controller.cli("report").stdout.split())

@@ -260,6 +260,7 @@ function saved(cost) {
 
 function again(cost) {
   if (cost.lost_all) return `all of it, ${brief(cost.again_s)}`;
+  if (cost.steps_again === null && cost.again_s) return brief(cost.again_s);
   return cost.steps_again ? `${count(cost.steps_again, "step")}, ${brief(cost.again_s)}` : "nothing";
 }
 
