@@ -47,7 +47,7 @@ def leaving_of(run: LeftRun, told: JobProgress, resumed_step: int) -> Leaving:
     All time from when that step was reached to the end of the last process is lost.
     """
     asked_s = run.asked_s
-    end_s = max(asked_s, _end_s(run, told))
+    end_s = max(asked_s, _end_s(run, max(told.reported_s, told.saved_s or 0.0)))
     saved_s, answered_s = told.saved_s, None
     heard_s = told.asked_s
     if saved_s is not None and heard_s is not None:
@@ -76,18 +76,17 @@ def leaving_of(run: LeftRun, told: JobProgress, resumed_step: int) -> Leaving:
     )
 
 
-def _end_s(run: LeftRun, told: JobProgress) -> float:
+def _end_s(run: LeftRun, told_s: float) -> float:
     """Return when the last process was gone. Slurm says it in whole seconds, and what the run told
     in that second came before it."""
     if run.gone_s is None:
         return run.asked_s
-    told_s = max(told.reported_s, told.saved_s or 0.0)
     return told_s if run.gone_s < told_s < run.gone_s + 1.0 else run.gone_s
 
 
 def leaving_after_save(run: LeftRun, saved_s: float) -> Leaving:
     """Return what a run lost of which is only known when it last saved."""
-    end_s = max(run.asked_s, run.gone_s or 0.0)
+    end_s = max(run.asked_s, _end_s(run, saved_s))
     saved_s = min(saved_s, end_s)
     answered_s = saved_s - run.asked_s if saved_s >= run.asked_s else None
     return Leaving(

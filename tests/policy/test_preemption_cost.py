@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from slurm_tiresias.model import Estimate, JobProgress, ProgressSource
 from slurm_tiresias.policy.preemption_cost import (
     LeftRun,
+    leaving_after_save,
     leaving_of,
     leaving_without_a_step,
     restart_s_of,
@@ -108,6 +109,30 @@ def test_what_took_it_to_leave_is_unknown_where_slurm_does_not_say() -> None:
 def test_a_run_without_a_step_loses_no_work() -> None:
     lost = leaving_without_a_step(RUN)
     assert (lost.again_s, lost.leave_s, lost.lost_all) == (0.0, 10.0, True)
+
+
+@pytest.mark.parametrize(
+    ("saved_s", "answered_s", "save_s", "leave_s", "again_s", "lost_all"),
+    [
+        (1250.0, None, 0.0, 10.0, 50.0, False),
+        (1304.0, 4.0, 4.0, 6.0, 0.0, False),
+        (1310.5, 10.5, 10.5, 0.0, 0.0, False),
+        (1500.0, 10.0, 10.0, 0.0, 0.0, False),
+        (900.0, None, 0.0, 10.0, 300.0, True),
+    ],
+    ids=["before", "when asked", "in the last second", "later, which cannot be", "no save"],
+)
+def test_of_a_job_that_only_saves_the_time_since_its_last_save_is_lost(
+    saved_s: float,
+    answered_s: float | None,
+    save_s: float,
+    leave_s: float,
+    again_s: float,
+    lost_all: bool,
+) -> None:
+    lost = leaving_after_save(RUN, saved_s)
+    assert (lost.answered_s, lost.save_s, lost.leave_s) == (answered_s, save_s, leave_s)
+    assert (lost.again_s, lost.lost_all, lost.steps_again) == (again_s, lost_all, None)
 
 
 def test_a_restart_lasts_to_the_first_new_step_less_a_usual_one() -> None:
