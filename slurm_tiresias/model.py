@@ -344,6 +344,11 @@ class WorkAtStake(NamedTuple):
         return unsaved_s + self.restart_s
 
 
+USUAL_STAKE = WorkAtStake(unsaved_since_s=-math.inf, most_unsaved_s=300.0, restart_s=60.0)
+"""What a job counts for of which nothing is known, as long as nothing was measured on this site:
+less than most jobs without saves lose, so that it does not pay to say nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramCosts:
     """What a preemption of one program (a user's jobs of one name) costs: running time in seconds,
