@@ -362,6 +362,8 @@ class ProgramCosts:
     """The usual time between two saves; None if unknown."""
     measured: int = 0
     """How many preemptions of the program itself were measured."""
+    saved_when_asked: float = 0.0
+    """In which share of them the job saved after its checkpoint signal."""
     lost_all_in_a_row: int = 0
     """How many of its latest preemptions in a row lost all work of the run."""
 
