@@ -72,6 +72,7 @@ COST: Sequence[Column[_Row]] = (
     Column("PROMOTE", lambda row: f"{row.figures.promotions:,}", right=True, goes=2),
     Column("LOST-GPU-H", lambda row: hours(row.figures.lost_gpu_s), right=True, goes=1),
     Column("LOST", lambda row: f"{row.figures.lost_share:.1%}", right=True),
+    Column("AGAIN", lambda row: f"{row.figures.again_share:.1%}", right=True),
     Column("GPU-USE", lambda row: f"{row.figures.gpu_use:.0%}", right=True),
 )
 
@@ -99,7 +100,7 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
     yield ""
     yield from screen.prose(
         "Queueing delay, and what preemption costs. Lost: GPU time held while jobs saved and "
-        "loaded.",
+        "loaded. Again: GPU time of work that was not saved, and was done again.",
         indent="",
     )
     yield from screen.table(COST, rows)

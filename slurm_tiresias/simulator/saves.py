@@ -7,6 +7,7 @@ import random
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from slurm_tiresias.simulator.workload import TraceJob
 
@@ -32,6 +33,14 @@ class SaveModel:
         kinds = ", ".join(f"{100 * share:g} % {_words(every_s)}" for every_s, share in self.shares)
         silent = f"; {100 * (1 - self.told):g} % do not say when" if self.told < 1 else ""
         return f"{kinds}{silent}"
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the model for programs; a save interval of None means that none is made."""
+        shares = [
+            {"every_s": None if every_s == NEVER_S else every_s, "share": share}
+            for every_s, share in self.shares
+        ]
+        return {"shares": shares, "told": self.told}
 
     def every_s(self, job: TraceJob) -> float:
         """Return the save interval of a job: ``ON_REQUEST_S``, ``NEVER_S`` or seconds."""
