@@ -72,9 +72,12 @@ COST: Sequence[Column[_Row]] = (
     Column("PROMOTE", lambda row: f"{row.figures.promotions:,}", right=True, goes=2),
     Column("LOST-GPU-H", lambda row: hours(row.figures.lost_gpu_s), right=True, goes=1),
     Column("LOST", lambda row: f"{row.figures.lost_share:.1%}", right=True),
-    Column("AGAIN", lambda row: f"{row.figures.again_share:.1%}", right=True),
     Column("GPU-USE", lambda row: f"{row.figures.gpu_use:.0%}", right=True),
 )
+
+
+AGAIN: Column[_Row] = Column("AGAIN", lambda row: f"{row.figures.again_share:.1%}", right=True)
+"""Shown where it is simulated how programs save."""
 
 
 def lines(report: Report, screen: Screen) -> Iterator[str]:
@@ -98,12 +101,14 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
     )
     yield from screen.table((POLICY, *bins), rows)
     yield ""
+    saves = report.setup.costs.saves
+    again = " Again: GPU time of work that was not saved, and was done again." if saves else ""
     yield from screen.prose(
         "Queueing delay, and what preemption costs. Lost: GPU time held while jobs saved and "
-        "loaded. Again: GPU time of work that was not saved, and was done again.",
+        f"loaded.{again}",
         indent="",
     )
-    yield from screen.table(COST, rows)
+    yield from screen.table((*COST, AGAIN) if saves else COST, rows)
 
 
 def _head(report: Report, screen: Screen) -> Iterator[str]:

@@ -269,7 +269,7 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
         ),
         ("decisions", when),
         ("preemption", f"costs {restart}, requeue delay {timing.requeue_delay_s:g} s"),
-        ("saves", str(costs.saves) if costs.saves else "whenever a job is told to"),
+        *((("saves", str(costs.saves)),) if costs.saves else ()),
     )
 
 

@@ -99,13 +99,13 @@ def _what_is_shown(fresh: bool) -> str:
     other = "Seeds and stretches that nothing was chosen on. " if fresh else ""
     models = "; ".join(f"{name}: {model}" for name, model in MODELS.items())
     return other + (
-        "GPU time of work that preemptions made jobs do again, as a share of all GPU time held, and "
-        "what two rules change about it: of several jobs of a tier the one leaves that loses least, "
-        "and a preemption waits for a save that is due (`preemption.victims`, "
-        "`preemption.wait_for_save_s`, `preemption.first_tier_wait_s`; default values). The other "
+        "GPU time of work that preemptions made jobs do again, as a share of all GPU time held, "
+        "and what two rules change about it. Of several jobs of a tier the one leaves that loses "
+        "least (`preemption.victims`); and a preemption waits for a save that is due "
+        "(`preemption.wait_for_save_s`, `preemption.first_tier_wait_s`; default values). The last "
         "columns compare both rules with victims of the fewest GPUs. Restart costs by model, "
-        f"decisions every {INTERVAL_S:.0f} s, default guards. Means over seeds or stretches, and how "
-        f"far chance may move each (95 %, Student's t). How programs save: {models}."
+        f"decisions every {INTERVAL_S:.0f} s, default guards. Means over seeds or stretches, and "
+        f"how far chance may move each (95 %, Student's t). How programs save: {models}."
     )
 
 
