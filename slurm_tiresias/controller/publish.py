@@ -257,7 +257,7 @@ def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
     if protection is Protection.MIN_RUN and job.running_since_s is not None:
         until_s = job.running_since_s + protected_for_s(job.preemptions, config.preemption)
     elif protection is Protection.SAVE_DUE:
-        saves = before_save(job.at_stake, config.preemption)
+        saves = before_save(job.at_stake, config)
         until_s = max((save.until_s for save in saves), default=None)
     return Blocker(job.job_id, protection.value, until_s)
 

@@ -6,7 +6,7 @@ import math
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from slurm_tiresias.config import PreemptionConfig
+from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.model import WorkAtStake
 
 LATE: Final = 0.1
@@ -19,8 +19,8 @@ OPEN_TO_ALL: Final = 0.5
 the first tier, and from those of the first tier. The latter wait only where less time is left until
 the next save than has passed since the last."""
 
-LEAST_OPEN_S: Final = 60.0
-"""A job is not protected for so long after each save, so that several cycles can preempt it."""
+LEAST_OPEN_CYCLES: Final = 6
+"""A job is not protected for so many cycles after each save, so that one of them can preempt it."""
 
 
 class Shield(IntEnum):
@@ -54,7 +54,7 @@ def protected_for_s(preemptions: int, config: PreemptionConfig) -> float:
     return max(config.min_run_s, min(grown_s, config.max_min_run_s))
 
 
-def before_save(at_stake: WorkAtStake | None, config: PreemptionConfig) -> tuple[Protected, ...]:
+def before_save(at_stake: WorkAtStake | None, config: Config) -> tuple[Protected, ...]:
     """Return when a job is protected because its next save is due.
 
     A preemption wastes what the job has done since its last save; waiting for the next save delays
@@ -68,12 +68,13 @@ def before_save(at_stake: WorkAtStake | None, config: PreemptionConfig) -> tuple
     if not 0.0 < every_s < math.inf:
         return ()
     until_s = due_s + LATE * every_s
+    least_open_s = LEAST_OPEN_CYCLES * config.controller.interval_s
     found = []
     for shield, most_s, open_share in (
-        (Shield.FROM_LOWER_TIERS, config.wait_for_save_s, OPEN_TO_LOWER_TIERS),
-        (Shield.FROM_ALL, config.first_tier_wait_s, OPEN_TO_ALL),
+        (Shield.FROM_LOWER_TIERS, config.preemption.wait_for_save_s, OPEN_TO_LOWER_TIERS),
+        (Shield.FROM_ALL, config.preemption.first_tier_wait_s, OPEN_TO_ALL),
     ):
-        from_s = max(due_s - most_s, since_s + max(open_share * every_s, LEAST_OPEN_S))
+        from_s = max(due_s - most_s, since_s + max(open_share * every_s, least_open_s))
         if from_s < due_s:
             found.append(Protected(from_s, until_s, shield))
     return tuple(found)

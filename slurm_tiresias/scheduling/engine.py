@@ -64,22 +64,20 @@ def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
     return job.running_since_s + least_s
 
 
-def protections(job: Schedulable, config: PreemptionConfig) -> list[Protected]:
+def protections(job: Schedulable, config: Config) -> list[Protected]:
     """Return when a running job may not be preempted."""
-    until_s = protected_until_s(job, config)
+    until_s = protected_until_s(job, config.preemption)
     always = [Protected(-math.inf, until_s)] if until_s > -math.inf else []
     return [*always, *before_save(job.at_stake, config)]
 
 
-def protection_of(
-    job: Schedulable, now_s: float, config: PreemptionConfig, level: Key
-) -> Protection | None:
+def protection_of(job: Schedulable, now_s: float, config: Config, level: Key) -> Protection | None:
     """Return what protects a running job now from preemptors of a level; None if nothing does."""
     if job.protected_by is not None:
         return job.protected_by
-    if 0 < config.max_per_job <= job.preemptions:
+    if 0 < config.preemption.max_per_job <= job.preemptions:
         return Protection.MAX_PREEMPTIONS
-    if now_s < protected_until_s(job, config):
+    if now_s < protected_until_s(job, config.preemption):
         return Protection.MIN_RUN
     least = least_shield(level, even_protected=False)
     for save in before_save(job.at_stake, config):
@@ -126,15 +124,13 @@ class Engine:
             job.allocation,
             job.width,
             now_s,
-            protections(job, self.config.preemption),
+            protections(job, self.config),
             job.at_stake,
         )
 
     def restake(self, job: Schedulable, now_s: float) -> None:
         """Follow what a running job has at stake, and when it is protected."""
-        self.state.restake(
-            job.job_id, now_s, protections(job, self.config.preemption), job.at_stake
-        )
+        self.state.restake(job.job_id, now_s, protections(job, self.config), job.at_stake)
 
     # Equivalence classes
 

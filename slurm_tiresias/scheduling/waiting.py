@@ -33,7 +33,7 @@ class WhyJobsWait:
 
     def __init__(self, engine: Engine, config: Config) -> None:
         self._engine = engine
-        self._preemption = config.preemption
+        self._config = config
         self._now_s = 0.0
         self._known: dict[EquivalenceClass, Why] = {}
         self.changed: set[EquivalenceClass] = set()
@@ -111,7 +111,7 @@ class WhyJobsWait:
         return Why(Reason.NO_ROOM, blockers=tuple(holders))
 
     def _protection(self, job: JobView, level: Key) -> Protection | None:
-        return protection_of(job, self._now_s, self._preemption, level)
+        return protection_of(job, self._now_s, self._config, level)
 
     def _holders(self, job_class: EquivalenceClass, level: Key) -> Iterator[tuple[str, Protection]]:
         """Yield the jobs that hold resources the class lacks: managed ones first, in rank order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -34,6 +34,11 @@ class SaveModel:
         silent = f"; {100 * (1 - self.told):g} % do not say when" if self.told < 1 else ""
         return f"{kinds}{silent}"
 
+    def faster(self, factor: float) -> SaveModel:
+        """Return the model for jobs that run so many times as fast."""
+        shares = tuple((every_s / factor, share) for every_s, share in self.shares)
+        return replace(self, shares=shares)
+
     def as_record(self) -> dict[str, Any]:
         """Return the model for programs; a save interval of None means that none is made."""
         shares = [
@@ -55,8 +60,7 @@ class SaveModel:
 
 def _drawn(what: str, job: TraceJob) -> float:
     """Return a number from 0 up to 1 that depends on the program only."""
-    unnamed = f"{job.job_id}:{job.submitted_s:g}:{job.duration_s:g}"
-    program = f"{job.user}:{job.name}" if job.name else unnamed
+    program = f"{job.user}:{job.name}" if job.name else job.job_id
     return random.Random(f"{what}:{program}").random()
 
 

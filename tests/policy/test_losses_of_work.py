@@ -134,13 +134,13 @@ def test_saves_are_not_waited_for_where_the_settings_say_so() -> None:
 
 
 def test_a_job_that_always_promises_a_save_is_open_to_preemption_again_and_again() -> None:
-    config = parse({}).preemption
+    config = parse({"controller": {"interval_s": 10}})
     for every_s in (1.0, 61.0, 600.0, 1e4, 1e6):
         at_stake = WorkAtStake(NOW_S, math.inf, 0.0, NOW_S + every_s)
         for each in before_save(at_stake, config):
             assert each.from_s >= NOW_S + max(60.0, every_s / 10)
             assert each.until_s <= NOW_S + every_s * (1 + LATE)
-            assert each.until_s - each.from_s <= config.wait_for_save_s + LATE * every_s
+            assert each.until_s - each.from_s <= config.preemption.wait_for_save_s + LATE * every_s
 
 
 @given(snapshots(), configs)

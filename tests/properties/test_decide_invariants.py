@@ -319,7 +319,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
             preemptor = _promoted(preemptor, snapshot.now_s)
         level = policy.rank(preemptor).level
         assert policy.rank(victim).level > level
-        assert protection_of(victim, snapshot.now_s, config.preemption, level) is None
+        assert protection_of(victim, snapshot.now_s, config, level) is None
         assert plan.decisions[preemptor.job_id].action is Action.START
         assert victim.job_id in plan.decisions[preemptor.job_id].victims
     assert len(plan.preemptions) <= config.preemption.max_victims_per_cycle
