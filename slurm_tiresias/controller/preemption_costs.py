@@ -142,11 +142,10 @@ class PreemptionCosts:
             self._learn(*owner, cost)
 
     def _learn(self, user: str, name: str, cost: PreemptionCost) -> None:
-        self._history.add(
-            user,
-            name,
-            Measured(cost.restart_s, cost.again_s or 0.0, cost.save_every_s, cost.lost_all),
-        )
+        again_s = cost.again_s or 0.0
+        saved = cost.answered_s is not None and not again_s
+        measured = Measured(cost.restart_s, again_s, cost.save_every_s, cost.lost_all, saved)
+        self._history.add(user, name, measured)
 
 
 def _by_last_save(cost: PreemptionCost) -> PreemptionCost:

@@ -29,7 +29,7 @@ from slurm_tiresias.model import (
 from slurm_tiresias.policy.claims import is_broken
 from slurm_tiresias.policy.estimates import WithEstimates, is_promoted
 from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.protection import protected_for_s
+from slurm_tiresias.policy.protection import before_save, protected_for_s
 from slurm_tiresias.reasons import would_do
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
@@ -256,6 +256,9 @@ def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
     until_s = None
     if protection is Protection.MIN_RUN and job.running_since_s is not None:
         until_s = job.running_since_s + protected_for_s(job.preemptions, config.preemption)
+    elif protection is Protection.SAVE_DUE:
+        saves = before_save(job.at_stake, config)
+        until_s = max((save.until_s for save in saves), default=None)
     return Blocker(job.job_id, protection.value, until_s)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median, median_low
+from statistics import mean, median, median_low
 
-from slurm_tiresias.model import ProgramCosts
+from slurm_tiresias.model import USUAL_STAKE, ProgramCosts
 
 KEPT = 24
 """Of each program, so many of its latest preemptions count."""
@@ -32,6 +32,8 @@ class Measured:
     unsaved_s: float
     save_every_s: float | None = None
     lost_all: bool = False
+    saved: bool = False
+    """Whether the job saved when it was asked to, and went on from that."""
 
 
 class CostHistory:
@@ -80,6 +82,7 @@ class CostHistory:
             unsaved_s=_shrunk([one.unsaved_s for one in measured], self._site[1]),
             save_every_s=median(saves_s) if saves_s else None,
             measured=len(measured),
+            saved_when_asked=mean(one.saved for one in measured) if measured else 0.0,
             lost_all_in_a_row=in_a_row,
         )
 
@@ -91,13 +94,13 @@ class CostHistory:
             known_s = [one.restart_s for one in measured if one.restart_s is not None]
             if known_s:
                 restarts_s.setdefault(user, []).append(median(known_s))
-        return _median_of_medians(restarts_s.values()), _median_of_medians(unsaved_s.values())
+        restart_s = _median_of_medians(restarts_s.values()) if restarts_s else USUAL_STAKE.restart_s
+        return restart_s, _median_of_medians(unsaved_s.values())
 
 
 def _median_of_medians(users: Iterable[list[float]]) -> float:
     # The low median: of two users, one alone cannot raise it beyond what the other has.
-    medians_s = [median_low(programs) for programs in users]
-    return median_low(medians_s) if medians_s else 0.0
+    return median_low(median_low(programs) for programs in users)
 
 
 def _shrunk(own_s: Sequence[float], site_s: float) -> float:

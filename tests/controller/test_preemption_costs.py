@@ -158,7 +158,9 @@ def test_of_a_silent_job_that_names_its_folder_it_is_known_when_it_last_saved(
         None,
     )
     assert cost.leave_s == GONE_S - 1036.5
-    assert site.costs.costs_of("ann", "train") == ProgramCosts(0.0, 0.0, None, 1)
+    assert site.costs.costs_of("ann", "train") == ProgramCosts(
+        0.0, 0.0, None, 1, saved_when_asked=1.0
+    )
 
 
 def test_a_job_that_ends_before_it_told_where_it_went_on_leaves_its_cost_unknown(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.model import ProgramCosts
+from slurm_tiresias.model import USUAL_STAKE, ProgramCosts
 from slurm_tiresias.policy.program_costs import KEPT, MOST_PROGRAMS, PRIOR, CostHistory, Measured
 
 TIMES = st.floats(0, 1e6)
 MEASURED = st.builds(
-    Measured, st.none() | TIMES, TIMES, st.none() | st.floats(1, 1e6), st.booleans()
+    Measured, st.none() | TIMES, TIMES, st.none() | st.floats(1, 1e6), st.booleans(), st.booleans()
 )
 PROGRAMS = st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"))
 
@@ -53,6 +53,13 @@ def test_only_the_latest_measurements_of_a_program_count() -> None:
     assert known(learned(*old, *new), "ann", "train") == ProgramCosts(5.0, 10.0, 9.0, KEPT)
 
 
+def test_in_which_share_a_program_saved_when_asked_is_its_own_alone() -> None:
+    costs = [("ann", "train", Measured(1.0, 1.0, saved=saved)) for saved in (True, True, False)]
+    history = learned(*costs, *[costs[0]])
+    assert known(history, "ann", "train").saved_when_asked == 0.75
+    assert known(history, "bob", "train").saved_when_asked == 0.0
+
+
 def test_losses_of_everything_are_counted_back_to_the_last_that_was_not() -> None:
     lost = [True, True, False, True, True]
     history = learned(*(("ann", "train", Measured(1.0, 1.0, None, all_)) for all_ in lost))
@@ -65,7 +72,8 @@ def test_costs_lie_within_what_was_measured(
     measured: list[tuple[tuple[str, str], Measured]], of: tuple[str, str]
 ) -> None:
     costs = known(learned(*((*program, one) for program, one in measured)), *of)
-    restarts_s = [one.restart_s for _, one in measured if one.restart_s is not None] or [0.0]
+    restarts_s = [one.restart_s for _, one in measured if one.restart_s is not None]
+    restarts_s = restarts_s or [USUAL_STAKE.restart_s]
     unsaved_s = [one.unsaved_s for _, one in measured]
     rounding = 1 + 1e-9
     assert min(restarts_s) / rounding <= costs.restart_s <= max(restarts_s) * rounding
