@@ -10,7 +10,7 @@ import pytest
 
 from slurm_tiresias.controller.preemption_costs import SETTLES_S, PreemptionCosts
 from slurm_tiresias.job.record import Record, encode
-from slurm_tiresias.model import JobState, JobStatus, ProgramCosts
+from slurm_tiresias.model import USUAL_STAKE, JobState, JobStatus, ProgramCosts
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.checkpoints import LIST_NAME, folders_in
 from slurm_tiresias.progress.node import FOLDER
@@ -159,7 +159,7 @@ def test_of_a_silent_job_that_names_its_folder_it_is_known_when_it_last_saved(
     )
     assert cost.leave_s == GONE_S - 1036.5
     assert site.costs.costs_of("ann", "train") == ProgramCosts(
-        0.0, 0.0, None, 1, saved_when_asked=1.0
+        USUAL_STAKE.restart_s, 0.0, None, 1, saved_when_asked=1.0
     )
 
 
