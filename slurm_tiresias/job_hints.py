@@ -85,10 +85,14 @@ def checkpoint_of(
 
 
 def checkpoint_folder_of(admin_comment: str, comment: str) -> str:
-    """Return the folder that a job names for its checkpoints; "" if it names none."""
+    """Return the folder that a job names for its checkpoints; "" if it names none.
+
+    job_submit.lua has no option for it: the user's own comment counts beside the admin comment.
+    """
     if _CHECKPOINTS not in admin_comment and _CHECKPOINTS not in comment:
         return ""
-    return hints_of(admin_comment, comment).checkpoints
+    named = (hints.checkpoints for hints in map(_read, (admin_comment, comment)) if hints)
+    return next(filter(None, named), "")
 
 
 def first_look_until_s(admin_comment: str) -> float | None:

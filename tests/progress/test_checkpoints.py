@@ -237,3 +237,4 @@ def test_any_bytes_are_read_or_left_out(content: bytes) -> None:
 def test_a_hint_names_an_absolute_folder_in_usual_characters(value: str, folder: str) -> None:
     assert checkpoint_folder_of("", f"tiresias:model=bert,checkpoints={value}") == folder
     assert checkpoint_folder_of(f"tiresias:checkpoints={value}", "words") == folder
+    assert checkpoint_folder_of("tiresias:model=bert", f"tiresias:checkpoints={value}") == folder
