@@ -128,7 +128,7 @@ class CheckpointFolders:
                     self._folders = folders_in(stream.read(MOST_LIST_BYTES + 1))
                 self._signature = signature
         except OSError:
-            self._folders = {}
+            self._folders, self._signature = {}, None
 
     def _follow(self, running: Mapping[RunId, Path], now_s: float) -> None:
         for run_id, file in running.items():

@@ -14,7 +14,7 @@ from slurm_tiresias.cli import history
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import EventRecord, PreemptionCost, RunRecord
+from slurm_tiresias.store.records import EventRecord, PreemptionCost, RunProgressRecord, RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
 
@@ -192,6 +192,17 @@ def test_what_each_preemption_cost_is_told_and_what_is_not_known(site: Site) -> 
     assert [run["cost"] and run["cost"]["source"] for run in runs] == [
         *("reports", "reports", "output", "silent", "folder"),
     ]
+
+
+def test_what_a_run_told_while_it_left_is_shown_with_that_run(site: Site) -> None:
+    """Slurm ends a requeued run when it begins to end its processes, and these may still save."""
+    remember(site, record(restarts=1), runs=[ran(0, 600), ran(700, None)])
+    late_s = SUBMITTED_S + 640
+    late = RunProgressRecord("12", 0, "reports", "leaving", 0, 55, 100, late_s, late_s, 55, late_s)
+    with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
+        ledger.save_run_progress([late])
+    runs = json.loads(told(site, "12", "--json"))["runs"]
+    assert [run["progress"] and run["progress"]["saved_step"] for run in runs] == [55, None]
 
 
 def test_a_job_that_waits_again_counts_its_waiting_until_now(site: Site) -> None:

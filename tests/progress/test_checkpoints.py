@@ -104,6 +104,14 @@ def test_a_run_that_is_over_is_looked_at_once_more_and_told_of_for_a_while(node:
     assert node.tick(2.0) == {}
 
 
+def test_a_list_that_was_out_of_reach_is_read_again(node: Node) -> None:
+    save(node.saved_in / "step-10", 500.0)
+    aside = node.list.rename(node.folder / "aside")
+    assert node.tick(LOOK_EVERY_S) == {}
+    aside.rename(node.list)
+    node.wait_for(500.0)
+
+
 def test_only_regular_files_directly_in_the_folder_count(tmp_path: Path) -> None:
     folder = tmp_path / "run1"
     (folder / "deeper").mkdir(parents=True)
