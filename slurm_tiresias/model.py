@@ -307,6 +307,10 @@ class JobProgress:
     """When this run had done its first step; None if unknown."""
     save_every_s: float | None = None
     """The usual time between two of its saves; None before it has saved twice."""
+    listens: bool = False
+    """Whether it saves when it is asked to (``job.requests``)."""
+    answered_s: float | None = None
+    """When the last request came that a save which began after it has answered."""
 
     @property
     def finished(self) -> bool:

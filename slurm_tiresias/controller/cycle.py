@@ -127,7 +127,9 @@ class Cycles:
             profiler.placing,
             self._claims.why_stopped if self._claims else None,
         )
-        self._actor = Actor(slurm, self.job_store, config, cluster.requeue_delay_s)
+        self._actor = Actor(
+            slurm, self.job_store, config, cluster.requeue_delay_s, self.progress.of
+        )
         self._policy: Policy | None = None
         self._planner: Planner | None = None
         self._samples = Samples(ledger, meanwhile)
