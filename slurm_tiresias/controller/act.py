@@ -159,6 +159,12 @@ class Actor:
         self._own_list_since_s: dict[str, float] = {}
         """By job, the steady-clock time since when Slurm has shown the user's own node list."""
 
+    @property
+    def awaits_saves(self) -> bool:
+        """Whether a victim that reports has been signalled and has not been requeued yet."""
+        signalled = self._in_state(PreemptionState.SIGNALLED)
+        return any(self._progress_of(one.key) for one in signalled)
+
     # Before the decision
 
     def review(self, seen: Observation) -> Backoffs:

@@ -166,6 +166,8 @@ class Cycles:
         decided_s = time.monotonic()
         if mode == ENFORCE:
             outcome = self._actor.carry_out(plan, seen)
+            if self._actor.awaits_saves:
+                self.progress.look_soon()
         elif mode == PAUSED:
             outcome = self._actor.stand_down(seen)
         else:

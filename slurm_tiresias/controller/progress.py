@@ -47,6 +47,10 @@ class ProgressTracker:
         """How far a job is, or was when it last ran."""
         return self._running.get(key) or self._over.get(key)
 
+    def look_soon(self) -> None:
+        """Have what nodes tell read again within a second."""
+        self._folder.look_soon()
+
     def follow(self, seen: Observation) -> None:
         """Take in what has been told since the last cycle, and keep what ended runs said last."""
         self._follow_clock(seen)

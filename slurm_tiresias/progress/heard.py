@@ -59,6 +59,7 @@ class Run:
         self._pace.add(step, record.at_s)
         per_step = self._per_step(record)
         usual_s = QUIET_STEPS * per_step.likely_s if per_step else 0.0
+
         def by_slurms_clock(at_s: float | None) -> float | None:
             return None if at_s is None else min(reported_s, at_s + reported_s - record.at_s)
 

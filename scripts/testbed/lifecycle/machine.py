@@ -293,9 +293,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @paced(pick=picks, ago_s=st.sampled_from([0.0, 5.0, 60.0]))
     def claims_a_save(self, pick: int, ago_s: float) -> None:
-        self._to_one(
-            pick, lambda key: self.at_work.claim_save(key, ago_s), JobState.RUNNING
-        )
+        self._to_one(pick, lambda key: self.at_work.claim_save(key, ago_s), JobState.RUNNING)
 
     # Nodes and Slurm itself
 
