@@ -3,8 +3,8 @@
 Every intent is in the ledger before it is sent to Slurm. First the preemptor gets its priority and
 its nodes; then the victim gets its checkpoint signal and its grace; then the victim is requeued,
 at once when it has saved; and once it is pending again, its start time is set, since Slurm would
-otherwise delay it by two minutes. ``lifecycle`` has the states of each start and each preemption. The effects of their
-transitions are carried out here, and each answer of Slurm is the next event.
+otherwise delay it by two minutes. ``lifecycle`` has the states of each start and each preemption.
+The effects of their transitions are carried out here, and each answer of Slurm is the next event.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ EVENTS = (
     "gave-up",
     "list-refused",
     "signal-refused",
+    "no-net-progress",
     "failed",
     "would",
     "released",
@@ -144,6 +145,11 @@ PROGRESS = _gauge(
 QUIET = _gauge(
     "tiresias_quiet_jobs",
     "Running jobs that are managed and have made no step for unusually long.",
+)
+STUCK = _gauge(
+    "tiresias_stuck_jobs",
+    "Jobs that run or wait, are managed, and have kept nothing of what their last two runs did, by "
+    "their own account.",
 )
 UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Jobs that run or wait and are left to Slurm.")
 DECIDED = _gauge("tiresias_decided_jobs", "Jobs by what the last cycle decided.", DECISION)

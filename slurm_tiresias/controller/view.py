@@ -21,11 +21,13 @@ from slurm_tiresias.controller.manage import (
 )
 from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import (
+    NOTHING_LEARNED,
     JobAccount,
     JobSpec,
     JobState,
     JobStatus,
     JobView,
+    Learned,
     Node,
     Protection,
     Request,
@@ -64,7 +66,7 @@ class Backoffs:
 class _Facts(NamedTuple):
     """Everything that a job's view depends on: while it is equal, the view is reused."""
 
-    learned: int
+    runs_version: int
     """The version of its runs (``Runs.learned``). The first field, since it changes for every
     running job: comparisons end here."""
     job: JobStatus
@@ -87,6 +89,7 @@ class _Facts(NamedTuple):
     """Whether Slurm, after a requeue, would start the job before any job that waits now."""
     reports_stopped: str
     """Why what it reported last does not count."""
+    learned: Learned
     taken_by: tuple[Partition, ...] | None
     """The partitions that would start it; None if none of its partitions has restrictions."""
 
@@ -104,13 +107,15 @@ class SnapshotBuilder:
         config: Config,
         placing: Callable[[JobSpec], Placing] | None = None,
         why_reports_stopped: Callable[[JobStatus, float], str] | None = None,
+        learned: Callable[[str], Learned] = lambda _key: NOTHING_LEARNED,
     ) -> None:
         """Prepare snapshots.
 
         ``placing`` gives the best placement of a job; None leaves placement open.
         ``why_reports_stopped`` says why what a job reported last does not count at a time; "" if it
-        does.
+        does. ``learned`` gives what earlier runs teach of a job.
         """
+        self._learned = learned
         self._job_store = job_store
         self._config = config
         self._placing = placing
@@ -228,6 +233,7 @@ class SnapshotBuilder:
                 job.state is JobState.RUNNING
                 and self._priority_tier(job, by_name) > highest_waiting,
                 why_stopped(job, seen.at_s) if why_stopped and account and account.claim else "",
+                self._learned(key),
                 None
                 if choosy.keys().isdisjoint(job.spec.partitions)
                 else self._partitions_for(job, by_name),
@@ -405,6 +411,7 @@ class SnapshotBuilder:
             awaited_limit=facts.awaited_limit,
             over_budget=facts.over_budget,
             reports_stopped=facts.reports_stopped,
+            learned=facts.learned,
             skew=placing.skew if placing else None,
             style=placing.style if placing else None,
             style_because=placing.because if placing else "",

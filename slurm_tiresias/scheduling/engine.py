@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 from typing import Protocol
 
 from slurm_tiresias.config import Config, PreemptionConfig
-from slurm_tiresias.model import Allocation, Node, PlacementStyle, Protection, Request
+from slurm_tiresias.model import Allocation, Learned, Node, PlacementStyle, Protection, Request
 from slurm_tiresias.placement.choose import style_of_skew
 from slurm_tiresias.policy.job_rank import JobFacts, Key, UniqueRank
 from slurm_tiresias.policy.policy import Policy
@@ -39,6 +39,8 @@ class Schedulable(JobFacts, Protocol):
     def preemptions(self) -> int: ...
     @property
     def protected_by(self) -> Protection | None: ...
+    @property
+    def learned(self) -> Learned: ...
 
 
 def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
@@ -48,7 +50,15 @@ def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
     """
     if job.protected_by is not None or 0 < config.max_per_job <= job.preemptions:
         return math.inf
-    least_s = protected_for_s(job.preemptions, config)
+    redoing_until_s = job.learned.redoing_until_s
+    return max(
+        min_run_until_s(job, config), -math.inf if redoing_until_s is None else redoing_until_s
+    )
+
+
+def min_run_until_s(job: Schedulable, config: PreemptionConfig) -> float:
+    """Return when a running job's minimum run time is over; ``-inf`` if it has none."""
+    least_s = protected_for_s(job.preemptions, config, job.learned)
     if least_s <= 0 or job.running_since_s is None:
         return -math.inf
     return job.running_since_s + least_s
@@ -60,7 +70,9 @@ def protection_of(job: Schedulable, now_s: float, config: PreemptionConfig) -> P
         return job.protected_by
     if 0 < config.max_per_job <= job.preemptions:
         return Protection.MAX_PREEMPTIONS
-    return Protection.MIN_RUN if now_s < protected_until_s(job, config) else None
+    if now_s < min_run_until_s(job, config):
+        return Protection.MIN_RUN
+    return Protection.REDOING_WORK if now_s < protected_until_s(job, config) else None
 
 
 class Engine:

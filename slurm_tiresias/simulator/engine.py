@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from slurm_tiresias.model import Allocation, Claim, JobState, PlacementStyle, Protection, Request
+from slurm_tiresias.model import (
+    NOTHING_LEARNED,
+    Allocation,
+    Claim,
+    JobState,
+    PlacementStyle,
+    Protection,
+    Request,
+)
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.workload import TraceJob
 
@@ -58,6 +66,7 @@ class SimJob:
     """Whether its user is over the preemption budget, so that it may use idle GPUs only."""
     skew: float | None = None
     protected_by: Protection | None = None
+    learned = NOTHING_LEARNED
     waited_before_s = 0.0
     lost_s = 0.0
     spread_s = 0.0
