@@ -59,9 +59,9 @@ def longer_runs(job: PublishedJob) -> Iterator[str]:
     elif job.program_lost:
         times = "preemption" if job.program_lost == 1 else f"{job.program_lost} preemptions"
         yield (
-            f"The last {times} of jobs of {printable(job.user)} named {printable(job.name)} lost all "
-            f"their work, so it is not preempted for {least}. Let it save when it gets SIGTERM: "
-            "docs/users.md."
+            f"The last {times} of jobs of {printable(job.user)} named {printable(job.name)} lost "
+            f"all their work, so it is not preempted for {least}. Let it save when it gets "
+            "SIGTERM: docs/users.md."
         )
 
 
