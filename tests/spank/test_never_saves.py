@@ -22,8 +22,15 @@ MAX_MIN_RUN_S = 3
 """A quarter of what the job needs: with no more than that it would never end."""
 
 TRAIN = f"""
-import time
+import os, sys, time
 from slurm_tiresias import job
+if "lies" in sys.argv:
+    # It has come far, and does ever the same two steps in later runs.
+    far = 0 if "SLURM_RESTART_COUNT" in os.environ else 10**6
+    while True:
+        far += 1
+        job.report(far if far > 10**6 else far % 2, 10**9)
+        time.sleep({STEP_S})
 job.resumed(0)
 for done in range(1, {STEPS} + 1):
     time.sleep({STEP_S})
@@ -31,6 +38,7 @@ for done in range(1, {STEPS} + 1):
 job.done()
 """
 LONGEST_S = 240.0
+PREEMPTION = {"min_run_s": 1, "max_min_run_s": MAX_MIN_RUN_S, "start_bound_s": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +48,22 @@ class Site:
     plugin: PluginCluster
     controller: RealController
 
-    def train(self) -> str:
+    def train(self, *arguments: str) -> str:
         script = f"cd {self.plugin.work}; exec env PYTHONPATH={self.plugin.work}/lib "
-        return self.plugin.submit(script + "/usr/bin/python3 train.py", "--gpus=8")
+        script += f"/usr/bin/python3 train.py {' '.join(arguments)}"
+        return self.plugin.submit(script, "--gpus=8")
+
+    def preempt(self, job: str) -> None:
+        """Submit a short job for the job's second node as soon as it runs; return when it is gone.
+
+        Its first node is left alone: slurmd of 22.05 runs no prolog for a job that is launched
+        again within two seconds of another one's end there.
+        """
+        short = self.plugin.submit("sleep 1", "--gres=gpu:4", "--nodelist=n2")
+        self.controller.wait_until(
+            lambda: "COMPLETED" in (self.state(short) or "COMPLETED", self.state(job)),
+            "the short job is over",
+        )
 
     def state(self, job: str) -> str:
         return self.plugin.cluster.run("squeue", "-h", "-t", "all", "-o", "%T", "-j", job).strip()
@@ -55,13 +76,7 @@ class Site:
         while (state := self.state(job)) in ("RUNNING", "PENDING", "COMPLETING"):
             assert time.monotonic() < until_s, f"it does not end: {told}"
             if state == "RUNNING":
-                # The first node is left alone: slurmd of 22.05 runs no prolog for a job that is
-                # launched again within two seconds of another one's end there.
-                short = self.plugin.submit("sleep 1", "--gres=gpu:4", "--nodelist=n2")
-                while self.state(short) not in ("COMPLETED", ""):
-                    if self.state(job) == "COMPLETED":
-                        break
-                    time.sleep(0.2)
+                self.preempt(job)
                 told.append(" ".join(self.controller.cli("explain", job).stdout.split()))
             time.sleep(0.2)
         assert state == "COMPLETED"
@@ -75,7 +90,7 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         tmp_path,
         TRAIN,
         policy={"thresholds_gpu_s": [8], "estimates": []},
-        preemption={"min_run_s": 1, "max_min_run_s": MAX_MIN_RUN_S, "start_bound_s": 8},
+        preemption=PREEMPTION,
     ) as controller:
         yield Site(plugin, controller)
 
@@ -91,3 +106,25 @@ def test_a_job_that_never_saves_ends_all_the_same_and_its_user_is_told(site: Sit
     assert any("runs kept nothing of what they did" in one for one in told)
     events = [event["kind"] for event in history["events"]]
     assert "no-net-progress" in events
+
+
+def test_a_liar_is_protected_for_no_more_than_twice_what_it_can_have_lost(site: Site) -> None:
+    job = site.train("lies")
+    site.controller.wait_until(
+        lambda: (
+            (shown := site.controller.job(job)) is not None
+            and shown.tier == 1
+            and shown.progress is not None
+        ),
+        "it has come far",
+    )
+    for _ in range(2):
+        site.controller.wait_until(lambda: site.state(job) == "RUNNING", "it runs")
+        site.preempt(job)
+    first_s, second_s, *_ = (
+        run["ran_s"]
+        for run in json.loads(site.controller.cli("history", job, "--json").stdout)["runs"]
+    )
+    print(f"first {first_s:.1f} s, then {second_s:.1f} s")
+    # It is protected, up to the bound; then come a cycle, the requeue and its last words.
+    assert MAX_MIN_RUN_S + 1.0 < second_s < 2 * first_s + 4.0

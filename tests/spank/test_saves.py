@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +83,7 @@ class Site:
 
 @pytest.fixture
 def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
-    settings = {
+    settings: dict[str, Mapping[str, object]] = {
         "policy": {"thresholds_gpu_s": [16], "estimates": []},
         "preemption": {"save_grace_s": SAVE_GRACE_S, "min_run_s": 1},
         "controller": {"interval_s": INTERVAL_S},
