@@ -88,7 +88,7 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         "preemption": {"save_grace_s": SAVE_GRACE_S, "min_run_s": 1},
         "controller": {"interval_s": INTERVAL_S},
     }
-    with open_channel(plugin, tmp_path, TRAIN, **settings) as controller:
+    with open_channel(plugin, tmp_path, TRAIN, 10.0, **settings) as controller:
         yield Site(plugin, controller)
 
 
@@ -96,7 +96,7 @@ def test_a_victim_is_asked_and_leaves_as_soon_as_it_has_saved(site: Site) -> Non
     job = site.train()
     requeued_s = site.preempt(job)
     (step, saved_s), *_ = site.saves()
-    # From the end of the save to a requeue that Slurm shows: 1.1 to 1.4 s.
+    print(f"requeued {requeued_s - saved_s:.2f} s after the save")
     assert requeued_s - saved_s < 2 * INTERVAL_S
     site.controller.wait_until(
         lambda: f"goes on from {site.saves()[-1][0]}" in site.output(job), "it goes on"
