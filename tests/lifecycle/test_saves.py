@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.faulty import Fault
 from scripts.testbed.lifecycle.machine import MOST_EFFECTS
-from scripts.testbed.lifecycle.world import SAVE_GRACE_S, Setup
+from scripts.testbed.lifecycle.world import GPUS, MIN_RUN_S, SAVE_GRACE_S, Ask, Setup
 from tests.lifecycle.test_regressions import GRACE_S, Course, course
 
 NO_SIGNAL = Setup(signal="")
@@ -93,3 +94,25 @@ def test_a_controller_killed_between_save_and_requeue_requeues_once(
     asked.until(lambda: asked.requeues() == 1)
     asked.ends_well()
     assert asked.requeues() == 1
+
+
+def test_a_victim_that_came_back_stays_until_it_has_passed_the_point_it_had_reached() -> None:
+    with course(NO_SIGNAL) as one:
+        world = one.world
+        world.report(one.victim, 50, 0)
+        one.until(lambda: one.requeues() == 1)
+        one.until(lambda: one.runs(one.preemptor))
+        world.finish(one.preemptor)
+        one.until(lambda: one.runs(one.victim))
+        (one.preemptor,) = world.submit(Ask(GPUS, user="ben"))
+        came_back_s = world.now_s
+        world.report(one.victim, 1, 0)
+        while world.now_s - came_back_s < 2 * MIN_RUN_S + 15.0:
+            world.report(one.victim, 1, 0)
+            one.cycle()
+        assert memory.is_redoing(world.cycles, one.victim)
+        assert one.requeues() == 1
+        world.report(one.victim, 50, 0)
+        one.until(lambda: one.requeues() == 2)
+        assert world.now_s - came_back_s < 3 * MIN_RUN_S + SAVE_GRACE_S + 15.0
+        one.ends_well()
