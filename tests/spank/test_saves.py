@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from slurm_tiresias import job
 saved = Path("saved")
 hangs = "hangs" in sys.argv
 def save(step):
+    Path("saves-now").touch()
     time.sleep({SAVE_S} if not hangs else 3600)
     saved.write_text(str(step))
     with open("saves", "a") as log:
@@ -49,10 +50,11 @@ class Site:
     plugin: PluginCluster
     controller: RealController
 
-    def train(self, *arguments: str) -> str:
+    def train(self, *arguments: str, before: str = "") -> str:
         """Submit a job on all GPUs that uses the library, in a shell that knows nothing of it."""
         library = f"env PYTHONPATH={self.plugin.work}/lib"
-        script = f"cd {self.plugin.work}; {library} /usr/bin/python3 train.py {' '.join(arguments)}"
+        script = f"{before} cd {self.plugin.work}; {library} /usr/bin/python3 train.py "
+        script += " ".join(arguments)
         job = self.plugin.submit(f"{script}\necho ended with $?", ALL_GPUS, "--open-mode=append")
 
         def listens() -> bool:
@@ -81,15 +83,25 @@ class Site:
         return time.time()
 
 
-@pytest.fixture
-def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
+NO_SIGNAL: Mapping[str, object] = {"save_grace_s": SAVE_GRACE_S, "min_run_s": 1}
+SIGNAL: Mapping[str, object] = {"signal": "USR1", "grace_s": 30, "min_run_s": 1}
+
+
+@contextmanager
+def opened(plugin: PluginCluster, folder: Path, preemption: Mapping[str, object]) -> Iterator[Site]:
     settings: dict[str, Mapping[str, object]] = {
         "policy": {"thresholds_gpu_s": [16], "estimates": []},
-        "preemption": {"save_grace_s": SAVE_GRACE_S, "min_run_s": 1},
+        "preemption": preemption,
         "controller": {"interval_s": INTERVAL_S},
     }
-    with open_channel(plugin, tmp_path, TRAIN, 10.0, **settings) as controller:
+    with open_channel(plugin, folder, TRAIN, 10.0, **settings) as controller:
         yield Site(plugin, controller)
+
+
+@pytest.fixture
+def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
+    with opened(plugin, tmp_path, NO_SIGNAL) as one:
+        yield one
 
 
 def test_a_victim_is_asked_and_leaves_as_soon_as_it_has_saved(site: Site) -> None:
@@ -114,21 +126,29 @@ def test_a_victim_whose_save_hangs_gets_no_more_than_the_grace(site: Site) -> No
     assert not site.saves()
 
 
-def test_a_controller_killed_while_the_victim_saves_requeues_it_once(site: Site) -> None:
+def test_a_victim_that_got_the_sites_signal_does_not_use_up_its_grace(
+    plugin: PluginCluster, tmp_path: Path
+) -> None:
+    with opened(plugin, tmp_path, SIGNAL) as site:
+        job = site.train(before="trap '' USR1;")
+        requeued_s = site.preempt(job)
+        (_, saved_s), *_ = site.saves()
+        print(f"requeued {requeued_s - saved_s:.2f} s after the save, of 30 s")
+        assert requeued_s - saved_s < 2 * INTERVAL_S
+
+
+@pytest.mark.parametrize("at", ["saves-now", "saves"], ids=["as it saves", "as it has saved"])
+def test_a_controller_that_is_killed_requeues_the_victim_once(site: Site, at: str) -> None:
     job = site.train()
-    site.plugin.submit("sleep 2", ALL_GPUS)
-    site.controller.wait_until(lambda: site.saves(), "the victim saves")
+    preemptor = site.plugin.submit("sleep 2", ALL_GPUS)
+    site.controller.wait_until((site.plugin.work / at).exists, "the victim saves")
     site.controller.kill()
-    restarts = site.plugin.restarts(job)
     site.controller.start()
-    site.controller.wait_until(
-        lambda: (one := site.controller.job(job)) is not None and one.restarts == 1,
-        "the victim has been requeued",
-    )
-    assert restarts in (0, 1)
-    site.controller.wait_until(
-        lambda: (one := site.controller.job(job)) is not None and one.state == "running",
-        "the victim runs again",
-    )
+
+    def is_back() -> bool:
+        shown = site.controller.job(job)
+        return shown is not None and shown.restarts > 0 and shown.state == "running"
+
+    site.controller.wait_until(is_back, "the victim runs again")
     assert site.plugin.restarts(job) == 1
-    assert re.findall(job, str(site.controller.events("preempted"))) == [job]
+    assert site.controller.events("preempted") == [(job, preemptor)]
