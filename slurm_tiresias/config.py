@@ -29,6 +29,8 @@ ESTIMATES = ("reports", "history", "limits")
 REPORTS, HISTORY, LIMITS = ESTIMATES
 CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
+LEAST_LOSS = "least-loss"
+VICTIMS = (LEAST_LOSS, "fewest-gpus")
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
 STYLES = ("consolidate", "spread")
@@ -201,6 +203,30 @@ class PreemptionConfig:
         "The time over which that is counted.",
         unit="seconds",
         minimum=1,
+    )
+    victims: str = setting(
+        LEAST_LOSS,
+        "Which jobs leave among those of a tier. least-loss: those that waste least GPU time, with "
+        "what they have done since they last saved and what a restart takes; of jobs of which "
+        "nothing is known, the fewest GPUs. fewest-gpus: the fewest GPUs, whatever they lose.",
+        choices=VICTIMS,
+    )
+    wait_for_save_s: float = setting(
+        7200.0,
+        "A job is not preempted while its next save is due within this time, for a job below the "
+        "first tier; it may be for a tenth of the time between two saves after each. 0: saves are "
+        "not waited for.",
+        unit="seconds",
+        minimum=0,
+        maximum=86_400,
+    )
+    first_tier_wait_s: float = setting(
+        600.0,
+        "The same for a job of the first tier, which waits less: the job that saves may be "
+        "preempted for half the time between two saves after each.",
+        unit="seconds",
+        minimum=0,
+        maximum=86_400,
     )
     max_victims_per_cycle: int = setting(
         100,

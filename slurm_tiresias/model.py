@@ -348,6 +348,11 @@ class WorkAtStake(NamedTuple):
         return unsaved_s + self.restart_s
 
 
+USUAL_STAKE = WorkAtStake(unsaved_since_s=-math.inf, most_unsaved_s=300.0, restart_s=60.0)
+"""What a job counts for of which nothing is known, as long as nothing was measured on this site:
+less than most jobs without saves lose, so that it does not pay to say nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramCosts:
     """What a preemption of one program (a user's jobs of one name) costs: running time in seconds,
@@ -361,6 +366,8 @@ class ProgramCosts:
     """The usual time between two saves; None if unknown."""
     measured: int = 0
     """How many preemptions of the program itself were measured."""
+    saved_when_asked: float = 0.0
+    """In which share of them the job saved after its checkpoint signal."""
     lost_all_in_a_row: int = 0
     """How many of its latest preemptions in a row lost all work of the run."""
 

@@ -76,6 +76,10 @@ COST: Sequence[Column[_Row]] = (
 )
 
 
+AGAIN: Column[_Row] = Column("AGAIN", lambda row: f"{row.figures.again_share:.1%}", right=True)
+"""Shown where it is simulated how programs save."""
+
+
 def lines(report: Report, screen: Screen) -> Iterator[str]:
     """Yield the whole comparison."""
     rows = [_Row(report, result) for result in report.results]
@@ -97,12 +101,14 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
     )
     yield from screen.table((POLICY, *bins), rows)
     yield ""
+    saves = report.setup.costs.saves
+    again = " Again: GPU time of work that was not saved, and was done again." if saves else ""
     yield from screen.prose(
         "Queueing delay, and what preemption costs. Lost: GPU time held while jobs saved and "
-        "loaded.",
+        f"loaded.{again}",
         indent="",
     )
-    yield from screen.table(COST, rows)
+    yield from screen.table((*COST, AGAIN) if saves else COST, rows)
 
 
 def _head(report: Report, screen: Screen) -> Iterator[str]:

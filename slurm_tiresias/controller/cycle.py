@@ -128,6 +128,7 @@ class Cycles:
             config,
             profiler.placing,
             self._claims.why_stopped if self._claims else None,
+            self.progress.of,
             self._guards.of,
         )
         self._actor = Actor(

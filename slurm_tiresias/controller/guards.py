@@ -19,7 +19,7 @@ from slurm_tiresias.model import (
     Learned,
     ProgramCosts,
 )
-from slurm_tiresias.policy.protection import redoing_for_s, stuck_runs
+from slurm_tiresias.policy.lost_work import redoing_for_s, stuck_runs
 from slurm_tiresias.slurm.protocol import Observation
 
 NO_NET_PROGRESS: Final = "no-net-progress"

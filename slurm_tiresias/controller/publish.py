@@ -30,7 +30,7 @@ from slurm_tiresias.model import (
 from slurm_tiresias.policy.claims import is_broken
 from slurm_tiresias.policy.estimates import WithEstimates, is_promoted
 from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.protection import protected_for_s
+from slurm_tiresias.policy.protection import before_save, protected_for_s
 from slurm_tiresias.reasons import would_do
 from slurm_tiresias.scheduling.engine import min_run_until_s
 from slurm_tiresias.slurm import release
@@ -266,6 +266,9 @@ def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
         until_s = min_run_until_s(job, config.preemption)
     elif protection is Protection.REDOING_WORK:
         until_s = job.learned.redoing_until_s
+    elif protection is Protection.SAVE_DUE:
+        saves = before_save(job.at_stake, config)
+        until_s = max((save.until_s for save in saves), default=None)
     return Blocker(job.job_id, protection.value, until_s)
 
 

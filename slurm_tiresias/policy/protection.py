@@ -1,26 +1,49 @@
-"""How long a run is protected from preemption: the longer, the more earlier preemptions have lost.
-
-The minimum run time grows with each preemption, and a run that does lost work again is protected
-until it passes the point that its job had reached. What is lost is known from what users' programs
-report, so both are bounded by what Slurm itself has measured (docs/algorithm.md).
-"""
+"""When a run is protected from preemption: after its start, and before a save that is due."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
-from typing import Final
+from enum import IntEnum
+from typing import Final, NamedTuple
 
-from slurm_tiresias.config import PreemptionConfig
-from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned
-
-REDO_TIMES: Final = 2.0
-"""A run is protected as it does lost work again for at most so many times the time in which that
-work can have been done: it may have slower GPUs now, and has to start."""
+from slurm_tiresias.config import Config, PreemptionConfig
+from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned, WorkAtStake
 
 MOST_DOUBLINGS: Final = 64
 """Prevents the overflow of a float."""
+
+LATE: Final = 0.1
+"""A save is waited for beyond the time when it is due for this share of the time between saves."""
+
+
+OPEN_TO_LOWER_TIERS: Final = 0.1
+OPEN_TO_ALL: Final = 0.5
+"""After each save a job is not protected for this share of the time between two: from jobs below
+the first tier, and from those of the first tier. The latter wait only where less time is left until
+the next save than has passed since the last."""
+
+LEAST_OPEN_CYCLES: Final = 6
+"""A job is not protected for so many cycles after each save, so that one of them can preempt it."""
+
+
+class Shield(IntEnum):
+    """From which preemptors a running job is protected."""
+
+    NONE = 0
+    FROM_LOWER_TIERS = 1
+    """From those of all tiers but the first."""
+    FROM_ALL = 2
+
+
+class Protected(NamedTuple):
+    """A time in which a running job may not be preempted: up to ``until_s``, without it."""
+
+    from_s: float
+    until_s: float
+    shield: Shield = Shield.FROM_ALL
+
+    def holds(self, now_s: float) -> bool:
+        return self.from_s <= now_s < self.until_s
 
 
 def protected_for_s(
@@ -38,28 +61,27 @@ def protected_for_s(
     return max(config.min_run_s, min(config.min_run_s * config.min_run_growth**times, most_s))
 
 
-def redoing_for_s(earlier: Iterable[tuple[float, float]]) -> float:
-    """Return for how long a run may be protected because it does lost work again, at most.
+def before_save(at_stake: WorkAtStake | None, config: Config) -> tuple[Protected, ...]:
+    """Return when a job is protected because its next save is due.
 
-    Parameters
-    ----------
-    earlier
-        For each earlier run of the job its running time, and how much of that was protected for
-        this reason, in seconds, as Slurm's clock has it.
+    A preemption wastes what the job has done since its last save; waiting for the next save delays
+    the job that needs the GPUs. A delay matters most to a short job, so jobs of the first tier wait
+    for a shorter time than others. After each save the job may be preempted for a while.
     """
-    runs = list(earlier)
-    longest_s = max((ran_s for ran_s, _ in runs), default=0.0)
-    new_work_s = sum(max(0.0, ran_s - redone_s) for ran_s, redone_s in runs)
-    return REDO_TIMES * min(longest_s, new_work_s)
-
-
-def stuck_runs(starts: Sequence[int]) -> int:
-    """Return how many runs in a row have kept nothing, given the step at which each run began.
-
-    The last start is that of the present run, or what the last run has saved.
-    """
-    furthest = list(accumulate(starts, max))
-    count = 0
-    while count + 1 < len(starts) and starts[-1 - count] <= furthest[-2 - count]:
-        count += 1
-    return count
+    if at_stake is None or at_stake.save_due_s is None:
+        return ()
+    due_s, since_s = at_stake.save_due_s, at_stake.unsaved_since_s
+    every_s = due_s - since_s
+    if not 0.0 < every_s < math.inf:
+        return ()
+    until_s = due_s + LATE * every_s
+    least_open_s = LEAST_OPEN_CYCLES * config.controller.interval_s
+    found = []
+    for shield, most_s, open_share in (
+        (Shield.FROM_LOWER_TIERS, config.preemption.wait_for_save_s, OPEN_TO_LOWER_TIERS),
+        (Shield.FROM_ALL, config.preemption.first_tier_wait_s, OPEN_TO_ALL),
+    ):
+        from_s = max(due_s - most_s, since_s + max(open_share * every_s, least_open_s))
+        if from_s < due_s:
+            found.append(Protected(from_s, until_s, shield))
+    return tuple(found)

@@ -73,6 +73,10 @@ class Figures:
     """GPU-seconds held while jobs saved and loaded because of preemptions."""
     lost_share: float
     """``lost_gpu_s`` as a share of all GPU-seconds held."""
+    again_gpu_s: float
+    """GPU-seconds of work that was lost in preemptions, unsaved, and done again."""
+    again_share: float
+    """``again_gpu_s`` as a share of all GPU-seconds held."""
     gpu_use: float
     """GPU-seconds held as a share of those available until the last job ended."""
     bins: tuple[BinFigures, ...]
@@ -86,6 +90,7 @@ def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
     makespan_s = max((outcome.end_s for outcome in outcomes), default=0.0) - first_s
     held_gpu_s = sum((each.jct_s - each.waited_s) * each.job.gpus for each in outcomes)
     lost_gpu_s = sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes)
+    again_gpu_s = sum(outcome.again_s * outcome.job.gpus for outcome in outcomes)
     return Figures(
         jobs=len(outcomes),
         average_jct_s=mean(jct_s),
@@ -100,6 +105,8 @@ def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
         promotions=sum(outcome.promotions for outcome in outcomes),
         lost_gpu_s=lost_gpu_s,
         lost_share=lost_gpu_s / held_gpu_s if held_gpu_s else 0.0,
+        again_gpu_s=again_gpu_s,
+        again_share=again_gpu_s / held_gpu_s if held_gpu_s else 0.0,
         gpu_use=held_gpu_s / (gpus * makespan_s) if makespan_s else 0.0,
         bins=_bins(outcomes),
     )
@@ -262,6 +269,7 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
         ),
         ("decisions", when),
         ("preemption", f"costs {restart}, requeue delay {timing.requeue_delay_s:g} s"),
+        *((("saves", str(costs.saves)),) if costs.saves else ()),
     )
 
 
@@ -294,6 +302,7 @@ def settings(setup: Setup) -> dict[str, Any]:
     heeded = (
         *("min_run_s", "min_run_growth", "max_min_run_s", "max_per_job"),
         *("budget_share", "budget_window_s", "max_victims_per_cycle"),
+        *("victims", "wait_for_save_s", "first_tier_wait_s"),
     )
     return {
         "policy": config["policy"],
@@ -306,6 +315,7 @@ def settings(setup: Setup) -> dict[str, Any]:
             **asdict(setup.timing),
             "slurm": asdict(setup.slurm),
             "reports": asdict(setup.reports) if setup.reports else None,
+            "saves": setup.costs.saves.as_record() if setup.costs.saves else None,
         },
     }
 
@@ -342,6 +352,8 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
         "promotions": found.promotions,
         "lost_gpu_s": found.lost_gpu_s,
         "lost_share": found.lost_share,
+        "again_gpu_s": found.again_gpu_s,
+        "again_share": found.again_share,
         "gpu_use": found.gpu_use,
         "bins": {
             each.name: {"jobs": each.jobs, "avg_jct_s": each.average_jct_s} for each in found.bins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from dataclasses import replace
@@ -26,6 +27,7 @@ from slurm_tiresias.model import (
     Reason,
     Request,
     Snapshot,
+    WorkAtStake,
 )
 from slurm_tiresias.placement.candidate_index import CandidateIndex
 from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
@@ -112,6 +114,16 @@ LIMITS = LimitHistory(
 
 HISTORY = ServiceHistory([20.0, 130.0, 510.0, 900.0])
 
+STAKES = (
+    None,
+    None,
+    WorkAtStake(math.inf, restart_s=40.0),
+    WorkAtStake(NOW_S - 1500, math.inf, 40.0, NOW_S + 300),
+    WorkAtStake(NOW_S - 100, math.inf, 40.0, NOW_S + 3000),
+    WorkAtStake(-math.inf, 900.0, 20.0),
+)
+"""A job that saves when asked to, one that saves soon, one that has just saved, a silent one."""
+
 jobs_lists = st.lists(
     st.builds(
         view,
@@ -144,6 +156,7 @@ jobs_lists = st.lists(
         held=st.integers(0, 19).map(lambda n: n == 0),
         backs_off=st.integers(0, 19).map(lambda n: n == 0),
         style=st.sampled_from([None, *PlacementStyle]),
+        at_stake=st.sampled_from(STAKES),
     ),
     max_size=14,
 ).map(lambda jobs: [changed(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
@@ -311,10 +324,11 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
     for preemption in plan.preemptions:
         victim, preemptor = jobs[preemption.job_id], jobs[preemption.preempted_for]
         assert victim.managed
-        assert protection_of(victim, snapshot.now_s, config.preemption) is None
         if plan.decisions[preemptor.job_id].promoted:
             preemptor = _promoted(preemptor, snapshot.now_s)
-        assert policy.rank(victim).level > policy.rank(preemptor).level
+        level = policy.rank(preemptor).level
+        assert policy.rank(victim).level > level
+        assert protection_of(victim, snapshot.now_s, config, level) is None
         assert plan.decisions[preemptor.job_id].action is Action.START
         assert victim.job_id in plan.decisions[preemptor.job_id].victims
     assert len(plan.preemptions) <= config.preemption.max_victims_per_cycle

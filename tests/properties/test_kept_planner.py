@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from slurm_tiresias.model import (
     Plan,
     Protection,
     Snapshot,
+    WorkAtStake,
 )
 from slurm_tiresias.placement.free_resources import FreeResources
 from slurm_tiresias.policy.make import make_policy
@@ -106,6 +108,8 @@ class Cluster:
             if happens < 0.5:
                 return changed(job, protected_by=chance.choice((None, Protection.HELD)))
             if happens < 0.6:
+                return changed(job, at_stake=_other_stake(now_s, chance))
+            if happens < 0.7:
                 redoing = Learned(redoing_until_s=now_s + chance.choice((-1.0, 10.0, 300.0)))
                 return changed(job, learned=chance.choice((NOTHING_LEARNED, redoing)))
             return _served(job, chance.choice((1.0, 30.0, 200.0)))
@@ -158,6 +162,12 @@ def _take(free: FreeResources, allocation: Allocation) -> bool:
     if not enough:
         free.give(allocation)
     return enough
+
+
+def _other_stake(now_s: float, chance: random.Random) -> WorkAtStake | None:
+    since_s = now_s - chance.choice((0.0, 50.0, 2000.0))
+    due_s = chance.choice((None, since_s + 600.0, since_s + 4000.0))
+    return chance.choice((None, WorkAtStake(since_s, math.inf, 30.0, due_s)))
 
 
 def _requeued(job: JobView, now_s: float) -> JobView:
