@@ -256,6 +256,16 @@ class PreemptionConfig:
         minimum=0,
         maximum=3600,
     )
+    save_grace_s: float = setting(
+        60.0,
+        "A job that would get no signal, but has said by the job library that it saves on request, "
+        "is asked to (SIGURG, which other programs ignore) before it is requeued. It is requeued "
+        "as soon as it has saved, and so long after the request at the latest; max_grace_s bounds "
+        "this, too. 0: no such job is asked.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
+    )
     start_bound_s: float = setting(
         60.0,
         "A nomination whose GPUs have been free for so long expires: its job did not start.",

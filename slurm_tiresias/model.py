@@ -313,6 +313,10 @@ class JobProgress:
     """When its program last heard that it is to save or to leave."""
     saving_s: float | None = None
     """When the save that ended at ``saved_s`` began; None if unknown."""
+    listens: bool = False
+    """Whether it saves when it is asked to (``job.requests``)."""
+    answered_s: float | None = None
+    """When the last request came that a save which began after it has answered."""
 
     @property
     def finished(self) -> bool:
@@ -372,6 +376,23 @@ class ProgramCosts:
     """In which share of them the job saved after its checkpoint signal."""
     lost_all_in_a_row: int = 0
     """How many of its latest preemptions in a row lost all work of the run."""
+
+
+class Learned(NamedTuple):
+    """What earlier runs of a job and of its program teach of how long it is to be left alone."""
+
+    program_lost: int = 0
+    """How many of the last preemptions of its program in a row lost all work of the run."""
+    stuck_runs: int = 0
+    """How many of its last runs in a row kept nothing: the next began no further than before."""
+    redoing_until_s: float | None = None
+    """Until then at the latest its run counts as doing lost work again; None if it does not."""
+
+
+NOTHING_LEARNED = Learned()
+
+STUCK_RUNS = 2
+"""A job that has kept nothing of so many runs in a row cannot save within its minimum run time."""
 
 
 class Claim(NamedTuple):
@@ -505,6 +526,7 @@ class JobView:
     """The rule and number that chose the style, in a few words; may contain users' text."""
     reports_stopped: str = ""
     """Why what the job reported last does not count now; "" if it does."""
+    learned: Learned = NOTHING_LEARNED
     at_stake: WorkAtStake | None = None
     """What preempting it now would lose; None if nothing is known of it or of any other job."""
     remaining_s: float | None = None

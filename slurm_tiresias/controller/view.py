@@ -21,12 +21,14 @@ from slurm_tiresias.controller.manage import (
 )
 from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import (
+    NOTHING_LEARNED,
     JobAccount,
     JobProgress,
     JobSpec,
     JobState,
     JobStatus,
     JobView,
+    Learned,
     Node,
     ProgramCosts,
     Protection,
@@ -68,7 +70,7 @@ class Backoffs:
 class _Facts(NamedTuple):
     """Everything that a job's view depends on: while it is equal, the view is reused."""
 
-    learned: int
+    runs_version: int
     """The version of its runs (``Runs.learned``). The first field, since it changes for every
     running job: comparisons end here."""
     job: JobStatus
@@ -91,6 +93,7 @@ class _Facts(NamedTuple):
     """Whether Slurm, after a requeue, would start the job before any job that waits now."""
     reports_stopped: str
     """Why what it reported last does not count."""
+    learned: Learned
     at_stake: WorkAtStake | None
     taken_by: tuple[Partition, ...] | None
     """The partitions that would start it; None if none of its partitions has restrictions."""
@@ -110,15 +113,18 @@ class SnapshotBuilder:
         placing: Callable[[JobSpec], Placing] | None = None,
         why_reports_stopped: Callable[[JobStatus, float], str] | None = None,
         progress_of: Callable[[str], JobProgress | None] | None = None,
+        learned: Callable[[str], Learned] = lambda _key: NOTHING_LEARNED,
         costs_of: Callable[[str, str], ProgramCosts | None] = lambda _user, _name: None,
     ) -> None:
         """Prepare snapshots.
 
         ``placing`` gives the best placement of a job; None leaves placement open.
         ``why_reports_stopped`` says why what a job reported last does not count at a time; "" if it
-        does. ``progress_of`` gives what a job last told of how far it is, ``costs_of`` what a
-        preemption costs, by user and job name; None as long as none was measured.
+        does. ``progress_of`` gives what a job last told of how far it is, ``learned`` what earlier
+        runs teach of it, and ``costs_of`` what a preemption costs, by user and job name; None as
+        long as none was measured.
         """
+        self._learned = learned
         self._job_store = job_store
         self._costs_of = costs_of
         self._config = config
@@ -238,6 +244,7 @@ class SnapshotBuilder:
                 job.state is JobState.RUNNING
                 and self._priority_tier(job, by_name) > highest_waiting,
                 why_stopped(job, seen.at_s) if why_stopped and account and account.claim else "",
+                self._learned(key),
                 self._at_stake(job) if job.state is JobState.RUNNING else None,
                 None
                 if choosy.keys().isdisjoint(job.spec.partitions)
@@ -424,6 +431,7 @@ class SnapshotBuilder:
             awaited_limit=facts.awaited_limit,
             over_budget=facts.over_budget,
             reports_stopped=facts.reports_stopped,
+            learned=facts.learned,
             at_stake=facts.at_stake,
             skew=placing.skew if placing else None,
             style=placing.style if placing else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 RECORD_BYTES = 512
 """The length of every record; the rest of the line is blanks."""
@@ -38,6 +38,7 @@ _NUMBERS = (
     ("asked_s", (*_ANY, type(None)), MOST_TIME_S),
     ("saving_s", (*_ANY, type(None)), MOST_TIME_S),
     ("saves", _WHOLE, MOST_SAVES),
+    ("answered_s", (*_ANY, type(None)), MOST_TIME_S),
 )
 """The fields that are numbers, their types, and the largest that they may be."""
 
@@ -52,7 +53,9 @@ class Record:
 
     ``first_step`` and ``first_s`` are of the first report of this run, ``steps_per_s`` is the
     recent rate. ``total``, ``saved_step`` and ``resumed_step`` are None where they are unknown, and
-    the times of what has not happened yet.
+    the times of what has not happened yet. ``listens``: the program saves when it is asked to
+    (``requests.SAVE_SIGNALS``). ``answered_s`` is when the last request came that a save which
+    began after it has answered.
     """
 
     step: int
@@ -73,6 +76,19 @@ class Record:
     """When the save that ended at ``saved_s`` began; None where the program does not say."""
     saves: int = 0
     """How many saves this run has made."""
+    listens: bool = False
+    answered_s: float | None = None
+
+
+LATER: Final = {
+    "listens": False,
+    "answered_s": None,
+    "new_step_s": None,
+    "asked_s": None,
+    "saving_s": None,
+    "saves": 0,
+}
+"""The fields that a library of an earlier version does not write, and what they then are."""
 
 
 def encode(record: Record) -> bytes:
@@ -93,13 +109,17 @@ def decode(content: bytes) -> Record:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RecordError("not JSON") from error
-    if not isinstance(fields, dict) or fields.keys() != Record.__dataclass_fields__.keys():
+    if not isinstance(fields, dict):
+        raise RecordError("not a record of progress")
+    fields = {**LATER, **fields}
+    if fields.keys() != Record.__dataclass_fields__.keys():
         raise RecordError("other fields than a record has")
     return checked(fields)
 
 
 def checked(fields: dict[str, Any]) -> Record:
     """The record of these fields, all of which there must be; ``RecordError`` if they are wrong."""
+    fields = {**LATER, **fields}
     for name, types, most in _NUMBERS:
         value = fields[name]
         # True is an integer to Python, and no step; NaN is in no range.
@@ -107,6 +127,8 @@ def checked(fields: dict[str, Any]) -> Record:
             raise RecordError(f"{name} is out of range")
     if fields["state"] not in STATES:
         raise RecordError("an unknown state")
+    if type(fields["listens"]) is not bool:
+        raise RecordError("listens is neither true nor false")
     record = Record(**fields)
     if record.total is not None and not 0 < record.total >= record.step:
         raise RecordError("more steps than the total")

@@ -3,6 +3,9 @@
 Signals only set a flag: what is being saved is never torn by another signal. A launcher that would
 end its processes on a signal (torchrun, after 30 s) is started by ``tiresias-job run`` instead,
 which takes the signals itself and writes them into a file that the processes look at.
+
+The controller asks a job that listens to save by SIGURG before it preempts it: a process that does
+not handle that signal ignores it, so that it ends neither a shell nor a worker of the job.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ FILE_VARIABLE = "TIRESIAS_REQUEST_FILE"
 
 LOOK_EVERY_S = 0.25
 LEAVE_SIGNAL = signal.SIGTERM
-SAVE_SIGNAL = signal.SIGUSR1
+SAVE_SIGNALS = (signal.SIGUSR1, signal.SIGURG)
 
 
 class Requests:
@@ -37,6 +40,7 @@ class Requests:
         self.asked_s: float | None = None
         """When the last request was heard, by the clock; None before the first."""
         self.listens = False
+        self._takes_signals = False
 
     def listen(self) -> bool:
         """Take the signals from whatever had them; whether this could be done.
@@ -46,9 +50,15 @@ class Requests:
         if threading.current_thread() is not threading.main_thread():
             return False
         signal.signal(LEAVE_SIGNAL, self._asked_to_leave)
-        signal.signal(SAVE_SIGNAL, self._asked_to_save)
-        self.listens = True
+        for number in SAVE_SIGNALS:
+            signal.signal(number, self._asked_to_save)
+        self.listens = self._takes_signals = True
         return True
+
+    @property
+    def reach_it(self) -> bool:
+        """Whether requests reach this process."""
+        return self._takes_signals or self.by_wrapper
 
     @property
     def by_wrapper(self) -> bool:
@@ -72,12 +82,12 @@ class Requests:
         self._save = False
 
     def _asked_to_leave(self, _number: int, _frame: FrameType | None) -> None:
-        self._leave = True
         self.asked_s = self._clock()
+        self._leave = True
 
     def _asked_to_save(self, _number: int, _frame: FrameType | None) -> None:
-        self._save = True
         self.asked_s = self._clock()
+        self._save = True
 
     def _look(self) -> None:
         if not self._path or self._clock() < self._next_look_s:

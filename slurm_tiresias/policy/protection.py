@@ -7,7 +7,10 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from slurm_tiresias.config import Config, PreemptionConfig
-from slurm_tiresias.model import WorkAtStake
+from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned, WorkAtStake
+
+MOST_DOUBLINGS: Final = 64
+"""Prevents the overflow of a float."""
 
 LATE: Final = 0.1
 """A save is waited for beyond the time when it is due for this share of the time between saves."""
@@ -43,15 +46,19 @@ class Protected(NamedTuple):
         return self.from_s <= now_s < self.until_s
 
 
-def protected_for_s(preemptions: int, config: PreemptionConfig) -> float:
+def protected_for_s(
+    preemptions: int, config: PreemptionConfig, learned: Learned = NOTHING_LEARNED
+) -> float:
     """Return the minimum run time of a job's current run, in seconds since it (re)started.
 
-    ``preemptions`` counts the earlier preemptions of the job. The time grows so that a job that is
-    preempted repeatedly, by chance or on purpose, gets runs long enough to save a checkpoint.
+    ``preemptions`` counts the earlier preemptions of the job; those in a row by which its program
+    lost all its work count like its own. The time grows so that a job that is preempted repeatedly,
+    by chance or on purpose, gets runs long enough to save a checkpoint. For a job that has kept
+    nothing of its last runs it grows without a bound, so that it ends some day.
     """
-    # The cap on the exponent prevents a float overflow.
-    grown_s = config.min_run_s * config.min_run_growth ** min(preemptions, 64)
-    return max(config.min_run_s, min(grown_s, config.max_min_run_s))
+    times = min(max(preemptions, learned.program_lost), MOST_DOUBLINGS)
+    most_s = math.inf if learned.stuck_runs >= STUCK_RUNS else config.max_min_run_s
+    return max(config.min_run_s, min(config.min_run_s * config.min_run_growth**times, most_s))
 
 
 def before_save(at_stake: WorkAtStake | None, config: Config) -> tuple[Protected, ...]:

@@ -17,7 +17,10 @@ QUIET_STEPS = 10
 """A run has stopped making progress after so many times its longest gap between two steps so far,
 so many times its usual step, and at least so many seconds, whichever is longest."""
 
-_TIMES = ("reported_s", "advanced_s", "saved_s", "first_step_s", "first_s", "asked_s", "saving_s")
+_TIMES = (
+    *("reported_s", "advanced_s", "saved_s", "first_step_s", "first_s"),
+    *("asked_s", "saving_s", "answered_s"),
+)
 """The fields of ``JobProgress`` that are points in time."""
 
 
@@ -89,6 +92,8 @@ class Run:
             by_slurms_clock(record.first_s),
             by_slurms_clock(record.asked_s),
             by_slurms_clock(record.saving_s),
+            record.listens,
+            by_slurms_clock(record.answered_s),
         )
 
     def clock_was_set(self, by_s: float) -> None:

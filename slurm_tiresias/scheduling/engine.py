@@ -13,6 +13,7 @@ from typing import Protocol
 from slurm_tiresias.config import LEAST_LOSS, Config, PreemptionConfig
 from slurm_tiresias.model import (
     Allocation,
+    Learned,
     Node,
     PlacementStyle,
     Protection,
@@ -48,6 +49,8 @@ class Schedulable(JobFacts, Protocol):
     @property
     def protected_by(self) -> Protection | None: ...
     @property
+    def learned(self) -> Learned: ...
+    @property
     def at_stake(self) -> WorkAtStake | None: ...
 
 
@@ -58,7 +61,15 @@ def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
     """
     if job.protected_by is not None or 0 < config.max_per_job <= job.preemptions:
         return math.inf
-    least_s = protected_for_s(job.preemptions, config)
+    redoing_until_s = job.learned.redoing_until_s
+    return max(
+        min_run_until_s(job, config), -math.inf if redoing_until_s is None else redoing_until_s
+    )
+
+
+def min_run_until_s(job: Schedulable, config: PreemptionConfig) -> float:
+    """Return when a running job's minimum run time is over; ``-inf`` if it has none."""
+    least_s = protected_for_s(job.preemptions, config, job.learned)
     if least_s <= 0 or job.running_since_s is None:
         return -math.inf
     return job.running_since_s + least_s
@@ -77,8 +88,10 @@ def protection_of(job: Schedulable, now_s: float, config: Config, level: Key) ->
         return job.protected_by
     if 0 < config.preemption.max_per_job <= job.preemptions:
         return Protection.MAX_PREEMPTIONS
-    if now_s < protected_until_s(job, config.preemption):
+    if now_s < min_run_until_s(job, config.preemption):
         return Protection.MIN_RUN
+    if now_s < protected_until_s(job, config.preemption):
+        return Protection.REDOING_WORK
     least = least_shield(level, even_protected=False)
     for save in before_save(job.at_stake, config):
         if save.shield >= least and save.holds(now_s):

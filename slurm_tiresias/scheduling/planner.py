@@ -430,6 +430,7 @@ def _runs_on_unchanged(before: JobView, job: JobView) -> bool:
         and job.running_since_s == before.running_since_s
         and job.protected_by is before.protected_by
         and job.preemptions == before.preemptions
+        and job.learned == before.learned
     )
 
 

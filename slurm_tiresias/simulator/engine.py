@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from slurm_tiresias.model import (
+    NOTHING_LEARNED,
     Allocation,
     Claim,
     JobState,
@@ -66,6 +67,7 @@ class SimJob:
     """Whether its user is over the preemption budget, so that it may use idle GPUs only."""
     skew: float | None = None
     protected_by: Protection | None = None
+    learned = NOTHING_LEARNED
     waited_before_s = 0.0
     lost_s = 0.0
     unsaved_s = 0.0

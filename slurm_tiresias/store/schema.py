@@ -24,8 +24,9 @@ SCHEMA_VERSION = 10
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
 under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
-what runs reported of their progress, 9 what that promises, and time limits, 10 what preemptions
-cost."""
+what runs reported of their progress, 9 what that promises, and time limits. 10 added which
+victims were asked to save, how long runs were protected as they did lost work again, and what
+preemptions cost."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -185,7 +186,8 @@ def _add_column(database: sqlite3.Connection, table: str, column: str) -> None:
         database.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
 
-def _add_costs(database: sqlite3.Connection) -> None:
+def _add_costs_and_guards(database: sqlite3.Connection) -> None:
+    _add_saves_and_redone_work(database)
     for name in ("first_step_s", "save_every_s", "first_s", "asked_s", "saving_s"):
         _add_column(database, "run_progress", f"{name} REAL")
     _create_costs(database)
@@ -197,6 +199,14 @@ def _create_costs(database: sqlite3.Connection) -> None:
     database.execute("CREATE INDEX cost_at ON preemption_costs (at_s)")
 
 
+def _add_saves_and_redone_work(database: sqlite3.Connection) -> None:
+    for table, column, default in (
+        ("preemptions_under_way", "asked INTEGER", 0),
+        ("incarnations", "redone_s REAL", 0.0),
+    ):
+        _add_column(database, table, f"{column} DEFAULT {default}")
+
+
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
@@ -206,7 +216,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     6: _add_starts_in_vain,
     7: _add_progress,
     8: _add_claims_and_limits,
-    9: _add_costs,
+    9: _add_costs_and_guards,
 }
 """The migration of each older schema to the next."""
 

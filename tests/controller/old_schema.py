@@ -34,8 +34,10 @@ def back_to_schema_5(database: sqlite3.Connection) -> None:
 
 
 def back_to_schema_9(database: sqlite3.Connection) -> None:
-    """Undo what schema 10 added: what preemptions cost."""
+    """Undo what schema 10 added: what preemptions cost, and what guards learn."""
     database.execute("DROP TABLE preemption_costs")
+    database.execute("ALTER TABLE preemptions_under_way DROP COLUMN asked")
+    database.execute("ALTER TABLE incarnations DROP COLUMN redone_s")
     for column in ("first_step_s", "save_every_s", "first_s", "asked_s", "saving_s"):
         database.execute(f"ALTER TABLE run_progress DROP COLUMN {column}")
     database.execute("UPDATE facts SET value = '9' WHERE name = 'schema_version'")

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import ORDERS, Config
 from slurm_tiresias.model import (
+    NOTHING_LEARNED,
     Action,
     Allocation,
     Amount,
     JobState,
     JobView,
+    Learned,
     Node,
     PlacementStyle,
     Plan,
@@ -144,6 +146,13 @@ jobs_lists = st.lists(
         first_started_s=st.one_of(st.none(), st.floats(0, 100)),
         running_since_s=st.sampled_from([NOW_S - 5, NOW_S - 500]),
         preemptions=st.integers(0, 3),
+        learned=st.sampled_from(
+            [
+                *[NOTHING_LEARNED] * 3,
+                *[Learned(program_lost=3), Learned(stuck_runs=2)],
+                *[Learned(redoing_until_s=NOW_S + 60), Learned(redoing_until_s=NOW_S - 1)],
+            ]
+        ),
         held=st.integers(0, 19).map(lambda n: n == 0),
         backs_off=st.integers(0, 19).map(lambda n: n == 0),
         style=st.sampled_from([None, *PlacementStyle]),

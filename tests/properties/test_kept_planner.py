@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import (
+    NOTHING_LEARNED,
     Action,
     Allocation,
     Decision,
     JobState,
     JobView,
+    Learned,
     Node,
     Plan,
     Protection,
@@ -107,6 +109,9 @@ class Cluster:
                 return changed(job, protected_by=chance.choice((None, Protection.HELD)))
             if happens < 0.6:
                 return changed(job, at_stake=_other_stake(now_s, chance))
+            if happens < 0.7:
+                redoing = Learned(redoing_until_s=now_s + chance.choice((-1.0, 10.0, 300.0)))
+                return changed(job, learned=chance.choice((NOTHING_LEARNED, redoing)))
             return _served(job, chance.choice((1.0, 30.0, 200.0)))
         if decision.action is Action.START and happens < 0.7:
             if job.nominated_to is None and happens < 0.4:
