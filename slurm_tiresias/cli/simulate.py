@@ -43,7 +43,14 @@ from slurm_tiresias.simulator import files, page, run
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s, unit_speed
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.limits import LIMIT_MODELS, with_limits
-from slurm_tiresias.simulator.report import STOCK, Report, Result, figures, records
+from slurm_tiresias.simulator.report import (
+    STOCK,
+    Report,
+    Result,
+    fair_jct_s,
+    figures,
+    records,
+)
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.workload import Workload
@@ -223,6 +230,7 @@ def _compare(
         setup=setup,
         lower_bound_jct_s=lower_bound_jct_s(workload.jobs, setup.cluster.gpus, speed),
         results=tuple(_result(workload, policy, setup) for policy in names),
+        fair_jct_s=fair_jct_s(workload.jobs, setup.cluster.gpus),
     )
 
 

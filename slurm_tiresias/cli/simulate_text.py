@@ -9,9 +9,11 @@ from slurm_tiresias.cli.screen import Column, Screen
 from slurm_tiresias.cli.text import duration, or_dash, printable
 from slurm_tiresias.gpu_hours import hours
 from slurm_tiresias.simulator.report import (
+    PAYS_ABOVE,
     SHORT_S,
     SMALL_GPUS,
     BinFigures,
+    FairShareFigures,
     Figures,
     Report,
     Result,
@@ -37,6 +39,10 @@ class _Row:
     def reference(self) -> Figures:
         return self.report.reference.figures
 
+    @property
+    def over_fair_share(self) -> FairShareFigures:
+        return self.report.over_fair_share(self.result)
+
     def times(self, figure: str) -> str:
         """Return one of its figures as a multiple of the reference's."""
         multiple = ratio(getattr(self.figures, figure), getattr(self.reference, figure))
@@ -61,6 +67,14 @@ COMPLETION: Sequence[Column[_Row]] = (
         right=True,
         goes=5,
     ),
+)
+
+FAIR_SHARE: Sequence[Column[_Row]] = (
+    POLICY,
+    Column("MEDIAN", lambda row: f"{row.over_fair_share.median:.2f}", right=True),
+    Column("P99", lambda row: f"{row.over_fair_share.p99:.2f}", right=True),
+    Column("MOST", lambda row: f"{row.over_fair_share.most:.2f}", right=True),
+    Column(f"ABOVE {PAYS_ABOVE:g}", lambda row: f"{row.over_fair_share.paying:.1%}", right=True),
 )
 
 COST: Sequence[Column[_Row]] = (
@@ -100,6 +114,14 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
         indent="",
     )
     yield from screen.table((POLICY, *bins), rows)
+    yield ""
+    yield from screen.prose(
+        "Who pays: completion times in multiples of those with a fair share, that is if all jobs "
+        f"shared the GPUs evenly at all times; and how many jobs take more than {PAYS_ABOVE:g} "
+        "times as long.",
+        indent="",
+    )
+    yield from screen.table(FAIR_SHARE, rows)
     yield ""
     saves = report.setup.costs.saves
     again = " Again: GPU time of work that was not saved, and was done again." if saves else ""

@@ -11,6 +11,7 @@ import numpy as np
 
 from slurm_tiresias import __version__
 from slurm_tiresias.config import PreemptionConfig
+from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
 from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.run import Setup
 from slurm_tiresias.simulator.workload import TraceJob, Workload
@@ -112,6 +113,41 @@ def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
     )
 
 
+PAYS_ABOVE = 2.0
+"""A job pays for others if it takes more than so many times as long as with a fair share."""
+
+
+@dataclass(frozen=True, slots=True)
+class FairShareFigures:
+    """Completion times in multiples of those with a fair share (``policy.fair_finish``)."""
+
+    median: float
+    p99: float
+    most: float
+    paying: float
+    """The share of jobs above ``PAYS_ABOVE``."""
+
+
+def over_fair_share(
+    outcomes: Sequence[Outcome], fair_jct_s: Mapping[str, float]
+) -> FairShareFigures:
+    """Compare completion times with those of a fair share, by job id; all zero without jobs."""
+    ratios = _numbers(one.jct_s / max(1e-9, fair_jct_s[one.job.job_id]) for one in outcomes)
+    return FairShareFigures(
+        median(ratios),
+        percentile(ratios, 99),
+        float(ratios.max(initial=0.0)),
+        mean((ratios > PAYS_ABOVE).astype(np.float64)),
+    )
+
+
+def fair_jct_s(jobs: Sequence[TraceJob], gpus: int) -> Mapping[str, float]:
+    """Return the completion time of each job if all shared the GPUs evenly, by job id."""
+    shared = [SharedJob(job.submitted_s, job.gpus, job.duration_s) for job in jobs]
+    ends_s = fair_ends_s(shared, gpus)
+    return {job.job_id: end_s - job.submitted_s for job, end_s in zip(jobs, ends_s, strict=True)}
+
+
 def _numbers(values: Iterable[float]) -> np.typing.NDArray[np.float64]:
     return np.fromiter(values, dtype=np.float64)
 
@@ -171,6 +207,8 @@ class Report:
     setup: Setup
     lower_bound_jct_s: float
     results: tuple[Result, ...]
+    fair_jct_s: Mapping[str, float]
+    """The completion time of each job with a fair share of the GPUs, by job id."""
     config_file: str | None = None
     preset: str | None = None
 
@@ -205,6 +243,10 @@ class Report:
     def over_the_bound(self, result: Result) -> float | None:
         """Return the average job completion time as a multiple of the lower bound."""
         return ratio(result.figures.average_jct_s, self.lower_bound_jct_s)
+
+    def over_fair_share(self, result: Result) -> FairShareFigures:
+        """Return the completion times in multiples of those with a fair share."""
+        return over_fair_share(result.outcomes, self.fair_jct_s)
 
     def left_out(self) -> tuple[str, ...]:
         """Return a sentence for each reason why a part of the input was not simulated."""
@@ -345,6 +387,7 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
             "p95_jct": ratio(found.p95_jct_s, reference.p95_jct_s),
             "makespan": ratio(found.makespan_s, reference.makespan_s),
         },
+        "over_fair_share": asdict(report.over_fair_share(result)),
         "avg_wait_s": found.average_wait_s,
         "median_wait_s": found.median_wait_s,
         "p95_wait_s": found.p95_wait_s,

@@ -67,7 +67,7 @@ def test_the_tables_name_every_policy_and_what_they_follow_from(
     assert "sha256     " in result.stdout
     assert "tiers      cut at 3200 GPU-s" in result.stdout
     assert "note       left out 1 job that cannot run here: too wide" in result.stdout
-    assert result.stdout.count("\nsrtf ") == result.stdout.count("\ntiresias-l ") == 3
+    assert result.stdout.count("\nsrtf ") == result.stdout.count("\ntiresias-l ") == 4
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -78,7 +78,7 @@ def test_with_all_policies_every_line_fits_the_terminal(live_site: Site, width: 
     shown = output[output.rindex("version ") :].splitlines()
     assert all(len(line) <= width + len("\x1b[1m\x1b[0m") for line in shown)
     tables = shown[shown.index("") :]
-    assert sum(line.startswith(tuple(run.POLICIES)) for line in tables) == 3 * len(run.POLICIES)
+    assert sum(line.startswith(tuple(run.POLICIES)) for line in tables) == 4 * len(run.POLICIES)
     assert "xBOUND" in output and "MAKESPAN" in output and "LOST-GPU-H" in output
 
 
