@@ -123,7 +123,7 @@ class Cycles:
         self._claims = None
         if REPORTS in config.policy.estimates:
             self._claims = Claims(self.job_store, self.progress, config.policy.report_every_s)
-        self._guards = Guards(self.job_store, self.progress)
+        self._guards = Guards(self.job_store, self.progress, self.costs.costs_of)
         self._reconciler = Reconciler(self.job_store, slurm)
         self._snapshots = SnapshotBuilder(
             self.job_store,

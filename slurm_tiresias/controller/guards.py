@@ -28,17 +28,10 @@ CostsOf = Callable[[str, str], ProgramCosts | None]
 """Maps a user and a job name to what a preemption of that program costs; None if unknown."""
 
 
-def unknown_costs(_user: str, _name: str) -> ProgramCosts | None:
-    """No program's costs are known."""
-    return None
-
-
 class Guards:
     """Follows from cycle to cycle what is learned of each managed job."""
 
-    def __init__(
-        self, job_store: JobStore, progress: ProgressTracker, costs_of: CostsOf = unknown_costs
-    ) -> None:
+    def __init__(self, job_store: JobStore, progress: ProgressTracker, costs_of: CostsOf) -> None:
         self._job_store = job_store
         self._progress = progress
         self._costs_of = costs_of

@@ -18,7 +18,8 @@ MOST_INTERVALS: Final = 2.0
 
 SAVES_WHEN_ASKED: Final = 0.5
 """A program that saved in so large a share of its preemptions, when it was asked to, is expected to
-do so again: its preemptions need not wait for a save."""
+do so again: its preemptions need not wait for a save. Before any was measured it is expected of
+programs that listen for the request."""
 
 
 def work_at_stake(
@@ -35,10 +36,13 @@ def work_at_stake(
     costs
         What preemptions of its program cost; None if the site has measured none.
     """
-    if costs is None and (progress is None or progress.saved_s is None):
+    listens = progress is not None and progress.listens
+    if costs is None and (progress is None or (progress.saved_s is None and not listens)):
         return None
     restart_s = USUAL_STAKE.restart_s if costs is None else costs.restart_s
     usual_s = USUAL_STAKE.most_unsaved_s if costs is None else costs.unsaved_s
+    if listens and (costs is None or not costs.measured):
+        return WorkAtStake(-math.inf, 0.0, restart_s)
     saves_when_asked = costs is not None and costs.saved_when_asked >= SAVES_WHEN_ASKED
     if progress is None or saves_when_asked:
         return WorkAtStake(-math.inf, usual_s, restart_s)

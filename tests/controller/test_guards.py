@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_tiresias.controller.claims import SPEAKS_AGAIN_WITHIN_S
-from slurm_tiresias.controller.guards import NO_NET_PROGRESS, Guards, unknown_costs
+from slurm_tiresias.controller.guards import NO_NET_PROGRESS, CostsOf, Guards
 from slurm_tiresias.job.record import Record
 from slurm_tiresias.lifecycle.preemption import GraceOver, Planned, PreemptorTried
 from slurm_tiresias.model import NOTHING_LEARNED, ProgramCosts
@@ -25,12 +25,15 @@ from tests.controller.test_progress import START_S, Site
 WAITS_S = 10.0
 
 
+def unmeasured(_user: str, _name: str) -> ProgramCosts | None:
+    """No program's preemptions were measured."""
+    return None
+
+
 class Life:
     """Job 7, preempted again and again, and what is learned of it."""
 
-    def __init__(
-        self, folder: Path, costs_of: Callable[[str, str], ProgramCosts | None] = unknown_costs
-    ) -> None:
+    def __init__(self, folder: Path, costs_of: CostsOf = unmeasured) -> None:
         (folder / FOLDER).mkdir()
         self.ledger = Ledger(folder / FILE_NAME)
         self.site = Site(folder, self.ledger)
@@ -140,7 +143,7 @@ def test_a_new_controller_notes_it_no_second_time(life: Life) -> None:
         if life.restarts < 2:
             life.preempt()
     life.site.begin()
-    life.guards = Guards(life.site.job_store, life.site.tracker)
+    life.guards = Guards(life.site.job_store, life.site.tracker, unmeasured)
     life.cycle(30)
     assert life.guards.of("7").stuck_runs == 2
     assert len(life.events()) == 1

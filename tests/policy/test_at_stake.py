@@ -61,6 +61,15 @@ def test_a_program_that_saves_when_asked_to_is_not_waited_for() -> None:
     assert stake == WorkAtStake(-math.inf, 2.0, 30.0)
 
 
+def test_a_program_that_listens_for_requests_is_believed_until_it_was_measured() -> None:
+    telling = told(saved_s=1600.0, save_every_s=500.0, listens=True)
+    for costs in (None, COSTS):
+        stake = work_at_stake(START_S, telling, costs)
+        assert stake is not None and (stake.most_unsaved_s, stake.save_due_s) == (0.0, None)
+    measured = ProgramCosts(30.0, 200.0, measured=3)
+    assert work_at_stake(START_S, telling, measured) == WorkAtStake(1600.0, 1000.0, 30.0, 2100.0)
+
+
 @given(
     saved_s=st.one_of(st.none(), st.floats(-1e9, 1e12)),
     every_s=st.one_of(st.none(), st.floats(0, 1e12)),
