@@ -1,0 +1,486 @@
+"""Watches a job's processes and files on one node, and prints what it sees, a JSON object a line.
+
+This text is sent to the nodes and runs there in a step of the job: Python 3.9, standard library
+only, nothing of this package. It ends once no other process of the job is left, so the step never
+keeps the job's nodes, and while it runs it ignores SIGTERM. If its standard input ends, the drill
+is gone: it then kills the job's processes, which ends the job, and removes the drill's folder.
+
+It finds the job's processes by their environment and their parents. It never sends a signal to a
+process that it has not found so, and it reads only its user's own files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import stat
+import sys
+import time
+
+SAMPLE_S = 0.03
+FILES_EVERY_S = 0.25
+MOST_FILES, DEEPEST = 4000, 6
+MOST_LINES_A_LOOK, LONGEST_LINE = 40, 240
+LONGEST_COMMAND = 160
+RECORD_BYTES = 512
+OUR_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGHUP)
+
+LOG_LIKE = re.compile(
+    r"\.(log|out|err|txt|csv|tsv|jsonl|lock|py|pyc|json\.tmp)$|tfevents|/wandb/|/mlruns/|/logs?/"
+)
+"""Files that a program has open for writing, and that are no checkpoints."""
+_SKIPPED = {"__pycache__", "node_modules", "site-packages", "lost+found"}
+
+
+def emit(kind, **values):
+    line = json.dumps({"kind": kind, "at_s": time.time(), "node": NODE, **values}) + "\n"
+    try:
+        os.write(1, line.encode("utf-8", "replace"))
+    except OSError:
+        pass
+
+
+def content(path, most=65536):
+    try:
+        with open(path, "rb") as file:
+            return file.read(most)
+    except OSError:
+        return b""
+
+
+def stat_of(pid):
+    """The parent, the process group, the CPU time in ticks, the start time and the state."""
+    text = content("/proc/%d/stat" % pid).decode("ascii", "replace")
+    fields = text[text.rfind(")") + 2 :].split()
+    if len(fields) < 20 or fields[0] in "ZX":
+        return None
+    return int(fields[1]), int(fields[2]), int(fields[11]) + int(fields[12]), int(fields[19])
+
+
+def masks_of(pid):
+    found = {}
+    for line in content("/proc/%d/status" % pid).decode("ascii", "replace").splitlines():
+        name, _, value = line.partition(":")
+        if name in ("SigBlk", "SigIgn", "SigCgt"):
+            found[name] = value.strip()
+    return found
+
+
+def command_of(pid):
+    words = content("/proc/%d/cmdline" % pid, 4096).replace(b"\0", b" ")
+    return words.decode("utf-8", "replace").strip()[:LONGEST_COMMAND]
+
+
+class Processes:
+    """The job's processes on this node, from one look to the next."""
+
+    def __init__(self, job):
+        self.mark = b"SLURM_JOB_ID=%s" % job.encode()
+        self.others = {os.getpid()}
+        self.known = {}
+        self.progress_files = set()
+
+    def look(self):
+        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        self.others &= pids
+        for pid in sorted(pids - self.others - self.known.keys()):
+            facts = stat_of(pid)
+            if facts is None:
+                continue
+            if facts[0] in self.known or self._is_of_job(pid):
+                self.known[pid] = {"start": facts[3], "shown": None, "ticks": facts[2]}
+            else:
+                self.others.add(pid)
+        for pid in list(self.known):
+            self._follow(pid)
+
+    def _is_of_job(self, pid):
+        environment = content("/proc/%d/environ" % pid, 1 << 20).split(b"\0")
+        if self.mark not in environment or b"TIRESIAS_DRILL_WATCHER=1" in environment:
+            return False
+        for word in environment:
+            if word.startswith(b"TIRESIAS_PROGRESS_FILE="):
+                self.progress_files.add(os.fsdecode(word.partition(b"=")[2]))
+            # Several nodes of a test cluster may be one host.
+            if word.startswith(b"SLURMD_NODENAME=") and word[16:] != NODE.encode():
+                return False
+        return True
+
+    def _follow(self, pid):
+        known = self.known[pid]
+        facts = stat_of(pid)
+        if facts is None or facts[3] != known["start"]:
+            emit("gone", pid=pid, ticks=known["ticks"])
+            del self.known[pid]
+            return
+        known["ticks"] = facts[2]
+        shown = (facts[0], facts[1], command_of(pid), tuple(sorted(masks_of(pid).items())))
+        if shown != known["shown"]:
+            known["shown"] = shown
+            emit(
+                "process",
+                pid=pid,
+                start=known["start"],
+                parent=facts[0],
+                group=facts[1],
+                direct=facts[0] not in self.known,
+                command=shown[2],
+                **dict(shown[3]),
+            )
+
+    def ticks(self):
+        return {str(pid): known["ticks"] for pid, known in self.known.items()}
+
+    def written_files(self):
+        """The files that they have open for writing, by path, with a process that has."""
+        found = {}
+        for pid in self.known:
+            folder = "/proc/%d/fd" % pid
+            try:
+                numbers = os.listdir(folder)[:256]
+            except OSError:
+                continue
+            for number in numbers:
+                try:
+                    path = os.readlink("%s/%s" % (folder, number))
+                except OSError:
+                    continue
+                if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/sys/")):
+                    continue
+                flags = content("/proc/%d/fdinfo/%s" % (pid, number), 256)
+                match = re.search(rb"flags:\s*([0-7]+)", flags)
+                if match and int(match.group(1), 8) & 3:
+                    found.setdefault(path, pid)
+        return found
+
+
+class Output:
+    """The lines that are added to the job's output; whether a start has emptied it."""
+
+    def __init__(self, path, offset, mark):
+        self.path, self.offset, self.mark = path, offset, mark.encode()
+        self.rest = b""
+        self.checked = not mark
+
+    def look(self):
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            size = os.fstat(descriptor).st_size
+            if not self.checked:
+                self.checked = True
+                at = self.offset - len(self.mark)
+                if os.pread(descriptor, len(self.mark), at) != self.mark:
+                    emit("output-emptied")
+                    self.offset = 0
+            if size < self.offset:
+                emit("output-emptied")
+                self.offset = 0
+            added = os.pread(descriptor, 65536, self.offset)
+        finally:
+            os.close(descriptor)
+        self.offset += len(added)
+        lines = re.split(rb"[\r\n]+", self.rest + added)
+        self.rest = lines.pop()[-LONGEST_LINE:]
+        for line in lines[-MOST_LINES_A_LOOK:]:
+            if line.strip():
+                emit("line", text=line[:LONGEST_LINE].decode("utf-8", "replace"))
+
+
+class Files:
+    """What is written below the job's working folder: bounded, and without following links."""
+
+    def __init__(self, root, since_s):
+        self.root, self.since_s = root, since_s
+        self.seen = {}
+        self.due_s = 0.0
+        self.whole = True
+
+    def look(self, now_s):
+        if now_s < self.due_s:
+            return
+        count = 0
+        folders = [(self.root, 0)]
+        while folders and count < MOST_FILES:
+            folder, depth = folders.pop()
+            try:
+                entries = list(os.scandir(folder))
+            except OSError:
+                continue
+            for entry in entries:
+                count += 1
+                if entry.name.startswith(".") or entry.name in _SKIPPED:
+                    continue
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        if depth < DEEPEST:
+                            folders.append((entry.path, depth + 1))
+                        continue
+                    found = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                if stat.S_ISREG(found.st_mode) and found.st_mtime >= self.since_s:
+                    self._changed(entry.path, found)
+        if folders and self.whole:
+            self.whole = False
+            emit("too-many-files", root=self.root)
+        took_s = time.monotonic() - now_s
+        self.due_s = now_s + max(FILES_EVERY_S, 5 * took_s)
+
+    def _changed(self, path, found):
+        shown = (found.st_ino, found.st_size, found.st_mtime)
+        before = self.seen.get(path)
+        if shown == before:
+            return
+        self.seen[path] = shown
+        # A file that only grows is no checkpoint that was written anew.
+        replaced = before is not None and (found.st_ino != before[0] or found.st_size < before[1])
+        if before is None or replaced:
+            emit("file", path=path, size=found.st_size, again=replaced)
+
+
+class Records:
+    """The record of progress, from whichever file the job's processes were told to use."""
+
+    def __init__(self):
+        self.last = {}
+
+    def look(self, paths):
+        for path in sorted(paths)[:4]:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError:
+                continue
+            try:
+                text = os.pread(descriptor, RECORD_BYTES, 0)
+            finally:
+                os.close(descriptor)
+            if text.strip(b"\0") and text != self.last.get(path):
+                self.last[path] = text
+                emit("record", text=text.decode("ascii", "replace").strip())
+
+    @property
+    def saving(self):
+        return any(b'"state":"saving"' in text for text in self.last.values())
+
+
+class Watch:
+    def __init__(self, told):
+        self.told = told
+        self.processes = Processes(told["job"])
+        self.records = Records()
+        first = os.environ.get("SLURM_NODEID", "0") == "0"
+        self.output = Output(told["output"], told["offset"], told["mark"]) if first else None
+        self.files = Files(told["root"], told["since_s"]) if first else None
+        self.open = {}
+        self.signals = []
+        self.again = 0
+        self.again_since_s = 0.0
+        self.canary = 0
+        self.seen_any = False
+        self.pending = b""
+
+    def take(self, number, _frame=None):
+        self.signals.append((time.time(), int(number)))
+
+    def start_canary(self):
+        """A child that tells whether Slurm's signals reach more than direct children of a step."""
+        reading, writing = os.pipe()
+        self.canary = os.fork()
+        if self.canary == 0:
+            os.close(reading)
+            for number in OUR_SIGNALS:
+                signal.signal(number, lambda number, _: os.write(writing, b"%d " % number))
+            while os.getppid() != 1:
+                time.sleep(0.5)
+            os._exit(0)
+        os.close(writing)
+        os.set_blocking(reading, False)
+        self.from_canary = reading
+
+    def run(self):
+        for number in OUR_SIGNALS:
+            signal.signal(number, self.take)
+        self.start_canary()
+        self.processes.others.add(self.canary)
+        emit("up", job=self.told["job"], hertz=os.sysconf("SC_CLK_TCK"))
+        self.survivors()
+        began_s = time.monotonic()
+        while True:
+            now_s = time.monotonic()
+            if self.look(now_s) == 0 and (self.seen_any or now_s - began_s > 5):
+                break
+            if not self.listen():
+                self.abandon()
+                break
+        self.end()
+
+    def look(self, now_s):
+        self.processes.look()
+        self.seen_any = self.seen_any or bool(self.processes.known)
+        self.tell_signals()
+        self.records.look(self.processes.progress_files)
+        if self.output is not None:
+            self.output.look()
+        self.look_at_open_files()
+        if self.files is not None:
+            self.files.look(now_s)
+        if self.again and self.is_saving():
+            self.signal_again()
+        return len(self.processes.known)
+
+    def tell_signals(self):
+        while self.signals:
+            at_s, number = self.signals.pop(0)
+            emit("signal", signal=number, got_s=at_s, ticks=self.processes.ticks())
+        try:
+            said = os.read(self.from_canary, 256)
+        except OSError:
+            return
+        for number in said.split():
+            emit("signal-below", signal=int(number))
+
+    def look_at_open_files(self):
+        now = {
+            path: pid
+            for path, pid in self.processes.written_files().items()
+            if path in self.processes.progress_files or not LOG_LIKE.search(path)
+        }
+        for path in now.keys() - self.open.keys():
+            emit("opened", path=path[:400], pid=now[path], progress=self.is_progress(path))
+        for path in self.open.keys() - now.keys():
+            emit("closed", path=path[:400], there=self.open[path] in self.processes.known)
+        self.open = {**{path: self.open.get(path, now[path]) for path in now}}
+
+    def is_progress(self, path):
+        return path in self.processes.progress_files
+
+    def is_saving(self):
+        opened = any(
+            path not in self.open_before and not self.is_progress(path) for path in self.open
+        )
+        return self.records.saving or opened
+
+    def signal_again(self):
+        """The same signal once more, in the middle of the save that the first has begun."""
+        number, self.again = self.again, 0
+        for pid, known in list(self.processes.known.items()):
+            if known["shown"] and stat_of(pid):
+                try:
+                    os.kill(pid, number)
+                except OSError:
+                    continue
+        emit("signalled-again", signal=number)
+
+    def listen(self):
+        """Take orders for as long as a sample lasts; whether the drill is still there."""
+        try:
+            ready, _, _ = select.select([0], [], [], SAMPLE_S)
+        except OSError:
+            return True
+        if not ready:
+            return True
+        said = os.read(0, 4096)
+        self.pending += said
+        while b"\n" in self.pending:
+            line, _, self.pending = self.pending.partition(b"\n")
+            order, _, value = line.decode("ascii", "replace").partition(" ")
+            if order == "again" and value.isdigit():
+                self.again = int(value)
+                self.open_before = set(self.open)
+        return bool(said)
+
+    open_before = frozenset()
+
+    def survivors(self):
+        """Which processes of earlier runs are still there, as pid and start time tell."""
+        for one in self.told["earlier"]:
+            facts = stat_of(one["pid"])
+            if facts is None or facts[3] != one["start"] or one["node"] != NODE:
+                continue
+            self.processes.others.add(one["pid"])
+            emit("survivor", run=one["run"], pid=one["pid"], command=command_of(one["pid"]))
+            if self.told["kill"]:
+                try:
+                    os.kill(one["pid"], signal.SIGKILL)
+                except OSError:
+                    pass
+        for pid, used in gpu_users():
+            if any(one["pid"] == pid and one["node"] == NODE for one in self.told["earlier"]):
+                emit("gpu-memory", pid=pid, bytes=used)
+
+    def abandon(self):
+        """The drill is gone: end the job by ending its processes, and remove the drill's folder."""
+        for pid in list(self.processes.known):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        shutil.rmtree(self.told["folder"], ignore_errors=True)
+
+    def end(self):
+        self.tell_signals()
+        if self.output is not None:
+            self.output.look()
+        if self.files is not None:
+            self.files.look(self.files.due_s)
+        try:
+            os.kill(self.canary, signal.SIGKILL)
+            os.waitpid(self.canary, 0)
+        except OSError:
+            pass
+        emit("end")
+
+
+def gpu_users():
+    """The processes that hold GPU memory, where NVIDIA's library is there."""
+    import ctypes
+
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return
+
+    class Info(ctypes.Structure):
+        _fields_ = [
+            ("pid", ctypes.c_uint),
+            ("used", ctypes.c_ulonglong),
+            ("gpu", ctypes.c_uint),
+            ("compute", ctypes.c_uint),
+        ]
+
+    count = ctypes.c_uint()
+    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        return
+    ask = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+    for index in range(count.value if ask else 0):
+        device = ctypes.c_void_p()
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
+            continue
+        found = ctypes.c_uint(256)
+        room = (Info * 256)()
+        if not ask(device, ctypes.byref(found), room):
+            for info in room[: found.value]:
+                yield info.pid, info.used
+    nvml.nvmlShutdown()
+
+
+def main():
+    told = json.loads(sys.argv[1])
+    watch = Watch(told)
+    if told["only_survivors"]:
+        watch.survivors()
+        emit("end")
+    else:
+        watch.run()
+
+
+NODE = os.environ.get("SLURMD_NODENAME", "")
+if __name__ == "__main__":
+    main()
