@@ -40,6 +40,13 @@ MOMENTS = {
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
+    "--trial",
+    "kinds",
+    type=click.Choice([kind.value for kind in Kind]),
+    multiple=True,
+    help="Only this trial; may be given several times.",
+)
+@click.option(
     "--minutes",
     type=click.IntRange(2, 120),
     default=15,
@@ -70,7 +77,12 @@ MOMENTS = {
     metavar="[SBATCH OPTIONS] SCRIPT [ARGUMENTS]...",
 )
 def drill(
-    minutes: int, wait_min: float, step_wait_s: float, as_json: bool, words: tuple[str, ...]
+    kinds: tuple[str, ...],
+    minutes: int,
+    wait_min: float,
+    step_wait_s: float,
+    as_json: bool,
+    words: tuple[str, ...],
 ) -> None:
     """Preempt a job of your own on purpose, and say what that does to it.
 
@@ -94,6 +106,7 @@ def drill(
     plan = Plan(
         (*options, *_one_task_of_an_array(options, script[0])),
         script,
+        tuple(kind for kind in Kind if not kinds or kind.value in kinds),
         minutes=minutes,
         start_wait_s=60 * wait_min,
         step_wait_s=step_wait_s,

@@ -17,6 +17,9 @@ from slurm_tiresias.progress.output_lines import Level, counts_in
 MOST_PROCESSES = 4096
 MOST_STEP = 10**12
 MOST_LAST_LINES = 12
+JUST_BEFORE_S = 0.2
+MOST_BLOCKED = 20
+"""A process that blocks more signals than these is just about to start another."""
 SIGNALS = (signal.SIGTERM, *(signal.Signals(n) for n in range(1, 32) if n not in (9, 15, 19)))
 
 _STEP = re.compile(
@@ -53,6 +56,9 @@ class RunJournal:
         self._run = Run(number)
         self._processes: dict[tuple[str, int, int], Process] = {}
         self._current: dict[tuple[str, int], tuple[str, int, int]] = {}
+        self._former: dict[tuple[str, int, int], tuple[float, Mapping[int, Disposition]]] = {}
+        self._changed_s: dict[tuple[str, int, int], float] = {}
+        self._has_ended = False
         self._hertz = 100.0
         self._behind_s: float | None = None
         self._record: Record | None = None
@@ -101,6 +107,19 @@ class RunJournal:
         at_s = sent_s - (self._behind_s or 0.0)
         self._run = replace(self._run, signal=number, signal_s=at_s)
 
+    def over(self, received_s: float) -> None:
+        """Note that no line will come any more.
+
+        A watcher that has not said that it ends was killed with the job's last processes.
+        """
+        if self._has_ended or self._run.term_s is None:
+            return
+        at_s = received_s - (self._behind_s or 0.0)
+        self._run = replace(self._run, killed=True)
+        for key in self._current.values():
+            self._processes[key] = replace(self._processes[key], gone_s=at_s)
+        self._current.clear()
+
     def ended_itself(self, state: str, exit_code: str) -> None:
         """Note that the job ended before it was requeued."""
         self._run = replace(self._run, ended=state, exit_code=exit_code)
@@ -115,12 +134,13 @@ class RunJournal:
                 nodes = (*self._run.nodes, node)
                 self._run = replace(self._run, nodes=nodes, started_s=started_s)
             case "process":
-                self._process(node, said)
+                self._process(node, at_s, said)
             case "gone":
                 self._gone(node, at_s, said)
             case "signal" if said["signal"] == signal.SIGTERM and self._run.term_s is None:
                 self._run = replace(self._run, term_s=float(said["got_s"]), reaches_all=False)
                 self._count_ticks(node, said["ticks"])
+                self._as_they_were(node, float(said["got_s"]))
             case "signal-below" if said["signal"] == signal.SIGTERM:
                 self._run = replace(self._run, reaches_all=True)
             case "signalled-again":
@@ -137,6 +157,8 @@ class RunJournal:
                 self._closed(at_s, said)
             case "file":
                 self._file(at_s, str(said["path"]), bool(said["again"]))
+            case "end":
+                self._has_ended = True
             case "survivor":
                 one = Survivor(int(said["run"]), node, int(said["pid"]), str(said["command"]))
                 self.survivors.append(one)
@@ -148,7 +170,7 @@ class RunJournal:
                     for one in self.survivors
                 ]
 
-    def _process(self, node: str, said: Mapping[str, Any]) -> None:
+    def _process(self, node: str, at_s: float, said: Mapping[str, Any]) -> None:
         key = node, int(said["pid"]), int(said["start"])
         if key not in self._processes and len(self._processes) >= MOST_PROCESSES:
             return
@@ -166,16 +188,39 @@ class RunJournal:
         if known is not None:
             # What it did with signals when they came is what counts, not what it did while leaving.
             keep = self._run.term_s is not None
+            if not keep:
+                self._former[key] = (self._changed_s.get(key, 0.0), known.dispositions)
+            if process.command == known.command and not keep:
+                # While it waits for a blocked signal (sigwait) the kernel shows it as not blocked.
+                waits = {
+                    number: Disposition.BLOCKED
+                    for number, does in known.dispositions.items()
+                    if does is Disposition.BLOCKED
+                }
+                process = replace(process, dispositions={**process.dispositions, **waits})
             process = replace(
                 process,
                 cpu_s=known.cpu_s,
                 reports=known.reports,
                 direct=known.direct,
                 parent=known.parent,
+                orphaned=known.orphaned or (process.direct and not known.direct),
                 dispositions=known.dispositions if keep else process.dispositions,
             )
         self._processes[key] = process
         self._current[node, key[1]] = key
+        if self._run.term_s is None:
+            self._changed_s[key] = at_s
+
+    def _as_they_were(self, node: str, at_s: float) -> None:
+        """Undo what processes have changed since just before a signal: a handler may change it.
+
+        Slurm signals the job's steps one after the other, the watcher's perhaps last.
+        """
+        for key, changed_s in self._changed_s.items():
+            if key[0] == node and changed_s > at_s - JUST_BEFORE_S and key in self._former:
+                dispositions = self._former[key][1]
+                self._processes[key] = replace(self._processes[key], dispositions=dispositions)
 
     def _gone(self, node: str, at_s: float, said: Mapping[str, Any]) -> None:
         key = self._current.pop((node, int(said["pid"])), None)
@@ -308,7 +353,7 @@ def _step_in(text: str) -> int | None:
 
 def _disposition(number: int, caught: int, ignored: int, blocked: int) -> Disposition:
     bit = 1 << (number - 1)
-    if blocked & bit:
+    if blocked & bit and blocked.bit_count() <= MOST_BLOCKED:
         return Disposition.BLOCKED
     if caught & bit:
         return Disposition.HANDLER

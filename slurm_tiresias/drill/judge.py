@@ -254,7 +254,7 @@ def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
     """Return why a process that handles the signal has not saved."""
     lived_s = _since(run.term_s, process.gone_s)
     begun = _begun_after(run)
-    if lived_s is not None and lived_s >= kill_wait_s - 1.0:
+    if run.killed and lived_s is not None and lived_s >= kill_wait_s - 1.0:
         after = f"SIGKILL ended {described(process)} {kill_wait_s:g} s after SIGTERM (KillWait)"
         if begun:
             return Finding(

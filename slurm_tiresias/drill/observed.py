@@ -36,6 +36,8 @@ class Process:
     reports: bool = False
     """Whether it has the job's file of progress open."""
     gone_s: float | None = None
+    orphaned: bool = False
+    """Whether the process that started it is gone, so that Slurm may not find it."""
 
     def on(self, number: int) -> Disposition:
         """Return what it does with this signal."""
@@ -70,6 +72,8 @@ class Run:
     again_s: float | None = None
     """When the drill sent the signal once more, in the middle of a save."""
     last_gone_s: float | None = None
+    killed: bool = False
+    """Whether SIGKILL ended it: processes of it were there until then."""
     resumed_step: int | None = None
     resume_is_guess: bool = False
     """Whether the step follows from the first step that was seen."""

@@ -25,9 +25,10 @@ RESTART_IN_S = 2
 
 LOOK_S = 0.3
 LISTEN_S = 0.1
+LEAST_S = 1.0
 SETTLE_S = 3.0
-"""How long a run goes on after it is known at which step it began, if it tells no steps."""
-STEPS_BEFORE = 2
+"""How long a run goes on once it has shown where it began: at least, and until it makes steps."""
+STEPS_BEFORE = 3
 """How many steps a run makes before it is preempted in one."""
 WATCHER_S = 20.0
 MOST_EARLIER = 500
@@ -215,17 +216,36 @@ class Rehearsal:
     def _clean_up(self) -> None:
         """Cancel the job and wait until it has left; remove the folder and what bears its id."""
         with _stopping.later():
-            work_dir = self._job.work_dir if self._job else ""
             try:
                 if self._job_id:
-                    self._slurm.cancel(self._job_id)
-                    self._wait_until_gone()
+                    self._cancel()
+                    self._end_orphans()
             finally:
                 for step in self._steps:
                     step.close()
                 shutil.rmtree(self._folder, ignore_errors=True)
-            if work_dir and self._job_id:
-                self._removed = _removed(Path(work_dir), self._job_id, self._there_before)
+            if self._job is not None:
+                folder = Path(self._job.work_dir)
+                self._removed = _removed(folder, self._job_id, self._there_before)
+
+    def _cancel(self) -> None:
+        """Cancel the job, and wait until it has left its nodes."""
+        if self._steps:
+            # Also what Slurm would leave behind.
+            self._steps[-1].order("finish")
+        self._slurm.cancel(self._job_id)
+        self._wait_until_gone()
+
+    def _end_orphans(self) -> None:
+        """End what Slurm may have left of runs after which no other run has looked."""
+        orphans = {
+            one.node
+            for run in self._runs
+            for one in run.processes
+            if one.orphaned and (run.number, one.node) not in self._looked
+        }
+        for node in sorted(orphans):
+            self._look_at(node)
 
     def _wait_until_gone(self) -> None:
         give_up_s = time.monotonic() + self._kill_wait_s + LEAVES_S
@@ -334,7 +354,7 @@ class Rehearsal:
     def _earlier(self) -> list[dict[str, object]]:
         found = [
             {"run": run.number, "node": one.node, "pid": one.pid, "start": one.start}
-            for run in (*self._runs, *([self._last_run] if self._last_run.nodes else []))
+            for run in self._runs
             for one in run.processes
         ]
         return found[-MOST_EARLIER:]
@@ -346,7 +366,6 @@ class Rehearsal:
             self._listen(watched, lambda: journal.has_processes, WATCHER_S)
         else:
             self._wait_for_steps(watched)
-            self._listen(watched, lambda: journal.moves > STEPS_BEFORE, SETTLE_S)
         run = journal.run()
         if not run.ended:
             return ""
@@ -357,9 +376,13 @@ class Rehearsal:
         """Wait until the run makes steps, or as long as it may take where it tells none."""
         journal = watched.journal
         self._listen(
+            watched, lambda: bool(journal.moves or journal.has_resumed), self._plan.step_wait_s
+        )
+        settled_s = time.monotonic() + LEAST_S
+        self._listen(
             watched,
-            lambda: journal.moves >= STEPS_BEFORE or (journal.has_resumed and not journal.moves),
-            self._plan.step_wait_s,
+            lambda: journal.moves >= STEPS_BEFORE and time.monotonic() > settled_s,
+            SETTLE_S,
         )
 
     def _preempt(self, watched: _Watched, *, again: bool) -> Run:
@@ -407,6 +430,8 @@ class Rehearsal:
             time.sleep(timeout_s)
         elif (line := watched.step.line(timeout_s)) is not None:
             watched.journal.add(line, time.time())
+        elif watched.step.is_over:
+            watched.journal.over(time.time())
 
     def _listen(self, watched: _Watched, until: Callable[[], bool], timeout_s: float) -> None:
         """Take the watchers' lines until this is so, the run has ended, or the time is over."""
@@ -447,21 +472,13 @@ class Rehearsal:
     # What stayed behind
 
     def _look_for_survivors(self) -> tuple[str, ...]:
-        """Look on nodes that no later run of the job was on; return those that cannot be seen.
-
-        The job itself is cancelled first, so that its last run leaves, too.
-        """
-        if self._job is None or not self._runs:
-            return ()
+        """Look on nodes that no later run of the job was on; return those that cannot be seen."""
         ran_on = {(run.number, node) for run in self._runs for node in run.nodes}
-        # What survived once survives the last run, too.
         nodes = {node for _, node in ran_on - self._looked}
-        nodes |= {one.node for one in self._survivors}
         if not nodes:
             return ()
         self._say("looks for what stayed behind")
-        self._slurm.cancel(self._job_id)
-        self._wait_until_gone()
+        self._cancel()
         return tuple(node for node in sorted(nodes) if not self._look_at(node))
 
     def _look_at(self, node: str) -> bool:
@@ -477,6 +494,8 @@ class Rehearsal:
             if line is not None:
                 journal.add(line, time.time())
                 seen_end |= '"kind": "end"' in line
+        if seen_end:
+            self._looked |= {(run.number, node) for run in self._runs}
         known = {(one.node, one.pid) for one in self._survivors}
         self._survivors += [one for one in journal.survivors if (one.node, one.pid) not in known]
         return seen_end

@@ -11,6 +11,7 @@ process that it has not found so, and it reads only its user's own files.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,6 +21,9 @@ import signal
 import stat
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 SAMPLE_S = 0.03
 FILES_EVERY_S = 0.25
@@ -30,62 +34,68 @@ RECORD_BYTES = 512
 OUR_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGHUP)
 
 LOG_LIKE = re.compile(
-    r"\.(log|out|err|txt|csv|tsv|jsonl|lock|py|pyc|json\.tmp)$|tfevents|/wandb/|/mlruns/|/logs?/"
+    r"\.(log|out|err|txt|csv|tsv|jsonl|lock|py|pyc)$|tfevents|/wandb/|/mlruns/|/logs?/"
 )
 """Files that a program has open for writing, and that are no checkpoints."""
+NO_FILE = re.compile("/(dev/(?!shm/)|proc/|sys/|memfd:)")
+SAME = (b"SLURMD_NODENAME", b"SLURM_CLUSTER_NAME", b"SLURM_JOB_UID")
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "lost+found"}
 
 
-def emit(kind, **values):
+def emit(kind: str, **values: object) -> None:
     line = json.dumps({"kind": kind, "at_s": time.time(), "node": NODE, **values}) + "\n"
-    try:
+    with contextlib.suppress(OSError):
         os.write(1, line.encode("utf-8", "replace"))
-    except OSError:
-        pass
 
 
-def content(path, most=65536):
+def content(path: str, most: int = 65536) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             return file.read(most)
     except OSError:
         return b""
 
 
-def stat_of(pid):
-    """The parent, the process group, the CPU time in ticks, the start time and the state."""
-    text = content("/proc/%d/stat" % pid).decode("ascii", "replace")
+def kill(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)
+
+
+def stat_of(pid: int) -> tuple[int, int, int, int] | None:
+    """Its parent, process group, CPU time and start time, both in ticks; None if it is gone."""
+    text = content(f"/proc/{pid}/stat").decode("ascii", "replace")
     fields = text[text.rfind(")") + 2 :].split()
     if len(fields) < 20 or fields[0] in "ZX":
         return None
     return int(fields[1]), int(fields[2]), int(fields[11]) + int(fields[12]), int(fields[19])
 
 
-def masks_of(pid):
+def masks_of(pid: int) -> dict[str, str]:
     found = {}
-    for line in content("/proc/%d/status" % pid).decode("ascii", "replace").splitlines():
+    for line in content(f"/proc/{pid}/status").decode("ascii", "replace").splitlines():
         name, _, value = line.partition(":")
         if name in ("SigBlk", "SigIgn", "SigCgt"):
             found[name] = value.strip()
     return found
 
 
-def command_of(pid):
-    words = content("/proc/%d/cmdline" % pid, 4096).replace(b"\0", b" ")
+def command_of(pid: int) -> str:
+    words = content(f"/proc/{pid}/cmdline", 4096).replace(b"\0", b" ")
     return words.decode("utf-8", "replace").strip()[:LONGEST_COMMAND]
 
 
 class Processes:
     """The job's processes on this node, from one look to the next."""
 
-    def __init__(self, job):
+    def __init__(self, job: str) -> None:
         self.mark = b"SLURM_JOB_ID=%s" % job.encode()
         self.others = {os.getpid()}
-        self.known = {}
-        self.progress_files = set()
+        self.known: dict[int, dict[str, Any]] = {}
+        self.progress_files: set[str] = set()
 
-    def look(self):
-        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    def look(self) -> None:
+        names = os.listdir("/proc")  # noqa: PTH208 - as text
+        pids = {int(name) for name in names if name.isdigit()}
         self.others &= pids
         for pid in sorted(pids - self.others - self.known.keys()):
             facts = stat_of(pid)
@@ -98,19 +108,21 @@ class Processes:
         for pid in list(self.known):
             self._follow(pid)
 
-    def _is_of_job(self, pid):
-        environment = content("/proc/%d/environ" % pid, 1 << 20).split(b"\0")
+    def _is_of_job(self, pid: int) -> bool:
+        environment = content(f"/proc/{pid}/environ", 1 << 20).split(b"\0")
         if self.mark not in environment or b"TIRESIAS_DRILL_WATCHER=1" in environment:
             return False
         for word in environment:
+            name, _, value = word.partition(b"=")
+            # Several nodes, or clusters, of a test may be one host.
+            if name in SAME and value != os.environb.get(name, value):
+                return False
+        for word in environment:
             if word.startswith(b"TIRESIAS_PROGRESS_FILE="):
                 self.progress_files.add(os.fsdecode(word.partition(b"=")[2]))
-            # Several nodes of a test cluster may be one host.
-            if word.startswith(b"SLURMD_NODENAME=") and word[16:] != NODE.encode():
-                return False
         return True
 
-    def _follow(self, pid):
+    def _follow(self, pid: int) -> None:
         known = self.known[pid]
         facts = stat_of(pid)
         if facts is None or facts[3] != known["start"]:
@@ -119,7 +131,8 @@ class Processes:
             return
         known["ticks"] = facts[2]
         shown = (facts[0], facts[1], command_of(pid), tuple(sorted(masks_of(pid).items())))
-        if shown != known["shown"]:
+        # A process that is just ending has no command any more.
+        if shown != known["shown"] and shown[2]:
             known["shown"] = shown
             emit(
                 "process",
@@ -132,26 +145,26 @@ class Processes:
                 **dict(shown[3]),
             )
 
-    def ticks(self):
+    def ticks(self) -> dict[str, int]:
         return {str(pid): known["ticks"] for pid, known in self.known.items()}
 
-    def written_files(self):
+    def written_files(self) -> dict[str, int]:
         """The files that they have open for writing, by path, with a process that has."""
-        found = {}
+        found: dict[str, int] = {}
         for pid in self.known:
-            folder = "/proc/%d/fd" % pid
+            folder = f"/proc/{pid}/fd"
             try:
-                numbers = os.listdir(folder)[:256]
+                numbers = os.listdir(folder)[:256]  # noqa: PTH208 - as text
             except OSError:
                 continue
             for number in numbers:
                 try:
-                    path = os.readlink("%s/%s" % (folder, number))
+                    path = os.readlink(f"{folder}/{number}")  # noqa: PTH115 - faster
                 except OSError:
                     continue
-                if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/sys/")):
+                if not path.startswith("/") or NO_FILE.match(path):
                     continue
-                flags = content("/proc/%d/fdinfo/%s" % (pid, number), 256)
+                flags = content(f"/proc/{pid}/fdinfo/{number}", 256)
                 match = re.search(rb"flags:\s*([0-7]+)", flags)
                 if match and int(match.group(1), 8) & 3:
                     found.setdefault(path, pid)
@@ -161,12 +174,12 @@ class Processes:
 class Output:
     """The lines that are added to the job's output; whether a start has emptied it."""
 
-    def __init__(self, path, offset, mark):
+    def __init__(self, path: str, offset: int, mark: str) -> None:
         self.path, self.offset, self.mark = path, offset, mark.encode()
         self.rest = b""
         self.checked = not mark
 
-    def look(self):
+    def look(self) -> None:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -196,13 +209,13 @@ class Output:
 class Files:
     """What is written below the job's working folder: bounded, and without following links."""
 
-    def __init__(self, root, since_s):
+    def __init__(self, root: str, since_s: float) -> None:
         self.root, self.since_s = root, since_s
-        self.seen = {}
+        self.seen: dict[str, tuple[int, int, float]] = {}
         self.due_s = 0.0
         self.whole = True
 
-    def look(self, now_s):
+    def look(self, now_s: float) -> None:
         if now_s < self.due_s:
             return
         count = 0
@@ -233,7 +246,7 @@ class Files:
         took_s = time.monotonic() - now_s
         self.due_s = now_s + max(FILES_EVERY_S, 5 * took_s)
 
-    def _changed(self, path, found):
+    def _changed(self, path: str, found: os.stat_result) -> None:
         shown = (found.st_ino, found.st_size, found.st_mtime)
         before = self.seen.get(path)
         if shown == before:
@@ -248,10 +261,10 @@ class Files:
 class Records:
     """The record of progress, from whichever file the job's processes were told to use."""
 
-    def __init__(self):
-        self.last = {}
+    def __init__(self) -> None:
+        self.last: dict[str, bytes] = {}
 
-    def look(self, paths):
+    def look(self, paths: set[str]) -> None:
         for path in sorted(paths)[:4]:
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -266,37 +279,45 @@ class Records:
                 emit("record", text=text.decode("ascii", "replace").strip())
 
     @property
-    def saving(self):
+    def saving(self) -> bool:
         return any(b'"state":"saving"' in text for text in self.last.values())
 
 
 class Watch:
-    def __init__(self, told):
+    """All that is watched on this node, in one loop."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
         self.told = told
         self.processes = Processes(told["job"])
         self.records = Records()
         first = os.environ.get("SLURM_NODEID", "0") == "0"
         self.output = Output(told["output"], told["offset"], told["mark"]) if first else None
         self.files = Files(told["root"], told["since_s"]) if first else None
-        self.open = {}
-        self.signals = []
+        self.open: dict[str, int] = {}
+        self.open_before: set[str] = set()
+        self.signals: list[tuple[float, int]] = []
         self.again = 0
         self.again_since_s = 0.0
         self.canary = 0
+        self.from_canary = -1
         self.seen_any = False
         self.pending = b""
 
-    def take(self, number, _frame=None):
+    def take(self, number: int, _frame: object) -> None:
         self.signals.append((time.time(), int(number)))
 
-    def start_canary(self):
+    def start_canary(self) -> None:
         """A child that tells whether Slurm's signals reach more than direct children of a step."""
         reading, writing = os.pipe()
         self.canary = os.fork()
         if self.canary == 0:
             os.close(reading)
-            for number in OUR_SIGNALS:
-                signal.signal(number, lambda number, _: os.write(writing, b"%d " % number))
+
+            def tell(number: int, _frame: object) -> None:
+                os.write(writing, b"%d " % number)
+
+            for each in OUR_SIGNALS:
+                signal.signal(each, tell)
             while os.getppid() != 1:
                 time.sleep(0.5)
             os._exit(0)
@@ -304,13 +325,13 @@ class Watch:
         os.set_blocking(reading, False)
         self.from_canary = reading
 
-    def run(self):
+    def run(self) -> None:
         for number in OUR_SIGNALS:
             signal.signal(number, self.take)
         self.start_canary()
         self.processes.others.add(self.canary)
-        emit("up", job=self.told["job"], hertz=os.sysconf("SC_CLK_TCK"))
         self.survivors()
+        emit("up", job=self.told["job"], hertz=os.sysconf("SC_CLK_TCK"))
         began_s = time.monotonic()
         while True:
             now_s = time.monotonic()
@@ -321,7 +342,8 @@ class Watch:
                 break
         self.end()
 
-    def look(self, now_s):
+    def look(self, now_s: float) -> int:
+        """Look once; how many processes of the job there are."""
         self.processes.look()
         self.seen_any = self.seen_any or bool(self.processes.known)
         self.tell_signals()
@@ -335,7 +357,7 @@ class Watch:
             self.signal_again()
         return len(self.processes.known)
 
-    def tell_signals(self):
+    def tell_signals(self) -> None:
         while self.signals:
             at_s, number = self.signals.pop(0)
             emit("signal", signal=number, got_s=at_s, ticks=self.processes.ticks())
@@ -343,14 +365,15 @@ class Watch:
             said = os.read(self.from_canary, 256)
         except OSError:
             return
-        for number in said.split():
-            emit("signal-below", signal=int(number))
+        for below in said.split():
+            emit("signal-below", signal=int(below))
 
-    def look_at_open_files(self):
+    def look_at_open_files(self) -> None:
         now = {
             path: pid
             for path, pid in self.processes.written_files().items()
-            if path in self.processes.progress_files or not LOG_LIKE.search(path)
+            if self.is_progress(path)
+            or not (LOG_LIKE.search(path) or path.startswith(self.told["folder"]))
         }
         for path in now.keys() - self.open.keys():
             emit("opened", path=path[:400], pid=now[path], progress=self.is_progress(path))
@@ -358,27 +381,24 @@ class Watch:
             emit("closed", path=path[:400], there=self.open[path] in self.processes.known)
         self.open = {**{path: self.open.get(path, now[path]) for path in now}}
 
-    def is_progress(self, path):
+    def is_progress(self, path: str) -> bool:
         return path in self.processes.progress_files
 
-    def is_saving(self):
+    def is_saving(self) -> bool:
         opened = any(
             path not in self.open_before and not self.is_progress(path) for path in self.open
         )
         return self.records.saving or opened
 
-    def signal_again(self):
+    def signal_again(self) -> None:
         """The same signal once more, in the middle of the save that the first has begun."""
         number, self.again = self.again, 0
         for pid, known in list(self.processes.known.items()):
             if known["shown"] and stat_of(pid):
-                try:
-                    os.kill(pid, number)
-                except OSError:
-                    continue
+                kill(pid, number)
         emit("signalled-again", signal=number)
 
-    def listen(self):
+    def listen(self) -> bool:
         """Take orders for as long as a sample lasts; whether the drill is still there."""
         try:
             ready, _, _ = select.select([0], [], [], SAMPLE_S)
@@ -394,11 +414,11 @@ class Watch:
             if order == "again" and value.isdigit():
                 self.again = int(value)
                 self.open_before = set(self.open)
+            elif order == "finish":
+                self.finish()
         return bool(said)
 
-    open_before = frozenset()
-
-    def survivors(self):
+    def survivors(self) -> None:
         """Which processes of earlier runs are still there, as pid and start time tell."""
         for one in self.told["earlier"]:
             facts = stat_of(one["pid"])
@@ -407,38 +427,34 @@ class Watch:
             self.processes.others.add(one["pid"])
             emit("survivor", run=one["run"], pid=one["pid"], command=command_of(one["pid"]))
             if self.told["kill"]:
-                try:
-                    os.kill(one["pid"], signal.SIGKILL)
-                except OSError:
-                    pass
+                kill(one["pid"], signal.SIGKILL)
         for pid, used in gpu_users():
             if any(one["pid"] == pid and one["node"] == NODE for one in self.told["earlier"]):
                 emit("gpu-memory", pid=pid, bytes=used)
 
-    def abandon(self):
-        """The drill is gone: end the job by ending its processes, and remove the drill's folder."""
+    def finish(self) -> None:
+        """End the job by ending its processes, also those that Slurm would leave behind."""
         for pid in list(self.processes.known):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
+            kill(pid, signal.SIGKILL)
+
+    def abandon(self) -> None:
+        """The drill is gone: end the job, and remove the drill's folder."""
+        self.finish()
         shutil.rmtree(self.told["folder"], ignore_errors=True)
 
-    def end(self):
+    def end(self) -> None:
         self.tell_signals()
         if self.output is not None:
             self.output.look()
         if self.files is not None:
             self.files.look(self.files.due_s)
-        try:
-            os.kill(self.canary, signal.SIGKILL)
+        kill(self.canary, signal.SIGKILL)
+        with contextlib.suppress(OSError):
             os.waitpid(self.canary, 0)
-        except OSError:
-            pass
         emit("end")
 
 
-def gpu_users():
+def gpu_users() -> Iterator[tuple[int, int]]:
     """The processes that hold GPU memory, where NVIDIA's library is there."""
     import ctypes
 
@@ -465,13 +481,13 @@ def gpu_users():
             continue
         found = ctypes.c_uint(256)
         room = (Info * 256)()
-        if not ask(device, ctypes.byref(found), room):
+        if ask and not ask(device, ctypes.byref(found), room):
             for info in room[: found.value]:
                 yield info.pid, info.used
     nvml.nvmlShutdown()
 
 
-def main():
+def main() -> None:
     told = json.loads(sys.argv[1])
     watch = Watch(told)
     if told["only_survivors"]:
