@@ -221,7 +221,7 @@ def _run(run: Run) -> dict[str, Any]:
                 "node": one.node,
                 "pid": one.pid,
                 "command": one.command,
-                "got_signal": one.direct or run.reaches_all,
+                "got_signal": run.reaches(one),
                 "disposition": one.on(run.told_by).value,
                 "gone_after_s": _after(run, one),
             }
@@ -308,7 +308,7 @@ def _processes(run: Run, screen: Screen) -> Iterator[str]:
     told = [one for one in run.processes if _was_told(run, one)]
     groups: dict[tuple[str, str, bool], list[Process]] = {}
     for one in told:
-        reached = one.direct or run.reaches_all
+        reached = run.reaches(one)
         groups.setdefault((one.command, _does(run, one), reached), []).append(one)
     shown = list(groups.items())[:MOST_PROCESSES_SHOWN]
     if shown and run.again_s is not None:

@@ -183,6 +183,7 @@ class RunJournal:
             parent=int(said["parent"]),
             command=str(said["command"]),
             direct=bool(said["direct"]),
+            orphaned=bool(said["orphaned"]),
             dispositions={int(number): _disposition(number, *masks) for number in SIGNALS},
         )
         if known is not None:
@@ -204,7 +205,7 @@ class RunJournal:
                 reports=known.reports,
                 direct=known.direct,
                 parent=known.parent,
-                orphaned=known.orphaned or (process.direct and not known.direct),
+                orphaned=known.orphaned or process.orphaned,
                 dispositions=known.dispositions if keep else process.dispositions,
             )
         self._processes[key] = process

@@ -207,7 +207,7 @@ def _not_saved(run: Run, kill_wait_s: float) -> Finding:
     if process is None:
         return _plainly_not_saved("The job did not save.")
     name, does = signal_name(run.told_by), process.on(run.told_by)
-    if not _is_reached(run, process):
+    if not run.reaches(process):
         return Finding(
             Code.NOT_REACHED,
             f"{name} did not reach {described(process)}: here Slurm sends it only to the script's "
@@ -513,10 +513,6 @@ def _what_is_unknown(trial: Trial) -> str:
             "or print its steps"
         )
     return ""
-
-
-def _is_reached(run: Run, process: Process) -> bool:
-    return process.direct or run.reaches_all
 
 
 def _was_there(run: Run, process: Process) -> bool:

@@ -90,6 +90,10 @@ class Run:
     """The state in which the job ended by itself, such as FAILED; "" if it was requeued."""
     exit_code: str = ""
 
+    def reaches(self, process: Process) -> bool:
+        """Whether Slurm's signal got to this process."""
+        return process.direct or (self.reaches_all and not process.orphaned)
+
     @property
     def told_s(self) -> float | None:
         """When the job was first told to save."""

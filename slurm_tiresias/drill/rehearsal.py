@@ -33,6 +33,7 @@ STEPS_BEFORE = 3
 WATCHER_S = 20.0
 MOST_EARLIER = 500
 """Processes of earlier runs that are looked for: they travel on a command line."""
+FINISHES_S = 3.0
 LEAVES_S = 60.0
 """How long beyond KillWait a job may take to leave its nodes, with their epilogs."""
 
@@ -159,6 +160,8 @@ class Rehearsal:
         self._removed: tuple[str, ...] = ()
         self._lines: tuple[str, ...] = ()
         self._steps: list[Step] = []
+        self._watched: _Watched | None = None
+        self._last_run = Run(0)
 
     def run(self) -> Drill:
         """Carry out all trials; raise ``CannotRehearseError`` if the job cannot be rehearsed."""
@@ -233,14 +236,19 @@ class Rehearsal:
         if self._steps:
             # Also what Slurm would leave behind.
             self._steps[-1].order("finish")
+            give_up_s = time.monotonic() + FINISHES_S
+            while not self._steps[-1].is_over and time.monotonic() < give_up_s:
+                self._steps[-1].line(LISTEN_S)
         self._slurm.cancel(self._job_id)
         self._wait_until_gone()
 
     def _end_orphans(self) -> None:
         """End what Slurm may have left of runs after which no other run has looked."""
+        if self._watched is not None:
+            self._last_run = self._watched.journal.run()
         orphans = {
             one.node
-            for run in self._runs
+            for run in (*self._runs, self._last_run)
             for one in run.processes
             if one.orphaned and (run.number, one.node) not in self._looked
         }
@@ -292,8 +300,6 @@ class Rehearsal:
                 break
         self._last_run = watched.journal.run()
 
-    _last_run = Run(0)
-
     def _start(self) -> _Watched:
         """Wait until the job runs, and watch it."""
         number = len(self._runs)
@@ -311,7 +317,7 @@ class Rehearsal:
             self._job_id, len(job.nodes), self._watcher, json.dumps(self._told(job))
         )
         self._steps.append(step)
-        watched = _Watched(journal, step)
+        self._watched = watched = _Watched(journal, step)
         self._listen(watched, lambda: len(journal.nodes_up) >= len(job.nodes), WATCHER_S)
         if not journal.nodes_up and not journal.run().ended:
             raise CannotRehearseError(
@@ -354,7 +360,7 @@ class Rehearsal:
     def _earlier(self) -> list[dict[str, object]]:
         found = [
             {"run": run.number, "node": one.node, "pid": one.pid, "start": one.start}
-            for run in self._runs
+            for run in (*self._runs, self._last_run)
             for one in run.processes
         ]
         return found[-MOST_EARLIER:]

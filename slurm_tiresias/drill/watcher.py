@@ -84,6 +84,11 @@ def command_of(pid: int) -> str:
     return words.decode("utf-8", "replace").strip()[:LONGEST_COMMAND]
 
 
+def is_slurmstepd(pid: int) -> bool:
+    """Whether this process of Slurm's is the one that starts and signals a step's processes."""
+    return content(f"/proc/{pid}/comm", 32).startswith(b"slurmstepd")
+
+
 class Processes:
     """The job's processes on this node, from one look to the next."""
 
@@ -140,7 +145,8 @@ class Processes:
                 start=known["start"],
                 parent=facts[0],
                 group=facts[1],
-                direct=facts[0] not in self.known,
+                direct=is_slurmstepd(facts[0]),
+                orphaned=facts[0] not in self.known and not is_slurmstepd(facts[0]),
                 command=shown[2],
                 **dict(shown[3]),
             )
@@ -302,6 +308,7 @@ class Watch:
         self.from_canary = -1
         self.seen_any = False
         self.pending = b""
+        self.finishing = False
 
     def take(self, number: int, _frame: object) -> None:
         self.signals.append((time.time(), int(number)))
@@ -337,9 +344,11 @@ class Watch:
             now_s = time.monotonic()
             if self.look(now_s) == 0 and (self.seen_any or now_s - began_s > 5):
                 break
+            if self.finishing:
+                self.finish()
             if not self.listen():
-                self.abandon()
-                break
+                self.finishing = True
+                shutil.rmtree(self.told["folder"], ignore_errors=True)
         self.end()
 
     def look(self, now_s: float) -> int:
@@ -407,6 +416,8 @@ class Watch:
         if not ready:
             return True
         said = os.read(0, 4096)
+        if not said:
+            time.sleep(SAMPLE_S)
         self.pending += said
         while b"\n" in self.pending:
             line, _, self.pending = self.pending.partition(b"\n")
@@ -415,7 +426,7 @@ class Watch:
                 self.again = int(value)
                 self.open_before = set(self.open)
             elif order == "finish":
-                self.finish()
+                self.finishing = True
         return bool(said)
 
     def survivors(self) -> None:
@@ -433,14 +444,12 @@ class Watch:
                 emit("gpu-memory", pid=pid, bytes=used)
 
     def finish(self) -> None:
-        """End the job by ending its processes, also those that Slurm would leave behind."""
+        """End the job by ending its processes, also those that Slurm would leave behind.
+
+        Once a look, until none is left: one may just have started another.
+        """
         for pid in list(self.processes.known):
             kill(pid, signal.SIGKILL)
-
-    def abandon(self) -> None:
-        """The drill is gone: end the job, and remove the drill's folder."""
-        self.finish()
-        shutil.rmtree(self.told["folder"], ignore_errors=True)
 
     def end(self) -> None:
         self.tell_signals()
