@@ -282,6 +282,8 @@ def _trial(trial: Trial, verdict: Verdict, screen: Screen) -> Iterator[str]:
 def _facts(verdict: Verdict) -> Iterator[str]:
     if verdict.told_step is not None:
         yield f"it was at step {verdict.told_step}"
+    elif verdict.kind is not Kind.START_UP and verdict.saved_step is None:
+        yield "no step of it was seen"
     if verdict.saved and verdict.save_s is not None:
         step = f" step {verdict.saved_step}" if verdict.saved_step is not None else ""
         yield f"it saved{step} within {verdict.save_s:.1f} s"

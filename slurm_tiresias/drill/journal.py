@@ -24,8 +24,9 @@ SIGNALS = (signal.SIGTERM, *(signal.Signals(n) for n in range(1, 32) if n not in
 
 _STEP = re.compile(
     r"(?i)\b(?:global[_ ]?)?(?:steps?|iter(?:ation)?s?|batch|updates?|epochs?)\b"
-    r"[\s:=#\[(]{0,4}(\d{1,12})"
+    r"[\s:=#\[(]{0,4}(\d{1,12})(?!\d|\.\d)"
 )
+_OF_SLURM = re.compile(r"(?:slurmstepd|srun)[\w-]*: ")
 _RESUME = re.compile(
     r"(?i)\b(?:resum\w*|restor\w*|load(?:ed|ing)|continu\w*|begins?|starts?|started|starting"
     r"|from)\b.{0,60}?\b(?:steps?|iter(?:ation)?s?|epochs?)\b[\s:=#]{0,3}(\d{1,12})"
@@ -254,6 +255,8 @@ class RunJournal:
 
     def _line(self, at_s: float, text: str) -> None:
         self.last_lines.append(text)
+        if _OF_SLURM.match(text):
+            return
         step = _step_in(text)
         saves = self._saves["line"]
         if _SAVED.search(text):

@@ -134,7 +134,7 @@ def judge(trial: Trial, kill_wait_s: float, told: frozenset[Code] = frozenset())
         why_unknown=why_unknown,
         told_step=run.last_step,
         saved=_has_saved(trial, run) if _had_work(trial, run) else None,
-        save_s=_since(run.told_s, save.ended_s) if save else None,
+        save_s=_since(run.told_s, _saves_after(run)[0].ended_s) if save else None,
         saved_step=save.step if save else None,
         left_s=_since(run.term_s, run.last_gone_s),
         resumed_step=trial.after.resumed_step if trial.after else None,
@@ -188,8 +188,12 @@ def _ended_itself(run: Run) -> Finding:
             Code.ENDED_BY_SIGNAL,
             f"The job was over before its requeue: {described(process)} died of {name}, and the "
             f"job ended as {run.ended}. Such a job does not come back.",
-            f"Handle {name} by saving and going on, and write `trap '' {name[3:]}` into the "
-            "script before the program, for the time until it does.",
+            f"Handle {name} by saving and going on, and ignore it until the program does: "
+            + (
+                f"srun bash -c 'trap \"\" {name[3:]}; exec python3 ...', as srun keeps no trap."
+                if _is_task_of_srun(run, process)
+                else f"write `trap '' {name[3:]}` into the script before the program."
+            ),
             SIGNALS,
         )
     return Finding(
@@ -470,11 +474,15 @@ def _has_saved(trial: Trial, run: Run) -> bool:
 
 def _saved_after(run: Run) -> Save | None:
     """Return the last save that ended after the run was told."""
+    done = _saves_after(run)
+    return done[-1] if done else None
+
+
+def _saves_after(run: Run) -> list[Save]:
     told_s = run.told_s
     if told_s is None:
-        return None
-    done = [save for save in run.saves if save.ended_s is not None and save.ended_s > told_s]
-    return done[-1] if done else None
+        return []
+    return [save for save in run.saves if save.ended_s is not None and save.ended_s > told_s]
 
 
 def _begun_after(run: Run) -> bool:
@@ -541,6 +549,15 @@ def _is_fork(run: Run, process: Process) -> bool:
     if above is None:
         return False
     return process.command == above.command or "multiprocessing" in process.command
+
+
+def _is_task_of_srun(run: Run, process: Process) -> bool:
+    """Whether srun has started it, and not the batch script."""
+    top = (_ancestors(run, process) or [process])[-1]
+    return top.direct and any(
+        one.direct and one is not top and one.command.split()[:1] == ["srun"]
+        for one in run.processes
+    )
 
 
 def _since(from_s: float | None, to_s: float | None) -> float | None:

@@ -27,6 +27,8 @@ LOOK_S = 0.3
 LISTEN_S = 0.1
 LEAST_S = 1.0
 SETTLE_S = 3.0
+SILENT_S = 20.0
+"""The wait for the first steps of a run, where the one before has told none."""
 """How long a run goes on once it has shown where it began: at least, and until it makes steps."""
 STEPS_BEFORE = 3
 """How many steps a run makes before it is preempted in one."""
@@ -162,6 +164,7 @@ class Rehearsal:
         self._steps: list[Step] = []
         self._watched: _Watched | None = None
         self._last_run = Run(0)
+        self._tells = True
 
     def run(self) -> Drill:
         """Carry out all trials; raise ``CannotRehearseError`` if the job cannot be rehearsed."""
@@ -289,7 +292,7 @@ class Rehearsal:
                 if trial.trouble:
                     break
                 self._runs.append(self._preempt(watched, again=kind is Kind.SAVE))
-                self._mark_output()
+                self._prepare_next()
                 self._slurm.start_soon(self._job_id, RESTART_IN_S)
                 trial.runs += 1
                 watched = self._start()
@@ -350,9 +353,14 @@ class Rehearsal:
     def _mark(self) -> str:
         return f"\n--- drill: start {len(self._runs) + 1} ---\n"
 
-    def _mark_output(self) -> None:
-        """Add a line to the job's output while the job waits; its next start may empty it."""
+    def _prepare_next(self) -> None:
+        """Add a line to the job's output while the job waits; its next start may empty it.
+
+        And take out what it has reported: each run reports anew, as with the plugin.
+        """
         self._marked = 0
+        with suppress(OSError):
+            (self._folder / "progress").write_bytes(bytes(RECORD_BYTES))
         with suppress(OSError), (self._folder / "output").open("ab") as file:
             file.write(self._mark.encode())
             self._marked = file.tell()
@@ -381,9 +389,9 @@ class Rehearsal:
     def _wait_for_steps(self, watched: _Watched) -> None:
         """Wait until the run makes steps, or as long as it may take where it tells none."""
         journal = watched.journal
-        self._listen(
-            watched, lambda: bool(journal.moves or journal.has_resumed), self._plan.step_wait_s
-        )
+        wait_s = self._plan.step_wait_s if self._tells else min(SILENT_S, self._plan.step_wait_s)
+        self._listen(watched, lambda: bool(journal.moves or journal.has_resumed), wait_s)
+        self._tells = bool(journal.moves or journal.has_resumed)
         settled_s = time.monotonic() + LEAST_S
         self._listen(
             watched,

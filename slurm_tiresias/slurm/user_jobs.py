@@ -174,6 +174,7 @@ class UserCommands:
                 f"squeue does not show job {job_id}", "See whether it was cancelled: sacct"
             )
         state, restarts, nodes, *rest = (value.strip() for value in values[: len(_FIELDS)])
+        rest[-1] = _exit_code(rest[-1])
         return UserJob(state, int(restarts), tuple(node_names(nodes)) if nodes else (), *rest)
 
     def signal(self, job_id: str, signal: str) -> None:
@@ -218,6 +219,14 @@ class UserCommands:
         if answer.status != 0:
             raise _refusal(command, answer.stderr)
         return answer.stdout
+
+
+def _exit_code(status: str) -> str:
+    """Return a wait status, as squeue shows it, as people know it."""
+    if not status.isdecimal():
+        return status
+    number = int(status)
+    return f"{number >> 8}" if number >> 8 else f"128 + signal {number & 127}" if number else "0"
 
 
 def _refusal(command: Sequence[str], said: str) -> TiresiasError:
