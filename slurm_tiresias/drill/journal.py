@@ -23,9 +23,10 @@ MOST_BLOCKED = 20
 SIGNALS = (signal.SIGTERM, *(signal.Signals(n) for n in range(1, 32) if n not in (9, 15, 19)))
 
 _STEP = re.compile(
-    r"(?i)\b(?:global[_ ]?)?(?:steps?|iter(?:ation)?s?|batch|updates?|epochs?)\b"
+    r"(?i)\b(?:global[_ ]?)?(?:steps?|iter(?:ation)?s?|batch|updates?)\b"
     r"[\s:=#\[(]{0,4}(\d{1,12})(?!\d|\.\d)"
 )
+_EPOCH = re.compile(r"(?i)\bepochs?\b[\s:=#\[(]{0,4}(\d{1,12})(?!\d|\.\d)")
 _OF_SLURM = re.compile(r"(?:slurmstepd|srun)[\w-]*: ")
 _RESUME = re.compile(
     r"(?i)\b(?:resum\w*|restor\w*|load(?:ed|ing)|continu\w*|begins?|starts?|started|starting"
@@ -60,6 +61,8 @@ class RunJournal:
         self._former: dict[tuple[str, int, int], tuple[float, Mapping[int, Disposition]]] = {}
         self._changed_s: dict[tuple[str, int, int], float] = {}
         self._has_ended = False
+        self._below = False
+        """Whether SIGTERM reached a child of a watcher, too."""
         self._hertz = 100.0
         self._behind_s: float | None = None
         self._record: Record | None = None
@@ -139,11 +142,11 @@ class RunJournal:
             case "gone":
                 self._gone(node, at_s, said)
             case "signal" if said["signal"] == signal.SIGTERM and self._run.term_s is None:
-                self._run = replace(self._run, term_s=float(said["got_s"]), reaches_all=False)
+                self._run = replace(self._run, term_s=float(said["got_s"]))
                 self._count_ticks(node, said["ticks"])
                 self._as_they_were(node, float(said["got_s"]))
             case "signal-below" if said["signal"] == signal.SIGTERM:
-                self._run = replace(self._run, reaches_all=True)
+                self._below = True
             case "signalled-again":
                 self._run = replace(self._run, again_s=at_s)
             case "record":
@@ -239,7 +242,7 @@ class RunJournal:
 
     def _report(self, at_s: float, text: str) -> None:
         try:
-            record = decode(text.encode().ljust(511) + b"\n")
+            record = decode(text.strip().encode().ljust(511) + b"\n")
         except (RecordError, UnicodeEncodeError):
             return
         last, self._record = self._record, record
@@ -317,6 +320,7 @@ class RunJournal:
         return replace(
             self._run,
             processes=tuple(self._processes.values()),
+            reaches_all=self._below or self._run.term_s is None,
             last_gone_s=max(gone) if whole else None,
             resumed_step=resumed,
             resume_is_guess=guess,
@@ -349,7 +353,7 @@ class RunJournal:
 
 
 def _step_in(text: str) -> int | None:
-    if found := _STEP.search(text):
+    if found := _STEP.search(text) or _EPOCH.search(text):
         return int(found[1])
     counts = [one for one in counts_in(text.encode()) if one.level is Level.STEP]
     return counts[-1].step if counts else None

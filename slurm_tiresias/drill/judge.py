@@ -460,7 +460,7 @@ def _had_work(trial: Trial, run: Run) -> bool:
         return False
     if run.last_step is not None and run.resumed_step is not None:
         return run.last_step > run.resumed_step
-    return trial.kind is not Kind.START_UP and run is trial.runs[0]
+    return trial.kind is not Kind.START_UP and run in trial.runs[:1]
 
 
 def _has_saved(trial: Trial, run: Run) -> bool:

@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_tiresias.drill.journal import RunJournal
+from slurm_tiresias.drill.journal import MOST_LAST_LINES, RunJournal
 from slurm_tiresias.drill.observed import Drill, Kind, Run, Survivor, Trial
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES
 from slurm_tiresias.job_hints import Checkpoint
-from slurm_tiresias.slurm.user_jobs import Step, UserJob, UserSlurm
+from slurm_tiresias.slurm.user_jobs import Step, UserJob, UserSettings, UserSlurm
 
 RESTART_IN_S = 2
 """As the controller does: a start at once can be refused by the node (controller/act.py)."""
@@ -38,6 +38,8 @@ MOST_EARLIER = 500
 FINISHES_S = 3.0
 LEAVES_S = 60.0
 """How long beyond KillWait a job may take to leave its nodes, with their epilogs."""
+
+LAST_BYTES = 4096
 
 FOLDER = ".tiresias-drill-"
 
@@ -150,7 +152,7 @@ class Rehearsal:
         self._checkpoint_of = checkpoint
         self._watcher = watcher
         self._say = say
-        self._kill_wait_s = 0.0
+        self._settings = UserSettings("", 0.0)
         self._checkpoint = Checkpoint("", 0.0)
         self._folder = Path()
         self._job_id = ""
@@ -168,7 +170,7 @@ class Rehearsal:
 
     def run(self) -> Drill:
         """Carry out all trials; raise ``CannotRehearseError`` if the job cannot be rehearsed."""
-        self._kill_wait_s = self._slurm.kill_wait_s()
+        self._settings = self._slurm.settings()
         self._make_folder()
         begun: list[_Begun] = []
         try:
@@ -179,7 +181,7 @@ class Rehearsal:
             self._clean_up()
         return Drill(
             self._job_id,
-            self._kill_wait_s,
+            self._settings.kill_wait_s,
             self._checkpoint.signal,
             self._checkpoint.grace_s,
             tuple(map(self._trial, begun)),
@@ -229,6 +231,7 @@ class Rehearsal:
             finally:
                 for step in self._steps:
                     step.close()
+                self._lines = self._lines or _last_lines(self._folder / "output")
                 shutil.rmtree(self._folder, ignore_errors=True)
             if self._job is not None:
                 folder = Path(self._job.work_dir)
@@ -259,7 +262,7 @@ class Rehearsal:
             self._look_at(node)
 
     def _wait_until_gone(self) -> None:
-        give_up_s = time.monotonic() + self._kill_wait_s + LEAVES_S
+        give_up_s = time.monotonic() + self._settings.kill_wait_s + LEAVES_S
         while time.monotonic() < give_up_s:
             try:
                 job = self._slurm.job(self._job_id)
@@ -335,6 +338,7 @@ class Rehearsal:
         """Return what the watchers are told."""
         return {
             "job": self._job_id,
+            "cluster": self._settings.cluster,
             "output": str(self._folder / "output"),
             "offset": self._marked,
             "mark": self._mark if self._marked else "",
@@ -421,7 +425,7 @@ class Rehearsal:
 
         It has ended where it left between the checkpoint signal and the requeue.
         """
-        give_up_s = time.monotonic() + self._kill_wait_s + LEAVES_S
+        give_up_s = time.monotonic() + self._settings.kill_wait_s + LEAVES_S
         while (job := self._slurm.job(self._job_id)).state != "PENDING":
             if time.monotonic() > give_up_s:
                 raise CannotRehearseError(
@@ -545,6 +549,17 @@ class _NoStep:
 
     def close(self) -> None:
         return None
+
+
+def _last_lines(path: Path) -> tuple[str, ...]:
+    """Return the last lines of the job's output, for a job that no watcher has seen."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LAST_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(line for line in text.splitlines() if line.strip())[-MOST_LAST_LINES:]
 
 
 def _names_in(folder: Path) -> frozenset[str]:

@@ -38,7 +38,6 @@ LOG_LIKE = re.compile(
 )
 """Files that a program has open for writing, and that are no checkpoints."""
 NO_FILE = re.compile("/(dev/(?!shm/)|proc/|sys/|memfd:)")
-SAME = (b"SLURMD_NODENAME", b"SLURM_CLUSTER_NAME", b"SLURM_JOB_UID")
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "lost+found"}
 
 
@@ -92,8 +91,9 @@ def is_slurmstepd(pid: int) -> bool:
 class Processes:
     """The job's processes on this node, from one look to the next."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, cluster: str) -> None:
         self.mark = b"SLURM_JOB_ID=%s" % job.encode()
+        self.same = {b"SLURMD_NODENAME": NODE.encode(), b"SLURM_CLUSTER_NAME": cluster.encode()}
         self.others = {os.getpid()}
         self.known: dict[int, dict[str, Any]] = {}
         self.progress_files: set[str] = set()
@@ -119,8 +119,8 @@ class Processes:
             return False
         for word in environment:
             name, _, value = word.partition(b"=")
-            # Several nodes, or clusters, of a test may be one host.
-            if name in SAME and value != os.environb.get(name, value):
+            # Several nodes, or clusters, may be one host.
+            if value != self.same.get(name, value):
                 return False
         for word in environment:
             if word.startswith(b"TIRESIAS_PROGRESS_FILE="):
@@ -294,7 +294,7 @@ class Watch:
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.told = told
-        self.processes = Processes(told["job"])
+        self.processes = Processes(told["job"], told["cluster"])
         self.records = Records()
         first = os.environ.get("SLURM_NODEID", "0") == "0"
         self.output = Output(told["output"], told["offset"], told["mark"]) if first else None

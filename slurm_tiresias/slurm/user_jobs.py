@@ -46,6 +46,7 @@ _FIELDS = (
     "exit_code",
 )
 _JOB_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
+_CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
 _KILL_WAIT = re.compile(r"^KillWait\s*=\s*(\d+)", re.MULTILINE)
 
 _READ_AND_RUN = (
@@ -78,6 +79,14 @@ class UserJob:
     def has_ended(self) -> bool:
         """Whether it neither runs nor waits."""
         return self.state in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class UserSettings:
+    """``kill_wait_s`` is how long Slurm waits between SIGTERM and SIGKILL."""
+
+    cluster: str
+    kill_wait_s: float
 
 
 class Step(Protocol):
@@ -123,8 +132,8 @@ class UserSlurm(Protocol):
     def cancel(self, job_id: str) -> None:
         """Cancel the job; a job that has ended is no error."""
 
-    def kill_wait_s(self) -> float:
-        """Return how long Slurm waits between SIGTERM and SIGKILL."""
+    def settings(self) -> UserSettings:
+        """Return what the drill needs to know of slurm.conf."""
 
     def step(self, job_id: str, nodes: int, program: str, argument: str) -> Step:
         """Run a Python program beside the job's own steps, once on each of its nodes."""
@@ -194,13 +203,14 @@ class UserCommands:
         """Cancel the job; a job that has ended is no error."""
         self._run("scancel", "--quiet", job_id)
 
-    def kill_wait_s(self) -> float:
-        """Return how long Slurm waits between SIGTERM and SIGKILL."""
-        found = _KILL_WAIT.search(self._run("scontrol", "show", "config"))
-        if found is None:
+    def settings(self) -> UserSettings:
+        """Return what the drill needs to know of slurm.conf."""
+        told = self._run("scontrol", "show", "config")
+        kill_wait, cluster = _KILL_WAIT.search(told), _CLUSTER.search(told)
+        if kill_wait is None or cluster is None:
             raise SlurmAnswerError("scontrol show config tells no KillWait", "Run it by hand")
         # slurmd never waits less.
-        return max(5.0, float(found[1]))
+        return UserSettings(cluster[1], max(5.0, float(kill_wait[1])))
 
     def step(self, job_id: str, nodes: int, program: str, argument: str) -> Step:
         """Run a Python program beside the job's own steps, once on each of its nodes."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+PYTHON = "/usr/bin/python3"
+"""One that every user can run."""
 
 BASE = """
 import json, os, signal, subprocess, sys, time
@@ -176,7 +178,6 @@ def write(name: str, folder: Path) -> Path:
     program.write_text(BASE + PROGRAMS[name])
     script = folder / f"{name}.sh"
     script.write_text(
-        "#!/bin/bash\n#SBATCH --ntasks=1 --mem=100 --open-mode=append\n"
-        f"exec {sys.executable} {program}\n"
+        f"#!/bin/bash\n#SBATCH --ntasks=1 --mem=100 --open-mode=append\nexec {PYTHON} {program}\n"
     )
     return script
