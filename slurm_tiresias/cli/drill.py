@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,19 @@ from slurm_tiresias.cli.text import count, listed, printable, shorten
 from slurm_tiresias.config import PreemptionConfig, load
 from slurm_tiresias.drill.judge import Outcome, Verdict, judge_all, signal_name
 from slurm_tiresias.drill.observed import Disposition, Drill, Kind, Process, Run, Trial
-from slurm_tiresias.drill.rehearsal import Plan, Rehearsal, StoppedError, stoppable
+from slurm_tiresias.drill.rehearsal import (
+    CannotRehearseError,
+    Plan,
+    StoppedError,
+    rehearse,
+    stoppable,
+)
 from slurm_tiresias.errors import ConfigError, UsageError
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
-from slurm_tiresias.slurm.user_jobs import UserCommands
 
 SCHEMA = 1
-FAILED, UNKNOWN = 16, 17
-"""Exit codes: a trial failed; the job, or part of it, could not be rehearsed."""
+FAILED, UNKNOWN = 16, CannotRehearseError.exit_code
+"""Exit codes: a trial failed; the job, or a part of the drill, could not be rehearsed."""
 
 MOST_PROCESSES_SHOWN = 6
 LOOKS = {Outcome.PASSED: "good", Outcome.FAILED: "bad", Outcome.UNKNOWN: "note"}
@@ -102,7 +106,6 @@ def drill(
     def checkpoint(admin_comment: str, comment: str) -> Checkpoint:
         return checkpoint_of(admin_comment, comment, site)
 
-    watcher = files("slurm_tiresias.drill").joinpath("watcher.py").read_text("utf-8")
     plan = Plan(
         (*options, *_one_task_of_an_array(options, script[0])),
         script,
@@ -114,7 +117,7 @@ def drill(
     context = click.get_current_context()
     with stoppable(), _progress() as say:
         try:
-            seen = Rehearsal(UserCommands(), plan, checkpoint, watcher, say).run()
+            seen = rehearse(plan, checkpoint, say)
         except StoppedError as stopped:
             say("stopped; the job is cancelled and nothing is left behind")
             context.exit(128 + stopped.number)

@@ -18,7 +18,7 @@ from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES
 from slurm_tiresias.job_hints import Checkpoint
-from slurm_tiresias.slurm.user_jobs import Step, UserJob, UserSettings, UserSlurm
+from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob, UserSettings, UserSlurm
 
 RESTART_IN_S = 2
 """As the controller does: a start at once can be refused by the node (controller/act.py)."""
@@ -45,7 +45,7 @@ FOLDER = ".tiresias-drill-"
 
 
 class CannotRehearseError(TiresiasError):
-    """The job cannot be rehearsed: it does not start, or ends before it is preempted."""
+    """The job, or a part of the drill, cannot be rehearsed."""
 
     exit_code = 17
 
@@ -121,6 +121,16 @@ class Plan:
 Say = Callable[[str], None]
 SiteCheckpoint = Callable[[str, str], Checkpoint]
 """From a job's admin comment and comment to its checkpoint signal and grace."""
+
+
+def rehearse(plan: Plan, checkpoint: SiteCheckpoint, say: Say) -> Drill:
+    """Carry out a drill on this machine's Slurm.
+
+    Raises ``CannotRehearseError`` if the job does not start, and ``StoppedError`` inside
+    ``stoppable``.
+    """
+    watcher = Path(__file__).with_name("watcher.py").read_text("utf-8")
+    return Rehearsal(UserCommands(), plan, checkpoint, watcher, say).run()
 
 
 @dataclass(frozen=True)
