@@ -271,7 +271,8 @@ def report(seen: Drill, verdicts: Sequence[Verdict], screen: Screen) -> Iterator
 def _trial(trial: Trial, verdict: Verdict, screen: Screen) -> Iterator[str]:
     word = screen.style(verdict.outcome.value, LOOKS[verdict.outcome])
     yield f"{word}  {screen.style(f'preempted {MOMENTS[verdict.kind]}', 'title')}"
-    if facts := "; ".join(_facts(verdict)):
+    hit = any(run.again_s is not None for run in trial.runs)
+    if facts := "; ".join(_facts(verdict, hit)):
         yield from screen.prose(f"{facts[:1].upper()}{facts[1:]}.")
     for run in trial.runs:
         yield from _processes(run, screen)
@@ -282,7 +283,7 @@ def _trial(trial: Trial, verdict: Verdict, screen: Screen) -> Iterator[str]:
         yield from screen.prose(f"Change: {finding.change} See {finding.page}.", indent="    ")
 
 
-def _facts(verdict: Verdict) -> Iterator[str]:
+def _facts(verdict: Verdict, hit: bool) -> Iterator[str]:
     if verdict.told_step is not None:
         yield f"it was at step {verdict.told_step}"
     elif verdict.kind is not Kind.START_UP and verdict.saved_step is None:
@@ -292,6 +293,8 @@ def _facts(verdict: Verdict) -> Iterator[str]:
         yield f"it saved{step} within {verdict.save_s:.1f} s"
     elif verdict.saved is False:
         yield "it did not save"
+    if verdict.kind is Kind.SAVE and verdict.saved is not None and not hit:
+        yield "its save was too short, or not seen, for a second signal in the middle of it"
     if verdict.left_s is not None:
         yield f"it was gone {verdict.left_s:.1f} s after SIGTERM"
     if verdict.resumed_step is not None:

@@ -160,7 +160,7 @@ class RunJournal:
             case "closed":
                 self._closed(at_s, said)
             case "file":
-                self._file(at_s, str(said["path"]), bool(said["again"]))
+                self._file(at_s, str(said["path"]), bool(said["again"]), bool(said["grows"]))
             case "end":
                 self._has_ended = True
             case "survivor":
@@ -290,13 +290,15 @@ class RunJournal:
             ended_s = at_s if said["there"] else None
             self._saves["file"].append(Save(None, opened.began_s, ended_s))
 
-    def _file(self, at_s: float, path: str, again: bool) -> None:
+    def _file(self, at_s: float, path: str, again: bool, grows: bool) -> None:
         for tracker, pattern in _TRACKERS:
             if found := pattern.search(path):
                 self._trackers.add((tracker, found[1]))
                 return
         if _LOG.search(path):
-            self._logs.add(path)
+            # What is written in one go, such as a mark in a checkpoint, is no log.
+            if grows:
+                self._logs.add(path)
         elif again:
             self._saves["file"].append(Save(None, None, at_s))
 

@@ -218,6 +218,7 @@ class Files:
     def __init__(self, root: str, since_s: float) -> None:
         self.root, self.since_s = root, since_s
         self.seen: dict[str, tuple[int, int, float]] = {}
+        self.growing: set[str] = set()
         self.due_s = 0.0
         self.whole = True
 
@@ -260,8 +261,11 @@ class Files:
         self.seen[path] = shown
         # A file that only grows is no checkpoint that was written anew.
         replaced = before is not None and (found.st_ino != before[0] or found.st_size < before[1])
-        if before is None or replaced:
-            emit("file", path=path, size=found.st_size, again=replaced)
+        grows = before is not None and not replaced and path not in self.growing
+        if grows:
+            self.growing.add(path)
+        if before is None or replaced or grows:
+            emit("file", path=path, again=replaced, grows=grows)
 
 
 class Records:

@@ -114,8 +114,10 @@ def test_files_tell_trackers_logs_and_saves() -> None:
         f"/w/mlruns/0/{'0f' * 16}/meta.yaml",
         "/w/runs/today/events.out.tfevents.17.n1",
         "/w/train.log",
+        "/w/checkpoints/25/commit_success.txt",
     ):
-        watcher.say(1.0, "file", path=path, size=1, again=False)
+        watcher.say(1.0, "file", path=path, again=False, grows=False)
+    watcher.say(1.2, "file", path="/w/train.log", again=False, grows=True)
     watcher.say(1.0, "opened", path="/w/model.pt", pid=5, progress=False)
     watcher.say(1.5, "closed", path="/w/model.pt", there=True)
     run = watcher.journal.run()
