@@ -15,7 +15,7 @@ from slurm_tiresias.cli.options import config_option, config_path, json_option
 from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.cli.text import count, listed, printable, shorten
 from slurm_tiresias.config import PreemptionConfig, load
-from slurm_tiresias.drill.judge import Outcome, Verdict, judge_all, signal_name
+from slurm_tiresias.drill.judge import Outcome, Verdict, judge_all, short_command, signal_name
 from slurm_tiresias.drill.observed import Disposition, Drill, Kind, Process, Run, Trial
 from slurm_tiresias.drill.rehearsal import (
     CannotRehearseError,
@@ -100,14 +100,14 @@ def drill(
     Exit codes: 0 every trial passed, 16 one failed,
     17 the job, or a part of the drill, could not be rehearsed.
     """
-    options, script = _divided(words)
+    options, script = divided(words)
     site = _site()
 
     def checkpoint(admin_comment: str, comment: str) -> Checkpoint:
         return checkpoint_of(admin_comment, comment, site)
 
     plan = Plan(
-        (*options, *_one_task_of_an_array(options, script[0])),
+        (*options, *one_task(options, script[0])),
         script,
         tuple(kind for kind in Kind if not kinds or kind.value in kinds),
         minutes=minutes,
@@ -136,7 +136,7 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
     return UNKNOWN if Outcome.UNKNOWN in outcomes or not outcomes else 0
 
 
-def _divided(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def divided(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return sbatch's options, and the script with its arguments.
 
     The script is the first word that is no option and names a file, so that an option may have its
@@ -153,7 +153,7 @@ def _divided(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def _one_task_of_an_array(options: Sequence[str], script: str) -> tuple[str, ...]:
+def one_task(options: Sequence[str], script: str) -> tuple[str, ...]:
     """Return the option that makes an array one task of it; nothing for other jobs."""
     given = [word for word in options if word.startswith(("--array", "-a"))]
     if given:
@@ -326,7 +326,7 @@ def _processes(run: Run, screen: Screen) -> Iterator[str]:
         times = [after for one in some if (after := _after(run, one)) is not None]
         gone = f", gone after {max(times):.1f} s" if times else ""
         many = f" x{len(some)}" if len(some) > 1 else ""
-        words = f"    {shorten(printable(command), 34)}{many}: {got}, {does}{gone}"
+        words = f"    {printable(short_command(command))}{many}: {got}, {does}{gone}"
         yield words if screen.width is None else shorten(words, screen.width)
     if len(groups) > len(shown):
         yield f"    and {count(len(groups) - len(shown), 'more kind')} of processes"

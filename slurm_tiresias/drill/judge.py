@@ -444,7 +444,7 @@ def _about_survivors(survivors: tuple[Survivor, ...]) -> Iterator[Finding]:
     yield Finding(
         Code.SURVIVOR,
         f"After the job had left {one.node}, a process of it was still there: "
-        f"{one.command[:60]} (pid {one.pid}){others}.{memory}",
+        f"{short_command(one.command)} (pid {one.pid}){others}.{memory}",
         "Start nothing with setsid, nohup or as a daemon, and end what the program has started "
         "before it ends.",
         SIGNALS,
@@ -464,12 +464,12 @@ def _had_work(trial: Trial, run: Run) -> bool:
 
 
 def _has_saved(trial: Trial, run: Run) -> bool:
-    """Whether all that the run had done was kept."""
+    """Whether all that the run had done was kept, but for a step that was said to begin."""
     if _saved_after(run) is not None:
         return True
     after = trial.after
     done, resumed = run.last_step, after.resumed_step if after else None
-    return bool(done and resumed is not None and run is trial.runs[-1] and resumed >= done)
+    return bool(done and resumed is not None and run is trial.runs[-1] and resumed >= done - 1)
 
 
 def _saved_after(run: Run) -> Save | None:
@@ -491,14 +491,18 @@ def _begun_after(run: Run) -> bool:
 
 
 def _saved_step(trial: Trial) -> int | None:
-    """Return the last step that the job has saved before the run after the trial."""
-    steps = [
-        save.step
-        for run in (*trial.before, *trial.runs)
-        for save in run.saves
-        if save.ended_s is not None and save.step is not None
-    ]
-    return max(steps, default=None)
+    """Return the step of the checkpoint that the run after the trial should find.
+
+    What an earlier trial has cost is not held against this one.
+    """
+    kept: int | None = None
+    for run in (*trial.before, *trial.runs):
+        if kept is not None and run.resumed_step is not None:
+            kept = min(kept, run.resumed_step)
+        for save in run.saves:
+            if save.ended_s is not None and save.step is not None:
+                kept = save.step
+    return kept
 
 
 def _redone(trial: Trial) -> int | None:
@@ -589,7 +593,10 @@ def name_of_signal(run: Run) -> str:
 
 def described(process: Process) -> str:
     """Return a process as people name it: its command, shortened, and its pid."""
-    words = process.command.split()
-    names = [word.rpartition("/")[2] for word in words[:3]]
-    text = " ".join(names) or "a process"
-    return f"{text[:40]} (pid {process.pid})"
+    return f"{short_command(process.command)} (pid {process.pid})"
+
+
+def short_command(command: str) -> str:
+    """Return the first words of a command, without the folders of its files."""
+    words = [word.rpartition("/")[2] for word in command.split()[:3]]
+    return " ".join(words)[:40] or "a process"

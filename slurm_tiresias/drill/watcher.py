@@ -220,38 +220,33 @@ class Files:
         self.seen: dict[str, tuple[int, int, float]] = {}
         self.growing: set[str] = set()
         self.due_s = 0.0
-        self.whole = True
 
     def look(self, now_s: float) -> None:
         if now_s < self.due_s:
             return
-        count = 0
-        folders = [(self.root, 0)]
-        while folders and count < MOST_FILES:
-            folder, depth = folders.pop()
-            try:
-                entries = list(os.scandir(folder))
-            except OSError:
-                continue
-            for entry in entries:
-                count += 1
-                if entry.name.startswith(".") or entry.name in _SKIPPED:
-                    continue
-                try:
-                    if entry.is_dir(follow_symlinks=False):
-                        if depth < DEEPEST:
-                            folders.append((entry.path, depth + 1))
-                        continue
-                    found = entry.stat(follow_symlinks=False)
-                except OSError:
-                    continue
+        for entry in self._entries():
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(found.st_mode) and found.st_mtime >= self.since_s:
                     self._changed(entry.path, found)
-        if folders and self.whole:
-            self.whole = False
-            emit("too-many-files", root=self.root)
         took_s = time.monotonic() - now_s
         self.due_s = now_s + max(FILES_EVERY_S, 5 * took_s)
+
+    def _entries(self) -> Iterator[os.DirEntry[str]]:
+        """Everything below the folder, but no more than a bounded number of entries."""
+        left = MOST_FILES
+        folders = [(self.root, 0)]
+        while folders and left > 0:
+            folder, depth = folders.pop()
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    left -= 1
+                    if entry.name.startswith(".") or entry.name in _SKIPPED:
+                        continue
+                    if not entry.is_dir(follow_symlinks=False):
+                        yield entry
+                    elif depth < DEEPEST:
+                        folders.append((entry.path, depth + 1))
 
     def _changed(self, path: str, found: os.stat_result) -> None:
         shown = (found.st_ino, found.st_size, found.st_mtime)

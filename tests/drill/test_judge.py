@@ -133,6 +133,13 @@ def test_a_start_up_that_is_killed_must_not_cost_the_checkpoint() -> None:
     assert verdict.steps_redone == 10
 
 
+def test_what_one_trial_has_cost_is_not_held_against_the_next() -> None:
+    """The first lost the checkpoint of step 10; the second kept that of step 4."""
+    second = run(number=1, saved=4, last_step=4)
+    then = Trial(Kind.STEP, (second,), replace(after(4), number=2), (run(saved=10),))
+    assert judge(then, KILL_WAIT_S).outcome is Outcome.PASSED
+
+
 def test_torchrun_is_named_by_its_thirty_seconds() -> None:
     one = BROKEN[Code.LAUNCHER_KILLED].runs[0]
     later = tuple(replace(each, gone_s=(each.gone_s or 0.0) + 10.0) for each in one.processes)
