@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import tempfile
@@ -129,8 +128,7 @@ def rehearse(plan: Plan, checkpoint: SiteCheckpoint, say: Say) -> Drill:
     Raises ``CannotRehearseError`` if the job does not start, and ``StoppedError`` inside
     ``stoppable``.
     """
-    watcher = Path(__file__).with_name("watcher.py").read_text("utf-8")
-    return Rehearsal(UserCommands(), plan, checkpoint, watcher, say).run()
+    return Rehearsal(UserCommands(), plan, checkpoint, say).run()
 
 
 @dataclass(frozen=True)
@@ -154,13 +152,10 @@ class _Begun:
 class Rehearsal:
     """One drill. ``run`` leaves nothing behind, however it ends."""
 
-    def __init__(
-        self, slurm: UserSlurm, plan: Plan, checkpoint: SiteCheckpoint, watcher: str, say: Say
-    ) -> None:
+    def __init__(self, slurm: UserSlurm, plan: Plan, checkpoint: SiteCheckpoint, say: Say) -> None:
         self._slurm = slurm
         self._plan = plan
         self._checkpoint_of = checkpoint
-        self._watcher = watcher
         self._say = say
         self._settings = UserSettings("", 0.0)
         self._checkpoint = Checkpoint("", 0.0)
@@ -329,9 +324,7 @@ class Rehearsal:
                 f"Job {self._job_id} was requeued by others meanwhile", "Try again"
             )
         self._job = job
-        step = self._slurm.step(
-            self._job_id, len(job.nodes), self._watcher, json.dumps(self._told(job))
-        )
+        step = self._slurm.step(self._job_id, len(job.nodes), self._told(job))
         self._steps.append(step)
         self._watched = watched = _Watched(journal, step)
         self._listen(watched, lambda: len(journal.nodes_up) >= len(job.nodes), WATCHER_S)
@@ -512,7 +505,7 @@ class Rehearsal:
     def _look_at(self, node: str) -> bool:
         assert self._job is not None
         told = {**self._told(self._job), "only_survivors": True}
-        step = self._slurm.look_at(node, self._job, self._watcher, json.dumps(told))
+        step = self._slurm.look_at(node, self._job, told)
         self._steps.append(step)
         journal = RunJournal(len(self._runs))
         seen_end = False

@@ -1,11 +1,12 @@
 """What a user without any rights of an operator does with a job of their own.
 
-Submit, look, signal, requeue, cancel, and run a program of ours in a step of the job.
+Submit, look, signal, requeue, cancel, and watch it from a step of the job.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import re
@@ -15,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from slurm_tiresias.errors import SlurmAnswerError, TiresiasError, UsageError
@@ -23,6 +25,7 @@ from slurm_tiresias.slurm.notation import node_names
 
 TIMEOUT_S = 60.0
 MOST_COMPLAINTS = 20
+WATCHER = Path(__file__).with_name("job_watcher.py")
 WATCHER_VARIABLE = "TIRESIAS_DRILL_WATCHER"
 
 ENDED = frozenset(
@@ -90,7 +93,7 @@ class UserSettings:
 
 
 class Step(Protocol):
-    """A program of ours that runs in a step, once a node."""
+    """A watcher that runs in a step, once a node."""
 
     @property
     def is_over(self) -> bool:
@@ -135,11 +138,11 @@ class UserSlurm(Protocol):
     def settings(self) -> UserSettings:
         """Return what the drill needs to know of slurm.conf."""
 
-    def step(self, job_id: str, nodes: int, program: str, argument: str) -> Step:
-        """Run a Python program beside the job's own steps, once on each of its nodes."""
+    def step(self, job_id: str, nodes: int, told: Mapping[str, object]) -> Step:
+        """Watch the job (``job_watcher.py``), beside its own steps on each of its nodes."""
 
-    def look_at(self, node: str, like: UserJob, program: str, argument: str) -> Step:
-        """Run a Python program on one node, in a job of its own of at most a minute."""
+    def look_at(self, node: str, like: UserJob, told: Mapping[str, object]) -> Step:
+        """Let a watcher look at one node, in a job of its own of at most a minute."""
 
 
 class UserCommands:
@@ -212,17 +215,17 @@ class UserCommands:
         # slurmd never waits less.
         return UserSettings(cluster[1], max(5.0, float(kill_wait[1])))
 
-    def step(self, job_id: str, nodes: int, program: str, argument: str) -> Step:
-        """Run a Python program beside the job's own steps, once on each of its nodes."""
+    def step(self, job_id: str, nodes: int, told: Mapping[str, object]) -> Step:
+        """Watch the job (``job_watcher.py``), beside its own steps on each of its nodes."""
         place = [f"--jobid={job_id}", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}"]
-        return _Srun([*place, "--ntasks-per-node=1"], program, argument)
+        return _Srun([*place, "--ntasks-per-node=1"], told)
 
-    def look_at(self, node: str, like: UserJob, program: str, argument: str) -> Step:
-        """Run a Python program on one node, in a job of its own of at most a minute."""
+    def look_at(self, node: str, like: UserJob, told: Mapping[str, object]) -> Step:
+        """Let a watcher look at one node, in a job of its own of at most a minute."""
         place = [f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--time=1", "--immediate=20"]
         named = (("partition", like.partition), ("account", like.account), ("qos", like.qos))
         place += [f"--{name}={value}" for name, value in named if value not in ("", "(null)")]
-        return _Srun([*place, "--job-name=tiresias-drill"], program, argument)
+        return _Srun([*place, "--job-name=tiresias-drill"], told)
 
     def _run(self, *command: str) -> str:
         answer = process.run(command, stdin="", timeout_s=TIMEOUT_S, environment=self._environment)
@@ -246,18 +249,18 @@ def _refusal(command: Sequence[str], said: str) -> TiresiasError:
 class _Srun:
     """One srun: a thread takes its lines, so that none is lost while another thing is done."""
 
-    def __init__(self, options: Sequence[str], program: str, argument: str) -> None:
+    def __init__(self, options: Sequence[str], told: Mapping[str, object]) -> None:
         environment = {
             name: value
             for name, value in process.environment({}).items()
             if not name.startswith(("SLURM_", "SRUN_", "SBATCH_")) or name == "SLURM_CONF"
         }
-        text = program.encode()
+        text = WATCHER.read_bytes()
         start = _READ_AND_RUN.format(size=len(text))
         command = ["srun", *options, "--cpus-per-task=1", "--gres=none", "--unbuffered"]
         command += ["--kill-on-bad-exit=0", "--mpi=none", "python3", "-I", "-S", "-c", start]
         self._process = subprocess.Popen(
-            [*command, argument],
+            [*command, json.dumps(told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -173,6 +173,18 @@ def test_a_drill_that_is_stopped_leaves_nothing(user: User, number: signal.Signa
     interrupted(user, source.choice(("good", "survivor")), number, source.uniform(0.3, 12.0))
 
 
+def test_the_watcher_cancels_the_job_of_a_drill_that_was_killed(user: User) -> None:
+    folder = user.place("killed")
+    process = user.start(folder, "--trial", "step", str(write("survivor", folder)))
+    assert process.stderr is not None
+    # It watches the job once it says what it does.
+    assert any("preempts it" in line for line in process.stderr)
+    process.kill()
+    process.communicate()
+    user.cluster.wait_until(lambda: nothing_runs(user), "the job is cancelled")
+    assert not list(folder.glob(".*"))
+
+
 @pytest.mark.long
 def test_a_drill_that_is_stopped_at_any_moment_leaves_nothing(user: User) -> None:
     source = random.Random(time.time_ns())

@@ -3,7 +3,7 @@
 This text is sent to the nodes and runs there in a step of the job: Python 3.9, standard library
 only, nothing of this package. It ends once no other process of the job is left, so the step never
 keeps the job's nodes, and while it runs it ignores SIGTERM. If its standard input ends, the drill
-is gone: it then kills the job's processes, which ends the job, and removes the drill's folder.
+is gone: it then ends the job's processes, cancels the job, and removes the drill's folder.
 
 It finds the job's processes by their environment and their parents. It never sends a signal to a
 process that it has not found so, and it reads only its user's own files.
@@ -19,6 +19,7 @@ import select
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -345,9 +346,9 @@ class Watch:
                 break
             if self.finishing:
                 self.finish()
-            if not self.listen():
+            if not self.listen() and not self.finishing:
                 self.finishing = True
-                shutil.rmtree(self.told["folder"], ignore_errors=True)
+                self.cancel()
         self.end()
 
     def look(self, now_s: float) -> int:
@@ -441,6 +442,12 @@ class Watch:
         for pid, used in gpu_users():
             if any(one["pid"] == pid and one["node"] == NODE for one in self.told["earlier"]):
                 emit("gpu-memory", pid=pid, bytes=used)
+
+    def cancel(self) -> None:
+        """The drill is gone: cancel its job, and remove its folder."""
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(["scancel", self.told["job"]], timeout=20, check=False)
+        shutil.rmtree(self.told["folder"], ignore_errors=True)
 
     def finish(self) -> None:
         """End the job by ending its processes, also those that Slurm would leave behind.
