@@ -464,12 +464,20 @@ def _had_work(trial: Trial, run: Run) -> bool:
 
 
 def _has_saved(trial: Trial, run: Run) -> bool:
-    """Whether all that the run had done was kept, but for a step that was said to begin."""
+    """Whether the run has saved when told, as was seen, or as follows from where the job went on.
+
+    A program whose saves are not seen may say that a step begins, and not that it is done.
+    """
     if _saved_after(run) is not None:
         return True
+    process = trainer(run)
+    if process is not None and process.on(run.told_by) is Disposition.DEFAULT:
+        # A save just before the signal was luck.
+        return False
     after = trial.after
     done, resumed = run.last_step, after.resumed_step if after else None
-    return bool(done and resumed is not None and run is trial.runs[-1] and resumed >= done - 1)
+    least = 0 if run.saves else 1
+    return bool(done and resumed is not None and run is trial.runs[-1] and resumed >= done - least)
 
 
 def _saved_after(run: Run) -> Save | None:

@@ -91,6 +91,7 @@ def fetch(step):
 
 
 def save_with_the_worker(step):
+    time.sleep(0.3)
     fetch(step)
     save(step)
 
