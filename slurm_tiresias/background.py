@@ -23,6 +23,8 @@ class Background:
         self._step = step
         self._every_s = every_s
         self._stop = threading.Event()
+        self._soon = threading.Event()
+        self._least_gap_s = 0.0
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -32,6 +34,12 @@ class Background:
     def stop(self) -> None:
         """Begin no further step. Does not wait for one that is under way."""
         self._stop.set()
+        self._soon.set()
+
+    def step_soon(self, gap_s: float) -> None:
+        """Begin the next step ``gap_s`` after the last one, or at once if that is over."""
+        self._least_gap_s = gap_s
+        self._soon.set()
 
     def step_unless_started(self) -> None:
         """Do one step here and now where there is no thread, as in tests."""
@@ -44,7 +52,9 @@ class Background:
                 self._step()
             except Exception:
                 log.exception("%s failed", self._name)
-            self._stop.wait(self._every_s)
+            if self._soon.wait(self._every_s):
+                self._soon.clear()
+                self._stop.wait(self._least_gap_s)
 
 
 @contextmanager

@@ -29,6 +29,8 @@ ESTIMATES = ("reports", "history", "limits")
 REPORTS, HISTORY, LIMITS = ESTIMATES
 CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
+LEAST_LOSS = "least-loss"
+VICTIMS = (LEAST_LOSS, "fewest-gpus")
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
 STYLES = ("consolidate", "spread")
@@ -202,6 +204,30 @@ class PreemptionConfig:
         unit="seconds",
         minimum=1,
     )
+    victims: str = setting(
+        LEAST_LOSS,
+        "Which jobs leave among those of a tier. least-loss: those that waste least GPU time, with "
+        "what they have done since they last saved and what a restart takes; of jobs of which "
+        "nothing is known, the fewest GPUs. fewest-gpus: the fewest GPUs, whatever they lose.",
+        choices=VICTIMS,
+    )
+    wait_for_save_s: float = setting(
+        7200.0,
+        "A job is not preempted while its next save is due within this time, for a job below the "
+        "first tier; it may be for a tenth of the time between two saves after each. 0: saves are "
+        "not waited for.",
+        unit="seconds",
+        minimum=0,
+        maximum=86_400,
+    )
+    first_tier_wait_s: float = setting(
+        600.0,
+        "The same for a job of the first tier, which waits less: the job that saves may be "
+        "preempted for half the time between two saves after each.",
+        unit="seconds",
+        minimum=0,
+        maximum=86_400,
+    )
     max_victims_per_cycle: int = setting(
         100,
         "At most this many jobs are preempted in one cycle.",
@@ -226,6 +252,16 @@ class PreemptionConfig:
         "The most of that time that a job gets which names a signal and a time of its own "
         "(--tiresias-checkpoint): so long others wait for its GPUs. What they wait beyond grace_s "
         "counts for budget_share, and a user beyond that budget gets grace_s.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
+    )
+    save_grace_s: float = setting(
+        60.0,
+        "A job that would get no signal, but has said by the job library that it saves on request, "
+        "is asked to (SIGURG, which other programs ignore) before it is requeued. It is requeued "
+        "as soon as it has saved, and so long after the request at the latest; max_grace_s bounds "
+        "this, too. 0: no such job is asked.",
         unit="seconds",
         minimum=0,
         maximum=3600,

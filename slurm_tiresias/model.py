@@ -307,6 +307,10 @@ class JobProgress:
     """When this run had done its first step; None if unknown."""
     save_every_s: float | None = None
     """The usual time between two of its saves; None before it has saved twice."""
+    listens: bool = False
+    """Whether it saves when it is asked to (``job.requests``)."""
+    answered_s: float | None = None
+    """When the last request came that a save which began after it has answered."""
 
     @property
     def finished(self) -> bool:
@@ -344,6 +348,11 @@ class WorkAtStake(NamedTuple):
         return unsaved_s + self.restart_s
 
 
+USUAL_STAKE = WorkAtStake(unsaved_since_s=-math.inf, most_unsaved_s=300.0, restart_s=60.0)
+"""What a job counts for of which nothing is known, as long as nothing was measured on this site:
+less than most jobs without saves lose, so that it does not pay to say nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramCosts:
     """What a preemption of one program (a user's jobs of one name) costs: running time in seconds,
@@ -357,8 +366,27 @@ class ProgramCosts:
     """The usual time between two saves; None if unknown."""
     measured: int = 0
     """How many preemptions of the program itself were measured."""
+    saved_when_asked: float = 0.0
+    """In which share of them the job saved after its checkpoint signal."""
     lost_all_in_a_row: int = 0
     """How many of its latest preemptions in a row lost all work of the run."""
+
+
+class Learned(NamedTuple):
+    """What earlier runs of a job and of its program teach of how long it is to be left alone."""
+
+    program_lost: int = 0
+    """How many of the last preemptions of its program in a row lost all work of the run."""
+    stuck_runs: int = 0
+    """How many of its last runs in a row kept nothing: the next began no further than before."""
+    redoing_until_s: float | None = None
+    """Until then at the latest its run counts as doing lost work again; None if it does not."""
+
+
+NOTHING_LEARNED = Learned()
+
+STUCK_RUNS = 2
+"""A job that has kept nothing of so many runs in a row cannot save within its minimum run time."""
 
 
 class Claim(NamedTuple):
@@ -492,6 +520,7 @@ class JobView:
     """The rule and number that chose the style, in a few words; may contain users' text."""
     reports_stopped: str = ""
     """Why what the job reported last does not count now; "" if it does."""
+    learned: Learned = NOTHING_LEARNED
     at_stake: WorkAtStake | None = None
     """What preempting it now would lose; None if nothing is known of it or of any other job."""
     remaining_s: float | None = None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from slurm_tiresias.model import Amount, Node, PlacementStyle
 from slurm_tiresias.policy.job_rank import UniqueRank
+from slurm_tiresias.policy.protection import Protected
 from slurm_tiresias.scheduling.cluster import ClusterState, EquivalenceClass
 from tests.pictures import gpus
 
@@ -84,10 +87,10 @@ def test_two_protections_of_one_job_may_end_at_the_same_moment() -> None:
     held = {"n1": Amount({"": 4}, cpus=4)}
     for _ in range(2):
         state.book(held)
-        state.run(rank("protected", 1, 0), held, 4, protected_until_s=20.0)
+        state.run(rank("protected", 1, 0), held, 4, 0.0, [Protected(-math.inf, 20.0)])
         state.leave("protected")
     state.book(held)
-    state.run(rank("protected", 1, 0), held, 4, protected_until_s=20.0)
+    state.run(rank("protected", 1, 0), held, 4, 0.0, [Protected(-math.inf, 20.0)])
     state.wait(rank("first", 0, 1), job_class(state, 4))
     assert state.choose(19.0) == []
     assert state.next_try_s == 20.0

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from scripts import ROOT
 from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun
 from scripts.testbed.place import DemoError, Place, UsageError
 from scripts.testbed.real_cluster import short_folder
+from scripts.tools.bench.replay.cluster import SAVING
 from scripts.tools.demo.main import STOPPING_SIGNALS
 from scripts.tools.fidelity import calibrate, compare, main, report
 from scripts.tools.fidelity.calibrate import Calibration
@@ -87,6 +89,28 @@ def test_a_sleeper_that_is_stopped_while_it_loads_has_done_nothing(tmp_path: Pat
     done_s = read_journal(journal)[-1].done_s
     stop_after(start(journal, 60.0, load_s=60.0), 0.5)
     assert read_journal(journal)[-1].done_s == done_s
+
+
+def test_a_job_that_saves_now_and_then_goes_on_from_its_last_save(tmp_path: Path) -> None:
+    journal = tmp_path / "j"
+    command = [str(SAVING), str(ROOT), "300000", str(journal), "1500000", "100000"]
+    first = subprocess.Popen(command)
+    assert first.poll() is None
+    while not any(entry.what == "saved" for entry in read_journal(journal)):
+        time.sleep(0.01)
+    stop_after(first, 0.1)
+    assert subprocess.run(command, check=False).returncode == 0
+    entries = read_journal(journal)
+    stopped = next(n for n, entry in enumerate(entries) if entry.what == "stopped")
+    saved, stop, restart = entries[stopped - 1 : stopped + 2]
+    assert (saved.what, restart.what) == ("saved", "started")
+    assert restart.done_s == saved.done_s < stop.done_s
+    job = submitted(journal, 1.5)
+    assert ran(job).again_s == stop.done_s - saved.done_s
+    accounted = rows(entries[-1].at_s, REQUEUED, COMPLETED)
+    assert faults_of(job, accounted, saves_when_stopped=False) == []
+    (fault,) = faults_of(job, accounted)
+    assert "went on from" in fault
 
 
 # ---------------------------------------------------------------- what the journals say

@@ -17,6 +17,7 @@ from slurm_tiresias.placement.choose import goes_by_count, place, place_on_any
 from slurm_tiresias.placement.free_resources import FreeResources, NodeSet, chunks_that_fit, numbers
 from slurm_tiresias.placement.node_index import NodeIndex
 from slurm_tiresias.policy.job_rank import UniqueRank
+from slurm_tiresias.policy.protection import Shield
 from slurm_tiresias.scheduling.cluster import ClusterState
 from tests.one_by_one import node_sets
 from tests.pictures import after, cluster, configured, drawn, gpus, job, plan_for
@@ -432,7 +433,7 @@ def candidates_of(draw: st.DrawFn, free: FreeResources) -> list[Candidate]:
             allocation,
             free.nodes(allocation),
             _gpus(allocation),
-            draw(st.booleans()),
+            draw(st.sampled_from(Shield)),
         )
         for n, allocation in enumerate(held)
     ]

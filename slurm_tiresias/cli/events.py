@@ -26,6 +26,8 @@ def _its_own(event: PublishedEvent) -> str:
         return f"Slurm refused its checkpoint signal, before it makes room for job {other}: {text}"
     if event.kind == "failed":
         return f"Slurm refused a change to it: {text}"
+    if event.kind == "no-net-progress":
+        return f"makes no net progress: {text}"
     if event.kind == "demoted":
         return f"{event.kind} {text}"
     return f"{_kind(event)}{_after_colon(text)}"

@@ -25,7 +25,7 @@ from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, pr
 from slurm_tiresias.config import HISTORY, LIMITS, REPORTS, Config
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
-from slurm_tiresias.model import Action, JobState, Reason
+from slurm_tiresias.model import Action, JobState, ProgressSource, Reason
 from slurm_tiresias.reasons import (
     MODE_TEXTS,
     ends_text,
@@ -495,6 +495,9 @@ def _preemptions(case: Case) -> Iterator[str]:
             f"Before it is preempted it gets SIG{printable(job.signal)} and "
             f"{duration(job.grace_s)} to save its state."
         )
+        if job.progress and job.progress.source == ProgressSource.REPORTS.value:
+            yield "It leaves as soon as it reports that it has."
+    yield from progress_text.longer_runs(job)
     yield from _past_preemptions(case)
 
 

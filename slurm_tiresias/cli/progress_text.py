@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_tiresias.cli.text import NOTHING, duration, moment
-from slurm_tiresias.model import JobState, ProgressSource
+from slurm_tiresias.cli.text import NOTHING, duration, moment, printable
+from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
 from slurm_tiresias.status.published import PublishedJob, PublishedProgress
 
 ACCORDING_TO = {
@@ -37,6 +37,32 @@ def quiet(job: PublishedJob) -> str:
     if job.progress is None or job.progress.quiet_since_s is None:
         return ""
     return f"no progress since {moment(job.progress.quiet_since_s)}"
+
+
+def stuck(job: PublishedJob) -> str:
+    """Return how many of its last runs kept nothing, where that is cause for alarm; else ""."""
+    if job.stuck_runs < STUCK_RUNS:
+        return ""
+    return f"kept nothing of its last {job.stuck_runs} runs"
+
+
+def longer_runs(job: PublishedJob) -> Iterator[str]:
+    """Yield why a job is left alone for longer than others, and what to do about it."""
+    least = f"{duration(job.min_run_s)} after each start"
+    if job.stuck_runs >= STUCK_RUNS:
+        yield (
+            f"Its last {job.stuck_runs} runs kept nothing of what they did: each began no further "
+            "than the one before. So that it can end all the same, it is not preempted for "
+            f"{least}, and each further preemption makes that longer. Let it save more often, or "
+            "when it gets SIGTERM: docs/users.md."
+        )
+    elif job.program_lost:
+        times = "preemption" if job.program_lost == 1 else f"{job.program_lost} preemptions"
+        yield (
+            f"The last {times} of jobs of {printable(job.user)} named {printable(job.name)} lost "
+            f"all their work, so it is not preempted for {least}. Let it save when it gets "
+            "SIGTERM: docs/users.md."
+        )
 
 
 def sentences(job: PublishedJob, now_s: float) -> Iterator[str]:

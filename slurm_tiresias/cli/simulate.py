@@ -32,6 +32,7 @@ from slurm_tiresias.cli.simulation_options import (
     fitting,
     order_option,
     reports_of,
+    saves_of,
     source_options,
     world_options,
 )
@@ -42,8 +43,16 @@ from slurm_tiresias.simulator import files, page, run
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s, unit_speed
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.limits import LIMIT_MODELS, with_limits
-from slurm_tiresias.simulator.report import STOCK, Report, Result, figures, records
+from slurm_tiresias.simulator.report import (
+    STOCK,
+    Report,
+    Result,
+    fair_jct_s,
+    figures,
+    records,
+)
 from slurm_tiresias.simulator.reports import ReportModel
+from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.workload import Workload
 
 DEPLOYED = defaults_of(Base(Config(), None))
@@ -148,6 +157,14 @@ class Outputs:
     + "; ".join(f"{name}: {described}" for name, (_, described) in LIMIT_MODELS.items())
     + ".",
 )
+@click.option(
+    "--saves",
+    metavar="WHEN=SHARE[,...][@TOLD]",
+    callback=saves_of,
+    help="How programs save, like asked=40,30=40,never=20: how many percent of them when they are "
+    "asked to, every so many minutes, or never; and of how many percent it is known when they "
+    "save (all). Default: all when asked to, so that preemption loses no work.",
+)
 @json_option
 @click.option("--csv", "csv_file", type=FilePath, metavar="FILE", help="A line for each job.")
 @click.option("--html", "html_file", type=FilePath, metavar="FILE", help="A page with plots.")
@@ -159,6 +176,7 @@ def simulate(
     names: Sequence[str],
     reports: ReportModel | None,
     limits: str | None,
+    saves: SaveModel | None,
     as_json: bool,
     csv_file: Path | None,
     html_file: Path | None,
@@ -182,7 +200,9 @@ def simulate(
     if limits is not None:
         estimates = tuple(dict.fromkeys((*config.policy.estimates, LIMITS)))
         config = replace(config, policy=replace(config.policy, estimates=estimates))
-    setup = replace(world.setup(world.site(), config), timing=timing, reports=reports)
+    setup = world.setup(world.site(), config)
+    costs = replace(setup.costs, saves=saves)
+    setup = replace(setup, costs=costs, timing=timing, reports=reports)
     outputs = Outputs.checked(csv_file, html_file, (source.trace, Path(world.cluster), base.file))
     report = replace(
         _compare(source, world.cluster, setup, names, limits),
@@ -210,6 +230,7 @@ def _compare(
         setup=setup,
         lower_bound_jct_s=lower_bound_jct_s(workload.jobs, setup.cluster.gpus, speed),
         results=tuple(_result(workload, policy, setup) for policy in names),
+        fair_jct_s=fair_jct_s(workload.jobs, setup.cluster.gpus),
     )
 
 

@@ -9,9 +9,11 @@ from slurm_tiresias.cli.screen import Column, Screen
 from slurm_tiresias.cli.text import duration, or_dash, printable
 from slurm_tiresias.gpu_hours import hours
 from slurm_tiresias.simulator.report import (
+    PAYS_ABOVE,
     SHORT_S,
     SMALL_GPUS,
     BinFigures,
+    FairShareFigures,
     Figures,
     Report,
     Result,
@@ -36,6 +38,10 @@ class _Row:
     @property
     def reference(self) -> Figures:
         return self.report.reference.figures
+
+    @property
+    def over_fair_share(self) -> FairShareFigures:
+        return self.report.over_fair_share(self.result)
 
     def times(self, figure: str) -> str:
         """Return one of its figures as a multiple of the reference's."""
@@ -63,6 +69,14 @@ COMPLETION: Sequence[Column[_Row]] = (
     ),
 )
 
+FAIR_SHARE: Sequence[Column[_Row]] = (
+    POLICY,
+    Column("MEDIAN", lambda row: f"{row.over_fair_share.median:.2f}", right=True),
+    Column("P99", lambda row: f"{row.over_fair_share.p99:.2f}", right=True),
+    Column("MOST", lambda row: f"{row.over_fair_share.most:.2f}", right=True),
+    Column(f"ABOVE {PAYS_ABOVE:g}", lambda row: f"{row.over_fair_share.paying:.1%}", right=True),
+)
+
 COST: Sequence[Column[_Row]] = (
     POLICY,
     Column("AVERAGE", lambda row: duration(row.figures.average_wait_s), right=True),
@@ -74,6 +88,10 @@ COST: Sequence[Column[_Row]] = (
     Column("LOST", lambda row: f"{row.figures.lost_share:.1%}", right=True),
     Column("GPU-USE", lambda row: f"{row.figures.gpu_use:.0%}", right=True),
 )
+
+
+AGAIN: Column[_Row] = Column("AGAIN", lambda row: f"{row.figures.again_share:.1%}", right=True)
+"""Shown where it is simulated how programs save."""
 
 
 def lines(report: Report, screen: Screen) -> Iterator[str]:
@@ -98,11 +116,21 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
     yield from screen.table((POLICY, *bins), rows)
     yield ""
     yield from screen.prose(
-        "Queueing delay, and what preemption costs. Lost: GPU time held while jobs saved and "
-        "loaded.",
+        "Who pays: completion times in multiples of those with a fair share, that is if all jobs "
+        f"shared the GPUs evenly at all times; and how many jobs take more than {PAYS_ABOVE:g} "
+        "times as long.",
         indent="",
     )
-    yield from screen.table(COST, rows)
+    yield from screen.table(FAIR_SHARE, rows)
+    yield ""
+    saves = report.setup.costs.saves
+    again = " Again: GPU time of work that was not saved, and was done again." if saves else ""
+    yield from screen.prose(
+        "Queueing delay, and what preemption costs. Lost: GPU time held while jobs saved and "
+        f"loaded.{again}",
+        indent="",
+    )
+    yield from screen.table((*COST, AGAIN) if saves else COST, rows)
 
 
 def _head(report: Report, screen: Screen) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.report import STOCK, UNBOUNDED
 from slurm_tiresias.simulator.reports import ReportModel
+from slurm_tiresias.simulator.saves import NEVER_S, ON_REQUEST_S, SaveModel
 from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, Costs, SimCluster, parse_cluster
 from slurm_tiresias.simulator.traces import AUTO, FORMATS, load_trace
 from slurm_tiresias.simulator.workload import PUBLISHED_SEED, Workload, paper480, philly_like
@@ -99,6 +101,37 @@ def reports_of(
             f"by which factor e^SIGMA they err (0 to {MOST_SIGMA:g}), percent that lie",
         )
     return ReportModel(share / 100, sigma, liars / 100)
+
+
+_SAVES = re.compile(r"(asked|never|[1-9]\d{0,4})=(\d{1,3})")
+
+
+def _save_interval_s(when: str) -> float:
+    if when == "asked":
+        return ON_REQUEST_S
+    return NEVER_S if when == "never" else 60.0 * int(when)
+
+
+def saves_of(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> SaveModel | None:
+    """Parse ``--saves WHEN=SHARE[,...][@TOLD]``, as its callback; shares are in percent."""
+    if value is None:
+        return None
+    mix, at, told = value.partition("@")
+    kinds = [_SAVES.fullmatch(part) for part in mix.split(",")]
+    shares = tuple(
+        (_save_interval_s(kind[1]), int(kind[2]) / 100) for kind in kinds if kind is not None
+    )
+    percent = (int(told) if re.fullmatch(r"\d{1,3}", told) else 101) if at else 100
+    whole = math.isclose(sum(share for _, share in shares), 1.0)
+    if None in kinds or not whole or percent > 100:
+        raise UsageError(
+            f"--saves {printable(value)!r} does not say how programs save",
+            "Write WHEN=PERCENT[,...][@PERCENT], like asked=40,5=30,120=30@50: WHEN is asked, "
+            "never or minutes; the shares are 100 in all; of so many it is known when they save",
+        )
+    return SaveModel(shares, percent / 100)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli import columns as job_columns
-from slurm_tiresias.cli import complete
+from slurm_tiresias.cli import complete, progress_text
 from slurm_tiresias.cli.arrays import folded
 from slurm_tiresias.cli.columns import (
     COLUMNS,
@@ -48,6 +48,7 @@ TIER_BAR_CELLS = 20
 LEAST_BAR_CELLS = 4
 MOST_ON_TERMINAL = 200
 """Most jobs listed on a terminal; more would scroll off the screen anyway."""
+MOST_NAMES_EXPLAINED = 3
 
 DEFAULT_WATCH_S = 2.0
 PAUSED = "paused"
@@ -307,6 +308,7 @@ class View:
         if self.header:
             missing = [column.title for column in wanted if column not in columns]
             yield from self._footer(state, rows, len(jobs), missing, screen)
+            yield from _why_longer(jobs, screen)
 
     def _footer(
         self,
@@ -333,6 +335,17 @@ class View:
         if named := [title for title in missing if title not in ("NODES", "REASON")]:
             said.append(f"no room for {', '.join(named)} (choose with -o)")
         yield from screen.prose("; ".join(said) + ".", indent="", look="quiet")
+
+
+def _why_longer(jobs: Sequence[PublishedJob], screen: Screen) -> Iterator[str]:
+    """Yield to a user why jobs get longer runs, once for each name; nothing for several users."""
+    if len({job.user for job in jobs}) > 1:
+        return
+    named = {job.name: job for job in reversed(jobs) if job.stuck_runs or job.program_lost}
+    for job in sorted(named.values(), key=lambda job: job.job_id)[:MOST_NAMES_EXPLAINED]:
+        for sentence in progress_text.longer_runs(job):
+            said = f"Job {printable(job.job_id)}: {sentence}"
+            yield from screen.prose(said, indent="", look="note")
 
 
 def _that_fit(

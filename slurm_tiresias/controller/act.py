@@ -1,16 +1,16 @@
 """Carry out a plan: what is written to Slurm, in which order, and how the answers are handled.
 
 Every intent is in the ledger before it is sent to Slurm. First the preemptor gets its priority and
-its nodes; then the victim gets its checkpoint signal and its grace; then the victim is requeued;
-and once it is pending again, its start time is set, since Slurm would otherwise delay it by two
-minutes. ``lifecycle`` has the states of each start and each preemption. The effects of their
-transitions are carried out here, and each answer of Slurm is the next event.
+its nodes; then the victim gets its checkpoint signal and its grace; then the victim is requeued,
+at once when it has saved; and once it is pending again, its start time is set, since Slurm would
+otherwise delay it by two minutes. ``lifecycle`` has the states of each start and each preemption.
+The effects of their transitions are carried out here, and each answer of Slurm is the next event.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
@@ -36,6 +36,7 @@ from slurm_tiresias.controller.manage import (
     partitions_that_take,
     partitions_tried_later,
 )
+from slurm_tiresias.controller.saving import asked, has_saved_since, is_asked
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.controller.turns import Awaited, Turns, turns
 from slurm_tiresias.controller.view import Backoffs
@@ -61,6 +62,7 @@ from slurm_tiresias.lifecycle.preemption import (
     PreemptorTried,
     RequeueRefused,
     Resumed,
+    Saved,
     SendRequeue,
     SendSignal,
     SetStartTime,
@@ -70,7 +72,16 @@ from slurm_tiresias.lifecycle.preemption import (
     StartDelayed,
     StoodDown,
 )
-from slurm_tiresias.model import Action, Allocation, Decision, JobState, JobStatus, Plan, Reason
+from slurm_tiresias.model import (
+    Action,
+    Allocation,
+    Decision,
+    JobProgress,
+    JobState,
+    JobStatus,
+    Plan,
+    Reason,
+)
 from slurm_tiresias.slurm.hostlist import array_tasks
 from slurm_tiresias.slurm.protocol import (
     Observation,
@@ -121,9 +132,16 @@ class Actor:
     """Turns plans into writes. The only part of the controller that changes anything in Slurm."""
 
     def __init__(
-        self, slurm: Slurm, job_store: JobStore, config: Config, requeue_delay_s: float
+        self,
+        slurm: Slurm,
+        job_store: JobStore,
+        config: Config,
+        requeue_delay_s: float,
+        progress_of: Callable[[str], JobProgress | None] = lambda _key: None,
     ) -> None:
+        """``progress_of`` says how far a job is."""
         self._slurm = slurm
+        self._progress_of = progress_of
         self._requeue_delay_s = requeue_delay_s
         self._job_store = job_store
         self._config = config
@@ -140,6 +158,12 @@ class Actor:
         """Jobs that may preempt only after others that share a limit with them have started."""
         self._own_list_since_s: dict[str, float] = {}
         """By job, the steady-clock time since when Slurm has shown the user's own node list."""
+
+    @property
+    def awaits_saves(self) -> bool:
+        """Whether a victim that reports has been signalled and has not been requeued yet."""
+        signalled = self._in_state(PreemptionState.SIGNALLED)
+        return any(self._progress_of(one.key) for one in signalled)
 
     # Before the decision
 
@@ -618,7 +642,8 @@ class Actor:
         signalled: list[str] = []
         for preemptor_key in found.now:
             for key in victims[preemptor_key]:
-                effects = self._tell_victim(key, PreemptorTried(seen.at_s))
+                asks = self._is_asked(jobs[key], seen.at_s)
+                effects = self._tell_victim(key, PreemptorTried(seen.at_s, asks))
                 signalled += [key for effect in effects if isinstance(effect, SendSignal)]
         return signalled
 
@@ -650,24 +675,30 @@ class Actor:
         return runs and managed and self._is_awaited(one.preemptor, jobs)
 
     def _due_requeues(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
-        """Return requeues of victims whose grace is over and that still run.
+        """Return requeues of victims that still run, and have saved or whose grace is over.
 
         The preemptor's limits are checked again: other jobs may have reached them during the grace.
         """
-        over: list[Preemption] = []
+        ready: list[tuple[Preemption, PreemptionEvent]] = []
         for one in self._in_state(PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT):
             if one.signalled_s is None or not self._has_to_leave(one, plan, jobs):
                 continue
-            if now_s - one.signalled_s >= self._checkpoint(jobs[one.key]).grace_s:
-                over.append(one)
-        preemptors = {one.preemptor for one in over}
-        limits = self._slurm.limits([jobs[key].spec for key in preemptors]) if over else {}
+            job = jobs[one.key]
+            forbidden = not job.spec.requeue
+            if now_s - one.signalled_s >= self._checkpoint(job).grace_s:
+                ready.append((one, GraceOver(now_s, forbidden)))
+            # A controller that was killed may have recorded a requeue, and not sent it.
+            elif one.state is PreemptionState.REQUEUE_SENT or has_saved_since(
+                self._progress_of(one.key), job.restarts, one.signalled_s
+            ):
+                ready.append((one, Saved(now_s, forbidden)))
+        preemptors = {one.preemptor for one, _ in ready}
+        limits = self._slurm.limits([jobs[key].spec for key in preemptors]) if ready else {}
         due: list[Write] = []
-        for one in over:
+        for one, event in ready:
             if any(limit.is_reached for limit in limits.get(one.preemptor, ())):
                 continue
-            forbidden = not jobs[one.key].spec.requeue
-            for effect in self._tell_victim(one.key, GraceOver(now_s, forbidden)):
+            for effect in self._tell_victim(one.key, event):
                 if isinstance(effect, SendRequeue):
                     due.append(Requeue(one.key, allow=effect.allow))
         return due
@@ -693,7 +724,15 @@ class Actor:
             heard = key not in refused
             self._tell_victim(key, SignalHeard() if heard else SignalRefused(now_s, *refused[key]))
 
+    def _is_asked(self, job: JobStatus, now_s: float) -> bool:
+        over_budget = job.spec.user in self._job_store.users_over_budget
+        progress, config = self._progress_of(job.key), self._config.preemption
+        return is_asked(job, progress, config, now_s, over_budget=over_budget)
+
     def _checkpoint(self, job: JobStatus) -> Checkpoint:
+        under_way = self._job_store.preemptions.get(job.key)
+        if under_way is not None and under_way.asked:
+            return asked(self._config.preemption)
         spec = job.spec
         over_budget = spec.user in self._job_store.users_over_budget
         return checkpoint_of(spec.admin_comment, spec.comment, self._config.preemption, over_budget)

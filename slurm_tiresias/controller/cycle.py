@@ -12,6 +12,7 @@ from slurm_tiresias.config import REPORTS, Config
 from slurm_tiresias.controller.act import Actor, WriteSummary
 from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
+from slurm_tiresias.controller.guards import Guards
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.progress import ProgressTracker
@@ -120,14 +121,19 @@ class Cycles:
         self._claims = None
         if REPORTS in config.policy.estimates:
             self._claims = Claims(self.job_store, self.progress, config.policy.report_every_s)
+        self._guards = Guards(self.job_store, self.progress)
         self._reconciler = Reconciler(self.job_store, slurm)
         self._snapshots = SnapshotBuilder(
             self.job_store,
             config,
             profiler.placing,
             self._claims.why_stopped if self._claims else None,
+            self.progress.of,
+            self._guards.of,
         )
-        self._actor = Actor(slurm, self.job_store, config, cluster.requeue_delay_s)
+        self._actor = Actor(
+            slurm, self.job_store, config, cluster.requeue_delay_s, self.progress.of
+        )
         self._policy: Policy | None = None
         self._planner: Planner | None = None
         self._samples = Samples(ledger, meanwhile)
@@ -164,6 +170,8 @@ class Cycles:
         decided_s = time.monotonic()
         if mode == ENFORCE:
             outcome = self._actor.carry_out(plan, seen)
+            if self._actor.awaits_saves:
+                self.progress.look_soon()
         elif mode == PAUSED:
             outcome = self._actor.stand_down(seen)
         else:
@@ -222,6 +230,7 @@ class Cycles:
         self.progress.follow(seen)
         if self._claims:
             self._claims.take(seen)
+        self._guards.take(seen)
         self.job_store.commit()
         self._profiler.learn(seen, self.job_store.ran_s)
 

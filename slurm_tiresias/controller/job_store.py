@@ -202,6 +202,11 @@ class JobStore:
         """Keep what runs that have ended reported last; committed with the other changes."""
         self._progress.extend(rows)
 
+    def was_noted(self, kind: str, key: str, text: str) -> bool:
+        """Whether the ledger has this event of a job, as after a restart of the controller."""
+        events = self._ledger.events_of(key, self._records[key].born_after_s)
+        return any((one.kind, one.job_id, one.text) == (kind, key, text) for one in events)
+
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
         """Record an event; it is committed with the other changes."""
         self._stats.events[kind] += 1

@@ -29,6 +29,7 @@ EVENTS = (
     "gave-up",
     "list-refused",
     "signal-refused",
+    "no-net-progress",
     "failed",
     "would",
     "released",
@@ -145,6 +146,11 @@ QUIET = _gauge(
     "tiresias_quiet_jobs",
     "Running jobs that are managed and have made no step for unusually long.",
 )
+STUCK = _gauge(
+    "tiresias_stuck_jobs",
+    "Jobs that run or wait, are managed, and have kept nothing of what their last two runs did, by "
+    "their own account.",
+)
 UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Jobs that run or wait and are left to Slurm.")
 DECIDED = _gauge("tiresias_decided_jobs", "Jobs by what the last cycle decided.", DECISION)
 
@@ -226,7 +232,7 @@ QUEUEING_SECONDS = Metric(
 METRICS: tuple[Metric, ...] = (
     *(INFO, STARTED, MODE, INTERVAL, LAST_CYCLE, FAILED_IN_A_ROW, TROUBLE, NEXT_TRY, WARNING),
     *(TERM, STANDBYS, GPUS, JOBS, JOB_GPUS, ATTAINED, LONGEST_WAIT, PROGRESS, QUIET),
-    *(UNMANAGED, DECIDED),
+    *(STUCK, UNMANAGED, DECIDED),
     *(CYCLES, FAILED_CYCLES, DECISIONS, PREEMPTIONS, PROMOTIONS, JOB_EVENTS, WRITES),
     *(REFUSED_WRITES, ACCOUNTING_FAILURES, UNPUBLISHED, REQUESTS, COMMAND_FAILURES),
     *(COMMAND_SECONDS, CYCLE_SECONDS, PHASE_SECONDS, COMPLETION_SECONDS, QUEUEING_SECONDS),

@@ -32,7 +32,7 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller import metric_definitions
 from slurm_tiresias.controller.cycle import Cycle
 from slurm_tiresias.errors import TiresiasError, kinds
-from slurm_tiresias.model import JobState, ProgressSource
+from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import COMMANDS, Tally
 from slurm_tiresias.status.published import PublishedState
@@ -271,6 +271,8 @@ def _of_progress(state: PublishedState) -> Iterator[Family]:
     )
     yield _gauge(metric_definitions.PROGRESS, [((name,), n) for name, n in sources.items()])
     yield _gauge(metric_definitions.QUIET, [((), quiet)])
+    stuck = sum(job.stuck_runs >= STUCK_RUNS for job in state.jobs)
+    yield _gauge(metric_definitions.STUCK, [((), stuck)])
 
 
 def _gauge(metric: metric_definitions.Metric, values: Values) -> Family:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.controller.job_store import JobStore
@@ -37,8 +37,12 @@ class ProgressTracker:
         self._folder = folder
         self._running: dict[str, JobProgress] = {}
         """Of each job that runs and has told anything in this run."""
-        self._over = {row.key: _progress_in(row) for row in job_store.progress_of_live_jobs()}
+        self._over: dict[str, JobProgress] = {}
         """Of each other job, by the last run that told anything."""
+        self._past: dict[str, dict[int, JobProgress]] = {}
+        """Of each job that has not ended, what each of its ended runs told last, by restarts."""
+        for row in job_store.progress_of_live_jobs():
+            self._is_over(row.key, _progress_in(row))
         self._comments: dict[str, _Comment] = {}
         self._collected: frozenset[RunId] = frozenset()
         """Collected files that the last cycle has kept."""
@@ -46,6 +50,15 @@ class ProgressTracker:
     def of(self, key: str) -> JobProgress | None:
         """How far a job is, or was when it last ran."""
         return self._running.get(key) or self._over.get(key)
+
+    def past_runs(self, key: str) -> Sequence[JobProgress]:
+        """What each run of a job that is over told last, where it did, the first run first."""
+        past = self._past.get(key, {})
+        return [past[restarts] for restarts in sorted(past)]
+
+    def look_soon(self) -> None:
+        """Have what nodes tell read again within a second."""
+        self._folder.look_soon()
 
     def follow(self, seen: Observation) -> None:
         """Take in what has been told since the last cycle, and keep what ended runs said last."""
@@ -67,6 +80,7 @@ class ProgressTracker:
         if self._over:
             alive = {job.key for job in seen.jobs if job.state is not None}
             self._over = {key: one for key, one in self._over.items() if key in alive}
+            self._past = {key: runs for key, runs in self._past.items() if key in alive}
 
     def _follow_clock(self, seen: Observation) -> None:
         by_s = seen.at_s - seen.steady_s - self._folder.ahead_s
@@ -104,10 +118,14 @@ class ProgressTracker:
         for key, progress in before.items():
             now = self._running.get(key)
             if now is None or now.restarts != progress.restarts:
-                self._over[key] = progress
+                self._is_over(key, progress)
                 if self._job_store.record(key) is not None:
                     rows.append(_row_of(key, progress))
         self._job_store.keep_progress(rows)
+
+    def _is_over(self, key: str, progress: JobProgress) -> None:
+        self._over[key] = progress
+        self._past.setdefault(key, {})[progress.restarts] = progress
 
     def _take_collected(self, seen: Observation, latest: Latest) -> None:
         """Keep what epilogs have collected: it is later than what was told while the run ran."""
@@ -128,6 +146,7 @@ class ProgressTracker:
             rows.append(_row_of(key, progress))
             if known is None or known.restarts <= run_id.restarts:
                 self._over[key] = progress
+            self._past.setdefault(key, {})[run_id.restarts] = progress
         self._job_store.keep_progress(rows)
 
 

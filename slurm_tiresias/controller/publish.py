@@ -13,6 +13,7 @@ from slurm_tiresias.config import REPORTS, Config, PreemptionConfig
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
+from slurm_tiresias.controller.saving import asked, is_asked
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
@@ -29,8 +30,9 @@ from slurm_tiresias.model import (
 from slurm_tiresias.policy.claims import is_broken
 from slurm_tiresias.policy.estimates import WithEstimates, is_promoted
 from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.protection import protected_for_s
+from slurm_tiresias.policy.protection import before_save, protected_for_s
 from slurm_tiresias.reasons import would_do
+from slurm_tiresias.scheduling.engine import min_run_until_s
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster
@@ -232,6 +234,12 @@ def _jobs(
         job.rank, job.blockers, job.slurm_place = ranks.get(key), blockers, places.get(key)
         if told := progress_of(key):
             job.progress = _progress(told, views[key], snapshot.now_s)
+            over_budget = job.user in job_store.users_over_budget
+            status, site = views[key].status, config.preemption
+            if job.managed and is_asked(
+                status, told, site, snapshot.now_s, over_budget=over_budget
+            ):
+                job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
         if estimates and job.managed:
             job.estimate = _estimate(views[key], estimates)
         if not acts:
@@ -255,7 +263,12 @@ def _slurm_places(jobs: Iterable[JobView]) -> Mapping[str, int]:
 def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
     until_s = None
     if protection is Protection.MIN_RUN and job.running_since_s is not None:
-        until_s = job.running_since_s + protected_for_s(job.preemptions, config.preemption)
+        until_s = min_run_until_s(job, config.preemption)
+    elif protection is Protection.REDOING_WORK:
+        until_s = job.learned.redoing_until_s
+    elif protection is Protection.SAVE_DUE:
+        saves = before_save(job.at_stake, config)
+        until_s = max((save.until_s for save in saves), default=None)
     return Blocker(job.job_id, protection.value, until_s)
 
 
@@ -366,4 +379,7 @@ def _job(
         inherited_gpu_s=job.inherited_gpu_s,
         left_to_slurm=why_left_to_slurm(status, account) if job.managed else "",
         begins_s=status.eligible_s if slurm_waits and not is_put_off_for_us(status) else None,
+        min_run_s=protected_for_s(job.preemptions, site, job.learned) if job.managed else 0.0,
+        stuck_runs=job.learned.stuck_runs,
+        program_lost=job.learned.program_lost,
     )

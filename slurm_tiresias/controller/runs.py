@@ -95,6 +95,7 @@ class Runs:
                     elapsed_s=job.elapsed_s if ended else self._ran_s(job, known, now_s),
                     gpus=gpus or (known.gpus if known else job.spec.request.gpu_count),
                     confirmed=ended and (known is not None or not self._has_accounting),
+                    redone_s=known.redone_s if known else 0.0,
                 )
             )
 

@@ -21,16 +21,21 @@ from slurm_tiresias.controller.manage import (
 )
 from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import (
+    NOTHING_LEARNED,
     JobAccount,
+    JobProgress,
     JobSpec,
     JobState,
     JobStatus,
     JobView,
+    Learned,
     Node,
     Protection,
     Request,
     Snapshot,
+    WorkAtStake,
 )
+from slurm_tiresias.policy.at_stake import work_at_stake
 from slurm_tiresias.policy.job_rank import job_id_key
 from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.scheduling.tried_first import Contender, Holder, TriedFirst
@@ -64,7 +69,7 @@ class Backoffs:
 class _Facts(NamedTuple):
     """Everything that a job's view depends on: while it is equal, the view is reused."""
 
-    learned: int
+    runs_version: int
     """The version of its runs (``Runs.learned``). The first field, since it changes for every
     running job: comparisons end here."""
     job: JobStatus
@@ -87,6 +92,8 @@ class _Facts(NamedTuple):
     """Whether Slurm, after a requeue, would start the job before any job that waits now."""
     reports_stopped: str
     """Why what it reported last does not count."""
+    learned: Learned
+    at_stake: WorkAtStake | None
     taken_by: tuple[Partition, ...] | None
     """The partitions that would start it; None if none of its partitions has restrictions."""
 
@@ -104,17 +111,22 @@ class SnapshotBuilder:
         config: Config,
         placing: Callable[[JobSpec], Placing] | None = None,
         why_reports_stopped: Callable[[JobStatus, float], str] | None = None,
+        progress_of: Callable[[str], JobProgress | None] | None = None,
+        learned: Callable[[str], Learned] = lambda _key: NOTHING_LEARNED,
     ) -> None:
         """Prepare snapshots.
 
         ``placing`` gives the best placement of a job; None leaves placement open.
         ``why_reports_stopped`` says why what a job reported last does not count at a time; "" if it
-        does.
+        does. ``progress_of`` gives what a job last told of how far it is, ``learned`` what earlier
+        runs teach of it.
         """
+        self._learned = learned
         self._job_store = job_store
         self._config = config
         self._placing = placing
         self._why_reports_stopped = why_reports_stopped
+        self._progress_of = progress_of
         self._made: dict[str, tuple[_Facts, JobView]] = {}
         self._last_words: dict[str, str] = {}
         """By job, Slurm's last reason to keep it waiting for more than resources."""
@@ -228,10 +240,19 @@ class SnapshotBuilder:
                 job.state is JobState.RUNNING
                 and self._priority_tier(job, by_name) > highest_waiting,
                 why_stopped(job, seen.at_s) if why_stopped and account and account.claim else "",
+                self._learned(key),
+                self._at_stake(job) if job.state is JobState.RUNNING else None,
                 None
                 if choosy.keys().isdisjoint(job.spec.partitions)
                 else self._partitions_for(job, by_name),
             )
+
+    def _at_stake(self, job: JobStatus) -> WorkAtStake | None:
+        progress = self._progress_of(job.key) if self._progress_of else None
+        if progress is not None and progress.restarts != job.restarts:
+            progress = None
+        since_s = self._job_store.runs.running_since_s(job)
+        return None if since_s is None else work_at_stake(since_s, progress, None)
 
     def _partitions_for(
         self, job: JobStatus, partitions: Mapping[str, Partition]
@@ -405,6 +426,8 @@ class SnapshotBuilder:
             awaited_limit=facts.awaited_limit,
             over_budget=facts.over_budget,
             reports_stopped=facts.reports_stopped,
+            learned=facts.learned,
+            at_stake=facts.at_stake,
             skew=placing.skew if placing else None,
             style=placing.style if placing else None,
             style_because=placing.because if placing else "",

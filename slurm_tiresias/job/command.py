@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from slurm_tiresias.job import LEFT, session
-from slurm_tiresias.job.requests import FILE_VARIABLE, LEAVE_SIGNAL, SAVE_SIGNAL
+from slurm_tiresias.job.requests import FILE_VARIABLE, LEAVE_SIGNAL, SAVE_SIGNALS
 
 CANNOT_RUN, NOT_FOUND = 126, 127
 """As a shell says it."""
@@ -45,15 +45,16 @@ def run(program: Sequence[str]) -> int:
     """Run a program, and hand Slurm's requests on to it through a file instead of signals.
 
     A launcher such as torchrun answers SIGTERM by ending its processes, whatever they are saving.
-    So the program is started with SIGTERM and SIGUSR1 blocked, which its children inherit, and its
+    So the program is started with the signals blocked, which its children inherit, and its
     processes look at the file (``requests.py``). What Slurm sends after its KillWait still ends
     them.
     """
     with tempfile.TemporaryDirectory(prefix="tiresias-job-") as folder:
         requests = _RequestFile(Path(folder) / "requests")
-        for number, handler in ((LEAVE_SIGNAL, requests.leave), (SAVE_SIGNAL, requests.save)):
-            signal.signal(number, handler)
-        blocked = {LEAVE_SIGNAL, SAVE_SIGNAL}
+        signal.signal(LEAVE_SIGNAL, requests.leave)
+        for number in SAVE_SIGNALS:
+            signal.signal(number, requests.save)
+        blocked = {LEAVE_SIGNAL, *SAVE_SIGNALS}
         try:
             # Python starts a child with the signal mask of the thread that starts it.
             signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
@@ -101,10 +102,10 @@ EPILOG = "Outside of Slurm all of it works, too, and the reports go nowhere."
 
 RUN = """\
 Runs a program whose launcher would end its processes on SIGTERM, such as torchrun. The launcher
-gets neither SIGTERM nor SIGUSR1. Its processes, which use slurm_tiresias.job, learn of them through
-a file: at SIGUSR1 they save after the step they are in, at SIGTERM they also end. The exit code is
-the program's, or 128 and the number of the signal that ended it, or 143 if the program was told to
-leave and ended with 0."""
+gets neither SIGTERM nor SIGUSR1 nor SIGURG. Its processes, which use slurm_tiresias.job, learn of
+them through a file: at SIGUSR1 and SIGURG they save after the step they are in, at SIGTERM they
+also end. The exit code is the program's, or 128 and the number of the signal that ended it, or 143
+if the program was told to leave and ended with 0."""
 REPORT = """\
 Says how many steps the program has done, and of how many. A step is whatever takes about the same
 time each, such as an epoch."""

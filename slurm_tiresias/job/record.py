@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 RECORD_BYTES = 512
 """The length of every record; the rest of the line is blanks."""
@@ -33,6 +33,7 @@ _NUMBERS = (
     ("saved_step", (*_WHOLE, type(None)), MOST_STEPS),
     ("saved_s", (*_ANY, type(None)), MOST_TIME_S),
     ("resumed_step", (*_WHOLE, type(None)), MOST_STEPS),
+    ("answered_s", (*_ANY, type(None)), MOST_TIME_S),
 )
 """The fields that are numbers, their types, and the largest that they may be."""
 
@@ -47,6 +48,8 @@ class Record:
 
     ``first_step`` and ``first_s`` are of the first report of this run, ``steps_per_s`` is the
     recent rate. ``total``, ``saved_step`` and ``resumed_step`` are None where they are unknown.
+    ``listens``: the program saves when it is asked to (``requests.SAVE_SIGNALS``). ``answered_s``
+    is when the last request came that a save which began after it has answered.
     """
 
     step: int
@@ -59,6 +62,12 @@ class Record:
     saved_s: float | None = None
     resumed_step: int | None = None
     state: str = RUNNING
+    listens: bool = False
+    answered_s: float | None = None
+
+
+LATER: Final = {"listens": False, "answered_s": None}
+"""The fields that a library of an earlier version does not write, and what they then are."""
 
 
 def encode(record: Record) -> bytes:
@@ -79,13 +88,17 @@ def decode(content: bytes) -> Record:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RecordError("not JSON") from error
-    if not isinstance(fields, dict) or fields.keys() != Record.__dataclass_fields__.keys():
+    if not isinstance(fields, dict):
+        raise RecordError("not a record of progress")
+    fields = {**LATER, **fields}
+    if fields.keys() != Record.__dataclass_fields__.keys():
         raise RecordError("other fields than a record has")
     return checked(fields)
 
 
 def checked(fields: dict[str, Any]) -> Record:
     """The record of these fields, all of which there must be; ``RecordError`` if they are wrong."""
+    fields = {**LATER, **fields}
     for name, types, most in _NUMBERS:
         value = fields[name]
         # True is an integer to Python, and no step; NaN is in no range.
@@ -93,6 +106,8 @@ def checked(fields: dict[str, Any]) -> Record:
             raise RecordError(f"{name} is out of range")
     if fields["state"] not in STATES:
         raise RecordError("an unknown state")
+    if type(fields["listens"]) is not bool:
+        raise RecordError("listens is neither true nor false")
     record = Record(**fields)
     if record.total is not None and not 0 < record.total >= record.step:
         raise RecordError("more steps than the total")

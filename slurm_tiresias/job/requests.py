@@ -3,6 +3,9 @@
 Signals only set a flag: what is being saved is never torn by another signal. A launcher that would
 end its processes on a signal (torchrun, after 30 s) is started by ``tiresias-job run`` instead,
 which takes the signals itself and writes them into a file that the processes look at.
+
+The controller asks a job that listens to save by SIGURG before it preempts it: a process that does
+not handle that signal ignores it, so that it ends neither a shell nor a worker of the job.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ FILE_VARIABLE = "TIRESIAS_REQUEST_FILE"
 
 LOOK_EVERY_S = 0.25
 LEAVE_SIGNAL = signal.SIGTERM
-SAVE_SIGNAL = signal.SIGUSR1
+SAVE_SIGNALS = (signal.SIGUSR1, signal.SIGURG)
 
 
 class Requests:
@@ -34,7 +37,10 @@ class Requests:
         self._saves_seen = 0
         self._leave = False
         self._save = False
+        self.asked_s: float | None = None
+        """When the latest request came, by ``clock``."""
         self.listens = False
+        self._takes_signals = False
 
     def listen(self) -> bool:
         """Take the signals from whatever had them; whether this could be done.
@@ -44,9 +50,15 @@ class Requests:
         if threading.current_thread() is not threading.main_thread():
             return False
         signal.signal(LEAVE_SIGNAL, self._asked_to_leave)
-        signal.signal(SAVE_SIGNAL, self._asked_to_save)
-        self.listens = True
+        for number in SAVE_SIGNALS:
+            signal.signal(number, self._asked_to_save)
+        self.listens = self._takes_signals = True
         return True
+
+    @property
+    def reach_it(self) -> bool:
+        """Whether requests reach this process."""
+        return self._takes_signals or self.by_wrapper
 
     @property
     def by_wrapper(self) -> bool:
@@ -70,9 +82,11 @@ class Requests:
         self._save = False
 
     def _asked_to_leave(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked_s = self._clock()
         self._leave = True
 
     def _asked_to_save(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked_s = self._clock()
         self._save = True
 
     def _look(self) -> None:
@@ -80,6 +94,8 @@ class Requests:
             return
         self._next_look_s = self._clock() + LOOK_EVERY_S
         saves, leaves = read(self._path)
+        if saves > self._saves_seen or (leaves and not self._leave):
+            self.asked_s = self._clock()
         self._save = self._save or saves > self._saves_seen
         self._saves_seen = saves
         self._leave = self._leave or leaves > 0

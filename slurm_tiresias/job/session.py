@@ -73,6 +73,10 @@ class Session:
         self._last_save_s = clock()
         self._save_began_s = 0.0
         self._save_takes_s = 0.0
+        self._saves_on_request = False
+        self._asked_s: float | None = None
+        """When the request came that the next save answers, by ``clock``."""
+        self._answered_s: float | None = None
         self._ends_s: float | None = None
 
     def report(self, step: int, total: int | None = None) -> None:
@@ -99,8 +103,12 @@ class Session:
     def save_due(self, every_min: float = NEVER, agree: Agree = _alone) -> bool:
         """Whether to save now: on request, before the time limit, or so long after a save."""
         self._listen()
+        self._saves_on_request = True
+        asked = self.requests.save
+        if asked and not self._save_began_s:
+            self._asked_s = self.requests.asked_s
         return agree(
-            self.requests.save
+            asked
             or self._clock() - self._last_save_s >= 60.0 * every_min
             or self._wall() >= self._last_moment_s()
         )
@@ -108,6 +116,7 @@ class Session:
     def saving(self) -> None:
         """Say that a save begins: what is asked for from now on needs another one."""
         self.requests.saving_begins()
+        self._asked_s = self.requests.asked_s
         self._save_began_s = self._clock()
         self._send(SAVING)
 
@@ -120,6 +129,8 @@ class Session:
         else:
             self.requests.saving_begins()
         self._last_save_s = now_s
+        if self._asked_s is not None:
+            self._answered_s = self._wall() - (now_s - self._asked_s)
         if self._wall() >= self._last_moment_s():
             # The save before the time limit is done; there is no second one.
             self._ends_s = NEVER
@@ -293,6 +304,8 @@ class Session:
             saved_s=self._saved[1],
             resumed_step=self._resumed_step,
             state=state,
+            listens=self._saves_on_request and self.requests.reach_it,
+            answered_s=self._answered_s,
         )
 
     def _recent_rate(self, step: int, now_s: float) -> float:

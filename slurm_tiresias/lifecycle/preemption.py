@@ -1,10 +1,10 @@
 """Preemption: one running job makes room for a nominated one.
 
-    none --Planned--> PLANNED --PreemptorTried--> SIGNALLED --GraceOver--> REQUEUE_SENT
-                         ^                            |                    |     |
-                         +--SignalRefused, Unanswered-+    GraceOver again +     | Requeued
-                                                                                 v
-                                             none <--Resumed, Running-- REQUEUED
+    none --Planned--> PLANNED --PreemptorTried--> SIGNALLED --GraceOver, Saved--> REQUEUE_SENT
+                         ^                            |                           |     |
+                         +--SignalRefused, Unanswered-+           GraceOver again +     | Requeued
+                                                                                        v
+                                                    none <--Resumed, Running-- REQUEUED
 
 A preemption is abandoned (its state is removed) when its preemptor no longer waits, when Slurm
 refuses the signal ``MAX_SIGNAL_REFUSALS`` times or the requeue once, or when the victim ends or
@@ -43,6 +43,8 @@ class Preemption:
     signalled_s: float | None = None
     requeue_sent_s: float | None = None
     refusals: int = 0
+    asked: bool = False
+    """Whether it would get no signal, and was asked to save because it does that on request."""
 
     @property
     def is_leaving(self) -> bool:
@@ -67,9 +69,13 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class PreemptorTried:
-    """Slurm has tried to start the preemptor, and found it to lack only resources."""
+    """Slurm has tried to start the preemptor, and found it to lack only resources.
+
+    ``asks``: the victim would get no signal, but saves when it is asked to.
+    """
 
     at_s: float
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,14 @@ class GraceOver:
 
     ``allow_requeue``: its owner has forbidden Slurm to requeue it since it started.
     """
+
+    at_s: float
+    allow_requeue: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The victim has done a save that it began after its signal, so that its grace may end."""
 
     at_s: float
     allow_requeue: bool
@@ -163,6 +177,7 @@ PreemptionEvent = (
     | SignalRefused
     | SignalUnanswered
     | GraceOver
+    | Saved
     | RequeueRefused
     | Requeued
     | NotRunning
@@ -274,10 +289,12 @@ def _before_requeue(
                 return None, ()
             requeued = Preemption(current.key, PreemptionState.REQUEUED, current.preemptor)
             return requeued, (CountPreemption(at_s, current),)
-        case PreemptorTried(at_s) if current.state is PreemptionState.PLANNED:
-            signalled = replace(current, state=PreemptionState.SIGNALLED, signalled_s=at_s)
+        case PreemptorTried(at_s, asks) if current.state is PreemptionState.PLANNED:
+            signalled = replace(
+                current, state=PreemptionState.SIGNALLED, signalled_s=at_s, asked=asks
+            )
             return signalled, (SendSignal(),)
-        case GraceOver(at_s, allow) if current.is_leaving:
+        case GraceOver(at_s, allow) | Saved(at_s, allow) if current.is_leaving:
             sent_again = replace(current, state=PreemptionState.REQUEUE_SENT, requeue_sent_s=at_s)
             return sent_again, (SendRequeue(allow),)
         case SignalHeard() | SignalUnanswered() | SignalRefused() if (
@@ -294,7 +311,7 @@ def _signal_answered(
     if isinstance(event, SignalHeard):
         return replace(current, refusals=0), ()
     # The grace has not begun.
-    planned = replace(current, state=PreemptionState.PLANNED, signalled_s=None)
+    planned = replace(current, state=PreemptionState.PLANNED, signalled_s=None, asked=False)
     if isinstance(event, SignalUnanswered):
         return planned, ()
     note = NoteSignalRefused(event.at_s, f"{event.signal}: {event.words}", current.preemptor)

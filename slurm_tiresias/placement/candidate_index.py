@@ -5,9 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator
 
-from slurm_tiresias.placement.candidate_matrix import Candidate, CandidateMatrix
+from slurm_tiresias.model import WorkAtStake
+from slurm_tiresias.placement.candidate_matrix import Candidate, CandidateMatrix, least_shield
 from slurm_tiresias.placement.free_resources import FreeResources, numbers
 from slurm_tiresias.policy.job_rank import Key, UniqueRank
+from slurm_tiresias.policy.protection import Shield
 
 
 class CandidateIndex:
@@ -19,17 +21,25 @@ class CandidateIndex:
 
     def __init__(self, free: FreeResources, candidates: Iterable[Candidate] = ()) -> None:
         self._free = free
-        self._matrix: CandidateMatrix | None = None
+        self._matrices: dict[float | None, CandidateMatrix] = {}
+        """By the time for which losses are weighed; None: the one without regard to them."""
         self._new: dict[str, Candidate] = {candidate.job_id: candidate for candidate in candidates}
         self._on: list[dict[str, Candidate]] = [{} for _ in free.names]
         self._levels: dict[Key, dict[int, list[tuple[UniqueRank, Candidate]]]] = {}
-        self._gpus: dict[Key, int] = {}
-        self._protected_gpus: dict[Key, int] = {}
+        self._gpus: dict[Key, list[int]] = {}
+        """For each level, the GPUs of its candidates by their shields."""
+        self._by_loss: dict[tuple[Key, int], list[Candidate]] = {}
+        """Of a level and a width: the candidates that lose least first, at ``_weighed_at_s``."""
+        self._weighed_at_s: float | None = None
+        self.telling = 0
+        """Number of candidates of which it is known what is at stake."""
 
     def enter(self, candidate: Candidate) -> None:
         self._new[candidate.rank.job_id] = candidate
+        self.telling += candidate.at_stake is not None
 
     def leave(self, candidate: Candidate) -> None:
+        self.telling -= candidate.at_stake is not None
         if self._new.pop(candidate.rank.job_id, None) is None:
             self._take_off_file(candidate)
 
@@ -38,42 +48,77 @@ class CandidateIndex:
         return self._on[number].values()
 
     def gpus_below(self, level: Key, *, even_protected: bool) -> int:
-        """Return the GPUs held by unprotected candidates of lower levels, or by all of them with
-        ``even_protected``."""
+        """Return the GPUs held by candidates that a job of this level may preempt, or might if none
+        were protected, with ``even_protected``."""
         if self._new:
             self._file_new()
-        below = 0
-        for other, gpus in self._gpus.items():
-            if other > level:
-                below += gpus if even_protected else gpus - self._protected_gpus[other]
-        return below
+        stopped_by = least_shield(level, even_protected=even_protected)
+        return sum(sum(gpus[:stopped_by]) for other, gpus in self._gpus.items() if other > level)
 
     def any_below(self, level: Key) -> bool:
         """Whether a job of a lower level runs, protected or not."""
         self._file_new()
         return any(other > level for other in self._levels)
 
-    def below(self, level: Key) -> Iterator[dict[int, Iterator[Candidate]]]:
-        """Yield for each lower level, lowest first, its candidates by GPU count, latest ranks
-        first."""
+    def below(
+        self, level: Key, weighs_at_s: float | None
+    ) -> Iterator[dict[int, Iterator[Candidate]]]:
+        """Yield for each lower level, lowest first, its candidates by GPU count: those that lose
+        least at this time first, if losses are weighed, and then the latest ranks."""
         self._file_new()
+        self._weigh_at(weighs_at_s)
         for other in sorted((other for other in self._levels if other > level), reverse=True):
             widths = self._levels[other]
-            yield {gpus: (t for _, t in reversed(widths[gpus])) for gpus in sorted(widths)}
+            if weighs_at_s is None:
+                yield {gpus: (t for _, t in reversed(widths[gpus])) for gpus in sorted(widths)}
+            else:
+                yield {
+                    gpus: iter(self._least_loss_first(other, gpus, weighs_at_s))
+                    for gpus in sorted(widths)
+                }
 
-    def unprotect(self, candidate: Candidate) -> None:
-        """Mark a candidate as no longer protected."""
-        candidate.protected = False
+    def _least_loss_first(self, level: Key, gpus: int, now_s: float) -> list[Candidate]:
+        found = self._by_loss.get((level, gpus))
+        if found is None:
+            latest_first = [t for _, t in reversed(self._levels[level][gpus])]
+            found = sorted(latest_first, key=lambda candidate: candidate.lost_gpu_s(now_s))
+            self._by_loss[level, gpus] = found
+        return found
+
+    def _weigh_at(self, now_s: float | None) -> None:
+        """Drop what was sorted by the losses at another time."""
+        if now_s is not None and now_s != self._weighed_at_s:
+            self._forget_losses()
+            self._weighed_at_s = now_s
+
+    def _forget_losses(self) -> None:
+        self._by_loss.clear()
+        if self._weighed_at_s is not None:
+            self._matrices.pop(self._weighed_at_s, None)
+            self._weighed_at_s = None
+
+    def restake(self, candidate: Candidate, at_stake: WorkAtStake | None) -> None:
+        """Change what is at stake for a candidate."""
+        self.telling += (at_stake is not None) - (candidate.at_stake is not None)
+        candidate.at_stake = at_stake
+        self._forget_losses()
+
+    def protect(self, candidate: Candidate, shield: Shield) -> None:
+        """Change the shield of a candidate."""
+        before, candidate.shield = candidate.shield, shield
         if candidate.job_id in self._new:
             return
-        self._protected_gpus[candidate.level] -= candidate.gpus
-        if self._matrix is not None:
-            self._matrix.unprotect(candidate)
+        gpus = self._gpus[candidate.level]
+        gpus[before] -= candidate.gpus
+        gpus[shield] += candidate.gpus
+        for matrix in self._matrices.values():
+            matrix.protect(candidate)
 
     def reorder(self, moved: Iterable[tuple[Candidate, UniqueRank]]) -> None:
         """Give candidates new ranks within their levels."""
         self._file_new()
-        self._matrix = None
+        self._matrices.clear()
+        self._by_loss.clear()
         for candidate, rank in moved:
             candidate.rank = rank
         for widths in self._levels.values():
@@ -81,43 +126,44 @@ class CandidateIndex:
                 alike[:] = [(candidate.rank, candidate) for _, candidate in alike]
                 alike.sort()
 
-    def matrix(self) -> CandidateMatrix:
+    def matrix(self, weighs_at_s: float | None = None) -> CandidateMatrix:
         """All candidates as arrays; valid until the next candidate enters."""
         self._file_new()
-        if self._matrix is None:
+        self._weigh_at(weighs_at_s)
+        matrix = self._matrices.get(weighs_at_s)
+        if matrix is None:
             alike = (some for widths in self._levels.values() for some in widths.values())
-            self._matrix = CandidateMatrix(
-                (candidate for some in alike for _, candidate in some), self._free
-            )
-        return self._matrix
+            candidates = (candidate for some in alike for _, candidate in some)
+            matrix = CandidateMatrix(candidates, self._free, weighs_at_s)
+            self._matrices[weighs_at_s] = matrix
+        return matrix
 
     def _file_new(self) -> None:
         if self._new:
-            self._matrix = None
+            self._matrices.clear()
         for candidate in self._new.values():
             for number in numbers(candidate.nodes):
                 self._on[number][candidate.job_id] = candidate
             level = candidate.rank.level
             alike = self._levels.setdefault(level, {}).setdefault(candidate.gpus, [])
             insort(alike, (candidate.rank, candidate))
-            self._gpus[level] = self._gpus.get(level, 0) + candidate.gpus
-            protected_gpus = candidate.gpus if candidate.protected else 0
-            self._protected_gpus[level] = self._protected_gpus.get(level, 0) + protected_gpus
+            self._by_loss.pop((level, candidate.gpus), None)
+            gpus = self._gpus.setdefault(level, [0] * len(Shield))
+            gpus[candidate.shield] += candidate.gpus
         self._new.clear()
 
     def _take_off_file(self, candidate: Candidate) -> None:
-        if self._matrix is not None:
-            self._matrix.leave(candidate)
+        for matrix in self._matrices.values():
+            matrix.leave(candidate)
         for number in numbers(candidate.nodes):
             del self._on[number][candidate.job_id]
         level = candidate.rank.level
         widths = self._levels[level]
         alike = widths[candidate.gpus]
         del alike[bisect_left(alike, (candidate.rank,))]
-        self._gpus[level] -= candidate.gpus
-        if candidate.protected:
-            self._protected_gpus[level] -= candidate.gpus
+        self._by_loss.pop((level, candidate.gpus), None)
+        self._gpus[level][candidate.shield] -= candidate.gpus
         if not alike:
             del widths[candidate.gpus]
             if not widths:
-                del self._levels[level], self._gpus[level], self._protected_gpus[level]
+                del self._levels[level], self._gpus[level]

@@ -6,15 +6,22 @@ arrays with one column per node, and one array operation covers all nodes.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from slurm_tiresias.model import Allocation, PlacementStyle, Request
+from slurm_tiresias.model import (
+    USUAL_STAKE,
+    Allocation,
+    PlacementStyle,
+    Request,
+    WorkAtStake,
+)
 from slurm_tiresias.placement.choose import goes_by_count
 from slurm_tiresias.placement.free_resources import (
     CPUS,
@@ -26,7 +33,8 @@ from slurm_tiresias.placement.free_resources import (
     columns,
     numbers,
 )
-from slurm_tiresias.policy.job_rank import Key, UniqueRank
+from slurm_tiresias.policy.job_rank import FIRST_LEVEL, Key, UniqueRank
+from slurm_tiresias.policy.protection import Shield
 
 Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
@@ -37,13 +45,15 @@ _GONE = -1
 
 @dataclass(slots=True, eq=False)
 class Candidate:
-    """A running job that may be preempted, unless it is protected."""
+    """A running job that may be preempted, unless its shield protects it from the preemptor."""
 
     rank: UniqueRank
     allocation: Allocation
     nodes: NodeSet
     gpus: int
-    protected: bool = False
+    shield: Shield = Shield.NONE
+    at_stake: WorkAtStake | None = None
+    """None if nothing is known of it: it then counts as ``USUAL_STAKE``."""
 
     _cells: list[tuple[int, list[int]]] | None = field(default=None, repr=False)
 
@@ -63,12 +73,21 @@ class Candidate:
     def level(self) -> Key:
         return self.rank.level
 
+    def lost_s(self, now_s: float) -> float:
+        """Return the running time that its preemption now would waste."""
+        return (self.at_stake or USUAL_STAKE).lost_s(now_s)
+
+    def lost_gpu_s(self, now_s: float) -> float:
+        """Return the GPU-seconds that its preemption now would waste."""
+        return self.gpus * self.lost_s(now_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
     """A waiting job that may preempt candidates of lower levels on some nodes.
 
-    With ``even_protected``, protected candidates count as preemptible.
+    With ``even_protected``, protected candidates count as preemptible. ``weighs_at_s`` is the time
+    for which losses of work are weighed; None if victims are chosen without regard to them.
     """
 
     request: Request
@@ -76,26 +95,72 @@ class Preemptor:
     nodes: NodeSet
     level: Key
     even_protected: bool = False
+    weighs_at_s: float | None = None
 
     def may_preempt(self, candidate: Candidate) -> bool:
-        return candidate.rank.level > self.level and (
-            self.even_protected or not candidate.protected
-        )
+        return candidate.rank.level > self.level and candidate.shield < self.stopped_by
+
+    @property
+    def stopped_by(self) -> int:
+        """The least shield that protects from this preemptor."""
+        return least_shield(self.level, even_protected=self.even_protected)
+
+    def cost(self, candidates: Collection[Candidate]) -> tuple[Key, float, int, int]:
+        """Return a sort key for the cost of preempting these candidates: the best level among them,
+        then the GPU-seconds wasted, if they are weighed, then GPUs, then the number of candidates.
+
+        Candidates of the lowest levels cost least. The sum does not depend on their order.
+        """
+        best = min((candidate.rank.level for candidate in candidates), default=())
+        backwards = tuple(-number for number in best)
+        lost_gpu_s = 0.0
+        if (now_s := self.weighs_at_s) is not None:
+            lost_gpu_s = math.fsum(candidate.lost_gpu_s(now_s) for candidate in candidates)
+        gpus = sum(candidate.gpus for candidate in candidates)
+        return (backwards, lost_gpu_s, gpus, len(candidates))
+
+    def stay_first(self) -> Callable[[Candidate], Any]:
+        """Return the sort key by which candidates that are not needed as victims are spared."""
+        now_s = self.weighs_at_s
+        return rank_of if now_s is None else lambda candidate: dearest_stay(candidate, now_s)
+
+
+def least_shield(level: Key, *, even_protected: bool) -> int:
+    """Return the least shield that protects from preemptors of a level: one more than there is, if
+    protected candidates count as preemptible."""
+    if even_protected:
+        return Shield.FROM_ALL + 1
+    return Shield.FROM_ALL if level <= FIRST_LEVEL else Shield.FROM_LOWER_TIERS
 
 
 class CandidateMatrix:
-    """The candidates on each node; those that should rather stay come first."""
+    """The candidates on each node; those that should rather stay come first.
 
-    def __init__(self, candidates: Iterable[Candidate], free: FreeResources) -> None:
+    ``weighs_at_s`` is as in ``Preemptor``.
+    """
+
+    def __init__(
+        self,
+        candidates: Iterable[Candidate],
+        free: FreeResources,
+        weighs_at_s: float | None = None,
+    ) -> None:
         self._free = free
         ranked = sorted(candidates, key=rank_of)
         self._place = {candidate.job_id: place for place, candidate in enumerate(ranked)}
         self._levels = sorted({candidate.level for candidate in ranked})
         number_of = {level: number for number, level in enumerate(self._levels)}
         self._level = np.array([*(number_of[candidate.level] for candidate in ranked), _GONE])
-        self._protected = np.array([*(candidate.protected for candidate in ranked), False])
+        self._shield = np.array([*(candidate.shield for candidate in ranked), Shield.NONE])
         self._gpus = np.array([*(candidate.gpus for candidate in ranked), 0])
-        self._fill(sorted(ranked, key=widest_stay))
+        self._lost_gpu_s: npt.NDArray[np.float64] | None = None
+        if weighs_at_s is None:
+            ranked.sort(key=widest_stay)
+        else:
+            lost_gpu_s = (candidate.lost_gpu_s(weighs_at_s) for candidate in ranked)
+            self._lost_gpu_s = np.array([*lost_gpu_s, 0.0])
+            ranked.sort(key=lambda candidate: dearest_stay(candidate, weighs_at_s))
+        self._fill(ranked)
 
     def _fill(self, candidates: Iterable[Candidate]) -> None:
         taken = [0] * len(self._free.names)
@@ -122,14 +187,13 @@ class CandidateMatrix:
     def leave(self, candidate: Candidate) -> None:
         self._level[self._place[candidate.job_id]] = _GONE
 
-    def unprotect(self, candidate: Candidate) -> None:
-        self._protected[self._place[candidate.job_id]] = False
+    def protect(self, candidate: Candidate) -> None:
+        self._shield[self._place[candidate.job_id]] = candidate.shield
 
     def reclaimable(self, preemptor: Preemptor) -> Reclaimable:
         """Return what could be freed for a preemptor on the nodes that it may use."""
         may_leave = self._level >= bisect_right(self._levels, preemptor.level)
-        if not preemptor.even_protected:
-            may_leave &= ~self._protected
+        may_leave &= self._shield < preemptor.stopped_by
         demand = _Demand.of(preemptor.request, self._free)
         nodes = columns(preemptor.nodes, len(self._free.names))
         who = self._who[:, nodes]
@@ -142,18 +206,18 @@ class CandidateMatrix:
         """Return the sort keys of each node's preemption cost, the most significant first.
 
         Nodes that need no preemption come first, then those whose victims have the lowest levels,
-        then those with the fewest GPUs preempted per chunk, the fewest victims per chunk and the
-        latest ranks.
+        then, per chunk, those with the least work lost, the fewest GPUs preempted and the fewest
+        victims, and then the latest ranks.
         """
         none = len(self._place)
         first = np.where(leaving, who, none).min(axis=0, initial=none)
-        return [
-            np.any(leaving, axis=0),
-            -self._level[first],
-            (self._gpus[who] * leaving).sum(axis=0) / chunks,
-            leaving.sum(axis=0) / chunks,
-            -first,
-        ]
+        keys: list[npt.NDArray[Any]] = [np.any(leaving, axis=0), -self._level[first]]
+        if self._lost_gpu_s is not None:
+            keys.append((self._lost_gpu_s[who] * leaving).sum(axis=0) / chunks)
+        keys.append((self._gpus[who] * leaving).sum(axis=0) / chunks)
+        keys.append(leaving.sum(axis=0) / chunks)
+        keys.append(-first)
+        return keys
 
 
 class Reclaimable:
@@ -263,3 +327,8 @@ def rank_of(candidate: Candidate) -> UniqueRank:
 
 def widest_stay(candidate: Candidate) -> tuple[Key, int, UniqueRank]:
     return (candidate.rank.level, -candidate.gpus, candidate.rank)
+
+
+def dearest_stay(candidate: Candidate, now_s: float) -> tuple[Key, float, int, UniqueRank]:
+    rank = candidate.rank
+    return (rank.level, -candidate.lost_gpu_s(now_s), -candidate.gpus, rank)

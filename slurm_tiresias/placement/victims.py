@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from slurm_tiresias.model import Allocation, PlacementStyle, Request
 from slurm_tiresias.placement.candidate_index import CandidateIndex
@@ -24,7 +25,6 @@ from slurm_tiresias.placement.free_resources import (
     node_set,
     numbers,
 )
-from slurm_tiresias.policy.job_rank import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ def find_victims(
 ) -> PreemptionPlan | None:
     """Return the cheapest set of victims found that lets a waiting job start.
 
-    It prefers victims of lower levels, then fewer GPUs, then later ranks. The search is greedy, and
-    drops victims that turn out not to be needed.
+    It prefers victims of lower levels, then those that lose less work, then fewer GPUs, then later
+    ranks. The search is greedy, and drops victims that turn out not to be needed.
 
     Parameters
     ----------
@@ -125,14 +125,15 @@ class _Room:
 def _from_anywhere(
     preemptor: Preemptor, free: FreeResources, index: CandidateIndex, room: _Room
 ) -> PreemptionPlan | None:
-    """Preempt the lowest levels first; within a level the fewest GPUs, then the latest ranks."""
+    """Preempt the lowest levels first; within a level those that lose least for each GPU that is
+    still missing, then the fewest GPUs, then the latest ranks."""
     leaving: list[Candidate] = []
     try:
         for candidate in _least_disturbing(preemptor, index, room):
             free.give(candidate.allocation)
             leaving.append(candidate)
             if room.fits():
-                return _sweep(free, leaving, room)
+                return _sweep(free, leaving, room, preemptor)
         return None
     finally:
         for candidate in leaving:
@@ -143,28 +144,43 @@ def _least_disturbing(
     preemptor: Preemptor, index: CandidateIndex, room: _Room
 ) -> Iterator[Candidate]:
     """Yield candidates one by one, each chosen by how many GPUs are missing at that point."""
-    for widths in index.below(preemptor.level):
-        while widths:
+    now_s = preemptor.weighs_at_s
+    for widths in index.below(preemptor.level, now_s):
+        first: dict[int, Candidate] = {}
+        for gpus in widths:
+            _advance(first, gpus, widths[gpus], preemptor)
+        while first:
             missing = room.missing_gpus()
-            narrow = [gpus for gpus in widths if gpus <= missing]
-            gpus = narrow[-1] if narrow else next(iter(widths))
-            candidate = next(
-                (t for t in widths[gpus] if t.nodes & preemptor.nodes and preemptor.may_preempt(t)),
-                None,
-            )
-            if candidate is None:
-                del widths[gpus]
-            else:
-                yield candidate
+            narrow = [gpus for gpus in first if gpus <= missing]
+            gpus = max(narrow, default=min(first))
+            if now_s is not None and missing > 0:
+                gpus = min(
+                    first,
+                    key=lambda g: (first[g].lost_s(now_s) * max(1.0, g / missing), -g),
+                )
+            yield first.pop(gpus)
+            _advance(first, gpus, widths[gpus], preemptor)
 
 
-def _sweep(free: FreeResources, leaving: list[Candidate], room: _Room) -> PreemptionPlan:
-    """Drop the candidates that are not needed, the best rank first.
+def _advance(
+    first: dict[int, Candidate], gpus: int, those: Iterator[Candidate], preemptor: Preemptor
+) -> None:
+    """Put the next candidate of this width that may be preempted into ``first``, if any is left."""
+    for candidate in those:
+        if candidate.nodes & preemptor.nodes and preemptor.may_preempt(candidate):
+            first[gpus] = candidate
+            return
+
+
+def _sweep(
+    free: FreeResources, leaving: list[Candidate], room: _Room, preemptor: Preemptor
+) -> PreemptionPlan:
+    """Drop the candidates that are not needed, those that should rather stay first.
 
     The candidates in ``leaving`` make enough room together. Dropped candidates are removed from it
     and take their GPUs again.
     """
-    for candidate in sorted(leaving, key=rank_of):
+    for candidate in sorted(leaving, key=preemptor.stay_first()):
         if len(leaving) == 1:
             break  # without any victim the job does not fit
         free.take(candidate.allocation)
@@ -186,7 +202,11 @@ def _node_by_node(
     def leaving(number: int) -> list[Candidate]:
         return [candidate for candidate in index.on(number) if preemptor.may_preempt(candidate)]
 
-    reclaimable = index.matrix().reclaimable(preemptor)
+    stay_first = preemptor.stay_first()
+    orders: list[Callable[[Candidate], Any]] = [widest_stay, rank_of]
+    if preemptor.weighs_at_s is not None:
+        orders.insert(0, stay_first)
+    reclaimable = index.matrix(preemptor.weighs_at_s).reclaimable(preemptor)
     for enough in _ever_more_nodes(preemptor.request, free, reclaimable):
         involved = {t.job_id: t for number in numbers(enough) for t in leaving(number)}.values()
         with _without(free, involved):
@@ -194,13 +214,13 @@ def _node_by_node(
                 continue
             sweeps = [
                 _stripped(free, sorted(involved, key=stay), lambda: room.fits(enough))  # noqa: B023
-                for stay in (widest_stay, rank_of)
+                for stay in orders
             ]
-        needed = min(sweeps, key=preemption_cost)
+        needed = min(sweeps, key=preemptor.cost)
         if len(needed) > 1:
             # A victim that spans nodes frees GPUs elsewhere too, so others may not be needed.
             with _without(free, needed):
-                needed = _stripped(free, sorted(needed, key=rank_of), room.fits)
+                needed = _stripped(free, sorted(needed, key=stay_first), room.fits)
         with _without(free, needed):
             return room.start_without(needed)
     return None
@@ -247,14 +267,6 @@ def _stripped(
     for candidate in staying:
         free.give(candidate.allocation)
     return tuple(leaving)
-
-
-def preemption_cost(candidates: Collection[Candidate]) -> tuple[Key, int, int]:
-    """Return a sort key for the cost of preempting these candidates: the best level among them,
-    then GPUs, then their number. Candidates of the lowest levels cost least."""
-    best = min((candidate.rank.level for candidate in candidates), default=())
-    backwards = tuple(-number for number in best)
-    return (backwards, sum(candidate.gpus for candidate in candidates), len(candidates))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
 from slurm_tiresias.config import HISTORY, LIMITS, REPORTS
+from slurm_tiresias.model import JobState
 from slurm_tiresias.policy.claims import (
     MOST_TIMES_ATTAINED,
     claimed_gpu_s,
@@ -61,7 +62,8 @@ class ByReports:
         expires_gpu_s = expires_at_gpu_s(claim, job.width, self.every_s)
         until_gpu_s = [math.nextafter(min(claim.promised_gpu_s, expires_gpu_s), math.inf)]
         if least_gpu_s > 0.0:
-            until_gpu_s.append(math.nextafter(claim.total_gpu_s - least_gpu_s, math.inf))
+            # Where ``total - attained`` is below the limit although it is rounded to a float.
+            until_gpu_s.append(claim.total_gpu_s - least_gpu_s + math.ulp(claim.total_gpu_s))
         if most_gpu_s < math.inf:
             until_gpu_s.append(most_gpu_s / MOST_TIMES_ATTAINED)
         ahead_gpu_s = (gpu_s - attained_gpu_s for gpu_s in until_gpu_s if gpu_s > attained_gpu_s)
@@ -138,10 +140,11 @@ class Remaining(NamedTuple):
 class WithEstimates(Policy):
     """A policy in which a job with an estimate has the tier of its remaining service.
 
-    Within a level, jobs with less remaining service go first. A job without an estimate counts
-    there as one that needs half of the most that its tier allows, and one whose promise is broken
-    as one that needs all of it. The first estimator that can tell of a job is the one that counts.
-    A promoted job is ranked as without an estimate.
+    Within a level, waiting jobs with less remaining service go first. A job without an estimate
+    counts there as one that needs half of the most that its tier allows, and one whose promise is
+    broken as one that needs all of it. Running jobs with an estimate come before them all. The
+    first estimator that can tell of a job is the one that counts. A promoted job is ranked as
+    without an estimate.
     """
 
     base: Policy
@@ -180,6 +183,10 @@ class WithEstimates(Policy):
             return JobRank(level, (stands_for_gpu_s, *order_key), tier)
         charged_gpu_s = remaining.gpu_s + job.inherited_gpu_s
         tier = tier_of(charged_gpu_s, self.thresholds_gpu_s)
+        if job.state is JobState.RUNNING:
+            # The order of running jobs only breaks ties between victims. If it followed what is
+            # left, each cycle would change it, and the planner would try every class again.
+            return JobRank(LEVELS[tier], (0.0, job.submitted_s), tier)
         return JobRank(LEVELS[tier], (charged_gpu_s, job.submitted_s), tier)
 
     def steady_for_s(self, job: JobFacts) -> float:
@@ -193,9 +200,7 @@ class WithEstimates(Policy):
         )
 
     def drifts_in(self, tier: int, job: JobFacts) -> bool:
-        # No job of the first tier is preempted, so the order of those that run does not matter.
-        drifts = self.remaining(job) is not None and tier > 0
-        return drifts or self.base.drifts_in(tier, job)
+        return self.remaining(job) is None and self.base.drifts_in(tier, job)
 
     def learn(self, ended: EndedJob) -> None:
         for estimator in self.estimators:

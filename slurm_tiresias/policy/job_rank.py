@@ -9,6 +9,9 @@ from slurm_tiresias.model import Claim, JobState
 
 Key = tuple[float, ...]
 
+FIRST_LEVEL: Key = (0.0,)
+"""The level of the first tier."""
+
 
 class JobRank(NamedTuple):
     """Where a job ranks. Smaller is better everywhere.

@@ -20,6 +20,9 @@ from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.warn_once import WarnOnce
 
 LOOK_EVERY_S = 5.0
+SOON_S = 1.0
+"""How often it is looked while a save is waited for."""
+
 NAMES_OF_A_LOOK = 20_000
 ENDED_OF_A_LOOK = 1000
 """Bounds on what one look at the folder takes; the rest is read at the next."""
@@ -94,6 +97,10 @@ class ProgressFolder:
     def stored(self, runs: Collection[RunId]) -> None:
         """Have the files of these ended runs removed: what is in them is kept elsewhere."""
         self._stored |= set(runs)
+
+    def look_soon(self) -> None:
+        """Look again within a second: a save is waited for."""
+        self.background.step_soon(SOON_S)
 
     def look(self) -> None:
         """Read what is new, remove what is stored or forgotten."""

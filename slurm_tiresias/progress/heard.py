@@ -59,9 +59,10 @@ class Run:
         self._pace.add(step, record.at_s)
         per_step = self._per_step(record)
         usual_s = QUIET_STEPS * per_step.likely_s if per_step else 0.0
-        saved_s = record.saved_s
-        if saved_s is not None:
-            saved_s = min(reported_s, saved_s + reported_s - record.at_s)
+
+        def by_slurms_clock(at_s: float | None) -> float | None:
+            return None if at_s is None else min(reported_s, at_s + reported_s - record.at_s)
+
         self.told_s = steady_s
         # By position: ten thousand of them take a third less time than by name.
         self.progress = JobProgress(
@@ -75,21 +76,27 @@ class Run:
             self._advanced_s,
             max(LEAST_QUIET_S, QUIET_GAPS * self._longest_gap_s, usual_s),
             record.saved_step,
-            saved_s,
+            by_slurms_clock(record.saved_s),
             record.resumed_step,
             per_step,
+            listens=record.listens,
+            answered_s=by_slurms_clock(record.answered_s),
         )
 
     def clock_was_set(self, by_s: float) -> None:
         """Follow a clock that was set."""
         self._advanced_s += by_s
         known = self.progress
-        saved_s = None if known.saved_s is None else known.saved_s + by_s
+
+        def moved(at_s: float | None) -> float | None:
+            return None if at_s is None else at_s + by_s
+
         self.progress = replace(
             known,
             reported_s=known.reported_s + by_s,
             advanced_s=known.advanced_s + by_s,
-            saved_s=saved_s,
+            saved_s=moved(known.saved_s),
+            answered_s=moved(known.answered_s),
         )
 
     def _per_step(self, record: Record) -> Estimate | None:

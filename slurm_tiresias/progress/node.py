@@ -40,9 +40,17 @@ class NodeProgress:
         name = _NOT_IN_A_NAME.sub("-", host or socket.gethostname()) or "node"
         self._path = collect_dir / FOLDER / f"{name}{SUFFIX}"
         self._outputs: dict[RunId, OutputProgress] = {}
+        self._answers: Mapping[RunId, float] = {}
+        """The last request that each run had answered by a save, as of the last tick."""
         self._written: bytes | None = None
         self._written_s = 0.0
         self._warning = WarnOnce("the controller cannot be told how far jobs are for now")
+
+    def has_news(self) -> bool:
+        """Whether a job has answered a request to save since the last tick."""
+        with suppress(OSError):
+            return bool(self._answered().items() - self._answers.items())
+        return False
 
     def tick(self, now_s: float, wall_s: float) -> None:
         """Read all files, and write the node's own where that is due; both clocks in seconds."""
@@ -66,6 +74,7 @@ class NodeProgress:
     def _read(self, wall_s: float) -> Mapping[RunId, Told]:
         told = {}
         found = _found(self._run_dir)
+        self._answers = self._answered()
         for run_id in sorted(found)[:MOST_RUNS]:
             kinds = found[run_id]
             reported = PROGRESS_KIND in kinds and self._reported(run_id)
@@ -75,6 +84,15 @@ class NodeProgress:
                 told[run_id] = one
         self._outputs = {run_id: kept for run_id, kept in self._outputs.items() if run_id in found}
         return told
+
+    def _answered(self) -> Mapping[RunId, float]:
+        answers = {}
+        for run_id in sorted(_found(self._run_dir))[:MOST_RUNS]:
+            told = self._reported(run_id)
+            answered_s = told.record().answered_s if told else None
+            if answered_s is not None:
+                answers[run_id] = answered_s
+        return answers
 
     def _reported(self, run_id: RunId) -> Told | None:
         content = _content(self._run_dir / run_id.file_name(PROGRESS_KIND), RECORD_BYTES)

@@ -19,6 +19,9 @@ from slurm_tiresias.progress.node import NodeProgress
 
 log = logging.getLogger("tiresias-slurm")
 
+LOOK_EVERY_S = 1.0
+"""How often it is looked whether a job has saved on request, which a preemptor may wait for."""
+
 _STOP = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
@@ -36,11 +39,15 @@ def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
     with folder_locked(run_dir), _signals_held():
         sampler, progress = Sampler(run_dir, collect_dir), NodeProgress(run_dir, collect_dir)
         log.info("looks after the jobs in %s every %g s", run_dir, every_s)
-        stopping = False
+        stopping, due_s = False, time.monotonic() + every_s
         while not stopping:
-            stopping = signal.sigtimedwait(_STOP, every_s) is not None
-            sampler.tick(time.monotonic())
-            progress.tick(time.monotonic(), time.time())
+            stopping = signal.sigtimedwait(_STOP, min(every_s, LOOK_EVERY_S)) is not None
+            is_due = stopping or time.monotonic() >= due_s
+            if is_due:
+                due_s = time.monotonic() + every_s
+                sampler.tick(time.monotonic())
+            if is_due or progress.has_news():
+                progress.tick(time.monotonic(), time.time())
         log.info("stopped")
 
 

@@ -14,14 +14,23 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, PlacementStyle, Request
+from slurm_tiresias.model import (
+    ANY_TYPE,
+    Allocation,
+    Amount,
+    Node,
+    PlacementStyle,
+    Request,
+    WorkAtStake,
+)
 from slurm_tiresias.placement.candidate_index import CandidateIndex
 from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.placement.choose import goes_by_count, place_on_any
 from slurm_tiresias.placement.free_resources import FreeResources, NodeSet
 from slurm_tiresias.placement.node_index import NodeIndex
-from slurm_tiresias.placement.victims import PreemptionPlan, find_victims, preemption_cost
+from slurm_tiresias.placement.victims import PreemptionPlan, find_victims
 from slurm_tiresias.policy.job_rank import Key, UniqueRank
+from slurm_tiresias.policy.protection import Protected, Shield
 
 
 @dataclass(slots=True, eq=False)
@@ -79,17 +88,25 @@ class ClusterState:
         *,
         last_resort: Iterable[str] = (),
         most_victims: float = math.inf,
+        weighs_losses: bool = True,
     ) -> None:
         everywhere = sorted(nodes, key=lambda node: node.name)
         self.node_index = NodeIndex(everywhere)
         self.free = FreeResources(everywhere)
         self._last_resort = self.free.nodes(last_resort)
         self.most_victims = most_victims
+        self._weighs_losses = weighs_losses
+        self._now_s = -math.inf
+        """The time of the present pass."""
         self._candidates = CandidateIndex(self.free)
         self._running: dict[str, Candidate] = {}
-        self._protection_ends: list[tuple[float, int, Candidate]] = []
-        """Heap of (end, serial number, candidate); the number breaks ties between equal ends."""
-        self._end_numbers = count()
+        self._protections: dict[str, tuple[Protected, ...]] = {}
+        """Of running jobs that are or will be protected."""
+        self._next_change_s: dict[str, float] = {}
+        """When a protection of such a job begins or ends next."""
+        self._protection_changes: list[tuple[float, int, str]] = []
+        """Heap of (time, serial number, job id); the number breaks ties. Some are outdated."""
+        self._change_numbers = count()
         self._classes: dict[Hashable, EquivalenceClass] = {}
         self._waiting: dict[str, tuple[UniqueRank, EquivalenceClass]] = {}
         self._to_try: set[EquivalenceClass] = set()
@@ -164,18 +181,53 @@ class ClusterState:
         rank: UniqueRank,
         allocation: Allocation,
         gpus: int,
-        protected_until_s: float = -math.inf,
+        now_s: float = -math.inf,
+        protections: Iterable[Protected] = (),
+        at_stake: WorkAtStake | None = None,
     ) -> None:
         """Add a running job, whose resources are booked already, to the preemption candidates."""
         self._version += 1
-        protected = protected_until_s > -math.inf
-        candidate = Candidate(rank, allocation, self.free.nodes(allocation), gpus, protected)
+        candidate = Candidate(
+            rank, allocation, self.free.nodes(allocation), gpus, at_stake=at_stake
+        )
+        candidate.shield = self._shield_at(rank.job_id, now_s, tuple(protections))
         self._running[rank.job_id] = candidate
         self._candidates.enter(candidate)
-        if protected and protected_until_s < math.inf:
-            heapq.heappush(
-                self._protection_ends, (protected_until_s, next(self._end_numbers), candidate)
-            )
+
+    def restake(
+        self,
+        job_id: str,
+        now_s: float,
+        protections: Iterable[Protected],
+        at_stake: WorkAtStake | None,
+    ) -> None:
+        """Change what is at stake for a running job, and when it is protected."""
+        candidate = self._running[job_id]
+        if candidate.at_stake != at_stake:
+            self._candidates.restake(candidate, at_stake)
+        protections = tuple(protections)
+        if protections != self._protections.get(job_id, ()):
+            self._version += 1
+            self._set_shield(candidate, self._shield_at(job_id, now_s, protections))
+
+    def _shield_at(self, job_id: str, now_s: float, protections: tuple[Protected, ...]) -> Shield:
+        """Note when a job is protected from now on; return how it is now."""
+        ahead = [each for each in protections if each.until_s > now_s]
+        if not ahead:
+            self._protections.pop(job_id, None)
+            return Shield.NONE
+        self._protections[job_id] = protections
+        change_s = min(each.until_s if each.from_s <= now_s else each.from_s for each in ahead)
+        self._next_change_s[job_id] = change_s
+        if change_s < math.inf:
+            heapq.heappush(self._protection_changes, (change_s, next(self._change_numbers), job_id))
+        return max((each.shield for each in ahead if each.holds(now_s)), default=Shield.NONE)
+
+    def _set_shield(self, candidate: Candidate, shield: Shield) -> None:
+        if shield < candidate.shield:
+            self._note_growth()
+        if shield != candidate.shield:
+            self._candidates.protect(candidate, shield)
 
     def rerank(self, rank: UniqueRank) -> None:
         """Change the rank of a running job."""
@@ -205,6 +257,7 @@ class ClusterState:
     def leave(self, job_id: str) -> None:
         """Remove a running job and free its resources."""
         candidate = self._running.pop(job_id)
+        self._protections.pop(job_id, None)
         self._candidates.leave(candidate)
         self.free.give(candidate.allocation)
         self._note_growth()
@@ -230,16 +283,19 @@ class ClusterState:
         protection, or ``inf``."""
         if self._room_grew:
             return -math.inf
-        return self._next_protection_end_s() if self._protection_ends else math.inf
+        return self._next_protection_change_s() if self._protection_changes else math.inf
 
-    def _next_protection_end_s(self) -> float:
-        """When the next protection ends; infinite if none does or if no job waits."""
-        while self._protection_ends:
-            candidate = self._protection_ends[0][2]
-            if self._running.get(candidate.job_id) is candidate:
-                break
-            heapq.heappop(self._protection_ends)
-        return self._protection_ends[0][0] if self._protection_ends and self._waiting else math.inf
+    def _next_protection_change_s(self) -> float:
+        """When the next protection begins or ends; infinite if none does or if no job waits."""
+        changes = self._protection_changes
+        while changes and not self._is_due_then(*changes[0][::2]):
+            heapq.heappop(changes)
+        return changes[0][0] if changes and self._waiting else math.inf
+
+    def _is_due_then(self, at_s: float, job_id: str) -> bool:
+        """Whether a protection of a running job begins or ends at this time."""
+        due = self._next_change_s.get(job_id) == at_s
+        return due and job_id in self._protections and job_id in self._running
 
     @property
     def classes(self) -> Iterable[EquivalenceClass]:
@@ -260,12 +316,13 @@ class ClusterState:
         ``before_preempting`` is called once, before running jobs are first considered as victims,
         so that the caller can ``rerank`` them.
         """
+        self._now_s = now_s
         if not self._waiting:
             self._room_grew = False
             self._to_try.clear()
             return []
-        if self._protection_ends:
-            self._end_protections(now_s)
+        if self._protection_changes:
+            self._follow_protections(now_s)
         if not self._room_grew and not self._to_try:
             return []
         if len(self._waiting) == 1:
@@ -292,7 +349,8 @@ class ClusterState:
         ``refused`` is called for each class with a waiting job that does not fit, unless it was
         called for the class before and nothing relevant has changed since.
         """
-        self._end_protections(now_s)
+        self._now_s = now_s
+        self._follow_protections(now_s)
         waiting = [job_class for job_class in self._classes.values() if job_class.waiting]
         untold = [job_class for job_class in waiting if job_class.told_in != self._version]
         this_pass = self._pass_over(untold, refused)
@@ -332,11 +390,12 @@ class ClusterState:
         self._room_grew = False
         return Start(rank.job_id, allocation)
 
-    def _end_protections(self, now_s: float) -> None:
-        while self._protection_ends and self._next_protection_end_s() <= now_s:
-            _, _, candidate = heapq.heappop(self._protection_ends)
-            self._candidates.unprotect(candidate)
-            self._note_growth()
+    def _follow_protections(self, now_s: float) -> None:
+        while self._protection_changes and self._next_protection_change_s() <= now_s:
+            _, _, job_id = heapq.heappop(self._protection_changes)
+            shield = self._shield_at(job_id, now_s, self._protections[job_id])
+            self._set_shield(self._running[job_id], shield)
+            self._version += 1  # another protection may have begun as this one ended
 
     def first(self, job_class: EquivalenceClass) -> UniqueRank | None:
         """Return the first waiting job of a class by rank; None if there is none."""
@@ -379,15 +438,24 @@ class ClusterState:
         """
         if not self._candidates.any_below(level):
             return None
+        # With protected jobs it is only asked for a reason, which must not change as time passes.
+        weighs_at_s = None if even_protected or not self._weighs else self._now_s
         best = None
         for nodes in job_class.sets:
-            preemptor = Preemptor(job_class.request, job_class.style, nodes, level, even_protected)
+            preemptor = Preemptor(
+                job_class.request, job_class.style, nodes, level, even_protected, weighs_at_s
+            )
             found = find_victims(preemptor, self.free, self._candidates, self._last_resort)
             if found and (
-                best is None or preemption_cost(found.victims) < preemption_cost(best.victims)
+                best is None or preemptor.cost(found.victims) < preemptor.cost(best.victims)
             ):
                 best = found
         return best
+
+    @property
+    def _weighs(self) -> bool:
+        """Whether what preemptions lose is weighed: it differs as soon as one job tells."""
+        return self._weighs_losses and self._candidates.telling > 0
 
     def start(self, job_class: EquivalenceClass, rank: UniqueRank, allocation: Allocation) -> None:
         """Book the allocation of the first waiting job of a class and take it out of the queue."""
@@ -514,6 +582,8 @@ class SchedulingPass:
             self._patient.append(job_class)
         elif preemption:
             self.short_of_victims.append(job_class)
+            # Later, when other jobs lose least, fewer victims may do.
+            job_class.told_in = -1
         if self._refused:
             self._refused(job_class, rank, preemption)
         return None

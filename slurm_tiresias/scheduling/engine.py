@@ -10,12 +10,21 @@ import math
 from collections.abc import Hashable, Iterable
 from typing import Protocol
 
-from slurm_tiresias.config import Config, PreemptionConfig
-from slurm_tiresias.model import Allocation, Node, PlacementStyle, Protection, Request
+from slurm_tiresias.config import LEAST_LOSS, Config, PreemptionConfig
+from slurm_tiresias.model import (
+    Allocation,
+    Learned,
+    Node,
+    PlacementStyle,
+    Protection,
+    Request,
+    WorkAtStake,
+)
+from slurm_tiresias.placement.candidate_matrix import least_shield
 from slurm_tiresias.placement.choose import style_of_skew
 from slurm_tiresias.policy.job_rank import JobFacts, Key, UniqueRank
 from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.protection import protected_for_s
+from slurm_tiresias.policy.protection import Protected, before_save, protected_for_s
 from slurm_tiresias.scheduling.cluster import ClusterState, EquivalenceClass
 
 
@@ -39,6 +48,10 @@ class Schedulable(JobFacts, Protocol):
     def preemptions(self) -> int: ...
     @property
     def protected_by(self) -> Protection | None: ...
+    @property
+    def learned(self) -> Learned: ...
+    @property
+    def at_stake(self) -> WorkAtStake | None: ...
 
 
 def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
@@ -48,19 +61,42 @@ def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
     """
     if job.protected_by is not None or 0 < config.max_per_job <= job.preemptions:
         return math.inf
-    least_s = protected_for_s(job.preemptions, config)
+    redoing_until_s = job.learned.redoing_until_s
+    return max(
+        min_run_until_s(job, config), -math.inf if redoing_until_s is None else redoing_until_s
+    )
+
+
+def min_run_until_s(job: Schedulable, config: PreemptionConfig) -> float:
+    """Return when a running job's minimum run time is over; ``-inf`` if it has none."""
+    least_s = protected_for_s(job.preemptions, config, job.learned)
     if least_s <= 0 or job.running_since_s is None:
         return -math.inf
     return job.running_since_s + least_s
 
 
-def protection_of(job: Schedulable, now_s: float, config: PreemptionConfig) -> Protection | None:
-    """Return what protects a running job from preemption now; None if nothing does."""
+def protections(job: Schedulable, config: Config) -> list[Protected]:
+    """Return when a running job may not be preempted."""
+    until_s = protected_until_s(job, config.preemption)
+    always = [Protected(-math.inf, until_s)] if until_s > -math.inf else []
+    return [*always, *before_save(job.at_stake, config)]
+
+
+def protection_of(job: Schedulable, now_s: float, config: Config, level: Key) -> Protection | None:
+    """Return what protects a running job now from preemptors of a level; None if nothing does."""
     if job.protected_by is not None:
         return job.protected_by
-    if 0 < config.max_per_job <= job.preemptions:
+    if 0 < config.preemption.max_per_job <= job.preemptions:
         return Protection.MAX_PREEMPTIONS
-    return Protection.MIN_RUN if now_s < protected_until_s(job, config) else None
+    if now_s < min_run_until_s(job, config.preemption):
+        return Protection.MIN_RUN
+    if now_s < protected_until_s(job, config.preemption):
+        return Protection.REDOING_WORK
+    least = least_shield(level, even_protected=False)
+    for save in before_save(job.at_stake, config):
+        if save.shield >= least and save.holds(now_s):
+            return Protection.SAVE_DUE
+    return None
 
 
 class Engine:
@@ -80,6 +116,7 @@ class Engine:
             nodes,
             last_resort=last_resort,
             most_victims=config.preemption.max_victims_per_cycle,
+            weighs_losses=config.preemption.victims == LEAST_LOSS,
         )
         self._class_of: dict[Hashable, tuple[Request, EquivalenceClass]] = {}
         self._settled: dict[Hashable, tuple[Request, Hashable]] = {}
@@ -95,10 +132,18 @@ class Engine:
 
     def put_on_nodes(self, job: Schedulable, rank: UniqueRank, now_s: float) -> None:
         """Add a running job whose resources are booked already."""
-        until_s = protected_until_s(job, self.config.preemption)
-        if until_s <= now_s:
-            until_s = -math.inf
-        self.state.run(rank, job.allocation, job.width, until_s)
+        self.state.run(
+            rank,
+            job.allocation,
+            job.width,
+            now_s,
+            protections(job, self.config),
+            job.at_stake,
+        )
+
+    def restake(self, job: Schedulable, now_s: float) -> None:
+        """Follow what a running job has at stake, and when it is protected."""
+        self.state.restake(job.job_id, now_s, protections(job, self.config), job.at_stake)
 
     # Equivalence classes
 

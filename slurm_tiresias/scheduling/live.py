@@ -81,8 +81,10 @@ class LiveEngine(Engine, Generic[J]):
         self._watch(job, now_s)
 
     def moved(self, job: J, now_s: float) -> None:
-        """Update the rank of a running job whose service is up to date."""
+        """Update the rank of a running job, and what it has at stake; its service is up to date."""
         self.state.rerank(self._rank(job, now_s))
+        if job.at_stake is not None:
+            self.restake(job, now_s)
         self._watch(job, now_s)
 
     def ended(self, job: J) -> None:

@@ -248,6 +248,9 @@ class Planner:
                 self._runners_changed = True
             if job_rank.tier != entry.tier:
                 self._undecided.add(job.job_id)
+            if job.at_stake != before.at_stake:
+                self._engine.restake(job, self._now_s)
+                self._runners_changed = True
         else:
             if moves or self._engine.class_of(job, job_rank.level) is not entry.job_class:
                 return False
@@ -427,6 +430,7 @@ def _runs_on_unchanged(before: JobView, job: JobView) -> bool:
         and job.running_since_s == before.running_since_s
         and job.protected_by is before.protected_by
         and job.preemptions == before.preemptions
+        and job.learned == before.learned
     )
 
 

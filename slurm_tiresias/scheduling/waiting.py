@@ -33,7 +33,7 @@ class WhyJobsWait:
 
     def __init__(self, engine: Engine, config: Config) -> None:
         self._engine = engine
-        self._preemption = config.preemption
+        self._config = config
         self._now_s = 0.0
         self._known: dict[EquivalenceClass, Why] = {}
         self.changed: set[EquivalenceClass] = set()
@@ -100,7 +100,9 @@ class WhyJobsWait:
             if preemption is not None:
                 # These victims would suffice but for the protection of some of them.
                 ids = [candidate.job_id for candidate in preemption.victims]
-                protections = [(job_id, self._protection(self._by_id[job_id])) for job_id in ids]
+                protections = [
+                    (job_id, self._protection(self._by_id[job_id], level)) for job_id in ids
+                ]
                 blockers = [
                     (job_id, protection) for job_id, protection in protections if protection
                 ]
@@ -108,8 +110,8 @@ class WhyJobsWait:
         holders = islice(self._holders(job_class, level), MAX_BLOCKERS)
         return Why(Reason.NO_ROOM, blockers=tuple(holders))
 
-    def _protection(self, job: JobView) -> Protection | None:
-        return protection_of(job, self._now_s, self._preemption)
+    def _protection(self, job: JobView, level: Key) -> Protection | None:
+        return protection_of(job, self._now_s, self._config, level)
 
     def _holders(self, job_class: EquivalenceClass, level: Key) -> Iterator[tuple[str, Protection]]:
         """Yield the jobs that hold resources the class lacks: managed ones first, in rank order."""
@@ -117,7 +119,9 @@ class WhyJobsWait:
         is_running = self._engine.state.is_running
         for rank, job in self._running:
             if self._is_on(job_class.nodes, job) and is_running(job.job_id):
-                protection = self._protection(job) if rank.level > level else Protection.SAME_TIER
+                protection = (
+                    self._protection(job, level) if rank.level > level else Protection.SAME_TIER
+                )
                 if protection and _holds_any(job, lacks):
                     yield job.job_id, protection
         for job in self._foreign:
@@ -141,7 +145,9 @@ class WhyJobsWait:
             leaving = (
                 job.allocation[node]
                 for rank, job in on_node.get(node, ())
-                if rank.level > level and not self._protection(job) and state.is_running(job.job_id)
+                if rank.level > level
+                and not self._protection(job, level)
+                and state.is_running(job.job_id)
             )
             return state.free.shortage(node, job_class.request, leaving)
 

@@ -16,7 +16,16 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from slurm_tiresias.model import Allocation, Claim, JobState, PlacementStyle, Protection, Request
+from slurm_tiresias.model import (
+    NOTHING_LEARNED,
+    Allocation,
+    Claim,
+    JobState,
+    PlacementStyle,
+    Protection,
+    Request,
+    WorkAtStake,
+)
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.workload import TraceJob
 
@@ -58,14 +67,22 @@ class SimJob:
     """Whether its user is over the preemption budget, so that it may use idle GPUs only."""
     skew: float | None = None
     protected_by: Protection | None = None
+    learned = NOTHING_LEARNED
     waited_before_s = 0.0
     lost_s = 0.0
+    unsaved_s = 0.0
+    """Running time since its last save or, if later, since this run began to make progress."""
+    again_s = 0.0
+    """Running time whose work was lost in preemptions, and done again."""
     spread_s = 0.0
     version = 0
     """Incremented at each start and stop; queued events with an older version are void."""
 
-    def __init__(self, trace: TraceJob, number: int, ask: Ask) -> None:
+    def __init__(self, trace: TraceJob, number: int, ask: Ask, physics: Physics) -> None:
         self.trace = trace
+        self._physics = physics
+        self.save_every_s = physics.save_every_s(trace)
+        self.tells_saves = physics.tells_saves(trace)
         self.number = number
         self.id_key = (float(number),)
         """The order of arrival breaks ties, because the ids of a trace need not be ascending."""
@@ -114,8 +131,10 @@ class SimJob:
             self.lost_s += lost_s
             ran_s -= lost_s
         self.work_s -= ran_s * self.speed
+        if self.save_every_s > 0.0:
+            self.unsaved_s = math.fmod(self.unsaved_s + ran_s, self.save_every_s)
 
-    def start(self, start_s: float, allocation: Allocation, physics: Physics) -> None:
+    def start(self, start_s: float, allocation: Allocation) -> None:
         assert self.queued_s is not None
         self.waited_before_s += start_s - self.queued_s
         self.state = JobState.RUNNING
@@ -123,9 +142,11 @@ class SimJob:
         if self.first_started_s is None:
             self.first_started_s = start_s
         self.allocation = allocation
+        physics = self._physics
         self.speed = physics.speed(self.trace, allocation)
         self.spread = physics.is_spread(self.trace, allocation)
         self.overhead_s = physics.restart_s(self.trace) if self.preemptions else 0.0
+        self.unsaved_s = 0.0
         self.end_s = start_s + self.overhead_s + self.work_s / self.speed
         self.version += 1
 
@@ -142,6 +163,32 @@ class SimJob:
         self.allocation = NOTHING
         self.queued_s = now_s
         self.version += 1
+
+    def preempt(self, now_s: float) -> None:
+        """End a run by a preemption, which loses the work since the last save."""
+        self.stop(now_s)
+        self.preemptions += 1
+        self.again_s += self.unsaved_s
+        self.work_s += self.unsaved_s * self.speed
+
+    @property
+    def next_save_s(self) -> float:
+        """When it saves next, as of ``settled_s``; infinite if it saves only when asked to."""
+        if self.save_every_s <= 0.0:
+            return math.inf
+        return self.settled_s + self.overhead_s + self.save_every_s - self.unsaved_s
+
+    @property
+    def at_stake(self) -> WorkAtStake | None:
+        """What a preemption would lose, as of ``settled_s``; None if the job does not say."""
+        if not self.tells_saves:
+            return None
+        restart_s = self._physics.restart_s(self.trace)
+        if self.save_every_s <= 0.0:
+            return WorkAtStake(math.inf, 0.0, restart_s)
+        since_s = self.settled_s + self.overhead_s - self.unsaved_s
+        next_s = self.next_save_s
+        return WorkAtStake(since_s, math.inf, restart_s, next_s if next_s < math.inf else None)
 
     def enter_tier(self, tier: int, now_s: float) -> None:
         """Record the tier that the job enters."""
@@ -207,6 +254,14 @@ class Physics(Protocol):
         """Running time in seconds lost to one preemption, for saving and loading."""
         ...
 
+    def save_every_s(self, job: TraceJob) -> float:
+        """Running time between two saves; 0 if the job saves when it is asked to."""
+        ...
+
+    def tells_saves(self, job: TraceJob) -> bool:
+        """Whether the job says when it saves."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -238,6 +293,8 @@ class Outcome(NamedTuple):
     """Start and end of each run, in seconds of the workload's clock."""
     spread_s: float = 0.0
     """Running time on more nodes than it needed."""
+    again_s: float = 0.0
+    """Running time whose work was lost in preemptions, and done again."""
 
     @property
     def jct_s(self) -> float:
@@ -322,7 +379,7 @@ class Simulation:
 
     def _admit(self, now_s: float) -> None:
         trace = self._arrivals[self._arrived]
-        job = SimJob(trace, self._arrived, self._ask(trace))
+        job = SimJob(trace, self._arrived, self._ask(trace), self._physics)
         self._live[job.job_id] = job
         self._arrived += 1
         more = self._arrived < len(self._arrivals)
@@ -343,6 +400,7 @@ class Simulation:
             job.promotions,
             tuple(job.runs),
             job.spread_s,
+            job.again_s,
         )
         self._outcomes.append((job.number, outcome))
 
@@ -351,7 +409,7 @@ class Simulation:
         for victim in start.victims:
             self._preempt(self._live[victim], start_s, now_s)
         job = self._live[start.job_id]
-        job.start(start_s, start.allocation, self._physics)
+        job.start(start_s, start.allocation)
         self._scheduler.runs(job, now_s)
         self._look_ahead(job, start_s)
 
@@ -359,8 +417,7 @@ class Simulation:
         if job.end_s <= at_s:  # it ends during its grace
             self._conclude(job)
             return
-        job.stop(at_s)
-        job.preemptions += 1
+        job.preempt(at_s)
         eligible_s = at_s + self._timing.requeue_delay_s
         if eligible_s > now_s:
             self._at(eligible_s, job)

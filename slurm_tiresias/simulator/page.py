@@ -9,7 +9,15 @@ import json
 from collections.abc import Sequence
 
 from slurm_tiresias.plotting.pages import templates
-from slurm_tiresias.simulator.report import BINS, Report, Result, bin_of, ratio, settings
+from slurm_tiresias.simulator.report import (
+    BINS,
+    PAYS_ABOVE,
+    Report,
+    Result,
+    bin_of,
+    ratio,
+    settings,
+)
 
 NEEDED = ("pandas", "matplotlib", "jinja2")
 """Packages that ``--csv`` and ``--html`` need."""
@@ -31,6 +39,7 @@ def html(report: Report) -> bytes:
             pictures=pictures(report),
             bins=BINS,
             ratio=ratio,
+            pays_above=f"{PAYS_ABOVE:g}",
             settings=json.dumps(settings(report.setup), indent=2),
         )
     )

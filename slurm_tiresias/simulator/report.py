@@ -11,6 +11,7 @@ import numpy as np
 
 from slurm_tiresias import __version__
 from slurm_tiresias.config import PreemptionConfig
+from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
 from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.run import Setup
 from slurm_tiresias.simulator.workload import TraceJob, Workload
@@ -73,6 +74,10 @@ class Figures:
     """GPU-seconds held while jobs saved and loaded because of preemptions."""
     lost_share: float
     """``lost_gpu_s`` as a share of all GPU-seconds held."""
+    again_gpu_s: float
+    """GPU-seconds of work that was lost in preemptions, unsaved, and done again."""
+    again_share: float
+    """``again_gpu_s`` as a share of all GPU-seconds held."""
     gpu_use: float
     """GPU-seconds held as a share of those available until the last job ended."""
     bins: tuple[BinFigures, ...]
@@ -86,6 +91,7 @@ def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
     makespan_s = max((outcome.end_s for outcome in outcomes), default=0.0) - first_s
     held_gpu_s = sum((each.jct_s - each.waited_s) * each.job.gpus for each in outcomes)
     lost_gpu_s = sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes)
+    again_gpu_s = sum(outcome.again_s * outcome.job.gpus for outcome in outcomes)
     return Figures(
         jobs=len(outcomes),
         average_jct_s=mean(jct_s),
@@ -100,9 +106,46 @@ def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
         promotions=sum(outcome.promotions for outcome in outcomes),
         lost_gpu_s=lost_gpu_s,
         lost_share=lost_gpu_s / held_gpu_s if held_gpu_s else 0.0,
+        again_gpu_s=again_gpu_s,
+        again_share=again_gpu_s / held_gpu_s if held_gpu_s else 0.0,
         gpu_use=held_gpu_s / (gpus * makespan_s) if makespan_s else 0.0,
         bins=_bins(outcomes),
     )
+
+
+PAYS_ABOVE = 2.0
+"""A job pays for others if it takes more than so many times as long as with a fair share."""
+
+
+@dataclass(frozen=True, slots=True)
+class FairShareFigures:
+    """Completion times in multiples of those with a fair share (``policy.fair_finish``)."""
+
+    median: float
+    p99: float
+    most: float
+    paying: float
+    """The share of jobs above ``PAYS_ABOVE``."""
+
+
+def over_fair_share(
+    outcomes: Sequence[Outcome], fair_jct_s: Mapping[str, float]
+) -> FairShareFigures:
+    """Compare completion times with those of a fair share, by job id; all zero without jobs."""
+    ratios = _numbers(one.jct_s / max(1e-9, fair_jct_s[one.job.job_id]) for one in outcomes)
+    return FairShareFigures(
+        median(ratios),
+        percentile(ratios, 99),
+        float(ratios.max(initial=0.0)),
+        mean((ratios > PAYS_ABOVE).astype(np.float64)),
+    )
+
+
+def fair_jct_s(jobs: Sequence[TraceJob], gpus: int) -> Mapping[str, float]:
+    """Return the completion time of each job if all shared the GPUs evenly, by job id."""
+    shared = [SharedJob(job.submitted_s, job.gpus, job.duration_s) for job in jobs]
+    ends_s = fair_ends_s(shared, gpus)
+    return {job.job_id: end_s - job.submitted_s for job, end_s in zip(jobs, ends_s, strict=True)}
 
 
 def _numbers(values: Iterable[float]) -> np.typing.NDArray[np.float64]:
@@ -164,6 +207,8 @@ class Report:
     setup: Setup
     lower_bound_jct_s: float
     results: tuple[Result, ...]
+    fair_jct_s: Mapping[str, float]
+    """The completion time of each job with a fair share of the GPUs, by job id."""
     config_file: str | None = None
     preset: str | None = None
 
@@ -198,6 +243,10 @@ class Report:
     def over_the_bound(self, result: Result) -> float | None:
         """Return the average job completion time as a multiple of the lower bound."""
         return ratio(result.figures.average_jct_s, self.lower_bound_jct_s)
+
+    def over_fair_share(self, result: Result) -> FairShareFigures:
+        """Return the completion times in multiples of those with a fair share."""
+        return over_fair_share(result.outcomes, self.fair_jct_s)
 
     def left_out(self) -> tuple[str, ...]:
         """Return a sentence for each reason why a part of the input was not simulated."""
@@ -262,6 +311,7 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
         ),
         ("decisions", when),
         ("preemption", f"costs {restart}, requeue delay {timing.requeue_delay_s:g} s"),
+        *((("saves", str(costs.saves)),) if costs.saves else ()),
     )
 
 
@@ -294,6 +344,7 @@ def settings(setup: Setup) -> dict[str, Any]:
     heeded = (
         *("min_run_s", "min_run_growth", "max_min_run_s", "max_per_job"),
         *("budget_share", "budget_window_s", "max_victims_per_cycle"),
+        *("victims", "wait_for_save_s", "first_tier_wait_s"),
     )
     return {
         "policy": config["policy"],
@@ -306,6 +357,7 @@ def settings(setup: Setup) -> dict[str, Any]:
             **asdict(setup.timing),
             "slurm": asdict(setup.slurm),
             "reports": asdict(setup.reports) if setup.reports else None,
+            "saves": setup.costs.saves.as_record() if setup.costs.saves else None,
         },
     }
 
@@ -335,6 +387,7 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
             "p95_jct": ratio(found.p95_jct_s, reference.p95_jct_s),
             "makespan": ratio(found.makespan_s, reference.makespan_s),
         },
+        "over_fair_share": asdict(report.over_fair_share(result)),
         "avg_wait_s": found.average_wait_s,
         "median_wait_s": found.median_wait_s,
         "p95_wait_s": found.p95_wait_s,
@@ -342,6 +395,8 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
         "promotions": found.promotions,
         "lost_gpu_s": found.lost_gpu_s,
         "lost_share": found.lost_share,
+        "again_gpu_s": found.again_gpu_s,
+        "again_share": found.again_share,
         "gpu_use": found.gpu_use,
         "bins": {
             each.name: {"jobs": each.jobs, "avg_jct_s": each.average_jct_s} for each in found.bins

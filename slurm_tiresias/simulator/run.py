@@ -88,7 +88,8 @@ def simulate(
     All jobs must fit the cluster (``fitting``). Raises ``UnfinishedError`` if jobs never start.
     """
     if policy in SUSPENDING:
-        setup = replace(setup, costs=replace(setup.costs, flat_s=0.0), timing=Timing())
+        costs = replace(setup.costs, flat_s=0.0, saves=None)
+        setup = replace(setup, costs=costs, timing=Timing())
     elif policy in OWN_PACE:
         setup = replace(setup, timing=Timing(setup.own_pace_s))
     outcomes = Simulation(

@@ -89,8 +89,11 @@ class Decided:
 
     def next_change_s(self, job: SimJob, now_s: float) -> float:
         change_s = self._engine.next_change_s(job, now_s)
-        if self._reports and job.state is JobState.RUNNING:
-            change_s = min(change_s, self._reports.next_s(job))
+        if job.state is JobState.RUNNING:
+            if self._reports:
+                change_s = min(change_s, self._reports.next_s(job))
+            if job.tells_saves:
+                change_s = min(change_s, job.next_save_s)
         return change_s
 
     def next_wake_s(self, now_s: float) -> float:

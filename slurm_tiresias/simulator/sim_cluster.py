@@ -17,6 +17,7 @@ from slurm_tiresias.simulator.cluster_file import (
     NodeGroup,
     read_cluster,
 )
+from slurm_tiresias.simulator.saves import ON_REQUEST_S, SaveModel
 from slurm_tiresias.simulator.workload import TraceJob
 
 PARTITION = "gpu"
@@ -211,6 +212,8 @@ class Costs:
     cluster: SimCluster
     speeds: bool
     flat_s: float | None
+    saves: SaveModel | None = None
+    """How programs save; None if all save when they are asked to, so that no work is lost."""
 
     def speed(self, job: TraceJob, allocation: Allocation) -> float:
         """Progress per second; a job on as few nodes as possible counts as consolidated."""
@@ -230,3 +233,11 @@ class Costs:
         if self.flat_s is not None:
             return self.flat_s
         return physics.restart_cost_s(job.model, job.gpus)
+
+    def save_every_s(self, job: TraceJob) -> float:
+        """Running time between two saves of a job; 0 if it saves when it is asked to."""
+        return self.saves.every_s(job) if self.saves else ON_REQUEST_S
+
+    def tells_saves(self, job: TraceJob) -> bool:
+        """Whether a job says when it saves."""
+        return self.saves is not None and self.saves.tells(job)

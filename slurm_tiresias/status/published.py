@@ -176,6 +176,12 @@ class PublishedJob:
     """The time before which Slurm does not start the job (``--begin``)."""
     progress: PublishedProgress | None = None
     """How far it is; None if it has not said."""
+    min_run_s: float = 0.0
+    """How long it is not preempted after a start; longer than the site's after preemptions."""
+    stuck_runs: int = 0
+    """How many of its last runs in a row kept nothing; ``model.STUCK_RUNS`` are cause for alarm."""
+    program_lost: int = 0
+    """How many of the last preemptions of its user's jobs of its name in a row lost all work."""
     estimate: PublishedEstimate | None = None
     """What it still needs; None if nothing tells, so that it is ranked by attained service."""
 
@@ -185,8 +191,8 @@ class PublishedEvent:
     """An event of a job, or with an empty ``job_id`` of the controller.
 
     Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, gave-up,
-    list-refused, signal-refused, failed (Slurm refused a write) and so on. Events of the
-    controller: paused, resumed, released.
+    list-refused, signal-refused, no-net-progress, failed (Slurm refused a write) and so on. Events
+    of the controller: paused, resumed, released.
     """
 
     at_s: float

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from slurm_tiresias.store.records import EventRecord
 
 AT_WILL = frozenset(
-    {"repaired", "unpinned", "failed", "gave-up", "requeued", "list-refused", "signal-refused"}
+    {
+        *("repaired", "unpinned", "failed", "gave-up", "requeued", "list-refused"),
+        *("signal-refused", "no-net-progress"),
+    }
 )
 """Kinds that users cause by lowering their jobs' priority, moving jobs out of a band, requeueing
-them, or making Slurm refuse writes."""
+them, making Slurm refuse writes, or reporting what is not so."""
 
 MOST_AT_ONCE = 20
 ONE_MORE_AFTER_S = 60.0

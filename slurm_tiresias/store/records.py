@@ -16,6 +16,8 @@ class RunRecord:
     gpus: int
     confirmed: bool
     """Whether Slurm has given the final elapsed time."""
+    redone_s: float = 0.0
+    """How long it was protected because it did lost work again."""
 
     @property
     def attained_gpu_s(self) -> float:

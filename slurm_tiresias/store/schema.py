@@ -19,11 +19,12 @@ from slurm_tiresias.store.records import (
     Sample,
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
 under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
-what runs reported of their progress, 9 what that promises, and time limits."""
+what runs reported of their progress, 9 what that promises, and time limits. 10 added which
+victims were asked to save, and how long runs were protected as they did lost work again."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -175,6 +176,16 @@ def _add_claims_and_limits(database: sqlite3.Connection) -> None:
             database.execute(f"ALTER TABLE {table} ADD COLUMN {column} REAL")
 
 
+def _add_saves_and_redone_work(database: sqlite3.Connection) -> None:
+    for table, column, default in (
+        ("preemptions_under_way", "asked INTEGER", 0),
+        ("incarnations", "redone_s REAL", 0.0),
+    ):
+        query = f"SELECT 1 FROM pragma_table_info('{table}') WHERE name = '{column.split()[0]}'"
+        if not database.execute(query).fetchone():  # tables made by a migration have it
+            database.execute(f"ALTER TABLE {table} ADD COLUMN {column} DEFAULT {default}")
+
+
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
@@ -184,6 +195,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     6: _add_starts_in_vain,
     7: _add_progress,
     8: _add_claims_and_limits,
+    9: _add_saves_and_redone_work,
 }
 """The migration of each older schema to the next."""
 

@@ -726,3 +726,21 @@ def test_it_says_by_what_a_job_is_ranked(
     site: Site, estimate: PublishedEstimate, said: str
 ) -> None:
     assert said in " ".join(explained(site, running("1", tier=1, estimate=estimate)).split())
+
+
+def _one_line(site: Site, job: PublishedJob) -> str:
+    return " ".join(explained(site, job).split())
+
+
+def test_explain_says_why_a_job_gets_longer_runs_and_what_to_do(site: Site) -> None:
+    output = _one_line(site, waiting("5", program_lost=1, min_run_s=240.0))
+    assert "The last preemption of jobs of alice named train lost all their work" in output
+    assert "not preempted for 4m00s after each start. Let it save when it gets SIGTERM" in output
+    output = _one_line(site, running("5", stuck_runs=2, preemptions=3, min_run_s=960.0))
+    assert "Its last 2 runs kept nothing of what they did" in output
+    assert "not preempted for 16m00s after each start" in output
+
+
+def test_explain_says_that_a_job_leaves_once_it_has_saved(site: Site) -> None:
+    output = _one_line(site, running("5", progress=progress(5), signal="URG", grace_s=60.0))
+    assert "it gets SIGURG and 1m00s to save its state. It leaves as soon as it reports" in output

@@ -67,7 +67,7 @@ def test_the_tables_name_every_policy_and_what_they_follow_from(
     assert "sha256     " in result.stdout
     assert "tiers      cut at 3200 GPU-s" in result.stdout
     assert "note       left out 1 job that cannot run here: too wide" in result.stdout
-    assert result.stdout.count("\nsrtf ") == result.stdout.count("\ntiresias-l ") == 3
+    assert result.stdout.count("\nsrtf ") == result.stdout.count("\ntiresias-l ") == 4
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -78,7 +78,7 @@ def test_with_all_policies_every_line_fits_the_terminal(live_site: Site, width: 
     shown = output[output.rindex("version ") :].splitlines()
     assert all(len(line) <= width + len("\x1b[1m\x1b[0m") for line in shown)
     tables = shown[shown.index("") :]
-    assert sum(line.startswith(tuple(run.POLICIES)) for line in tables) == 3 * len(run.POLICIES)
+    assert sum(line.startswith(tuple(run.POLICIES)) for line in tables) == 4 * len(run.POLICIES)
     assert "xBOUND" in output and "MAKESPAN" in output and "LOST-GPU-H" in output
 
 
@@ -276,6 +276,9 @@ def test_a_site_simulates_with_its_own_settings_next_to_stock_slurm(
         "budget_share": 0.1,
         "budget_window_s": 3600.0,
         "max_victims_per_cycle": 5,
+        "victims": "least-loss",
+        "wait_for_save_s": 7200.0,
+        "first_tier_wait_s": 600.0,
     }
     assert config["placement"] == {"pack_limit": 0.7, "unknown_model": "spread"}
     assert config["simulation"]["interval_s"] == 7
@@ -623,6 +626,34 @@ def test_jobs_that_report_are_simulated_and_named_in_the_result(
     shown = " ".join(result.stdout.split())
     assert "reports 50 % of the jobs, each time off by e^0.5, and 25 % lie" in shown
     assert "note time limits are drawn: 1 to 10 times what it needs" in shown
+
+
+def test_saves_are_simulated_and_what_is_done_again_is_shown(live_site: Site, trace: Path) -> None:
+    saves = "asked=40,30=40,never=20@50"
+    (found,) = records(live_site, *arguments(trace, "--policy", "tiresias-l", "--saves", saves))
+    assert found["config"]["simulation"]["saves"] == {
+        "shares": [
+            {"every_s": 0.0, "share": 0.4},
+            {"every_s": 1800.0, "share": 0.4},
+            {"every_s": None, "share": 0.2},
+        ],
+        "told": 0.5,
+    }
+    assert found["again_share"] >= 0
+    shown = live_site.run(*arguments(trace, "--saves", saves)).stdout
+    assert (
+        "AGAIN" in shown
+        and "40 % save every 30 minutes, 20 % never save; 50 % do not" in " ".join(shown.split())
+    )
+
+
+@pytest.mark.parametrize(
+    "saves", ["30", "asked=50", "asked=50,30=60", "30=100@101", "0=100", "x=100", "30=100@", ""]
+)
+def test_saves_that_are_no_mix_are_one_clear_line(live_site: Site, trace: Path, saves: str) -> None:
+    result = live_site.run(*arguments(trace, f"--saves={saves}"))
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1 and "WHEN=PERCENT" in result.stderr
 
 
 @pytest.mark.parametrize("reports", ["101", "half", "50:6", "60::50", "-1", "50:0.5:25:1", ""])

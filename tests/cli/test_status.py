@@ -724,3 +724,28 @@ def test_jobs_can_be_sorted_by_progress_and_eta() -> None:
     by_progress = [job.job_id for job in in_order(jobs, ("-PROGRESS",))]
     assert by_progress[-3:] == ["3", "1", "2"]
     assert [job.job_id for job in in_order(jobs, ("ETA",))][:2] == ["2", "3"]
+
+
+def test_a_user_reads_which_jobs_keep_nothing_and_why_a_program_gets_longer_runs() -> None:
+    jobs = (
+        running("1", rank=0, stuck_runs=3, preemptions=4, min_run_s=1920.0),
+        waiting("2", rank=1, name="sweep", program_lost=3, min_run_s=960.0),
+        waiting("3", rank=2, name="sweep", program_lost=3, min_run_s=960.0),
+    )
+
+    def shown(*others: published.PublishedJob) -> str:
+        view = View(Selection(), chosen(()))
+        return " ".join(
+            " ".join(view.lines(state(*jobs, *others), Screen(width=90), NOW_S)).split()
+        )
+
+    assert "kept nothing of its last" in shown()
+    assert "Job 1: Its last 3 runs kept nothing of what they did" in shown()
+    assert (
+        "Job 2: The last 3 preemptions of jobs of alice named sweep lost all their work, so it is "
+        "not preempted for 16m00s after each start." in shown()
+    )
+    assert "Job 3: " not in shown()
+    of_others = shown(waiting("4", rank=3, user="bob"))
+    assert "kept nothing of its last" in of_others
+    assert "Job 2: " not in of_others

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.job.record import (
+    LATER,
     MOST_STEPS,
     RECORD_BYTES,
     STATES,
@@ -42,6 +43,8 @@ def forged(**fields: object) -> bytes:
     saved=st.none() | STEPS,
     resumed=st.none() | STEPS,
     state=st.sampled_from(STATES),
+    listens=st.booleans(),
+    answered=st.none() | TIMES,
 )
 def test_a_record_is_read_as_it_was_written(
     steps: list[int],
@@ -50,6 +53,8 @@ def test_a_record_is_read_as_it_was_written(
     saved: int | None,
     resumed: int | None,
     state: str,
+    listens: bool,
+    answered: float | None,
 ) -> None:
     first, step, total = steps
     record = Record(
@@ -63,6 +68,8 @@ def test_a_record_is_read_as_it_was_written(
         saved_s=None if saved is None else times[0],
         resumed_step=resumed,
         state=state,
+        listens=listens,
+        answered_s=answered,
     )
     content = encode(record)
     assert len(content) == RECORD_BYTES
@@ -92,6 +99,10 @@ def test_a_record_is_read_as_it_was_written(
         {"saved_s": float("-inf")},
         {"state": "winning"},
         {"state": ["running"]},
+        {"listens": 1},
+        {"listens": None},
+        {"answered_s": True},
+        {"answered_s": -1.0},
         {"more": 1},
     ],
     ids=str,
@@ -120,3 +131,10 @@ def test_half_of_two_records_is_refused() -> None:
     for place in range(40, 200, 10):
         with pytest.raises(RecordError):
             decode(new[:place] + old[place:])
+
+
+def test_a_record_of_an_earlier_library_is_read() -> None:
+    fields = {k: v for k, v in dataclasses.asdict(RECORD).items() if k not in LATER}
+    text = json.dumps(fields).encode()
+    line = b"tiresias-progress 1 %08x %s" % (zlib.crc32(text), text)
+    assert decode(line.ljust(RECORD_BYTES - 1) + b"\n") == RECORD

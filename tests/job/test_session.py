@@ -14,6 +14,7 @@ import pytest
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
 from slurm_tiresias.job.requests import FILE_VARIABLE as REQUEST_FILE
+from slurm_tiresias.job.requests import SAVE_SIGNALS
 from slurm_tiresias.job.session import LEFT, Session
 from slurm_tiresias.job.time_limit import END_VARIABLE, NEVER, ends_s
 
@@ -41,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, *SAVE_SIGNALS)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -458,3 +459,46 @@ def test_where_slurm_does_not_say_when_the_job_ends_squeue_is_asked_once(
 def test_without_squeue_the_job_has_no_end() -> None:
     assert ends_s({"SLURM_JOB_ID": "7", "PATH": "/nonexistent"}) == NEVER
     assert ends_s({}) == NEVER
+
+
+def test_a_record_says_whether_the_program_saves_on_request(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    session.report(1, 10)
+    assert not record_in(file).listens
+    session.save_due()
+    clock.now_s += 2.0
+    session.report(2, 10)
+    assert record_in(file).listens
+
+
+def test_a_save_answers_the_requests_before_it_and_none_that_come_while_it_goes_on(
+    file: Path, clock: Clock
+) -> None:
+    session = in_a_job(file, clock)
+    session.report(1, 10)
+    assert not session.save_due()
+    session.saving()
+    clock.now_s = 1010.0
+    os.kill(os.getpid(), signal.SIGURG)
+    assert session.save_due()
+    session.saved(1)
+    assert record_in(file).answered_s is None
+    clock.now_s = 1020.0
+    session.saving()
+    clock.now_s = 1025.0
+    session.saved(2)
+    assert record_in(file).answered_s == 1010.0
+
+
+def test_a_save_that_is_not_announced_answers_what_the_program_was_told(
+    file: Path, clock: Clock
+) -> None:
+    session = in_a_job(file, clock)
+    session.save_due()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    session.saved(1)  # it may have begun before the request
+    assert record_in(file).answered_s is None
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert session.save_due()
+    session.saved(2)
+    assert record_in(file).answered_s == 1000.0

@@ -181,6 +181,27 @@ def test_an_honest_job_never_breaks_its_promise() -> None:
         assert claim.total_gpu_s == pytest.approx(total_gpu_s)
 
 
+def running(one: JobView) -> JobView:
+    return cluster("n1  " + " ".join(one.job_id * 4), [one]).jobs[0]
+
+
+def test_a_job_at_the_edge_of_a_tier_changes_it_soon_although_the_difference_is_rounded() -> None:
+    policy = make_policy(configured(policy={"thresholds_gpu_s": [96, 384]}).policy)
+    # 493 minus this is 384 as a float, and less than 384 as a number.
+    at_gpu_s = 109.00000000000003
+    runs = claiming("1", 0.0, attained_gpu_s=at_gpu_s, attained_since_promotion_gpu_s=at_gpu_s)
+    runs = running(runs)
+    runs = replace(runs, account=replace(runs.account, claimed_gpu_s=493.0))
+    assert policy.rank(runs).tier == 2
+    assert policy.steady_for_s(runs) < 1e-9
+
+
+def test_reports_do_not_change_the_order_of_jobs_that_run() -> None:
+    policy = make_policy(CONFIG.policy)
+    more, less = (running(claiming("1", gpu_s, tier=1)) for gpu_s in (190.0, 120.0))
+    assert policy.rank(more) == policy.rank(less)
+
+
 def test_the_policy_that_estimates_replaced_is_refused_with_what_to_write() -> None:
     with pytest.raises(ConfigError) as refused:
         configured(policy={"name": "2d-history"})

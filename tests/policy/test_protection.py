@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slurm_tiresias.config import PreemptionConfig
+from slurm_tiresias.model import Learned
+from slurm_tiresias.policy.lost_work import redoing_for_s, stuck_runs
 from slurm_tiresias.policy.protection import protected_for_s
 
 SITE = PreemptionConfig(min_run_s=120.0, min_run_growth=2.0, max_min_run_s=3600.0)
@@ -26,3 +28,46 @@ def test_without_growth_the_minimum_run_time_stays_as_it_is() -> None:
 def test_a_minimum_run_time_beyond_the_longest_stays_as_it_is() -> None:
     assert protected_for_s(9, PreemptionConfig(min_run_s=7200.0)) == 7200
     assert protected_for_s(9, PreemptionConfig(min_run_s=0.0)) == 0
+
+
+def test_preemptions_that_lost_all_work_of_a_program_count_like_the_jobs_own() -> None:
+    assert protected_for_s(0, SITE, Learned(program_lost=3)) == protected_for_s(3, SITE)
+    assert protected_for_s(2, SITE, Learned(program_lost=1)) == protected_for_s(2, SITE)
+    assert protected_for_s(0, SITE, Learned(program_lost=10**9)) == 3600
+
+
+def test_beyond_the_longest_it_grows_only_for_jobs_that_keep_nothing() -> None:
+    assert protected_for_s(6, SITE, Learned(stuck_runs=1)) == 3600
+    assert protected_for_s(6, SITE, Learned(stuck_runs=2)) == 120 * 2**6
+    assert protected_for_s(1, SITE, Learned(stuck_runs=2)) == 240
+
+
+@pytest.mark.parametrize(
+    ("starts", "stuck"),
+    [
+        ((), 0),
+        ((0,), 0),
+        ((0, 0), 1),
+        ((0, 0, 0), 2),
+        ((0, 100), 0),
+        ((0, 100, 100, 100), 2),
+        ((0, 100, 0, 50), 2),
+        ((0, 100, 0, 101), 0),
+        ((0, 0, 0, 5, 5), 1),
+    ],
+)
+def test_a_run_keeps_nothing_if_the_next_begins_no_further_than_any_before(
+    starts: tuple[int, ...], stuck: int
+) -> None:
+    assert stuck_runs(starts) == stuck
+
+
+def test_lost_work_can_be_done_again_in_twice_the_time_that_it_took() -> None:
+    assert redoing_for_s([]) == 0
+    assert redoing_for_s([(600.0, 0.0)]) == 1200
+    # What was done again in a run is not lost anew.
+    assert redoing_for_s([(600.0, 0.0), (900.0, 600.0)]) == 1800
+    # A run that was protected to its bound adds nothing.
+    assert redoing_for_s([(600.0, 0.0), (1200.0, 1200.0)]) == 1200
+    # No run is longer than the longest of those before it, twice.
+    assert redoing_for_s([(60.0, 0.0)] * 100) == 120

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,18 @@ def test_what_jobs_report_is_told_and_what_has_ended_is_not(node: Node) -> None:
     first.unlink()
     node.tick()
     assert node.told() == {"9.2.n2": record(20)}
+
+
+def test_an_answer_to_a_request_is_news_until_it_is_told(node: Node) -> None:
+    path = node.report("7.0.n1", 10)
+    assert not node.service.has_news()
+    path.write_bytes(encode(replace(record(11), answered_s=NOW_S)))
+    assert node.service.has_news()
+    node.tick()
+    assert not node.service.has_news()
+    assert node.told()["7.0.n1"].answered_s == NOW_S
+    path.unlink()
+    assert not node.service.has_news()
 
 
 def test_a_file_that_is_still_empty_tells_nothing(node: Node) -> None:

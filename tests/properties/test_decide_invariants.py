@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from dataclasses import replace
@@ -13,17 +14,20 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import ORDERS, Config
 from slurm_tiresias.model import (
+    NOTHING_LEARNED,
     Action,
     Allocation,
     Amount,
     JobState,
     JobView,
+    Learned,
     Node,
     PlacementStyle,
     Plan,
     Reason,
     Request,
     Snapshot,
+    WorkAtStake,
 )
 from slurm_tiresias.placement.candidate_index import CandidateIndex
 from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
@@ -110,6 +114,16 @@ LIMITS = LimitHistory(
 
 HISTORY = ServiceHistory([20.0, 130.0, 510.0, 900.0])
 
+STAKES = (
+    None,
+    None,
+    WorkAtStake(math.inf, restart_s=40.0),
+    WorkAtStake(NOW_S - 1500, math.inf, 40.0, NOW_S + 300),
+    WorkAtStake(NOW_S - 100, math.inf, 40.0, NOW_S + 3000),
+    WorkAtStake(-math.inf, 900.0, 20.0),
+)
+"""A job that saves when asked to, one that saves soon, one that has just saved, a silent one."""
+
 jobs_lists = st.lists(
     st.builds(
         view,
@@ -132,9 +146,17 @@ jobs_lists = st.lists(
         first_started_s=st.one_of(st.none(), st.floats(0, 100)),
         running_since_s=st.sampled_from([NOW_S - 5, NOW_S - 500]),
         preemptions=st.integers(0, 3),
+        learned=st.sampled_from(
+            [
+                *[NOTHING_LEARNED] * 3,
+                *[Learned(program_lost=3), Learned(stuck_runs=2)],
+                *[Learned(redoing_until_s=NOW_S + 60), Learned(redoing_until_s=NOW_S - 1)],
+            ]
+        ),
         held=st.integers(0, 19).map(lambda n: n == 0),
         backs_off=st.integers(0, 19).map(lambda n: n == 0),
         style=st.sampled_from([None, *PlacementStyle]),
+        at_stake=st.sampled_from(STAKES),
     ),
     max_size=14,
 ).map(lambda jobs: [changed(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
@@ -302,10 +324,11 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
     for preemption in plan.preemptions:
         victim, preemptor = jobs[preemption.job_id], jobs[preemption.preempted_for]
         assert victim.managed
-        assert protection_of(victim, snapshot.now_s, config.preemption) is None
         if plan.decisions[preemptor.job_id].promoted:
             preemptor = _promoted(preemptor, snapshot.now_s)
-        assert policy.rank(victim).level > policy.rank(preemptor).level
+        level = policy.rank(preemptor).level
+        assert policy.rank(victim).level > level
+        assert protection_of(victim, snapshot.now_s, config, level) is None
         assert plan.decisions[preemptor.job_id].action is Action.START
         assert victim.job_id in plan.decisions[preemptor.job_id].victims
     assert len(plan.preemptions) <= config.preemption.max_victims_per_cycle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -11,15 +12,18 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import (
+    NOTHING_LEARNED,
     Action,
     Allocation,
     Decision,
     JobState,
     JobView,
+    Learned,
     Node,
     Plan,
     Protection,
     Snapshot,
+    WorkAtStake,
 )
 from slurm_tiresias.placement.free_resources import FreeResources
 from slurm_tiresias.policy.make import make_policy
@@ -103,6 +107,11 @@ class Cluster:
                 return _requeued(job, now_s)
             if happens < 0.5:
                 return changed(job, protected_by=chance.choice((None, Protection.HELD)))
+            if happens < 0.6:
+                return changed(job, at_stake=_other_stake(now_s, chance))
+            if happens < 0.7:
+                redoing = Learned(redoing_until_s=now_s + chance.choice((-1.0, 10.0, 300.0)))
+                return changed(job, learned=chance.choice((NOTHING_LEARNED, redoing)))
             return _served(job, chance.choice((1.0, 30.0, 200.0)))
         if decision.action is Action.START and happens < 0.7:
             if job.nominated_to is None and happens < 0.4:
@@ -153,6 +162,12 @@ def _take(free: FreeResources, allocation: Allocation) -> bool:
     if not enough:
         free.give(allocation)
     return enough
+
+
+def _other_stake(now_s: float, chance: random.Random) -> WorkAtStake | None:
+    since_s = now_s - chance.choice((0.0, 50.0, 2000.0))
+    due_s = chance.choice((None, since_s + 600.0, since_s + 4000.0))
+    return chance.choice((None, WorkAtStake(since_s, math.inf, 30.0, due_s)))
 
 
 def _requeued(job: JobView, now_s: float) -> JobView:

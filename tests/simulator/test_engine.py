@@ -7,6 +7,7 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.saves import ON_REQUEST_S, SaveModel
 from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 
@@ -20,15 +21,21 @@ def simulate(
     placement: str = "pooled",
     thresholds_gpu_s: tuple[float, ...] = (3200,),
     timing: Timing | None = None,
+    saves: SaveModel | None = None,
+    first_tier_wait_s: float = 0.0,
 ) -> tuple[Outcome, ...]:
     sim_cluster = parse_cluster(cluster, placement)
     config = parse(
         {
             "policy": {"thresholds_gpu_s": list(thresholds_gpu_s)},
-            "preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9},
+            "preemption": {
+                "min_run_s": 0,
+                "max_victims_per_cycle": 10**9,
+                "first_tier_wait_s": first_tier_wait_s,
+            },
         }
     )
-    costs = Costs(sim_cluster, speeds=False, flat_s=flat_s)
+    costs = Costs(sim_cluster, speeds=False, flat_s=flat_s, saves=saves)
     return run.simulate(jobs, policy, run.Setup(sim_cluster, config, costs, timing or Timing()))
 
 
@@ -42,6 +49,38 @@ def test_a_preempted_job_pays_for_its_restart_and_the_rest_of_its_work() -> None
     assert (short.first_start_s, short.end_s) == (1000, 1100)
     assert (long.preemptions, long.lost_s, long.waited_s) == (1, 50, 100)
     assert long.end_s == 2000 + 100 + 50
+
+
+EVERY_600_S = SaveModel(((600.0, 1.0),))
+
+
+def test_a_preempted_job_does_again_what_it_had_not_saved() -> None:
+    jobs = _jobs((0, 4, 2000), (1000, 4, 100))
+    long, _ = simulate(jobs, "tiresias-l", "1x4", flat_s=50, saves=EVERY_600_S)
+    assert (long.again_s, long.lost_s) == (400, 50)
+    assert long.end_s == 2000 + 100 + 50 + 400
+    asked = SaveModel(((ON_REQUEST_S, 1.0),))
+    long, _ = simulate(jobs, "tiresias-l", "1x4", flat_s=50, saves=asked)
+    assert (long.again_s, long.end_s) == (0, 2000 + 100 + 50)
+
+
+@pytest.mark.parametrize(
+    ("submitted_s", "first_start_s", "again_s"), [(850, 850, 250), (950, 1200, 0)]
+)
+def test_a_preemption_waits_for_a_save_that_is_due(
+    submitted_s: float, first_start_s: float, again_s: float
+) -> None:
+    """The long job has saved at 600 s, and saves next at 1200 s."""
+    jobs = _jobs((0, 4, 2000), (submitted_s, 4, 100))
+    long, short = simulate(jobs, "tiresias-l", "1x4", saves=EVERY_600_S, first_tier_wait_s=300)
+    assert (short.first_start_s, long.again_s) == (first_start_s, again_s)
+
+
+def test_a_job_whose_saves_are_not_known_is_not_waited_for() -> None:
+    silent = SaveModel(EVERY_600_S.shares, told=0.0)
+    jobs = _jobs((0, 4, 2000), (1100, 4, 100))
+    long, short = simulate(jobs, "tiresias-l", "1x4", saves=silent, first_tier_wait_s=300)
+    assert (short.first_start_s, long.again_s) == (1100, 500)
 
 
 def test_a_job_is_demoted_at_its_threshold_and_only_then_makes_room() -> None:

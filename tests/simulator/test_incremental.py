@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from hypothesis import given
@@ -19,6 +20,7 @@ from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timing
 from slurm_tiresias.simulator.reports import ReportModel, Reports
 from slurm_tiresias.simulator.run import Setup, asking
+from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 
@@ -105,6 +107,7 @@ def _as_job(job: SimJob, over_budget: bool) -> JobView:
         claimed_gpu_s=job.claim.total_gpu_s if job.claim else None,
         promised_gpu_s=job.claim.promised_gpu_s if job.claim else None,
         time_limit_s=job.time_limit_s,
+        at_stake=job.at_stake if job.state is JobState.RUNNING else None,
         over_budget=over_budget,
     )
 
@@ -194,9 +197,19 @@ def _run(
     return checked
 
 
-def _setup(config: Config, cluster: str, placement: str, timing: Timing) -> Setup:
+SAVES = SaveModel(((0.0, 0.25), (120.0, 0.25), (200.0, 0.25), (math.inf, 0.25)), told=0.8)
+
+
+def _setup(
+    config: Config,
+    cluster: str,
+    placement: str,
+    timing: Timing,
+    saves: SaveModel | None = None,
+) -> Setup:
     sim_cluster = parse_cluster(cluster, placement)
-    return Setup(sim_cluster, config, Costs(sim_cluster, speeds=False, flat_s=7.0), timing)
+    costs = Costs(sim_cluster, speeds=False, flat_s=7.0, saves=saves)
+    return Setup(sim_cluster, config, costs, timing)
 
 
 @given(
@@ -213,6 +226,7 @@ def _setup(config: Config, cluster: str, placement: str, timing: Timing) -> Setu
             ReportModel(1, shuffled=True),
         ]
     ),
+    st.sampled_from([None, SAVES]),
 )
 def test_under_tiresias(
     workload: Workload,
@@ -221,8 +235,9 @@ def test_under_tiresias(
     placement: str,
     timing: Timing,
     model: ReportModel | None,
+    saves: SaveModel | None,
 ) -> None:
-    setup = _setup(config, cluster, placement, timing)
+    setup = _setup(config, cluster, placement, timing, saves)
     nodes = setup.cluster.as_nodes()
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
     reports = Reports(model, workload, config.policy.report_every_s) if model else None

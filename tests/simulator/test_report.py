@@ -25,6 +25,7 @@ from slurm_tiresias.simulator.report import (
     Report,
     Result,
     bin_of,
+    fair_jct_s,
     figures,
     guards,
     records,
@@ -69,6 +70,9 @@ def report(
         results=tuple(
             Result(name, found, figures(found, sim_cluster.gpus)) for name, found in results
         ),
+        fair_jct_s=fair_jct_s(
+            [each.job for _, found in results for each in found], sim_cluster.gpus
+        ),
     )
 
 
@@ -86,6 +90,18 @@ def test_the_figures_of_two_jobs_can_be_worked_out_by_hand() -> None:
     assert found.lost_gpu_s == 40
     assert found.lost_share == 40 / held_gpu_s
     assert found.gpu_use == held_gpu_s / (210 * 4)
+
+
+def test_who_pays_shows_against_what_a_fair_share_would_have_been() -> None:
+    # With a fair share the wide job has all four GPUs until 90 s, then two of them.
+    shared = report(("drawn", (STOPPED, WAITED)))
+    assert shared.fair_jct_s == pytest.approx({"0-4": 175.0, "90-2": 50.0})
+    (fair,) = (shared.over_fair_share(result) for result in shared.results)
+    assert fair.most == pytest.approx(210 / 175)
+    assert fair.median == pytest.approx((210 / 175 + 60 / 50) / 2)
+    assert fair.paying == 0.0
+    (record,) = records(shared)
+    assert record["over_fair_share"]["most"] == pytest.approx(1.2)
 
 
 def test_a_percentile_is_the_smallest_value_that_so_many_percent_do_not_exceed() -> None:

@@ -235,6 +235,12 @@ class Watched:
     def restart_s(self, job: TraceJob) -> float:
         return 0.0
 
+    def save_every_s(self, job: TraceJob) -> float:
+        return 0.0
+
+    def tells_saves(self, job: TraceJob) -> bool:
+        return False
+
 
 def where_they_ran(jobs: Workload, sim_cluster: SimCluster) -> tuple[Watched, tuple[Outcome, ...]]:
     style = sim_cluster.style() or PlacementStyle.CONSOLIDATE

@@ -15,9 +15,16 @@ from tests.spank.plugin import NOBODY, PluginCluster
 
 @contextmanager
 def open_channel(
-    plugin: PluginCluster, folder: Path, program: str, **settings: Mapping[str, object]
+    plugin: PluginCluster,
+    folder: Path,
+    program: str,
+    every_s: float = 0.5,
+    **settings: Mapping[str, object],
 ) -> Iterator[RealController]:
-    """Yield the controller; jobs find ``program`` as ``train.py``, and the library in ``lib``."""
+    """Yield the controller; jobs find ``program`` as ``train.py``, and the library in ``lib``.
+
+    ``every_s``: how often the service of the nodes tells how far jobs are.
+    """
     lay_job_library(plugin.work / "lib")
     (plugin.work / "train.py").write_text(program)
     plugin.run_folder.mkdir(mode=0o755)
@@ -26,7 +33,7 @@ def open_channel(
     controller = RealController(plugin.cluster, folder, tables)
     folders = ("--run", str(plugin.run_folder), "--collect", str(plugin.collect_folder))
     service = subprocess.Popen(
-        [*COMMAND, "profile", "sample", *folders, "--every", "0.5"], cwd=ROOT
+        [*COMMAND, "profile", "sample", *folders, "--every", f"{every_s}"], cwd=ROOT
     )
     try:
         yield controller.start()

@@ -67,7 +67,12 @@ class PluginCluster:
         """Write ``plugstack.conf``; of two arguments of one name the later counts."""
         line = ["optional", str(library or self.library)]
         line += [f"run={self.run_folder}", f"collect={self.collect_folder}", *arguments]
-        (self.cluster.folder / "etc" / "plugstack.conf").write_text(" ".join(line) + "\n")
+        conf = self.cluster.folder / "etc" / "plugstack.conf"
+        draft = conf.with_suffix(".new")
+        draft.write_text(" ".join(line) + "\n")
+        # In one step: a slurmd that has just been started may be reading it, and one that met an
+        # empty file would run no prolog of the plugin's for as long as it lives.
+        draft.replace(conf)
 
     def submit(self, script: str, *options: str) -> str:
         """Submit a batch script that runs as nobody and writes to its own output; the job's id."""

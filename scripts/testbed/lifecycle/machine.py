@@ -279,6 +279,22 @@ class Lifecycle(RuleBasedStateMachine):
     def cannot_be_read(self, pick: int) -> None:
         self._to_one(pick, self.at_work.garble)
 
+    # What jobs report
+
+    @paced(pick=picks, steps=st.sampled_from([0, 1, 50]), first_step=st.sampled_from([0, 0, 40]))
+    def reports(self, pick: int, steps: int, first_step: int) -> None:
+        self._to_one(
+            pick, lambda key: self.at_work.report(key, steps, first_step), JobState.RUNNING
+        )
+
+    @paced(pick=picks)
+    def saves(self, pick: int) -> None:
+        self._to_one(pick, self.at_work.save, JobState.RUNNING)
+
+    @paced(pick=picks, ago_s=st.sampled_from([0.0, 5.0, 60.0]))
+    def claims_a_save(self, pick: int, ago_s: float) -> None:
+        self._to_one(pick, lambda key: self.at_work.claim_save(key, ago_s), JobState.RUNNING)
+
     # Nodes and Slurm itself
 
     @paced(node=nodes)

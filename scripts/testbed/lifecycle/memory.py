@@ -13,6 +13,17 @@ def preemptor_of(cycles: Cycles, victim: str) -> str:
     return preemption.preemptor if preemption and preemption.makes_room else ""
 
 
+def is_asked(cycles: Cycles, victim: str) -> bool:
+    """Whether a victim was asked to save because it would have got no signal."""
+    preemption = cycles.job_store.preemptions.get(victim)
+    return preemption is not None and preemption.asked
+
+
+def is_redoing(cycles: Cycles, key: str) -> bool:
+    """Whether a running job counts as doing again what an earlier run has lost."""
+    return cycles._guards.of(key).redoing_until_s is not None
+
+
 def nominations(cycles: Cycles) -> Mapping[str, Collection[str]]:
     """The nodes of each nomination, by job."""
     allocated = {key: one.allocated() for key, one in cycles.job_store.nominations.items()}

@@ -19,12 +19,14 @@ from unittest import mock
 
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
+from scripts.testbed.lifecycle.reports import Reports
 from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.act import WriteSummary
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycles
 from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
+from slurm_tiresias.controller.saving import ASK_SIGNAL, CLOCKS_DIFFER_S
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node, Request
@@ -42,6 +44,7 @@ START_BOUND_S = 30.0
 RETRY_AFTER_S = 60.0
 MIN_RUN_S = 20.0
 MAX_GRACE_S = 40.0
+SAVE_GRACE_S = 25.0
 GITTINS_SAMPLES = 2
 """All times are short, so that everything happens within a few steps."""
 
@@ -111,6 +114,7 @@ class Setup:
             "retry_after_s": RETRY_AFTER_S,
             "budget_share": self.budget_share,
             "max_grace_s": MAX_GRACE_S,
+            "save_grace_s": SAVE_GRACE_S,
         }
         policy = {
             "name": self.policy,
@@ -199,6 +203,7 @@ class World:
         self._patched.enter_context(mock.patch(ANSWER_IN_TIME_S, 60.0))
         self._patched.enter_context(mock.patch(HISTORY_EVERY_S, 30.0))
         self.sim = InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)
+        self.reports = Reports(self.folder / "collect", self.sim.clock)
         self.course: list[str] = [f"World({setup})"]
         """The log of all events, in words."""
         self.counts: Counter[str] = Counter()
@@ -274,7 +279,10 @@ class World:
         self.ledger = FaultyLedger(newest_ledger(self.folder))
         self.ledger.slurm = self.slurm
         config, profiler = _configured(self.setup)
-        self.cycles = Cycles(self.slurm, self.slurm.cluster(), self.ledger, config, profiler)
+        self.cycles = Cycles(
+            *(self.slurm, self.slurm.cluster(), self.ledger, config, profiler),
+            progress=self.reports.folder(),
+        )
 
     def shut(self) -> None:
         """Close the ledger of a controller that has ended in any way."""
@@ -384,6 +392,7 @@ class World:
         """Let the controller act and check the result; return None if it failed or was killed.
         A killed controller is restarted."""
         before, slurm = self.jobs(), self.slurm
+        self.reports.tell(before)
         raced: list[str] = []
         slurm.begin_cycle(fault, at)
         if race:
@@ -504,6 +513,30 @@ class World:
             self.own[one].managed = False
         (self.garbled.update if why else self.garbled.difference_update)(keys)
         self._done(f"garble '{why}'", key, "")
+
+    # What jobs report
+
+    def report(self, key: str, steps: int, first_step: int) -> None:
+        """Let a running job report steps; its first report of a run begins at ``first_step``."""
+        self.reports.report(self.jobs()[key], steps, first_step)
+        self._done(f"report {steps} steps from {first_step}", key, "")
+
+    def save(self, key: str) -> None:
+        """Let a running job save, and say which signal of this run the save answers, if any."""
+        job = self.jobs()[key]
+        came_s = [
+            one.steady_s
+            for one in self.slurm.signalled
+            if (one.key, one.run_start_s) == (key, job.start_s)
+        ]
+        furthest = self.reports.furthest(job)
+        self.reports.report(job, 1, furthest, came_s[-1] if came_s else None)
+        self._done("save", key, "" if came_s else "not asked")
+
+    def claim_save(self, key: str, ago_s: float) -> None:
+        """Let a running job say that it has answered a request by a save, whatever it does."""
+        self.reports.report(self.jobs()[key], 0, 0, self.sim.clock.steady_s - ago_s)
+        self._done(f"claim-save {ago_s:g} s ago", key, "")
 
     # What is done to the cluster
 
@@ -646,6 +679,10 @@ class World:
         if wished:
             most_s = preemption.grace_s if preemption.budget_share else preemption.max_grace_s
             grace_s = min(float(seconds), most_s)
+        if memory.is_asked(self.cycles, victim.key):
+            if signal:
+                self.violated(f"{victim.key} is asked to save, though it gets {signal}")
+            signal, grace_s = ASK_SIGNAL, SAVE_GRACE_S
         if not signal:
             return
         heard = [
@@ -656,7 +693,9 @@ class World:
         if not heard or heard[-1].signal != signal:
             self.violated(f"{victim.key} is requeued, and has not heard {signal}")
         had_s = self.sim.clock.steady_s - heard[-1].steady_s
-        if had_s < grace_s and not self.stepped:
+        # The grace began with the observation of the cycle in which the signal was sent.
+        answered = self.reports.said_since(victim, heard[-1].steady_s - CLOCKS_DIFFER_S)
+        if had_s < grace_s and not answered and not self.stepped:
             self.violated(f"{victim.key} is requeued after {had_s:g} of its {grace_s:g} s")
 
     def _note_requeues(self) -> None:

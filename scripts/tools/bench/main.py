@@ -26,6 +26,7 @@ from scripts.tools.bench import (
     paper480,
     printing,
     progress,
+    saves,
     speed,
     start,
 )
@@ -104,6 +105,18 @@ def beyond_the_paper(
 def what_jobs_tell(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
     """What it is worth to know what jobs still need, and what false reports cost."""
     estimates.measure(philly, itp, fresh, workers)
+
+
+@bench.command(name="saves")
+@click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
+@click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
+@click.option("--fresh", is_flag=True, help="Other seeds and stretches, as a check of the rules.")
+@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
+def work_done_again(
+    philly: Path | None, itp: Path | None, fresh: bool, workers: int | None
+) -> None:
+    """How much work preemptions make jobs do again, and what avoiding it costs."""
+    saves.measure(philly, itp, fresh, workers)
 
 
 @bench.command(name="monitor")

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from scripts.testbed.place import UsageError
 from scripts.tools.fidelity.calibrate import Calibration
 from scripts.tools.fidelity.limits import DAY, with_limits
-from slurm_tiresias.config import Config, PolicyConfig, parse
+from slurm_tiresias.config import Config, PolicyConfig, PreemptionConfig, parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines.backfill import SlurmParameters
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.reports import ReportModel
+from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 
@@ -27,9 +28,13 @@ name = "{policy}"
 thresholds_gpu_s = {thresholds_gpu_s!r}
 order = "{order}"
 report_every_s = {report_every_s!r}
+estimates = {estimates!r}
 
 [preemption]
 min_run_s = {min_run_s!r}
+victims = "{victims}"
+wait_for_save_s = {wait_for_save_s!r}
+first_tier_wait_s = {first_tier_wait_s!r}
 
 [controller]
 interval_s = {interval_s!r}
@@ -46,6 +51,8 @@ SLURM = SlurmParameters(bf_interval_s=1.0, bf_resolution_s=1.0, kill_wait_s=5.0)
 BATCH_SCHED_DELAY_S = 1.0
 """Also set there: the longest wait of a new job for Slurm's main scheduler. It applies to stock
 Slurm, for which the controller's measured response time is irrelevant."""
+
+NO_WAIT = PreemptionConfig(wait_for_save_s=0.0, first_tier_wait_s=0.0)
 
 MOST_JOBS = 480
 FEWEST_JOBS = 4
@@ -72,9 +79,15 @@ class Setting:
     """The kind of the jobs' time limits, one of ``limits.LIMITS``."""
     reports: ReportModel | None = None
     """Which jobs report how far they are; None if none does."""
+    saves: SaveModel | None = None
+    """How jobs save, at full length; None if they save when they are stopped."""
+    estimates: tuple[str, ...] = PolicyConfig().estimates
+    victims: str = PreemptionConfig().victims
+    waits_for_saves: bool = True
 
     def controller_config(self) -> str:
         """Return a configuration in which ``{state_dir}`` is still to be filled in."""
+        waits = PreemptionConfig() if self.waits_for_saves else NO_WAIT
         return CONTROLLER_CONFIG.format(
             factor=self.factor,
             policy=self.policy,
@@ -83,6 +96,10 @@ class Setting:
             min_run_s=self.min_run_s / self.factor,
             report_every_s=PolicyConfig().report_every_s / self.factor,
             interval_s=self.interval_s,
+            estimates=list(self.estimates),
+            victims=self.victims,
+            wait_for_save_s=waits.wait_for_save_s / self.factor,
+            first_tier_wait_s=waits.first_tier_wait_s / self.factor,
         )
 
     def config(self) -> Config:
@@ -125,7 +142,12 @@ class Setting:
         return run.Setup(
             cluster=site,
             config=self.config(),
-            costs=Costs(site, speeds=False, flat_s=self.load_s / self.factor),
+            costs=Costs(
+                site,
+                speeds=False,
+                flat_s=self.load_s / self.factor,
+                saves=self.saves.faster(self.factor) if self.saves else None,
+            ),
             timing=self.timing(calibration),
             slurm=SLURM,
             own_pace_s=BATCH_SCHED_DELAY_S,

@@ -63,6 +63,7 @@ OF_JOB = (
     "start_on",
     "would",
     "slurm_reason",
+    "stuck_runs",
 )
 OF_OTHER_JOB = ("user", "tier", "gpus", "nodes")
 OF_ENDED = ("key", "ended_s", "jct_s", "queued_s", "gpus", "tier", "preemptions")

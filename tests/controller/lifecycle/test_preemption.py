@@ -22,6 +22,7 @@ from slurm_tiresias.lifecycle.preemption import (
     RequeueRefused,
     Resumed,
     Running,
+    Saved,
     SendRequeue,
     SendSignal,
     SetStartTime,
@@ -49,6 +50,7 @@ EVENTS: dict[str, PreemptionEvent] = {
     "signal refused": SignalRefused(1020.0, "USR1", "denied"),
     "signal unanswered": SignalUnanswered(),
     "grace over": GraceOver(1020.0, allow_requeue=True),
+    "saved": Saved(1020.0, allow_requeue=True),
     "requeue refused": RequeueRefused(),
     "requeued": Requeued(1020.0, by_others=False),
     "requeued by others": Requeued(1020.0, by_others=True),
@@ -77,6 +79,7 @@ signal heard       | none    | planned            | signalled            | reque
 signal refused     | none    | planned            | planned, note        | requeue-sent          | requeued
 signal unanswered  | none    | planned            | planned              | requeue-sent          | requeued
 grace over         | none    | planned            | requeue-sent, requeue | requeue-sent, requeue | requeued
+saved              | none    | planned            | requeue-sent, requeue | requeue-sent, requeue | requeued
 requeue refused    | none    | none               | none                 | none                  | requeued
 requeued           | none    | none               | none                 | requeued, count       | requeued
 requeued by others | none    | none               | none                 | none                  | requeued

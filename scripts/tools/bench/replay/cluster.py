@@ -36,6 +36,7 @@ from slurm_tiresias.simulator.workload import TraceJob
 JOB_SUBMIT = ROOT / "etc" / "job_submit.lua"
 NUDGE = ROOT / "etc" / "nudge"
 REPORTING = ROOT / "scripts" / "testbed" / "reporting_sleeper.py"
+SAVING = ROOT / "scripts" / "testbed" / "saving_sleeper.py"
 SHIP_EVERY_S = 0.5
 """How often the nodes tell of their jobs; in compressed time the usual 10 s are too long."""
 Show = Callable[[int, int], None]
@@ -70,7 +71,12 @@ def replayed(
         )
         told = [jobs.ran(one) for one in submitted]
         rows = accounted(where, {one.job_id for one in submitted})
-        faults = [fault for one in submitted for fault in jobs.faults_of(one, rows)]
+        saves_when_stopped = policy.saves is None
+        faults = [
+            fault
+            for one in submitted
+            for fault in jobs.faults_of(one, rows, saves_when_stopped=saves_when_stopped)
+        ]
         faults += faults_so_far()
         machine = report.machine(slurm(where, "sinfo", "--version").strip())
     return Replayed(
@@ -94,17 +100,22 @@ def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ..
             ran.job.job_id,
             slow(ran.submitted_s),
             tuple((slow(start_s), slow(end_s)) for start_s, end_s in ran.runs),
+            ran.again_s * factor,
         )
         for ran in told
     )
 
 
 def program_of(policy: Policy, setting: Setting, where: Place) -> jobs.Program:
-    """Return the program of each job, which is another one for those that report."""
+    """Return the program of each job, which is another one for those that report or save."""
+    library = str(where.folder / progress_channel.LIBRARY)
+    if policy.saves is not None:
+        saves = policy.saves.faster(setting.factor)
+        return lambda job: (str(SAVING), library, str(jobs.micros(saves.every_s(job))))
     model, workload = policy.reports, setting.workload().name
     if model is None:
         return jobs.sleeping
-    reporting = (str(REPORTING), str(where.folder / progress_channel.LIBRARY), str(jobs.SLEEPER))
+    reporting = (str(REPORTING), library, str(jobs.SLEEPER))
 
     def program(job: TraceJob) -> Sequence[str]:
         silent = model.reporter(workload, job.job_id) is Reporter.SILENT
@@ -123,12 +134,12 @@ def running(
     """Start a cluster with all that the policy needs; yield a function that returns faults."""
     own = policy.own(setting)
     config = own.controller_config()
-    if policy.reports:
+    if policy.uses_channel:
         config += f'\n[profiler]\ncollect_dir = "{where.folder}/collect"\n'
     place.prepare(where, config)
     service: subprocess.Popen[bytes] | None = None
     try:
-        if policy.reports:
+        if policy.uses_channel:
             progress_channel.set_up(where.folder)
             service = progress_channel.start_service(where.folder, SHIP_EVERY_S)
         yield start(where, policy, own)
@@ -154,7 +165,7 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
     options = [f"--slurm-conf-line={line}" for line in policy.slurm_conf()]
     if policy.tiers:
         options += hooks(where, setting)
-    if policy.reports:
+    if policy.uses_channel:
         options.append(f"--conf-file={where.folder}/plugstack.conf")
     up = [str(CLUSTER_SCRIPT), "up", "--dir", str(where.cluster)]
     up += [f"--nodes={setting.nodes}", f"--gpus={setting.gpus}", *options]

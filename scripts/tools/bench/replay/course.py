@@ -41,6 +41,10 @@ CALIBRATION_FACTOR = 60.0
 """Slurm's time for a requeue is the same at any factor; a large one shortens the calibration."""
 
 CALIBRATION_S = 75.0
+SAVING_TITLES = {
+    DAY: "The paper's 480 jobs on a real Slurm, with jobs that save now and then",
+    USERS: "480 jobs on a real Slurm that save now and then, with limits as users give them",
+}
 FAILED, WRONG_USE = 1, 2
 
 
@@ -164,8 +168,11 @@ def told(head: Head, runs: Mapping[str, Replayed]) -> int:
     print(text)
     if head.setting.jobs == MOST_JOBS and runs:
         reporting = all(POLICIES[name].reports for name in runs)
-        titles = STOCK_TITLES if of_stock else REPORTING_TITLES if reporting else TITLES
-        named = runs if of_stock or reporting else ()
+        saving = all(POLICIES[name].saves for name in runs)
+        titles = REPORTING_TITLES if reporting else SAVING_TITLES if saving else TITLES
+        if of_stock:
+            titles = STOCK_TITLES
+        named = runs if of_stock or reporting or saving else ()
         write_section(titles[head.setting.limits], command(head.setting, named), text)
     return FAILED if any(replayed.faults for replayed in runs.values()) else 0
 

@@ -67,7 +67,13 @@ def measures(outcomes: Sequence[Outcome], setting: Setting) -> Measures:
     found = report.figures(outcomes, setting.nodes * setting.gpus)
     times = {name: getattr(found, name) for name in TIMES}
     bins = {bin_.name: bin_.average_jct_s for bin_ in found.bins if bin_.average_jct_s is not None}
-    return {**times, **bins, "preemptions": float(found.preemptions)}
+    again_percent = 100 * found.again_share
+    return {
+        **times,
+        **bins,
+        "preemptions": float(found.preemptions),
+        "again_percent": again_percent,
+    }
 
 
 # The real
@@ -90,6 +96,7 @@ def _outcome(job: TraceJob, ran: JobRuns, setting: Setting) -> Outcome:
         preemptions=restarts,
         lost_s=restarts * setting.load_s,
         runs=ran.runs,
+        again_s=ran.again_s,
     )
 
 
@@ -138,6 +145,7 @@ def _slow(outcome: Outcome, jobs: Mapping[str, TraceJob], factor: float) -> Outc
         end_s=outcome.end_s * factor,
         waited_s=outcome.waited_s * factor,
         lost_s=outcome.lost_s * factor,
+        again_s=outcome.again_s * factor,
         runs=tuple((start_s * factor, end_s * factor) for start_s, end_s in outcome.runs),
     )
 

@@ -9,10 +9,12 @@ from functools import partial
 
 from scripts import ROOT
 from scripts.testbed.place import SCHEDULER, UsageError
+from scripts.tools.bench.saves import INTERVALS
 from scripts.tools.fidelity.jobs import Ask, on_any_nodes, time_limit
 from scripts.tools.fidelity.setting import Setting
-from slurm_tiresias.config import LAS, PolicyConfig
+from slurm_tiresias.config import LAS, LEAST_LOSS, PolicyConfig, PreemptionConfig
 from slurm_tiresias.simulator.reports import ReportModel
+from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.workload import TraceJob
 
 EXAMPLE = ROOT / "etc" / "slurm.conf.example"
@@ -81,6 +83,15 @@ class Policy:
     """The simulator's name for it; if empty, the same name."""
     reports: ReportModel | None = None
     """Which of its jobs report how far they are, through the plugin and the job library."""
+    saves: SaveModel | None = None
+    """How its jobs save, and say so through the same; None if they save when they are stopped."""
+    victims: str = PreemptionConfig().victims
+    waits_for_saves: bool = True
+
+    @property
+    def uses_channel(self) -> bool:
+        """Whether its jobs tell anything."""
+        return self.reports is not None or self.saves is not None
 
     @property
     def simulated(self) -> str:
@@ -93,6 +104,11 @@ class Policy:
             policy=self.tiers or shared.policy,
             thresholds_gpu_s=self.thresholds_gpu_s or shared.thresholds_gpu_s,
             reports=self.reports,
+            saves=self.saves,
+            # Jobs that save are ranked by attained service: losses alone are compared.
+            estimates=() if self.saves else shared.estimates,
+            victims=self.victims,
+            waits_for_saves=self.waits_for_saves,
         )
 
 
@@ -122,6 +138,23 @@ POLICIES = {
                 reports=ReportModel(share),
             )
             for name, share in (("all-report", 1.0), ("half-report", 0.5))
+        ),
+        *(
+            Policy(
+                name,
+                beside_a_controller,
+                anywhere,
+                LAS,
+                PolicyConfig().thresholds_gpu_s,
+                known_as="tiresias-l",
+                saves=INTERVALS,
+                victims=victims,
+                waits_for_saves=waits,
+            )
+            for name, victims, waits in (
+                ("fewest-gpus", "fewest-gpus", False),
+                ("least-loss", LEAST_LOSS, True),
+            )
         ),
     )
 }

@@ -28,12 +28,16 @@ COLUMNS = {
     "median_wait_s": "its median",
     "p95_wait_s": "its 95th",
     "preemptions": "preemptions",
+    "again_percent": "work done again, %",
     "SS": "average, short small",
     "SL": "long small",
     "LS": "short wide",
     "LL": "long wide",
 }
-CHECKED = ("average_jct_s", "median_jct_s", "p95_jct_s", "makespan_s", "preemptions")
+CHECKED = (
+    *("average_jct_s", "median_jct_s", "p95_jct_s", "makespan_s"),
+    *("preemptions", "again_percent"),
+)
 
 PAPER: Mapping[str, Measures] = {
     "yarn-cs": {
@@ -206,7 +210,7 @@ _RATIO_HEADER = ("policy", "", "real", "simulated", "without overhead", "paper")
 def _ratios(them: Compared) -> Iterator[Sequence[str]]:
     for name in (name for name in them.foreseen if name != REFERENCE):
         for measure, title in COLUMNS.items():
-            if measure == "preemptions" or measure.endswith("_wait_s"):
+            if measure in ("preemptions", "again_percent") or measure.endswith("_wait_s"):
                 continue
             yield (
                 name,
@@ -233,7 +237,9 @@ def _beside(them: Compared) -> Iterator[Sequence[str]]:
     for name, real in them.real.items():
         for measure in CHECKED:
             simulated = them.foreseen[name][measure]
-            off = f"{simulated / real[measure] - 1:+.1%}" if real[measure] else ""
+            if not real[measure]:
+                continue
+            off = f"{simulated / real[measure] - 1:+.1%}"
             yield (name, COLUMNS[measure], f"{real[measure]:,.0f}", f"{simulated:,.0f}", off)
 
 
@@ -325,7 +331,9 @@ def _sentences(them: Compared, runs: Mapping[str, Replayed]) -> Iterator[str]:
         f"etc/job_submit.lua, one threshold at {setting.thresholds_gpu_s[0]:g} GPU-s "
         "(`six-tiers`: Tiresias-L with the thresholds that the controller has by default; "
         "`all-report` and `half-report`: the same, with jobs that report through the plugin and "
-        "the job library) and at "
+        "the job library; `fewest-gpus` and `least-loss`: the same thresholds and jobs that save "
+        "every 5, 30 or 120 minutes, a third each, lose what they had not saved, and say when they "
+        "save, without and with regard to that) and at "
         f"least {setting.min_run_s:g} s of running before a preemption, both divided by the "
         f"factor, and an interval of {setting.interval_s:g} s, which is not. Tiresias-G learns the "
         "distribution of jobs from those that have ended; the simulated one knows it."

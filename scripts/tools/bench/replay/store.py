@@ -24,6 +24,8 @@ class JobRuns:
     job_id: str
     submitted_s: float
     runs: Runs
+    again_s: float = 0.0
+    """Running time whose work was not saved when it was preempted, and was done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,18 @@ class Store:
 
 
 def _setting(known: dict[str, Any]) -> Setting:
-    return Setting(**{**known, "thresholds_gpu_s": tuple(known["thresholds_gpu_s"])})
+    tuples = {name: tuple(known[name]) for name in ("thresholds_gpu_s", "estimates")}
+    return Setting(**{**known, **tuples})
 
 
 def _replayed(known: dict[str, Any]) -> Replayed:
     jobs = tuple(
-        JobRuns(job["job_id"], job["submitted_s"], tuple((a, b) for a, b in job["runs"]))
+        JobRuns(
+            job["job_id"],
+            job["submitted_s"],
+            tuple((a, b) for a, b in job["runs"]),
+            job.get("again_s", 0.0),
+        )
         for job in known["jobs"]
     )
     return Replayed(**{**known, "jobs": jobs, "faults": tuple(known["faults"])})

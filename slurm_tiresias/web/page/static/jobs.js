@@ -65,8 +65,9 @@ export class Jobs {
   }
 
   #where(row) {
-    const { nodes, reason, state, would, slurm_reason: slurmReason, quiet_since_s: quiet } = this.#state.jobs;
+    const { nodes, reason, state, would, slurm_reason: slurmReason, quiet_since_s: quiet, stuck_runs: stuck } = this.#state.jobs;
     if (quiet[row] !== null) return `${nodes[row]}; no progress since ${timeOfDay(quiet[row])}`;
+    if (stuck[row] >= 2) return [`kept nothing of its last ${stuck[row]} runs`, nodes[row]].filter(Boolean).join("; ");
     const short = this.#words.reasons[reason[row]]?.short ?? reason[row];
     if (would[row]) return `${state[row] === "pending" ? slurmReason[row] || "None" : nodes[row]}; ${would[row]}`;
     return state[row] === "running" && reason[row] === "runs-on" ? nodes[row] : short;

@@ -1,0 +1,85 @@
+"""What the jobs of the in-memory Slurm report, in the file in which a node would tell it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_tiresias.job.record import Record, encode
+from slurm_tiresias.model import JobStatus, ProgressSource
+from slurm_tiresias.profiler.run_id import RunId
+from slurm_tiresias.progress.folder import ProgressFolder
+from slurm_tiresias.progress.live_file import Told, text_of
+from slurm_tiresias.progress.node import FOLDER
+from slurm_tiresias.slurm.in_memory.clock import Clock
+
+NODE = "n1"
+
+
+@dataclass
+class Reports:
+    """The last report of each run; the clocks of nodes are slurmctld's."""
+
+    collect: Path
+    clock: Clock
+    records: dict[RunId, Record] = field(default_factory=dict)
+    answered: dict[RunId, float] = field(default_factory=dict)
+    """The latest request that each run says it has answered by a save, by the steady clock."""
+    _writes: int = 0
+
+    def __post_init__(self) -> None:
+        (self.collect / FOLDER).mkdir(parents=True)
+
+    def folder(self) -> ProgressFolder:
+        """The folder, as a controller that has just started reads it."""
+        steady, wall = lambda: self.clock.steady_s, lambda: self.clock.now_s
+        return ProgressFolder(str(self.collect), steady, wall)
+
+    def report(
+        self, job: JobStatus, steps: int, first_step: int, answers_s: float | None = None
+    ) -> None:
+        """Let a running job do so many steps more than it has reported in this run; with
+        ``answers_s`` (steady clock) it also says that it has answered a request of then by a save.
+        """
+        run, now_s = RunId(job.raw_id, job.restarts, NODE), self.clock.now_s
+        before = self.records.get(run)
+        if answers_s is not None:
+            self.answered[run] = max(answers_s, self.answered.get(run, answers_s))
+        said_s = self.answered.get(run)
+        self.records[run] = Record(
+            (before.step if before else first_step) + steps,
+            None,
+            now_s,
+            before.first_step if before else first_step,
+            before.first_s if before else now_s,
+            1.0,
+            listens=True,
+            answered_s=None if said_s is None else now_s - (self.clock.steady_s - said_s),
+        )
+
+    def furthest(self, job: JobStatus) -> int:
+        """The furthest step that any run of a job has reported."""
+        mine = (one.step for run, one in self.records.items() if run.job_id == job.raw_id)
+        return max(mine, default=0)
+
+    def said_since(self, job: JobStatus, steady_s: float) -> bool:
+        """Whether this run says that it has answered a request that came after ``steady_s``."""
+        said_s = self.answered.get(RunId(job.raw_id, job.restarts, NODE))
+        return said_s is not None and said_s >= steady_s
+
+    def tell(self, jobs: Mapping[str, JobStatus]) -> None:
+        """Write the file of the node, with the runs that are not over."""
+        if not self.records:
+            return
+        running = {(job.raw_id, job.restarts) for job in jobs.values() if job.allocation}
+        told = {
+            run: Told(ProgressSource.REPORTS, encode(record).rstrip())
+            for run, record in self.records.items()
+            if (run.job_id, run.restarts) in running
+        }
+        path = self.collect / FOLDER / f"{NODE}.live"
+        path.write_bytes(text_of(told))
+        self._writes += 1
+        os.utime(path, ns=(self._writes, self._writes))

@@ -1,0 +1,148 @@
+"""How much work preemptions make jobs do again, and what it costs to avoid it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.tools.bench.beyond import (
+    INTERVAL_S,
+    REQUEUE_DELAY_S,
+    Draw,
+    Sample,
+    generated,
+    mean_and_interval,
+    stretches,
+)
+from scripts.tools.document import markdown, write_section
+from slurm_tiresias.config import parse
+from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.report import Figures, figures
+from slurm_tiresias.simulator.run import Setup, simulate
+from slurm_tiresias.simulator.saves import ON_REQUEST_S, SaveModel
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
+
+TITLE = "What a preemption loses"
+LEAST_LOAD = 2.0
+"""Traces and generated workloads with a lower load have too few preemptions to compare."""
+
+MINUTE_S = 60.0
+INTERVALS = SaveModel(((5 * MINUTE_S, 0.34), (30 * MINUTE_S, 0.33), (120 * MINUTE_S, 0.33)))
+MIXED = SaveModel(
+    (
+        (ON_REQUEST_S, 0.4),
+        (5 * MINUTE_S, 0.2),
+        (30 * MINUTE_S, 0.2),
+        (120 * MINUTE_S, 0.2),
+    )
+)
+HALF_SILENT = SaveModel(MIXED.shares, told=0.5)
+MODELS = {"intervals": INTERVALS, "mixed": MIXED, "mixed, half silent": HALF_SILENT}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which jobs leave and when, as a ``[preemption]`` table."""
+
+    title: str
+    table: Mapping[str, Any] = field(hash=False)
+
+
+NO_WAIT = {"wait_for_save_s": 0, "first_tier_wait_s": 0}
+FEWEST_GPUS = Rule("fewest GPUs", {"victims": "fewest-gpus", **NO_WAIT})
+LEAST_LOSS = Rule("least loss", NO_WAIT)
+BOTH = Rule("least loss, and saves waited for", {})
+RULES = (FEWEST_GPUS, LEAST_LOSS, BOTH)
+
+
+@dataclass(frozen=True)
+class Trial:
+    sample: Sample
+    model: str
+    rule: Rule
+
+    def figures(self) -> Figures:
+        site = parse_cluster(self.sample.cluster, "skew")
+        costs = Costs(site, speeds=True, flat_s=None, saves=MODELS[self.model])
+        config = parse({"preemption": dict(self.rule.table)})
+        setup = Setup(site, config, costs, Timing(INTERVAL_S, REQUEUE_DELAY_S))
+        return figures(simulate(self.sample.make(), "tiresias-l", setup), site.gpus)
+
+
+Founds = Mapping[Trial, Figures]
+
+
+def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
+    draw = Draw(fresh)
+    samples = [*generated(draw)]
+    for title, path in (("Philly", philly), ("ITP", itp)):
+        samples += stretches(title, path, draw) if path else []
+    enough = f"load {LEAST_LOAD:g}"
+    samples = [each for each in samples if each.kind == "paper480" or each.kind.endswith(enough)]
+    trials = [Trial(s, model, rule) for s in samples for model in MODELS for rule in RULES]
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = dict(zip(trials, pool.map(Trial.figures, trials), strict=True))
+    options = "".join(
+        f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
+    )
+    title = f"{TITLE}, on other work" if fresh else TITLE
+    text = f"{_what_is_shown(fresh)}\n\n{_table(samples, found)}"
+    write_section(title, f"scripts/dev bench saves{options}{' --fresh' if fresh else ''}", text)
+    print(text)
+
+
+def _what_is_shown(fresh: bool) -> str:
+    other = "Seeds and stretches that nothing was chosen on. " if fresh else ""
+    models = "; ".join(f"{name}: {model}" for name, model in MODELS.items())
+    return other + (
+        "GPU time of work that preemptions made jobs do again, as a share of all GPU time held, "
+        "and what two rules change about it. Of several jobs of a tier the one leaves that loses "
+        "least (`preemption.victims`); and a preemption waits for a save that is due "
+        "(`preemption.wait_for_save_s`, `preemption.first_tier_wait_s`; default values). The last "
+        "columns compare both rules with victims of the fewest GPUs. Restart costs by model, "
+        f"decisions every {INTERVAL_S:.0f} s, default guards. Means over seeds or stretches, and "
+        f"how far chance may move each (95 %, Student's t). How programs save: {models}."
+    )
+
+
+def _table(samples: Sequence[Sample], found: Founds) -> str:
+    rows = []
+    for kind in dict.fromkeys(sample.kind for sample in samples):
+        some = [sample for sample in samples if sample.kind == kind]
+        for model in MODELS:
+
+            def over(of: Callable[[Figures], float], rule: Rule) -> str:
+                pairs = (
+                    (found[Trial(s, model, rule)], found[Trial(s, model, FEWEST_GPUS)])  # noqa: B023
+                    for s in some  # noqa: B023
+                )
+                return mean_and_interval([of(one) / max(1e-9, of(other)) for one, other in pairs])
+
+            before = [100 * found[Trial(s, model, FEWEST_GPUS)].again_share for s in some]
+            rows.append(
+                (
+                    kind,
+                    model,
+                    f"{mean_and_interval(before)} %",
+                    over(lambda one: one.again_gpu_s, LEAST_LOSS),
+                    over(lambda one: one.again_gpu_s, BOTH),
+                    over(lambda one: one.average_jct_s, BOTH),
+                    over(lambda one: one.median_jct_s, BOTH),
+                    over(lambda one: one.preemptions, BOTH),
+                )
+            )
+    header = (
+        "workload",
+        "programs",
+        "done again",
+        "by least loss",
+        "by both",
+        "average JCT",
+        "median JCT",
+        "preemptions",
+    )
+    return markdown(header, rows)

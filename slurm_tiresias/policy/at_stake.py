@@ -1,0 +1,51 @@
+"""What a preemption of a running job would lose, by what the job and its program are known for.
+
+What jobs say of their saves may be wrong, on purpose too. It decides only which of several jobs of
+a tier leaves, and when; and what a job can gain by it is bounded: work counts as unsaved for at
+most twice as long as the job usually takes between two saves, and without a save for no longer than
+what its program is known to lose (docs/algorithm.md).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from slurm_tiresias.model import USUAL_STAKE, JobProgress, ProgramCosts, WorkAtStake
+
+MOST_INTERVALS: Final = 2.0
+"""For so many times the usual time between two saves work counts as unsaved."""
+
+SAVES_WHEN_ASKED: Final = 0.5
+"""A program that saved in so large a share of its preemptions, when it was asked to, is expected to
+do so again: its preemptions need not wait for a save."""
+
+
+def work_at_stake(
+    running_since_s: float, progress: JobProgress | None, costs: ProgramCosts | None
+) -> WorkAtStake | None:
+    """Return what preempting a running job would lose; None if nothing is known.
+
+    Parameters
+    ----------
+    running_since_s
+        Start of its run, by Slurm's clock.
+    progress
+        What this run has told; None if nothing.
+    costs
+        What preemptions of its program cost; None if the site has measured none.
+    """
+    if costs is None and (progress is None or progress.saved_s is None):
+        return None
+    restart_s = USUAL_STAKE.restart_s if costs is None else costs.restart_s
+    usual_s = USUAL_STAKE.most_unsaved_s if costs is None else costs.unsaved_s
+    saves_when_asked = costs is not None and costs.saved_when_asked >= SAVES_WHEN_ASKED
+    if progress is None or saves_when_asked:
+        return WorkAtStake(-math.inf, usual_s, restart_s)
+    every_s = progress.save_every_s or (costs.save_every_s if costs else None)
+    since_s, most_s = running_since_s, usual_s
+    if progress.saved_s is not None:
+        since_s = max(running_since_s, progress.saved_s)
+        every_s = every_s or max(0.0, since_s - running_since_s)
+        most_s = max(usual_s, MOST_INTERVALS * every_s)
+    return WorkAtStake(since_s, most_s, restart_s, since_s + every_s if every_s else None)

@@ -1,0 +1,42 @@
+"""What the runs of a job have lost, and for how long that protects its present run.
+
+It is known from what users' programs report, so it is bounded by what Slurm itself has measured
+(docs/algorithm.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Final
+
+REDO_TIMES: Final = 2.0
+"""A run is protected as it does lost work again for at most so many times the time in which that
+work can have been done: it may have slower GPUs now, and has to start."""
+
+
+def redoing_for_s(earlier: Iterable[tuple[float, float]]) -> float:
+    """Return for how long a run may be protected because it does lost work again, at most.
+
+    Parameters
+    ----------
+    earlier
+        For each earlier run of the job its running time, and how much of that was protected for
+        this reason, in seconds, as Slurm's clock has it.
+    """
+    runs = list(earlier)
+    longest_s = max((ran_s for ran_s, _ in runs), default=0.0)
+    new_work_s = sum(max(0.0, ran_s - redone_s) for ran_s, redone_s in runs)
+    return REDO_TIMES * min(longest_s, new_work_s)
+
+
+def stuck_runs(starts: Sequence[int]) -> int:
+    """Return how many runs in a row have kept nothing, given the step at which each run began.
+
+    The last start is that of the present run, or what the last run has saved.
+    """
+    furthest = list(accumulate(starts, max))
+    count = 0
+    while count + 1 < len(starts) and starts[-1 - count] <= furthest[-2 - count]:
+        count += 1
+    return count

@@ -1,0 +1,72 @@
+"""How the programs of a workload save, and so what a preemption makes them do again."""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+from slurm_tiresias.simulator.workload import TraceJob
+
+ON_REQUEST_S = 0.0
+"""The save interval of programs that save when they are asked to: a preemption loses no work."""
+
+NEVER_S = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class SaveModel:
+    """The save intervals of programs, and how many of them say when they save.
+
+    A program is a user's jobs of one name; a job without a name is a program of its own.
+    """
+
+    shares: tuple[tuple[float, float], ...]
+    """(save interval in seconds, share of the programs); the shares add up to 1."""
+    told: float = 1.0
+    """Share of the programs whose jobs say when they save."""
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{100 * share:g} % {_words(every_s)}" for every_s, share in self.shares)
+        silent = f"; {100 * (1 - self.told):g} % do not say when" if self.told < 1 else ""
+        return f"{kinds}{silent}"
+
+    def faster(self, factor: float) -> SaveModel:
+        """Return the model for jobs that run so many times as fast."""
+        shares = tuple((every_s / factor, share) for every_s, share in self.shares)
+        return replace(self, shares=shares)
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the model for programs; a save interval of None means that none is made."""
+        shares = [
+            {"every_s": None if every_s == NEVER_S else every_s, "share": share}
+            for every_s, share in self.shares
+        ]
+        return {"shares": shares, "told": self.told}
+
+    def every_s(self, job: TraceJob) -> float:
+        """Return the save interval of a job: ``ON_REQUEST_S``, ``NEVER_S`` or seconds."""
+        ends = list(accumulate(share for _, share in self.shares))
+        drawn = _drawn("saves", job) * ends[-1]
+        return self.shares[min(bisect_right(ends, drawn), len(self.shares) - 1)][0]
+
+    def tells(self, job: TraceJob) -> bool:
+        """Whether a job says when it saves."""
+        return _drawn("tells", job) < self.told
+
+
+def _drawn(what: str, job: TraceJob) -> float:
+    """Return a number from 0 up to 1 that depends on the program only."""
+    program = f"{job.user}:{job.name}" if job.name else job.job_id
+    return random.Random(f"{what}:{program}").random()
+
+
+def _words(every_s: float) -> str:
+    if every_s == ON_REQUEST_S:
+        return "save when asked to"
+    if every_s == NEVER_S:
+        return "never save"
+    return f"save every {every_s / 60:g} minutes"

@@ -1,0 +1,211 @@
+"""What is learned from the runs of a job, cycle by cycle, and how little a liar gains by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_tiresias.controller.claims import SPEAKS_AGAIN_WITHIN_S
+from slurm_tiresias.controller.guards import NO_NET_PROGRESS, Guards, unknown_costs
+from slurm_tiresias.job.record import Record
+from slurm_tiresias.lifecycle.preemption import GraceOver, Planned, PreemptorTried
+from slurm_tiresias.model import NOTHING_LEARNED, ProgramCosts
+from slurm_tiresias.profiler.run_id import RunId
+from slurm_tiresias.progress.node import FOLDER
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from tests.controller.test_job_store import pending, running
+from tests.controller.test_progress import START_S, Site
+
+WAITS_S = 10.0
+
+
+class Life:
+    """Job 7, preempted again and again, and what is learned of it."""
+
+    def __init__(
+        self, folder: Path, costs_of: Callable[[str, str], ProgramCosts | None] = unknown_costs
+    ) -> None:
+        (folder / FOLDER).mkdir()
+        self.ledger = Ledger(folder / FILE_NAME)
+        self.site = Site(folder, self.ledger)
+        self.guards = Guards(self.site.job_store, self.site.tracker, costs_of)
+        self.restarts = 0
+        self.began_s = START_S
+        self.redone_s = 0.0
+
+    def cycle(self, step: int | None = None, first_step: int = 0, **changes: object) -> bool:
+        """A cycle ten seconds later; with a ``step`` the run has reported it. Whether the run is
+        protected as it does lost work again."""
+        self.site.now_s += 10.0
+        if step is not None:
+            now_s = self.site.now_s
+            said = Record(step, None, now_s, first_step, self.began_s, 1.0)
+            self.site.told = {RunId(7, self.restarts, "n1"): replace(said, **changes)}  # type: ignore[arg-type]
+        job = running(
+            self.began_s, self.site.now_s - self.began_s, raw_id=7, restarts=self.restarts
+        )
+        self.site.cycle(job)
+        self.guards.take(self.site.seen(job))
+        self.site.job_store.commit()
+        until_s = self.guards.of("7").redoing_until_s
+        is_protected = until_s is not None and until_s > self.site.now_s
+        self.redone_s += 10.0 if is_protected else 0.0
+        return is_protected
+
+    def preempt(self) -> None:
+        store, now_s = self.site.job_store, self.site.now_s
+        for event in (Planned("8"), PreemptorTried(now_s), GraceOver(now_s, allow_requeue=False)):
+            store.preemption_event("7", event)
+        self.restarts += 1
+        self.site.now_s += WAITS_S
+        waiting = pending(raw_id=7, restarts=self.restarts, submit_s=now_s)
+        self.site.told = {}
+        self.site.cycle(waiting)
+        self.guards.take(self.site.seen(waiting))
+        self.began_s = self.site.now_s
+
+    def events(self) -> Sequence[str]:
+        found = self.ledger.events_of_kind(NO_NET_PROGRESS, 0.0)
+        return [event.text for event in found]
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return Life(tmp_path)
+
+
+def test_a_run_is_protected_until_it_passes_the_furthest_step_of_earlier_ones(life: Life) -> None:
+    assert not any(life.cycle(step) for step in (10, 20, 30, 40))
+    life.preempt()
+    assert [life.cycle(step) for step in (0, 20, 40, 41, 50)] == [True, True, True, False, False]
+    life.preempt()
+    # Where the last run came no further, the point of the one before it counts.
+    assert [life.cycle(step) for step in (45, 50, 51)] == [True, True, False]
+
+
+def test_one_that_has_saved_all_is_not_protected_for_long(life: Life) -> None:
+    assert not any(life.cycle(step) for step in (10, 20, 30, 40))
+    life.preempt()
+    assert [life.cycle(step, 40) for step in (40, 50)] == [True, False]
+
+
+def test_a_run_that_never_passes_it_is_protected_for_twice_the_time_that_was_lost(
+    life: Life,
+) -> None:
+    for step in (10, 20, 30, 40):
+        life.cycle(step)
+    life.preempt()
+    assert [life.cycle(number) for number in range(9)] == 7 * [True] + 2 * [False]
+
+
+def test_a_run_that_says_nothing_is_protected_only_while_it_starts(life: Life) -> None:
+    for step in range(100):
+        life.cycle(step)
+    life.preempt()
+    protected = [life.cycle() for _ in range(100)]
+    assert sum(protected) * 10.0 == SPEAKS_AGAIN_WITHIN_S
+
+
+def test_a_run_that_stands_still_is_not_protected(life: Life) -> None:
+    for step in range(100):
+        life.cycle(step)
+    life.preempt()
+    protected = [life.cycle(5) for _ in range(60)]
+    assert protected[0]
+    assert not protected[-1]
+
+
+def test_two_runs_that_kept_nothing_are_noted_once(life: Life) -> None:
+    for run in range(4):
+        for step in (10, 20, 30):
+            life.cycle(step)
+        assert life.guards.of("7").stuck_runs == (run if run > 1 else 0)
+        life.preempt()
+    assert [text.partition(",")[0] for text in life.events()] == [
+        "its last 2 runs kept nothing of what they did",
+        "its last 3 runs kept nothing of what they did",
+    ]
+
+
+def test_a_new_controller_notes_it_no_second_time(life: Life) -> None:
+    for _ in range(3):
+        for step in (10, 20, 30):
+            life.cycle(step)
+        if life.restarts < 2:
+            life.preempt()
+    life.site.begin()
+    life.guards = Guards(life.site.job_store, life.site.tracker)
+    life.cycle(30)
+    assert life.guards.of("7").stuck_runs == 2
+    assert len(life.events()) == 1
+
+
+def test_a_save_beyond_all_starts_ends_the_alarm(life: Life) -> None:
+    for _ in range(3):
+        for step in (10, 20, 30):
+            life.cycle(step)
+        if life.restarts < 2:
+            life.preempt()
+    life.cycle(40, saved_step=40, saved_s=life.site.now_s)
+    assert life.guards.of("7") == NOTHING_LEARNED
+
+
+def test_a_program_that_loses_all_its_work_counts_from_the_first_run_on(tmp_path: Path) -> None:
+    costs = ProgramCosts(10.0, 300.0, measured=3, lost_all_in_a_row=3)
+    life = Life(tmp_path, lambda _user, _name: costs)
+    life.cycle()
+    assert life.guards.of("7").program_lost == 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(runs=st.lists(st.integers(1, 30), min_size=1, max_size=6))
+def test_of_a_job_that_reports_nothing_nothing_is_learned(runs: list[int]) -> None:
+    with TemporaryDirectory() as folder:
+        life = Life(Path(folder))
+        for cycles in runs:
+            for _ in range(cycles):
+                life.cycle()
+                assert life.guards.of("7") == NOTHING_LEARNED
+            life.preempt()
+            assert life.guards.of("7") == NOTHING_LEARNED
+
+
+reports = st.none() | st.tuples(st.integers(0, 50), st.integers(0, 50)).map(
+    lambda pair: (max(pair), min(pair))
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    runs=st.lists(
+        st.tuples(st.lists(reports, min_size=1, max_size=12), st.booleans()),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_whatever_it_reports_it_is_protected_twice_as_long_as_one_that_loses_all(
+    runs: list[tuple[list[tuple[int, int] | None], bool]],
+) -> None:
+    """A job that loses all its work at each preemption does again, in each run, what all runs
+    before it have done for the first time: it needs that time, and is protected for it."""
+    with TemporaryDirectory() as folder:
+        life = Life(Path(folder))
+        honest_s = 0.0
+        new_work_s = 0.0
+        for said, waits in runs:
+            honest_s += new_work_s
+            before_s, began_s = life.redone_s, life.site.now_s
+            for step, first in (one or (None, 0) for one in said):
+                life.cycle(step, first)
+            # It says the same until it is not protected any more, or is preempted before.
+            while waits and life.cycle(said[-1][0] if said[-1] else None):
+                pass
+            new_work_s += life.site.now_s - began_s - (life.redone_s - before_s)
+            life.preempt()
+            assert life.redone_s <= 2 * honest_s

@@ -1,0 +1,165 @@
+"""Victims by what they lose: who leaves among equals, and when a preemption waits for a save."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.model import USUAL_STAKE, JobView, Protection, Snapshot, WorkAtStake
+from slurm_tiresias.policy.make import make_policy
+from slurm_tiresias.policy.protection import LATE, before_save
+from slurm_tiresias.scheduling.decide import decide
+from tests.pictures import NOW_S, after, cluster, configured, drawn, gpus, job, plan_for
+from tests.properties.test_decide_invariants import configs, snapshots
+
+RESTART_S = 50.0
+
+
+def saved(ago_s: float, due_in_s: float | None = None) -> WorkAtStake:
+    """What is at stake for a job that saved so long ago."""
+    due_s = None if due_in_s is None else NOW_S + due_in_s
+    return WorkAtStake(NOW_S - ago_s, math.inf, RESTART_S, due_s)
+
+
+def running(job_id: str, count: int, at_stake: WorkAtStake | None, **facts: Any) -> JobView:
+    facts.setdefault("tier", 1)
+    return job(job_id, gpus(count, spanning=count > 1), at_stake=at_stake, **facts)
+
+
+def test_of_equal_jobs_the_one_that_saved_last_leaves() -> None:
+    jobs = [
+        running("1", 2, saved(ago_s=10)),
+        running("2", 2, saved(ago_s=900)),
+        job("3", gpus(2)),
+    ]
+    before = cluster("n1  1 1 2 2", jobs)
+    assert after(before, plan_for(before)) == drawn("n1  3 3 2 2")
+
+
+def test_one_job_that_loses_little_leaves_rather_than_two_that_lose_much() -> None:
+    jobs = [
+        running("1", 1, saved(ago_s=3000)),
+        running("2", 1, saved(ago_s=3000)),
+        running("3", 4, saved(ago_s=5)),
+        job("4", gpus(2, spanning=True)),
+    ]
+    before = cluster("n1  1 2 . .\nn2  3 3 3 3", [jobs[0], jobs[1], jobs[2], job("4", gpus(4))])
+    assert after(before, plan_for(before)) == drawn("n1  1 2 . .\nn2  4 4 4 4")
+
+
+def test_a_lower_tier_leaves_whatever_it_loses() -> None:
+    jobs = [
+        running("1", 2, saved(ago_s=5), tier=1),
+        running("2", 2, saved(ago_s=9000), tier=2),
+        job("3", gpus(2)),
+    ]
+    before = cluster("n1  1 1 2 2", jobs)
+    assert after(before, plan_for(before)) == drawn("n1  1 1 3 3")
+
+
+def test_a_job_that_says_nothing_counts_as_usual_and_leaves_before_one_with_much_to_lose() -> None:
+    usual_s = USUAL_STAKE.lost_s(NOW_S) - RESTART_S
+    for ago_s, expected in ((usual_s + 1, "n1  1 1 3 3"), (usual_s - 1, "n1  3 3 2 2")):
+        jobs = [
+            running("1", 2, saved(ago_s=ago_s)),
+            running("2", 2, None),
+            job("3", gpus(2)),
+        ]
+        before = cluster("n1  1 1 2 2", jobs)
+        assert after(before, plan_for(before)) == drawn(expected)
+
+
+def test_where_the_setting_says_so_losses_do_not_count() -> None:
+    jobs = [
+        running("1", 2, saved(ago_s=10)),
+        running("2", 2, saved(ago_s=900)),
+        job("3", gpus(2)),
+    ]
+    before = cluster("n1  1 1 2 2", jobs)
+    config = configured(preemption={"min_run_s": 0, "victims": "fewest-gpus"})
+    assert after(before, plan_for(before, config)) == drawn("n1  1 1 3 3")
+
+
+def after_a_while(stake: WorkAtStake, tier: int, config: Config | None = None) -> str:
+    """What protects a running job with this stake from a waiting job of a tier; "" if it leaves."""
+    jobs = [running("1", 4, stake, tier=2), job("2", gpus(4), tier=tier)]
+    before = cluster("n1  1 1 1 1", jobs)
+    plan = plan_for(before, config)
+    if plan.preemptions:
+        return ""
+    ((blocker, protection),) = plan.decisions["2"].blockers
+    assert blocker == "1"
+    return protection.value
+
+
+@pytest.mark.parametrize(
+    ("stake", "first_tier", "second_tier"),
+    [
+        (saved(ago_s=30, due_in_s=3570), "", ""),
+        (saved(ago_s=900, due_in_s=2700), "", "save-due"),
+        (saved(ago_s=2900, due_in_s=700), "", "save-due"),
+        (saved(ago_s=3100, due_in_s=500), "save-due", "save-due"),
+        (saved(ago_s=3700, due_in_s=-100), "save-due", "save-due"),
+        (saved(ago_s=4000, due_in_s=-400), "", ""),
+        (saved(ago_s=4000, due_in_s=8000), "", ""),
+        (saved(ago_s=40, due_in_s=20), "", ""),
+        (saved(ago_s=4000), "", ""),
+    ],
+    ids=[
+        "has just saved",
+        "lower tiers wait for long",
+        "the first tier waits for ten minutes",
+        "is about to save",
+        "is late",
+        "is too late to be waited for",
+        "saves too late to be waited for",
+        "saves every minute",
+        "is not known to save again",
+    ],
+)
+def test_a_preemption_waits_for_a_save_that_is_due(
+    stake: WorkAtStake, first_tier: str, second_tier: str
+) -> None:
+    assert (after_a_while(stake, 0), after_a_while(stake, 1)) == (first_tier, second_tier)
+
+
+def test_saves_are_not_waited_for_where_the_settings_say_so() -> None:
+    config = configured(preemption={"min_run_s": 0, "wait_for_save_s": 0, "first_tier_wait_s": 0})
+    assert after_a_while(saved(ago_s=3100, due_in_s=500), 1, config) == ""
+
+
+def test_a_job_that_always_promises_a_save_is_open_to_preemption_again_and_again() -> None:
+    config = parse({"controller": {"interval_s": 10}})
+    for every_s in (1.0, 61.0, 600.0, 1e4, 1e6):
+        at_stake = WorkAtStake(NOW_S, math.inf, 0.0, NOW_S + every_s)
+        for each in before_save(at_stake, config):
+            assert each.from_s >= NOW_S + max(60.0, every_s / 10)
+            assert each.until_s <= NOW_S + every_s * (1 + LATE)
+            assert each.until_s - each.from_s <= config.preemption.wait_for_save_s + LATE * every_s
+
+
+@given(snapshots(), configs)
+def test_where_no_job_tells_what_it_loses_plans_are_those_without_regard_to_it(
+    snapshot: Snapshot, config: Config
+) -> None:
+    jobs = tuple(replace(one, at_stake=None) for one in snapshot.jobs)
+    silent = replace(snapshot, jobs=jobs)
+    usual = replace(snapshot, jobs=tuple(replace(one, at_stake=USUAL_STAKE) for one in jobs))
+    blind = replace(config, preemption=replace(config.preemption, victims="fewest-gpus"))
+    policy = make_policy(config.policy)
+    expected = decide(silent, policy, blind)
+    assert decide(silent, policy, config) == expected
+    assert _starts(decide(usual, policy, config)) == _starts(expected)
+
+
+def _starts(plan: Any) -> Any:
+    return [(d.job_id, d.start_on) for d in plan.starts]
+
+
+def test_a_save_due_is_named_as_what_protects() -> None:
+    assert after_a_while(saved(ago_s=3100, due_in_s=500), 0) == Protection.SAVE_DUE.value

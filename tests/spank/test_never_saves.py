@@ -1,0 +1,130 @@
+"""A job that never saves, under the pressure of short jobs: it ends all the same, and its user is
+told."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from scripts.testbed.real_controller import RealController
+from tests.spank.channel import open_channel
+from tests.spank.plugin import PluginCluster
+
+pytestmark = pytest.mark.slurm
+
+STEP_S, STEPS = 0.05, 240
+MAX_MIN_RUN_S = 3
+"""A quarter of what the job needs: with no more than that it would never end."""
+
+TRAIN = f"""
+import os, sys, time
+from slurm_tiresias import job
+if "lies" in sys.argv:
+    # It has come far, and does ever the same two steps in later runs.
+    far = 0 if "SLURM_RESTART_COUNT" in os.environ else 10**6
+    while True:
+        far += 1
+        job.report(far if far > 10**6 else far % 2, 10**9)
+        time.sleep({STEP_S})
+job.resumed(0)
+for done in range(1, {STEPS} + 1):
+    time.sleep({STEP_S})
+    job.report(done, {STEPS})
+job.done()
+"""
+LONGEST_S = 240.0
+PREEMPTION = {"min_run_s": 1, "max_min_run_s": MAX_MIN_RUN_S, "start_bound_s": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster with the plugin, the service of its nodes and a controller."""
+
+    plugin: PluginCluster
+    controller: RealController
+
+    def train(self, *arguments: str) -> str:
+        script = f"cd {self.plugin.work}; exec env PYTHONPATH={self.plugin.work}/lib "
+        script += f"/usr/bin/python3 train.py {' '.join(arguments)}"
+        return self.plugin.submit(script, "--gpus=8")
+
+    def preempt(self, job: str) -> None:
+        """Submit a short job for the job's second node as soon as it runs; return when it is gone.
+
+        Its first node is left alone: slurmd of 22.05 runs no prolog for a job that is launched
+        again within two seconds of another one's end there.
+        """
+        short = self.plugin.submit("sleep 1", "--gres=gpu:4", "--nodelist=n2")
+        self.controller.wait_until(
+            lambda: "COMPLETED" in (self.state(short) or "COMPLETED", self.state(job)),
+            "the short job is over",
+        )
+
+    def state(self, job: str) -> str:
+        return self.plugin.cluster.run("squeue", "-h", "-t", "all", "-o", "%T", "-j", job).strip()
+
+    def press(self, job: str) -> list[str]:
+        """Until the job has ended, submit a short one for its second node whenever it runs; what
+        its user was told of it by ``explain``, each time that it was preempted."""
+        told: list[str] = []
+        until_s = time.monotonic() + LONGEST_S
+        while (state := self.state(job)) in ("RUNNING", "PENDING", "COMPLETING"):
+            assert time.monotonic() < until_s, f"it does not end: {told}"
+            if state == "RUNNING":
+                self.preempt(job)
+                told.append(" ".join(self.controller.cli("explain", job).stdout.split()))
+            time.sleep(0.2)
+        assert state == "COMPLETED"
+        return told
+
+
+@pytest.fixture
+def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
+    with open_channel(
+        plugin,
+        tmp_path,
+        TRAIN,
+        policy={"thresholds_gpu_s": [8], "estimates": []},
+        preemption=PREEMPTION,
+    ) as controller:
+        yield Site(plugin, controller)
+
+
+def test_a_job_that_never_saves_ends_all_the_same_and_its_user_is_told(site: Site) -> None:
+    job = site.train()
+    began_s = time.monotonic()
+    told = site.press(job)
+    history = json.loads(site.controller.cli("history", job, "--json").stdout)
+    print(f"ended after {time.monotonic() - began_s:.0f} s", [r["ran_s"] for r in history["runs"]])
+    assert history["preemptions"] >= 3
+    assert max(run["ran_s"] for run in history["runs"][:-1]) > MAX_MIN_RUN_S
+    assert any("runs kept nothing of what they did" in one for one in told)
+    events = [event["kind"] for event in history["events"]]
+    assert "no-net-progress" in events
+
+
+def test_a_liar_is_protected_for_no_more_than_twice_what_it_can_have_lost(site: Site) -> None:
+    job = site.train("lies")
+    site.controller.wait_until(
+        lambda: (
+            (shown := site.controller.job(job)) is not None
+            and shown.tier == 1
+            and shown.progress is not None
+        ),
+        "it has come far",
+    )
+    for _ in range(2):
+        site.controller.wait_until(lambda: site.state(job) == "RUNNING", "it runs")
+        site.preempt(job)
+    first_s, second_s, *_ = (
+        run["ran_s"]
+        for run in json.loads(site.controller.cli("history", job, "--json").stdout)["runs"]
+    )
+    print(f"first {first_s:.1f} s, then {second_s:.1f} s")
+    # It is protected, up to the bound; then come a cycle, the requeue and its last words.
+    assert MAX_MIN_RUN_S + 1.0 < second_s < 2 * first_s + 4.0

@@ -1,0 +1,54 @@
+"""Jobs that say when they save on a real cluster: the one that loses least leaves."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from scripts.testbed.real_controller import RealController
+from tests.spank.channel import open_channel
+from tests.spank.plugin import PluginCluster
+
+pytestmark = pytest.mark.slurm
+
+GPUS_PER_NODE = 4
+
+TRAIN = """
+import sys, time
+from slurm_tiresias import job
+for done in range(1, 1_000_000):
+    time.sleep(0.05)
+    job.report(done, 1_000_000)
+    if "always" in sys.argv or done == 5:
+        job.saved(done)
+"""
+
+
+def test_of_two_jobs_the_one_that_has_just_saved_leaves(
+    plugin: PluginCluster, tmp_path: Path
+) -> None:
+    policy = {"thresholds_gpu_s": [20], "report_every_s": 1}
+    preemption = {"min_run_s": 0.5, "budget_share": 0}
+    train = f"cd {plugin.work}; PYTHONPATH={plugin.work}/lib /usr/bin/python3 train.py"
+    gpus = f"--gpus={GPUS_PER_NODE}"
+    with open_channel(plugin, tmp_path, TRAIN, policy=policy, preemption=preemption) as controller:
+        # Without regard to losses the job that started last would leave.
+        saves, has_saved_once = (
+            plugin.submit(f"{train} {saves}", gpus, f"--nodelist={node}")
+            for saves, node in (("always", "n1"), ("once", "n2"))
+        )
+        for running in (saves, has_saved_once):
+            controller.wait_for_tier(running, 1)
+            controller.wait_until(
+                partial(_has_saved, controller, running), f"job {running} is known to have saved"
+            )
+        short = plugin.submit("sleep 1", gpus)
+        assert plugin.wait(short).status == "0:0"
+        assert controller.events("preempted") == [(saves, short)]
+
+
+def _has_saved(controller: RealController, key: str) -> bool:
+    job = controller.job(key)
+    return job is not None and job.progress is not None and job.progress.saved_step is not None

@@ -1,0 +1,16 @@
+"""What is done again and again in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+
+from slurm_tiresias.background import Background, running
+
+
+def test_a_step_that_is_wanted_soon_does_not_wait_for_its_time() -> None:
+    stepped = threading.Semaphore(0)
+    background = Background("a test", stepped.release, every_s=3600.0)
+    with running(background):
+        for _ in range(3):
+            assert stepped.acquire(timeout=30)
+            background.step_soon(0.01)
